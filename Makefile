@@ -1,0 +1,41 @@
+# The two commands: `make demo` and `make test`. Both set up everything they need and can be repeated.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint bench install parts clean
+
+install: $(STAMP)  ## a virtual environment with everything in it
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "rankscope needs Python 3.11 or newer; hint: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 2; }
+	@echo "==> virtual environment in $(VENV)" >&2
+	@$(PYTHON) -m venv $(VENV)
+	@echo "==> packages (torch first, then the rest)" >&2
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt torch >&2
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]' >&2
+	@touch $@
+
+parts:  ## Debian packages that tests run for real: a ClickHouse server and Chromium
+	@./scripts/install-parts
+
+demo: install  ## train eight ranks in 3D with a slow one among them, and name it
+	@$(BIN)/rankscope demo $(DEMO_ARGS)
+
+test: install parts lint  ## everything, from unit to real processes to a real browser
+	@$(BIN)/pytest $(PYTEST_ARGS)
+
+lint: install  ## format, lint, types, import contracts
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: install  ## every benchmark; rewrites docs/benchmarks.md
+	@$(BIN)/python -m tests.benchmarks
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

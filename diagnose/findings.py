@@ -1,0 +1,79 @@
+"""What a detector says: findings, their suspects, and the one vocabulary of kinds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+Evidence = Mapping[str, float | int | str | list[int] | list[float] | list[str]]
+
+
+class Kind(StrEnum):
+    """Kinds of finding. The enum grows; a kind is never renamed."""
+
+    COMPUTE_STRAGGLER = "compute-straggler"
+    STAGE_IMBALANCE = "stage-imbalance"
+    INSUFFICIENT_EVIDENCE = "insufficient-evidence"
+
+
+class Severity(StrEnum):
+    """How soon someone should look: now, today, when convenient."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class Role(StrEnum):
+    """What part a suspect plays. The headline names only the initiating ones."""
+
+    INITIATING = "initiating"
+    VICTIM = "victim"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepWindow:
+    """Steps looked at, both ends included."""
+
+    first_step: int
+    last_step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """A rank under suspicion and the part it plays."""
+
+    rank: int
+    host: str
+    role: Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One cause, who it sits with, what it costs, and what to do."""
+
+    detector: str
+    kind: Kind
+    severity: Severity
+    suspects: tuple[Suspect, ...]
+    stage: str
+    """Label of the stage it shows in; empty when it is none in particular."""
+    window: StepWindow
+    seconds_lost: float
+    """Seconds of job time lost over the window."""
+    confidence: float
+    """0 to 1."""
+    summary: str
+    """One line a tired person understands."""
+    next_step: str
+    evidence: Evidence = field(default_factory=dict)
+
+    @property
+    def ranks(self) -> list[int]:
+        """The initiating ranks, ascending."""
+        return sorted(suspect.rank for suspect in self.suspects if suspect.role is Role.INITIATING)
+
+    @property
+    def hosts(self) -> list[str]:
+        """Hosts of the initiating ranks."""
+        return sorted({suspect.host for suspect in self.suspects if suspect.role is Role.INITIATING})

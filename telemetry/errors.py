@@ -1,0 +1,40 @@
+"""What can go wrong for a user of telemetry, drawn as a tree.
+
+RankscopeError                  always: what, where, and a hint
+├── UsageError                  wrong value, unknown name, missing file     -> exit 2
+│   ├── UnreadableError         a file or a dump that cannot be read        -> exit 2
+│   └── UnknownRunError         the store holds no such run                 -> exit 2
+└── UnreachableError            store or collector does not answer          -> exit 3
+"""
+
+
+class RankscopeError(Exception):
+    """A fault the user can do something about.
+
+    ``str(error)`` is the message, a blank line, then ``hint: what to do next``.
+    """
+
+    exit_status = 2
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(f"{message}\n\nhint: {hint}")
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(RankscopeError):
+    """A wrong value, an unknown name, a missing file."""
+
+
+class UnreadableError(UsageError):
+    """A file, segment or dump that exists and cannot be read."""
+
+
+class UnknownRunError(UsageError):
+    """The store holds no run of that name."""
+
+
+class UnreachableError(RankscopeError):
+    """The store or the collector does not answer."""
+
+    exit_status = 3

@@ -1,0 +1,80 @@
+"""Bytes on disk: what a rank writes and everyone else reads.
+
+    SPOOL/<run_id>/<attempt>/rank-00005/
+        meta.json       RankIdentity, written once
+        state           the live state page, 4096 bytes, rewritten in place
+        000000.rec      segments: a header of 4096 bytes, then records of 64 bytes; a full one is sealed
+        000001.rec      the name is the number of the segment
+        acked           text: the number of the next record to ship, written by the agent
+
+A record counts as written when its last field, ``commit``, equals ``commit_mark(seq)``: it is stored last, so a
+record torn by SIGKILL, or still being written, is not there yet. All integers are little-endian, all times are
+nanoseconds of CLOCK_MONOTONIC; the segment's anchor ties them to the wall clock.
+
+    record      0        8           16      24          32        40    44    48      52          54
+                start_ns duration_ns cpu_ns  size_bytes  issue_ns  step  peer  op_seq  microbatch  chunk
+                56    57     58      59           60
+                kind  stage  stream  text_length  commit
+
+    a mark      kind MARK: at start_ns; op_seq = how many TEXT records follow; bytes 16..40 its name
+    a sample    kind SAMPLE: at start_ns; bytes 8..16 the value as a double; bytes 16..40 the metric's name
+    a text      kind TEXT: bytes 0..40 hold text_length bytes of UTF-8
+"""
+
+from enum import IntEnum
+
+import numpy as np
+
+RECORD_BYTES = 64
+HEADER_BYTES = 4096
+STATE_BYTES = 4096
+SEGMENT_MAGIC = b"RSCOPE01"
+NAME_BYTES = 24
+TEXT_BYTES = 40
+
+
+class RecordKind(IntEnum):
+    """What a record holds."""
+
+    SPAN = 1
+    MARK = 2
+    SAMPLE = 3
+    TEXT = 4
+
+
+RECORD = np.dtype(
+    [
+        ("start_ns", "<i8"),
+        ("duration_ns", "<i8"),
+        ("cpu_ns", "<i8"),
+        ("size_bytes", "<i8"),
+        ("issue_ns", "<i8"),
+        ("step", "<u4"),
+        ("peer", "<i4"),
+        ("op_seq", "<u4"),
+        ("microbatch", "<i2"),
+        ("chunk", "<i2"),
+        ("kind", "u1"),
+        ("stage", "u1"),
+        ("stream", "u1"),
+        ("text_length", "u1"),
+        ("commit", "<u4"),
+    ]
+)
+assert RECORD.itemsize == RECORD_BYTES
+
+SEGMENT_HEADER = np.dtype(
+    [
+        ("magic", "S8"),
+        ("first_seq", "<u8"),  # number of the segment's first record
+        ("capacity", "<u8"),  # records it can hold
+        ("sealed", "<u8"),  # 1 when the writer has moved on
+        ("anchor_monotonic_ns", "<i8"),
+        ("anchor_wall_ns", "<i8"),
+    ]
+)
+
+
+def commit_mark(seq: int) -> int:
+    """The ``commit`` value of record number ``seq``: never zero, which is what an unwritten record holds."""
+    return seq % 0xFFFFFFFF + 1

@@ -1,0 +1,26 @@
+"""Who recorded: the identity of a rank, as its rank file and every batch carry it."""
+
+from dataclasses import dataclass, field
+
+from telemetry.topology import Place, Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankIdentity:
+    """Who writes: one rank in one attempt of one run. ``meta.json`` beside the rank file holds it."""
+
+    run_id: str
+    attempt: int
+    rank: int
+    host: str
+    local_rank: int
+    pid: int
+    topology: Topology
+    started_ns: int
+    """Wall clock, nanoseconds since the epoch."""
+    meta: dict[str, str] = field(default_factory=dict)
+    """Free words about the run: model, recipe, device, torch version."""
+
+    @property
+    def place(self) -> Place:
+        return self.topology.place(self.rank)

@@ -1,0 +1,75 @@
+"""The vocabulary of spans: stages, their classes, and the streams they run on.
+
+Codes are what rank files and the store hold. A code is never reused and a name is never renamed; new
+stages are appended.
+"""
+
+from enum import IntEnum
+
+
+class StageClass(IntEnum):
+    """What kind of work a stage is."""
+
+    COMPUTE = 0
+    COMMUNICATION = 1
+    HOST = 2
+    CHECKPOINT = 3
+
+
+class Stream(IntEnum):
+    """The queue of work a span belongs to; spans of one stream on one rank happen in order."""
+
+    COMPUTE = 0
+    TP = 1
+    DP = 2
+    PP_FORWARD = 3
+    PP_BACKWARD = 4
+    HOST = 5
+
+    @property
+    def label(self) -> str:
+        """The name people see, e.g. ``pp-forward``."""
+        return self.name.lower().replace("_", "-")
+
+
+class Stage(IntEnum):
+    """A stage of a training step, named as NDTimeline and the published traces name it."""
+
+    label: str
+    stage_class: StageClass
+    stream: Stream
+
+    def __new__(cls, code: int, label: str, stage_class: StageClass, stream: Stream) -> "Stage":
+        stage = int.__new__(cls, code)
+        stage._value_ = code
+        stage.label = label
+        stage.stage_class = stage_class
+        stage.stream = stream
+        return stage
+
+    STEP = 1, "step", StageClass.HOST, Stream.HOST
+    DATA_LOAD = 2, "data-load", StageClass.HOST, Stream.HOST
+    FORWARD_COMPUTE = 3, "forward-compute", StageClass.COMPUTE, Stream.COMPUTE
+    BACKWARD_COMPUTE = 4, "backward-compute", StageClass.COMPUTE, Stream.COMPUTE
+    FORWARD_SEND = 5, "forward-send", StageClass.COMMUNICATION, Stream.PP_FORWARD
+    FORWARD_RECV = 6, "forward-recv", StageClass.COMMUNICATION, Stream.PP_FORWARD
+    BACKWARD_SEND = 7, "backward-send", StageClass.COMMUNICATION, Stream.PP_BACKWARD
+    BACKWARD_RECV = 8, "backward-recv", StageClass.COMMUNICATION, Stream.PP_BACKWARD
+    PARAMS_ALL_GATHER = 9, "params-all-gather", StageClass.COMMUNICATION, Stream.DP
+    GRADS_REDUCE_SCATTER = 10, "grads-reduce-scatter", StageClass.COMMUNICATION, Stream.DP
+    GRADS_ALL_REDUCE = 11, "grads-all-reduce", StageClass.COMMUNICATION, Stream.DP
+    EMBEDDING_GRADS_ALL_REDUCE = 12, "embedding-grads-all-reduce", StageClass.COMMUNICATION, Stream.DP
+    LAYERNORM_GRADS_ALL_REDUCE = 13, "layernorm-grads-all-reduce", StageClass.COMMUNICATION, Stream.TP
+    TP_ALL_GATHER = 14, "tp-all-gather", StageClass.COMMUNICATION, Stream.TP
+    TP_REDUCE_SCATTER = 15, "tp-reduce-scatter", StageClass.COMMUNICATION, Stream.TP
+    TP_ALL_REDUCE = 16, "tp-all-reduce", StageClass.COMMUNICATION, Stream.TP
+    OPTIMIZER = 17, "optimizer", StageClass.COMPUTE, Stream.COMPUTE
+    OPTIMIZER_CLIP = 18, "optimizer-clip-main-grad", StageClass.COMPUTE, Stream.COMPUTE
+    GC = 19, "gc", StageClass.HOST, Stream.HOST
+    CHECKPOINT_SNAPSHOT = 20, "checkpoint-snapshot", StageClass.CHECKPOINT, Stream.HOST
+    CHECKPOINT_WRITE = 21, "checkpoint-write", StageClass.CHECKPOINT, Stream.HOST
+    EVALUATION = 22, "evaluation", StageClass.COMPUTE, Stream.COMPUTE
+
+
+STAGE_BY_LABEL: dict[str, Stage] = {stage.label: stage for stage in Stage}
+"""``forward-compute`` -> ``Stage.FORWARD_COMPUTE``."""

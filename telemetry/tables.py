@@ -1,0 +1,87 @@
+"""The columns that cross the road from agent to store: one Arrow schema a table.
+
+The binary layout of a record in a rank file stands in ``telemetry/record/layout.py``; the DDL in
+``telemetry/stores/schema``. This file is the shape both agree on.
+"""
+
+import pyarrow as pa
+
+SPANS = pa.schema(
+    [
+        ("rank", pa.uint32()),
+        ("seq", pa.uint64()),  # number of the record in its rank file: (run, attempt, rank, seq) is unique
+        ("stage", pa.uint8()),  # telemetry.stages.Stage
+        ("stream", pa.uint8()),  # telemetry.stages.Stream
+        ("step", pa.uint32()),
+        ("microbatch", pa.int16()),  # -1: none
+        ("chunk", pa.int16()),  # model chunk within the pipeline stage; -1: none
+        ("peer", pa.int32()),  # global rank of the other side of a send or receive; -1: none or a group
+        ("op_seq", pa.uint32()),  # number of this operation in its group or pair, from 1; 0: not a collective
+        ("start_ns", pa.int64()),  # wall clock of the rank's host, raw (never rewritten)
+        ("duration_ns", pa.int64()),
+        ("cpu_ns", pa.int64()),  # processor time of the recording thread inside the span; -1: not measured
+        ("issue_ns", pa.int64()),  # wall clock at which the host issued a device span; 0: a host span
+        ("size_bytes", pa.uint64()),
+    ]
+)
+
+MARKS = pa.schema(
+    [
+        ("rank", pa.uint32()),
+        ("seq", pa.uint64()),
+        ("step", pa.uint32()),
+        ("at_ns", pa.int64()),
+        ("name", pa.string()),
+        ("text", pa.string()),
+    ]
+)
+
+SAMPLES = pa.schema(
+    [
+        ("rank", pa.uint32()),
+        ("seq", pa.uint64()),
+        ("step", pa.uint32()),
+        ("at_ns", pa.int64()),
+        ("metric", pa.string()),  # loss, tokens-per-second, mfu, gradient-norm, dropped-records ...
+        ("value", pa.float64()),
+    ]
+)
+
+RANKS = pa.schema(
+    [
+        ("rank", pa.uint32()),
+        ("host", pa.string()),
+        ("local_rank", pa.uint32()),
+        ("pid", pa.uint32()),
+        ("dp_size", pa.uint32()),
+        ("pp_size", pa.uint32()),
+        ("tp_size", pa.uint32()),
+        ("started_ns", pa.int64()),
+        ("meta", pa.string()),  # JSON object of strings
+    ]
+)
+
+HEARTBEATS = pa.schema(
+    [
+        ("rank", pa.uint32()),
+        ("at_ns", pa.int64()),  # when the agent looked
+        ("beat_ns", pa.int64()),  # when the rank last wrote its state page
+        ("step", pa.uint32()),
+        ("stage", pa.uint8()),  # innermost open stage; 0: none
+        ("alive", pa.uint8()),  # 1 while the process exists
+        ("ended", pa.uint8()),  # 1 after an orderly stop
+        ("recorded", pa.uint64()),  # records written so far
+        ("dropped", pa.uint64()),  # records lost: spool full or unwritable
+    ]
+)
+
+TABLES: dict[str, pa.Schema] = {
+    "spans": SPANS,
+    "marks": MARKS,
+    "samples": SAMPLES,
+    "ranks": RANKS,
+    "heartbeats": HEARTBEATS,
+}
+"""Name of a table -> columns of one batch. ``run_id`` and ``attempt`` are constant over a batch and travel in the
+Arrow schema's metadata (keys ``run_id``, ``attempt``); the store holds them as columns. Tables with a ``seq``
+column are stored exactly once per (run_id, attempt, rank, seq)."""
