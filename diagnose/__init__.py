@@ -1,0 +1,21 @@
+"""Questions in, findings out: why a run is slow, who is to blame, what it costs."""
+
+from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
+from diagnose.load import load_view, newest_attempt
+from diagnose.pipeline import Report, diagnose_run, diagnose_view
+from diagnose.view import RunView
+
+__all__ = [
+    "Finding",
+    "Kind",
+    "Report",
+    "Role",
+    "RunView",
+    "Severity",
+    "StepWindow",
+    "Suspect",
+    "diagnose_run",
+    "diagnose_view",
+    "load_view",
+    "newest_attempt",
+]

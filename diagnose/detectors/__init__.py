@@ -1,0 +1,9 @@
+"""The detectors, in the order in which they are asked."""
+
+from diagnose.detectors.compute_straggler import detect_compute_stragglers
+from diagnose.detectors.interface import Detector
+from diagnose.detectors.stage_imbalance import detect_stage_imbalance
+
+DETECTORS: tuple[Detector, ...] = (detect_compute_stragglers, detect_stage_imbalance)
+
+__all__ = ["DETECTORS", "Detector"]

@@ -1,0 +1,180 @@
+"""compute-straggler: a rank whose own work takes longer than its peers', step after step.
+
+    log ratio to peers     rank 4   ..-.'..-.'.._'..     around zero: silent
+                           rank 5   ..-._''''''''''''    high from a step on: a straggler since then
+                           rank 6   .'._'.-''_.-.'_.     jitter without persistence: silent
+
+Per compute stage and rank: log of own work over the median of its peers, the stretch of steps in which it is high,
+and four conditions, all of which must hold (median ratio, share of steps, significance over the steps, and distance
+from the spread among the other ranks). Source of the comparison: MegaScale 5.1; GREYHOUND's 1.10 bound; median and
+MAD as in EROICA. Victims never show: own work leaves waiting out.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
+from diagnose.peers import FloatVector, Stretch, highest_stretch, measure_excess, peer_median, robust_sigma, step_noise
+from diagnose.view import FloatMatrix, RunView
+from telemetry.stages import Stage
+
+NAME = "compute-straggler"
+MIN_RATIO = 1.10
+MIN_SHARE = 0.7
+MIN_STEPS = 6
+MIN_Z = 6.0
+MIN_SPREADS = 5.0
+"""Distance from the other ranks' median ratios, in their robust standard deviations."""
+STEP_NOISE_FLOOR = 0.01
+RANK_SPREAD_FLOOR = 0.015
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slowness:
+    """A rank that is slow in a stage."""
+
+    rank: int
+    stage: Stage
+    stretch: Stretch
+    ratio: float
+    share: float
+    excess_ns: float
+    """A step, median over the stretch."""
+    num_peers: int
+
+
+def detect_compute_stragglers(view: RunView) -> list[Finding]:
+    """One finding for each slow rank, or for each host of which most ranks are slow."""
+    slow: dict[int, list[Slowness]] = {}
+    for stage, work in view.work.items():
+        for found in _slow_ranks(stage, work.ns, view):
+            slow.setdefault(found.rank, []).append(found)
+    return [_finding(view, ranks, [slow[rank] for rank in ranks]) for ranks in _by_host(view, sorted(slow))]
+
+
+def _slow_ranks(stage: Stage, ns: FloatMatrix, view: RunView) -> list[Slowness]:
+    if len(ns) < MIN_STEPS:
+        return []
+    expected = peer_median(ns, view.pp_of_rank)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_ratio = np.log(ns / expected)
+    log_ratio[~np.isfinite(log_ratio)] = np.nan
+    noise = step_noise(log_ratio, STEP_NOISE_FLOOR)
+    slow = (_slowness(stage, rank, log_ratio, ns - expected, noise, view) for rank in range(ns.shape[1]))
+    return [one for one in slow if one is not None]
+
+
+def _slowness(
+    stage: Stage, rank: int, log_ratio: FloatMatrix, excess_ns: FloatMatrix, noise: float, view: RunView
+) -> Slowness | None:
+    half_way = np.log(MIN_RATIO) / 2
+    series = log_ratio[:, rank]
+    stretch = highest_stretch(series - half_way)
+    excess = measure_excess(series[stretch.rows], above=half_way, noise=noise)
+    if excess.num_rows < MIN_STEPS or excess.median < np.log(MIN_RATIO) or excess.share < MIN_SHARE or excess.z < MIN_Z:
+        return None
+    if excess.median < MIN_SPREADS * _spread_of_others(rank, log_ratio[stretch.rows], view):
+        return None
+    return Slowness(
+        rank=rank,
+        stage=stage,
+        stretch=stretch,
+        ratio=float(np.exp(excess.median)),
+        share=excess.share,
+        excess_ns=float(np.nanmedian(excess_ns[stretch.rows, rank])),
+        num_peers=int(np.sum(view.pp_of_rank == view.pp_of_rank[rank])) - 1,
+    )
+
+
+def _spread_of_others(rank: int, log_ratio: FloatMatrix, view: RunView) -> float:
+    """How far apart ranks lie that nobody suspects: the rank is left out, and an only peer, its mirror image, too."""
+    others = np.ones(log_ratio.shape[1], dtype=bool)
+    peers = view.pp_of_rank == view.pp_of_rank[rank]
+    others[peers if peers.sum() == 2 else rank] = False
+    known = others & ~np.isnan(log_ratio).all(axis=0)
+    medians: FloatVector = np.nanmedian(log_ratio[:, known], axis=0)
+    return robust_sigma(medians, RANK_SPREAD_FLOOR)
+
+
+def _by_host(view: RunView, ranks: list[int]) -> list[list[int]]:
+    """Slow ranks, those of one host together when they are most of it."""
+    hosts: dict[str, list[int]] = {}
+    for rank in ranks:
+        hosts.setdefault(view.hosts[rank], []).append(rank)
+    groups: list[list[int]] = []
+    for host, members in hosts.items():
+        whole = len(members) > 1 and 2 * len(members) > view.hosts.count(host)
+        groups.extend([members] if whole else [[rank] for rank in members])
+    return groups
+
+
+def _finding(view: RunView, ranks: list[int], slow: list[list[Slowness]]) -> Finding:
+    everything = [one for per_rank in slow for one in per_rank]
+    worst = max(everything, key=lambda one: one.excess_ns)
+    lost_ns = max(sum(one.excess_ns for one in per_rank) for per_rank in slow)
+    window = view.between(worst.stretch.first, worst.stretch.last)
+    share_of_step = min(1.0, lost_ns / float(np.median(view.step_ns[worst.stretch.rows])))
+    return Finding(
+        detector=NAME,
+        kind=Kind.COMPUTE_STRAGGLER,
+        severity=_severity(share_of_step),
+        suspects=_suspects(view, ranks),
+        stage=worst.stage.label,
+        window=window,
+        seconds_lost=lost_ns * worst.stretch.length / 1e9,
+        confidence=_confidence(worst),
+        summary=_summary(view, ranks, worst, share_of_step, window),
+        next_step=_next_step(view, ranks),
+        evidence={
+            "ratio": round(worst.ratio, 3),
+            "share_of_steps": round(worst.share, 3),
+            "share_of_step_time": round(share_of_step, 3),
+            "excess_ms_per_step": round(lost_ns / 1e6, 3),
+            "peers": worst.num_peers,
+            "basis": str(view.work[worst.stage].basis),
+            "stages": sorted({f"{one.stage.label} {one.ratio:.2f}x" for one in everything}),
+        },
+    )
+
+
+def _suspects(view: RunView, ranks: list[int]) -> tuple[Suspect, ...]:
+    """The slow ranks, then those that wait for them: their tensor and pipeline groups."""
+    waiting = {peer for rank in ranks for axis in ("tp", "pp") for peer in view.topology.group(rank, along=axis)}
+    initiating = [Suspect(rank=rank, host=view.hosts[rank], role=Role.INITIATING) for rank in ranks]
+    victims = [Suspect(rank=rank, host=view.hosts[rank], role=Role.VICTIM) for rank in sorted(waiting - set(ranks))]
+    return (*initiating, *victims)
+
+
+def _severity(share_of_step: float) -> Severity:
+    if share_of_step >= 0.2:
+        return Severity.CRITICAL
+    return Severity.WARNING if share_of_step >= 0.05 else Severity.INFO
+
+
+def _confidence(slow: Slowness) -> float:
+    """Share of slow steps, less where steps are few (rule of succession) or where there is only one peer."""
+    certainty = slow.share * slow.stretch.length / (slow.stretch.length + 2)
+    return round(certainty if slow.num_peers > 1 else certainty / 2, 2)
+
+
+def _summary(view: RunView, ranks: list[int], worst: Slowness, share_of_step: float, window: StepWindow) -> str:
+    who = view.describe(ranks[0]) if len(ranks) == 1 else f"host {view.hosts[ranks[0]]} (ranks {_listed(ranks)})"
+    since = f" since step {window.first_step}" if worst.stretch.first > MIN_STEPS else ""
+    return (
+        f"{who}: {worst.stage.label} {worst.ratio:.2f}x its peers in {worst.share:.0%} of steps{since}; "
+        f"costs {share_of_step:.0%} of each step"
+    )
+
+
+def _next_step(view: RunView, ranks: list[int]) -> str:
+    host = view.hosts[ranks[0]] or "its host"
+    return (
+        f"on {host}: look for lowered clocks, heat, ECC or Xid errors and other processes "
+        f"(nvidia-smi -q, dmesg, top); if it stays slow after a restart, drain the host and replace "
+        f"rank{'s' if len(ranks) > 1 else ''} {_listed(ranks)}"
+    )
+
+
+def _listed(ranks: list[int]) -> str:
+    return ", ".join(map(str, ranks))

@@ -1,0 +1,102 @@
+"""stage-imbalance: a pipeline stage that has more work than the others, on all of its ranks.
+
+    work a step     pp0 |=====|
+                    pp1 |=====|
+                    pp2 |=====|
+                    pp3 |=========|    the last stage carries the loss: every other stage waits for it
+
+A pipeline runs at the pace of its heaviest stage, so what the heaviest has over the mean is lost in every step
+(What-if analysis, OSDI'25: the last stage explains over half the slowdown in 39% of slow jobs). The lower median
+over a stage's ranks keeps one slow rank from making its stage look heavy.
+"""
+
+import numpy as np
+
+from diagnose.findings import Evidence, Finding, Kind, Role, Severity, Suspect
+from diagnose.peers import Excess, measure_excess, step_noise
+from diagnose.view import FloatMatrix, RunView
+from telemetry.stages import Stage
+
+NAME = "stage-imbalance"
+MIN_RATIO = 1.20
+MIN_SHARE = 0.8
+MIN_STEPS = 6
+MIN_Z = 6.0
+NOISE_FLOOR = 0.01
+
+
+def detect_stage_imbalance(view: RunView) -> list[Finding]:
+    """At most one finding: the heaviest stage, when it is clearly and persistently heavier than the rest."""
+    if view.topology.pp < 2 or not view.work or len(view.steps) < MIN_STEPS:
+        return []
+    per_stage = stage_work(view)
+    if np.isnan(per_stage).all():
+        return []
+    heaviest = int(np.nanargmax(np.nanmedian(per_stage, axis=0)))
+    others = np.delete(per_stage, heaviest, axis=1).mean(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_ratio = np.log(per_stage[:, heaviest] / others)
+    excess = measure_excess(log_ratio, above=np.log(MIN_RATIO) / 2, noise=step_noise(log_ratio[:, None], NOISE_FLOOR))
+    if excess.num_rows < MIN_STEPS or excess.median < np.log(MIN_RATIO) or excess.share < MIN_SHARE or excess.z < MIN_Z:
+        return []
+    alone = int(np.sum(view.pp_of_rank == heaviest)) == 1
+    return [(_cannot_tell if alone else _imbalance)(view, heaviest, per_stage, excess)]
+
+
+def stage_work(view: RunView) -> FloatMatrix:
+    """Own work of a typical rank of each pipeline stage: nanoseconds, [steps, stages], NaN where a rank has none."""
+    total: FloatMatrix = np.sum([work.ns for work in view.work.values()], axis=0)
+    stages = [total[:, view.pp_of_rank == stage] for stage in range(view.topology.pp)]
+    return np.stack([np.quantile(ns, 0.5, axis=1, method="lower") for ns in stages], axis=1)
+
+
+def _imbalance(view: RunView, heaviest: int, per_stage: FloatMatrix, excess: Excess) -> Finding:
+    lost_ns = float(np.nanmedian(per_stage[:, heaviest] - per_stage.mean(axis=1)))
+    share_of_step = min(1.0, lost_ns / float(np.median(view.step_ns)))
+    return Finding(
+        detector=NAME,
+        kind=Kind.STAGE_IMBALANCE,
+        severity=Severity.WARNING if share_of_step >= 0.05 else Severity.INFO,
+        suspects=_suspects(view, heaviest, Role.INITIATING),
+        stage=Stage.FORWARD_COMPUTE.label,
+        window=view.window,
+        seconds_lost=lost_ns * excess.num_rows / 1e9,
+        confidence=round(excess.share * excess.num_rows / (excess.num_rows + 2), 2),
+        summary=f"pipeline stage pp{heaviest} has {np.exp(excess.median):.2f}x the work of the other stages "
+        f"in {excess.share:.0%} of steps; costs {share_of_step:.0%} of each step",
+        next_step=f"move layers from pp{heaviest} to the lighter stages; "
+        "the first and last stage carry the embedding and the loss and want fewer",
+        evidence=_evidence(view, per_stage, excess),
+    )
+
+
+def _cannot_tell(view: RunView, heaviest: int, per_stage: FloatMatrix, excess: Excess) -> Finding:
+    rank = int(np.flatnonzero(view.pp_of_rank == heaviest)[0])
+    return Finding(
+        detector=NAME,
+        kind=Kind.INSUFFICIENT_EVIDENCE,
+        severity=Severity.INFO,
+        suspects=_suspects(view, heaviest, Role.UNKNOWN),
+        stage=Stage.FORWARD_COMPUTE.label,
+        window=view.window,
+        seconds_lost=0.0,
+        confidence=0.0,
+        summary=f"pipeline stage pp{heaviest} takes {np.exp(excess.median):.2f}x as long as the others, but "
+        f"{view.describe(rank)} is alone in it: a heavy stage and a slow rank look the same",
+        next_step="run it with dp or tp of 2 or more, or on another host, to tell the two apart",
+        evidence=_evidence(view, per_stage, excess),
+    )
+
+
+def _suspects(view: RunView, stage: int, role: Role) -> tuple[Suspect, ...]:
+    ranks = np.flatnonzero(view.pp_of_rank == stage)
+    return tuple(Suspect(rank=int(rank), host=view.hosts[rank], role=role) for rank in ranks)
+
+
+def _evidence(view: RunView, per_stage: FloatMatrix, excess: Excess) -> Evidence:
+    return {
+        "ratio": round(float(np.exp(excess.median)), 3),
+        "share_of_steps": round(excess.share, 3),
+        "work_ms_by_stage": [round(float(ms), 3) for ms in np.nanmedian(per_stage, axis=0) / 1e6],
+        "basis": str(next(iter(view.work.values())).basis),
+    }

@@ -1,0 +1,52 @@
+"""Ask every detector, order what they say: the one way from a stored run to a report."""
+
+from dataclasses import dataclass
+
+from diagnose.detectors import DETECTORS
+from diagnose.findings import Finding, Kind, Severity, StepWindow
+from diagnose.load import load_view
+from diagnose.view import RunView
+from telemetry.stores.reader import Reader
+
+_URGENCY = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Findings about one attempt over a window of steps, the worst first."""
+
+    run_id: str
+    attempt: int
+    window: StepWindow
+    num_steps: int
+    num_ranks: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def exit_status(self) -> int:
+        """1 when something is wrong; evidence that is merely missing is not."""
+        return int(any(finding.kind is not Kind.INSUFFICIENT_EVIDENCE for finding in self.findings))
+
+
+def diagnose_view(view: RunView) -> Report:
+    """All findings about a view, by severity, then by the time they cost."""
+    findings = [finding for detect in DETECTORS for finding in detect(view)]
+    findings.sort(key=lambda finding: (_URGENCY[finding.severity], -finding.seconds_lost))
+    return Report(
+        run_id=view.run_id,
+        attempt=view.attempt,
+        window=view.window,
+        num_steps=len(view.steps),
+        num_ranks=view.topology.world_size,
+        findings=tuple(findings),
+    )
+
+
+def diagnose_run(reader: Reader, run_id: str, attempt: int, window: StepWindow | None = None) -> Report:
+    """All findings about a stored attempt; over its newest 200 steps where no window is given.
+
+    Raises:
+        UnknownRunError: the store holds no such attempt.
+        UnreachableError: nobody answers.
+    """
+    return diagnose_view(load_view(reader, run_id, attempt, window))

@@ -1,0 +1,37 @@
+"""A report as one JSON object, schema 1: what scripts and tests read."""
+
+from typing import Any
+
+from diagnose.findings import Finding
+from diagnose.pipeline import Report
+
+SCHEMA = 1
+
+
+def report_object(report: Report) -> dict[str, Any]:
+    """The report as plain values; ``ranks`` and ``hosts`` hold the initiating ones."""
+    return {
+        "schema": SCHEMA,
+        "run": report.run_id,
+        "attempt": report.attempt,
+        "window": {"first_step": report.window.first_step, "last_step": report.window.last_step},
+        "findings": [_finding_object(finding) for finding in report.findings],
+    }
+
+
+def _finding_object(finding: Finding) -> dict[str, Any]:
+    return {
+        "detector": finding.detector,
+        "kind": str(finding.kind),
+        "severity": str(finding.severity),
+        "ranks": finding.ranks,
+        "hosts": finding.hosts,
+        "suspects": [{"rank": one.rank, "host": one.host, "role": str(one.role)} for one in finding.suspects],
+        "stage": finding.stage,
+        "window": {"first_step": finding.window.first_step, "last_step": finding.window.last_step},
+        "seconds_lost": round(finding.seconds_lost, 6),
+        "confidence": finding.confidence,
+        "summary": finding.summary,
+        "next_step": finding.next_step,
+        "evidence": dict(finding.evidence),
+    }

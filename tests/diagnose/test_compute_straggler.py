@@ -1,0 +1,80 @@
+from itertools import product
+
+import numpy as np
+import pytest
+
+from diagnose.detectors.compute_straggler import detect_compute_stragglers
+from diagnose.findings import Kind, Role
+from telemetry.topology import Topology
+from tests.diagnose.made_view import make_view
+
+MANY_PEERS = [Topology(dp=2, pp=2, tp=2), Topology(dp=4), Topology(dp=8, pp=4, tp=4)]
+ONE_PEER = [Topology(dp=2), Topology(dp=2, pp=2)]
+GRIDS = [*MANY_PEERS, *ONE_PEER]
+
+
+@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@pytest.mark.parametrize("seed", range(20))
+def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
+    assert detect_compute_stragglers(make_view(topology, seed=seed)) == []
+
+
+@pytest.mark.parametrize(
+    ("topology", "factor"),
+    [*product(MANY_PEERS, [1.15, 1.3, 2.0]), *product(ONE_PEER, [1.3, 2.0])],
+    ids=str,
+)
+@pytest.mark.parametrize("seed", range(5))
+def test_one_slow_rank_is_named_and_nobody_else(topology: Topology, factor: float, seed: int) -> None:
+    culprit = int(np.random.default_rng(seed).integers(topology.world_size))
+    (finding,) = detect_compute_stragglers(make_view(topology, slow={culprit: factor}, seed=seed))
+    assert finding.kind is Kind.COMPUTE_STRAGGLER
+    assert finding.ranks == [culprit]
+    assert finding.evidence["ratio"] == pytest.approx(factor, rel=0.06)
+
+
+@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@pytest.mark.parametrize("jitter", [0.3, 1.0])
+@pytest.mark.parametrize("seed", range(20))
+def test_heavy_jitter_without_a_culprit_yields_nothing(topology: Topology, jitter: float, seed: int) -> None:
+    assert detect_compute_stragglers(make_view(topology, jitter=jitter, seed=seed)) == []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_spread_among_all_ranks_is_not_a_straggler(seed: int) -> None:
+    assert detect_compute_stragglers(make_view(Topology(dp=8, pp=2, tp=2), rank_spread=0.2, seed=seed)) == []
+
+
+def test_a_fault_that_begins_in_the_middle_is_dated() -> None:
+    view = make_view(Topology(dp=2, pp=2, tp=2), num_steps=60, slow={5: 1.4}, slow_from_row=30)
+    (finding,) = detect_compute_stragglers(view)
+    assert finding.ranks == [5]
+    assert abs(finding.window.first_step - 130) <= 1
+    assert f"since step {finding.window.first_step}" in finding.summary
+
+
+def test_a_host_of_which_most_ranks_are_slow_is_one_finding() -> None:
+    view = make_view(Topology(dp=8, pp=1, tp=4), slow={rank: 1.3 for rank in range(8, 15)})
+    (finding,) = detect_compute_stragglers(view)
+    assert finding.ranks == list(range(8, 15))
+    assert finding.summary.startswith("host gpu-01 (ranks 8,")
+
+
+def test_those_who_wait_are_victims_and_stay_out_of_the_headline() -> None:
+    (finding,) = detect_compute_stragglers(make_view(Topology(dp=2, pp=2, tp=2), slow={5: 1.5}))
+    assert {suspect.rank for suspect in finding.suspects if suspect.role is Role.VICTIM} == {4, 7}
+    assert finding.summary.startswith("rank 5 (host gpu-00, dp1 pp0 tp1): ")
+
+
+def test_the_cost_is_the_extra_work_over_the_step() -> None:
+    (finding,) = detect_compute_stragglers(make_view(Topology(dp=2, pp=2, tp=2), slow={5: 1.5}, rank_spread=0.0))
+    assert finding.evidence["share_of_step_time"] == pytest.approx(0.25, abs=0.02)
+    assert finding.seconds_lost == pytest.approx(40 * 0.060, rel=0.1)
+
+
+def test_a_slow_stage_is_not_a_slow_rank() -> None:
+    assert detect_compute_stragglers(make_view(Topology(dp=2, pp=2, tp=2), heavy_stage={1: 1.6})) == []
+
+
+def test_five_steps_are_too_few_to_accuse() -> None:
+    assert detect_compute_stragglers(make_view(Topology(dp=4), num_steps=5, slow={1: 2.0})) == []

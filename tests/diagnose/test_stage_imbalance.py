@@ -1,0 +1,45 @@
+import pytest
+
+from diagnose.detectors.stage_imbalance import detect_stage_imbalance
+from diagnose.findings import Kind
+from telemetry.topology import Topology
+from tests.diagnose.made_view import make_view
+
+GRIDS = [Topology(dp=2, pp=2, tp=2), Topology(dp=2, pp=4, tp=1), Topology(dp=8, pp=8, tp=2)]
+
+
+@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@pytest.mark.parametrize("seed", range(20))
+def test_a_balanced_pipeline_yields_nothing(topology: Topology, seed: int) -> None:
+    assert detect_stage_imbalance(make_view(topology, seed=seed)) == []
+
+
+@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@pytest.mark.parametrize("factor", [1.3, 2.0])
+def test_a_heavy_last_stage_is_named_with_all_its_ranks(topology: Topology, factor: float) -> None:
+    last = topology.pp - 1
+    (finding,) = detect_stage_imbalance(make_view(topology, heavy_stage={last: factor}))
+    assert finding.kind is Kind.STAGE_IMBALANCE
+    assert finding.ranks == [rank for rank in range(topology.world_size) if topology.place(rank).pp == last]
+    assert finding.summary.startswith(f"pipeline stage pp{last} has ")
+
+
+@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@pytest.mark.parametrize("seed", range(20))
+def test_heavy_jitter_yields_nothing(topology: Topology, seed: int) -> None:
+    assert detect_stage_imbalance(make_view(topology, jitter=1.0, seed=seed)) == []
+
+
+@pytest.mark.parametrize("topology", GRIDS, ids=str)
+def test_one_slow_rank_does_not_make_its_stage_heavy(topology: Topology) -> None:
+    assert detect_stage_imbalance(make_view(topology, slow={0: 2.0})) == []
+
+
+def test_a_rank_alone_in_its_stage_cannot_be_told_from_the_stage() -> None:
+    (finding,) = detect_stage_imbalance(make_view(Topology(pp=4), slow={2: 1.5}))
+    assert finding.kind is Kind.INSUFFICIENT_EVIDENCE
+    assert finding.ranks == []
+
+
+def test_without_a_pipeline_there_is_nothing_to_compare() -> None:
+    assert detect_stage_imbalance(make_view(Topology(dp=8))) == []
