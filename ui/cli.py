@@ -1,0 +1,42 @@
+"""The `rankscope` command: one short file a subcommand, gathered here."""
+
+import sys
+
+import typer
+
+from diagnose.commands.diagnose import diagnose
+from diagnose.commands.options import progress
+from telemetry.errors import RankscopeError
+from ui.commands.agent import agent
+from ui.commands.collect import collect
+from ui.commands.demo import demo
+from ui.commands.doctor import doctor
+from ui.commands.runs import runs
+from ui.commands.train import train
+from ui.commands.ui import ui
+
+app = typer.Typer(
+    name="rankscope",
+    help="See every rank of a distributed training job; when it slows or stalls, name the rank, the host and the cause.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (demo, train, collect, agent, diagnose, ui, runs, doctor):
+    app.command()(command)
+
+
+def main() -> None:
+    """Run the command line. A user's error is one message with a hint, never a traceback."""
+    try:
+        app()
+    except RankscopeError as error:
+        progress.print("error:", style="bold red", end=" ")
+        progress.print(str(error), markup=False, highlight=False)
+        sys.exit(error.exit_status)
+    except BrokenPipeError:
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""`rankscope demo`: train eight ranks in 3D with a fault inside, and see it found."""
+
+import signal
+import time
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from diagnose.commands.options import JsonOption, out, progress
+from diagnose.report import report_object, report_text
+from ui.demonstration import Demonstration, Outcome, serving, train_and_diagnose
+
+FaultOption = Annotated[
+    str, typer.Option(help="slow:rank=,factor=  hang:rank=,step=  die:rank=,step=  data-stall:rank=  gc:rank=  none")
+]
+ExitOption = Annotated[bool, typer.Option("--exit", help="End when the verdict is printed; keep no dashboard open.")]
+OutOption = Annotated[Path | None, typer.Option(help="Folder for rank files, store, logs and truth.", show_default=False)]
+
+
+def demo(
+    fault: FaultOption = "slow:rank=5,factor=1.4",
+    steps: Annotated[int, typer.Option(help="Steps to train.", min=1)] = 30,
+    recipe: Annotated[str, typer.Option(help="What to train; see `rankscope train --help`.")] = "tiny_cpu",
+    folder: Annotated[Path | None, typer.Option("--out", help=OutOption.__metadata__[0].help, show_default=False)] = None,
+    exit: ExitOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Train eight ranks in 3D on real text with a slow one among them, and name it."""
+    run_id = f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
+    where = (folder or Path("rankscope-out") / run_id).resolve()
+    where.mkdir(parents=True, exist_ok=True)
+    progress.print(f"[bold]1.[/] collector with an embedded store in {where}")
+    with serving(where) as collector:
+        progress.print(f"[bold]2.[/] training {recipe}, {steps} steps, fault {fault}; watch it at {collector.url}")
+        wanted = Demonstration(out=where, run_id=run_id, recipe=recipe, num_steps=steps, fault=fault)
+        outcome = train_and_diagnose(wanted, collector)
+        progress.print("[bold]3.[/] asked every detector; none of them reads the truth")
+        _print(outcome, json)
+        if not exit:
+            _keep_open(collector.url)
+
+
+def _print(outcome: Outcome, json: bool) -> None:
+    losses = {"first": outcome.losses[0], "last": outcome.losses[-1]} if outcome.losses else {}
+    if json:
+        out.print_json(data={**report_object(outcome.report), "truth": outcome.truth, "loss": losses})
+        return
+    out.print(report_text(outcome.report))
+    out.print(Text(f"truth: {', '.join(f'{key} {value}' for key, value in outcome.truth.items())}", style="bold"))
+    if losses:
+        out.print(f"loss: {losses['first']:.3f} at first, {losses['last']:.3f} at last")
+    if outcome.train_status:
+        out.print(f"the training ended with status {outcome.train_status}: the fault did that, or its logs say what")
+
+
+def _keep_open(url: str) -> None:
+    """Hold the dashboard open until Ctrl-C."""
+    progress.print(f"[bold]4.[/] dashboard at {url}; Ctrl-C ends it")
+    webbrowser.open(url)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        signal.pause()
+    except KeyboardInterrupt:
+        progress.print("ended")

@@ -1,0 +1,158 @@
+"""The main job in one go, as real processes: collector, eight ranks, agent; then the verdict beside the truth.
+
+    collector (store, dashboard)  <---  agent  <---  rank files  <---  8 ranks (trainer, a fault inside)
+             ^                                                             |
+             +-- diagnose: reads the store, never the truth                +--> truth.json
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from diagnose.load import newest_attempt
+from diagnose.pipeline import Report, diagnose_run
+from telemetry.errors import RankscopeError, UnreachableError, UsageError
+from telemetry.readers import DEFAULT_PORT
+from telemetry.ship.client import CollectorClient
+from telemetry.stores.queries import Samples, Steps
+
+RANKSCOPE = (sys.executable, "-m", "ui.cli")
+START_S = 60.0
+STALL_S = 90.0
+STOP_S = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demonstration:
+    """What the demo was asked to do."""
+
+    out: Path
+    run_id: str
+    recipe: str
+    num_steps: int
+    fault: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of it."""
+
+    report: Report
+    truth: dict[str, Any]
+    losses: list[float]
+    """By step, as the last pipeline stage reported them."""
+    train_status: int
+
+
+@contextmanager
+def serving(out: Path) -> Iterator[CollectorClient]:
+    """A collector with its dashboard on loopback, its store under ``out``; ended on leaving.
+
+    Raises:
+        UnreachableError: it did not come up; its log says why.
+    """
+    port = _free_port()
+    log = out / "collector.log"
+    command = [*RANKSCOPE, "collect", "--store", f"embedded:{out / 'store'}", "--port", str(port)]
+    with log.open("ab") as sink, _process(command, sink) as process:
+        client = CollectorClient(f"http://127.0.0.1:{port}")
+        _wait_healthy(client, process, log)
+        yield client
+
+
+def train_and_diagnose(demonstration: Demonstration, collector: CollectorClient) -> Outcome:
+    """Train with the fault, wait until every span is stored, and ask every detector."""
+    status = _train(demonstration, collector)
+    run_id, attempt = newest_attempt(collector, demonstration.run_id)
+    samples = collector.read(Samples(run_id=run_id, attempt=attempt, metrics=("loss",)))
+    return Outcome(
+        report=diagnose_run(collector, run_id, attempt),
+        truth=_truth(demonstration.out / "truth.json"),
+        losses=[float(value) for value in samples["value"].to_pylist()],
+        train_status=status,
+    )
+
+
+def _train(demonstration: Demonstration, collector: CollectorClient) -> int:
+    command = [
+        *(*RANKSCOPE, "train", "--recipe", demonstration.recipe, "--run", demonstration.run_id),
+        *("--steps", str(demonstration.num_steps), "--fault", demonstration.fault),
+        *("--collector", collector.url, "--out", str(demonstration.out)),
+    ]
+    with _process(command, None) as process:
+        return _wait_while_stepping(process, demonstration.run_id, collector)
+
+
+def _wait_while_stepping(process: subprocess.Popen[bytes], run_id: str, collector: CollectorClient) -> int:
+    """Exit status of the training; a training that stops stepping is ended after a while."""
+    last_step, moved = -1, time.monotonic()
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(timeout=2.0)
+        step = _newest_step(collector, run_id)
+        if step > last_step:
+            last_step, moved = step, time.monotonic()
+        if time.monotonic() - moved > STALL_S:
+            print(f"no step since step {last_step} for {STALL_S:.0f} s: ending the training", file=sys.stderr)
+            return _end(process)
+
+
+def _newest_step(collector: CollectorClient, run_id: str) -> int:
+    with suppress(RankscopeError):
+        steps = collector.read(Steps(run_id=run_id, attempt=newest_attempt(collector, run_id)[1]))
+        return int(steps["step"][-1].as_py()) if steps.num_rows else -1
+    return -1
+
+
+def _truth(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {"kind": "none"}
+    truth: dict[str, Any] = json.loads(path.read_text())
+    return truth
+
+
+def _free_port() -> int:
+    """The usual port when it is free, else any."""
+    for port in (DEFAULT_PORT, 0):
+        with suppress(OSError), socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return int(probe.getsockname()[1])
+    raise UsageError("no free port on 127.0.0.1", hint="end a server that holds one")
+
+
+def _wait_healthy(client: CollectorClient, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_S
+    while process.poll() is None and time.monotonic() < deadline:
+        if client.healthy():
+            return
+        time.sleep(0.1)
+    raise UnreachableError("the collector did not come up", hint=f"its log says why: {log}")
+
+
+@contextmanager
+def _process(command: list[str], sink: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A child in a process group of its own, ended when the block is left."""
+    process = subprocess.Popen(command, stdout=sink or sys.stderr, stderr=sink, start_new_session=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> int:
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        return process.wait(timeout=STOP_S)
+    os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()
