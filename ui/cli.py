@@ -17,7 +17,7 @@ from ui.commands.ui import ui
 
 app = typer.Typer(
     name="rankscope",
-    help="See every rank of a distributed training job; when it slows or stalls, name the rank, the host and the cause.",
+    help="See every rank of a training job; when it slows or stalls, name the rank, the host and the cause.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -1,8 +1,8 @@
 """The main job in one go, as real processes: collector, eight ranks, agent; then the verdict beside the truth.
 
-    collector (store, dashboard)  <---  agent  <---  rank files  <---  8 ranks (trainer, a fault inside)
-             ^                                                             |
-             +-- diagnose: reads the store, never the truth                +--> truth.json
+collector (store, dashboard)  <---  agent  <---  rank files  <---  8 ranks (trainer, a fault inside)
+         ^                                                             |
+         +-- diagnose: reads the store, never the truth                +--> truth.json
 """
 
 import json

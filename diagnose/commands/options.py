@@ -17,8 +17,8 @@ StoreOption = Annotated[
 ]
 DEFAULT_STORE = DEFAULT_COLLECTOR
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-RunArgument = Annotated[str | None, typer.Argument(help="Name of the run; the newest when left out.", show_default=False)]
-AttemptOption = Annotated[int | None, typer.Option(help="Attempt of the run; the newest when left out.", show_default=False)]
+RunArgument = Annotated[str | None, typer.Argument(help="Run; the newest when left out.", show_default=False)]
+AttemptOption = Annotated[int | None, typer.Option(help="Attempt; the newest when left out.", show_default=False)]
 
 out = Console(soft_wrap=True)
 """Results: standard output."""

@@ -1,5 +1,6 @@
 """`rankscope demo`: train eight ranks in 3D with a fault inside, and see it found."""
 
+import os
 import signal
 import time
 import webbrowser
@@ -17,14 +18,18 @@ FaultOption = Annotated[
     str, typer.Option(help="slow:rank=,factor=  hang:rank=,step=  die:rank=,step=  data-stall:rank=  gc:rank=  none")
 ]
 ExitOption = Annotated[bool, typer.Option("--exit", help="End when the verdict is printed; keep no dashboard open.")]
-OutOption = Annotated[Path | None, typer.Option(help="Folder for rank files, store, logs and truth.", show_default=False)]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", help="Folder for rank files, store, logs and truth.", show_default=False)
+]
+StepsOption = Annotated[int, typer.Option(help="Steps to train.", min=1)]
+RecipeOption = Annotated[str, typer.Option(help="What to train; see `rankscope train --help`.")]
 
 
 def demo(
     fault: FaultOption = "slow:rank=5,factor=1.4",
-    steps: Annotated[int, typer.Option(help="Steps to train.", min=1)] = 30,
-    recipe: Annotated[str, typer.Option(help="What to train; see `rankscope train --help`.")] = "tiny_cpu",
-    folder: Annotated[Path | None, typer.Option("--out", help=OutOption.__metadata__[0].help, show_default=False)] = None,
+    steps: StepsOption = 30,
+    recipe: RecipeOption = "tiny_cpu",
+    folder: OutOption = None,
     exit: ExitOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -59,7 +64,8 @@ def _print(outcome: Outcome, json: bool) -> None:
 def _keep_open(url: str) -> None:
     """Hold the dashboard open until Ctrl-C."""
     progress.print(f"[bold]4.[/] dashboard at {url}; Ctrl-C ends it")
-    webbrowser.open(url)
+    if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        webbrowser.open(url)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         signal.pause()
