@@ -1,0 +1,41 @@
+import numpy as np
+import pyarrow as pa
+
+from diagnose.load import subtract_inner
+from diagnose.self_time import self_time_ns
+from telemetry.stages import Stage
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, dtype=np.int64)
+
+
+def test_inner_spans_are_taken_from_the_span_they_begin_in() -> None:
+    own = self_time_ns(ints(0, 100), ints(80, 50), ints(10, 60, 110, 140), ints(5, 10, 20, 5))
+    assert own.tolist() == [65, 25]
+
+
+def test_an_inner_span_counts_only_as_far_as_its_outer_one_reaches() -> None:
+    assert self_time_ns(ints(0), ints(100), ints(90), ints(50)).tolist() == [90]
+
+
+def test_inner_spans_in_a_gap_belong_to_nobody() -> None:
+    assert self_time_ns(ints(0, 100), ints(10, 10), ints(50), ints(20)).tolist() == [10, 10]
+
+
+def test_nothing_inside_leaves_the_durations() -> None:
+    assert self_time_ns(ints(0, 100), ints(10, 20), ints(), ints()).tolist() == [10, 20]
+
+
+def test_the_victim_of_a_slow_tensor_peer_has_the_same_self_time_as_ever() -> None:
+    forward, reduce = int(Stage.FORWARD_COMPUTE), int(Stage.TP_ALL_REDUCE)
+    spans = pa.table(
+        {
+            "rank": [0, 0, 1, 1],
+            "stage": [forward, reduce, forward, reduce],
+            "step": [7, 7, 7, 7],
+            "start_ns": [0, 50, 0, 90],
+            "duration_ns": [100, 45, 100, 5],
+        }
+    )
+    assert subtract_inner(spans)["self_ns"].to_pylist() == [55, 95]
