@@ -1,13 +1,21 @@
 """Every question rankscope asks a store: typed, parameterised, answered as columns.
 
 A query is a frozen dataclass: its fields are the parameters, its docstring names the columns of the answer.
-SQL keeps to what ClickHouse 18.16 and today's engine both know.
+SQL keeps to what ClickHouse 18.16 and today's engine both know: no window functions, no ``WITH``, no Map.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Protocol
 
 from telemetry.stores.interface import Parameter
+from telemetry.tables import HEARTBEATS, SPANS, TABLES
+
+LAST_STEP = 2**32 - 1
+"""The largest step there can be."""
+
+_OF_ATTEMPT = "run_id = %(run_id)s AND attempt = %(attempt)s"
+_IN_WINDOW = f"{_OF_ATTEMPT} AND step >= %(first_step)s AND step <= %(last_step)s"
+_STEP_STAGE = 1
 
 
 class Query(Protocol):
@@ -18,16 +26,48 @@ class Query(Protocol):
     def parameters(self) -> dict[str, Parameter]: ...
 
 
+class _Fields:
+    """Parameters are the fields."""
+
+    __slots__ = ()
+
+    def parameters(self) -> dict[str, Parameter]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Runs:
+class Runs(_Fields):
     """All runs, newest first.
 
     Columns: run_id, attempt, started_ns, last_ns, num_ranks, first_step, last_step, meta.
     """
 
+    def sql(self) -> str:
+        return f"""
+        SELECT run_id, attempt, min(starts) AS started_ns, max(ends) AS last_ns, max(ranks_seen) AS num_ranks,
+            if(min(first) = {LAST_STEP}, toUInt32(0), min(first)) AS first_step, max(last) AS last_step,
+            max(words) AS meta
+        FROM (
+            SELECT run_id, attempt, min(started_ns) AS starts, max(started_ns) AS ends,
+                toUInt32(uniqExact(rank)) AS ranks_seen, toUInt32({LAST_STEP}) AS first, toUInt32(0) AS last,
+                argMin(meta, rank) AS words
+            FROM ranks GROUP BY run_id, attempt
+            UNION ALL
+            SELECT run_id, attempt, min(start_ns) AS starts, max(start_ns + duration_ns) AS ends,
+                toUInt32(0) AS ranks_seen, min(step) AS first, max(step) AS last, '' AS words
+            FROM spans WHERE stage = {_STEP_STAGE} GROUP BY run_id, attempt
+            UNION ALL
+            SELECT run_id, attempt, min(beat_ns) AS starts, max(beat_ns) AS ends,
+                toUInt32(0) AS ranks_seen, toUInt32({LAST_STEP}) AS first, toUInt32(0) AS last, '' AS words
+            FROM heartbeats WHERE beat_ns > 0 GROUP BY run_id, attempt
+        )
+        GROUP BY run_id, attempt
+        ORDER BY started_ns DESC, run_id, attempt DESC
+        """
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranks:
+class Ranks(_Fields):
     """The ranks of an attempt.
 
     Columns: rank, host, local_rank, pid, dp_size, pp_size, tp_size, started_ns, meta; ordered by rank.
@@ -36,21 +76,41 @@ class Ranks:
     run_id: str
     attempt: int
 
+    def sql(self) -> str:
+        names = ("host", "local_rank", "pid", "dp_size", "pp_size", "tp_size", "meta")
+        newest = ", ".join(f"argMax({name}, started_ns) AS newest_{name}" for name in names)
+        answer = ", ".join(f"newest_{name} AS {name}" for name in names[:-1])
+        return f"""
+        SELECT rank, {answer}, newest AS started_ns, newest_meta AS meta
+        FROM (SELECT rank, {newest}, max(started_ns) AS newest FROM ranks WHERE {_OF_ATTEMPT} GROUP BY rank)
+        ORDER BY rank
+        """
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
-    """Wall time of each step: from its first start to its last end over the ranks.
+class Steps(_Fields):
+    """Wall time of each step, from the ranks' ``step`` spans.
 
-    Columns: step, start_ns, duration_ns (median over ranks of the step span), num_ranks; ordered by step.
+    Columns: step, start_ns (the first rank's), duration_ns (median over ranks), num_ranks; ordered by step.
     """
 
     run_id: str
     attempt: int
+    first_step: int = 0
+    last_step: int = LAST_STEP
+
+    def sql(self) -> str:
+        return f"""
+        SELECT step, min(start_ns) AS start_ns, quantileExact(0.5)(duration_ns) AS duration_ns,
+            toUInt32(uniqExact(rank)) AS num_ranks
+        FROM spans WHERE {_IN_WINDOW} AND stage = {_STEP_STAGE}
+        GROUP BY step ORDER BY step
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spans:
-    """Spans of a window of steps, ordered by rank, start_ns. Columns: those of ``telemetry.tables.SPANS``."""
+class Spans(_Fields):
+    """Spans of a window of steps, ordered by rank, start_ns, seq. Columns: those of ``telemetry.tables.SPANS``."""
 
     run_id: str
     attempt: int
@@ -62,12 +122,20 @@ class Spans:
     """Codes; empty: all."""
     limit: int = 1_000_000
 
+    def sql(self) -> str:
+        return f"""
+        SELECT {", ".join(SPANS.names)} FROM spans
+        WHERE {_IN_WINDOW}{_among("rank", "ranks", self.ranks)}{_among("stage", "stages", self.stages)}
+        ORDER BY rank, start_ns, seq LIMIT %(limit)s
+        """
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageTotals:
-    """Time of each rank in each stage and step, chunk by chunk: what the heat map and the detectors read.
+class StageTotals(_Fields):
+    """Time of each rank in each stage and step, chunk by chunk: what the detectors read.
 
-    Columns: step, rank, stage, chunk, spans (count), duration_ns, cpu_ns (sums; -1 where a span has none), ordered by step, rank.
+    Columns: step, rank, stage, chunk, spans (count), duration_ns, cpu_ns (sums; -1 where a span has none); ordered
+    by step, rank, stage, chunk.
     """
 
     run_id: str
@@ -76,43 +144,153 @@ class StageTotals:
     last_step: int
     stages: tuple[int, ...] = ()
 
+    def sql(self) -> str:
+        return f"""
+        SELECT step, rank, stage, chunk, toUInt32(num) AS spans, total_ns AS duration_ns,
+            if(least_cpu < 0, toInt64(-1), total_cpu) AS cpu_ns
+        FROM (
+            SELECT step, rank, stage, chunk, count() AS num, sum(duration_ns) AS total_ns,
+                min(cpu_ns) AS least_cpu, sum(cpu_ns) AS total_cpu
+            FROM spans WHERE {_IN_WINDOW}{_among("stage", "stages", self.stages)}
+            GROUP BY step, rank, stage, chunk
+        )
+        ORDER BY step, rank, stage, chunk
+        """
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Samples:
-    """Values of metrics by step, the highest rank's where several report.
+class RankStageStats(_Fields):
+    """Each rank's time in each stage over a window of steps: the cells of the heat map.
+
+    Columns: rank, stage, steps (in which the stage occurred), spans, median_ns, mean_ns (of the time in one step),
+    median_cpu_ns (-1 where a span has none); ordered by rank, stage.
+    """
+
+    run_id: str
+    attempt: int
+    first_step: int
+    last_step: int
+    stages: tuple[int, ...] = ()
+
+    def sql(self) -> str:
+        return f"""
+        SELECT rank, stage, toUInt32(count()) AS steps, toUInt64(sum(num)) AS spans,
+            quantileExact(0.5)(total_ns) AS median_ns, avg(total_ns) AS mean_ns,
+            if(min(least_cpu) < 0, toInt64(-1), quantileExact(0.5)(total_cpu)) AS median_cpu_ns
+        FROM (
+            SELECT rank, stage, step, count() AS num, sum(duration_ns) AS total_ns,
+                min(cpu_ns) AS least_cpu, sum(cpu_ns) AS total_cpu
+            FROM spans WHERE {_IN_WINDOW}{_among("stage", "stages", self.stages)}
+            GROUP BY rank, stage, step
+        )
+        GROUP BY rank, stage ORDER BY rank, stage
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageCounts(_Fields):
+    """The stages that occur in an attempt. Columns: stage, ranks, spans, duration_ns (sum); ordered by stage."""
+
+    run_id: str
+    attempt: int
+    first_step: int = 0
+    last_step: int = LAST_STEP
+
+    def sql(self) -> str:
+        return f"""
+        SELECT stage, toUInt32(uniqExact(rank)) AS ranks, count() AS spans, sum(duration_ns) AS duration_ns
+        FROM spans WHERE {_IN_WINDOW} GROUP BY stage ORDER BY stage
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples(_Fields):
+    """Values of metrics by step: of the ranks that report one, the highest's newest.
 
     Columns: step, at_ns, metric, value, rank; ordered by metric, step.
     """
 
     run_id: str
     attempt: int
-    metrics: tuple[str, ...]
+    metrics: tuple[str, ...] = ()
+    """Empty: all."""
+
+    def sql(self) -> str:
+        return f"""
+        SELECT step, newest.1 AS at_ns, metric, newest.2 AS value, newest.3 AS rank
+        FROM (
+            SELECT step, metric, argMax((at_ns, value, rank), (rank, seq)) AS newest
+            FROM samples WHERE {_OF_ATTEMPT}{_among("metric", "metrics", self.metrics)}
+            GROUP BY step, metric
+        )
+        ORDER BY metric, step
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Marks:
-    """Marks of an attempt in time order. Columns: rank, step, at_ns, name, text."""
+class Marks(_Fields):
+    """The newest marks of an attempt, in time order. Columns: rank, step, at_ns, name, text."""
 
     run_id: str
     attempt: int
     limit: int = 10_000
 
+    def sql(self) -> str:
+        return f"""
+        SELECT rank, step, at_ns, name, text
+        FROM (SELECT * FROM marks WHERE {_OF_ATTEMPT} ORDER BY at_ns DESC, rank, seq LIMIT %(limit)s)
+        ORDER BY at_ns, rank, seq
+        """
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeats:
-    """Newest heartbeat of each rank. Columns: those of ``telemetry.tables.HEARTBEATS``."""
+class Heartbeats(_Fields):
+    """Newest heartbeat of each rank, ordered by rank. Columns: those of ``telemetry.tables.HEARTBEATS``."""
 
     run_id: str
     attempt: int
 
+    def sql(self) -> str:
+        names = [name for name in HEARTBEATS.names if name not in ("rank", "at_ns")]
+        newest = ", ".join(f"argMax({name}, at_ns) AS newest_{name}" for name in names)
+        answer = ", ".join(f"newest_{name} AS {name}" for name in names)
+        return f"""
+        SELECT rank, newest AS at_ns, {answer}
+        FROM (SELECT rank, max(at_ns) AS newest, {newest} FROM heartbeats WHERE {_OF_ATTEMPT} GROUP BY rank)
+        ORDER BY rank
+        """
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HighWater:
+class HighWater(_Fields):
     """How far each rank is stored: the ledger of exactly-once.
 
-    Columns: rank, next_seq (one past the largest stored seq).
+    Columns: rank, next_seq (one past the largest stored seq); ordered by rank.
     """
 
     table: str
     run_id: str
     attempt: int
+
+    def __post_init__(self) -> None:
+        assert self.table in TABLES, self.table
+        assert "seq" in TABLES[self.table].names, self.table
+
+    def sql(self) -> str:
+        return f"""
+        SELECT rank, max(seq) + 1 AS next_seq FROM {self.table} WHERE {_OF_ATTEMPT} GROUP BY rank ORDER BY rank
+        """
+
+
+def _among(column: str, parameter: str, values: tuple[int, ...] | tuple[str, ...]) -> str:
+    """A condition on ``column``, nothing when ``values`` is empty."""
+    return f" AND {column} IN %({parameter})s" if values else ""
+
+
+QUERIES: dict[str, type[Query]] = {
+    query.__name__: query
+    for query in (
+        Runs, Ranks, Steps, Spans, StageTotals, RankStageStats, StageCounts, Samples, Marks, Heartbeats, HighWater,
+    )
+}  # fmt: skip
+"""What may be asked over the wire: name -> query."""

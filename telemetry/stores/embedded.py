@@ -1,0 +1,140 @@
+"""ClickHouse inside this process: a folder, or memory.
+
+One process may open a folder, and a process may open one folder: others ask the collector that holds it.
+Never fork after opening: the engine's threads do not follow, and the child would hang.
+"""
+
+import fcntl
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyarrow as pa
+from chdb import ChdbError
+from chdb.session import Session
+
+from telemetry.errors import UnreachableError, UsageError
+from telemetry.stores import migrations
+from telemetry.stores.interface import Parameter
+from telemetry.stores.parameters import render
+from telemetry.stores.pool import Pool
+
+DATABASE = "rankscope"
+IN_MEMORY = ":memory:"
+NUM_SESSIONS = 4
+"""Sessions run side by side; each costs memory of its own."""
+
+_ONE_PART = (
+    "async_insert = 0, max_threads = 1, max_insert_threads = 1, "
+    "min_insert_block_size_rows = 1000000000, min_insert_block_size_bytes = 0"
+)
+"""One reader, and blocks squashed without limit: an insert becomes one part, there whole or not at all."""
+
+_memory_numbers = itertools.count(1)
+
+
+class EmbeddedStore:
+    """A store in this process.
+
+    Args:
+        folder: made when missing. None: in memory, gone on :meth:`close`.
+
+    Raises:
+        UnreachableError: another process holds the folder.
+        UsageError: the folder cannot be made or written.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._pid = os.getpid()
+        self._folder = folder.resolve() if folder else None
+        self._database = DATABASE if folder else f"memory_{next(_memory_numbers)}"
+        if self._folder:
+            _check_free(self._folder)
+        with self._translated("open"):
+            # The engine lives as long as one session does: this one keeps it.
+            self._anchor: Session | None = Session(str(self._folder) if self._folder else IN_MEMORY)
+            self._anchor.query(f"CREATE DATABASE IF NOT EXISTS {self._database}")
+        self._pool: Pool[Session] = Pool(connect=self._connect, disconnect=Session.close, size=NUM_SESSIONS)
+
+    def migrate(self) -> None:
+        migrations.migrate(self._execute, self.query)
+
+    def insert(self, table: str, rows: pa.Table) -> None:
+        columns = ", ".join(rows.column_names)
+        # The engine finds `rows` by its name in this frame.
+        rows = rows.combine_chunks()
+        with self._translated(f"insert into {table}"), self._pool.borrow() as session:
+            session.query(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM Python(rows) SETTINGS {_ONE_PART}")
+
+    def query(self, sql: str, parameters: Mapping[str, Parameter] | None = None) -> pa.Table:
+        with self._translated("query"), self._pool.borrow() as session:
+            answer = session.query(render(sql, parameters), "ArrowTable")
+        return pa.Table.from_arrays(answer.columns, names=answer.column_names)
+
+    def close(self) -> None:
+        if self._anchor is None:
+            return
+        self._pool.close()
+        if self._folder is None:
+            with suppress(ChdbError):
+                self._anchor.query(f"DROP DATABASE IF EXISTS {self._database}")
+        self._anchor.close()
+        self._anchor = None
+
+    def _connect(self) -> Session:
+        assert self._anchor is not None, "the store is closed"
+        assert os.getpid() == self._pid, "a store does not survive fork: open one in the child, or ask the collector"
+        session = Session(str(self._folder) if self._folder else IN_MEMORY)
+        session.query(f"USE {self._database}")
+        return session
+
+    def _execute(self, sql: str) -> None:
+        with self._translated("migrate"), self._pool.borrow() as session:
+            session.query(sql)
+
+    @contextmanager
+    def _translated(self, what: str) -> Iterator[None]:
+        """The engine's errors as ours."""
+        try:
+            yield
+        except RuntimeError as error:
+            where = str(self._folder or "memory")
+            raise UnreachableError(
+                f"embedded store {where}: {what} failed: {_first_line(error)}", hint=_hint(error)
+            ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:300]
+
+
+def _hint(error: RuntimeError) -> str:
+    text = str(error)
+    if "already initialized" in text:
+        return "a process opens one folder at a time: close the other store, or ask a collector"
+    if "Error initializing" in text:
+        return "another process may hold the folder: ask its collector, e.g. --store http://127.0.0.1:8719"
+    if "NOT_ENOUGH_SPACE" in text or "No space left" in text:
+        return "the disk is full: free some space; nothing acknowledged is lost"
+    return "see the engine's message; `rankscope doctor` checks this machine"
+
+
+def _check_free(folder: Path) -> None:
+    """Say who may hold the folder before the engine does, which says it at length and unclearly."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "status").open("ab") as status:
+            fcntl.flock(status, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UnreachableError(
+            f"embedded store {folder} is open in another process",
+            hint="ask the collector that holds it, e.g. --store http://127.0.0.1:8719, or end it first",
+        ) from None
+    except OSError as error:
+        raise UsageError(
+            f"embedded store {folder}: {error.strerror}", hint="name a folder that can be written: embedded:DIR"
+        ) from error
+    if "?" in str(folder):
+        raise UsageError(f"embedded store {folder}: '?' in a path", hint="name a folder without '?'")

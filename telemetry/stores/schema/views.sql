@@ -1,0 +1,34 @@
+-- modern: spans under the column names of the OpenTelemetry exporter for ClickHouse, as Grafana and HyperDX expect
+-- them. A trace is a step of an attempt; every span of a rank hangs below that rank's step span. Filter by ServiceName
+-- (the run): it is the first column of the table's order.
+CREATE OR REPLACE VIEW otel_traces AS
+SELECT
+    fromUnixTimestamp64Nano(start_ns) AS Timestamp,
+    lower(hex(sipHash128(run_id, attempt, step))) AS TraceId,
+    if(stage = 1,
+       lower(hex(sipHash64('step', run_id, attempt, step, rank))),
+       lower(hex(sipHash64('span', run_id, attempt, rank, seq)))) AS SpanId,
+    if(stage = 1, '', lower(hex(sipHash64('step', run_id, attempt, step, rank)))) AS ParentSpanId,
+    '' AS TraceState,
+    transform(stage, {stage_codes}, {stage_labels}, 'unknown') AS SpanName,
+    'Internal' AS SpanKind,
+    run_id AS ServiceName,
+    map('rankscope.run.id', run_id, 'rankscope.attempt', toString(attempt), 'rankscope.rank', toString(rank))
+        AS ResourceAttributes,
+    'rankscope' AS ScopeName,
+    '' AS ScopeVersion,
+    map('rankscope.step', toString(step), 'rankscope.microbatch', toString(microbatch),
+        'rankscope.chunk', toString(chunk), 'rankscope.peer', toString(peer),
+        'rankscope.size_bytes', toString(size_bytes),
+        'rankscope.stream', transform(stream, {stream_codes}, {stream_labels}, 'unknown')) AS SpanAttributes,
+    toUInt64(duration_ns) AS Duration,
+    'Unset' AS StatusCode,
+    '' AS StatusMessage,
+    CAST([], 'Array(DateTime64(9))') AS `Events.Timestamp`,
+    CAST([], 'Array(String)') AS `Events.Name`,
+    CAST([], 'Array(Map(String, String))') AS `Events.Attributes`,
+    CAST([], 'Array(String)') AS `Links.TraceId`,
+    CAST([], 'Array(String)') AS `Links.SpanId`,
+    CAST([], 'Array(String)') AS `Links.TraceState`,
+    CAST([], 'Array(Map(String, String))') AS `Links.Attributes`
+FROM spans;
