@@ -1,0 +1,56 @@
+"""Keeps a host agent beside the ranks of this machine: a process of its own that may die and be started again."""
+
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+from trainer.config import RunOptions
+
+RESTART_EVERY_S = 1.0
+DRAIN_S = 30.0
+
+
+class AgentKeeper:
+    """An agent from entering to leaving; nothing at all without a collector."""
+
+    def __init__(self, options: RunOptions) -> None:
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started = -RESTART_EVERY_S
+
+    def __enter__(self) -> "AgentKeeper":
+        self.look_after()
+        return self
+
+    def look_after(self) -> None:
+        """Start the agent when it is not running, at most once a second."""
+        if not self._options.telemetry or self._options.collector is None:
+            return
+        ended = self._process is None or self._process.poll() is not None
+        if ended and time.monotonic() - self._started >= RESTART_EVERY_S:
+            self._started = time.monotonic()
+            self._process = self._start(self._options.collector)
+
+    def __exit__(self, *_: object) -> None:
+        """Give it a bounded time to ship what is left; it ends by itself once the ranks have."""
+        if self._process is None:
+            return
+        try:
+            self._process.wait(timeout=DRAIN_S)
+        except subprocess.TimeoutExpired:
+            print(f"agent still busy after {DRAIN_S:.0f} s: what it has not sent stays in the spool", file=sys.stderr)
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=DRAIN_S / 10)
+            self._process.kill()
+
+    def _start(self, collector: str) -> subprocess.Popen[bytes]:
+        options = self._options
+        command = [
+            *(sys.executable, "-m", "telemetry.agent"),
+            *("--spool", str(options.spool), "--run", str(options.run_id)),
+            *("--attempt", str(options.attempt), "--collector", collector),
+        ]
+        with (options.out / "logs" / "agent.log").open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)

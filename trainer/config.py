@@ -1,0 +1,211 @@
+"""What to train, on which grid, with which data: every setting, checked when it is made.
+
+TrainConfig
+├── ModelConfig        the transformer's shape
+├── ParallelConfig     the grid and the pipeline's microbatches
+├── DataConfig         the text and the size of a microbatch
+└── OptimConfig        AdamW, its schedule, clipping
+RunOptions             what this launch does with it: name, place, collector, fault
+
+Torch is not imported here, so that a command line can show its settings at once. Every class raises ``UsageError``
+with a hint when its values cannot work.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from telemetry.errors import UsageError
+from telemetry.topology import Topology
+
+DeviceName = Literal["cpu", "cuda"]
+Precision = Literal["float32", "bfloat16"]
+
+
+def _positive(owner: object, *names: str) -> None:
+    for name in names:
+        value = getattr(owner, name)
+        if value < 1:
+            raise UsageError(f"{name} is {value}", hint=f"{name} is at least 1")
+
+
+def _divides(divisor_name: str, divisor: int, name: str, value: int) -> None:
+    if value % divisor:
+        near = max(value - value % divisor, divisor)
+        raise UsageError(f"{name} {value} does not divide by {divisor_name} {divisor}", hint=f"try {name} {near}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """Shape of the decoder.
+
+    ``window`` is the span of keys a query sees, itself included; 0 means every earlier one (full causal attention).
+    """
+
+    num_layers: int = 4
+    hidden_size: int = 128
+    num_heads: int = 4
+    sequence_length: int = 128
+    window: int = 0
+    vocab_size: int = 256
+
+    def __post_init__(self) -> None:
+        _positive(self, "num_layers", "hidden_size", "num_heads", "sequence_length", "vocab_size")
+        _divides("num_heads", self.num_heads, "hidden_size", self.hidden_size)
+        if self.head_size % 2:
+            raise UsageError(
+                f"heads of {self.head_size} numbers cannot be rotated", hint="make hidden_size / num_heads even"
+            )
+        if not 0 <= self.window <= self.sequence_length:
+            raise UsageError(
+                f"window is {self.window}",
+                hint=f"0 for full attention, else at most the sequence length {self.sequence_length}",
+            )
+        if self.window:
+            _divides("window", self.window, "sequence_length", self.sequence_length)
+
+    @property
+    def head_size(self) -> int:
+        return self.hidden_size // self.num_heads
+
+    @property
+    def attention_span(self) -> int:
+        """Keys that a query sees, the causal half not taken off."""
+        return self.window or self.sequence_length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelConfig:
+    """The grid, and how the pipeline fills it.
+
+    ``num_chunks`` model chunks a pipeline rank: 1 runs 1F1B, more run interleaved 1F1B.
+    """
+
+    dp: int = 1
+    pp: int = 1
+    tp: int = 1
+    num_chunks: int = 1
+    num_microbatches: int = 4
+
+    def __post_init__(self) -> None:
+        _positive(self, "num_chunks", "num_microbatches")
+        assert self.topology.world_size
+        if self.num_microbatches < self.pp:
+            raise UsageError(
+                f"{self.num_microbatches} microbatches leave a pipeline of {self.pp} stages empty",
+                hint=f"at least {self.pp} microbatches",
+            )
+        if self.num_chunks == 1:
+            return
+        if self.pp == 1:
+            raise UsageError("num_chunks without a pipeline", hint="set pp to 2 or more, or num_chunks to 1")
+        _divides("pp", self.pp, "num_microbatches", self.num_microbatches)
+
+    @property
+    def topology(self) -> Topology:
+        return Topology(dp=self.dp, pp=self.pp, tp=self.tp)
+
+    @property
+    def num_stages(self) -> int:
+        """Pieces the layers are cut into: pipeline ranks times chunks."""
+        return self.pp * self.num_chunks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataConfig:
+    """The text. ``path`` is a text file, a folder of them, or a ``.bin`` of uint16 tokens; None: Python's own sources."""
+
+    path: Path | None = None
+    microbatch_size: int = 2
+    """Sequences in one microbatch of one data-parallel rank."""
+    max_bytes: int = 8 * 1024 * 1024
+    """Text beyond this is not read; a token file is mapped, never read whole."""
+    queue_depth: int = 2
+    """Batches the loader keeps ready."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "microbatch_size", "max_bytes", "queue_depth")
+        if self.path is not None and not self.path.exists():
+            raise UsageError(
+                f"no data at {self.path}",
+                hint="--data takes a text file, a folder of text, or a .bin of uint16 tokens; leave it out to train "
+                "on Python's own sources",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimConfig:
+    """AdamW with a linear warm-up and a cosine decay to a tenth."""
+
+    learning_rate: float = 3e-3
+    beta1: float = 0.9
+    beta2: float = 0.95
+    weight_decay: float = 0.1
+    num_warmup_steps: int = 5
+    num_decay_steps: int = 1000
+    max_gradient_norm: float = 1.0
+    """Of all ranks together; 0 leaves gradients as they are (the norm is still measured)."""
+
+    def __post_init__(self) -> None:
+        if self.learning_rate <= 0:
+            raise UsageError(f"learning_rate is {self.learning_rate}", hint="a number above 0, such as 3e-4")
+        if not (0 <= self.beta1 < 1 and 0 <= self.beta2 < 1):
+            raise UsageError(f"betas are {self.beta1}, {self.beta2}", hint="both from 0 up to but not including 1")
+        if min(self.weight_decay, self.max_gradient_norm, self.num_warmup_steps) < 0 or self.num_decay_steps < 1:
+            raise UsageError("an optimiser setting is negative", hint="weight decay, norm and steps are 0 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """A whole training, the same on every rank."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    recipe: str = "custom"
+    device: DeviceName = "cpu"
+    precision: Precision = "float32"
+    """Of the compute; parameters, reductions and the optimiser stay in float32."""
+    num_steps: int = 20
+    seed: int = 0
+    peak_tflops: float | None = None
+    """Dense peak of one device for MFU; None: looked up by the name of the GPU, absent on a CPU."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "num_steps")
+        if self.peak_tflops is not None and self.peak_tflops <= 0:
+            raise UsageError(
+                f"peak_tflops is {self.peak_tflops}", hint="the device's dense peak, such as 989 for an H100"
+            )
+        model, parallel = self.model, self.parallel
+        _divides("pipeline stages", parallel.num_stages, "num_layers", model.num_layers)
+        for name in ("num_heads", "sequence_length", "vocab_size"):
+            _divides("tp", parallel.tp, name, getattr(model, name))
+
+    @property
+    def sequences_per_rank(self) -> int:
+        """Sequences of a step that one data-parallel rank works on."""
+        return self.data.microbatch_size * self.parallel.num_microbatches
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Of all ranks together."""
+        return self.sequences_per_rank * self.parallel.dp * self.model.sequence_length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What one launch does with a config."""
+
+    out: Path
+    """Logs, progress, ground truth and, unless ``spool`` says otherwise, the rank files."""
+    run_id: str | None = None
+    """None: made from the recipe and the time."""
+    attempt: int = 0
+    fault: str = "none"
+    """As ``trainer/fault/inject.py`` reads it."""
+    collector: str | None = None
+    """URL; when given, the launcher runs an agent beside the ranks."""
+    spool: Path | None = None
+    telemetry: bool = True

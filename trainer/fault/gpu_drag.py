@@ -1,0 +1,58 @@
+"""Makes a GPU's compute longer by a factor, without ever waiting for it.
+
+stream   [begin] compute [end] sleep(...)      the sleep is (factor - 1) x the median of earlier computes, whose
+                                               events have been passed by now; the first ones are not dragged
+"""
+
+from collections import defaultdict, deque
+from statistics import median
+from typing import Any
+
+import torch
+
+from telemetry.stages import Stage
+
+KEPT = 32
+CALIBRATION_CYCLES = 50_000_000
+
+
+class GpuDrag:
+    """Queues sleeps behind the compute of one rank."""
+
+    def __init__(self, factor: float) -> None:
+        self._factor = factor
+        self._cycles_per_ms = _cycles_per_ms()
+        self._open: deque[tuple[Stage, Any, Any]] = deque()
+        self._seen_ms: dict[Stage, deque[float]] = defaultdict(lambda: deque(maxlen=KEPT))
+
+    def begin(self) -> Any:
+        """An event where the compute starts."""
+        return _event()
+
+    def end(self, stage: Stage, begun: Any, *, active: bool) -> None:
+        """Sleep on the stream for the share that is missing to the factor."""
+        self._open.append((stage, begun, _event()))
+        self._resolve()
+        if active and self._seen_ms[stage]:
+            torch.cuda._sleep(round((self._factor - 1) * median(self._seen_ms[stage]) * self._cycles_per_ms))
+
+    def _resolve(self) -> None:
+        while self._open and self._open[0][2].query():
+            stage, begin, end = self._open.popleft()
+            self._seen_ms[stage].append(begin.elapsed_time(end))
+
+
+def _event() -> Any:
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def _cycles_per_ms() -> float:
+    """Measured before training begins, where waiting is allowed."""
+    torch.cuda._sleep(CALIBRATION_CYCLES)
+    begin = _event()
+    torch.cuda._sleep(CALIBRATION_CYCLES)
+    end = _event()
+    end.synchronize()
+    return CALIBRATION_CYCLES / float(begin.elapsed_time(end))

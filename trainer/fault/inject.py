@@ -1,0 +1,145 @@
+"""Faults on request: what to break on which rank, and the truth about it in a file that no detector reads.
+
+none
+slow:rank=5,factor=1.4          forward and backward take 1.4 times the processor (or GPU) time for the same work
+                                also first_step=, last_step=
+hang:rank=5,step=8              stands still for ever in that step; also before=STAGE (default forward-compute),
+                                how=wait (asleep), spin (busy) or stop (SIGSTOP)
+die:rank=5,step=8               killed in that step; also before=STAGE, how=kill, exit or raise
+data-stall:rank=5,step=8,seconds=4
+                                the batch of that step comes late
+gc:rank=5                       bursts of garbage collection in irregular steps; also every= (steps, on average),
+                                objects= (garbage made in a burst)
+"""
+
+import json
+from dataclasses import MISSING, asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from telemetry.errors import UsageError
+from telemetry.stages import STAGE_BY_LABEL, Stage
+from telemetry.topology import Topology
+
+HINT = (
+    "one of none, slow:rank=5,factor=1.4, hang:rank=5,step=8, die:rank=5,step=8, "
+    "data-stall:rank=5,step=8,seconds=4, gc:rank=5"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slow:
+    """A rank whose compute costs ``factor`` times what it does on its peers."""
+
+    rank: int
+    factor: float
+    first_step: int = 0
+    last_step: int = 2**31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hang:
+    """A rank that never reaches the ``before`` stage of a step, though its process lives on."""
+
+    rank: int
+    step: int
+    before: Stage = Stage.FORWARD_COMPUTE
+    how: Literal["wait", "spin", "stop"] = "wait"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Die:
+    """A rank whose process ends in the middle of a step."""
+
+    rank: int
+    step: int
+    before: Stage = Stage.FORWARD_COMPUTE
+    how: Literal["kill", "exit", "raise"] = "kill"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataStall:
+    """A rank that waits for its data."""
+
+    rank: int
+    step: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GcBursts:
+    """A rank whose interpreter collects garbage at times of its own."""
+
+    rank: int
+    every: int = 4
+    objects: int = 300_000
+
+
+Fault = Slow | Hang | Die | DataStall | GcBursts
+KINDS: dict[str, type[Fault]] = {"slow": Slow, "hang": Hang, "die": Die, "data-stall": DataStall, "gc": GcBursts}
+KIND_OF: dict[type[Fault], str] = {fault: kind for kind, fault in KINDS.items()}
+BOUNDARIES = (
+    *(Stage.DATA_LOAD, Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE, Stage.FORWARD_SEND, Stage.FORWARD_RECV),
+    *(Stage.BACKWARD_SEND, Stage.BACKWARD_RECV, Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER),
+    *(Stage.TP_ALL_GATHER, Stage.TP_REDUCE_SCATTER, Stage.OPTIMIZER_CLIP, Stage.OPTIMIZER),
+)
+"""Stages that a rank can be stopped before."""
+
+
+def parse_fault(spec: str, topology: Topology) -> Fault | None:
+    """The fault that ``spec`` asks for, None for ``none``.
+
+    Raises:
+        UsageError: no such fault, a setting missing, unknown or not a number, or a rank outside of the grid.
+    """
+    if spec == "none":
+        return None
+    kind, _, settings = spec.partition(":")
+    if kind not in KINDS:
+        raise UsageError(f"no fault {kind!r}", hint=HINT)
+    fault = KINDS[kind](**_values(KINDS[kind], settings, spec))
+    if not 0 <= fault.rank < topology.world_size:
+        raise UsageError(
+            f"fault {spec!r}: no rank {fault.rank}", hint=f"ranks of this grid are 0 to {topology.world_size - 1}"
+        )
+    if isinstance(fault, Slow) and fault.factor < 1:
+        raise UsageError(f"fault {spec!r}: a factor below 1 would be a faster rank", hint="such as factor=1.4")
+    return fault
+
+
+def _values(kind: type[Fault], settings: str, spec: str) -> dict[str, Any]:
+    given = dict(pair.partition("=")[::2] for pair in settings.split(",") if pair)
+    known = {field.name: field for field in fields(kind)}
+    for name in given:
+        if name not in known:
+            raise UsageError(f"fault {spec!r}: no setting {name!r}", hint=f"it has {', '.join(known)}")
+    for name, field in known.items():
+        if name not in given and field.default is MISSING:
+            raise UsageError(f"fault {spec!r}: {name}= is missing", hint=HINT)
+    return {name: _value(known[name].type, text, name, spec) for name, text in given.items()}
+
+
+def _value(kind: Any, text: str, name: str, spec: str) -> Any:
+    choices = get_args(kind) or ([stage.label for stage in BOUNDARIES] if kind is Stage else None)
+    if choices and text not in choices:
+        raise UsageError(f"fault {spec!r}: {name} is {text!r}", hint=f"{name} is one of {', '.join(choices)}")
+    if choices:
+        return STAGE_BY_LABEL[text] if kind is Stage else text
+    try:
+        return kind(text)
+    except ValueError:
+        raise UsageError(f"fault {spec!r}: {name} is no number: {text!r}", hint=HINT) from None
+
+
+def write_truth(path: Path, fault: Fault | None, *, host: str, num_steps: int) -> None:
+    """Put down what was done to the run, for whoever checks a verdict afterwards."""
+    truth: dict[str, Any] = {"kind": "none", "num_steps": num_steps}
+    if fault is not None:
+        settings = {name: _plain(value) for name, value in asdict(fault).items()}
+        truth = truth | settings | {"kind": KIND_OF[type(fault)], "host": host}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(truth, indent=2) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    return value.label if isinstance(value, Stage) else value

@@ -1,0 +1,164 @@
+"""All ranks of one machine as child processes, watched until the last has ended.
+
+launcher ---- fork ----> rank 0 .. rank 7      each in logs/rank-0000N.log
+    |  watches: an end, a signal, a line of progress
+    |  a rank that dies takes the others with it, and is named
+    '--- agent, when there is a collector: started again should it die
+"""
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import wait as wait_for_any
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.multiprocessing
+import torch.optim  # noqa: F401  a second of imports, paid once here and not in every forked rank
+
+from trainer.agent import AgentKeeper
+from trainer.config import RunOptions, TrainConfig
+from trainer.data.tokens import Tokens
+from trainer.progress_line import ProgressLine
+from trainer.rank import FAILED, Seat, run_and_exit
+
+LOOK_EVERY_S = 0.2
+GRACE_S = 3.0
+SETTLE_S = 0.5
+SIGNAL_BASE = 128
+
+
+@dataclass(slots=True)
+class _Interrupt:
+    """The signal that asked the launcher to end, 0 while none has."""
+
+    number: int = 0
+
+
+def run_ranks(config: TrainConfig, options: RunOptions, tokens: Tokens | None) -> int:
+    """Train with all ranks on this machine; 0 when all of them finished, 1 when one failed, 128 + n on signal n."""
+    with _signals() as interrupt, _rendezvous() as init_method:
+        processes = _start(config, options, tokens, init_method)
+        try:
+            return _watch(processes, config, options, interrupt)
+        finally:
+            _end_all(processes)
+
+
+def log_path(out: Path, rank: int) -> Path:
+    """What rank ``rank`` printed."""
+    return out / "logs" / f"rank-{rank:05d}.log"
+
+
+def _start(config: TrainConfig, options: RunOptions, tokens: Tokens | None, init_method: str) -> list[BaseProcess]:
+    """On a CPU by fork, from a process that has torch and no threads; CUDA does not survive a fork."""
+    (options.out / "logs").mkdir(parents=True, exist_ok=True)
+    fork = config.device == "cpu"
+    context: Any = torch.multiprocessing.start_processes(
+        _child,
+        args=(config, options, tokens if fork else None, init_method, os.getpid()),
+        nprocs=config.parallel.topology.world_size,
+        join=False,
+        start_method="fork" if fork else "spawn",
+    )
+    return list(context.processes)
+
+
+def _child(
+    rank: int, config: TrainConfig, options: RunOptions, tokens: Tokens | None, init_method: str, parent: int
+) -> None:
+    """A rank's process. Ctrl-C goes to all; only the launcher acts on it. No rank outlives the launcher."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    torch.multiprocessing._prctl_pr_set_pdeathsig(signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(FAILED)
+    with log_path(options.out, rank).open("ab", buffering=0) as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    world_size = config.parallel.topology.world_size
+    seat = Seat(rank=rank, local_rank=rank, world_size=world_size, init_method=init_method)
+    run_and_exit(seat, config, options, tokens)
+
+
+def _watch(processes: Sequence[BaseProcess], config: TrainConfig, options: RunOptions, interrupt: _Interrupt) -> int:
+    line = ProgressLine(options.out, config.num_steps)
+    with AgentKeeper(options) as agent:
+        while any(process.exitcode is None for process in processes):
+            wait_for_any([process.sentinel for process in processes if process.exitcode is None], LOOK_EVERY_S)
+            line.update()
+            agent.look_after()
+            if interrupt.number:
+                _end_all(processes)
+                return SIGNAL_BASE + interrupt.number
+            if any(process.exitcode not in (None, 0) for process in processes):
+                print(_obituary(processes, options.out), file=sys.stderr)
+                _end_all(processes)
+                return FAILED
+        line.finish()
+    return 0
+
+
+def _obituary(processes: Sequence[BaseProcess], out: Path) -> str:
+    """Names the rank that ended first. Its peers may have failed over it by now: a lost peer ends a rank with
+    status 1, so a signal or another status speaks first."""
+    ended = {rank: process.exitcode for rank, process in enumerate(processes) if process.exitcode not in (None, 0)}
+    odd = {rank: code for rank, code in ended.items() if code != FAILED} or ended
+    words = [f"rank {rank} {_manner(code)} (pid {processes[rank].pid})" for rank, code in odd.items()]
+    return f"training failed: {', '.join(words)}\n\nhint: its last words are in {log_path(out, min(odd))}"
+
+
+def _manner(exitcode: int | None) -> str:
+    assert exitcode is not None
+    return f"was killed by {signal.Signals(-exitcode).name}" if exitcode < 0 else f"ended with status {exitcode}"
+
+
+def _end_all(processes: Sequence[BaseProcess]) -> None:
+    """Ask, wait a little, kill. A stopped rank hears nothing but the last."""
+    living = [process for process in processes if process.exitcode is None]
+    for process in living:
+        process.terminate()
+    deadline = time.monotonic() + GRACE_S
+    while living and time.monotonic() < deadline:
+        wait_for_any([process.sentinel for process in living], SETTLE_S)
+        living = [process for process in living if process.exitcode is None]
+    for process in living:
+        process.kill()
+    for process in processes:
+        process.join()
+
+
+@contextmanager
+def _signals() -> Iterator[_Interrupt]:
+    """SIGINT and SIGTERM end the job in order, while this lasts."""
+    interrupt = _Interrupt()
+
+    def note(number: int, _: object) -> None:
+        interrupt.number = number
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interrupt
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _rendezvous() -> Iterator[str]:
+    """A file that ranks of this machine meet in; no port to be taken, nothing to listen on."""
+    folder = Path(tempfile.mkdtemp(prefix="rankscope-"))
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    try:
+        yield f"file://{folder / 'rendezvous'}"
+    finally:
+        with suppress(OSError):
+            shutil.rmtree(folder)

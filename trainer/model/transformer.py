@@ -1,0 +1,70 @@
+"""The decoder, cut into pipeline stages.
+
+layers 8, stages 4      stage 0            stage 1     stage 2     stage 3
+                        embedding 0 1      2 3         4 5         6 7 norm head loss
+
+Names of parameters carry the number of the layer in the whole model, so that a parameter has the same name, and from
+its name the same first values, however the model is cut.
+"""
+
+import zlib
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from trainer.config import ModelConfig
+from trainer.model.block import ParallelBlock
+from trainer.model.loss import next_token_loss
+
+
+class TransformerStage(nn.Module):
+    """Consecutive layers; the first stage also embeds tokens, the last also ends in the loss."""
+
+    def __init__(self, config: ModelConfig, *, stage: int, num_stages: int) -> None:
+        super().__init__()
+        first, last = stage == 0, stage == num_stages - 1
+        per_stage = config.num_layers // num_stages
+        layers = range(stage * per_stage, (stage + 1) * per_stage)
+        self.embedding = nn.Embedding(config.vocab_size, config.hidden_size) if first else None
+        self.blocks = nn.ModuleDict({str(layer): ParallelBlock(config) for layer in layers})
+        self.norm = nn.LayerNorm(config.hidden_size, bias=False) if last else None
+        self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False) if last else None
+
+    def forward(self, x: Tensor, targets: Tensor | None = None) -> Tensor:
+        """Tokens [batch, sequence] or hidden [batch, sequence, hidden] in; hidden, or on the last stage the loss, out.
+
+        Every stage is handed the targets, since torch's pipeline gives the same keywords to all; only the last looks.
+        """
+        if self.embedding is not None:
+            x = self.embedding(x)
+        for block in self.blocks.values():
+            x = block(x)
+        if self.head is None:
+            return x
+        assert self.norm is not None
+        assert targets is not None
+        return next_token_loss(self.head(self.norm(x)), targets)
+
+
+@torch.no_grad()
+def initialise(stage: TransformerStage, config: ModelConfig, *, seed: int) -> None:
+    """Fill every parameter, whole or sharded, from a generator seeded by its name: the grid plays no part."""
+    for name, parameter in stage.named_parameters():
+        whole = _first_values(name, parameter.shape, parameter.device, config, seed)
+        if isinstance(parameter, DTensor):
+            shard = distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)
+            parameter.to_local().copy_(shard.to_local())
+        else:
+            parameter.copy_(whole)
+
+
+def _first_values(name: str, shape: torch.Size, device: torch.device, config: ModelConfig, seed: int) -> Tensor:
+    """Norms are ones; matrices are normal with variance 1 / inputs, smaller where they end in the residual sum."""
+    if name.endswith("norm.weight"):
+        return torch.ones(shape, device=device)
+    generator = torch.Generator(device).manual_seed(zlib.crc32(f"{seed}/{name}".encode()))
+    deviation = shape[-1] ** -0.5
+    if name.endswith(("out.weight", "down.weight")):
+        deviation *= (2 * config.num_layers) ** -0.5
+    return torch.empty(shape, device=device).normal_(std=deviation, generator=generator)

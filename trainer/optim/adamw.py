@@ -1,0 +1,89 @@
+"""AdamW over shards, and the norm of a gradient that is spread over the whole grid."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Replicate
+
+from trainer.config import OptimConfig
+from trainer.optim.schedule import learning_rate_at
+
+SMALL = 1e-6
+
+
+class ShardedAdamW:
+    """AdamW on this rank's own shards.
+
+    The update is element by element, so a shard needs nobody else: the optimiser sees plain tensors and pays no
+    DTensor dispatch. Matrices decay, norms do not.
+    """
+
+    def __init__(self, modules: Sequence[nn.Module], config: OptimConfig) -> None:
+        self.config = config
+        self._parameters = [parameter for module in modules for parameter in module.parameters()]
+        self._shards = [nn.Parameter(_local(parameter).detach()) for parameter in self._parameters]
+        groups = [
+            {"params": [shard for shard in self._shards if shard.ndim > 1], "weight_decay": config.weight_decay},
+            {"params": [shard for shard in self._shards if shard.ndim == 1], "weight_decay": 0.0},
+        ]
+        self._adamw = torch.optim.AdamW(groups, lr=config.learning_rate, betas=(config.beta1, config.beta2), fused=True)
+
+    def square_sum(self) -> Tensor:
+        """This rank's part of the squared gradient norm of the whole model: parts of all ranks add up to it.
+
+        What several ranks hold alike, such as a norm's gradient along tp, is shared out among them. Takes the
+        gradients over from the modules first.
+        """
+        self._take_gradients()
+        shares = [_copies(parameter) ** -0.5 for parameter, shard in self._pairs()]
+        norms = torch._foreach_norm([shard.grad for _, shard in self._pairs()])
+        torch._foreach_mul_(norms, shares)
+        return torch.stack(norms).square().sum() if norms else torch.zeros(())
+
+    def clip(self, norm: Tensor) -> None:
+        """Scale all gradients so that their norm, ``norm`` now, is at most the allowed one. No device sync."""
+        if self.config.max_gradient_norm:
+            scale = (self.config.max_gradient_norm / (norm + SMALL)).clamp(max=1.0)
+            torch._foreach_mul_([shard.grad for _, shard in self._pairs()], scale)
+
+    def step(self, number: int) -> None:
+        """Update with the rate of step ``number``, then forget the gradients."""
+        for group in self._adamw.param_groups:
+            group["lr"] = learning_rate_at(number, self.config)
+        self._adamw.step()
+        for parameter, shard in zip(self._parameters, self._shards, strict=True):
+            parameter.grad = shard.grad = None
+
+    def _take_gradients(self) -> None:
+        for parameter, shard in zip(self._parameters, self._shards, strict=True):
+            gradient = parameter.grad
+            if isinstance(gradient, DTensor):
+                assert isinstance(parameter, DTensor)
+                gradient = gradient.redistribute(placements=parameter.placements).to_local()
+            shard.grad = gradient
+
+    def _pairs(self) -> list[tuple[nn.Parameter, nn.Parameter]]:
+        pairs = zip(self._parameters, self._shards, strict=True)
+        return [(parameter, shard) for parameter, shard in pairs if shard.grad is not None and shard.grad.numel()]
+
+
+def add_over_ranks(values: Tensor) -> Tensor:
+    """The sum over every rank of the job, in place."""
+    dist.all_reduce(values)
+    return values
+
+
+def _local(parameter: Tensor) -> Tensor:
+    return parameter.to_local() if isinstance(parameter, DTensor) else parameter
+
+
+def _copies(parameter: Tensor) -> int:
+    """How many ranks hold the very same shard."""
+    if not isinstance(parameter, DTensor):
+        return 1
+    replicated = (placement == Replicate() for placement in parameter.placements)
+    sizes = parameter.device_mesh.shape
+    return math.prod(size for size, alike in zip(sizes, replicated, strict=True) if alike)

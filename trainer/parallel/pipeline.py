@@ -1,0 +1,101 @@
+"""The pipeline: torch's schedules, with a span around the compute of each microbatch.
+
+1F1B, pp 2, 4 microbatches              interleaved 1F1B, pp 2, 2 chunks a rank: rank 0 holds stages 0 and 2
+
+rank 0   F0 F1 B0 F2 B1 F3 B2 B3        rank 0   F0 F1 f0 f1 ...      F: chunk 0   f: chunk 1
+rank 1      F0 B0 F1 B1 F2 B2 F3 B3     rank 1      F0 F1 f0 b0 ...   the last rank sends on to the first
+
+A pipeline of one stage is the same schedule with nobody to send to: F0 B0 F1 B1 ..., gradient accumulation.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
+
+from telemetry import span
+from telemetry.stages import Stage
+from trainer.config import TrainConfig
+from trainer.model.transformer import TransformerStage
+from trainer.parallel.mesh import Grid
+
+Schedule = Schedule1F1B | ScheduleInterleaved1F1B
+
+
+class ComputeHook(Protocol):
+    """Stands at the compute of a pipeline stage; a fault is one, and so is nothing at all."""
+
+    def before(self, stage: Stage) -> None:
+        """Called as ``stage`` is about to begin; outside its span."""
+
+    def begin(self, stage: Stage) -> object:
+        """Called inside the span of a compute stage; what it returns goes to :meth:`end`."""
+
+    def end(self, stage: Stage, begun: object) -> None:
+        """Called inside the span once the compute is done."""
+
+
+class TracedStage(PipelineStage):
+    """A pipeline stage that records forward- and backward-compute, and says what its sends and receives are for."""
+
+    def __init__(self, *arguments: Any, chunk: int, hook: ComputeHook, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.chunk = chunk
+        self.hook = hook
+
+    def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **keywords: Any) -> Any:
+        """``fwd_chunk_id`` is what the rest of the world calls the microbatch."""
+        self.hook.before(Stage.FORWARD_COMPUTE)
+        with span(Stage.FORWARD_COMPUTE, fwd_chunk_id, self.chunk):
+            begun = self.hook.begin(Stage.FORWARD_COMPUTE)
+            output = super().forward_one_chunk(fwd_chunk_id, *arguments, **keywords)
+            self.hook.end(Stage.FORWARD_COMPUTE, begun)
+        return output
+
+    def backward_one_chunk(self, bwd_chunk_id: int, *arguments: Any, **keywords: Any) -> None:
+        self.hook.before(Stage.BACKWARD_COMPUTE)
+        with span(Stage.BACKWARD_COMPUTE, bwd_chunk_id, self.chunk):
+            begun = self.hook.begin(Stage.BACKWARD_COMPUTE)
+            super().backward_one_chunk(bwd_chunk_id, *arguments, **keywords)
+            self.hook.end(Stage.BACKWARD_COMPUTE, begun)
+
+
+def make_schedule(stages: Sequence[TransformerStage], config: TrainConfig, grid: Grid, hook: ComputeHook) -> Schedule:
+    """The schedule that runs this rank's ``stages``, chunk by chunk; gradients come out averaged over microbatches."""
+    group = grid.mesh.get_group("pp")
+    traced = [_traced(stage, chunk, config, grid, group, hook) for chunk, stage in enumerate(stages)]
+    num_microbatches = config.parallel.num_microbatches
+    if len(traced) == 1:
+        return Schedule1F1B(traced[0], num_microbatches, loss_fn=_loss_of)
+    return ScheduleInterleaved1F1B(traced, num_microbatches, loss_fn=_loss_of)
+
+
+def _traced(
+    stage: TransformerStage, chunk: int, config: TrainConfig, grid: Grid, group: dist.ProcessGroup, hook: ComputeHook
+) -> TracedStage:
+    """Shapes are given, not inferred: torch would run the whole model once to learn them."""
+    index = chunk * grid.topology.pp + grid.place.pp
+    batch, model = config.data.microbatch_size, config.model
+    tokens = torch.empty(batch, model.sequence_length, dtype=torch.int64, device="meta")
+    piece = model.sequence_length // grid.topology.tp
+    dtype = getattr(torch, config.precision)
+    hidden = torch.empty(batch, piece, model.hidden_size, device="meta", dtype=dtype, requires_grad=True)
+    return TracedStage(
+        stage,
+        index,
+        config.parallel.num_stages,
+        grid.device,
+        input_args=tokens if index == 0 else hidden,
+        output_args=torch.empty((), device="meta") if index == config.parallel.num_stages - 1 else hidden,
+        group=group,
+        chunk=chunk,
+        hook=hook,
+    )
+
+
+def _loss_of(output: Tensor, target: Tensor) -> Tensor:
+    """The last stage's output is the loss already: it belongs into the forward's span."""
+    return output

@@ -1,0 +1,122 @@
+"""The life of one rank: take a place, join the group, train, leave."""
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+import telemetry
+from telemetry.integrations.process_group import register_traced_backend
+from trainer.config import RunOptions, TrainConfig
+from trainer.data.tokens import Tokens, load_tokens
+from trainer.fault.act import hook_for
+from trainer.fault.inject import parse_fault
+from trainer.loop import Trainer
+from trainer.parallel.mesh import Grid, make_grid
+from trainer.progress import FILE_NAME, Progress
+
+BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
+FAILED = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """Where a rank sits and how it finds the others."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+    init_method: str
+    """``file://...`` from our own launcher, ``env://`` under torchrun."""
+
+    @classmethod
+    def from_torchrun(cls) -> "Seat":
+        """From the environment that torchrun sets."""
+        rank, local_rank, world_size = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
+        return cls(rank=rank, local_rank=local_rank, world_size=world_size, init_method="env://")
+
+
+def train_rank(seat: Seat, config: TrainConfig, options: RunOptions, tokens: Tokens | None = None) -> None:
+    """Train as one rank until the last step; ``tokens`` where the launcher has read them already."""
+    tokens = load_tokens(config.data, vocab_size=config.model.vocab_size) if tokens is None else tokens
+    device = _device(config, seat)
+    with _session(seat, config, options), _process_group(seat, config, options, device):
+        grid = make_grid(config.parallel.topology, device)
+        fault = parse_fault(options.fault, grid.topology)
+        trainer = Trainer(config, grid, hook_for(fault, rank=seat.rank, device=device))
+        progress = Progress(config, _progress_path(grid, options))
+        trainer.run(tokens, progress)
+        progress.close()
+
+
+def run_and_exit(seat: Seat, config: TrainConfig, options: RunOptions, tokens: Tokens | None) -> None:
+    """:func:`train_rank` as the whole of a process: leaves at once when it fails, the reason on stderr.
+
+    A failed rank does not tidy up: its peers stand in collectives, and tearing down a group waits for them.
+    """
+    try:
+        train_rank(seat, config, options, tokens)
+    except BaseException:
+        traceback.print_exc()
+        telemetry.stop()
+        sys.stderr.flush()
+        os._exit(FAILED)
+
+
+def _device(config: TrainConfig, seat: Seat) -> torch.device:
+    if config.device == "cpu":
+        torch.set_num_threads(1)
+        return torch.device("cpu")
+    device = torch.device("cuda", seat.local_rank)
+    torch.cuda.set_device(device)
+    return device
+
+
+@contextmanager
+def _session(seat: Seat, config: TrainConfig, options: RunOptions) -> Iterator[None]:
+    if not options.telemetry:
+        yield
+        return
+    telemetry.start(
+        run=options.run_id,
+        attempt=options.attempt,
+        topology=config.parallel.topology,
+        rank=seat.rank,
+        local_rank=seat.local_rank,
+        spool=options.spool,
+        collector=options.collector,
+        agent=seat.init_method == "env://",
+        device=config.device,
+        meta={"recipe": config.recipe, "torch": torch.__version__},
+    )
+    try:
+        yield
+    finally:
+        telemetry.stop()
+
+
+@contextmanager
+def _process_group(seat: Seat, config: TrainConfig, options: RunOptions, device: torch.device) -> Iterator[None]:
+    """The default group, traced when telemetry is on; a failure leaves it as it is (see :func:`run_and_exit`)."""
+    backend = BACKENDS[config.device]
+    if options.telemetry:
+        backend = register_traced_backend(backend, config.parallel.topology)
+    dist.init_process_group(
+        backend,
+        init_method=seat.init_method,
+        rank=seat.rank,
+        world_size=seat.world_size,
+        device_id=device if device.type == "cuda" else None,
+    )
+    yield
+    dist.destroy_process_group()
+
+
+def _progress_path(grid: Grid, options: RunOptions) -> Path | None:
+    return options.out / FILE_NAME if grid.reports else None

@@ -1,0 +1,64 @@
+"""Whole configs, each a function: change what you need with ``dataclasses.replace``."""
+
+from collections.abc import Callable
+
+from telemetry.errors import UsageError
+from trainer.config import DataConfig, ModelConfig, OptimConfig, ParallelConfig, TrainConfig
+
+
+def tiny_cpu() -> TrainConfig:
+    """Eight gloo ranks on two cores: dp2 x pp2 x tp2, about a second a step, loss falls from the first steps on."""
+    return TrainConfig(
+        recipe="tiny_cpu",
+        model=ModelConfig(num_layers=4, hidden_size=256, num_heads=8, sequence_length=256, window=64),
+        parallel=ParallelConfig(dp=2, pp=2, tp=2, num_microbatches=4),
+        data=DataConfig(microbatch_size=1),
+        num_steps=40,
+    )
+
+
+def one_gpu() -> TrainConfig:
+    """About 0.3 billion parameters on one GPU, no collective in sight."""
+    return TrainConfig(
+        recipe="one_gpu",
+        model=ModelConfig(num_layers=24, hidden_size=1024, num_heads=16, sequence_length=2048, window=512),
+        parallel=ParallelConfig(num_microbatches=4),
+        data=DataConfig(microbatch_size=8),
+        optim=OptimConfig(learning_rate=3e-4, num_warmup_steps=100, num_decay_steps=10_000),
+        device="cuda",
+        precision="bfloat16",
+        num_steps=200,
+    )
+
+
+def megascale_175b() -> TrainConfig:
+    """The 175B model of MegaScale (section 6.1) on 256 GPUs: tp 8, pp 8, six chunks a pipeline rank, batch 768."""
+    return TrainConfig(
+        recipe="megascale_175b",
+        model=ModelConfig(
+            num_layers=96, hidden_size=12288, num_heads=128, sequence_length=2048, window=512, vocab_size=64_000
+        ),
+        parallel=ParallelConfig(dp=4, pp=8, tp=8, num_chunks=6, num_microbatches=192),
+        data=DataConfig(microbatch_size=1),
+        optim=OptimConfig(learning_rate=1e-4, num_warmup_steps=2_000, num_decay_steps=200_000),
+        device="cuda",
+        precision="bfloat16",
+        num_steps=1_000,
+    )
+
+
+RECIPES: dict[str, Callable[[], TrainConfig]] = {
+    recipe.__name__: recipe for recipe in (tiny_cpu, one_gpu, megascale_175b)
+}
+
+
+def recipe_named(name: str) -> TrainConfig:
+    """The recipe called ``name``.
+
+    Raises:
+        UsageError: there is none.
+    """
+    key = name.replace("-", "_")
+    if key not in RECIPES:
+        raise UsageError(f"no recipe {name!r}", hint=f"one of {', '.join(RECIPES)}")
+    return RECIPES[key]()

@@ -1,0 +1,68 @@
+"""Read this first: how a training comes about.
+
+rankscope train --+-- RANK in the environment (torchrun, a driver): this process is one rank --> rank.train_rank
+                  '-- else: launch.run_ranks starts every rank of the grid on this machine ----> rank.train_rank each
+
+    rank.py       one rank's life: session, process group, grid, trainer
+    loop.py       what a step is
+    model/        the transformer, cut into pipeline stages       parallel/    mesh, tensor, data, pipeline
+    optim/        AdamW on shards, schedule                       data/        text to batches
+    fault/        what can be broken on purpose                   config.py    every setting; recipes.py whole ones
+"""
+
+import os
+import socket
+import time
+from dataclasses import replace
+
+from telemetry.errors import UsageError
+from trainer.config import RunOptions, TrainConfig
+from trainer.data.batches import Batches
+from trainer.data.tokens import load_tokens
+from trainer.fault.inject import parse_fault, write_truth
+from trainer.launch import run_ranks
+from trainer.rank import Seat, train_rank
+
+TRUTH_NAME = "truth.json"
+
+
+def launch(config: TrainConfig, options: RunOptions) -> int:
+    """Train; 0 when all steps were done, 1 when a rank failed, 128 + n when signal n ended it.
+
+    What was broken on purpose is in ``OUT/truth.json`` before the first step.
+
+    Raises:
+        UsageError: settings, data or the grid do not fit, before any rank is started.
+    """
+    options = _completed(config, options)
+    if "RANK" in os.environ:
+        return _as_one_rank(config, options)
+    _write_truth(config, options)
+    tokens = load_tokens(config.data, vocab_size=config.model.vocab_size)
+    Batches(tokens, config, dp_index=0)
+    return run_ranks(config, options, tokens)
+
+
+def _as_one_rank(config: TrainConfig, options: RunOptions) -> int:
+    seat, topology = Seat.from_torchrun(), config.parallel.topology
+    if seat.world_size != topology.world_size:
+        raise UsageError(
+            f"{seat.world_size} processes for a grid of {topology.world_size} ranks",
+            hint=f"dp x pp x tp must be the number of processes: {topology.dp} x {topology.pp} x {topology.tp} is not",
+        )
+    if seat.rank == 0:
+        _write_truth(config, options)
+    train_rank(seat, config, options)
+    return 0
+
+
+def _completed(config: TrainConfig, options: RunOptions) -> RunOptions:
+    """Names that were left open, so that the ranks and the agent agree on them."""
+    name = os.environ.get("TORCHELASTIC_RUN_ID") or f"{config.recipe}-{time.strftime('%Y%m%d-%H%M%S')}"
+    return replace(options, run_id=options.run_id or name, spool=options.spool or options.out / "spool")
+
+
+def _write_truth(config: TrainConfig, options: RunOptions) -> None:
+    fault = parse_fault(options.fault, config.parallel.topology)
+    host = os.environ.get("RANKSCOPE_HOST") or socket.gethostname()
+    write_truth(options.out / TRUTH_NAME, fault, host=host, num_steps=config.num_steps)
