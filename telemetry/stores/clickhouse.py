@@ -1,6 +1,5 @@
 """A ClickHouse server over its native protocol: NumPy columns in, Arrow out."""
 
-import itertools
 import threading
 import time
 import uuid
@@ -66,8 +65,7 @@ class ClickHouseStore:
     def __init__(self, address: ServerAddress) -> None:
         self._address = address
         self._pool: Pool[Client] = Pool(connect=self._connect, disconnect=Client.disconnect, size=NUM_CONNECTIONS)
-        self._numbers = itertools.count(1)
-        self._name = f"{INSERT_MARK}{uuid.uuid4()}-"
+        self._mark = f"{INSERT_MARK}{address.database}-"
         self._settling = threading.Lock()
         self._unsettled = True
 
@@ -87,7 +85,7 @@ class ClickHouseStore:
             self._settle()
             try:
                 with self._pool.borrow() as client:
-                    query_id = f"{self._name}{next(self._numbers)}"
+                    query_id = f"{self._mark}{uuid.uuid4()}"
                     client.execute(f"INSERT INTO {table} ({names}) VALUES", columns, columnar=True, query_id=query_id)
             except BaseException:
                 self._unsettled = True
@@ -132,25 +130,25 @@ class ClickHouseStore:
         )
 
     def _settle(self) -> None:
-        """Wait until no insert runs that nobody waits for."""
+        """Wait until every insert has ended that may run without anybody waiting for it."""
         if not self._unsettled:
             return
         with self._settling:
             deadline = time.monotonic() + SETTLE_S
-            while self._unsettled and self._stray_inserts():
+            stray = self._running_inserts() if self._unsettled else set()
+            while stray & self._running_inserts():
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"an insert that broke off still runs after {SETTLE_S:.0f} s")
                 time.sleep(0.05)
             self._unsettled = False
 
-    def _stray_inserts(self) -> bool:
+    def _running_inserts(self) -> set[str]:
+        """The server knows an insert before it takes the rows, so none can start later unseen."""
         with self._pool.borrow() as client:
-            columns = client.execute(
-                "SELECT count() FROM system.processes WHERE startsWith(query_id, %(mark)s)",
-                {"mark": INSERT_MARK},
-                columnar=True,
+            answer = client.query_arrow(
+                "SELECT query_id FROM system.processes WHERE startsWith(query_id, %(mark)s)", {"mark": self._mark}
             )
-        return bool(columns[0][0])
+        return set(answer["query_id"].to_pylist())
 
     @contextmanager
     def _translated(self, what: str) -> Iterator[None]:

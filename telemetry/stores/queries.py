@@ -5,10 +5,10 @@ SQL keeps to what ClickHouse 18.16 and today's engine both know: no window funct
 """
 
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 from telemetry.stores.interface import Parameter
-from telemetry.tables import HEARTBEATS, SPANS, TABLES
+from telemetry.tables import HEARTBEATS, SPANS
 
 LAST_STEP = 2**32 - 1
 """The largest step there can be."""
@@ -16,6 +16,9 @@ LAST_STEP = 2**32 - 1
 _OF_ATTEMPT = "run_id = %(run_id)s AND attempt = %(attempt)s"
 _IN_WINDOW = f"{_OF_ATTEMPT} AND step >= %(first_step)s AND step <= %(last_step)s"
 _STEP_STAGE = 1
+
+NumberedTable = Literal["spans", "marks", "samples"]
+"""Tables whose rows carry ``seq``: stored exactly once."""
 
 
 class Query(Protocol):
@@ -268,13 +271,12 @@ class HighWater(_Fields):
     Columns: rank, next_seq (one past the largest stored seq); ordered by rank.
     """
 
-    table: str
+    table: NumberedTable
     run_id: str
     attempt: int
 
     def __post_init__(self) -> None:
-        assert self.table in TABLES, self.table
-        assert "seq" in TABLES[self.table].names, self.table
+        assert self.table in get_args(NumberedTable), self.table
 
     def sql(self) -> str:
         return f"""

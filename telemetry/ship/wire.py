@@ -1,0 +1,169 @@
+"""What travels between agent, collector and readers, and how it is checked on arrival.
+
+POST /v1/batches/{table}   Arrow IPC stream; schema = telemetry.tables.TABLES[table], its metadata has run_id, attempt
+POST /v1/query             JSON {"query": name, "parameters": {...}}  ->  Arrow IPC stream
+"""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pydantic import TypeAdapter, ValidationError
+
+from telemetry.errors import UsageError
+from telemetry.stores.queries import QUERIES, Query
+from telemetry.tables import TABLES
+
+ARROW_TYPE = "application/vnd.apache.arrow.stream"
+JSON_TYPE = "application/json"
+MAX_NAME_LENGTH = 256
+MAX_ATTEMPT = 2**32 - 1
+MAX_SEQ = 2**63
+_VERSIONS_HINT = "agent and collector should be of the same version"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Rows of one table and one attempt, as checked. Rows with ``seq`` ascend by it within each rank."""
+
+    table: str
+    run_id: str
+    attempt: int
+    rows: pa.Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ack:
+    """What became of a batch: stored now, and dropped because they had been stored before."""
+
+    rows: int
+    duplicates: int
+
+
+def labelled(rows: pa.Table, run_id: str, attempt: int) -> pa.Table:
+    """``rows`` with the metadata that says whose they are."""
+    return rows.replace_schema_metadata({"run_id": run_id, "attempt": str(attempt)})
+
+
+def encode(rows: pa.Table) -> bytes:
+    """An Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
+
+
+def decode(body: bytes) -> pa.Table:
+    """The table of an Arrow IPC stream.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        with pa.ipc.open_stream(body) as reader:
+            rows = reader.read_all()
+        rows.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        text = str(error).partition("\n")[0][:200]
+        raise UsageError(f"not an Arrow IPC stream: {text}", hint=_VERSIONS_HINT) from error
+    return rows
+
+
+def decode_batch(table: str, body: bytes) -> Batch:
+    """A batch, fit to be stored.
+
+    Raises:
+        UsageError: an unknown table, wrong columns, no owner, missing values, or rows out of order.
+    """
+    if table not in TABLES:
+        raise UsageError(f"no table {table!r}", hint=f"tables are {', '.join(TABLES)}")
+    rows = decode(body)
+    if not rows.schema.equals(TABLES[table], check_metadata=False):
+        raise UsageError(f"columns of {table} are not as agreed", hint=_VERSIONS_HINT)
+    if any(column.null_count for column in rows.columns):
+        raise UsageError(f"missing values in {table}", hint="every column of every row has a value")
+    run_id, attempt = _owner(rows.schema.metadata or {})
+    if "seq" in rows.column_names:
+        _check_order(table, rows)
+    return Batch(table=table, run_id=run_id, attempt=attempt, rows=rows)
+
+
+def _owner(metadata: dict[bytes, bytes]) -> tuple[str, int]:
+    try:
+        run_id = metadata[b"run_id"].decode()
+        attempt = int(metadata[b"attempt"])
+    except (KeyError, ValueError) as error:
+        raise UsageError(
+            "the batch does not say whose it is", hint="schema metadata needs run_id and attempt"
+        ) from error
+    if not 0 < len(run_id) <= MAX_NAME_LENGTH or not 0 <= attempt <= MAX_ATTEMPT:
+        raise UsageError(
+            f"run_id of {len(run_id)} characters, attempt {attempt}",
+            hint=f"a run_id has 1 to {MAX_NAME_LENGTH} characters, an attempt counts from 0",
+        )
+    return run_id, attempt
+
+
+def _check_order(table: str, rows: pa.Table) -> None:
+    rank, seq = rows["rank"].to_numpy(), rows["seq"].to_numpy()
+    if not len(seq):
+        return
+    if int(seq.max()) >= MAX_SEQ:
+        raise UsageError(f"a seq of {int(seq.max())} in {table}", hint="records are numbered from 0")
+    by_rank = np.argsort(rank, kind="stable")
+    same_rank = np.diff(rank[by_rank]) == 0
+    ascending = np.diff(seq[by_rank].astype(np.int64)) > 0
+    if not bool(ascending[same_rank].all()):
+        raise UsageError(f"rows of {table} out of order", hint="within a rank, rows ascend by seq")
+
+
+def encode_query(query: Query) -> dict[str, Any]:
+    """The JSON object that asks ``query``."""
+    return {"query": type(query).__name__, "parameters": asdict(query)}  # type: ignore[call-overload]
+
+
+def decode_query(body: bytes) -> Query:
+    """The query that a JSON object asks; only those of ``QUERIES``, with parameters of their types.
+
+    Raises:
+        UsageError: no JSON object, an unknown query, or a parameter that is missing, unknown or of the wrong type.
+    """
+    name, parameters = _name_and_parameters(body)
+    query = QUERIES.get(name)
+    if query is None:
+        raise UsageError(f"no query {name!r}", hint=f"queries are {', '.join(QUERIES)}")
+    known = [field.name for field in fields(query)]  # type: ignore[arg-type]
+    takes = f"{name} takes {', '.join(known) or 'no parameters'}"
+    if unknown := sorted(set(parameters) - set(known)):
+        raise UsageError(f"{name} has no parameter {unknown[0]!r}", hint=takes)
+    try:
+        asked: Query = TypeAdapter(query).validate_json(json.dumps(parameters), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UsageError(f"{name}: {where}: {first['msg']}", hint=takes) from error
+    _check_range(asked, takes)
+    return asked
+
+
+def _name_and_parameters(body: bytes) -> tuple[str, dict[str, Any]]:
+    try:
+        asked = json.loads(body)
+        name, parameters = asked["query"], asked.get("parameters", {})
+        if not isinstance(name, str) or not isinstance(parameters, dict):
+            raise TypeError("query must be a name, parameters an object")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"not a question: {error}", hint='send {"query": "Runs", "parameters": {}} as application/json'
+        ) from error
+    return name, parameters
+
+
+def _check_range(query: Query, hint: str) -> None:
+    for name, value in query.parameters().items():
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, int) and not -(2**63) <= one < 2**63:
+                raise UsageError(f"{name}: {one} is out of range", hint=hint)
