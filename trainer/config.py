@@ -113,7 +113,7 @@ class ParallelConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataConfig:
-    """The text. ``path`` is a text file, a folder of them, or a ``.bin`` of uint16 tokens; None: Python's own sources."""
+    """The text. ``path``: a text file, a folder of them, a ``.bin`` of uint16 tokens; None: Python's own sources."""
 
     path: Path | None = None
     microbatch_size: int = 2

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 import torch.multiprocessing
-import torch.optim  # noqa: F401  a second of imports, paid once here and not in every forked rank
+import torch.optim
 
 from trainer.agent import AgentKeeper
 from trainer.config import RunOptions, TrainConfig

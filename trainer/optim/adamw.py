@@ -72,7 +72,8 @@ class ShardedAdamW:
 
 def add_over_ranks(values: Tensor) -> Tensor:
     """The sum over every rank of the job, in place."""
-    dist.all_reduce(values)
+    if dist.get_world_size() > 1:
+        dist.all_reduce(values)
     return values
 
 

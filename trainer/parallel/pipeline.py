@@ -41,17 +41,19 @@ class ComputeHook(Protocol):
 class TracedStage(PipelineStage):
     """A pipeline stage that records forward- and backward-compute, and says what its sends and receives are for."""
 
-    def __init__(self, *arguments: Any, chunk: int, hook: ComputeHook, **keywords: Any) -> None:
+    def __init__(self, *arguments: Any, chunk: int, hook: ComputeHook, autocast: bool, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self.chunk = chunk
         self.hook = hook
+        self.autocast = autocast
 
     def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **keywords: Any) -> Any:
         """``fwd_chunk_id`` is what the rest of the world calls the microbatch."""
         self.hook.before(Stage.FORWARD_COMPUTE)
         with span(Stage.FORWARD_COMPUTE, fwd_chunk_id, self.chunk):
             begun = self.hook.begin(Stage.FORWARD_COMPUTE)
-            output = super().forward_one_chunk(fwd_chunk_id, *arguments, **keywords)
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
+                output = super().forward_one_chunk(fwd_chunk_id, *arguments, **keywords)
             self.hook.end(Stage.FORWARD_COMPUTE, begun)
         return output
 
@@ -76,23 +78,31 @@ def make_schedule(stages: Sequence[TransformerStage], config: TrainConfig, grid:
 def _traced(
     stage: TransformerStage, chunk: int, config: TrainConfig, grid: Grid, group: dist.ProcessGroup, hook: ComputeHook
 ) -> TracedStage:
-    """Shapes are given, not inferred: torch would run the whole model once to learn them."""
-    index = chunk * grid.topology.pp + grid.place.pp
+    """Shapes are given, not inferred: torch would run the whole model once to learn them.
+
+    ``fully_shard`` computes in the precision it is told, and passes it on; without it autocast does.
+    """
+    index, num_stages = chunk * grid.topology.pp + grid.place.pp, config.parallel.num_stages
     batch, model = config.data.microbatch_size, config.model
+    half, sharded = config.precision == "bfloat16", grid.topology.dp > 1
     tokens = torch.empty(batch, model.sequence_length, dtype=torch.int64, device="meta")
-    piece = model.sequence_length // grid.topology.tp
-    dtype = getattr(torch, config.precision)
-    hidden = torch.empty(batch, piece, model.hidden_size, device="meta", dtype=dtype, requires_grad=True)
+    hidden = torch.empty(
+        (batch, model.sequence_length // grid.topology.tp, model.hidden_size),
+        dtype=torch.bfloat16 if half and sharded else torch.float32,
+        device="meta",
+        requires_grad=True,
+    )
     return TracedStage(
         stage,
         index,
-        config.parallel.num_stages,
+        num_stages,
         grid.device,
         input_args=tokens if index == 0 else hidden,
-        output_args=torch.empty((), device="meta") if index == config.parallel.num_stages - 1 else hidden,
+        output_args=torch.empty((), device="meta") if index == num_stages - 1 else hidden,
         group=group,
         chunk=chunk,
         hook=hook,
+        autocast=half and not sharded,
     )
 
 
