@@ -202,7 +202,8 @@ class RunOptions:
     """Logs, progress, ground truth and, unless ``spool`` says otherwise, the rank files."""
     run_id: str | None = None
     """None: made from the recipe and the time."""
-    attempt: int = 0
+    attempt: int | None = None
+    """Life of the run between restarts; None: as torchrun counts, else 0."""
     fault: str = "none"
     """As ``trainer/fault/inject.py`` reads it."""
     collector: str | None = None

@@ -21,7 +21,7 @@ from trainer.data.batches import Batches
 from trainer.data.tokens import load_tokens
 from trainer.fault.inject import parse_fault, write_truth
 from trainer.launch import run_ranks
-from trainer.rank import Seat, train_rank
+from trainer.rank import Seat, run_and_exit
 
 TRUTH_NAME = "truth.json"
 
@@ -35,34 +35,35 @@ def launch(config: TrainConfig, options: RunOptions) -> int:
         UsageError: settings, data or the grid do not fit, before any rank is started.
     """
     options = _completed(config, options)
-    if "RANK" in os.environ:
-        return _as_one_rank(config, options)
-    _write_truth(config, options)
+    seat = _torchrun_seat(config)
+    fault = parse_fault(options.fault, config.parallel.topology)
     tokens = load_tokens(config.data, vocab_size=config.model.vocab_size)
     Batches(tokens, config, dp_index=0)
-    return run_ranks(config, options, tokens)
+    if seat is None or seat.rank == 0:
+        host = os.environ.get("RANKSCOPE_HOST") or socket.gethostname()
+        write_truth(options.out / TRUTH_NAME, fault, host=host, num_steps=config.num_steps)
+    if seat is None:
+        return run_ranks(config, options, tokens)
+    run_and_exit(seat, config, options, tokens)
+    return 0
 
 
-def _as_one_rank(config: TrainConfig, options: RunOptions) -> int:
+def _torchrun_seat(config: TrainConfig) -> Seat | None:
+    """This process's place in somebody else's launch; None when the launch is ours."""
+    if "RANK" not in os.environ:
+        return None
     seat, topology = Seat.from_torchrun(), config.parallel.topology
     if seat.world_size != topology.world_size:
         raise UsageError(
             f"{seat.world_size} processes for a grid of {topology.world_size} ranks",
-            hint=f"dp x pp x tp must be the number of processes: {topology.dp} x {topology.pp} x {topology.tp} is not",
+            hint=f"start as many as dp x pp x tp = {topology.dp} x {topology.pp} x {topology.tp}",
         )
-    if seat.rank == 0:
-        _write_truth(config, options)
-    train_rank(seat, config, options)
-    return 0
+    return seat
 
 
 def _completed(config: TrainConfig, options: RunOptions) -> RunOptions:
     """Names that were left open, so that the ranks and the agent agree on them."""
     name = os.environ.get("TORCHELASTIC_RUN_ID") or f"{config.recipe}-{time.strftime('%Y%m%d-%H%M%S')}"
-    return replace(options, run_id=options.run_id or name, spool=options.spool or options.out / "spool")
-
-
-def _write_truth(config: TrainConfig, options: RunOptions) -> None:
-    fault = parse_fault(options.fault, config.parallel.topology)
-    host = os.environ.get("RANKSCOPE_HOST") or socket.gethostname()
-    write_truth(options.out / TRUTH_NAME, fault, host=host, num_steps=config.num_steps)
+    attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) if options.attempt is None else options.attempt
+    spool = options.spool or options.out / "spool"
+    return replace(options, run_id=options.run_id or name, attempt=attempt, spool=spool)

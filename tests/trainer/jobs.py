@@ -1,0 +1,118 @@
+"""Trainings for tests: real launchers, real ranks, small models."""
+
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from trainer.config import DataConfig, ModelConfig, OptimConfig, ParallelConfig, RunOptions, TrainConfig
+
+JOB_S = 120
+
+
+def small_config(*, num_steps: int = 3, global_microbatches: int = 8, **parallel: int) -> TrainConfig:
+    """A model of four small layers; the global batch is the same on every grid."""
+    num_microbatches = global_microbatches // parallel.get("dp", 1)
+    return TrainConfig(
+        recipe="small",
+        model=ModelConfig(num_layers=4, hidden_size=64, num_heads=4, sequence_length=64, window=16),
+        parallel=ParallelConfig(num_microbatches=num_microbatches, **parallel),
+        data=DataConfig(microbatch_size=1, max_bytes=200_000),
+        optim=OptimConfig(num_warmup_steps=2),
+        num_steps=num_steps,
+    )
+
+
+@dataclass(slots=True)
+class Job:
+    """A launcher in a process of its own, and what it leaves behind."""
+
+    process: subprocess.Popen[str]
+    out: Path
+
+    def finish(self) -> "Ended":
+        """Wait for the end."""
+        _, words = self.process.communicate(timeout=JOB_S)
+        return Ended(status=self.process.returncode, words=words, out=self.out)
+
+    def steps_done(self) -> int:
+        return len(figures(self.out))
+
+    def log(self, rank: int) -> str:
+        return rank_log(self.out, rank)
+
+    def rank_pids(self) -> list[int]:
+        """Children of the launcher."""
+        return [
+            int(pid) for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a job came out."""
+
+    status: int
+    words: str
+    """What the launcher wrote to stderr."""
+    out: Path
+
+    @property
+    def losses(self) -> list[float]:
+        return [step["loss"] for step in figures(self.out)]
+
+
+def start_job(config: TrainConfig, out: Path, *, launcher: Sequence[str] = (), **options: Any) -> Job:
+    """Launch in the background, under ``launcher`` when one is given."""
+    chosen = RunOptions(out=out, run_id="job", **options)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "job.pickle").write_bytes(pickle.dumps((config, chosen)))
+    command = [sys.executable, *launcher, "-m", "tests.trainer.jobs", str(out / "job.pickle")]
+    return Job(subprocess.Popen(command, stderr=subprocess.PIPE, text=True), out)
+
+
+def run_job(config: TrainConfig, out: Path, **options: Any) -> Ended:
+    """Launch and wait; the job must succeed."""
+    ended = start_job(config, out, **options).finish()
+    assert ended.status == 0, ended.words + rank_log(out, 0)
+    return ended
+
+
+def rank_log(out: Path, rank: int) -> str:
+    """What the rank printed so far."""
+    path = out / "logs" / f"rank-{rank:05d}.log"
+    return path.read_text() if path.exists() else ""
+
+
+def figures(out: Path) -> list[dict[str, Any]]:
+    """What the job reported, a dict a step."""
+    path = out / "progress.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def alive(pid: int) -> bool:
+    """Whether the process exists and is more than a corpse."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def seeded(config: TrainConfig, seed: int) -> TrainConfig:
+    return replace(config, seed=seed)
+
+
+def main() -> int:
+    """The child's side."""
+    from trainer.run import launch  # noqa: PLC0415 - torch is slow to import and the test process needs none
+
+    config, options = pickle.loads(Path(sys.argv[1]).read_bytes())
+    return launch(config, options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

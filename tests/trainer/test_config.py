@@ -1,0 +1,48 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from telemetry.errors import UsageError
+from trainer.config import DataConfig, ModelConfig, OptimConfig, ParallelConfig, TrainConfig
+from trainer.recipes import RECIPES, recipe_named
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: ModelConfig(hidden_size=100, num_heads=3), "num_heads 3"),
+        (lambda: ModelConfig(hidden_size=12, num_heads=4), "rotated"),
+        (lambda: ModelConfig(sequence_length=128, window=200), "window is 200"),
+        (lambda: ModelConfig(sequence_length=128, window=48), "window 48"),
+        (lambda: ModelConfig(num_layers=0), "num_layers is 0"),
+        (lambda: ParallelConfig(dp=0), "dp is 0"),
+        (lambda: ParallelConfig(pp=8, num_microbatches=4), "leave a pipeline of 8 stages empty"),
+        (lambda: ParallelConfig(num_chunks=2), "without a pipeline"),
+        (lambda: ParallelConfig(pp=2, num_chunks=2, num_microbatches=3), "num_microbatches 3"),
+        (lambda: DataConfig(path=Path("/nowhere/at/all")), "no data at /nowhere/at/all"),
+        (lambda: DataConfig(microbatch_size=0), "microbatch_size is 0"),
+        (lambda: OptimConfig(learning_rate=0.0), "learning_rate"),
+        (lambda: OptimConfig(beta2=1.0), "betas"),
+        (lambda: OptimConfig(weight_decay=-1.0), "negative"),
+        (lambda: TrainConfig(num_steps=0), "num_steps is 0"),
+        (lambda: TrainConfig(peak_tflops=-1.0), "peak_tflops"),
+        (lambda: TrainConfig(parallel=ParallelConfig(pp=3)), "num_layers 4 does not divide by pipeline stages 3"),
+        (lambda: TrainConfig(parallel=ParallelConfig(tp=8)), "num_heads 4 does not divide by tp 8"),
+        (lambda: recipe_named("enormous"), "no recipe 'enormous'"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused_with_a_hint(make: Callable[[], object], words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        make()
+    assert words in caught.value.message
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_is_valid_and_named_after_its_function(name: str) -> None:
+    assert recipe_named(name).recipe == name
+
+
+def test_a_recipe_may_be_named_with_dashes() -> None:
+    assert recipe_named("tiny-cpu") == RECIPES["tiny_cpu"]()

@@ -1,0 +1,108 @@
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from telemetry.errors import UsageError
+from tests.deadline import until
+from tests.trainer.jobs import seeded, small_config
+from trainer.config import DataConfig, TrainConfig
+from trainer.data.batches import Batch, Batches, Loader
+from trainer.data.tokens import load_tokens
+
+TEXT = np.frombuffer(bytes(range(256)) * 40, dtype=np.uint8)
+CPU = torch.device("cpu")
+
+
+def rows_of(config: TrainConfig, step: int) -> torch.Tensor:
+    """The global batch of a step, put together from its data-parallel parts."""
+    parts = [Batches(TEXT, config, dp_index=index).at(step).inputs for index in range(config.parallel.dp)]
+    return torch.cat(parts)
+
+
+def test_the_default_text_is_pythons_own_sources_and_the_same_each_time() -> None:
+    first, second = (load_tokens(DataConfig(max_bytes=100_000), vocab_size=256) for _ in range(2))
+    assert b"import" in first.tobytes()
+    assert np.array_equal(first, second)
+
+
+def test_a_folder_is_read_in_order_of_its_paths(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.py", "picture.png"):
+        (tmp_path / name).write_text(name)
+    assert load_tokens(DataConfig(path=tmp_path), vocab_size=256).tobytes() == b"a.py\nb.txt"
+
+
+def test_a_token_file_is_mapped(tmp_path: Path) -> None:
+    np.arange(1000, dtype="<u2").tofile(tmp_path / "tokens.bin")
+    tokens = load_tokens(DataConfig(path=tmp_path / "tokens.bin"), vocab_size=1000)
+    assert isinstance(tokens, np.memmap)
+    assert tokens[999] == 999
+
+
+def test_a_token_outside_of_the_vocabulary_is_refused(tmp_path: Path) -> None:
+    np.array([1, 300], dtype="<u2").tofile(tmp_path / "tokens.bin")
+    with pytest.raises(UsageError, match="token 300"):
+        load_tokens(DataConfig(path=tmp_path / "tokens.bin"), vocab_size=256)
+
+
+def test_a_folder_without_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no text in"):
+        load_tokens(DataConfig(path=tmp_path), vocab_size=256)
+
+
+def test_too_little_text_for_one_sequence_is_refused() -> None:
+    with pytest.raises(UsageError, match="10 tokens are too few for sequences of 64"):
+        Batches(TEXT[:10], small_config(), dp_index=0)
+
+
+def test_the_global_batch_of_a_step_is_the_same_on_every_grid() -> None:
+    alone, spread = small_config(), small_config(dp=4)
+    assert torch.equal(rows_of(alone, 7), rows_of(spread, 7))
+
+
+def test_steps_and_seeds_have_batches_of_their_own() -> None:
+    config = small_config()
+    assert not torch.equal(rows_of(config, 0), rows_of(config, 1))
+    assert not torch.equal(rows_of(config, 0), rows_of(seeded(config, 1), 0))
+
+
+def test_targets_are_the_inputs_one_token_on() -> None:
+    batch = Batches(TEXT, small_config(), dp_index=0).at(3)
+    assert torch.equal(batch.inputs[:, 1:], batch.targets[:, :-1])
+
+
+def test_the_loader_keeps_no_more_than_its_depth_ready() -> None:
+    made: list[int] = []
+
+    def batch_at(step: int) -> Batch:
+        made.append(step)
+        return Batch(torch.tensor([step]), torch.tensor([step]))
+
+    with Loader(batch_at, num_steps=100, depth=2, device=CPU) as loader:
+        until(lambda: len(made) == 3, what="two batches ready and one in hand")
+        assert int(loader.next().inputs) == 0
+        until(lambda: len(made) == 4, what="one more made")
+        assert made == [0, 1, 2, 3]
+
+
+def test_the_loader_leaves_no_thread_behind() -> None:
+    with Loader(Batches(TEXT, small_config(), dp_index=0).at, num_steps=100, depth=1, device=CPU):
+        assert any(thread.name == "batches" for thread in threading.enumerate())
+    assert not any(thread.name == "batches" for thread in threading.enumerate())
+
+
+def test_what_goes_wrong_in_the_loader_is_raised_where_the_batch_is_asked_for() -> None:
+    def batch_at(step: int) -> Batch:
+        raise ValueError("torn page")
+
+    with Loader(batch_at, num_steps=1, depth=1, device=CPU) as loader, pytest.raises(ValueError, match="torn page"):
+        loader.next()
+
+
+def test_text_beyond_the_limit_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text("x" * 1000)
+    config = replace(DataConfig(path=tmp_path), max_bytes=100)
+    assert len(load_tokens(config, vocab_size=256)) == 100

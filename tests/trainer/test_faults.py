@@ -1,0 +1,56 @@
+"""Each fault, in real ranks: what was asked for happens, to that rank alone."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.deadline import until
+from tests.trainer.jobs import alive, figures, run_job, small_config, start_job
+
+pytestmark = pytest.mark.gloo
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [("kill", "rank 1 was killed by SIGKILL"), ("exit", "rank 1 ended with status 13"), ("raise", "rank 1 ended with")],
+)
+def test_a_rank_that_dies_takes_the_job_down_and_is_named(how: str, words: str, tmp_path: Path) -> None:
+    job = start_job(small_config(num_steps=50, dp=2), tmp_path, fault=f"die:rank=1,step=3,how={how}")
+    ended = job.finish()
+    assert ended.status == 1
+    assert words in ended.words
+    assert len(ended.losses) == 3
+
+
+@pytest.mark.parametrize("how", ["wait", "spin", "stop"])
+def test_a_rank_that_hangs_stops_the_job_and_can_still_be_ended(how: str, tmp_path: Path) -> None:
+    job = start_job(small_config(num_steps=50, dp=2), tmp_path, fault=f"hang:rank=1,step=3,how={how}")
+    until(lambda: "hanging before forward-compute of step 3" in job.log(1), seconds=60, what="the hang")
+    pids = job.rank_pids()
+    job.process.send_signal(signal.SIGTERM)
+    ended = job.finish()
+    assert ended.status == 128 + signal.SIGTERM
+    assert len(ended.losses) == 3
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_stalled_data_makes_its_step_longer(tmp_path: Path) -> None:
+    run_job(small_config(num_steps=6, dp=2), tmp_path, fault="data-stall:rank=1,step=4,seconds=3")
+    seconds = [step["step_seconds"] for step in figures(tmp_path)]
+    assert seconds[4] >= 3.0
+    assert max(seconds[1:4]) < 3.0
+
+
+def test_a_fault_does_not_change_the_loss(tmp_path: Path) -> None:
+    config = small_config(num_steps=4, dp=2)
+    specs = ("none", "slow:rank=1,factor=1.5", "gc:rank=1,every=1,objects=1000")
+    losses = [run_job(config, tmp_path / spec, fault=spec).losses for spec in specs]
+    assert losses[0] == losses[1] == losses[2]
+
+
+def test_the_truth_stands_beside_the_run(tmp_path: Path) -> None:
+    run_job(small_config(num_steps=1, dp=2), tmp_path, fault="slow:rank=1,factor=1.5")
+    truth = json.loads((tmp_path / "truth.json").read_text())
+    assert (truth["kind"], truth["rank"], truth["factor"]) == ("slow", 1, 1.5)

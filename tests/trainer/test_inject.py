@@ -1,0 +1,67 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from telemetry.errors import UsageError
+from telemetry.stages import Stage
+from telemetry.topology import Topology
+from trainer.fault.inject import DataStall, Die, Fault, GcBursts, Hang, Slow, parse_fault, write_truth
+
+GRID = Topology(dp=2, pp=2, tp=2)
+
+
+@pytest.mark.parametrize(
+    ("spec", "fault"),
+    [
+        ("none", None),
+        ("slow:rank=5,factor=1.4", Slow(rank=5, factor=1.4)),
+        ("slow:rank=5,factor=2,first_step=4,last_step=9", Slow(rank=5, factor=2.0, first_step=4, last_step=9)),
+        ("hang:rank=3,step=8", Hang(rank=3, step=8)),
+        (
+            "hang:rank=3,step=8,before=forward-send,how=spin",
+            Hang(rank=3, step=8, before=Stage.FORWARD_SEND, how="spin"),
+        ),
+        ("die:rank=0,step=2", Die(rank=0, step=2)),
+        ("die:rank=0,step=2,how=exit", Die(rank=0, step=2, how="exit")),
+        ("data-stall:rank=1,step=3,seconds=0.5", DataStall(rank=1, step=3, seconds=0.5)),
+        ("gc:rank=7", GcBursts(rank=7)),
+        ("gc:rank=7,every=2", GcBursts(rank=7, every=2)),
+    ],
+)
+def test_a_spec_says_what_is_to_break(spec: str, fault: Fault | None) -> None:
+    assert parse_fault(spec, GRID) == fault
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("melt:rank=1", "no fault 'melt'"),
+        ("slow", "rank= is missing"),
+        ("slow:rank=5", "factor= is missing"),
+        ("slow:rank=8,factor=1.4", "no rank 8"),
+        ("slow:rank=five,factor=1.4", "rank is no number: 'five'"),
+        ("slow:rank=5,factor=0.5", "a factor below 1"),
+        ("slow:rank=5,factor=1.4,colour=red", "no setting 'colour'"),
+        ("hang:rank=5,step=1,before=lunch", "before is 'lunch'"),
+        ("die:rank=5,step=1,how=nicely", "how is 'nicely'"),
+        ("", "no fault ''"),
+    ],
+)
+def test_a_spec_that_says_nothing_known_is_refused_with_the_forms(spec: str, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_fault(spec, GRID)
+    assert words in caught.value.message
+    assert caught.value.hint
+
+
+def test_the_truth_names_kind_rank_host_and_settings(tmp_path: Path) -> None:
+    write_truth(tmp_path / "truth.json", Slow(rank=5, factor=1.4), host="gpu-03", num_steps=40)
+    truth = json.loads((tmp_path / "truth.json").read_text())
+    assert truth["kind"] == "slow"
+    assert (truth["rank"], truth["host"], truth["factor"], truth["num_steps"]) == (5, "gpu-03", 1.4, 40)
+
+
+def test_the_truth_of_a_healthy_run_is_none(tmp_path: Path) -> None:
+    write_truth(tmp_path / "truth.json", None, host="gpu-03", num_steps=40)
+    assert json.loads((tmp_path / "truth.json").read_text()) == {"kind": "none", "num_steps": 40}

@@ -1,0 +1,77 @@
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.deadline import until
+from tests.trainer.jobs import Job, alive, run_job, small_config, start_job
+
+pytestmark = pytest.mark.gloo
+
+FOREVER = 100_000
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
+@contextmanager
+def endless_job(out: Path, **options: str) -> Iterator[tuple[Job, list[int]]]:
+    """A job of two ranks that steps until it is ended, and its ranks' processes."""
+    job = start_job(small_config(num_steps=FOREVER, dp=2), out, **options)
+    try:
+        until(lambda: job.steps_done() >= 2, seconds=60, what="two steps")
+        yield job, job.rank_pids()
+    finally:
+        job.process.kill()
+        job.process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_launcher_and_every_rank(number: signal.Signals, tmp_path: Path) -> None:
+    with endless_job(tmp_path) as (job, pids):
+        assert len(pids) == 2
+        job.process.send_signal(number)
+        assert job.finish().status == 128 + number
+        assert not any(alive(pid) for pid in pids)
+
+
+def test_no_rank_outlives_a_launcher_that_is_killed(tmp_path: Path) -> None:
+    with endless_job(tmp_path) as (job, pids):
+        job.process.kill()
+        until(lambda: not any(alive(pid) for pid in pids), what="ranks gone")
+
+
+def test_a_rank_killed_from_outside_ends_the_job_and_is_named(tmp_path: Path) -> None:
+    with endless_job(tmp_path) as (job, pids):
+        os.kill(pids[1], signal.SIGKILL)
+        ended = job.finish()
+        assert ended.status == 1
+        assert f"rank 1 was killed by SIGKILL (pid {pids[1]})" in ended.words
+        assert "hint:" in ended.words
+        assert not any(alive(pid) for pid in pids)
+
+
+def test_each_rank_has_a_log_and_the_launcher_shows_progress(tmp_path: Path) -> None:
+    ended = run_job(small_config(num_steps=3, dp=2), tmp_path)
+    assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["rank-00000.log", "rank-00001.log"]
+    assert "step 3/3  loss" in ended.words
+
+
+def test_a_bad_fault_is_refused_before_any_rank_starts(tmp_path: Path) -> None:
+    ended = start_job(small_config(), tmp_path, fault="melt:rank=1").finish()
+    assert "no fault 'melt'" in ended.words
+    assert not (tmp_path / "logs").exists()
+
+
+def test_under_torchrun_each_process_is_one_rank(tmp_path: Path) -> None:
+    config = small_config(num_steps=3, dp=2)
+    ended = start_job(config, tmp_path, launcher=TORCHRUN).finish()
+    assert ended.status == 0, ended.words
+    assert len(ended.losses) == 3
+
+
+def test_torchrun_with_another_number_of_processes_is_refused(tmp_path: Path) -> None:
+    ended = start_job(small_config(dp=4), tmp_path, launcher=TORCHRUN).finish()
+    assert ended.status != 0
+    assert "2 processes for a grid of 4 ranks" in ended.words
