@@ -156,7 +156,7 @@ class ClickHouseStore:
         try:
             yield
         except (Error, OSError, EOFError) as error:
-            text = str(error).strip().partition("\n")[0][:300]
+            text = " ".join(str(error).partition("Stack trace:")[0].split())[:300]
             raise UnreachableError(f"{self._address}: {what} failed: {text}", hint=_hint(error)) from error
 
 

@@ -1,0 +1,100 @@
+"""Debian's ClickHouse server as a private process: its own folder, ports and configuration, ended by its pid."""
+
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from clickhouse_driver import Client
+from clickhouse_driver.errors import Error
+
+from tests.deadline import until
+from tests.parts import require
+
+USER = "scope"
+PASSWORD = "p@ss:w/rd"
+PASSWORD_IN_URL = "p%40ss%3Aw%2Frd"
+
+_CONFIG = """<yandex>
+  <logger><level>warning</level><log>{folder}/server.log</log><errorlog>{folder}/error.log</errorlog></logger>
+  <listen_host>127.0.0.1</listen_host>
+  <tcp_port>{tcp}</tcp_port><http_port>{http}</http_port><interserver_http_port>{peer}</interserver_http_port>
+  <path>{folder}/data/</path><tmp_path>{folder}/tmp/</tmp_path><users_config>{folder}/users.xml</users_config>
+  <default_profile>default</default_profile><default_database>default</default_database>
+  <mark_cache_size>67108864</mark_cache_size>
+</yandex>
+"""
+_USERS = """<yandex><profiles><default/></profiles><quotas><default/></quotas><users>
+  <{user}><password>{password}</password><networks><ip>127.0.0.1</ip></networks>
+  <profile>default</profile><quota>default</quota></{user}>
+</users></yandex>
+"""
+
+
+class ClickHouseServer:
+    """A server that can be killed and started again on the same data and ports."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        self._program = program
+        self._folder = folder
+        self.port, http, peer = _free_ports(3)
+        config = _CONFIG.format(folder=folder, tcp=self.port, http=http, peer=peer)
+        (folder / "config.xml").write_text(config)
+        (folder / "users.xml").write_text(_USERS.format(user=USER, password=PASSWORD))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def url(self, database: str) -> str:
+        return f"clickhouse://{USER}:{PASSWORD_IN_URL}@127.0.0.1:{self.port}/{database}"
+
+    def start(self) -> None:
+        with (self._folder / "output.log").open("ab") as output:
+            self._process = subprocess.Popen(
+                [self._program, f"--config-file={self._folder / 'config.xml'}"], stdout=output, stderr=output
+            )
+        until(self._answers, seconds=60, what="the ClickHouse server")
+
+    def kill(self) -> None:
+        """SIGKILL. Safe to repeat."""
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self._folder / "output.log").read_text()[-2000:]
+        client = Client("127.0.0.1", port=self.port, user=USER, password=PASSWORD, connect_timeout=1)
+        try:
+            client.execute("SELECT 1")
+        except (Error, OSError, EOFError):
+            return False
+        finally:
+            client.disconnect()
+        return True
+
+
+@contextmanager
+def running_server() -> Iterator[ClickHouseServer]:
+    """A running server; skips the test (fails it in CI) where the program is missing."""
+    program = require("clickhouse-server")
+    folder = Path(
+        tempfile.mkdtemp(prefix="rankscope-clickhouse-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
+    )
+    server = ClickHouseServer(program, folder)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports

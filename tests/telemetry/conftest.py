@@ -1,0 +1,36 @@
+"""Stores of both kinds, each empty."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import Store
+from telemetry.stores.open import open_store
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def embedded() -> Iterator[EmbeddedStore]:
+    """In memory, so that many fit in one process."""
+    store = EmbeddedStore()
+    store.migrate()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def on_server(request: pytest.FixtureRequest) -> Iterator[Store]:
+    server = request.getfixturevalue("clickhouse_server")
+    store = open_store(server.url(f"test_{next(_numbers)}"))
+    yield store
+    store.close()
+
+
+@pytest.fixture(params=["embedded", pytest.param("on_server", marks=pytest.mark.clickhouse)])
+def store(request: pytest.FixtureRequest) -> Store:
+    """Each kind in turn."""
+    chosen: Store = request.getfixturevalue(request.param)
+    return chosen

@@ -1,0 +1,59 @@
+"""Batches with known content, in the columns of ``telemetry.tables``."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from telemetry.ship.wire import labelled
+from telemetry.stages import Stage
+from telemetry.stores.interface import Store
+from telemetry.tables import TABLES
+
+SECOND_NS = 1_000_000_000
+DEFAULTS: dict[str, Any] = {
+    "microbatch": -1,
+    "chunk": -1,
+    "peer": -1,
+    "cpu_ns": -1,
+    "name": "",
+    "text": "",
+    "meta": "{}",
+}
+
+
+def made(table: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Rows of a table; what a row does not say is its usual nothing."""
+    schema = TABLES[table]
+    usual = {name: DEFAULTS.get(name, "" if schema.field(name).type == pa.string() else 0) for name in schema.names}
+    return pa.Table.from_pylist([{**usual, **row} for row in rows], schema=schema)
+
+
+def numbered_spans(first_seq: int, count: int, *, rank: int = 0) -> pa.Table:
+    """Forward spans of one rank, numbered on from ``first_seq``."""
+    return made(
+        "spans",
+        (
+            {
+                "rank": rank,
+                "seq": seq,
+                "stage": int(Stage.FORWARD_COMPUTE),
+                "step": seq // 10,
+                "start_ns": seq,
+                "duration_ns": 1,
+            }
+            for seq in range(first_seq, first_seq + count)
+        ),
+    )
+
+
+def of_run(rows: pa.Table, run_id: str = "run", attempt: int = 0) -> pa.Table:
+    """As an agent labels them for the wire."""
+    return labelled(rows, run_id, attempt)
+
+
+def insert(store: Store, table: str, rows: pa.Table, *, run_id: str = "run", attempt: int = 0) -> None:
+    """Straight into a store, with the columns that say whose they are."""
+    count = rows.num_rows
+    owned = rows.append_column("run_id", pa.array([run_id] * count, pa.string()))
+    store.insert(table, owned.append_column("attempt", pa.array([attempt] * count, pa.uint32())))

@@ -1,0 +1,204 @@
+"""What each store promises beside its answers: atomic inserts, staying reachable, and clear refusals."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from clickhouse_driver import Client
+
+from telemetry.errors import UnreachableError, UsageError
+from telemetry.stores.clickhouse import INSERT_MARK, ClickHouseStore
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import Store
+from telemetry.stores.open import open_store, parse_address
+from tests.clickhouse_server import PASSWORD, USER, ClickHouseServer, running_server
+from tests.deadline import until
+from tests.telemetry.made_rows import insert, numbered_spans
+
+MANY = 400_000
+
+
+def count(store: Store) -> int:
+    number: int = store.query("SELECT count() AS n FROM spans")["n"][0].as_py()
+    return number
+
+
+def test_an_insert_is_one_part_however_large(store: Store) -> None:
+    insert(store, "spans", numbered_spans(0, MANY))
+    parts = store.query(
+        "SELECT rows FROM system.parts WHERE table = 'spans' AND active AND database = currentDatabase()"
+    )
+    assert parts["rows"].to_pylist() == [MANY]
+
+
+def test_migrating_again_changes_nothing(store: Store) -> None:
+    insert(store, "spans", numbered_spans(0, 5))
+    store.migrate()
+    assert count(store) == 5
+    assert store.query("SELECT number FROM migrations")["number"].to_pylist() == [1]
+
+
+def test_a_part_of_a_larger_table_is_stored_as_it_is(store: Store) -> None:
+    insert(store, "spans", numbered_spans(0, 100).slice(10, 20))
+    stored = store.query("SELECT min(seq) AS low, max(seq) AS high, count() AS n FROM spans").to_pylist()
+    assert stored == [{"low": 10, "high": 29, "n": 20}]
+
+
+def test_threads_write_and_ask_side_by_side(store: Store) -> None:
+    threads = [
+        threading.Thread(target=lambda first=first: (insert(store, "spans", numbered_spans(first, 50)), count(store)))
+        for first in range(0, 600, 50)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert count(store) == 600
+
+
+def test_a_wrong_question_is_an_error_and_the_store_goes_on(store: Store) -> None:
+    with pytest.raises(UnreachableError, match="nonsense"):
+        store.query("SELECT nonsense FROM spans")
+    assert count(store) == 0
+
+
+def test_stores_in_memory_share_nothing(embedded: EmbeddedStore) -> None:
+    other = EmbeddedStore()
+    other.migrate()
+    insert(embedded, "spans", numbered_spans(0, 3))
+    assert count(other) == 0
+    other.close()
+    assert count(embedded) == 3
+
+
+def test_today_s_engine_gets_codecs_and_the_opentelemetry_view(embedded: EmbeddedStore) -> None:
+    codec = embedded.query(
+        "SELECT compression_codec AS codec FROM system.columns"
+        " WHERE table = 'spans' AND name = 'duration_ns' AND database = currentDatabase()"
+    )
+    assert codec["codec"].to_pylist() == ["CODEC(T64, ZSTD(1))"]
+    insert(embedded, "spans", numbered_spans(0, 1))
+    (trace,) = embedded.query("SELECT SpanName, ServiceName, Duration, TraceId FROM otel_traces").to_pylist()
+    assert (trace["SpanName"], trace["ServiceName"], trace["Duration"]) == ("forward-compute", "run", 1)
+    assert len(trace["TraceId"]) == 32
+
+
+# One process opens one folder, so each of these opens it in a process of its own.
+
+KEEP = """
+import sys
+from pathlib import Path
+from telemetry.stores.open import open_store
+from tests.telemetry.made_rows import insert, numbered_spans
+store = open_store("embedded:" + sys.argv[1])
+insert(store, "spans", numbered_spans(0, 7))
+print(store.query("SELECT count() AS n FROM spans")["n"][0].as_py(), flush=True)
+sys.stdin.read()
+"""
+TRY = """
+import sys
+from telemetry.errors import RankscopeError
+from telemetry.stores.open import open_store
+try:
+    open_store("embedded:" + sys.argv[1])
+except RankscopeError as error:
+    print(error, file=sys.stderr)
+    sys.exit(error.exit_status)
+"""
+
+
+def run_python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, str(folder)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_folder_keeps_its_rows_when_its_process_is_killed_and_has_one_owner(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    owner = subprocess.Popen(
+        [sys.executable, "-c", KEEP, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "7\n"
+        second = run_python(TRY, folder)
+        assert second.returncode == 3
+        assert "hint: ask the collector" in second.stderr
+        owner.kill()
+    assert run_python(KEEP, folder).stdout == "14\n"
+
+
+def test_a_folder_that_cannot_be_made_is_the_users_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    refused = run_python(TRY, tmp_path / "file" / "store")
+    assert refused.returncode == 2
+    assert "hint: name a folder" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "url", ["", "postgres://host/db", "spans", "clickhouse:///database", "clickhouse://h:port/db", "clickhouse://h/a-b"]
+)
+def test_an_address_of_no_known_form_is_refused_with_the_known_ones(url: str) -> None:
+    with pytest.raises(UsageError, match="clickhouse://user:password@host"):
+        open_store(url)
+
+
+def test_an_address_may_leave_out_all_but_the_host() -> None:
+    address = parse_address("clickhouse://scope:p%40ss@db.example")
+    assert (address.user, address.password, address.port, address.database) == ("scope", "p@ss", 9000, "rankscope")
+    assert "p@ss" not in str(address)
+
+
+def test_no_server_is_an_error_with_a_hint() -> None:
+    with pytest.raises(UnreachableError, match="hint: is the server up"):
+        open_store("clickhouse://127.0.0.1:1/database")
+
+
+@pytest.mark.clickhouse
+def test_a_wrong_password_is_an_error_with_a_hint(clickhouse_server: ClickHouseServer) -> None:
+    with pytest.raises(UnreachableError, match="hint: check user and password"):
+        open_store(f"clickhouse://{USER}:wrong@127.0.0.1:{clickhouse_server.port}/database")
+
+
+@pytest.mark.clickhouse
+def test_the_store_is_reached_again_after_its_server_was_killed() -> None:
+    with running_server() as server:
+        store = open_store(server.url("again"))
+        insert(store, "spans", numbered_spans(0, 10))
+        server.kill()
+        with pytest.raises(UnreachableError):
+            count(store)
+        with pytest.raises(UnreachableError):
+            insert(store, "spans", numbered_spans(10, 10))
+        server.start()
+        assert count(store) == 10
+        insert(store, "spans", numbered_spans(10, 10))
+        assert count(store) == 20
+        store.close()
+
+
+@pytest.mark.clickhouse
+def test_nothing_is_read_while_an_insert_that_nobody_waits_for_still_runs(clickhouse_server: ClickHouseServer) -> None:
+    """A collector killed in the middle of an insert leaves it running: its rows may appear any moment."""
+    open_store(clickhouse_server.url("stray")).close()
+    stray = Client("127.0.0.1", port=clickhouse_server.port, user=USER, password=PASSWORD, database="stray")
+    stray.connection.connect()
+    stray.connection.send_query("INSERT INTO spans (seq) VALUES", query_id=f"{INSERT_MARK}stray-1")
+    stray.connection.send_external_tables(None)
+    stray.receive_sample_block()
+    store = ClickHouseStore(parse_address(clickhouse_server.url("stray")))
+    answered = threading.Event()
+    asker = threading.Thread(target=lambda: (count(store), answered.set()))
+    asker.start()
+    assert not answered.wait(0.5)
+    stray.disconnect()
+    until(answered.is_set, what="the answer once the insert has ended")
+    asker.join()
+    store.close()

@@ -1,0 +1,225 @@
+"""Every query, on both engines: the rows its docstring promises, with the same column types."""
+
+from dataclasses import fields
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from telemetry.stages import Stage
+from telemetry.stores.interface import Store
+from telemetry.stores.queries import (
+    QUERIES,
+    Heartbeats,
+    HighWater,
+    Marks,
+    Query,
+    Ranks,
+    RankStageStats,
+    Runs,
+    Samples,
+    Spans,
+    StageCounts,
+    StageTotals,
+    Steps,
+)
+from telemetry.stores.reader import StoreReader
+from telemetry.tables import HEARTBEATS, SPANS
+from tests.telemetry.made_rows import insert, made
+
+STEP, FORWARD, BACKWARD = int(Stage.STEP), int(Stage.FORWARD_COMPUTE), int(Stage.BACKWARD_COMPUTE)
+RUN: dict[str, Any] = {"run_id": 'it\'s "a" run; -- 100% \\', "attempt": 2}
+WINDOW: dict[str, Any] = {**RUN, "first_step": 1, "last_step": 2}
+EVERY_QUERY: tuple[Query, ...] = (
+    Runs(),
+    Ranks(**RUN),
+    Steps(**RUN),
+    Spans(**WINDOW, ranks=(0, 1), stages=(FORWARD,)),
+    StageTotals(**WINDOW, stages=(FORWARD, BACKWARD)),
+    RankStageStats(**WINDOW),
+    StageCounts(**RUN),
+    Samples(**RUN, metrics=("loss", "it's")),
+    Marks(**RUN),
+    Heartbeats(**RUN),
+    HighWater(**RUN, table="spans"),
+)
+
+
+def fill(store: Store) -> None:
+    """Two ranks, steps 0 to 3; rank 1 works 10 times as long; another attempt that no answer may mix in."""
+    insert(store, "spans", made("spans", _spans()), **RUN)
+    stray = {"stage": STEP, "step": 9, "start_ns": 1, "duration_ns": 1, "rank": 7}
+    insert(store, "spans", made("spans", [stray]), run_id="other")
+    grid = {"dp_size": 2, "pp_size": 1, "tp_size": 1}
+    ranks = [
+        {**grid, "rank": rank, "host": f"h{rank}", "pid": pid, "started_ns": started_ns}
+        for rank, pid, started_ns in ((0, 10, 5), (1, 11, 6), (1, 12, 8))
+    ]
+    insert(store, "ranks", made("ranks", ranks), **RUN)
+    values = [(0, 0, "loss", 5.0), (1, 0, "loss", 4.0), (1, 1, "loss", 3.5), (0, 0, "it's", -0.25), (0, 0, "mfu", 1.0)]
+    samples = [
+        {"rank": rank, "seq": seq, "step": step, "at_ns": seq, "metric": metric, "value": value}
+        for seq, (rank, step, metric, value) in enumerate(values)
+    ]
+    insert(store, "samples", made("samples", samples), **RUN)
+    marks = [
+        {"rank": 1, "seq": 2, "at_ns": 30, "name": "restart", "text": "naïve; \n'quoted' 100%"},
+        {"rank": 0, "seq": 1, "at_ns": 20, "name": "gc"},
+    ]
+    insert(store, "marks", made("marks", marks), **RUN)
+    for at_ns in (100, 300, 200):
+        beat = {"beat_ns": at_ns, "step": at_ns, "alive": 1, "recorded": at_ns}
+        beats = [{**beat, "rank": rank, "at_ns": at_ns + rank} for rank in (0, 1)]
+        insert(store, "heartbeats", made("heartbeats", beats), **RUN)
+
+
+def _spans() -> list[dict[str, Any]]:
+    spans: list[dict[str, Any]] = []
+    for rank in (0, 1):
+        for step in range(4):
+            start_ns, work_ns = 1000 * (step + 1) + rank, (step + 1) * (10 if rank else 1)
+            of_step = {"rank": rank, "step": step}
+            spans.append({**of_step, "stage": STEP, "start_ns": start_ns, "duration_ns": 900 + rank})
+            for microbatch in (0, 1):
+                work = {"stage": FORWARD, "microbatch": microbatch, "chunk": 0, "start_ns": start_ns + 10 + microbatch}
+                spans.append({**of_step, **work, "duration_ns": work_ns, "cpu_ns": work_ns - 1})
+            spans.append({**of_step, "stage": BACKWARD, "start_ns": start_ns + 50, "duration_ns": 7})
+    return [{**span, "seq": seq} for seq, span in enumerate(spans)]
+
+
+@pytest.fixture
+def filled(store: Store) -> StoreReader:
+    fill(store)
+    return StoreReader(store)
+
+
+def column(table: pa.Table, name: str) -> list[Any]:
+    values: list[Any] = table[name].to_pylist()
+    return values
+
+
+def test_runs_are_listed_newest_first(filled: StoreReader) -> None:
+    newest, other = filled.read(Runs()).to_pylist()
+    steps = {"first_step": 0, "last_step": 3}
+    assert newest == {**RUN, "started_ns": 5, "last_ns": 4902, "num_ranks": 2, **steps, "meta": "{}"}
+    assert other["run_id"] == "other"
+    assert other["first_step"] == other["last_step"] == 9
+
+
+def test_of_two_rows_about_a_rank_the_newest_counts(filled: StoreReader) -> None:
+    ranks = filled.read(Ranks(**RUN))
+    assert column(ranks, "rank") == [0, 1]
+    assert column(ranks, "pid") == [10, 12]
+    assert column(ranks, "started_ns") == [5, 8]
+
+
+def test_a_step_lasts_as_long_as_the_median_rank(filled: StoreReader) -> None:
+    steps = filled.read(Steps(**RUN))
+    assert column(steps, "step") == [0, 1, 2, 3]
+    assert column(steps, "start_ns") == [1000, 2000, 3000, 4000]
+    assert set(column(steps, "duration_ns")) <= {900, 901}
+    assert column(steps, "num_ranks") == [2, 2, 2, 2]
+    assert column(filled.read(Steps(**WINDOW)), "step") == [1, 2]
+
+
+def test_spans_come_by_rank_and_time_with_the_columns_that_were_sent(filled: StoreReader) -> None:
+    spans = filled.read(Spans(**WINDOW))
+    assert spans.schema.equals(SPANS)
+    assert spans.num_rows == 16
+    order = list(zip(column(spans, "rank"), column(spans, "start_ns"), strict=True))
+    assert order == sorted(order)
+
+
+def test_spans_are_chosen_by_rank_stage_and_limit(filled: StoreReader) -> None:
+    chosen = filled.read(Spans(**WINDOW, ranks=(1,), stages=(FORWARD, BACKWARD)))
+    assert set(column(chosen, "rank")) == {1}
+    assert set(column(chosen, "stage")) == {FORWARD, BACKWARD}
+    assert filled.read(Spans(**WINDOW, limit=3)).num_rows == 3
+
+
+def test_stage_totals_sum_a_step_and_say_where_processor_time_is_missing(filled: StoreReader) -> None:
+    totals = filled.read(StageTotals(**WINDOW, stages=(FORWARD, BACKWARD))).to_pylist()
+    assert len(totals) == 8
+    assert totals[2] == {
+        "step": 1,
+        "rank": 1,
+        "stage": FORWARD,
+        "chunk": 0,
+        "spans": 2,
+        "duration_ns": 40,
+        "cpu_ns": 38,
+    }
+    assert {row["cpu_ns"] for row in totals if row["stage"] == BACKWARD} == {-1}
+
+
+def test_rank_stage_stats_are_over_the_steps_of_the_window(filled: StoreReader) -> None:
+    stats = filled.read(RankStageStats(**{**RUN, "first_step": 0, "last_step": 2}, stages=(FORWARD,))).to_pylist()
+    assert stats[1] == {
+        "rank": 1, "stage": FORWARD, "steps": 3, "spans": 6, "median_ns": 40, "mean_ns": 40.0, "median_cpu_ns": 38,
+    }  # fmt: skip
+    backward = filled.read(RankStageStats(**WINDOW, stages=(BACKWARD,)))
+    assert column(backward, "median_cpu_ns") == [-1, -1]
+
+
+def test_stage_counts_name_the_stages_that_occur(filled: StoreReader) -> None:
+    counts = filled.read(StageCounts(**RUN))
+    assert column(counts, "stage") == [STEP, FORWARD, BACKWARD]
+    assert column(counts, "spans") == [8, 16, 8]
+    assert column(counts, "ranks") == [2, 2, 2]
+
+
+def test_of_several_ranks_that_report_a_metric_the_highest_counts(filled: StoreReader) -> None:
+    samples = filled.read(Samples(**RUN, metrics=("loss", "it's")))
+    assert column(samples, "metric") == ["it's", "loss", "loss"]
+    assert column(samples, "value") == [-0.25, 4.0, 3.5]
+    assert column(samples, "rank") == [0, 1, 1]
+    assert filled.read(Samples(**RUN)).num_rows == 4
+
+
+def test_marks_come_in_time_order_with_their_text_unharmed(filled: StoreReader) -> None:
+    marks = filled.read(Marks(**RUN))
+    assert column(marks, "name") == ["gc", "restart"]
+    assert column(marks, "text") == ["", "naïve; \n'quoted' 100%"]
+    assert column(filled.read(Marks(**RUN, limit=1)), "name") == ["restart"]
+
+
+def test_the_newest_heartbeat_counts_whatever_the_order_of_arrival(filled: StoreReader) -> None:
+    beats = filled.read(Heartbeats(**RUN))
+    assert beats.schema.equals(HEARTBEATS)
+    assert column(beats, "at_ns") == [300, 301]
+    assert column(beats, "recorded") == [300, 300]
+
+
+def test_the_high_water_mark_is_one_past_the_largest_number(filled: StoreReader) -> None:
+    assert filled.read(HighWater(**RUN, table="spans")).to_pylist() == [
+        {"rank": 0, "next_seq": 16},
+        {"rank": 1, "next_seq": 32},
+    ]
+
+
+def test_every_query_is_tried_here() -> None:
+    assert {type(query).__name__ for query in EVERY_QUERY} == set(QUERIES)
+
+
+@pytest.mark.clickhouse
+def test_both_engines_give_the_same_answers(embedded: Store, on_server: Store) -> None:
+    fill(embedded)
+    fill(on_server)
+    for query in EVERY_QUERY:
+        ours, theirs = StoreReader(embedded).read(query), StoreReader(on_server).read(query)
+        assert ours.schema.equals(theirs.schema), type(query)
+        assert ours.to_pylist() == theirs.to_pylist(), type(query)
+        assert ours.num_rows, type(query)
+
+
+def test_answers_keep_their_columns_when_nothing_is_stored(store: Store) -> None:
+    for query in EVERY_QUERY:
+        answer = StoreReader(store).read(query)
+        assert answer.num_rows == 0
+        documented = (type(query).__doc__ or "").replace("\n", " ")
+        assert all(name in documented or "telemetry.tables" in documented for name in answer.column_names)
+
+
+def test_every_query_parameter_is_a_field() -> None:
+    for query in EVERY_QUERY:
+        assert set(query.parameters()) == {field.name for field in fields(query)}  # type: ignore[arg-type]
