@@ -1,0 +1,56 @@
+"""From an address to a reader: a collector, a store at hand, or rank files.
+
+Engines and HTTP clients are optional extras and heavy to load, so they are imported where an address asks for them,
+and only here.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from telemetry.stores.reader import Reader, StoreReader
+
+DEFAULT_PORT = 8719
+DEFAULT_COLLECTOR = f"http://127.0.0.1:{DEFAULT_PORT}"
+
+
+@contextmanager
+def open_reader(address: str) -> Iterator[Reader]:
+    """Whoever answers at ``address``: a collector's ``http://`` or ``https://``, else a store.
+
+    The token for a collector comes from ``RANKSCOPE_TOKEN``.
+
+    Raises:
+        UsageError: an address of no known form.
+        UnreachableError: nobody answers there.
+    """
+    if address.startswith(("http://", "https://")):
+        from telemetry.ship.client import CollectorClient  # noqa: PLC0415
+
+        with CollectorClient(address) as client:
+            yield client
+        return
+    from telemetry.stores.open import open_store  # noqa: PLC0415
+
+    store = open_store(address)
+    try:
+        yield StoreReader(store)
+    finally:
+        store.close()
+
+
+@contextmanager
+def open_spool(spool: Path) -> Iterator[Reader]:
+    """Rank files under ``spool``, read into a store in memory: no collector needed.
+
+    Raises:
+        UsageError: no rank file there.
+        UnreadableError: a file that is no rank file.
+    """
+    from telemetry.agent.from_spool import store_from_spool  # noqa: PLC0415
+
+    store = store_from_spool(spool)
+    try:
+        yield StoreReader(store)
+    finally:
+        store.close()
