@@ -1,0 +1,133 @@
+"""The ranks of this host, as the agent follows them: found as they appear, each on its own when one goes wrong."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from telemetry.agent.heartbeat import heartbeat, is_alive
+from telemetry.agent.tail import Chunk, RankTail
+from telemetry.errors import UnreadableError
+from telemetry.record.reader import find_rank_dirs
+
+Owner = tuple[str, int]
+"""Run, attempt."""
+SURE_AFTER = 3
+"""Failed tries in a row after which a file counts as unreadable, and is told."""
+_WRONG = (UnreadableError, OSError, ValueError, OverflowError, pa.ArrowException)
+"""What a file that is not as it should be may raise."""
+
+
+@dataclass(slots=True)
+class FollowedRank:
+    """A rank and how far it has come."""
+
+    tail: RankTail
+    announced: bool = False
+    """Its row of ``ranks`` is stored."""
+    over: bool = False
+    """Its process has ended: what is on the disk is all there will be."""
+    done: bool = False
+    """Over, and all of it is stored."""
+
+    @property
+    def owner(self) -> Owner:
+        return self.tail.identity.run_id, self.tail.identity.attempt
+
+    def began_again(self) -> bool:
+        """Whether another process writes here now."""
+        try:
+            return self.tail.reader.identity().pid != self.tail.identity.pid
+        except UnreadableError:
+            return False
+
+
+class Host:
+    """Finds and follows the ranks under a spool folder, of one run and attempt where asked."""
+
+    def __init__(self, spool: Path, run_id: str | None = None, attempt: int | None = None) -> None:
+        self._spool = spool
+        self._run_id = run_id
+        self._attempt = attempt
+        self.ranks: dict[Path, FollowedRank] = {}
+        self._failures: Counter[tuple[Path, str]] = Counter()
+
+    @property
+    def refused(self) -> list[Path]:
+        """Folders that are not a rank's, or hold a file that is not: they were tried often enough to be sure."""
+        return sorted({folder for (folder, _), count in self._failures.items() if count >= SURE_AFTER})
+
+    def finish(self, *, drained: bool) -> None:
+        """After a round in which all was shipped that could be read: note which ranks are done for good."""
+        in_doubt = {folder for (folder, _), count in self._failures.items() if count < SURE_AFTER}
+        for folder, rank in self.ranks.items():
+            rank.done = rank.over and drained and folder not in in_doubt
+
+    def look(self) -> None:
+        """Take up ranks that have appeared, and those that began again after they were over."""
+        for folder in find_rank_dirs(self._spool, self._run_id, self._attempt):
+            known = self.ranks.get(folder)
+            if known is not None and not (known.done and known.began_again()):
+                continue
+            try:
+                self.ranks[folder] = FollowedRank(tail=RankTail(folder))
+            except _WRONG as error:
+                self._fail(folder, "identity", error)
+            else:
+                self._failures.pop((folder, "identity"), None)
+
+    def read(self, max_records: int) -> Iterator[tuple[FollowedRank, Chunk]]:
+        """New records of all ranks, at most so many together; the rest comes next time."""
+        for folder, rank in self.ranks.items():
+            if max_records <= 0:
+                return
+            if rank.done:
+                continue
+            chunk = self._read_rank(folder, rank, max_records)
+            if chunk is not None:
+                max_records -= chunk.num_records
+                yield rank, chunk
+
+    def beats(self) -> dict[Owner, list[dict[str, Any]]]:
+        """A heartbeat of each rank that is not done. Also notices which are over."""
+        rows: dict[Owner, list[dict[str, Any]]] = {}
+        for folder, rank in self.ranks.items():
+            if rank.done:
+                continue
+            try:
+                rows.setdefault(rank.owner, []).append(_beat(rank))
+            except _WRONG as error:
+                rank.over = not is_alive(rank.tail.identity)
+                self._fail(folder, "state", error)
+            else:
+                self._failures.pop((folder, "state"), None)
+        return rows
+
+    def _read_rank(self, folder: Path, rank: FollowedRank, max_records: int) -> Chunk | None:
+        try:
+            chunk = rank.tail.read(max_records)
+        except _WRONG as error:
+            self._fail(folder, "records", error)
+            return None
+        self._failures.pop((folder, "records"), None)
+        return chunk
+
+    def _fail(self, folder: Path, what: str, error: Exception) -> None:
+        """The others are followed on, and this one is tried again: a file may be in the making, or just deleted."""
+        self._failures[folder, what] += 1
+        if self._failures[folder, what] == SURE_AFTER:
+            print(f"rankscope agent: cannot read {folder}: {error}", file=sys.stderr, flush=True)
+
+
+def _beat(rank: FollowedRank) -> dict[str, Any]:
+    state = rank.tail.reader.live()
+    if state.pid != rank.tail.identity.pid:
+        rank.tail.refresh_identity()
+        rank.announced = False
+    alive = is_alive(rank.tail.identity)
+    rank.over = state.ended or not alive
+    return heartbeat(rank.tail.identity, state, alive=alive)

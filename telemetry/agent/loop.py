@@ -1,0 +1,175 @@
+"""The agent's loop: read what ranks wrote, post it, and only then let go of it.
+
+every second   look for new ranks -> announce them -> heartbeats -> records, until none are left -> acknowledge
+on a failure   nothing is forgotten: wait a little longer each time, then read the same records again
+at the end     when every rank is over and all of it is stored, the agent ends by itself
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from telemetry.agent.heartbeat import heartbeat_rows
+from telemetry.agent.host import FollowedRank, Host, Owner
+from telemetry.agent.tail import Chunk, rank_rows
+from telemetry.errors import UnreachableError, UnreadableError, UsageError
+from telemetry.ship.client import CollectorClient
+from telemetry.ship.wire import Ack, labelled
+
+MAX_RECORDS = 100_000
+"""Records of one round over all ranks: large inserts are cheap inserts."""
+MAX_BATCHES = 20
+"""Rounds before heartbeats get their turn."""
+FIRST_BACK_OFF_S = 0.5
+MAX_BACK_OFF_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """What an agent follows, and whom it tells."""
+
+    spool: Path
+    collector: str
+    token: str | None = None
+    run_id: str | None = None
+    """None: every run under the spool folder."""
+    attempt: int | None = None
+    interval_s: float = 1.0
+    patience_s: float = 60.0
+    """How long to wait for a collector that does not answer once every rank is over."""
+    appear_s: float = 10.0
+    """How long to wait for a first rank."""
+
+
+class Poster(Protocol):
+    """Where rows go. Blocks.
+
+    Raises:
+        UnreachableError: later, perhaps.
+        UsageError: refused for good.
+    """
+
+    def post(self, table: str, rows: pa.Table) -> Ack:
+        """Store rows; they are stored when this returns."""
+
+
+class Agent:
+    """Follows the ranks of one host."""
+
+    def __init__(self, host: Host, poster: Poster, settings: AgentSettings) -> None:
+        self._host = host
+        self._poster = poster
+        self._settings = settings
+
+    def run(self, stop: threading.Event) -> None:
+        """Until every rank is over and stored, or ``stop`` is set.
+
+        Raises:
+            UsageError: no rank appeared, or the collector refuses what is sent.
+            UnreachableError: every rank is over and the collector has not answered for too long; the files stay.
+            UnreadableError: a rank's files could not be read; all else is stored.
+        """
+        began = time.monotonic()
+        over_since: float | None = None
+        back_off_s = 0.0
+        while True:
+            stopping = stop.is_set()
+            try:
+                self.turn()
+                back_off_s, over_since = 0.0, None
+            except UnreachableError:
+                self._forget_announcements()
+                back_off_s = min(max(2 * back_off_s, FIRST_BACK_OFF_S), MAX_BACK_OFF_S)
+                if self._all_over():
+                    over_since = over_since or time.monotonic()
+                    if time.monotonic() - over_since > self._settings.patience_s:
+                        raise
+            if stopping or self._finished(began):
+                break
+            stop.wait(max(self._settings.interval_s, back_off_s))
+        self._tell_refused()
+
+    def turn(self) -> None:
+        """One round: what is new on the disk is stored when this returns."""
+        self._host.look()
+        # Who is over is noticed before the last look at the records, so none can come after it.
+        beats = self._host.beats()
+        self._announce()
+        drained = self._ship_new()
+        for (run_id, attempt), rows in beats.items():
+            self._poster.post("heartbeats", labelled(heartbeat_rows(rows), run_id, attempt))
+        self._host.finish(drained=drained)
+
+    def _announce(self) -> None:
+        for (run_id, attempt), ranks in _by_owner(self._host.ranks.values(), lambda rank: not rank.announced).items():
+            rows = rank_rows([rank.tail.identity for rank in ranks])
+            self._poster.post("ranks", labelled(rows, run_id, attempt))
+            for rank in ranks:
+                rank.announced = True
+
+    def _forget_announcements(self) -> None:
+        """Another collector, or another store, may answer next time."""
+        for rank in self._host.ranks.values():
+            rank.announced = False
+
+    def _ship_new(self) -> bool:
+        """Ship until nothing is left, or heartbeats have waited long enough: then False."""
+        for _ in range(MAX_BATCHES):
+            chunks = list(self._host.read(MAX_RECORDS))
+            if not chunks:
+                return True
+            self._ship(chunks)
+        return False
+
+    def _ship(self, chunks: list[tuple[FollowedRank, Chunk]]) -> None:
+        owners = _by_owner((rank for rank, _ in chunks), lambda _: True)
+        for run_id, attempt in owners:
+            own = [chunk for rank, chunk in chunks if rank.owner == (run_id, attempt)]
+            for table in ("spans", "marks", "samples"):
+                parts = [chunk.tables[table] for chunk in own if table in chunk.tables]
+                if parts:
+                    self._poster.post(table, labelled(pa.concat_tables(parts), run_id, attempt))
+        for rank, chunk in chunks:
+            rank.tail.shipped(chunk)
+
+    def _all_over(self) -> bool:
+        return all(rank.over for rank in self._host.ranks.values())
+
+    def _finished(self, began: float) -> bool:
+        if self._host.ranks:
+            return all(rank.done for rank in self._host.ranks.values())
+        if time.monotonic() - began < self._settings.appear_s:
+            return False
+        raise UsageError(
+            f"no rank file under {self._settings.spool}", hint="telemetry.start(spool=...) says where ranks write"
+        )
+
+    def _tell_refused(self) -> None:
+        if refused := self._host.refused:
+            raise UnreadableError(
+                f"could not read {', '.join(map(str, refused))}", hint="all else is stored; the files were left"
+            )
+
+
+def _by_owner(ranks: Iterable[FollowedRank], wanted: Callable[[FollowedRank], bool]) -> dict[Owner, list[FollowedRank]]:
+    groups: dict[Owner, list[FollowedRank]] = {}
+    for rank in ranks:
+        if wanted(rank):
+            groups.setdefault(rank.owner, []).append(rank)
+    return groups
+
+
+def run_agent(settings: AgentSettings, stop: threading.Event | None = None) -> None:
+    """Follow the ranks of this host until they are over and stored, or ``stop`` is set.
+
+    Raises:
+        UsageError, UnreachableError, UnreadableError: as :meth:`Agent.run`.
+    """
+    host = Host(settings.spool, settings.run_id, settings.attempt)
+    with CollectorClient(settings.collector, settings.token) as client:
+        Agent(host, client, settings).run(stop or threading.Event())

@@ -1,0 +1,38 @@
+"""A collector over a store, served by this process on a port of its own."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from fastapi import FastAPI
+
+from telemetry.ship.client import CollectorClient
+from telemetry.ship.collector import create_app, listen
+from telemetry.ship.settings import CollectorSettings
+from telemetry.stores.interface import Store
+from tests.deadline import until
+
+
+@contextmanager
+def serving(app: FastAPI) -> Iterator[str]:
+    """The address of a server that runs in a thread for the block."""
+    with listen("127.0.0.1", 0) as listener:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        until(lambda: server.started, what="the server")
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@contextmanager
+def collecting(store: Store, **settings: object) -> Iterator[CollectorClient]:
+    """A client of a collector over ``store``."""
+    chosen = CollectorSettings.checked(**{"linger_s": 0.0, **settings})
+    token = chosen.token.get_secret_value() if chosen.token else ""
+    with serving(create_app(store, chosen)) as url, CollectorClient(url, token) as client:
+        yield client
