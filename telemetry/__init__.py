@@ -1,0 +1,51 @@
+"""The front door: record what every rank of a training job does.
+
+    import telemetry
+    from telemetry import Stage
+
+    telemetry.start("my-run", collector="http://127.0.0.1:8123")
+    for number, batch in enumerate(loader):
+        with telemetry.step(number):
+            with telemetry.span(Stage.FORWARD_COMPUTE):
+                loss = model(batch)
+            telemetry.sample("loss", loss.item())
+    telemetry.stop()
+
+Everything works (and does nothing, cheaply) before ``start`` and after ``stop``. Nothing here raises into training,
+blocks it, or synchronises a device; what cannot be kept is dropped and counted. Spans nest and belong to the thread
+that trains; other threads use :func:`record_span`.
+"""
+
+from telemetry.session import RECORDER, Session, SessionStats, start, stop
+from telemetry.stages import STAGE_BY_LABEL, Stage, StageClass, Stream
+from telemetry.topology import Topology
+
+span = RECORDER.span
+"""``span(stage, microbatch=-1, chunk=-1, size_bytes=0, peer=-1)``: a context manager. ``stage`` is a ``Stage`` or its
+label."""
+step = RECORDER.step
+"""``step(number)``: a context manager, the span of a whole step; what is recorded from now on belongs to it."""
+mark = RECORDER.mark
+"""``mark(name, text="")``: something happened now."""
+sample = RECORDER.sample
+"""``sample(metric, value)``: a number as of now."""
+record_span = RECORDER.record_span
+"""``record_span(stage, start_ns, duration_ns, *, microbatch, chunk, size_bytes, peer, op_seq, cpu_ns, issue_ns)``: a
+span that is over, on CLOCK_MONOTONIC (``time.monotonic_ns``); from any thread."""
+
+__all__ = [
+    "STAGE_BY_LABEL",
+    "Session",
+    "SessionStats",
+    "Stage",
+    "StageClass",
+    "Stream",
+    "Topology",
+    "mark",
+    "record_span",
+    "sample",
+    "span",
+    "start",
+    "step",
+    "stop",
+]

@@ -71,5 +71,8 @@ class Stage(IntEnum):
     EVALUATION = 22, "evaluation", StageClass.COMPUTE, Stream.COMPUTE
 
 
+for _stage in Stage:  # Python 3.11 answers Stage.STEP by a descriptor, in 60 ns: too long for the hot path
+    type.__setattr__(Stage, _stage.name, _stage)
+
 STAGE_BY_LABEL: dict[str, Stage] = {stage.label: stage for stage in Stage}
 """``forward-compute`` -> ``Stage.FORWARD_COMPUTE``."""

@@ -31,6 +31,8 @@ STATE_BYTES = 4096
 SEGMENT_MAGIC = b"RSCOPE01"
 NAME_BYTES = 24
 TEXT_BYTES = 40
+MAX_TEXT_BYTES = 4000
+MAX_MARK_RECORDS = 1 + MAX_TEXT_BYTES // TEXT_BYTES
 
 
 class RecordKind(IntEnum):
@@ -78,3 +80,26 @@ SEGMENT_HEADER = np.dtype(
 def commit_mark(seq: int) -> int:
     """The ``commit`` value of record number ``seq``: never zero, which is what an unwritten record holds."""
     return seq % 0xFFFFFFFF + 1
+
+
+STATE_MAGIC = int.from_bytes(b"RSSTATE1", "little")
+STATE_VERSION = 1
+STATE_STARTED = 1
+STATE_ENDED = 2
+MAX_STAGES = 64
+MAX_OPERATIONS = 48
+
+STATE_PAGE = np.dtype(
+    {
+        "names": [
+            "magic", "version", "pid", "flags", "step", "step_started_ns", "beat_ns", "recorded", "dropped",
+            "anchor_monotonic_ns", "anchor_wall_ns", "num_operations", "open_since", "operations",
+        ],
+        "formats": ["<i8"] * 12 + [("<i8", MAX_STAGES), ("<i8", (MAX_OPERATIONS, 8))],
+        "offsets": [8 * word for word in range(12)] + [8 * 16, 8 * 128],
+        "itemsize": STATE_BYTES,
+    }
+)  # fmt: skip
+WORD_FLAGS, WORD_STEP, WORD_STEP_STARTED, WORD_BEAT, WORD_RECORDED, WORD_DROPPED = 3, 4, 5, 6, 7, 8
+WORD_NUM_OPERATIONS, WORD_OPEN_SINCE, WORD_OPERATIONS = 11, 16, 128
+OPERATION_WORDS = 8

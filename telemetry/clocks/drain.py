@@ -1,0 +1,65 @@
+"""The drain thread: asks the device clock now and then what has ended, and records it."""
+
+import threading
+from time import monotonic
+
+from telemetry.clocks.interface import DeviceClock, ResolvedSpan
+from telemetry.record.sink import Recorder
+
+PERIOD_S = 0.02
+FLUSH_S = 5.0
+
+
+class Drain:
+    """Moves resolved spans from a clock to a recorder until stopped."""
+
+    def __init__(self, clock: DeviceClock, recorder: Recorder, *, period_s: float = PERIOD_S) -> None:
+        self._clock = clock
+        self._recorder = recorder
+        self._period_s = period_s
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rankscope-drain", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, *, within_s: float = FLUSH_S) -> int:
+        """Drain what is under way, for ``within_s`` at most; how many spans were given up. Never waits for the device
+        itself: it asks, and asks again."""
+        self._stopping.set()
+        self._thread.join(within_s)
+        if self._thread.is_alive():
+            return self._clock.pending()
+        deadline = monotonic() + within_s
+        pause = threading.Event()
+        while self._clock.pending() and monotonic() < deadline:
+            self._pass_on()
+            pause.wait(self._period_s / 10)
+        self._pass_on()
+        return self._clock.pending()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._period_s):
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        try:
+            for resolved in self._clock.drain():
+                self._record(resolved)
+        except Exception as error:  # a clock that fails must not take the thread with it
+            self._recorder.mark("device-clock-failed", repr(error))
+
+    def _record(self, resolved: ResolvedSpan) -> None:
+        span = resolved.span
+        self._recorder.record_span(
+            span.stage,
+            resolved.start_ns,
+            resolved.duration_ns,
+            step=span.step,
+            microbatch=span.microbatch,
+            chunk=span.chunk,
+            size_bytes=span.size_bytes,
+            peer=span.peer,
+            op_seq=span.op_seq,
+            issue_ns=span.issue_ns,
+        )

@@ -1,0 +1,163 @@
+"""The writer's end of a rank file: a folder of preallocated, memory-mapped segments.
+
+    000000.rec  sealed  |  000001.rec  sealed  |  000002.rec  being written  |  000003.rec.new  being made
+
+A segment is made under another name and renamed when its header stands, so a reader never sees half a one. Its room is
+allocated when it is made: a full disk is an error here, which is counted, and never a SIGBUS in the training thread.
+"""
+
+import json
+import mmap
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from telemetry.clocks.host import measure_anchor
+from telemetry.errors import RankscopeError
+from telemetry.record import layout
+from telemetry.record.segments import committed_records, list_segments, read_acked, read_header
+from telemetry.records import RankIdentity
+
+META_NAME = "meta.json"
+SEGMENT_RECORDS = 16384
+MAX_SEGMENTS = 16
+MAX_COMMIT = 0xFFFFFFFF
+
+
+@dataclass(slots=True, kw_only=True)
+class Segment:
+    """One segment, mapped for writing: records lie from ``offset`` to ``limit``."""
+
+    path: Path
+    buffer: mmap.mmap
+    first_seq: int
+    offset: int
+    limit: int
+
+
+class RankFile:
+    """Segments of one rank. Not thread-safe: the recorder calls it from one place.
+
+    Continues the numbering where the folder holds records already (a rank that stopped and started again).
+    """
+
+    def __init__(
+        self, folder: Path, *, segment_records: int = SEGMENT_RECORDS, max_segments: int = MAX_SEGMENTS
+    ) -> None:
+        self.folder = folder
+        self.dropped = 0
+        """Records lost with segments that were removed to make room."""
+        self._segment_records = segment_records
+        self._max_segments = max_segments
+        self._current: Segment | None = None
+        self.next_seq, self._number = self._resume()
+
+    def open_segment(self, first_seq: int) -> Segment | None:
+        """Seals the current segment and makes the next; None where there is no room for one, or no folder."""
+        self._seal_current()
+        try:
+            self._keep_below_cap()
+            self._current = self._create(first_seq)
+        except (OSError, RankscopeError):
+            self._current = self._create_in_the_oldest_ones_place(first_seq)
+        return self._current
+
+    def close(self, next_seq: int) -> None:
+        """Says in the header how many records the last segment holds, and seals it."""
+        if self._current is not None:
+            _finish(self._current.path, next_seq - self._current.first_seq)
+        self._current = None
+
+    def _resume(self) -> tuple[int, int]:
+        """Number of the next record and of the next segment, after what the folder holds and can be read."""
+        segments = list_segments(self.folder)
+        for path in reversed(segments):
+            with suppress(RankscopeError):
+                header = read_header(path)
+                count = committed_records(path, header)
+                _finish(path, count)
+                return header.first_seq + count, int(segments[-1].stem) + 1
+        return read_acked(self.folder), int(segments[-1].stem) + 1 if segments else 0
+
+    def _seal_current(self) -> None:
+        if self._current is not None:
+            _write_header(self._current.buffer, sealed=1)
+            self._current = None
+
+    def _keep_below_cap(self) -> None:
+        segments = list_segments(self.folder)
+        for path in segments[: max(0, len(segments) + 1 - self._max_segments)]:
+            self._remove(path)
+
+    def _create_in_the_oldest_ones_place(self, first_seq: int) -> Segment | None:
+        """The disk is full: the oldest segment makes room for the newest."""
+        try:
+            segments = list_segments(self.folder)
+            if not segments:
+                return None
+            self._remove(segments[0])
+            return self._create(first_seq)
+        except (OSError, RankscopeError):
+            return None
+
+    def _remove(self, path: Path) -> None:
+        """Nobody has acknowledged it, or the agent would have removed it: what it held is lost, and counted."""
+        with suppress(RankscopeError):
+            header = read_header(path)
+            self.dropped += max(0, header.end_seq - max(header.first_seq, read_acked(self.folder)))
+        path.unlink(missing_ok=True)
+
+    def _create(self, first_seq: int) -> Segment:
+        capacity = min(self._segment_records, MAX_COMMIT - first_seq % MAX_COMMIT)  # commit marks wrap between segments
+        size = layout.HEADER_BYTES + capacity * layout.RECORD_BYTES
+        path = self.folder / f"{self._number:06d}.rec"
+        buffer = _map_new(path.with_suffix(".rec.new"), size)
+        anchor = measure_anchor()
+        _write_header(
+            buffer,
+            magic=layout.SEGMENT_MAGIC,
+            first_seq=first_seq,
+            capacity=capacity,
+            anchor_monotonic_ns=anchor.monotonic_ns,
+            anchor_wall_ns=anchor.wall_ns,
+        )
+        path.with_suffix(".rec.new").rename(path)
+        self._number += 1
+        return Segment(path=path, buffer=buffer, first_seq=first_seq, offset=layout.HEADER_BYTES, limit=size)
+
+
+def write_identity(folder: Path, identity: RankIdentity) -> None:
+    """Write ``meta.json``, whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    new = folder / (META_NAME + ".new")
+    new.write_text(json.dumps(asdict(identity), indent=1))
+    new.rename(folder / META_NAME)
+
+
+def _map_new(path: Path, size: int) -> mmap.mmap:
+    """A zeroed file of ``size`` bytes, allocated, mapped and in memory: the hot path meets no page fault."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        os.posix_fallocate(fd, 0, size)
+        return mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(fd)
+
+
+def _write_header(buffer: mmap.mmap, **fields: object) -> None:
+    header = np.frombuffer(buffer, layout.SEGMENT_HEADER, count=1)
+    for name, value in fields.items():
+        header[name] = value
+
+
+def _finish(path: Path, count: int) -> None:
+    """Seal a segment of another life, or the last of this one: it holds ``count`` records and gets no more."""
+    header = replace(read_header(path), capacity=count, sealed=True)
+    with path.open("r+b") as file:
+        file.write(header.to_bytes())

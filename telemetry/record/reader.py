@@ -1,0 +1,170 @@
+"""The reader's end of a rank file: records from any number on, while the rank writes, hangs, or is long dead.
+
+    reader = RankReader(folder)
+    block = reader.read(from_seq=acked)      # committed records of one segment, with the segment's anchor
+    ... ship it ...
+    reader.reclaim(block.next_seq)           # sealed segments wholly below are deleted
+
+A block never crosses segments and never parts a mark from its texts.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from telemetry.clocks.host import Anchor
+from telemetry.errors import UnreadableError
+from telemetry.record import layout
+from telemetry.record.decode import decode_marks, decode_samples, decode_spans, whole_marks
+from telemetry.record.rank_file import META_NAME
+from telemetry.record.segments import (
+    ACKED_NAME,
+    SegmentHeader,
+    list_segments,
+    read_acked,
+    read_header,
+    read_records,
+)
+from telemetry.record.state_page import LiveState, read_state
+from telemetry.records import RankIdentity
+from telemetry.topology import Topology
+
+__all__ = [
+    "MAX_RECORDS",
+    "RankReader",
+    "RecordBlock",
+    "decode_marks",
+    "decode_samples",
+    "decode_spans",
+    "find_rank_dirs",
+]
+
+MAX_RECORDS = 65536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordBlock:
+    """Consecutive committed records, numbered from ``first_seq``."""
+
+    first_seq: int
+    records: NDArray[np.void]
+    """Of dtype ``layout.RECORD``, all kinds; times are CLOCK_MONOTONIC."""
+    anchor: Anchor
+    lost: int
+    """Records between the number asked for and ``first_seq`` that nobody can read any more."""
+
+    @property
+    def next_seq(self) -> int:
+        """Where to read on."""
+        return self.first_seq + len(self.records)
+
+    @property
+    def wall_offset_ns(self) -> int:
+        """What to add to the records' times to get nanoseconds since the epoch."""
+        return self.anchor.wall_ns - self.anchor.monotonic_ns
+
+
+class RankReader:
+    """The folder of one rank. Holds no file open; several may read at a time, one may acknowledge and reclaim."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+
+    def identity(self) -> RankIdentity:
+        """Who writes here.
+
+        Raises:
+            UnreadableError: ``meta.json`` is missing or damaged.
+        """
+        path = self.folder / META_NAME
+        try:
+            fields: dict[str, Any] = json.loads(path.read_text())
+            return RankIdentity(**{**fields, "topology": Topology(**fields["topology"])})
+        except OSError as error:
+            raise UnreadableError(f"{path}: {error.strerror}", hint="is this the folder of a rank?") from error
+        except (ValueError, TypeError, KeyError) as error:
+            raise UnreadableError(
+                f"{path} does not say who recorded ({error})", hint="move this rank's folder away"
+            ) from error
+
+    def read(self, from_seq: int = 0, max_records: int = MAX_RECORDS) -> RecordBlock:
+        """Committed records from ``from_seq`` on, at most ``max_records`` (a mark with its texts may exceed that); an
+        empty block when there are none yet.
+
+        Raises:
+            UnreadableError: a segment is no segment. :meth:`read` from beyond it still works.
+        """
+        found = self._segment_of(from_seq)
+        if found is None:
+            return _nothing(from_seq)
+        path, header = found
+        first = max(from_seq, header.first_seq)
+        room = max_records + layout.MAX_MARK_RECORDS
+        records = whole_marks(read_records(path, header, from_seq=first, max_records=room), max_records)
+        return RecordBlock(
+            first_seq=first,
+            records=records,
+            anchor=Anchor(monotonic_ns=header.anchor_monotonic_ns, wall_ns=header.anchor_wall_ns),
+            lost=first - from_seq,
+        )
+
+    def end_seq(self, from_seq: int = 0) -> int:
+        """One past the last committed record, looking from ``from_seq`` on."""
+        while (block := self.read(from_seq)).next_seq > from_seq:
+            from_seq = block.next_seq
+        return from_seq
+
+    def acked(self) -> int:
+        """The number of the next record to ship, as last acknowledged; 0 where nothing was."""
+        return read_acked(self.folder)
+
+    def acknowledge(self, next_seq: int) -> None:
+        """Note that records below ``next_seq`` are stored: written whole or not at all."""
+        new = self.folder / (ACKED_NAME + ".new")
+        new.write_text(f"{next_seq}\n")
+        new.rename(self.folder / ACKED_NAME)
+
+    def reclaim(self, next_seq: int) -> int:
+        """Delete sealed segments whose records all lie below ``next_seq``; how many."""
+        done = [path for path, header in self._segments() if header.sealed and header.end_seq <= next_seq]
+        for path in done:
+            path.unlink(missing_ok=True)
+        return len(done)
+
+    def live(self) -> LiveState:
+        """The state page.
+
+        Raises:
+            UnreadableError: there is none, or it is damaged.
+        """
+        return read_state(self.folder)
+
+    def _segments(self) -> list[tuple[Path, SegmentHeader]]:
+        """Readable segments, the oldest first; one that goes away under our eyes is not there."""
+        return [(path, read_header(path)) for path in list_segments(self.folder) if path.exists()]
+
+    def _segment_of(self, seq: int) -> tuple[Path, SegmentHeader] | None:
+        """The segment that holds record ``seq``, or the first one after it."""
+        return next(((path, header) for path, header in self._segments() if header.end_seq > seq), None)
+
+
+def _nothing(from_seq: int) -> RecordBlock:
+    return RecordBlock(
+        first_seq=from_seq, records=np.zeros(0, layout.RECORD), anchor=Anchor(monotonic_ns=0, wall_ns=0), lost=0
+    )
+
+
+def find_rank_dirs(spool: Path, run: str | None = None, attempt: int | None = None) -> list[Path]:
+    """Folders of ranks below ``spool``, of one run and attempt or of all, in order of run, attempt and rank."""
+    pattern = f"{'*' if run is None else _literally(run)}/{'*' if attempt is None else attempt}/rank-*"
+    found = [path for path in Path(spool).glob(pattern) if path.is_dir() and path.parent.name.isdigit()]
+    return sorted(found, key=lambda path: (path.parent.parent.name, int(path.parent.name), path.name))
+
+
+def _literally(name: str) -> str:
+    """A run's name for use in a pattern: nothing in it is special."""
+    return "".join(f"[{character}]" if character in "*?[" else character for character in name)

@@ -1,0 +1,370 @@
+"""The hot path: one closure over the buffer, so that a span costs half a microsecond in plain Python.
+
+    span(stage)     picks the pooled object of (stage, depth); its class says how time is taken
+    __enter__       stamp, store into the state page
+    __exit__        stamp, store, reserve 64 bytes, one pack_into
+
+Reserving a place (``offset``, ``commit``) is a few stores with no call in between, and the pack follows with no chance
+for another thread to run: under the interpreter's lock two threads never take the same place, and at most the last
+record of a killed process is torn. Nothing here raises into the caller: what cannot be kept is counted as dropped.
+
+Before ``attach`` and after ``detach`` the same code writes into a scrap buffer in memory.
+"""
+
+import struct
+import sys
+import threading
+from time import monotonic_ns, thread_time_ns
+from typing import Any
+
+from telemetry.clocks.interface import DeviceClock, DeviceSpan
+from telemetry.record import layout
+from telemetry.record.layout import RECORD_BYTES, RecordKind
+from telemetry.record.sink import AnyStage, Place, Recorder, Scrap, Sink, Span, scrap_words
+from telemetry.record.text import name_bytes, pack_mark, pack_text, text_pieces
+from telemetry.stages import Stage, StageClass
+
+assert (sys.byteorder, struct.calcsize("l")) == ("little", 8), "rank files are written on 64-bit little-endian hosts"
+
+MAX_DEPTH = 16
+SPAN = struct.Struct("llll8xIi4xhhII")
+"""A span on the host clock. Native ``l``: the standard-size ``q`` takes a slower path in CPython, 40 ns a span."""
+FULL_SPAN = struct.Struct("lllllIiIhhII")
+SAMPLE = struct.Struct("ld24sI12xII")
+
+
+def make_recorder() -> Recorder:  # one long function: closures are what makes it fast
+    """A recorder attached to nothing."""
+    sink: Sink | None = None
+    clock: DeviceClock | None = None
+    words = scrap_words()
+    place_now: Place = Scrap()
+    buffer: Any = place_now.buffer
+    offset, limit, commit = place_now.offset, place_now.limit, 0
+    depth, step_number, lost = 0, 0, 0
+    rolling = threading.Lock()
+    pack_span, pack_full, pack_sample = SPAN.pack_into, FULL_SPAN.pack_into, SAMPLE.pack_into
+
+    # --- spans ------------------------------------------------------------------------------------------------
+
+    class HostSpan:
+        """A span on the host clock. ``inside`` is the depth within it."""
+
+        __slots__ = ("chunk", "depth", "inside", "microbatch", "peer", "size_bytes", "slot", "stage", "start", "word")
+
+        microbatch: int
+        chunk: int
+        size_bytes: int
+        peer: int
+
+        def __init__(self, stage: Stage, depth: int) -> None:
+            self.stage, self.depth, self.inside = stage, depth, depth + 1
+            self.slot = layout.WORD_OPEN_SINCE + stage
+            self.word = RecordKind.SPAN | stage << 8 | stage.stream << 16
+
+        def __enter__(self) -> None:
+            nonlocal depth
+            depth = self.inside
+            self.start = words[self.slot] = monotonic_ns()
+
+        def __exit__(self, *_: object) -> None:
+            nonlocal offset, commit, depth
+            end = monotonic_ns()
+            words[self.slot] = 0
+            if depth != self.inside:
+                return unnested(self.depth)
+            depth = self.depth
+            if offset == limit and not roll():
+                return None
+            place = offset
+            offset = place + RECORD_BYTES
+            commit += 1
+            start = self.start
+            try:
+                pack_span(
+                    buffer, place, start, end - start, -1, self.size_bytes, step_number, self.peer,
+                    self.microbatch, self.chunk, self.word, commit,
+                )  # fmt: skip
+            except Exception:
+                mend(buffer, place, start, end - start, self.word, commit)
+
+    class TimedSpan(HostSpan):
+        """A span on the host clock, with the processor time of its thread (about a microsecond more)."""
+
+        __slots__ = ("cpu_start",)
+
+        def __enter__(self) -> None:
+            nonlocal depth
+            depth = self.inside
+            self.start = words[self.slot] = monotonic_ns()
+            self.cpu_start = thread_time_ns()
+
+        def __exit__(self, *_: object) -> None:
+            nonlocal depth
+            cpu_ns = thread_time_ns() - self.cpu_start
+            duration_ns = monotonic_ns() - self.start
+            words[self.slot] = 0
+            if depth != self.inside:
+                return unnested(self.depth)
+            depth = self.depth
+            record_span(
+                self.stage, self.start, duration_ns, microbatch=self.microbatch, chunk=self.chunk,
+                size_bytes=self.size_bytes, peer=self.peer, cpu_ns=cpu_ns,
+            )  # fmt: skip
+            return None
+
+    class OnDevice(HostSpan):
+        """A span on the device's clock: noted on the current stream, resolved later by the drain thread."""
+
+        __slots__ = ("ticket",)
+
+        def __enter__(self) -> None:
+            nonlocal depth
+            depth = self.inside
+            self.start = words[self.slot] = monotonic_ns()
+            self.ticket = begin_on_device()
+
+        def __exit__(self, *_: object) -> None:
+            nonlocal depth
+            words[self.slot] = 0
+            if depth != self.inside:
+                return unnested(self.depth)
+            depth = self.depth
+            note = DeviceSpan(
+                stage=self.stage, issue_ns=self.start, step=step_number, microbatch=self.microbatch,
+                chunk=self.chunk, size_bytes=self.size_bytes, peer=self.peer,
+            )  # fmt: skip
+            end_on_device(self.ticket, note)
+            return None
+
+    class Nothing:
+        """Stands in for a span that cannot be recorded."""
+
+        def __enter__(self) -> None:
+            pass
+
+        def __exit__(self, *_: object) -> None:
+            lose(1)
+
+    nothing = Nothing()
+    pools: dict[AnyStage, list[HostSpan]] = {}
+
+    def fill_pools() -> None:
+        for stage in Stage:
+            kind = class_of(stage)
+            pools[stage] = pools[stage.label] = [kind(stage, level) for level in range(MAX_DEPTH)]
+
+    def class_of(stage: Stage) -> type[HostSpan]:
+        if clock is not None and stage.stage_class in (StageClass.COMPUTE, StageClass.COMMUNICATION):
+            return OnDevice
+        return TimedSpan if stage.stage_class is StageClass.COMPUTE else HostSpan
+
+    def span(stage: AnyStage, microbatch: int = -1, chunk: int = -1, size_bytes: int = 0, peer: int = -1) -> Span:
+        try:
+            one = pools[stage][depth]
+        except (KeyError, IndexError, TypeError):
+            return nothing
+        one.microbatch = microbatch
+        one.chunk = chunk
+        one.size_bytes = size_bytes
+        one.peer = peer
+        return one
+
+    def step(number: int) -> Span:
+        nonlocal step_number
+        try:
+            step_number = int(number) & 0xFFFFFFFF
+        except (TypeError, ValueError, OverflowError):
+            return nothing
+        words[layout.WORD_STEP] = step_number
+        words[layout.WORD_STEP_STARTED] = beat()
+        return span(Stage.STEP)
+
+    def unnested(outer_depth: int) -> None:
+        """A span whose end does not match: of another thread, or out of order. Its start may be another's."""
+        nonlocal depth
+        depth = outer_depth
+        lose(1)
+
+    # --- the device -------------------------------------------------------------------------------------------
+
+    def begin_on_device() -> Any | None:
+        try:
+            return clock.begin() if clock is not None else None
+        except Exception:
+            return None
+
+    def end_on_device(ticket: Any | None, note: DeviceSpan) -> None:
+        try:
+            if ticket is not None and clock is not None:
+                return clock.end(ticket, note)
+        except Exception:
+            pass
+        return lose(1)
+
+    # --- records other than spans that just ended ---------------------------------------------------------------
+
+    def record_span(
+        stage: AnyStage,
+        start_ns: int,
+        duration_ns: int,
+        *,
+        step: int = -1,
+        microbatch: int = -1,
+        chunk: int = -1,
+        size_bytes: int = 0,
+        peer: int = -1,
+        op_seq: int = 0,
+        cpu_ns: int = -1,
+        issue_ns: int = 0,
+    ) -> None:
+        try:
+            word = pools[stage][0].word
+        except (KeyError, TypeError):
+            return lose(1)
+        if (taken := reserve(1)) is None:
+            return None
+        into, place, number = taken
+        try:
+            pack_full(
+                into, place, start_ns, duration_ns, cpu_ns, size_bytes, issue_ns, step if step >= 0 else step_number,
+                peer, op_seq, microbatch, chunk, word, number,
+            )  # fmt: skip
+        except Exception:
+            mend(into, place, start_ns, duration_ns, word, number)
+
+    def sample(metric: str, value: float) -> None:
+        try:
+            name, number = name_bytes(metric), float(value)
+        except Exception:
+            return lose(1)
+        if (taken := reserve(1)) is not None:
+            into, place, mark_of = taken
+            pack_sample(into, place, monotonic_ns(), number, name, step_number, RecordKind.SAMPLE, mark_of)
+
+    def mark(name: str, text: str = "") -> None:
+        try:
+            head, pieces = name_bytes(name), text_pieces(text)
+        except Exception:
+            return lose(1)
+        count = 1 + len(pieces)
+        if (taken := reserve(count)) is not None:
+            into, place, first = taken
+            records = pack_mark(monotonic_ns(), head, step_number, pieces, list(range(first, first + count)))
+            into[place : place + len(records)] = records
+
+    def mend(into: Any, place: int, start_ns: object, duration_ns: object, word: int, number: int) -> None:
+        """A field does not fit its place in the record: keep the times and let the details go."""
+        try:
+            pack_full(into, place, start_ns, duration_ns, -1, 0, 0, step_number, -1, 0, -1, -1, word, number)
+        except Exception:
+            lose(1)
+            into[place : place + RECORD_BYTES] = pack_text(b"", number)  # a hole would hide all that follows
+
+    # --- room ---------------------------------------------------------------------------------------------------
+
+    def reserve(count: int) -> tuple[Any, int, int] | None:
+        """Buffer, place and first commit mark for ``count`` records in one segment; None where they are lost."""
+        nonlocal offset, commit
+        if offset + count * RECORD_BYTES > limit and not (pad() and roll()):
+            return None
+        place, number = offset, commit + 1
+        offset = place + count * RECORD_BYTES
+        commit += count
+        return buffer, place, number
+
+    def pad() -> bool:
+        """Fill the rest of the segment with records that say nothing."""
+        nonlocal offset, commit
+        place, first, into = offset, commit + 1, buffer
+        offset = limit
+        commit += (limit - place) // RECORD_BYTES
+        for number in range(first, commit + 1):
+            into[place : place + RECORD_BYTES] = pack_text(b"", number)
+            place += RECORD_BYTES
+        return True
+
+    def roll() -> bool:
+        """Go on in the next segment, or in the scrap buffer. False: the record is lost; another call is at it."""
+        if not rolling.acquire(blocking=False):
+            lose(1)
+            return False
+        try:
+            if offset == limit:
+                use(next_place())
+                beat()
+        finally:
+            rolling.release()
+        return True
+
+    def next_place() -> Place:
+        if sink is None:
+            return Scrap()
+        if isinstance(place_now, Scrap):
+            lose(len(place_now.buffer) // RECORD_BYTES)
+        try:
+            return sink.open_segment(next_seq()) or Scrap(first_seq=next_seq())
+        except Exception:
+            return Scrap(first_seq=next_seq())
+
+    def use(place: Place) -> None:
+        nonlocal place_now, buffer, offset, limit, commit
+        place_now = place
+        buffer, offset, limit = place.buffer, place.offset, place.limit
+        commit = layout.commit_mark(place.first_seq) - 1
+
+    def next_seq() -> int:
+        """Number of the next record; what is in the scrap buffer has none."""
+        return place_now.first_seq + (
+            0 if isinstance(place_now, Scrap) else (offset - place_now.offset) // RECORD_BYTES
+        )
+
+    # --- state ----------------------------------------------------------------------------------------------------
+
+    def beat() -> int:
+        words[layout.WORD_BEAT] = now = monotonic_ns()
+        words[layout.WORD_RECORDED] = next_seq()
+        words[layout.WORD_DROPPED] = dropped()
+        return now
+
+    def lose(count: int) -> None:
+        nonlocal lost
+        if sink is not None:
+            lost += count
+
+    def dropped() -> int:
+        in_scrap = offset // RECORD_BYTES if sink is not None and isinstance(place_now, Scrap) else 0
+        return lost + in_scrap + (sink.dropped if sink is not None else 0)
+
+    def attach(to: Sink, first_seq: int, page: "memoryview[int]", device_clock: DeviceClock | None) -> None:
+        nonlocal sink, clock, words, depth, lost
+        clock, words, depth, lost = device_clock, page, 0, 0
+        fill_pools()
+        use(to.open_segment(first_seq) or Scrap(first_seq=first_seq))
+        sink = to
+
+    def detach() -> None:
+        nonlocal sink, clock, words, depth, lost, rolling
+        sink, clock, words, depth, lost = None, None, scrap_words(), 0, 0
+        rolling = threading.Lock()
+        fill_pools()
+        use(Scrap())
+
+    fill_pools()
+    return Recorder(
+        span=span,
+        step=step,
+        mark=mark,
+        sample=sample,
+        record_span=record_span,
+        begin_on_device=begin_on_device,
+        end_on_device=end_on_device,
+        device_clock=lambda: clock,
+        current_step=lambda: step_number,
+        words=lambda: words,
+        attach=attach,
+        detach=detach,
+        beat=beat,
+        next_seq=next_seq,
+        dropped=dropped,
+    )

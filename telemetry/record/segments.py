@@ -1,0 +1,101 @@
+"""Segments on disk as everyone but the writer sees them: names, headers, committed records."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from telemetry.errors import UnreadableError
+from telemetry.record import layout
+
+ACKED_NAME = "acked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentHeader:
+    """The first bytes of a segment."""
+
+    first_seq: int
+    capacity: int
+    sealed: bool
+    anchor_monotonic_ns: int
+    anchor_wall_ns: int
+
+    @property
+    def end_seq(self) -> int:
+        """One past the last record that it can hold."""
+        return self.first_seq + self.capacity
+
+    def to_bytes(self) -> bytes:
+        """As it stands in the file."""
+        header = np.zeros(1, layout.SEGMENT_HEADER)
+        header["magic"] = layout.SEGMENT_MAGIC
+        for name in ("first_seq", "capacity", "sealed", "anchor_monotonic_ns", "anchor_wall_ns"):
+            header[name] = getattr(self, name)
+        return header.tobytes()
+
+
+def list_segments(folder: Path) -> list[Path]:
+    """Paths of the segments, the oldest first; none where there is no such folder."""
+    return sorted(path for path in folder.glob("*.rec") if path.stem.isdigit())
+
+
+def read_header(path: Path) -> SegmentHeader:
+    """The header of a segment.
+
+    Raises:
+        UnreadableError: the file is gone, too short, or starts with something else.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(layout.SEGMENT_HEADER.itemsize)
+    except OSError as error:
+        raise UnreadableError(f"{path}: {error.strerror}", hint="is another agent at work on this spool?") from error
+    if len(raw) < layout.SEGMENT_HEADER.itemsize or not raw.startswith(layout.SEGMENT_MAGIC):
+        raise UnreadableError(
+            f"{path} is no segment of a rank file", hint="move the file away; the other segments are read without it"
+        )
+    header = np.frombuffer(raw, layout.SEGMENT_HEADER)[0]
+    return SegmentHeader(
+        first_seq=int(header["first_seq"]),
+        capacity=int(header["capacity"]),
+        sealed=bool(header["sealed"]),
+        anchor_monotonic_ns=int(header["anchor_monotonic_ns"]),
+        anchor_wall_ns=int(header["anchor_wall_ns"]),
+    )
+
+
+def read_records(path: Path, header: SegmentHeader, *, from_seq: int, max_records: int) -> NDArray[np.void]:
+    """Committed records from number ``from_seq`` on, up to the first one that is not there yet, or torn.
+
+    Raises:
+        UnreadableError: the file is gone.
+    """
+    skip = from_seq - header.first_seq
+    assert skip >= 0, (path, from_seq)
+    count = min(max_records, header.capacity - skip)
+    offset = layout.HEADER_BYTES + skip * layout.RECORD_BYTES
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            raw = file.read(max(0, count) * layout.RECORD_BYTES)
+    except OSError as error:
+        raise UnreadableError(f"{path}: {error.strerror}", hint="is another agent at work on this spool?") from error
+    records = np.frombuffer(raw[: len(raw) - len(raw) % layout.RECORD_BYTES], layout.RECORD)
+    expected = (np.arange(from_seq, from_seq + len(records), dtype=np.int64) % 0xFFFFFFFF + 1).astype(np.uint32)
+    missing = np.flatnonzero(records["commit"] != expected)
+    return records[: missing[0]] if len(missing) else records
+
+
+def committed_records(path: Path, header: SegmentHeader) -> int:
+    """How many records of a segment are committed."""
+    return len(read_records(path, header, from_seq=header.first_seq, max_records=header.capacity))
+
+
+def read_acked(folder: Path) -> int:
+    """The number of the next record to ship, by the agent's last word; 0 where it has said none."""
+    try:
+        return int((folder / ACKED_NAME).read_text())
+    except (OSError, ValueError):
+        return 0

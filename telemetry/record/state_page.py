@@ -1,0 +1,172 @@
+"""The live state page: what a rank is in the middle of, for another process to look at.
+
+One page of words, each stored whole, mapped from the file ``state``. It outlives the process.
+"""
+
+import fcntl
+import mmap
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic_ns
+
+import numpy as np
+
+from telemetry.clocks.host import Anchor
+from telemetry.errors import UnreadableError, UsageError
+from telemetry.record import layout
+from telemetry.stages import Stage
+from telemetry.topology import AXES, Axis
+
+FILE_NAME = "state"
+STAGE_BY_CODE = {int(stage): stage for stage in Stage}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSpan:
+    """A stage that has begun and not ended."""
+
+    stage: Stage
+    since_ns: int
+    """CLOCK_MONOTONIC."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """The last collective of a group, or the last transfer of a direction and peer."""
+
+    axis: Axis
+    stage: Stage
+    peer: int
+    """Global rank of the other side; -1: the whole group."""
+    issued: int
+    completed: int
+    """Numbers of operations, from 1; equal when nothing is under way."""
+    issued_ns: int
+    completed_ns: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveState:
+    """A state page as read. Times are CLOCK_MONOTONIC of the rank's host; ``anchor`` makes them wall time."""
+
+    pid: int
+    ended: bool
+    """Whether the rank stopped recording in good order."""
+    step: int
+    """-1 before the first."""
+    step_started_ns: int
+    beat_ns: int
+    recorded: int
+    dropped: int
+    """Both as of ``beat_ns``: written at every step, segment and stop."""
+    anchor: Anchor
+    open_spans: tuple[OpenSpan, ...]
+    """The innermost last."""
+    operations: tuple[Operation, ...]
+
+    @property
+    def stage(self) -> Stage | None:
+        """The innermost open stage."""
+        return self.open_spans[-1].stage if self.open_spans else None
+
+
+class StatePage:
+    """The writer's end. ``words`` is the page; storing one of them is one machine store.
+
+    Raises:
+        UsageError: another live process records as this rank.
+        OSError: the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path, anchor: Anchor) -> None:
+        self._fd = os.open(folder / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            _claim(self._fd, folder)
+            os.posix_fallocate(self._fd, 0, layout.STATE_BYTES)
+            self.words = memoryview(mmap.mmap(self._fd, layout.STATE_BYTES)).cast("q")
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self._write_header(anchor)
+
+    def _write_header(self, anchor: Anchor) -> None:
+        page = np.zeros((), layout.STATE_PAGE)
+        page["version"], page["pid"], page["flags"] = layout.STATE_VERSION, os.getpid(), layout.STATE_STARTED
+        page["step"], page["beat_ns"] = -1, monotonic_ns()
+        page["anchor_monotonic_ns"], page["anchor_wall_ns"] = anchor.monotonic_ns, anchor.wall_ns
+        self.words[:] = memoryview(page.tobytes()).cast("q")
+        self.words[0] = layout.STATE_MAGIC
+
+    def end(self) -> None:
+        """Say that the rank stops in good order."""
+        self.words[layout.WORD_BEAT] = monotonic_ns()
+        self.words[layout.WORD_FLAGS] = layout.STATE_STARTED | layout.STATE_ENDED
+
+    def close(self) -> None:
+        """Let go of the file; the page stays mapped for whoever still holds ``words``."""
+        fcntl.flock(self._fd, fcntl.LOCK_UN)  # the mapping keeps a descriptor of its own, and with it the lock
+        os.close(self._fd)
+
+
+def _claim(fd: int, folder: Path) -> None:
+    """Never waits: another live process that records as this rank holds the lock."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UsageError(
+            f"{folder}: another process records as this rank",
+            hint="give each run a name of its own: telemetry.start(run=...), or RANKSCOPE_RUN",
+        ) from None
+
+
+def read_state(folder: Path) -> LiveState:
+    """The state page of the rank whose folder this is.
+
+    Raises:
+        UnreadableError: there is none, or it is no state page.
+    """
+    path = folder / FILE_NAME
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise UnreadableError(f"{path}: {error.strerror}", hint="is this the folder of a rank?") from error
+    if len(raw) < layout.STATE_BYTES or int.from_bytes(raw[:8], "little") != layout.STATE_MAGIC:
+        raise UnreadableError(f"{path} is no state page", hint="the rank died as it started, or the file is damaged")
+    return _decode(np.frombuffer(raw, layout.STATE_PAGE, count=1)[0])
+
+
+def _decode(page: np.void) -> LiveState:
+    spans = [
+        OpenSpan(stage=STAGE_BY_CODE[code], since_ns=int(since))
+        for code, since in enumerate(page["open_since"])
+        if since and code in STAGE_BY_CODE
+    ]
+    rows = page["operations"][: min(int(page["num_operations"]), layout.MAX_OPERATIONS)]
+    return LiveState(
+        pid=int(page["pid"]),
+        ended=bool(page["flags"] & layout.STATE_ENDED),
+        step=int(page["step"]),
+        step_started_ns=int(page["step_started_ns"]),
+        beat_ns=max([int(page["beat_ns"]), *(span.since_ns for span in spans)]),
+        recorded=int(page["recorded"]),
+        dropped=int(page["dropped"]),
+        anchor=Anchor(monotonic_ns=int(page["anchor_monotonic_ns"]), wall_ns=int(page["anchor_wall_ns"])),
+        open_spans=tuple(sorted(spans, key=lambda span: span.since_ns)),
+        operations=tuple(_operation(row.tolist()) for row in rows if int(row[1]) in STAGE_BY_CODE),
+    )
+
+
+def _operation(row: list[int]) -> Operation:
+    axis, stage, peer, issued, completed, issued_ns, completed_ns, size_bytes = row
+    return Operation(
+        axis=AXES[axis % len(AXES)],
+        stage=STAGE_BY_CODE[stage],
+        peer=peer,
+        issued=issued,
+        completed=completed,
+        issued_ns=issued_ns,
+        completed_ns=completed_ns,
+        size_bytes=size_bytes,
+    )

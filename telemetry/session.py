@@ -1,0 +1,242 @@
+"""From ``start`` to ``stop``: what is wired while a process records.
+
+start()  environment -> the rank's folder -> state page, rank file -> recorder (and device clock) -> agent
+stop()   device spans under way -> last counts -> sealed
+"""
+
+import atexit
+import os
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from time import monotonic_ns, time_ns
+from typing import Any, Literal
+
+from telemetry.agent_process import spawn_agent
+from telemetry.clocks.drain import Drain
+from telemetry.clocks.host import measure_anchor
+from telemetry.clocks.open import open_device_clock
+from telemetry.errors import UsageError
+from telemetry.integrations.garbage import GarbageWatch
+from telemetry.record.rank_file import RankFile, write_identity
+from telemetry.record.recorder import make_recorder
+from telemetry.record.state_page import StatePage
+from telemetry.records import RankIdentity
+from telemetry.settings import RecordingSettings
+from telemetry.stages import Stage
+from telemetry.topology import Topology
+
+Device = Literal["cpu", "cuda"]
+RECORDER = make_recorder()
+"""The recorder of this process: its functions stay the same before, during and after a session."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStats:
+    """What a session did, and what it cost the training thread."""
+
+    records: int
+    dropped: int
+    span_cost_ns: int
+    """Cost of one span on the host clock, measured as the session started."""
+    own_cost_ns: int
+    """``span_cost_ns`` times the records."""
+
+
+@dataclass(kw_only=True)
+class Session:
+    """A recording, or (``folder`` None) the place of one that could not start or is switched off."""
+
+    identity: RankIdentity | None = None
+    folder: Path | None = None
+    span_cost_ns: int = 0
+    _rank_file: RankFile | None = None
+    _page: StatePage | None = None
+    _drain: Drain | None = None
+    _watch: GarbageWatch | None = None
+    _last: SessionStats | None = None
+
+    @property
+    def recording(self) -> bool:
+        return self._rank_file is not None
+
+    def stats(self) -> SessionStats:
+        """As of now; of a session that was stopped, as of its end."""
+        if self._last is not None:
+            return self._last
+        records = RECORDER.next_seq() if self.recording else 0
+        dropped = RECORDER.dropped() if self.recording else 0
+        cost = self.span_cost_ns
+        return SessionStats(records=records, dropped=dropped, span_cost_ns=cost, own_cost_ns=cost * records)
+
+    def begin(self, identity: RankIdentity, folder: Path, device: Device, max_segments: int) -> None:
+        """Claim the folder and record into it.
+
+        Raises:
+            UsageError: another process records as this rank, or the device clock cannot be had.
+            OSError: the folder cannot be written.
+        """
+        self.span_cost_ns = measure_span_cost()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._page = StatePage(folder, measure_anchor())
+        write_identity(folder, identity)
+        clock = open_device_clock(device)
+        self._rank_file = RankFile(folder, max_segments=max_segments)
+        self.identity, self.folder = identity, folder
+        RECORDER.attach(self._rank_file, self._rank_file.next_seq, self._page.words, clock)
+        self._watch = GarbageWatch(RECORDER)
+        self._watch.install()
+        if clock is not None:
+            self._drain = Drain(clock, RECORDER)
+            self._drain.start()
+
+    def end(self) -> None:
+        """Flush and seal. Waits for device spans that are under way, a bounded time."""
+        if not self.recording:
+            return
+        given_up = self._drain.stop() if self._drain is not None else 0
+        if given_up:
+            RECORDER.mark("device-spans-given-up", str(given_up))
+        RECORDER.beat()
+        self._last = self.stats()
+        self.forget()
+        assert self._rank_file is not None
+        assert self._page is not None
+        self._rank_file.close(self._last.records)
+        self._page.end()
+        self._page.close()
+        self._rank_file = None
+
+    def forget(self) -> None:
+        """Record no more, and leave the files as they are: they may be another process's."""
+        if self._watch is not None:
+            self._watch.remove()
+        RECORDER.detach()
+
+
+_session = Session()
+
+
+def start(
+    run: str | None = None,
+    *,
+    topology: Topology | None = None,
+    rank: int | None = None,
+    local_rank: int | None = None,
+    host: str | None = None,
+    attempt: int | None = None,
+    spool: Path | str | None = None,
+    collector: str | None = None,
+    agent: bool = True,
+    device: Device = "cpu",
+    meta: dict[str, str] | None = None,
+) -> Session:
+    """Record this process as one rank of a run; what is not given comes from the environment (torchrun's, and
+    ``telemetry.settings``).
+
+    With a ``collector`` (its URL), the first rank of each host starts the host's agent, unless ``agent`` is False.
+    Never raises: where it cannot record, it says why on stderr, once, and training goes on without.
+    """
+    global _session
+    if _session.recording:
+        _warn("telemetry.start() came twice; the first session goes on")
+        return _session
+    given: dict[str, Any] = {
+        "run_id": run, "rank": rank, "local_rank": local_rank, "host": host, "attempt": attempt,
+        "spool": None if spool is None else Path(spool), "collector": collector,
+    }  # fmt: skip
+    try:
+        settings = RecordingSettings.from_environment()
+        if settings.disabled:
+            return _session
+        settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
+        _session = _begin(settings, topology or Topology(dp=settings.world_size), device, meta or {})
+        if agent and settings.collector and settings.local_rank == 0:
+            _spawn(settings, settings.collector)
+    except Exception as error:
+        RECORDER.detach()
+        _session = Session()
+        _warn(f"not recording: {error}")
+    return _session
+
+
+def stop() -> None:
+    """End the session, if there is one. Never raises."""
+    try:
+        _session.end()
+    except Exception as error:
+        RECORDER.detach()
+        _warn(f"recording did not end in good order: {error}")
+
+
+def current_session() -> Session:
+    """The session of this process; one that does not record before ``start``."""
+    return _session
+
+
+def rank_folder(spool: Path, run_id: str, attempt: int, rank: int) -> Path:
+    """Where a rank's file lies."""
+    return spool / run_id / str(attempt) / f"rank-{rank:05d}"
+
+
+def measure_span_cost(*, batches: int = 9, spans: int = 20) -> int:
+    """Nanoseconds that one span on the host clock takes here and now. To be asked while nothing is recorded."""
+    return int(median(_time_spans(spans) / spans for _ in range(batches)))
+
+
+def _time_spans(count: int) -> int:
+    span = RECORDER.span
+    began = monotonic_ns()
+    for _ in range(count):
+        with span(Stage.DATA_LOAD):
+            pass
+    return monotonic_ns() - began
+
+
+def _begin(settings: RecordingSettings, topology: Topology, device: Device, meta: dict[str, str]) -> Session:
+    if not 0 <= settings.rank < topology.world_size:
+        raise UsageError(
+            f"rank {settings.rank} has no place in {topology}",
+            hint="give the topology of the whole job: telemetry.start(topology=Topology(dp=..., pp=..., tp=...))",
+        )
+    if "/" in settings.run_id or settings.run_id.startswith("."):
+        raise UsageError(f"{settings.run_id!r} cannot name a run", hint="no slash, and no dot in front")
+    identity = RankIdentity(
+        run_id=settings.run_id,
+        attempt=settings.attempt,
+        rank=settings.rank,
+        host=settings.host,
+        local_rank=settings.local_rank,
+        pid=os.getpid(),
+        topology=topology,
+        started_ns=time_ns(),
+        meta={"device": device, **meta},
+    )
+    session = Session()
+    folder = rank_folder(settings.spool, settings.run_id, settings.attempt, settings.rank)
+    session.begin(identity, folder, device, settings.max_segments)
+    return session
+
+
+def _spawn(settings: RecordingSettings, collector: str) -> None:
+    """The agent may be missing; what is recorded stays in the spool for one that comes later."""
+    try:
+        spawn_agent(spool=settings.spool, run_id=settings.run_id, attempt=settings.attempt, collector=collector)
+    except OSError as error:
+        _warn(f"the agent did not start: {error}")
+
+
+def _warn(message: str) -> None:
+    print(f"rankscope: {message}", file=sys.stderr, flush=True)
+
+
+def _after_fork() -> None:
+    """A forked child (a data loader's worker, say) is another process: its parent's files are not its own."""
+    global _session
+    _session.forget()
+    _session = Session()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(stop)

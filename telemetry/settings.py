@@ -1,0 +1,91 @@
+"""What a recording process takes from its environment. No library is needed to read it.
+
+    RANKSCOPE_DISABLED   1: everything is a no-op           RANKSCOPE_SPOOL      folder of rank files
+    RANKSCOPE_RUN        name of the run                    RANKSCOPE_COLLECTOR  URL of the collector
+    RANKSCOPE_HOST       name of this host                  RANKSCOPE_SEGMENTS   most segments a rank keeps (1 MiB each)
+
+and torchrun's RANK, LOCAL_RANK, WORLD_SIZE, TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT.
+"""
+
+import multiprocessing
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from telemetry.errors import UsageError
+from telemetry.record.rank_file import MAX_SEGMENTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingSettings:
+    """The environment's word on how to record."""
+
+    disabled: bool
+    run_id: str
+    attempt: int
+    rank: int
+    local_rank: int
+    world_size: int
+    host: str
+    spool: Path
+    collector: str | None
+    max_segments: int
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "RecordingSettings":
+        """Raises:
+        UsageError: a variable that must be a number is none.
+        """
+        world_size = _number(environment, "WORLD_SIZE", 1)
+        return cls(
+            disabled=environment.get("RANKSCOPE_DISABLED", "") not in ("", "0"),
+            run_id=environment.get("RANKSCOPE_RUN") or _elastic_run(environment) or _run_by_time(world_size),
+            attempt=_number(environment, "TORCHELASTIC_RESTART_COUNT", 0),
+            rank=_number(environment, "RANK", 0),
+            local_rank=_number(environment, "LOCAL_RANK", 0),
+            world_size=world_size,
+            host=environment.get("RANKSCOPE_HOST") or socket.gethostname(),
+            spool=Path(environment.get("RANKSCOPE_SPOOL") or default_spool()),
+            collector=environment.get("RANKSCOPE_COLLECTOR") or None,
+            max_segments=_number(environment, "RANKSCOPE_SEGMENTS", MAX_SEGMENTS),
+        )
+
+
+def default_spool() -> Path:
+    """Where rank files go when nobody says: a folder of this user's under the temporary one."""
+    return Path(tempfile.gettempdir()) / f"rankscope-{os.getuid()}" / "spool"
+
+
+def _elastic_run(environment: Mapping[str, str]) -> str | None:
+    """torchrun's id, unless it is its default ``none``."""
+    found = environment.get("TORCHELASTIC_RUN_ID", "")
+    return found if found not in ("", "none") else None
+
+
+def _run_by_time(world_size: int) -> str:
+    """Ranks of one launcher get one name: the time at which it started. (Several hosts: set RANKSCOPE_RUN.)"""
+    launched = world_size > 1 or multiprocessing.parent_process() is not None
+    started = _started_at(os.getppid()) if launched else None
+    return time.strftime("run-%Y%m%d-%H%M%S", time.localtime(started or time.time()))
+
+
+def _started_at(pid: int) -> float | None:
+    """When a process started, by Linux's books; None where they do not say."""
+    try:
+        ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        boot = next(line.split()[1] for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime"))
+    except (OSError, ValueError, IndexError, StopIteration):
+        return None
+    return int(boot) + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _number(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name, "")
+    try:
+        return int(text) if text else default
+    except ValueError:
+        raise UsageError(f"{name} is {text!r}", hint=f"unset it, or give a number: {name}={default}") from None
