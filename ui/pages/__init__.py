@@ -1,0 +1,12 @@
+"""The pages by view."""
+
+from ui.pages import heat_map, overview, runs, timeline
+from ui.pages.interface import Page
+from ui.view_state import View
+
+PAGES: dict[View, Page] = {
+    View.RUNS: runs.PAGE,
+    View.OVERVIEW: overview.PAGE,
+    View.HEAT_MAP: heat_map.PAGE,
+    View.TIMELINE: timeline.PAGE,
+}

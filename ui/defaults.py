@@ -1,0 +1,121 @@
+"""What a page shows where its address leaves it open: the suspect, a typical step, the newest steps."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from diagnose.findings import Finding, Kind
+from diagnose.pipeline import Report
+from telemetry.errors import UsageError
+from telemetry.topology import AXES
+from ui.records import RunFacts, RunState
+from ui.view_state import Group, StepRange, ViewState
+
+RECENT_STEPS = 20
+NEWEST_STEPS = 100
+MAX_ROWS = 64
+"""Ranks in one timeline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Ranks that a timeline shows."""
+
+    ranks: tuple[int, ...]
+    group: Group
+    rank: int
+    num_left_out: int = 0
+
+
+def worst_finding(report: Report) -> Finding | None:
+    """The worst of what is wrong; evidence that is merely missing is not wrong."""
+    wrong = [finding for finding in report.findings if finding.kind is not Kind.INSUFFICIENT_EVIDENCE]
+    return wrong[0] if wrong else None
+
+
+def suspects(report: Report) -> tuple[int, ...]:
+    """Ranks that start trouble, by all findings, ascending."""
+    return tuple(sorted({rank for finding in report.findings for rank in finding.ranks}))
+
+
+def chosen_steps(state: ViewState, facts: RunFacts) -> StepRange:
+    """The steps of the address, else the newest that are stored.
+
+    Raises:
+        UsageError: the address asks for steps that are not stored.
+    """
+    stored = facts.steps.step
+    first, last = int(stored[0]), int(stored[-1])
+    if state.steps is None:
+        return StepRange(int(stored[max(0, len(stored) - NEWEST_STEPS)]), last)
+    if state.steps.first > last or state.steps.last < first:
+        raise UsageError(
+            f"Steps {state.steps.first} to {state.steps.last} are not stored",
+            hint=f"this run has steps {first} to {last}: choose some of those",
+        )
+    return StepRange(max(first, state.steps.first), min(last, state.steps.last))
+
+
+def chosen_step(state: ViewState, facts: RunFacts) -> int:
+    """The step of the address, else the newest complete one of a live run, else a typical one of the last.
+
+    Raises:
+        UsageError: the address asks for a step that is not stored.
+    """
+    stored = facts.steps.step
+    if state.step is None:
+        complete = facts.steps.complete(facts.topology.world_size)
+        return int(complete[-1]) if facts.summary.state is RunState.LIVE else typical_step(facts)
+    if state.step not in stored:
+        raise UsageError(
+            f"Step {state.step} is not stored", hint=f"this run has steps {int(stored[0])} to {int(stored[-1])}"
+        )
+    return state.step
+
+
+def typical_step(facts: RunFacts, within: StepRange | None = None) -> int:
+    """Of the last complete steps the one whose wall time is nearest their median."""
+    complete = facts.steps.complete(facts.topology.world_size)
+    if within is not None:
+        inside = complete[(complete >= within.first) & (complete <= within.last)]
+        complete = inside if len(inside) else complete
+    recent = complete[-RECENT_STEPS:]
+    duration = facts.steps.duration_ns[np.isin(facts.steps.step, recent)]
+    return int(recent[np.abs(duration - np.median(duration)).argmin()])
+
+
+def slowest_step(facts: RunFacts) -> int:
+    """The complete step of the newest hundred that took longest."""
+    complete = facts.steps.complete(facts.topology.world_size)[-NEWEST_STEPS:]
+    duration = facts.steps.duration_ns[np.isin(facts.steps.step, complete)]
+    return int(complete[duration.argmax()])
+
+
+def chosen_rows(state: ViewState, facts: RunFacts, report: Report) -> Rows:
+    """The ranks of the address, else the pipeline group of the suspect, else that of rank 0.
+
+    Raises:
+        UsageError: the address names a rank beyond the grid.
+    """
+    world = facts.topology.world_size
+    named = suspects(report)
+    rank = state.rank if state.rank is not None else (named[0] if named else 0)
+    if rank >= world:
+        raise UsageError(f"There is no rank {rank}", hint=f"this run has ranks 0 to {world - 1}")
+    group = state.group or _telling_group(facts)
+    if group is Group.ALL:
+        first = min(max(0, rank - MAX_ROWS // 2), max(0, world - MAX_ROWS))
+        shown = tuple(range(first, min(world, first + MAX_ROWS)))
+        return Rows(ranks=shown, group=group, rank=rank, num_left_out=world - len(shown))
+    axis = next(axis for axis in AXES if axis == group.value)
+    members = facts.topology.group(rank, along=axis)
+    at = members.index(rank)
+    first = min(max(0, at - MAX_ROWS // 2), max(0, len(members) - MAX_ROWS))
+    shown = members[first : first + MAX_ROWS]
+    return Rows(ranks=shown, group=group, rank=rank, num_left_out=len(members) - len(shown))
+
+
+def _telling_group(facts: RunFacts) -> Group:
+    """The pipeline where there is one, else the first axis along which ranks depend on each other."""
+    degrees = {Group.PP: facts.topology.pp, Group.DP: facts.topology.dp, Group.TP: facts.topology.tp}
+    return next((group for group, degree in degrees.items() if degree > 1), Group.ALL)

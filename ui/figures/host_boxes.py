@@ -1,0 +1,184 @@
+"""Hosts as boxes with their ranks inside, coloured by the median over the steps shown (MegaScale, figure 7).
+
+gpu-01        gpu-02        gpu-03
++---+---+     +---+---+     +---+---+
+| 0 | 1 |     | 2 | 3 |     | 4 |[5]|      [suspect]
++---+---+     +---+---+     +---+---+
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import plotly.graph_objects as go
+
+from ui.figures.heat_map import Colours, colours_for
+from ui.figures.style import FAINT_HALF_WIDTH, FONT, GREY, ON_DARK, ON_LIGHT, RATIO_SCALE, framed, outline, plain
+from ui.records import Floats, StageTimes
+from ui.view_state import Metric
+
+RANKS_A_ROW = 8
+MAX_NAMED_HOSTS = 128
+MAX_NUMBERED_RANKS = 256
+CELL_PX, MIN_PX, MAX_PX = 46, 150, 900
+SHAPE = 6.0
+"""Width of the whole over its height, in cells."""
+MIN_COLUMNS = 18
+"""Cells of a small job are not stretched."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """Where a rank is drawn."""
+
+    rank: int
+    row: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """A host: its name, its corner, its size in cells, and its ranks."""
+
+    host: str
+    row: int
+    column: int
+    width: int
+    height: int
+    cells: tuple[Cell, ...]
+
+
+def host_boxes(
+    times: StageTimes,
+    metric: Metric,
+    hosts: Sequence[str],
+    local_ranks: Sequence[int],
+    suspects: Collection[int],
+    *,
+    keep: str,
+) -> go.Figure:
+    """One cell a rank, one box a host. The value is the rank's median over the steps."""
+    boxes = lay_out(hosts, local_ranks)
+    rows = max((box.row + box.height for box in boxes), default=1)
+    columns = max((box.column + box.width for box in boxes), default=1)
+    milliseconds, ratio = _medians(times.ns / 1e6), _medians(times.ratio)
+    value = ratio if metric is Metric.RATIO else milliseconds
+    grid, extra = np.full((rows, columns), np.nan), np.full((rows, columns, 3), np.nan)
+    for box in boxes:
+        for cell in box.cells:
+            grid[cell.row, cell.column] = value[cell.rank]
+            extra[cell.row, cell.column] = (cell.rank, milliseconds[cell.rank], ratio[cell.rank])
+    colours = colours_for(metric, value)
+    figure = go.Figure(
+        go.Heatmap(
+            z=grid.astype(np.float32),
+            customdata=extra,
+            zmin=colours.lowest,
+            zmax=colours.highest,
+            colorscale=colours.scale,
+            xgap=3,
+            ygap=3,
+            showscale=False,
+            hoverongaps=False,
+            hovertemplate="<b>rank %{customdata[0]}</b><br>median %{customdata[1]:.1f} ms"
+            "<br>%{customdata[2]:.2f}x its peers<extra></extra>",
+        )
+    )
+    figure.update_xaxes(visible=False, fixedrange=True, range=[-0.6, max(columns, MIN_COLUMNS) - 0.4])
+    figure.update_yaxes(visible=False, autorange="reversed", fixedrange=True)
+    figure.update_layout(
+        shapes=[*_frames(boxes), *_suspect_outlines(boxes, suspects)],
+        annotations=[*_host_names(boxes), *_numbers(boxes, value, metric, len(hosts), colours)],
+    )
+    height = int(np.clip(CELL_PX * (rows + 0.5), MIN_PX, MAX_PX))
+    return framed(figure, height_px=height, keep=keep, dragmode=False)
+
+
+def lay_out(hosts: Sequence[str], local_ranks: Sequence[int]) -> list[Box]:
+    """Boxes in rows, each host's ranks in order of their place there; wide rather than high."""
+    members: dict[str, list[int]] = {}
+    for rank, host in enumerate(hosts):
+        members.setdefault(host or "unknown host", []).append(rank)
+    largest = max((len(ranks) for ranks in members.values()), default=1)
+    width, height = min(RANKS_A_ROW, largest), -(-largest // RANKS_A_ROW)
+    a_row = int(np.clip(np.ceil(np.sqrt(SHAPE * len(members) * (height + 1) / (width + 1))), 1, max(1, len(members))))
+    boxes = []
+    for number, (host, ranks) in enumerate(members.items()):
+        row, column = number // a_row * (height + 1) + 1, number % a_row * (width + 1)
+        ordered = sorted(ranks, key=lambda rank: (local_ranks[rank], rank))
+        cells = tuple(
+            Cell(rank=rank, row=row + at // RANKS_A_ROW, column=column + at % RANKS_A_ROW)
+            for at, rank in enumerate(ordered)
+        )
+        boxes.append(Box(host=host, row=row, column=column, width=width, height=height, cells=cells))
+    return boxes
+
+
+def _medians(values: Floats) -> Floats:
+    known = ~np.isnan(values).all(axis=0)
+    result = np.full(values.shape[1], np.nan)
+    if len(values):
+        result[known] = np.nanmedian(values[:, known], axis=0)
+    return result
+
+
+def _frames(boxes: list[Box]) -> list[dict[str, object]]:
+    return [
+        outline(
+            box.column - 0.5,
+            box.column + box.width - 0.5,
+            box.row - 0.5,
+            box.row + box.height - 0.5,
+            colour="rgba(134,142,150,0.55)",
+            width_px=1,
+        )
+        for box in boxes
+    ]
+
+
+def _suspect_outlines(boxes: list[Box], suspects: Collection[int]) -> list[dict[str, object]]:
+    return [
+        outline(cell.column - 0.46, cell.column + 0.46, cell.row - 0.46, cell.row + 0.46, width_px=3)
+        for box in boxes
+        for cell in box.cells
+        if cell.rank in suspects
+    ]
+
+
+def _host_names(boxes: list[Box]) -> list[dict[str, object]]:
+    if len(boxes) > MAX_NAMED_HOSTS:
+        return []
+    return [
+        {"x": box.column - 0.5, "y": box.row - 0.55, "text": plain(box.host), "xanchor": "left", "yanchor": "bottom"}
+        | {"showarrow": False, "font": {"family": FONT, "size": 12, "color": GREY}}
+        for box in boxes
+    ]
+
+
+def _numbers(
+    boxes: list[Box], value: Floats, metric: Metric, num_ranks: int, colours: Colours
+) -> list[dict[str, object]]:
+    if num_ranks > MAX_NUMBERED_RANKS:
+        return []
+    unit = "x" if metric is Metric.RATIO else " ms"
+    digits = 2 if metric is Metric.RATIO else 0
+    return [
+        {"x": cell.column, "y": cell.row, "showarrow": False, "font": {"color": _ink(float(value[cell.rank]), colours)}}
+        | {"text": f"<b>{cell.rank}</b>" + _reading(float(value[cell.rank]), digits, unit, num_ranks)}
+        for box in boxes
+        for cell in box.cells
+    ]
+
+
+def _ink(value: float, colours: Colours) -> str:
+    """Black or white on a strong colour, the page's own colour on the faint ones of the ratio scale."""
+    place = (value - colours.lowest) / (colours.highest - colours.lowest)
+    if colours.scale is RATIO_SCALE:
+        return ON_LIGHT if abs(place - 0.5) > FAINT_HALF_WIDTH else GREY
+    return ON_LIGHT if place > 0.5 else ON_DARK
+
+
+def _reading(value: float, digits: int, unit: str, num_ranks: int) -> str:
+    if num_ranks > 64 or np.isnan(value):
+        return ""
+    return f"<br>{value:.{digits}f}{unit}"

@@ -1,0 +1,74 @@
+"""Curves over steps: step time, loss, tokens a second, utilisation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import plotly.graph_objects as go
+
+from ui.figures.style import BLUE, GREY, framed, plain
+from ui.records import Floats, Ints, MarkRow
+
+MAX_POINTS = 1500
+MARKERS_BELOW = 3
+HEIGHT_PX = 190
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """A quantity by step."""
+
+    name: str
+    unit: str
+    step: Ints
+    value: Floats
+    number: str = ".3f"
+    """d3 format of a value."""
+    from_zero: bool = True
+    """A curve that starts at zero does not make a small change look large."""
+
+
+def curve_over_steps(curve: Curve, marks: Sequence[MarkRow], *, keep: str) -> go.Figure:
+    """The curve, and a dotted line where something was marked."""
+    step, value = thinned(curve.step, curve.value)
+    figure = go.Figure(
+        go.Scatter(
+            x=step,
+            y=value,
+            mode="lines" if len(step) >= MARKERS_BELOW else "lines+markers",
+            line={"color": BLUE, "width": 1.8},
+            name=curve.name,
+            hovertemplate=f"step %{{x}}<br><b>%{{y:{curve.number}}} {curve.unit}</b><extra></extra>",
+        )
+    )
+    figure.update_yaxes(nticks=4, ticksuffix=f" {curve.unit}" if curve.unit else "", showgrid=True)
+    if curve.from_zero:
+        figure.update_yaxes(rangemode="tozero")
+    figure.update_xaxes(nticks=6)
+    figure.update_layout(shapes=[_mark_line(mark) for mark in marks], annotations=[_mark_name(mark) for mark in marks])
+    margin = {"l": 8, "r": 24, "t": 20 if marks else 8, "b": 8}
+    return framed(figure, height_px=HEIGHT_PX, keep=keep, hovermode="x", showlegend=False, margin=margin)
+
+
+def thinned(step: Ints, value: Floats) -> tuple[Ints, Floats]:
+    """At most MAX_POINTS points; of each block of steps its smallest and largest value stay."""
+    if len(step) <= MAX_POINTS:
+        return step, value
+    size = -(-2 * len(step) // MAX_POINTS)
+    kept: set[int] = set()
+    for first in range(0, len(step), size):
+        block = np.nan_to_num(value[first : first + size])
+        kept |= {first + int(block.argmin()), first + int(block.argmax())}
+    chosen = np.array(sorted(kept))
+    return step[chosen], value[chosen]
+
+
+def _mark_line(mark: MarkRow) -> dict[str, object]:
+    line = {"color": GREY, "width": 1, "dash": "dot"}
+    return {"type": "line", "x0": mark.step, "x1": mark.step, "yref": "paper", "y0": 0, "y1": 1, "line": line}
+
+
+def _mark_name(mark: MarkRow) -> dict[str, object]:
+    text = plain(mark.name[:24])
+    place = {"x": mark.step, "yref": "paper", "y": 1, "xanchor": "left", "yanchor": "bottom"}
+    return place | {"text": text, "showarrow": False, "font": {"size": 10, "color": GREY}}

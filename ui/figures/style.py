@@ -1,0 +1,99 @@
+"""Colours, scales and the frame that every figure shares. Text and lines take the page's colours by style sheet,
+so that one figure serves light and dark (``ui/assets/figures.css``)."""
+
+from typing import Any
+
+import plotly.graph_objects as go
+
+from telemetry.stages import Stage
+
+GRAPH_CONFIG: dict[str, Any] = {
+    "displaylogo": False,
+    "responsive": True,
+    # plotly's "Share chart" uploads the data of a figure: no button, and nowhere to send it.
+    "showSendToCloud": False,
+    "plotlyServerURL": "",
+    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
+}
+CLEAR = "rgba(0,0,0,0)"
+FAINT = "rgba(134,142,150,0.14)"
+GREY = "#868e96"
+BLUE = "#3b8ede"
+SUSPECT = "#e03131"
+SELECTED = "#00b8a3"
+FONT = "-apple-system, BlinkMacSystemFont, Segoe UI, Roboto, Helvetica, Arial, sans-serif"
+
+RATIO_RANGE = (0.5, 1.5)
+"""Ratios to peers that the scale spans; what lies beyond takes the colour of its end."""
+RATIO_SCALE: list[list[float | str]] = [
+    [0.0, "#2b6cb0"],
+    [0.3, "rgba(99,164,216,0.75)"],
+    [0.44, FAINT],
+    [0.56, FAINT],
+    [0.64, "rgba(245,189,92,0.85)"],
+    [0.8, "#ee8522"],
+    [1.0, "#c92a2a"],
+]
+"""Blue is faster than the peers, grey is as fast, amber to red is slower: told apart by colour-blind people too."""
+FAINT_HALF_WIDTH = 0.08
+"""How far from the middle of the ratio scale its colours stay faint, as a share of the scale."""
+TIME_SCALE = "Cividis"
+ON_LIGHT, ON_DARK = "#111111", "#fdfdfd"
+"""Text on cells: the style sheet leaves these two as they are."""
+
+STAGE_COLOURS: dict[Stage, str] = {
+    Stage.STEP: FAINT,
+    Stage.DATA_LOAD: "#8a949e",
+    Stage.FORWARD_COMPUTE: "#62aef0",
+    Stage.BACKWARD_COMPUTE: "#2f73c4",
+    Stage.FORWARD_SEND: "#f2c037",
+    Stage.FORWARD_RECV: "#f2c037",
+    Stage.BACKWARD_SEND: "#d99000",
+    Stage.BACKWARD_RECV: "#d99000",
+    Stage.PARAMS_ALL_GATHER: "#f08a5d",
+    Stage.GRADS_REDUCE_SCATTER: "#cf4f1f",
+    Stage.GRADS_ALL_REDUCE: "#cf4f1f",
+    Stage.EMBEDDING_GRADS_ALL_REDUCE: "#b5651d",
+    Stage.LAYERNORM_GRADS_ALL_REDUCE: "#b0568c",
+    Stage.TP_ALL_GATHER: "#dd9cc4",
+    Stage.TP_REDUCE_SCATTER: "#b0568c",
+    Stage.TP_ALL_REDUCE: "#c778a8",
+    Stage.OPTIMIZER: "#3aa99f",
+    Stage.OPTIMIZER_CLIP: "#84cfc7",
+    Stage.GC: "#5c636a",
+    Stage.CHECKPOINT_SNAPSHOT: "#9a86e0",
+    Stage.CHECKPOINT_WRITE: "#6d55c9",
+    Stage.EVALUATION: "#7fb7a4",
+}
+RECEIVES = frozenset({Stage.FORWARD_RECV, Stage.BACKWARD_RECV})
+"""Hatched: a receive is mostly waiting for the sender."""
+
+
+def framed(figure: go.Figure, *, height_px: int, keep: str, **layout: Any) -> go.Figure:
+    """The figure in the shared frame. ``keep``: while it stays the same, so do zoom and hidden traces."""
+    figure.update_layout(
+        template="none",
+        height=height_px,
+        margin={"l": 8, "r": 8, "t": 8, "b": 8},
+        paper_bgcolor=CLEAR,
+        plot_bgcolor=CLEAR,
+        font={"family": FONT, "size": 12, "color": GREY},
+        hoverlabel={"font": {"family": FONT, "size": 12}, "align": "left"},
+        uirevision=keep,
+        modebar={"orientation": "h", "bgcolor": CLEAR, "color": GREY, "activecolor": BLUE},
+    )
+    figure.update_xaxes(automargin=True, showgrid=False, zeroline=False, ticks="outside", ticklen=4)
+    figure.update_yaxes(automargin=True, gridcolor=FAINT, zeroline=False)
+    figure.update_layout(**layout)
+    return figure
+
+
+def outline(x0: float, x1: float, y0: float, y1: float, colour: str = SUSPECT, width_px: float = 2.5) -> dict[str, Any]:
+    """A rectangle in axis units, drawn above the data."""
+    line = {"color": colour, "width": width_px}
+    return {"type": "rect", "x0": x0, "x1": x1, "y0": y0, "y1": y1, "line": line, "fillcolor": CLEAR, "layer": "above"}
+
+
+def plain(text: str) -> str:
+    """``text`` without meaning to plotly, which reads a little HTML in labels."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,81 @@
+"""The frame around every page: name, way between the views, state of the run, light or dark."""
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from ui.pages.interface import region_id
+from ui.pages.runs import state_badge
+from ui.reads import Reads
+from ui.view_state import View, ViewState
+
+LOOK_EVERY_MS = 2000
+TABS = ((View.OVERVIEW, "Overview"), (View.HEAT_MAP, "Heat map"), (View.TIMELINE, "Timeline"))
+THEME = {"primaryColor": "blue", "defaultRadius": "sm", "headings": {"fontWeight": "600"}}
+
+
+def layout() -> Component:
+    """The page before anything is known: the rest is drawn into it."""
+    toggle = dmc.ColorSchemeToggle(
+        lightIcon=html.Span("☀", className="scheme-icon"),
+        darkIcon=html.Span("☾", className="scheme-icon"),
+        variant="default",
+        size="lg",
+        **{"aria-label": "light or dark"},
+    )
+    header = html.Header(
+        [
+            dcc.Link([html.Span(className="logo"), "rankscope"], href="?view=runs", className="brand"),
+            html.Div(id=region_id("way"), className="way"),
+            toggle,
+        ],
+        className="header",
+    )
+    return dmc.MantineProvider(
+        [
+            dcc.Location(id="url", refresh=False),
+            dcc.Interval(id="clock", interval=LOOK_EVERY_MS),
+            dcc.Store(id="freshness"),
+            dcc.Store(id="shown-page"),
+            html.A("Skip to content", href="#page", className="skip"),
+            header,
+            html.Div(id="connection", role="status"),
+            html.Div(id=region_id("notes"), role="status"),
+            html.Main(id="page", tabIndex="-1"),
+        ],
+        theme=THEME,
+        defaultColorScheme="auto",
+    )
+
+
+def draw_way(state: ViewState, reads: Reads) -> Component:
+    """Which run this is, and its views."""
+    if state.view is View.RUNS:
+        return html.Nav(html.Span("Runs", className="tab current"), **{"aria-label": "views"})
+    run = reads.newest(state)
+    tabs = [_tab(ViewState(view=view, run=run.run_id, attempt=run.attempt), name, state.view) for view, name in TABS]
+    where = [
+        dcc.Link("Runs", href="?view=runs"),
+        html.Span("/", className="dim"),
+        html.Span(run.run_id, className="run-name"),
+    ]
+    attempt = [html.Span(f"attempt {run.attempt}", className="dim")] if len(reads.attempts(run.run_id)) > 1 else []
+    return html.Div(
+        [
+            html.Div([*where, *attempt, state_badge(run.state)], className="where"),
+            html.Nav(tabs, **{"aria-label": "views"}),
+        ],
+        className="way-inner",
+    )
+
+
+def draw_notes(state: ViewState, notes: tuple[str, ...]) -> Component | None:
+    """What of the address was not understood."""
+    if not notes:
+        return None
+    return dmc.Alert(html.Ul([html.Li(note) for note in notes]), color="yellow", variant="light", className="notes")
+
+
+def _tab(state: ViewState, name: str, current: View) -> Component:
+    here = state.view is current
+    return dcc.Link(name, href=state.search(), className="tab current" if here else "tab")

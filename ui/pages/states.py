@@ -1,0 +1,65 @@
+"""What a page says when there is nothing to draw: why, and what to do."""
+
+import dash_mantine_components as dmc
+from dash import html
+from dash.development.base_component import Component
+
+from telemetry.errors import RankscopeError
+
+START = "rankscope demo"
+RECORD = """import telemetry
+
+telemetry.start()          # under torchrun it knows its rank
+with telemetry.step(number):
+    with telemetry.span("forward-compute"):
+        ..."""
+
+
+def problem(error: RankscopeError) -> Component:
+    """A fault and the way out of it."""
+    return notice(error.message, error.hint, colour="red")
+
+
+def notice(title: str, text: str, *, colour: str = "gray") -> Component:
+    """A sentence and what follows from it."""
+    return dmc.Alert(
+        html.Div(text, className="notice-text"), title=title, color=colour, variant="light", className="notice"
+    )
+
+
+def empty_store() -> Component:
+    """No run is stored: how to get one."""
+    return dmc.Stack(
+        [
+            dmc.Title("No run yet", order=2),
+            dmc.Text("This page fills by itself as soon as a run reports. Two ways to get one:"),
+            dmc.Text("A training of eight ranks on this machine, with a slow one among them:", fw=600, mt="sm"),
+            dmc.Code(START, block=True),
+            dmc.Text("Your own training loop, in a few lines:", fw=600, mt="sm"),
+            dmc.Code(RECORD, block=True),
+            dmc.Text("with RANKSCOPE_COLLECTOR set to the address of this page.", size="sm", c="dimmed"),
+        ],
+        gap="xs",
+        maw=640,
+        mx="auto",
+        mt="xl",
+        className="empty",
+    )
+
+
+def no_step_yet() -> Component:
+    """Ranks have reported, no step has ended."""
+    return notice(
+        "No step recorded yet",
+        "The ranks have reported. This page fills by itself when the first step ends; if it does not, look at the "
+        "training's log, and check that the loop runs inside telemetry.step(number).",
+    )
+
+
+def loading(height_px: int) -> Component:
+    """Stands where a region will be drawn."""
+    return html.Div(
+        [dmc.Skeleton(height=height_px, radius="sm"), dmc.VisuallyHidden("loading")],
+        className="loading",
+        **{"aria-busy": "true"},
+    )

@@ -1,0 +1,114 @@
+"""The findings of a run: the worst in one sentence with the way to it, then each with its evidence."""
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from diagnose.findings import Finding, Severity
+from diagnose.pipeline import Report
+from telemetry.stages import STAGE_BY_LABEL, Stage
+from ui.defaults import typical_step, worst_finding
+from ui.records import RunFacts
+from ui.view_state import Group, StepRange, View, ViewState
+from ui.wording import count
+
+SEVERITY_COLOURS = {Severity.CRITICAL: "red", Severity.WARNING: "orange", Severity.INFO: "blue"}
+
+
+def headline(report: Report, facts: RunFacts) -> Component:
+    """The worst finding with its links, or why there is none."""
+    worst = worst_finding(report)
+    if worst is None:
+        return _all_clear(report)
+    links = [
+        dcc.Link("Show heat map", href=heat_map_address(worst, facts), className="button primary"),
+        dcc.Link("Show timeline", href=timeline_address(worst, facts), className="button"),
+    ]
+    return dmc.Alert(
+        dmc.Stack(
+            [
+                dmc.Text(worst.summary, fw=600, size="lg", className="verdict-text"),
+                dmc.Text(f"Next: {worst.next_step}", size="sm"),
+                dmc.Group(links, gap="sm", mt=4),
+            ],
+            gap=6,
+        ),
+        color=SEVERITY_COLOURS[worst.severity],
+        variant="light",
+        title=f"{worst.severity.value}: {worst.kind.value}",
+        className="verdict",
+    )
+
+
+def findings_list(report: Report, facts: RunFacts) -> Component:
+    """Each finding with its evidence and what to do."""
+    if not report.findings:
+        return dmc.Text("None.", size="sm", c="dimmed")
+    return dmc.Stack([_finding(finding, facts) for finding in report.findings], gap="sm")
+
+
+def heat_map_address(finding: Finding, facts: RunFacts) -> str:
+    """The heat map of the stage in which a finding shows."""
+    return _state(View.HEAT_MAP, finding, facts).search()
+
+
+def timeline_address(finding: Finding, facts: RunFacts) -> str:
+    """A typical step of a finding's window, with the pipeline group of its first suspect."""
+    within = StepRange(finding.window.first_step, finding.window.last_step)
+    state = _state(View.TIMELINE, finding, facts)
+    rank = finding.ranks[0] if finding.ranks else None
+    group = (Group.PP if facts.topology.pp > 1 else Group.ALL) if finding.ranks else None
+    run = facts.summary
+    return ViewState(
+        view=View.TIMELINE,
+        run=run.run_id,
+        attempt=run.attempt,
+        stage=state.stage,
+        group=group,
+        rank=rank,
+        step=typical_step(facts, within),
+    ).search()
+
+
+def _state(view: View, finding: Finding, facts: RunFacts) -> ViewState:
+    stage = STAGE_BY_LABEL.get(finding.stage, Stage.FORWARD_COMPUTE)
+    return ViewState(view=view, run=facts.summary.run_id, attempt=facts.summary.attempt, stage=stage)
+
+
+def _all_clear(report: Report) -> Component:
+    steps = f"steps {report.window.first_step} to {report.window.last_step}"
+    if report.findings:
+        return dmc.Alert(report.findings[0].summary, title="Not enough evidence yet", color="gray", variant="light")
+    return dmc.Alert(
+        f"No rank stands out over {steps} ({count(report.num_ranks, 'rank')}).",
+        title="Nothing found",
+        color="teal",
+        variant="light",
+        className="verdict",
+    )
+
+
+def _finding(finding: Finding, facts: RunFacts) -> Component:
+    evidence = [
+        html.Div([html.Dt(name.replace("_", " ")), html.Dd(_value(value))]) for name, value in finding.evidence.items()
+    ]
+    head = dmc.Group(
+        [
+            dmc.Badge(finding.severity.value, color=SEVERITY_COLOURS[finding.severity], variant="light"),
+            dmc.Text(finding.kind.value, fw=600, size="sm"),
+            dmc.Text(f"{finding.seconds_lost:.1f} s lost · confidence {finding.confidence:.0%}", size="sm", c="dimmed"),
+        ],
+        gap="xs",
+    )
+    links = [
+        dcc.Link("heat map", href=heat_map_address(finding, facts)),
+        dcc.Link("timeline", href=timeline_address(finding, facts)),
+    ]
+    return html.Article(
+        [head, dmc.Text(finding.summary, size="sm"), html.Dl(evidence, className="facts"), dmc.Group(links, gap="md")],
+        className="finding",
+    )
+
+
+def _value(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,271 @@
+"""The only file of the dashboard that queries: typed questions in, records out, the newest answers kept.
+
+An answer is kept under its query and the run's *freshness* (newest step, newest stamp), so that a page which looks
+again every two seconds asks the store only when something has arrived, and twenty open pages ask once.
+"""
+
+import time
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import pyarrow as pa
+
+from diagnose.findings import StepWindow
+from diagnose.load import load_view
+from diagnose.peers import peer_median
+from diagnose.pipeline import Report, diagnose_run
+from diagnose.view import Basis
+from telemetry.errors import UnknownRunError
+from telemetry.stages import Stage, StageClass
+from telemetry.stores.queries import (
+    Heartbeats,
+    Marks,
+    Query,
+    Ranks,
+    Runs,
+    Samples,
+    Spans,
+    StageCounts,
+    StageTotals,
+    Steps,
+)
+from telemetry.stores.reader import Reader
+from ui.cache import AnswerCache
+from ui.columns import (
+    by_step_and_rank,
+    floats,
+    places,
+    rank_states,
+    series_by_metric,
+    span_columns,
+    step_times,
+    topology,
+    words,
+)
+from ui.records import (
+    STAGE_BY_CODE,
+    Floats,
+    Ints,
+    MarkRow,
+    Places,
+    RankState,
+    RunFacts,
+    RunState,
+    RunSummary,
+    Series,
+    SpanColumns,
+    StageTimes,
+    StepTimes,
+)
+from ui.view_state import Clock, StepRange, ViewState
+
+Answer = TypeVar("Answer")
+
+KEPT_ANSWERS = 256
+LIST_AGE_S = 1.0
+"""The list of runs is asked for at most this often."""
+SILENT_AFTER_S = 20.0
+"""A rank that did not end in order and was not heard of for so long is silent."""
+LONG_OVER_S = 3600.0
+"""A run not heard of for so long says nothing new of itself."""
+OWN_WORK = (Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE)
+WALL = "wall time, waiting for others included"
+PROCESSOR = "processor time"
+METRICS = ("loss", "tokens-per-second", "mfu")
+
+Freshness = tuple[int, int]
+
+
+class Reads:
+    """Answers to what pages ask. Every method may block and may be called from any thread.
+
+    Raises:
+        UnknownRunError: the view names a run that is not stored.
+        UnreachableError: the store or the collector does not answer.
+    """
+
+    def __init__(self, reader: Reader, wall_s: Callable[[], float] = time.time) -> None:
+        self._reader = reader
+        self._wall_s = wall_s
+        self._cache = AnswerCache(KEPT_ANSWERS)
+
+    def runs(self) -> tuple[RunSummary, ...]:
+        """All runs, newest first."""
+        return tuple(self._summary(row) for row in self._run_rows())
+
+    def newest(self, state: ViewState) -> RunSummary:
+        """The run and attempt a view means: the newest where it does not say."""
+        rows = self._run_rows()
+        for row in rows:
+            if state.run in ("", row["run_id"]) and state.attempt in (None, row["attempt"]):
+                return self._summary(row)
+        if not rows:
+            raise UnknownRunError("No run is stored yet", hint="start one: `rankscope demo`")
+        of_name = [str(row["attempt"]) for row in rows if row["run_id"] == state.run]
+        if of_name:
+            raise UnknownRunError(
+                f"Run {state.run} has no attempt {state.attempt}", hint=f"it has attempt {', '.join(of_name)}"
+            )
+        raise UnknownRunError(f"No run is called {state.run}", hint="choose one from the list of runs")
+
+    def attempts(self, run_id: str) -> tuple[int, ...]:
+        """Attempts of a run, newest first."""
+        return tuple(row["attempt"] for row in self._run_rows() if row["run_id"] == run_id)
+
+    def facts(self, state: ViewState) -> RunFacts:
+        """The attempt a view means."""
+        summary = self.newest(state)
+        where, steps, stages = self._kept(summary, "facts", lambda: self._facts(summary))
+        return RunFacts(
+            summary=summary,
+            topology=where.topology,
+            hosts=where.hosts,
+            local_ranks=where.local_ranks,
+            steps=steps,
+            stages=stages,
+        )
+
+    def report(self, run: RunSummary) -> Report:
+        """What the detectors say about the newest steps."""
+        return self._kept(run, "report", lambda: diagnose_run(self._reader, run.run_id, run.attempt))
+
+    def series(self, run: RunSummary) -> dict[str, Series]:
+        """Metrics by step, by name."""
+        samples = self._read(run, Samples(run_id=run.run_id, attempt=run.attempt, metrics=METRICS))
+        return series_by_metric(samples)
+
+    def marks(self, run: RunSummary, limit: int = 50) -> list[MarkRow]:
+        """The newest marks, newest first."""
+        table = self._read(run, Marks(run_id=run.run_id, attempt=run.attempt, limit=limit))
+        return [MarkRow(**row) for row in reversed(table.to_pylist())]
+
+    def ranks(self, run: RunSummary) -> list[RankState]:
+        """What each rank last said of itself; empty where no agent watched."""
+        return list(rank_states(self._heartbeats(run.run_id, run.attempt, run.last_ns)))
+
+    def stage_times(self, facts: RunFacts, stage: Stage, clock: Clock, steps: StepRange) -> StageTimes:
+        """Time of each rank in a stage over the steps of a range that are stored."""
+        key = ("stage-times", stage, clock, steps)
+        return self._kept(facts.summary, key, lambda: self._stage_times(facts, stage, clock, steps))
+
+    def spans(self, run: RunSummary, step: int, ranks: tuple[int, ...]) -> SpanColumns:
+        """Every span of some ranks in a step."""
+        query = Spans(run_id=run.run_id, attempt=run.attempt, first_step=step, last_step=step, ranks=ranks)
+        return span_columns(self._read(run, query))
+
+    def same_work(self, facts: RunFacts, span: SpanColumns) -> SpanColumns:
+        """Spans of the same stage in the same step on the rank itself and its peers (same pipeline stage)."""
+        run, rank = facts.summary, int(span.rank[0])
+        pp = facts.topology.place(rank).pp
+        peers = tuple(one for one in range(facts.topology.world_size) if facts.topology.place(one).pp == pp)
+        step = int(span.step[0])
+        query = Spans(
+            run_id=run.run_id,
+            attempt=run.attempt,
+            first_step=step,
+            last_step=step,
+            ranks=peers,
+            stages=(int(span.stage[0]),),
+        )
+        return span_columns(self._read(run, query))
+
+    def _run_rows(self) -> list[dict[str, Any]]:
+        age = int(self._wall_s() / LIST_AGE_S)
+        rows: list[dict[str, Any]] = self._cache.get(("runs", age), lambda: self._reader.read(Runs()).to_pylist())
+        return rows
+
+    def _summary(self, row: dict[str, Any]) -> RunSummary:
+        ranks = self._ranks(row["run_id"], row["attempt"], row["last_ns"])
+        return RunSummary(
+            run_id=row["run_id"],
+            attempt=row["attempt"],
+            started_ns=row["started_ns"],
+            last_ns=row["last_ns"],
+            num_ranks=row["num_ranks"],
+            first_step=row["first_step"],
+            last_step=row["last_step"],
+            meta=words(row["meta"]),
+            topology=topology(ranks) if ranks.num_rows else None,
+            state=self._state(row),
+        )
+
+    def _state(self, row: dict[str, Any]) -> RunState:
+        beats = self._heartbeats(row["run_id"], row["attempt"], row["last_ns"])
+        if beats.num_rows and all(beats["ended"].to_pylist()):
+            return RunState.ENDED
+        heard_ns = max([row["last_ns"], *beats["at_ns"].to_pylist()])
+        if self._wall_s() - heard_ns / 1e9 < SILENT_AFTER_S:
+            return RunState.LIVE
+        return RunState.SILENT if beats.num_rows else RunState.ENDED
+
+    def _facts(self, run: RunSummary) -> tuple[Places, StepTimes, tuple[Stage, ...]]:
+        ranks = self._ranks(run.run_id, run.attempt, run.last_ns)
+        if not ranks.num_rows:
+            raise UnknownRunError(
+                f"No rank of {run.run_id} has reported yet", hint="this page looks again every two seconds"
+            )
+        codes = self._read(run, StageCounts(run_id=run.run_id, attempt=run.attempt))["stage"].to_pylist()
+        stages = tuple(stage for code, stage in STAGE_BY_CODE.items() if code in codes)
+        return places(ranks), step_times(self._read(run, Steps(run_id=run.run_id, attempt=run.attempt))), stages
+
+    def _ranks(self, run_id: str, attempt: int, last_ns: int) -> pa.Table:
+        return self._slowly_changing(Ranks(run_id=run_id, attempt=attempt), last_ns)
+
+    def _heartbeats(self, run_id: str, attempt: int, last_ns: int) -> pa.Table:
+        return self._slowly_changing(Heartbeats(run_id=run_id, attempt=attempt), last_ns)
+
+    def _stage_times(self, facts: RunFacts, stage: Stage, clock: Clock, steps: StepRange) -> StageTimes:
+        shown = facts.steps.step[(facts.steps.step >= steps.first) & (facts.steps.step <= steps.last)]
+        ns, basis = self._own_work(facts, stage, shown) if clock is Clock.OWN else (None, WALL)
+        if ns is None:
+            ns, basis = self._totals(facts, stage, clock, shown)
+        pp = np.array([facts.topology.place(rank).pp for rank in range(facts.topology.world_size)])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = ns / peer_median(ns, pp)
+        return StageTimes(stage=stage, steps=shown, ns=ns, ratio=ratio, basis=basis)
+
+    def _own_work(self, facts: RunFacts, stage: Stage, steps: Ints) -> tuple[Floats | None, str]:
+        """What the detectors compare, so that a picture and a verdict never disagree."""
+        if stage not in OWN_WORK or not len(steps):
+            return None, WALL
+        run = facts.summary
+        view = load_view(
+            self._reader, run.run_id, run.attempt, StepWindow(first_step=int(steps[0]), last_step=int(steps[-1]))
+        )
+        work = view.work.get(stage)
+        if work is None or work.ns.shape != (len(steps), facts.topology.world_size):
+            return None, WALL
+        return work.ns, PROCESSOR if work.basis is Basis.PROCESSOR_TIME else str(work.basis)
+
+    def _totals(self, facts: RunFacts, stage: Stage, clock: Clock, steps: Ints) -> tuple[Floats, str]:
+        """Wall time, or processor time where it is asked for and measured everywhere."""
+        num_ranks = facts.topology.world_size
+        if not len(steps):
+            return np.full((0, num_ranks), np.nan), WALL
+        run = facts.summary
+        query = StageTotals(
+            run_id=run.run_id,
+            attempt=run.attempt,
+            first_step=int(steps[0]),
+            last_step=int(steps[-1]),
+            stages=(int(stage),),
+        )
+        table = self._read(run, query)
+        cpu = floats(table, "cpu_ns")
+        own = clock is Clock.OWN and stage.stage_class is StageClass.COMPUTE and bool(len(cpu) and (cpu >= 0).all())
+        value = cpu if own else floats(table, "duration_ns")
+        return by_step_and_rank(table, value, steps, num_ranks), PROCESSOR if own else WALL
+
+    def _read(self, run: RunSummary, query: Query) -> pa.Table:
+        return self._kept(run, cast(Hashable, query), lambda: self._reader.read(query))
+
+    def _kept(self, run: RunSummary, key: Hashable, work: Callable[[], Answer]) -> Answer:
+        freshness: Freshness = (run.last_step, run.last_ns)
+        return self._cache.get((run.run_id, run.attempt, freshness, key), work)
+
+    def _slowly_changing(self, query: Query, last_ns: int) -> pa.Table:
+        """Asked for every second while the run may still say something, once when it is long over."""
+        now_s = self._wall_s()
+        age = last_ns if now_s - last_ns / 1e9 > LONG_OVER_S else int(now_s / LIST_AGE_S)
+        return self._cache.get((age, cast(Hashable, query)), lambda: self._reader.read(query))

@@ -1,0 +1,160 @@
+"""What pages and figures are drawn from: values and columns, whatever store they came from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from telemetry.stages import Stage
+from telemetry.topology import Topology
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+STAGE_BY_CODE: dict[int, Stage] = {int(stage): stage for stage in Stage}
+
+
+class RunState(StrEnum):
+    """Is anybody still at work?"""
+
+    LIVE = "live"
+    SILENT = "silent"
+    """Not ended in order, and nothing heard for a while."""
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """A run's row in the list. Times are wall clock, nanoseconds since the epoch."""
+
+    run_id: str
+    attempt: int
+    started_ns: int
+    last_ns: int
+    num_ranks: int
+    first_step: int
+    last_step: int
+    meta: Mapping[str, str]
+    topology: Topology | None
+    """None until a rank has reported."""
+    state: RunState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """The grid of ranks and where each lives."""
+
+    topology: Topology
+    hosts: tuple[str, ...]
+    """Host of each rank; empty text where a rank never reported."""
+    local_ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """One attempt: its summary, its grid, where each rank lives."""
+
+    summary: RunSummary
+    topology: Topology
+    hosts: tuple[str, ...]
+    local_ranks: tuple[int, ...]
+    steps: "StepTimes"
+    stages: tuple[Stage, ...]
+    """Those that occur, in the vocabulary's order."""
+
+    def describe(self, rank: int) -> str:
+        """``rank 5 (host gpu-03, dp1 pp0 tp1)``."""
+        return f"rank {rank} (host {self.hosts[rank] or 'unknown'}, {self.topology.place(rank)})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """Wall time of each step, ascending by step: the median over ranks."""
+
+    step: Ints
+    start_ns: Ints
+    duration_ns: Floats
+    num_ranks: Ints
+
+    def complete(self, world_size: int) -> Ints:
+        """Steps that every rank has finished; where there is none (a rank is missing), all of them."""
+        whole = self.step[self.num_ranks >= world_size]
+        return whole if len(whole) else self.step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A metric by step."""
+
+    metric: str
+    step: Ints
+    value: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTimes:
+    """Time of each rank in one stage, step by step."""
+
+    stage: Stage
+    steps: Ints
+    ns: Floats
+    """Shape [steps, ranks]; NaN where a rank has no span of the stage."""
+    ratio: Floats
+    """``ns`` over the median of the peers (same pipeline stage), same shape."""
+    basis: str
+    """What the time is, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanColumns:
+    """Spans as columns, ordered by rank, then start. Units and -1 as in ``telemetry.tables.SPANS``."""
+
+    rank: Ints
+    seq: Ints
+    stage: Ints
+    stream: Ints
+    step: Ints
+    microbatch: Ints
+    chunk: Ints
+    peer: Ints
+    op_seq: Ints
+    start_ns: Ints
+    duration_ns: Ints
+    cpu_ns: Ints
+    issue_ns: Ints
+    size_bytes: Ints
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    def where(self, chosen: npt.NDArray[np.bool_] | Ints) -> "SpanColumns":
+        """The chosen rows, by mask or by index."""
+        return SpanColumns(**{name: getattr(self, name)[chosen] for name in SPAN_COLUMNS})
+
+
+SPAN_COLUMNS: tuple[str, ...] = SpanColumns.__slots__
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankState:
+    """What a rank last said of itself."""
+
+    rank: int
+    step: int
+    stage: Stage | None
+    alive: bool
+    ended: bool
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkRow:
+    """Something that happened."""
+
+    rank: int
+    step: int
+    at_ns: int
+    name: str
+    text: str

@@ -1,0 +1,187 @@
+"""What a page shows, as its address holds it: a link to a view restores the view.
+
+    ?view=heatmap&run=demo&attempt=0&stage=forward-compute&metric=ratio&time=own&steps=100-199
+    ?view=heatmap&run=demo&attempt=0&steps=100-                     step 100 and all that follow
+    ?view=timeline&run=demo&attempt=0&group=pp&rank=5&step=150&span=5-1042
+
+What an address leaves out takes its default and follows a live run; what it says wrongly takes its default too,
+with a note for the reader. No text of an address is ever shown as anything but text.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, TypeVar
+from urllib.parse import parse_qsl, urlencode
+
+from telemetry.stages import STAGE_BY_LABEL, Stage
+
+MAX_NAME = 200
+"""Characters of a run's name; what is longer is none."""
+LARGEST = 2**32 - 1
+"""The largest rank, step or attempt a store can hold."""
+
+Value = TypeVar("Value")
+
+
+class View(StrEnum):
+    """The pages."""
+
+    RUNS = "runs"
+    OVERVIEW = "overview"
+    HEAT_MAP = "heatmap"
+    TIMELINE = "timeline"
+
+
+class Metric(StrEnum):
+    """What the heat map's colours stand for."""
+
+    RATIO = "ratio"
+    MILLISECONDS = "ms"
+
+
+class Clock(StrEnum):
+    """Which time of a stage counts: the rank's own work, or all that passed on the wall."""
+
+    OWN = "own"
+    WALL = "wall"
+
+
+class Group(StrEnum):
+    """Which ranks the timeline shows: the group of a rank along an axis of the grid, or all."""
+
+    PP = "pp"
+    DP = "dp"
+    TP = "tp"
+    ALL = "all"
+
+
+class SpanKey(NamedTuple):
+    """A span's name within an attempt."""
+
+    rank: int
+    seq: int
+
+
+class StepRange(NamedTuple):
+    """Steps from ``first`` to ``last``, both included; ``last`` of LARGEST follows a live run."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"{self.first}-" if self.last == LARGEST else f"{self.first}-{self.last}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewState:
+    """Everything that decides what is on the page. None: not said, so the newest or the obvious one."""
+
+    view: View = View.RUNS
+    run: str = ""
+    attempt: int | None = None
+    stage: Stage = Stage.FORWARD_COMPUTE
+    metric: Metric = Metric.RATIO
+    clock: Clock = Clock.OWN
+    steps: StepRange | None = None
+    group: Group | None = None
+    rank: int | None = None
+    step: int | None = None
+    span: SpanKey | None = None
+
+    def search(self) -> str:
+        """The address of this view, from its ``?`` on; the inverse of :func:`parse_search`."""
+        values = {
+            "view": self.view.value,
+            "run": self.run or None,
+            "attempt": self.attempt,
+            "stage": None if self.stage is Stage.FORWARD_COMPUTE else self.stage.label,
+            "metric": None if self.metric is Metric.RATIO else self.metric.value,
+            "time": None if self.clock is Clock.OWN else self.clock.value,
+            "steps": self.steps and str(self.steps),
+            "group": self.group and self.group.value,
+            "rank": self.rank,
+            "step": self.step,
+            "span": self.span and f"{self.span.rank}-{self.span.seq}",
+        }
+        return "?" + urlencode({name: value for name, value in values.items() if value is not None})
+
+
+class Parsed(NamedTuple):
+    """A view and what was wrong with its address."""
+
+    state: ViewState
+    notes: tuple[str, ...]
+
+
+def parse_search(search: str | None) -> Parsed:
+    """The view an address asks for. Never raises: what cannot be read takes its default and adds a note."""
+    given = dict(parse_qsl((search or "").lstrip("?")[:4000], max_num_fields=None, errors="replace"))
+    notes: list[str] = []
+    read = _Fields(given, notes)
+    run = read("run", _name, "")
+    state = ViewState(
+        view=read("view", View, View.OVERVIEW if run else View.RUNS),
+        run=run,
+        attempt=read("attempt", _number, None),
+        stage=read("stage", _stage, Stage.FORWARD_COMPUTE),
+        metric=read("metric", Metric, Metric.RATIO),
+        clock=read("time", Clock, Clock.OWN),
+        steps=read("steps", _steps, None),
+        group=read("group", Group, None),
+        rank=read("rank", _number, None),
+        step=read("step", _number, None),
+        span=read("span", _span, None),
+    )
+    return Parsed(state, tuple(notes))
+
+
+class _Fields:
+    """Reads fields of an address one by one, and notes those that cannot be read."""
+
+    def __init__(self, given: Mapping[str, str], notes: list[str]) -> None:
+        self._given = given
+        self._notes = notes
+
+    def __call__(self, name: str, convert: Callable[[str], Value], default: Value) -> Value:
+        text = self._given.get(name, "")
+        if not text:
+            return default
+        try:
+            return convert(text)
+        except (ValueError, KeyError):
+            shown = text if len(text) <= 40 else text[:40] + "…"
+            self._notes.append(f"{name}={shown} in the address is not understood; the default is shown")
+            return default
+
+
+def _name(text: str) -> str:
+    if len(text) > MAX_NAME or not text.isprintable():
+        raise ValueError(text)
+    return text
+
+
+def _number(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) > LARGEST:
+        raise ValueError(text)
+    return int(text)
+
+
+def _stage(text: str) -> Stage:
+    return STAGE_BY_LABEL[text]
+
+
+def _steps(text: str) -> StepRange:
+    first, _, last = text.partition("-")
+    steps = StepRange(_number(first), _number(last) if last else LARGEST)
+    if steps.first > steps.last:
+        raise ValueError(text)
+    return steps
+
+
+def _span(text: str) -> SpanKey:
+    match = re.fullmatch(r"([0-9]{1,10})-([0-9]{1,18})", text)
+    if match is None or int(match[1]) > LARGEST:
+        raise ValueError(text)
+    return SpanKey(int(match[1]), int(match[2]))

@@ -1,0 +1,49 @@
+"""Numbers as people read them."""
+
+from datetime import datetime
+
+NS_PER_S = 1_000_000_000
+MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
+
+
+def duration(ns: float) -> str:
+    """``812 µs``, ``40.2 ms``, ``1.25 s``."""
+    if ns < 1e3:
+        return f"{ns:.0f} ns"
+    if ns < 1e6:
+        return f"{ns / 1e3:.0f} µs"
+    if ns < 1e9:
+        return f"{ns / 1e6:.1f} ms" if ns < 1e8 else f"{ns / 1e6:.0f} ms"
+    return f"{ns / 1e9:.2f} s"
+
+
+def long_duration(seconds: float) -> str:
+    """``45 s``, ``12 min``, ``3 h 20 min``, ``4 d 2 h``."""
+    whole = max(0, round(seconds))
+    if whole < MINUTE_S:
+        return f"{whole} s"
+    if whole < HOUR_S:
+        return f"{whole // MINUTE_S} min"
+    if whole < DAY_S:
+        return f"{whole // HOUR_S} h {whole % HOUR_S // MINUTE_S} min"
+    return f"{whole // DAY_S} d {whole % DAY_S // HOUR_S} h"
+
+
+def size(num_bytes: int) -> str:
+    """``512 B``, ``2.0 MiB``."""
+    amount = float(num_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024 or unit == "GiB":
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    raise AssertionError(num_bytes)
+
+
+def stamp(ns: int) -> str:
+    """Local date and time of the server, to the second."""
+    return datetime.fromtimestamp(ns / NS_PER_S).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def count(number: int, noun: str) -> str:
+    """``1 rank``, ``8 ranks``, ``12,288 ranks``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
