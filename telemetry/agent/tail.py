@@ -7,22 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from telemetry.errors import UnreadableError
-from telemetry.record.layout import RecordKind
 from telemetry.record.reader import (
     MAX_RECORDS,
     RankReader,
     RecordBlock,
     decode_marks,
     decode_samples,
+    decode_spans,
 )
 from telemetry.records import RankIdentity
-from telemetry.tables import MARKS, RANKS, SAMPLES, SPANS
+from telemetry.tables import RANKS, TABLES
 
-AS_RECORDED = ("stage", "stream", "step", "microbatch", "chunk", "peer", "op_seq", "duration_ns", "cpu_ns")
+_DECODERS = {"spans": decode_spans, "marks": decode_marks, "samples": decode_samples}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +51,7 @@ class RankTail:
     def read(self, max_records: int = MAX_RECORDS) -> Chunk | None:
         """The next committed records, about so many at most; None when there are none yet."""
         block = self.reader.read(self._next_seq, max_records)
-        if block is None:
+        if not len(block.records):
             return None
         rows = block_rows(block, self.identity.rank)
         return Chunk(num_records=len(block.records), next_seq=block.next_seq, tables=rows)
@@ -87,7 +86,7 @@ def _identity_of(reader: RankReader) -> RankIdentity:
 
 def block_rows(block: RecordBlock, rank: int) -> dict[str, pa.Table]:
     """A block's rows by table, stamped with wall time."""
-    tables = {"spans": _spans(block, rank), "marks": _marks(block, rank), "samples": _samples(block, rank)}
+    tables = {name: _table(name, block, rank) for name in _DECODERS}
     return {name: rows for name, rows in tables.items() if rows.num_rows}
 
 
@@ -110,45 +109,15 @@ def rank_rows(identities: list[RankIdentity]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=RANKS)
 
 
-def _spans(block: RecordBlock, rank: int) -> pa.Table:
-    chosen = np.flatnonzero(block.records["kind"] == RecordKind.SPAN)
-    records = block.records[chosen]
-    issue_ns = records["issue_ns"]
-    columns: dict[str, npt.NDArray[Any]] = {name: records[name] for name in AS_RECORDED}
-    columns["rank"] = np.full(len(chosen), rank, np.uint32)
-    columns["seq"] = (chosen + block.first_seq).astype(np.uint64)
-    columns["start_ns"] = records["start_ns"] + block.wall_offset_ns
-    columns["issue_ns"] = np.where(issue_ns == 0, 0, issue_ns + block.wall_offset_ns)
-    columns["size_bytes"] = np.maximum(records["size_bytes"], 0).astype(np.uint64)
-    arrays = [pa.array(np.ascontiguousarray(columns[field.name]), field.type) for field in SPANS]
-    return pa.Table.from_arrays(arrays, schema=SPANS)
+def _table(name: str, block: RecordBlock, rank: int) -> pa.Table:
+    columns = _DECODERS[name](block.records, block.first_seq, block.anchor.to_wall_ns)
+    columns["rank"] = np.full(len(columns["seq"]), rank, np.uint32)
+    if "size_bytes" in columns:
+        # Signed in the file: nonsense below zero must not become an enormous size.
+        columns["size_bytes"] = np.maximum(columns["size_bytes"], 0).astype(np.uint64)
+    arrays = [_array(columns[field.name], field.type) for field in TABLES[name]]
+    return pa.Table.from_arrays(arrays, schema=TABLES[name])
 
 
-def _marks(block: RecordBlock, rank: int) -> pa.Table:
-    rows = [
-        {
-            "rank": rank,
-            "seq": block.first_seq + mark.index,
-            "step": mark.step,
-            "at_ns": mark.at_ns + block.wall_offset_ns,
-            "name": mark.name,
-            "text": mark.text,
-        }
-        for mark in decode_marks(block.records)
-    ]
-    return pa.Table.from_pylist(rows, schema=MARKS)
-
-
-def _samples(block: RecordBlock, rank: int) -> pa.Table:
-    rows = [
-        {
-            "rank": rank,
-            "seq": block.first_seq + sample.index,
-            "step": sample.step,
-            "at_ns": sample.at_ns + block.wall_offset_ns,
-            "metric": sample.metric,
-            "value": sample.value,
-        }
-        for sample in decode_samples(block.records)
-    ]
-    return pa.Table.from_pylist(rows, schema=SAMPLES)
+def _array(values: Any, kind: pa.DataType) -> pa.Array:
+    return pa.array(np.ascontiguousarray(values) if isinstance(values, np.ndarray) else values, kind)
