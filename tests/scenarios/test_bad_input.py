@@ -1,0 +1,98 @@
+"""Bad input: one message with a hint, the right exit status, no traceback, nothing lost."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.command import Answer, rankscope
+
+
+def says(answer: Answer, status: int, *words: str) -> None:
+    """The answer is a clear error of that status."""
+    assert answer.status == status, answer.error
+    assert "Traceback" not in answer.error
+    assert "hint: " in answer.error
+    for word in words:
+        assert word in answer.error
+
+
+@contextmanager
+def taken_port() -> Iterator[int]:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        yield int(taken.getsockname()[1])
+
+
+def test_an_unknown_run_is_named_beside_those_that_are_stored(spool_of_a_run: Path) -> None:
+    says(rankscope("diagnose", "nope", "--spool", spool_of_a_run), 2, "no run 'nope'", "stored, newest first: small/0")
+
+
+def test_an_empty_store_says_how_to_fill_it(tmp_path: Path) -> None:
+    says(rankscope("diagnose", "--store", f"embedded:{tmp_path}"), 2, "holds no run yet", "rankscope demo")
+    answer = rankscope("runs", "--store", f"embedded:{tmp_path}")
+    assert (answer.status, "no run stored yet" in answer.out) == (0, True)
+
+
+def test_a_spool_without_rank_files_is_refused(tmp_path: Path) -> None:
+    says(rankscope("diagnose", "--spool", tmp_path), 2, str(tmp_path))
+    says(rankscope("diagnose", "--spool", tmp_path / "missing"), 2, "missing")
+
+
+def test_a_torn_rank_file_is_read_up_to_the_tear(spool_of_a_run: Path) -> None:
+    segment = next(spool_of_a_run.glob("*/*/rank-00000/*.rec"))
+    with segment.open("r+b") as file:
+        file.truncate(4096 + 64 * 10 + 17)
+    answer = rankscope("diagnose", "--spool", spool_of_a_run)
+    assert answer.status in (0, 1), answer.error
+    assert "small" in answer.out
+
+
+def test_a_collector_that_is_down_is_unreachable() -> None:
+    with taken_port() as port:
+        pass
+    for command in ("diagnose", "runs"):
+        says(rankscope(command, "--store", f"http://127.0.0.1:{port}"), 3, f"127.0.0.1:{port}")
+
+
+def test_a_port_in_use_is_said_before_the_store_is_touched(tmp_path: Path) -> None:
+    with taken_port() as port:
+        answer = rankscope("collect", "--store", f"embedded:{tmp_path / 'store'}", "--port", port)
+        says(answer, 2, f"127.0.0.1:{port}")
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("address", ["mysql://x", "embedded", "clickhouse://", "clickhouse://host:port/db"])
+def test_an_address_of_no_known_form_is_refused(address: str) -> None:
+    says(rankscope("diagnose", "--store", address), 2)
+
+
+def test_an_open_address_needs_a_token(tmp_path: Path) -> None:
+    answer = rankscope("collect", "--store", f"embedded:{tmp_path}", "--host", "0.0.0.0", RANKSCOPE_TOKEN="")
+    says(answer, 2, "needs a token")
+
+
+@pytest.mark.parametrize("arguments", [("diagnose", "--wrong"), ("diagnoze",), ("diagnose", "--first-step", "x")])
+def test_a_wrong_flag_is_wrong_use(arguments: tuple[str, ...]) -> None:
+    answer = rankscope(*arguments)
+    assert answer.status == 2
+    assert "Traceback" not in answer.error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--data", "/nowhere/text"), "/nowhere/text"),
+        (("--recipe", "nope"), "tiny_cpu"),
+        (("--fault", "slow:rank=99,factor=2"), "99"),
+        (("--fault", "melt:rank=1"), "melt"),
+        (("--tp", "3"), "3"),
+    ],
+)
+def test_a_training_that_cannot_work_is_refused_before_it_starts(
+    arguments: tuple[str, str], words: str, tmp_path: Path
+) -> None:
+    says(rankscope("train", *arguments, "--out", tmp_path / "out"), 2, words)
