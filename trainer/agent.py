@@ -8,7 +8,8 @@ from contextlib import suppress
 from trainer.config import RunOptions
 
 RESTART_EVERY_S = 1.0
-DRAIN_S = 30.0
+PATIENCE_S = 20.0
+DRAIN_S = 45.0
 
 
 class AgentKeeper:
@@ -33,24 +34,40 @@ class AgentKeeper:
             self._process = self._start(self._options.collector)
 
     def __exit__(self, *_: object) -> None:
-        """Give it a bounded time to ship what is left; it ends by itself once the ranks have."""
-        if self._process is None:
-            return
-        try:
-            self._process.wait(timeout=DRAIN_S)
-        except subprocess.TimeoutExpired:
-            print(f"agent still busy after {DRAIN_S:.0f} s: what it has not sent stays in the spool", file=sys.stderr)
-            self._process.terminate()
+        """Give it a bounded time to ship what is left; it ends by itself once the ranks have. One that was killed
+        is started again."""
+        deadline = time.monotonic() + DRAIN_S
+        while self._process is not None and time.monotonic() < deadline:
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=DRAIN_S / 10)
-            self._process.kill()
+                status = self._process.wait(timeout=max(deadline - time.monotonic(), 0.0))
+                if status >= 0:
+                    return self._tell(status)
+                time.sleep(RESTART_EVERY_S)
+                self.look_after()
+        if self._process is not None:
+            self._give_up(self._process)
+
+    def _tell(self, status: int) -> None:
+        if status:
+            log = self._options.out / "logs" / "agent.log"
+            print(
+                f"agent ended with status {status}: what it has not sent stays in the spool; see {log}", file=sys.stderr
+            )
+
+    def _give_up(self, process: subprocess.Popen[bytes]) -> None:
+        print(f"agent still busy after {DRAIN_S:.0f} s: what it has not sent stays in the spool", file=sys.stderr)
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=RESTART_EVERY_S)
+        process.kill()
+        process.wait()
 
     def _start(self, collector: str) -> subprocess.Popen[bytes]:
         options = self._options
         command = [
             *(sys.executable, "-m", "telemetry.agent"),
             *("--spool", str(options.spool), "--run", str(options.run_id)),
-            *("--attempt", str(options.attempt), "--collector", collector),
+            *("--attempt", str(options.attempt), "--collector", collector, "--patience", str(PATIENCE_S)),
         ]
         with (options.out / "logs" / "agent.log").open("ab") as log:
             return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)

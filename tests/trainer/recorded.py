@@ -1,0 +1,42 @@
+"""What the ranks of a finished job recorded, straight from their files."""
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from telemetry.record.layout import RecordKind
+from telemetry.record.reader import RankReader, find_rank_dirs
+from telemetry.stages import Stage
+
+Records = npt.NDArray[np.void]
+
+
+def spans_of(out: Path) -> dict[int, Records]:
+    """Spans by rank, in the order of their recording."""
+    return {int(folder.name.rpartition("-")[2]): _spans(RankReader(folder)) for folder in find_rank_dirs(out / "spool")}
+
+
+def of_stage(spans: Records, stage: Stage) -> Records:
+    return spans[spans["stage"] == stage]
+
+
+def covered_share(spans: Records, step: int) -> float:
+    """Part of a step's wall time inside at least one span other than the step's own."""
+    mine = spans[spans["step"] == step]
+    (whole,) = of_stage(mine, Stage.STEP)
+    inner = np.sort(mine[mine["stage"] != Stage.STEP], order="start_ns")
+    reach, covered = whole["start_ns"], 0
+    for start, duration in zip(inner["start_ns"], inner["duration_ns"], strict=True):
+        covered += max(start + duration - max(start, reach), 0)
+        reach = max(reach, start + duration)
+    return float(covered / whole["duration_ns"])
+
+
+def _spans(reader: RankReader) -> Records:
+    blocks, seq = [], 0
+    while len((block := reader.read(seq)).records):
+        blocks.append(block.records)
+        seq = block.next_seq
+    records = np.concatenate(blocks)
+    return records[records["kind"] == RecordKind.SPAN]
