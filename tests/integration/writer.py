@@ -1,0 +1,41 @@
+"""A rank that records until it is told to end: ``python -m tests.integration.writer SPOOL RANK RANKS``."""
+
+import signal
+import sys
+import threading
+
+import telemetry
+from telemetry.topology import Topology
+
+RUN = "chaos"
+SPANS_PER_STEP = 20
+PAUSE_S = 0.004
+
+
+def main(spool: str, rank: int, num_ranks: int) -> None:
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    session = telemetry.start(
+        RUN,
+        topology=Topology(dp=num_ranks),
+        rank=rank,
+        local_rank=rank,
+        host="host",
+        attempt=0,
+        spool=spool,
+        agent=False,
+    )
+    assert session.recording
+    number = 0
+    while not ended.wait(PAUSE_S):
+        with telemetry.step(number):
+            for microbatch in range(SPANS_PER_STEP):
+                with telemetry.span("forward-compute", microbatch=microbatch):
+                    pass
+        telemetry.sample("loss", 1.0 / (number + 1))
+        number += 1
+    telemetry.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
