@@ -62,7 +62,9 @@ class Recorder:
     cpu_ns=-1, issue_ns=0)``: a span that is over, from any thread."""
     begin_on_device: Callable[[], Any | None]
     end_on_device: Callable[[Any | None, DeviceSpan], None]
-    device_clock: Callable[[], DeviceClock | None]
+    recording: Callable[[], bool]
+    on_device: Callable[[], bool]
+    """Whether compute and communication are timed by a device's clock."""
     current_step: Callable[[], int]
     words: Callable[[], "memoryview[int]"]
     """The state page, or a scrap one."""

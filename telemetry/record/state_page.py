@@ -35,8 +35,10 @@ class OpenSpan:
 class Operation:
     """The last collective of a group, or the last transfer of a direction and peer."""
 
-    axis: Axis
-    stage: Stage
+    axis: Axis | None
+    """None: a group along none, such as that of all ranks."""
+    stage: Stage | None
+    """None: an operation that no stage is named after, such as a barrier."""
     peer: int
     """Global rank of the other side; -1: the whole group."""
     issued: int
@@ -154,15 +156,15 @@ def _decode(page: np.void) -> LiveState:
         dropped=int(page["dropped"]),
         anchor=Anchor(monotonic_ns=int(page["anchor_monotonic_ns"]), wall_ns=int(page["anchor_wall_ns"])),
         open_spans=tuple(sorted(spans, key=lambda span: span.since_ns)),
-        operations=tuple(_operation(row.tolist()) for row in rows if int(row[1]) in STAGE_BY_CODE),
+        operations=tuple(_operation(row.tolist()) for row in rows if row[3]),
     )
 
 
 def _operation(row: list[int]) -> Operation:
     axis, stage, peer, issued, completed, issued_ns, completed_ns, size_bytes = row
     return Operation(
-        axis=AXES[axis % len(AXES)],
-        stage=STAGE_BY_CODE[stage],
+        axis=AXES[axis] if 0 <= axis < len(AXES) else None,
+        stage=STAGE_BY_CODE.get(stage),
         peer=peer,
         issued=issued,
         completed=completed,

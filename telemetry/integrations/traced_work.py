@@ -1,0 +1,71 @@
+"""The work of a traced operation: whoever learns that it has ended, ends its span."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from telemetry.record.operations import Flight, Operations
+
+ENDING = ("wait", "synchronize", "block_current_stream")
+"""After these the rank, or its stream, goes on."""
+PASSED_ON = (
+    "_get_duration", "_get_op_type", "_source_rank", "exception", "get_future_result", "is_success", "result",
+    "source_rank",
+)  # fmt: skip
+
+
+class TracedWork(dist.Work):
+    """Stands in front of a Work; several flights share one where the operations were coalesced."""
+
+    def __init__(self, inner: dist.Work, flights: Sequence[Flight], operations: Operations) -> None:
+        super().__init__()
+        self.inner = inner
+        self._flights = flights
+        self._operations = operations
+
+    def is_completed(self) -> bool:
+        completed = self.inner.is_completed()
+        if completed:
+            self.end()
+        return completed
+
+    def get_future(self) -> "torch.futures.Future[Any]":
+        """The inner future itself: DDP waits on it and never on the work."""
+        future = self.inner.get_future()
+        future.add_done_callback(lambda _: self.end())
+        return future
+
+    def begin_wait(self) -> None:
+        for flight in self._flights:
+            self._operations.wait_for(flight)
+
+    def end(self) -> None:
+        for flight in self._flights:
+            self._operations.end(flight)
+
+
+def _ending(name: str) -> Callable[..., Any]:
+    def method(self: TracedWork, *arguments: Any, **keywords: Any) -> Any:
+        self.begin_wait()
+        answer = getattr(self.inner, name)(*arguments, **keywords)
+        self.end()
+        return answer
+
+    method.__name__ = name
+    return method
+
+
+def _passed_on(name: str) -> Callable[..., Any]:
+    def method(self: TracedWork, *arguments: Any, **keywords: Any) -> Any:
+        return getattr(self.inner, name)(*arguments, **keywords)
+
+    method.__name__ = name
+    return method
+
+
+for _names, _make in ((ENDING, _ending), (PASSED_ON, _passed_on)):
+    for _name in _names:
+        if hasattr(dist.Work, _name):
+            setattr(TracedWork, _name, _make(_name))
