@@ -1,11 +1,11 @@
 """A ClickHouse server over its native protocol: NumPy columns in, Arrow out."""
 
+import logging
 import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
@@ -16,6 +16,7 @@ from clickhouse_driver.errors import Error, ErrorCodes, ServerException
 
 from telemetry.errors import UnreachableError
 from telemetry.stores import migrations
+from telemetry.stores.address import ServerAddress
 from telemetry.stores.dialect import is_modern, parse_version
 from telemetry.stores.interface import Parameter
 from telemetry.stores.parameters import render
@@ -38,21 +39,8 @@ _ONE_BLOCK = {
 _MODERN = {"async_insert": 0, "low_cardinality_allow_in_native_format": 0}
 """Settings that old servers refuse to hear of."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerAddress:
-    """Where a server is and who asks."""
-
-    host: str
-    port: int = 9000
-    user: str = "default"
-    password: str = ""
-    database: str = "rankscope"
-    secure: bool = False
-
-    def __str__(self) -> str:
-        """Without the password."""
-        return f"clickhouse://{self.host}:{self.port}/{self.database}"
+# The driver logs a traceback for each refused connection; here that is an UnreachableError, told once.
+logging.getLogger("clickhouse_driver").addHandler(logging.NullHandler())
 
 
 class ClickHouseStore:

@@ -9,10 +9,11 @@ import pytest
 from clickhouse_driver import Client
 
 from telemetry.errors import UnreachableError, UsageError
+from telemetry.stores.address import parse_address
 from telemetry.stores.clickhouse import INSERT_MARK, ClickHouseStore
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Store
-from telemetry.stores.open import open_store, parse_address
+from telemetry.stores.open import open_store
 from tests.clickhouse_server import PASSWORD, USER, ClickHouseServer, running_server
 from tests.deadline import until
 from tests.telemetry.made_rows import insert, numbered_spans
