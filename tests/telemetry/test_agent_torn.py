@@ -1,0 +1,65 @@
+"""A rank killed in the middle of a record: what was whole is shipped, and what a later life records after it, too."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from telemetry.agent.tail import RankTail
+from telemetry.record.layout import HEADER_BYTES, RECORD, RECORD_BYTES
+
+LIFE = """
+import os, sys
+import telemetry
+from telemetry.topology import Topology
+telemetry.start("run", topology=Topology(), rank=0, local_rank=0, host="host", attempt=0, spool=sys.argv[1], agent=False)
+for microbatch in range(3):
+    with telemetry.span("forward-compute", microbatch=microbatch):
+        pass
+telemetry.mark("note", "x" * 100)
+os.kill(os.getpid(), 9)
+"""
+SPANS, TEXTS = 3, 3
+
+
+def live_and_be_killed(spool: Path) -> Path:
+    subprocess.run([sys.executable, "-c", LIFE, str(spool)], timeout=60, check=False)
+    return spool / "run" / "0" / "rank-00000"
+
+
+def tear(folder: Path, record: int) -> None:
+    """As if the process had been killed before it committed that record."""
+    segment = folder / "000000.rec"
+    content = bytearray(segment.read_bytes())
+    at = HEADER_BYTES + record * RECORD_BYTES + RECORD.fields["commit"][1]
+    content[at : at + 4] = bytes(4)
+    segment.write_bytes(content)
+
+
+def shipped(folder: Path) -> tuple[list[int], list[str]]:
+    """(numbers of spans, texts of marks) in the order of shipping."""
+    tail = RankTail(folder)
+    numbers: list[int] = []
+    texts: list[str] = []
+    while chunk := tail.read():
+        tail.shipped(chunk)
+        numbers += chunk.tables["spans"]["seq"].to_pylist() if "spans" in chunk.tables else []
+        texts += chunk.tables["marks"]["text"].to_pylist() if "marks" in chunk.tables else []
+    return numbers, texts
+
+
+def test_a_mark_without_all_of_its_text_waits_for_it(tmp_path: Path) -> None:
+    folder = live_and_be_killed(tmp_path)
+    tear(folder, SPANS + TEXTS)
+    assert shipped(folder) == ([0, 1, 2], [])
+
+
+@pytest.mark.parametrize("torn", range(SPANS, SPANS + TEXTS + 1))
+def test_the_next_life_goes_on_after_the_last_whole_record(tmp_path: Path, torn: int) -> None:
+    folder = live_and_be_killed(tmp_path)
+    tear(folder, torn)
+    live_and_be_killed(tmp_path)
+    numbers, texts = shipped(folder)
+    assert numbers == [0, 1, 2, torn, torn + 1, torn + 2]
+    assert texts[-1] == "x" * 100
