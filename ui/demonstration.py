@@ -52,6 +52,11 @@ class Outcome:
     """By step, as the last pipeline stage reported them."""
     train_status: int
 
+    @property
+    def truth_ends_training(self) -> bool:
+        """Whether the fault is one that no training survives."""
+        return self.truth.get("kind") in ("hang", "die")
+
 
 @contextmanager
 def serving(out: Path) -> Iterator[CollectorClient]:

@@ -46,6 +46,8 @@ def demo(
         _print(outcome, json)
         if not exit:
             _keep_open(collector.url)
+    if outcome.train_status and not outcome.truth_ends_training:
+        raise typer.Exit(outcome.train_status)
 
 
 def _print(outcome: Outcome, json: bool) -> None:
