@@ -17,6 +17,7 @@ class Drain:
         self._clock = clock
         self._recorder = recorder
         self._period_s = period_s
+        self._failed = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rankscope-drain", daemon=True)
 
@@ -32,7 +33,7 @@ class Drain:
             return self._clock.pending()
         deadline = monotonic() + within_s
         pause = threading.Event()
-        while self._clock.pending() and monotonic() < deadline:
+        while self._clock.pending() and not self._failed and monotonic() < deadline:
             self._pass_on()
             pause.wait(self._period_s / 10)
         self._pass_on()
@@ -43,10 +44,13 @@ class Drain:
             self._pass_on()
 
     def _pass_on(self) -> None:
+        if self._failed:
+            return
         try:
             for resolved in self._clock.drain():
                 self._record(resolved)
-        except Exception as error:  # a clock that fails must not take the thread with it
+        except Exception as error:  # the device is lost; spans are refused as the queue fills, and counted
+            self._failed = True
             self._recorder.mark("device-clock-failed", repr(error))
 
     def _record(self, resolved: ResolvedSpan) -> None:

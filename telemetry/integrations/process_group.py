@@ -10,9 +10,10 @@
      inner ProcessGroup   the real backend does the work        Work --> TracedWork: its wait() ends the span
 
 A span lasts from the issue of the operation until the rank knows that it has ended: the return of ``wait()``, or the
-future that DDP waits on. An operation that nobody waits for gets no span. On a device, two events stand around it on the
-streams that are current then: nothing waits that did not wait before. Results, order and overlap stay as they are; where
-this torch does not allow the seam, training goes on untraced and a mark says so. (torchft wraps groups in the same way.)
+future that DDP waits on. An operation that nobody waits for gets no span. On a device, two events stand around it on
+the streams that are current then: nothing waits that did not wait before. Results, order and overlap stay as they
+are; where this torch does not allow the seam, training goes on untraced and a mark says so. (torchft wraps groups in
+the same way.)
 """
 
 from collections.abc import Callable
@@ -23,11 +24,11 @@ import torch
 import torch.distributed as dist
 
 from telemetry.integrations.stage_names import Operation, axis_named, axis_of, collective_stage, transfer_stage
-from telemetry.integrations.traced_work import TracedWork
+from telemetry.integrations.traced_work import follow, size_bytes
 from telemetry.record.operations import Flight, Line, Operations
 from telemetry.session import RECORDER, current_session
 from telemetry.stages import Stage
-from telemetry.topology import Topology
+from telemetry.topology import Axis, Topology
 
 PREFIX = "traced_"
 COLLECTIVES: dict[str, Operation] = {
@@ -70,8 +71,8 @@ _described: dict[int, tuple[Stage, int, int]] = {}
 def register_traced_backend(inner: str = "gloo", topology: Topology | None = None) -> str:
     """Register a backend that does what ``inner`` does and records it; its name, for ``dist.init_process_group``.
 
-    Axes come from ``topology``, or the session's when it is None, or the names of a DeviceMesh's groups. Where this torch
-    has no room for the seam the answer is ``inner`` itself.
+    Axes come from ``topology``, or the session's when it is None, or the names of a DeviceMesh's groups. Where this
+    torch has no room for the seam the answer is ``inner`` itself.
     """
     global _topology
     _topology = topology
@@ -100,47 +101,61 @@ class TracedGroup(dist.ProcessGroup):
     """A process group that records what goes through it and lets ``inner`` do the work."""
 
     def __init__(self, inner: dist.ProcessGroup, ranks: tuple[int, ...], topology: Topology) -> None:
-        super().__init__(inner.rank(), inner.size())
+        super().__init__(inner.rank(), inner.size())  # type: ignore[call-arg]  # the only one that a subclass may call
         self.inner = inner
         self.ranks = ranks
         self.index = inner.rank()
-        self.axis = axis_of(ranks, ranks[self.index], topology)
-        self._line = Line(ranks=ranks, axis=self.axis)
         self._batch: list[Flight] | None = None
+        self._lie_along(axis_of(ranks, ranks[self.index], topology))
+
+    def _lie_along(self, axis: Axis | None) -> None:
+        self.axis = axis
+        self._line = OPERATIONS.line(self.ranks, axis)
+        self._lines: dict[tuple[int, Stage | None], Line] = {}
 
     def collective(self, name: str, operation: Operation, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Issue a collective on the inner group and follow it."""
-        call = getattr(self.inner, name)
-        if not RECORDER.recording():
-            return call(*arguments, **keywords)
-        flight = OPERATIONS.issue(self._line, collective_stage(self.axis, operation), _size_bytes(arguments))
-        return self._follow(call(*arguments, **keywords), flight)
+        flight = self._issue_collective(operation, arguments) if RECORDER.recording() else None
+        return self._follow(getattr(self.inner, name)(*arguments, **keywords), flight)
 
     def send(self, tensors: list[torch.Tensor], dstRank: int, tag: int = 0) -> Any:
-        if not RECORDER.recording():
-            return self.inner.send(tensors, dstRank, tag)
-        flight = self._transfer(tensors, dstRank, sends=True)
+        flight = self._issue_transfer(tensors, dstRank, sends=True) if RECORDER.recording() else None
         return self._follow(self.inner.send(tensors, dstRank, tag), flight)
 
     def recv(self, tensors: list[torch.Tensor], srcRank: int, tag: int = 0) -> Any:
-        if not RECORDER.recording():
-            return self.inner.recv(tensors, srcRank, tag)
-        flight = self._transfer(tensors, srcRank, sends=False)
+        flight = self._issue_transfer(tensors, srcRank, sends=False) if RECORDER.recording() else None
         return self._follow(self.inner.recv(tensors, srcRank, tag), flight)
 
-    def _transfer(self, tensors: list[torch.Tensor], peer_index: int, *, sends: bool) -> Flight:
-        stage, microbatch, chunk = _described.pop(id(tensors[0]), (None, -1, -1))
-        if stage is None and self.axis == "pp":
-            stage = transfer_stage(self.index, peer_index, len(self.ranks), sends=sends)
-        line = Line(ranks=self.ranks, axis=self.axis, peer=self.ranks[peer_index], direction=stage)
-        return OPERATIONS.issue(line, stage, _size_bytes(tensors), microbatch=microbatch, chunk=chunk)
+    def _issue_collective(self, operation: Operation, arguments: tuple[Any, ...]) -> Flight | None:
+        try:
+            return OPERATIONS.issue(self._line, collective_stage(self.axis, operation), size_bytes(arguments))
+        except Exception:  # whatever is wrong with it, the collective goes on
+            return None
 
-    def _follow(self, work: Any, flight: Flight) -> Any:
+    def _issue_transfer(self, tensors: list[torch.Tensor], peer_index: int, *, sends: bool) -> Flight | None:
+        try:
+            stage, microbatch, chunk = _described.pop(id(tensors[0]), (None, -1, -1))
+            if stage is None and self.axis == "pp":
+                stage = transfer_stage(self.index, peer_index, len(self.ranks), sends=sends)
+            line = self._line_to(peer_index, stage)
+            return OPERATIONS.issue(line, stage, size_bytes(tensors), microbatch=microbatch, chunk=chunk)
+        except Exception:
+            return None
+
+    def _line_to(self, peer_index: int, stage: Stage | None) -> Line:
+        key = (peer_index, stage)
+        if key not in self._lines:
+            self._lines[key] = OPERATIONS.line(self.ranks, self.axis, peer=self.ranks[peer_index], direction=stage)
+        return self._lines[key]
+
+    def _follow(self, work: Any, flight: Flight | None) -> Any:
         """Work that ends the flight. Within a batch nothing is under way before the batch ends."""
+        if flight is None:
+            return work
         if self._batch is not None:
             self._batch.append(flight)
             return work
-        return work if work is None else TracedWork(work, [flight], OPERATIONS)
+        return follow(work, [flight], OPERATIONS)
 
     def _start_coalescing(self, device: torch.device) -> None:
         self._batch = []
@@ -148,8 +163,7 @@ class TracedGroup(dist.ProcessGroup):
 
     def _end_coalescing(self, device: torch.device) -> Any:
         flights, self._batch = self._batch or [], None
-        work = self.inner._end_coalescing(device)
-        return work if work is None or not flights else TracedWork(work, flights, OPERATIONS)
+        return follow(self.inner._end_coalescing(device), flights, OPERATIONS)
 
     # What torch's C++ asks a group for by these names.
 
@@ -160,7 +174,7 @@ class TracedGroup(dist.ProcessGroup):
         return self.inner.group_name
 
     def setGroupName(self, name: str) -> None:
-        self.inner._set_group_name(name)
+        self.inner._set_group_name(name)  # type: ignore[arg-type]  # a NewType of newer torch
 
     def getGroupDesc(self) -> str:
         return self.inner.group_desc
@@ -168,8 +182,7 @@ class TracedGroup(dist.ProcessGroup):
     def setGroupDesc(self, desc: str) -> None:
         self.inner._set_group_desc(desc)
         if self.axis is None and len(self.ranks) > 1:
-            self.axis = axis_named(desc)
-            self._line = Line(ranks=self.ranks, axis=self.axis)
+            self._lie_along(axis_named(desc))
 
     def setTimeout(self, timeout: timedelta) -> None:
         self.inner.set_timeout(timeout)
@@ -207,19 +220,6 @@ def _session_topology() -> Topology | None:
 def _world_size(group_size: int) -> int:
     """The first group made is that of all ranks."""
     return dist.get_world_size() if dist.is_initialized() else group_size
-
-
-def _size_bytes(arguments: Any) -> int:
-    """Bytes of the largest argument: what an all-gather gives, what a reduce-scatter takes."""
-    return max((_tensor_bytes(argument) for argument in arguments), default=0)
-
-
-def _tensor_bytes(argument: Any) -> int:
-    if isinstance(argument, torch.Tensor):
-        return argument.nbytes
-    if isinstance(argument, list | tuple):
-        return sum(_tensor_bytes(one) for one in argument)
-    return 0
 
 
 def _make_gloo(options: Any, _: Any) -> Any:

@@ -1,6 +1,7 @@
 """The work of a traced operation: whoever learns that it has ended, ends its span."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -38,12 +39,14 @@ class TracedWork(dist.Work):
         return future
 
     def begin_wait(self) -> None:
-        for flight in self._flights:
-            self._operations.wait_for(flight)
+        with suppress(Exception):  # nothing that tracing does may stop a wait
+            for flight in self._flights:
+                self._operations.wait_for(flight)
 
     def end(self) -> None:
-        for flight in self._flights:
-            self._operations.end(flight)
+        with suppress(Exception):
+            for flight in self._flights:
+                self._operations.end(flight)
 
 
 def _ending(name: str) -> Callable[..., Any]:
@@ -69,3 +72,28 @@ for _names, _make in ((ENDING, _ending), (PASSED_ON, _passed_on)):
     for _name in _names:
         if hasattr(dist.Work, _name):
             setattr(TracedWork, _name, _make(_name))
+
+
+def follow(work: Any, flights: Sequence[Flight], operations: Operations) -> Any:
+    """The work of these flights, traced; they end at once where there is none: the call has waited itself."""
+    if not flights:
+        return work
+    if work is not None:
+        return TracedWork(work, flights, operations)
+    with suppress(Exception):
+        for flight in flights:
+            operations.end(flight)
+    return None
+
+
+def size_bytes(arguments: Any) -> int:
+    """Bytes of the largest argument: what an all-gather gives, what a reduce-scatter takes."""
+    return max((_tensor_bytes(argument) for argument in arguments), default=0)
+
+
+def _tensor_bytes(argument: Any) -> int:
+    if isinstance(argument, torch.Tensor):
+        return argument.nbytes
+    if isinstance(argument, list | tuple):
+        return sum(_tensor_bytes(one) for one in argument)
+    return 0

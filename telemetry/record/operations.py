@@ -16,18 +16,19 @@ from telemetry.stages import Stage
 from telemetry.topology import AXES, Axis
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Line:
-    """What is counted together: the collectives of a group, or the transfers of one kind with one peer."""
+    """What is counted together: the collectives of a group, or the transfers of one direction with one peer."""
 
-    ranks: tuple[int, ...]
     axis: Axis | None
-    peer: int = -1
-    direction: Stage | None = None
-    """The stage of a transfer; None for collectives, which are counted whatever they are."""
+    peer: int
+    """-1: a group's collectives."""
+    row: int
+    """Place on the state page."""
+    issued: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Flight:
     """An operation that was issued and has not ended."""
 
@@ -39,35 +40,38 @@ class Flight:
     size_bytes: int
     microbatch: int
     chunk: int
-    row: int
     ticket: Any = None
     ended: bool = False
 
 
 class Operations:
-    """Counts operations and records a span for each that has a stage. Safe to use from several threads."""
+    """Numbers operations and records a span for each that has a stage. Ends may come from any thread."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._issued: dict[Line, int] = {}
-        self._rows: dict[Line, int] = {}
+        self._lines: dict[tuple[object, ...], Line] = {}
+
+    def line(
+        self, ranks: tuple[int, ...], axis: Axis | None, *, peer: int = -1, direction: Stage | None = None
+    ) -> Line:
+        """The one line of these operations."""
+        key = (ranks, axis, peer, direction)
+        return self._lines.setdefault(key, Line(axis=axis, peer=peer, row=len(self._lines)))
 
     def issue(
         self, line: Line, stage: Stage | None, size_bytes: int, *, microbatch: int = -1, chunk: int = -1
     ) -> Flight:
         """Number an operation that is about to be issued."""
-        self._issued[line] = op_seq = self._issued.get(line, 0) + 1
-        row = self._rows.setdefault(line, len(self._rows))
+        line.issued += 1
         flight = Flight(
             line=line,
             stage=stage,
-            op_seq=op_seq,
+            op_seq=line.issued,
             start_ns=monotonic_ns(),
             step=self._recorder.current_step(),
             size_bytes=size_bytes,
             microbatch=microbatch,
             chunk=chunk,
-            row=row,
         )
         self._show_issued(flight)
         if stage is not None and self._recorder.on_device():
@@ -76,7 +80,7 @@ class Operations:
 
     def wait_for(self, flight: Flight) -> None:
         """The rank now waits for the end of an operation."""
-        if flight.stage is not None:
+        if flight.stage is not None and not flight.ended:
             self._recorder.words()[layout.WORD_OPEN_SINCE + flight.stage] = monotonic_ns()
 
     def end(self, flight: Flight) -> None:
@@ -104,23 +108,23 @@ class Operations:
             self._recorder.record_span(stage, flight.start_ns, now - flight.start_ns, **details)
 
     def _show_issued(self, flight: Flight) -> None:
-        if flight.row >= layout.MAX_OPERATIONS:
-            return
-        words, first = self._recorder.words(), layout.WORD_OPERATIONS + flight.row * layout.OPERATION_WORDS
         line = flight.line
+        if line.row >= layout.MAX_OPERATIONS:
+            return
+        words, first = self._recorder.words(), layout.WORD_OPERATIONS + line.row * layout.OPERATION_WORDS
         words[first] = -1 if line.axis is None else AXES.index(line.axis)
         words[first + 1] = 0 if flight.stage is None else flight.stage
         words[first + 2] = line.peer
         words[first + 5] = flight.start_ns
         words[first + 7] = flight.size_bytes
         words[first + 3] = flight.op_seq
-        words[layout.WORD_NUM_OPERATIONS] = min(len(self._rows), layout.MAX_OPERATIONS)
+        words[layout.WORD_NUM_OPERATIONS] = min(len(self._lines), layout.MAX_OPERATIONS)
 
     def _show_ended(self, flight: Flight, now: int) -> None:
         words = self._recorder.words()
         if flight.stage is not None:
             words[layout.WORD_OPEN_SINCE + flight.stage] = 0
-        if flight.row < layout.MAX_OPERATIONS:
-            first = layout.WORD_OPERATIONS + flight.row * layout.OPERATION_WORDS
+        if flight.line.row < layout.MAX_OPERATIONS:
+            first = layout.WORD_OPERATIONS + flight.line.row * layout.OPERATION_WORDS
             words[first + 6] = now
             words[first + 4] = max(words[first + 4], flight.op_seq)

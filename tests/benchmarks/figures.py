@@ -1,0 +1,101 @@
+"""What a benchmark says: figures, each beside its rival's of the same run and the bound it must keep."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Protocol
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One number."""
+
+    name: str
+    value: float | None
+    """None: could not be measured here; ``note`` says why."""
+    unit: str
+    rival: str | None = None
+    rival_value: float | None = None
+    bound: float | None = None
+    """The value must not be above it."""
+    low: float | None = None
+    high: float | None = None
+    """The 10th and the 90th percentile."""
+    note: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the bound is kept; a figure that has one and could not be measured does not."""
+        return self.bound is None or (self.value is not None and self.value <= self.bound)
+
+    @property
+    def ratio(self) -> float | None:
+        """To the rival's."""
+        if self.value is None or not self.rival_value:
+            return None
+        return self.value / self.rival_value
+
+
+class Benchmark(Protocol):
+    """A module of ``tests.benchmarks`` has one of these."""
+
+    title: str
+    command: str
+    """What reproduces the figures."""
+
+    def run(self) -> list[Figure]:
+        """Measure, here and now."""
+
+
+HEADINGS = ("figure", "median", "p10..p90", "unit", "rival", "its median", "ratio", "bound", "note")
+
+
+def report(title: str, figures: Sequence[Figure], *, as_json: bool) -> int:
+    """Print the figures as a table, or as one JSON object; the exit status: 1 where a bound does not hold."""
+    if as_json:
+        rows = [{**asdict(figure), "ratio": figure.ratio, "holds": figure.holds} for figure in figures]
+        json.dump({"schema": 1, "title": title, "figures": rows}, sys.stdout, indent=1)
+        print()
+    else:
+        table = Table(*HEADINGS, title=title, box=None, header_style="bold")
+        for figure in figures:
+            table.add_row(*cells(figure), style="" if figure.holds else "bold red")
+        Console().print(table)
+    return int(not all(figure.holds for figure in figures))
+
+
+def as_markdown(title: str, command: str, figures: Sequence[Figure]) -> str:
+    """The section of ``docs/benchmarks.md``: the table with the command that made it."""
+    lines = [f"## {title}", "", f"`{command}`", "", _row(HEADINGS), _row(["---"] * len(HEADINGS))]
+    return "\n".join([*lines, *(_row(cells(figure)) for figure in figures), ""])
+
+
+def cells(figure: Figure) -> tuple[str, ...]:
+    """A figure as a row under ``HEADINGS``."""
+    spread = "" if figure.low is None or figure.high is None else f"{_number(figure.low)}..{_number(figure.high)}"
+    bound = "" if figure.bound is None else f"<= {_number(figure.bound)}{'' if figure.holds else ' BROKEN'}"
+    return (
+        figure.name,
+        _number(figure.value),
+        spread,
+        figure.unit,
+        figure.rival or "",
+        _number(figure.rival_value),
+        "" if figure.ratio is None else f"{figure.ratio:.3g}",
+        bound,
+        figure.note,
+    )
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _row(texts: Sequence[str]) -> str:
+    return f"| {' | '.join(texts)} |"
