@@ -7,9 +7,9 @@
         000001.rec      the name is the number of the segment
         acked           text: the number of the next record to ship, written by the agent
 
-A record counts as written when its last field, ``commit``, equals ``commit_mark(seq)``: it is stored last, so a
-record torn by SIGKILL, or still being written, is not there yet. All integers are little-endian, all times are
-nanoseconds of CLOCK_MONOTONIC; the segment's anchor ties them to the wall clock.
+A record counts as written when its last field, ``commit``, holds the record's own byte offset in the file: it is stored
+last, so a record torn by SIGKILL, or still being written, is not there yet. All integers are little-endian, all times
+are nanoseconds of CLOCK_MONOTONIC; the segment's anchor ties them to the wall clock.
 
     record      0        8           16      24          32        40    44    48      52          54
                 start_ns duration_ns cpu_ns  size_bytes  issue_ns  step  peer  op_seq  microbatch  chunk
@@ -75,12 +75,6 @@ SEGMENT_HEADER = np.dtype(
         ("anchor_wall_ns", "<i8"),
     ]
 )
-
-
-def commit_mark(seq: int) -> int:
-    """The ``commit`` value of record number ``seq``: never zero, which is what an unwritten record holds."""
-    return seq % 0xFFFFFFFF + 1
-
 
 STATE_MAGIC = int.from_bytes(b"RSSTATE1", "little")
 STATE_VERSION = 1

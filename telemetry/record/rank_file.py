@@ -24,7 +24,6 @@ from telemetry.records import RankIdentity
 META_NAME = "meta.json"
 SEGMENT_RECORDS = 16384
 MAX_SEGMENTS = 16
-MAX_COMMIT = 0xFFFFFFFF
 
 
 @dataclass(slots=True, kw_only=True)
@@ -111,8 +110,7 @@ class RankFile:
         path.unlink(missing_ok=True)
 
     def _create(self, first_seq: int) -> Segment:
-        capacity = min(self._segment_records, MAX_COMMIT - first_seq % MAX_COMMIT)  # commit marks wrap between segments
-        size = layout.HEADER_BYTES + capacity * layout.RECORD_BYTES
+        size = layout.HEADER_BYTES + self._segment_records * layout.RECORD_BYTES
         path = self.folder / f"{self._number:06d}.rec"
         buffer = _map_new(path.with_suffix(".rec.new"), size)
         anchor = measure_anchor()
@@ -120,7 +118,7 @@ class RankFile:
             buffer,
             magic=layout.SEGMENT_MAGIC,
             first_seq=first_seq,
-            capacity=capacity,
+            capacity=self._segment_records,
             anchor_monotonic_ns=anchor.monotonic_ns,
             anchor_wall_ns=anchor.wall_ns,
         )

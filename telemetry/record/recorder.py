@@ -1,12 +1,13 @@
 """The hot path: one closure over the buffer, so that a span costs half a microsecond in plain Python.
 
-    span(stage)     picks the pooled object of (stage, depth); its class says how time is taken
-    __enter__       stamp, store into the state page
-    __exit__        stamp, store, reserve 64 bytes, one pack_into
+    span(stage)     takes the pooled object of (stage, depth), whose class says how time is taken; stamps its start
+                    and stores it into the state page
+    __exit__        stamps its end, reserves 64 bytes, and packs the record in one call
 
-Reserving a place (``offset``, ``commit``) is a few stores with no call in between, and the pack follows with no chance
-for another thread to run: under the interpreter's lock two threads never take the same place, and at most the last
-record of a killed process is torn. Nothing here raises into the caller: what cannot be kept is counted as dropped.
+Taking an object (``depth``) and reserving a place (``offset``) are a few stores with no call in between, and the pack
+follows with no chance for another thread to run: under the interpreter's lock two threads never take the same, and at
+most the last record of a killed process is torn. Nothing here raises into the caller: what cannot be kept is counted
+as dropped.
 
 Before ``attach`` and after ``detach`` the same code writes into a scrap buffer in memory.
 """
@@ -40,53 +41,53 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
     words = scrap_words()
     place_now: Place = Scrap()
     buffer: Any = place_now.buffer
-    offset, limit, commit = place_now.offset, place_now.limit, 0
+    offset, limit = place_now.offset, place_now.limit
     depth, step_number, lost = 0, 0, 0
     rolling = threading.Lock()
     pack_span, pack_full, pack_sample = SPAN.pack_into, FULL_SPAN.pack_into, SAMPLE.pack_into
 
     # --- spans ------------------------------------------------------------------------------------------------
 
-    class HostSpan:
-        """A span on the host clock. ``inside`` is the depth within it."""
+    class HostSpan(list[None]):
+        """A span on the host clock, begun by ``span``. ``inside`` is the depth within it.
+
+        An empty list, for the sake of ``__enter__``: there is nothing left to do, and a C function does nothing
+        25 ns sooner than a Python function.
+        """
 
         __slots__ = ("chunk", "depth", "inside", "microbatch", "peer", "size_bytes", "slot", "stage", "start", "word")
-
         microbatch: int
         chunk: int
         size_bytes: int
         peer: int
+        start: int
 
         def __init__(self, stage: Stage, depth: int) -> None:
             self.stage, self.depth, self.inside = stage, depth, depth + 1
             self.slot = layout.WORD_OPEN_SINCE + stage
             self.word = RecordKind.SPAN | stage << 8 | stage.stream << 16
 
-        def __enter__(self) -> None:
-            nonlocal depth
-            depth = self.inside
-            self.start = words[self.slot] = monotonic_ns()
+        __enter__ = list.clear
 
-        def __exit__(self, *_: object) -> None:
-            nonlocal offset, commit, depth
+        def __exit__(self, kind: object, error: object, trace: object) -> None:
+            nonlocal offset, depth
             end = monotonic_ns()
             words[self.slot] = 0
-            if depth != self.inside:
-                return unnested(self.depth)
+            if depth < self.inside:
+                return unnested()
             depth = self.depth
             if offset == limit and not roll():
                 return None
             place = offset
             offset = place + RECORD_BYTES
-            commit += 1
             start = self.start
             try:
                 pack_span(
                     buffer, place, start, end - start, -1, self.size_bytes, step_number, self.peer,
-                    self.microbatch, self.chunk, self.word, commit,
+                    self.microbatch, self.chunk, self.word, place,
                 )  # fmt: skip
             except Exception:
-                mend(buffer, place, start, end - start, self.word, commit)
+                mend(buffer, place, start, end - start, self.word)
 
     class TimedSpan(HostSpan):
         """A span on the host clock, with the processor time of its thread (about a microsecond more)."""
@@ -94,18 +95,15 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
         __slots__ = ("cpu_start",)
 
         def __enter__(self) -> None:
-            nonlocal depth
-            depth = self.inside
-            self.start = words[self.slot] = monotonic_ns()
             self.cpu_start = thread_time_ns()
 
-        def __exit__(self, *_: object) -> None:
+        def __exit__(self, kind: object, error: object, trace: object) -> None:
             nonlocal depth
             cpu_ns = thread_time_ns() - self.cpu_start
             duration_ns = monotonic_ns() - self.start
             words[self.slot] = 0
-            if depth != self.inside:
-                return unnested(self.depth)
+            if depth < self.inside:
+                return unnested()
             depth = self.depth
             record_span(
                 self.stage, self.start, duration_ns, microbatch=self.microbatch, chunk=self.chunk,
@@ -119,16 +117,13 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
         __slots__ = ("ticket",)
 
         def __enter__(self) -> None:
-            nonlocal depth
-            depth = self.inside
-            self.start = words[self.slot] = monotonic_ns()
             self.ticket = begin_on_device()
 
-        def __exit__(self, *_: object) -> None:
+        def __exit__(self, kind: object, error: object, trace: object) -> None:
             nonlocal depth
             words[self.slot] = 0
-            if depth != self.inside:
-                return unnested(self.depth)
+            if depth < self.inside:
+                return unnested()
             depth = self.depth
             note = DeviceSpan(
                 stage=self.stage, issue_ns=self.start, step=step_number, microbatch=self.microbatch,
@@ -160,14 +155,17 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
         return TimedSpan if stage.stage_class is StageClass.COMPUTE else HostSpan
 
     def span(stage: AnyStage, microbatch: int = -1, chunk: int = -1, size_bytes: int = 0, peer: int = -1) -> Span:
+        nonlocal depth
         try:
             one = pools[stage][depth]
         except (KeyError, IndexError, TypeError):
             return nothing
+        depth = one.inside
         one.microbatch = microbatch
         one.chunk = chunk
         one.size_bytes = size_bytes
         one.peer = peer
+        one.start = words[one.slot] = monotonic_ns()
         return one
 
     def step(number: int) -> Span:
@@ -180,10 +178,8 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
         words[layout.WORD_STEP_STARTED] = beat()
         return span(Stage.STEP)
 
-    def unnested(outer_depth: int) -> None:
-        """A span whose end does not match: of another thread, or out of order. Its start may be another's."""
-        nonlocal depth
-        depth = outer_depth
+    def unnested() -> None:
+        """A span inside which others still run has ended: its depth was given away, and so perhaps its start."""
         lose(1)
 
     # --- the device -------------------------------------------------------------------------------------------
@@ -224,14 +220,14 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
             return lose(1)
         if (taken := reserve(1)) is None:
             return None
-        into, place, number = taken
+        into, place = taken
         try:
             pack_full(
                 into, place, start_ns, duration_ns, cpu_ns, size_bytes, issue_ns, step if step >= 0 else step_number,
-                peer, op_seq, microbatch, chunk, word, number,
+                peer, op_seq, microbatch, chunk, word, place,
             )  # fmt: skip
         except Exception:
-            mend(into, place, start_ns, duration_ns, word, number)
+            mend(into, place, start_ns, duration_ns, word)
 
     def sample(metric: str, value: float) -> None:
         try:
@@ -239,49 +235,45 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
         except Exception:
             return lose(1)
         if (taken := reserve(1)) is not None:
-            into, place, mark_of = taken
-            pack_sample(into, place, monotonic_ns(), number, name, step_number, RecordKind.SAMPLE, mark_of)
+            into, place = taken
+            pack_sample(into, place, monotonic_ns(), number, name, step_number, RecordKind.SAMPLE, place)
 
     def mark(name: str, text: str = "") -> None:
         try:
             head, pieces = name_bytes(name), text_pieces(text)
         except Exception:
             return lose(1)
-        count = 1 + len(pieces)
-        if (taken := reserve(count)) is not None:
-            into, place, first = taken
-            records = pack_mark(monotonic_ns(), head, step_number, pieces, list(range(first, first + count)))
+        if (taken := reserve(1 + len(pieces))) is not None:
+            into, place = taken
+            records = pack_mark(monotonic_ns(), head, step_number, pieces, place)
             into[place : place + len(records)] = records
 
-    def mend(into: Any, place: int, start_ns: object, duration_ns: object, word: int, number: int) -> None:
+    def mend(into: Any, place: int, start_ns: object, duration_ns: object, word: int) -> None:
         """A field does not fit its place in the record: keep the times and let the details go."""
         try:
-            pack_full(into, place, start_ns, duration_ns, -1, 0, 0, step_number, -1, 0, -1, -1, word, number)
+            pack_full(into, place, start_ns, duration_ns, -1, 0, 0, step_number, -1, 0, -1, -1, word, place)
         except Exception:
             lose(1)
-            into[place : place + RECORD_BYTES] = pack_text(b"", number)  # a hole would hide all that follows
+            into[place : place + RECORD_BYTES] = pack_text(b"", place)  # a hole would hide all that follows
 
     # --- room ---------------------------------------------------------------------------------------------------
 
-    def reserve(count: int) -> tuple[Any, int, int] | None:
-        """Buffer, place and first commit mark for ``count`` records in one segment; None where they are lost."""
-        nonlocal offset, commit
+    def reserve(count: int) -> tuple[Any, int] | None:
+        """Buffer and place for ``count`` records in one segment; None where they are lost."""
+        nonlocal offset
         if offset + count * RECORD_BYTES > limit and not (pad() and roll()):
             return None
-        place, number = offset, commit + 1
+        place = offset
         offset = place + count * RECORD_BYTES
-        commit += count
-        return buffer, place, number
+        return buffer, place
 
     def pad() -> bool:
         """Fill the rest of the segment with records that say nothing."""
-        nonlocal offset, commit
-        place, first, into = offset, commit + 1, buffer
+        nonlocal offset
+        into, places = buffer, range(offset, limit, RECORD_BYTES)
         offset = limit
-        commit += (limit - place) // RECORD_BYTES
-        for number in range(first, commit + 1):
-            into[place : place + RECORD_BYTES] = pack_text(b"", number)
-            place += RECORD_BYTES
+        for place in places:
+            into[place : place + RECORD_BYTES] = pack_text(b"", place)
         return True
 
     def roll() -> bool:
@@ -308,10 +300,9 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
             return Scrap(first_seq=next_seq())
 
     def use(place: Place) -> None:
-        nonlocal place_now, buffer, offset, limit, commit
+        nonlocal place_now, buffer, offset, limit
         place_now = place
         buffer, offset, limit = place.buffer, place.offset, place.limit
-        commit = layout.commit_mark(place.first_seq) - 1
 
     def next_seq() -> int:
         """Number of the next record; what is in the scrap buffer has none."""

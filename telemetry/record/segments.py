@@ -83,8 +83,8 @@ def read_records(path: Path, header: SegmentHeader, *, from_seq: int, max_record
     except OSError as error:
         raise UnreadableError(f"{path}: {error.strerror}", hint="is another agent at work on this spool?") from error
     records = np.frombuffer(raw[: len(raw) - len(raw) % layout.RECORD_BYTES], layout.RECORD)
-    expected = (np.arange(from_seq, from_seq + len(records), dtype=np.int64) % 0xFFFFFFFF + 1).astype(np.uint32)
-    missing = np.flatnonzero(records["commit"] != expected)
+    places = offset + layout.RECORD_BYTES * np.arange(len(records))
+    missing = np.flatnonzero(records["commit"] != places)
     return records[: missing[0]] if len(missing) else records
 
 

@@ -2,7 +2,7 @@
 
 import struct
 
-from telemetry.record.layout import MAX_TEXT_BYTES, NAME_BYTES, TEXT_BYTES, RecordKind
+from telemetry.record.layout import MAX_TEXT_BYTES, NAME_BYTES, RECORD_BYTES, TEXT_BYTES, RecordKind
 
 MARK = struct.Struct("l8x24sI4xI4xII")
 TEXT = struct.Struct("40s16xII")
@@ -20,12 +20,13 @@ def text_pieces(text: str) -> list[bytes]:
     return [raw[start : start + TEXT_BYTES] for start in range(0, len(raw), TEXT_BYTES)]
 
 
-def pack_mark(at_ns: int, name: bytes, step: int, pieces: list[bytes], commits: list[int]) -> bytes:
-    """A mark and its texts: one record a commit mark."""
-    mark = MARK.pack(at_ns, name, step, len(pieces), RecordKind.MARK, commits[0])
-    return mark + b"".join(pack_text(piece, commit) for piece, commit in zip(pieces, commits[1:], strict=True))
+def pack_mark(at_ns: int, name: bytes, step: int, pieces: list[bytes], place: int) -> bytes:
+    """A mark and its texts, as they stand from byte ``place`` of a segment on."""
+    mark = MARK.pack(at_ns, name, step, len(pieces), RecordKind.MARK, place)
+    texts = (pack_text(piece, place + RECORD_BYTES * number) for number, piece in enumerate(pieces, start=1))
+    return mark + b"".join(texts)
 
 
-def pack_text(piece: bytes, commit: int) -> bytes:
-    """A text record; an empty one is padding."""
-    return TEXT.pack(piece, RecordKind.TEXT | len(piece) << 24, commit)
+def pack_text(piece: bytes, place: int) -> bytes:
+    """A text record at byte ``place`` of a segment; an empty one is padding."""
+    return TEXT.pack(piece, RecordKind.TEXT | len(piece) << 24, place)

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -16,7 +17,6 @@ from typing import Any
 import torch
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-from opentelemetry.trace import Tracer
 
 import telemetry
 from telemetry import Stage
@@ -26,26 +26,38 @@ BOUND_NS = 600.0
 ROUNDS = 61
 OURS = "rankscope span"
 PAIR = "perf_counter_ns pair"
+EMPTY = "empty loop"
+NVRX = "nvidia-resiliency-ext detection_section"
 Loop = Callable[[int], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """A way to time a piece of code: a loop of so many spans."""
+
+    loop: Loop
+    count: int
+    settle: Callable[[], object] = list
+    """Called after each turn, untimed: what the contender still does in the background must not fall on the next."""
+
+
 class SpanCost:
-    """Nanoseconds a span, the empty loop subtracted, the median over rounds that take turns."""
+    """Nanoseconds a span, the empty loop subtracted, the median over rounds in which all take turns."""
 
     title = "Cost of one span on the host clock"
     command = "python -m tests.benchmarks.span_cost"
 
     def run(self) -> list[Figure]:
-        with tempfile.TemporaryDirectory(prefix="span-cost-") as spool, _telemetry(Path(spool)), _loops() as loops:
-            rounds = [{name: _time(loop, count) for name, (loop, count) in loops.items()} for _ in range(ROUNDS)]
+        with tempfile.TemporaryDirectory(prefix="span-cost-") as spool, _telemetry(Path(spool)), _contenders() as those:
+            rounds = [{name: _take_turn(one) for name, one in those.items()} for _ in range(ROUNDS)]
         rounds = rounds[1:]  # the first one warms up
-        costs = {name: [one[name] - one["empty loop"] for one in rounds] for name in loops if name != "empty loop"}
-        ours = statistics.median(costs[OURS])
-        figures = [_figure(OURS, costs[OURS], bound=BOUND_NS, rival=PAIR, rival_value=statistics.median(costs[PAIR]))]
-        for name, values in costs.items():
-            if name != OURS:
-                figures.append(_figure(name, values, rival=OURS, rival_value=ours))
-        return [*figures, *_missing(costs)]
+        costs = {name: [one[name] - one[EMPTY] for one in rounds] for name in those if name != EMPTY}
+        ours, pair = statistics.median(costs[OURS]), statistics.median(costs[PAIR])
+        figures = [_figure(OURS, costs.pop(OURS), bound=BOUND_NS, rival=PAIR, rival_value=pair)]
+        figures += [_figure(name, values, rival=OURS, rival_value=ours) for name, values in costs.items()]
+        if NVRX not in costs:
+            figures.append(Figure(name=NVRX, value=None, unit="ns", note="not installed"))
+        return figures
 
 
 def _figure(name: str, values: list[float], **fields: Any) -> Figure:
@@ -53,15 +65,12 @@ def _figure(name: str, values: list[float], **fields: Any) -> Figure:
     return Figure(name=name, value=statistics.median(values), unit="ns", low=tenths[0], high=tenths[-1], **fields)
 
 
-def _missing(costs: dict[str, list[float]]) -> Iterator[Figure]:
-    if NVRX not in costs:
-        yield Figure(name=NVRX, value=None, unit="ns", note="not installed")
-
-
-def _time(loop: Loop, count: int) -> float:
+def _take_turn(contender: Contender) -> float:
     began = perf_counter_ns()
-    loop(count)
-    return (perf_counter_ns() - began) / count
+    contender.loop(contender.count)
+    took = perf_counter_ns() - began
+    contender.settle()
+    return took / contender.count
 
 
 @contextmanager
@@ -75,24 +84,33 @@ def _telemetry(spool: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _loops() -> Iterator[dict[str, tuple[Loop, int]]]:
-    """Name -> a loop of so many spans, and how many: the dear ones fewer."""
-    batched, provider = _batched_tracer()
-    loops: dict[str, tuple[Loop, int]] = {
-        "empty loop": (_empty, 2000),
-        OURS: (_ours, 2000),
-        "rankscope span, all fields": (_ours_with_fields, 2000),
-        "rankscope span with processor time": (_ours_timed, 1000),
-        PAIR: (_clock_pairs, 2000),
-        "torch.profiler.record_function": (_around(lambda: torch.profiler.record_function("forward")), 300),
-        "OpenTelemetry SDK, no processor": (_around(_opened_by(TracerProvider().get_tracer("bench"))), 100),
-        "OpenTelemetry SDK, BatchSpanProcessor": (_around(_opened_by(batched)), 100),
+def _contenders() -> Iterator[dict[str, Contender]]:
+    """By name; the dear ones take shorter turns."""
+    bare = TracerProvider().get_tracer("bench")
+    provider = TracerProvider()
+    provider.add_span_processor(BatchSpanProcessor(_Nowhere()))
+    batched = provider.get_tracer("bench")
+    those = {
+        EMPTY: Contender(loop=_empty, count=2000),
+        OURS: Contender(loop=_ours, count=2000),
+        "rankscope span, all fields": Contender(loop=_ours_with_fields, count=2000),
+        "rankscope span with processor time": Contender(loop=_ours_timed, count=1000),
+        PAIR: Contender(loop=_clock_pairs, count=2000),
+        "torch.profiler.record_function": Contender(
+            loop=_around(lambda: torch.profiler.record_function("forward")), count=300
+        ),
+        "OpenTelemetry SDK, no processor": Contender(
+            loop=_around(lambda: bare.start_as_current_span("forward")), count=100
+        ),
+        "OpenTelemetry SDK, BatchSpanProcessor": Contender(
+            loop=_around(lambda: batched.start_as_current_span("forward")), count=100, settle=provider.force_flush
+        ),
     }
     section = _nvrx_section()
     if section is not None:
-        loops[NVRX] = (_around(section), 100)
+        those[NVRX] = Contender(loop=_around(section), count=100)
     try:
-        yield loops
+        yield those
     finally:
         provider.shutdown()
 
@@ -139,23 +157,10 @@ def _around(make: Callable[[], AbstractContextManager[Any]]) -> Loop:
     return loop
 
 
-def _opened_by(tracer: Tracer) -> Callable[[], AbstractContextManager[Any]]:
-    return lambda: tracer.start_as_current_span("forward")
-
-
 class _Nowhere(SpanExporter):
     def export(self, spans: Any) -> SpanExportResult:
         del spans
         return SpanExportResult.SUCCESS
-
-
-def _batched_tracer() -> tuple[Tracer, TracerProvider]:
-    provider = TracerProvider()
-    provider.add_span_processor(BatchSpanProcessor(_Nowhere()))
-    return provider.get_tracer("bench"), provider
-
-
-NVRX = "nvidia-resiliency-ext detection_section"
 
 
 def _nvrx_section() -> Callable[[], AbstractContextManager[Any]] | None:
