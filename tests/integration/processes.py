@@ -65,11 +65,12 @@ class Part:
 class Road:
     """Ranks, an agent and a collector, all in one folder."""
 
-    def __init__(self, folder: Path, store: str, *, num_ranks: int) -> None:
+    def __init__(self, folder: Path, store: str, *, num_ranks: int, num_steps: int | None = None) -> None:
         self.spool = folder / "spool"
         self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         python = sys.executable
+        steps = [] if num_steps is None else [str(num_steps)]
 
         def part(name: str, *arguments: str) -> Part:
             return Part(name, [python, *arguments], folder / f"{name}.log")
@@ -80,7 +81,7 @@ class Road:
             "--interval", "0.1", "--patience", "3",
         )  # fmt: skip
         self.ranks = [
-            part(f"rank-{rank}", "-m", "tests.integration.writer", str(self.spool), str(rank), str(num_ranks))
+            part(f"rank-{rank}", "-m", "tests.integration.writer", str(self.spool), str(rank), str(num_ranks), *steps)
             for rank in range(num_ranks)
         ]
 
@@ -106,9 +107,9 @@ class Road:
 
 
 @contextmanager
-def road(folder: Path, store: str, *, num_ranks: int) -> Iterator[Road]:
+def road(folder: Path, store: str, *, num_ranks: int, num_steps: int | None = None) -> Iterator[Road]:
     """Everything started; whatever still runs at the end is killed."""
-    made = Road(folder, store, num_ranks=num_ranks)
+    made = Road(folder, store, num_ranks=num_ranks, num_steps=num_steps)
     with ExitStack() as cleanup:
         for part in made.parts:
             cleanup.callback(part.kill)

@@ -1,5 +1,9 @@
-"""A rank that records until it is told to end: ``python -m tests.integration.writer SPOOL RANK RANKS``."""
+"""A rank that records, for so many steps or until it is told to end.
 
+python -m tests.integration.writer SPOOL RANK RANKS [STEPS]
+"""
+
+import math
 import signal
 import sys
 import threading
@@ -12,7 +16,7 @@ SPANS_PER_STEP = 20
 PAUSE_S = 0.004
 
 
-def main(spool: str, rank: int, num_ranks: int) -> None:
+def main(spool: str, rank: int, num_ranks: int, num_steps: float = math.inf) -> None:
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     session = telemetry.start(
@@ -27,7 +31,7 @@ def main(spool: str, rank: int, num_ranks: int) -> None:
     )
     assert session.recording
     number = 0
-    while not ended.wait(PAUSE_S):
+    while number < num_steps and not ended.wait(PAUSE_S):
         with telemetry.step(number):
             for microbatch in range(SPANS_PER_STEP):
                 with telemetry.span("forward-compute", microbatch=microbatch):
@@ -38,4 +42,4 @@ def main(spool: str, rank: int, num_ranks: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], *map(int, sys.argv[2:]))

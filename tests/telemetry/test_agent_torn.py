@@ -13,7 +13,7 @@ LIFE = """
 import os, sys
 import telemetry
 from telemetry.topology import Topology
-telemetry.start("run", topology=Topology(), rank=0, local_rank=0, host="host", attempt=0, spool=sys.argv[1], agent=False)
+telemetry.start("run", topology=Topology(), rank=0, local_rank=0, attempt=0, spool=sys.argv[1], agent=False)
 for microbatch in range(3):
     with telemetry.span("forward-compute", microbatch=microbatch):
         pass
