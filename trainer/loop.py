@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.distributed.tensor.parallel import loss_parallel
 
 import telemetry
-from telemetry import span
-from telemetry.stages import Stage
+from telemetry import Stage, span
 from trainer.config import TrainConfig
 from trainer.data.batches import Batch, Batches, Loader
 from trainer.data.tokens import Tokens
 from trainer.fault.act import Healthy
+from trainer.fault.places import stand_before_collectives
 from trainer.model.transformer import TransformerStage, initialise
 from trainer.optim.adamw import ShardedAdamW, add_over_ranks
 from trainer.parallel.data import shard_parameters
@@ -36,6 +36,8 @@ class Trainer:
         self.grid = grid
         self.hook = hook
         self.stages = build_stages(config, grid)
+        if type(hook) is not Healthy:
+            stand_before_collectives(self.stages, hook)
         self.optimiser = ShardedAdamW(self.stages, config.optim)
         self.schedule = make_schedule(self.stages, config, grid, hook)
 

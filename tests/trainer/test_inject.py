@@ -8,7 +8,7 @@ from telemetry.stages import Stage
 from telemetry.topology import Topology
 from trainer.fault.inject import DataStall, Die, Fault, GcBursts, Hang, Slow, parse_fault, write_truth
 
-GRID = Topology(dp=2, pp=2, tp=2)
+GRID = Topology(dp=4, pp=2)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,7 @@ def test_a_spec_says_what_is_to_break(spec: str, fault: Fault | None) -> None:
         ("slow:rank=5,factor=1.4,colour=red", "no setting 'colour'"),
         ("hang:rank=5,step=1,before=lunch", "before is 'lunch'"),
         ("die:rank=5,step=1,how=nicely", "how is 'nicely'"),
+        ("hang:rank=5,step=1,before=tp-all-gather", "tp is 1 in this grid"),
         ("", "no fault ''"),
     ],
 )

@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 
 from telemetry.errors import UsageError
 from telemetry.stages import STAGE_BY_LABEL, Stage
-from telemetry.topology import Topology
+from telemetry.topology import Axis, Topology
 
 HINT = (
     "one of none, slow:rank=5,factor=1.4, hang:rank=5,step=8, die:rank=5,step=8, "
@@ -84,6 +84,12 @@ BOUNDARIES = (
     *(Stage.TP_ALL_GATHER, Stage.TP_REDUCE_SCATTER, Stage.OPTIMIZER_CLIP, Stage.OPTIMIZER),
 )
 """Stages that a rank can be stopped before."""
+AXIS_OF: dict[Stage, Axis] = {
+    **dict.fromkeys((Stage.FORWARD_SEND, Stage.FORWARD_RECV, Stage.BACKWARD_SEND, Stage.BACKWARD_RECV), "pp"),
+    **dict.fromkeys((Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER), "dp"),
+    **dict.fromkeys((Stage.TP_ALL_GATHER, Stage.TP_REDUCE_SCATTER), "tp"),
+}
+"""Those that only happen where the grid is wider than one along an axis."""
 
 
 def parse_fault(spec: str, topology: Topology) -> Fault | None:
@@ -104,6 +110,12 @@ def parse_fault(spec: str, topology: Topology) -> Fault | None:
         )
     if isinstance(fault, Slow) and fault.factor < 1:
         raise UsageError(f"fault {spec!r}: a factor below 1 would be a faster rank", hint="such as factor=1.4")
+    axis = AXIS_OF.get(fault.before) if isinstance(fault, Hang | Die) else None
+    if axis and len(topology.group(fault.rank, along=axis)) == 1:
+        raise UsageError(
+            f"fault {spec!r}: nothing to stop before, {axis} is 1 in this grid",
+            hint=f"another before=, or a larger {axis}",
+        )
     return fault
 
 

@@ -16,8 +16,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
 
-from telemetry import span
-from telemetry.stages import Stage
+from telemetry import Stage, span
+from telemetry.integrations.process_group import describe_transfer
 from trainer.config import TrainConfig
 from trainer.model.transformer import TransformerStage
 from trainer.parallel.mesh import Grid
@@ -63,6 +63,29 @@ class TracedStage(PipelineStage):
             begun = self.hook.begin(Stage.BACKWARD_COMPUTE)
             super().backward_one_chunk(bwd_chunk_id, *arguments, **keywords)
             self.hook.end(Stage.BACKWARD_COMPUTE, begun)
+
+    def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        return self._described(super().get_fwd_recv_ops(fwd_chunk_id), Stage.FORWARD_RECV, fwd_chunk_id)
+
+    def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        return self._described(super().get_fwd_send_ops(fwd_chunk_id), Stage.FORWARD_SEND, fwd_chunk_id)
+
+    def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        return self._described(super().get_bwd_recv_ops(bwd_chunk_id), Stage.BACKWARD_RECV, bwd_chunk_id)
+
+    def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        return self._described(super().get_bwd_send_ops(bwd_chunk_id), Stage.BACKWARD_SEND, bwd_chunk_id)
+
+    def perform_reduce_grad(self, grad_scale_factor: int) -> None:
+        self.hook.before(Stage.GRADS_REDUCE_SCATTER)
+        super().perform_reduce_grad(grad_scale_factor)
+
+    def _described(self, transfers: list[dist.P2POp], stage: Stage, microbatch: int) -> list[dist.P2POp]:
+        """Between two pipeline ranks the peer does not tell forward from backward: say it."""
+        for transfer in transfers:
+            self.hook.before(stage)
+            describe_transfer(transfer.tensor, stage, microbatch=microbatch, chunk=self.chunk)
+        return transfers
 
 
 def make_schedule(stages: Sequence[TransformerStage], config: TrainConfig, grid: Grid, hook: ComputeHook) -> Schedule:

@@ -1,0 +1,113 @@
+"""What a healthy run of the tiny recipe records, on every rank."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from telemetry.stages import Stage
+from telemetry.topology import Place
+from tests.trainer.jobs import run_job, small_config
+from tests.trainer.recorded import Records, covered_share, of_stage, spans_of
+from trainer.config import TrainConfig
+from trainer.recipes import tiny_cpu
+
+pytestmark = pytest.mark.gloo
+
+FIRST, LAST = 1, 6
+"""Steps looked at: the first of a run also sets torch up."""
+CONFIG = replace(tiny_cpu(), num_steps=LAST + 1)
+TOPOLOGY = CONFIG.parallel.topology
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Records]:
+    out = tmp_path_factory.mktemp("tiny")
+    run_job(CONFIG, out)
+    return spans_of(out)
+
+
+def per_step(spans: Records, stage: Stage) -> list[int]:
+    return [int((of_stage(spans, stage)["step"] == step).sum()) for step in range(FIRST, LAST + 1)]
+
+
+def test_spans_cover_each_step_of_each_rank(recorded: dict[int, Records]) -> None:
+    """What is left is the schedule's own Python between two spans."""
+    shares = {rank: [covered_share(spans, step) for step in range(FIRST, LAST + 1)] for rank, spans in recorded.items()}
+    assert len(shares) == TOPOLOGY.world_size
+    assert min(np.median(share) for share in shares.values()) >= 0.95, shares
+
+
+@pytest.mark.parametrize("stage", [Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE])
+def test_each_microbatch_has_a_compute_span_with_processor_time(stage: Stage, recorded: dict[int, Records]) -> None:
+    for spans in recorded.values():
+        mine = of_stage(spans, stage)
+        assert per_step(spans, stage) == [CONFIG.parallel.num_microbatches] * LAST
+        assert set(mine["microbatch"]) == set(range(CONFIG.parallel.num_microbatches))
+        assert set(mine["chunk"]) == {0}
+        assert (mine["cpu_ns"] > 0).all()
+
+
+def test_every_other_stage_of_a_step_is_there_on_every_rank(recorded: dict[int, Records]) -> None:
+    once = (Stage.STEP, Stage.DATA_LOAD, Stage.OPTIMIZER, Stage.OPTIMIZER_CLIP)
+    collectives = (
+        *(Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER),
+        *(Stage.TP_ALL_GATHER, Stage.TP_REDUCE_SCATTER, Stage.TP_ALL_REDUCE),
+    )
+    for spans in recorded.values():
+        assert all(per_step(spans, stage) == [1] * LAST for stage in once)
+        assert all(min(per_step(spans, stage)) > 0 for stage in collectives)
+
+
+def test_transfers_go_forward_and_come_back_once_a_microbatch(recorded: dict[int, Records]) -> None:
+    microbatches = [CONFIG.parallel.num_microbatches] * LAST
+    for rank, spans in recorded.items():
+        first = TOPOLOGY.place(rank).pp == 0
+        assert per_step(spans, Stage.FORWARD_SEND if first else Stage.FORWARD_RECV) == microbatches
+        assert per_step(spans, Stage.BACKWARD_RECV if first else Stage.BACKWARD_SEND) == microbatches
+        assert not len(of_stage(spans, Stage.FORWARD_RECV if first else Stage.FORWARD_SEND)[LAST:])
+
+
+def interleaved() -> TrainConfig:
+    return small_config(num_steps=3, pp=2, num_chunks=2)
+
+
+def test_an_interleaved_schedule_says_chunk_and_direction_of_what_it_sends(tmp_path: Path) -> None:
+    """Rank 0 holds stages 0 and 2, rank 1 holds 1 and 3: each sends both ways to the one peer it has."""
+    config = interleaved()
+    run_job(config, tmp_path)
+    recorded, microbatches = spans_of(tmp_path), config.parallel.num_microbatches
+    forward = {rank: of_stage(spans, Stage.FORWARD_SEND) for rank, spans in recorded.items()}
+    backward = {rank: of_stage(spans, Stage.BACKWARD_SEND) for rank, spans in recorded.items()}
+    last_step = {rank: spans["step"] == 2 for rank, spans in forward.items()}
+    assert sorted(forward[0][last_step[0]]["chunk"]) == [0] * microbatches + [1] * microbatches
+    assert set(forward[1]["chunk"]) == {0}
+    assert set(backward[0]["chunk"]) == {1}
+    assert set(backward[1]["chunk"]) == {0, 1}
+    assert config.parallel.topology.place(1) == Place(0, 1, 0)
+
+
+def test_one_process_records_the_same_stages_without_collectives(tmp_path: Path) -> None:
+    run_job(small_config(num_steps=3), tmp_path)
+    (spans,) = spans_of(tmp_path).values()
+    expected = (Stage.STEP, Stage.DATA_LOAD, Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE)
+    assert set(spans["stage"]) - {Stage.GC} == {*expected, Stage.OPTIMIZER, Stage.OPTIMIZER_CLIP}
+
+
+def test_nothing_is_recorded_with_telemetry_off_and_the_loss_is_the_same(tmp_path: Path) -> None:
+    config = small_config(num_steps=4, dp=2, pp=2, tp=2)
+    traced, untraced = run_job(config, tmp_path / "on"), run_job(config, tmp_path / "off", telemetry=False)
+    assert traced.losses == untraced.losses
+    assert not (tmp_path / "off" / "spool").exists()
+
+
+def test_a_slow_rank_spends_its_factor_in_processor_time(tmp_path: Path) -> None:
+    """Against the rank that does the same work: same pipeline stage, other replica."""
+    run_job(CONFIG, tmp_path, fault="slow:rank=5,factor=1.5")
+    spent = {}
+    for rank, spans in spans_of(tmp_path).items():
+        late = spans[spans["step"] >= FIRST]
+        spent[rank] = np.median(of_stage(late, Stage.BACKWARD_COMPUTE)["cpu_ns"])
+    assert spent[5] / spent[1] == pytest.approx(1.5, abs=0.15)
+    assert spent[4] / spent[0] == pytest.approx(1.0, abs=0.1)
