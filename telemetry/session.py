@@ -180,7 +180,7 @@ def rank_folder(spool: Path, run_id: str, attempt: int, rank: int) -> Path:
     return spool / run_id / str(attempt) / f"rank-{rank:05d}"
 
 
-def measure_span_cost(*, batches: int = 9, spans: int = 20) -> int:
+def measure_span_cost(*, batches: int = 9, spans: int = 50) -> int:
     """Nanoseconds that one span on the host clock takes here and now. To be asked while nothing is recorded."""
     return int(median(_time_spans(spans) / spans for _ in range(batches)))
 

@@ -24,6 +24,8 @@ from telemetry.records import RankIdentity
 META_NAME = "meta.json"
 SEGMENT_RECORDS = 16384
 MAX_SEGMENTS = 16
+MADV_POPULATE_WRITE = 23
+"""Python has no name for it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -140,7 +142,10 @@ def _map_new(path: Path, size: int) -> mmap.mmap:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
         os.posix_fallocate(fd, 0, size)
-        return mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        buffer = mmap.mmap(fd, size)
+        with suppress(OSError, ValueError):  # Linux before 5.14 knows no such advice: pages then come one by one
+            buffer.madvise(MADV_POPULATE_WRITE)
+        return buffer
     except OSError:
         path.unlink(missing_ok=True)
         raise

@@ -98,18 +98,25 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
             self.cpu_start = thread_time_ns()
 
         def __exit__(self, kind: object, error: object, trace: object) -> None:
-            nonlocal depth
+            nonlocal offset, depth
             cpu_ns = thread_time_ns() - self.cpu_start
-            duration_ns = monotonic_ns() - self.start
+            end = monotonic_ns()
             words[self.slot] = 0
             if depth < self.inside:
                 return unnested()
             depth = self.depth
-            record_span(
-                self.stage, self.start, duration_ns, microbatch=self.microbatch, chunk=self.chunk,
-                size_bytes=self.size_bytes, peer=self.peer, cpu_ns=cpu_ns,
-            )  # fmt: skip
-            return None
+            if offset == limit and not roll():
+                return None
+            place = offset
+            offset = place + RECORD_BYTES
+            start = self.start
+            try:
+                pack_span(
+                    buffer, place, start, end - start, cpu_ns, self.size_bytes, step_number, self.peer,
+                    self.microbatch, self.chunk, self.word, place,
+                )  # fmt: skip
+            except Exception:
+                mend(buffer, place, start, end - start, self.word)
 
     class OnDevice(HostSpan):
         """A span on the device's clock: noted on the current stream, resolved later by the drain thread."""
