@@ -32,7 +32,7 @@ def test_loss_and_gradient_norm_match_the_single_process(grid: dict[str, int], a
 
 
 def test_the_same_seed_gives_the_bit_identical_loss(tmp_path: Path) -> None:
-    config = small_config(num_steps=5, dp=2, pp=2, tp=2)
+    config = small_config(num_steps=5, dp=2, tp=2)
     first, second = (run_job(config, tmp_path / name) for name in ("first", "second"))
     assert first.losses == second.losses
 
