@@ -1,0 +1,67 @@
+"""Recording in tests: a session in a folder of its own, and what it left there."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import telemetry
+from telemetry.record.layout import RecordKind
+from telemetry.record.reader import RankReader, decode_marks, decode_samples, find_rank_dirs
+from telemetry.stages import Stage
+from telemetry.topology import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """All committed records of one rank."""
+
+    records: NDArray[np.void]
+    reader: RankReader
+
+    @property
+    def spans(self) -> NDArray[np.void]:
+        return self.records[self.records["kind"] == RecordKind.SPAN]
+
+    @property
+    def stages(self) -> list[str]:
+        """Labels of the spans, in order of their ends."""
+        return [Stage(int(code)).label for code in self.spans["stage"]]  # type: ignore[call-arg]
+
+    @property
+    def marks(self) -> list[tuple[str, str]]:
+        columns = decode_marks(self.records, 0, _as_is)
+        return list(zip(columns["name"], columns["text"], strict=True))
+
+    @property
+    def samples(self) -> list[tuple[str, float]]:
+        columns = decode_samples(self.records, 0, _as_is)
+        return list(zip(columns["metric"], columns["value"].tolist(), strict=True))
+
+
+def _as_is(at_ns: Any) -> Any:
+    return at_ns
+
+
+@contextmanager
+def session(spool: Path, **options: Any) -> Iterator[telemetry.Session]:
+    """A session that records for the length of the block."""
+    started = telemetry.start("test", spool=spool, topology=Topology(), rank=0, agent=False, **options)
+    try:
+        yield started
+    finally:
+        telemetry.stop()
+
+
+def recorded(spool: Path, rank: int = 0) -> Recorded:
+    """What rank ``rank`` of the one run in ``spool`` has committed."""
+    (folder,) = [path for path in find_rank_dirs(spool) if path.name == f"rank-{rank:05d}"]
+    reader = RankReader(folder)
+    blocks = [reader.read(reader.acked())]
+    while len(blocks[-1].records):
+        blocks.append(reader.read(blocks[-1].next_seq))
+    return Recorded(records=np.concatenate([block.records for block in blocks]), reader=reader)

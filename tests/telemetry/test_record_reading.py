@@ -1,0 +1,151 @@
+"""Reading what a rank left: killed, torn, cut short, or no rank file at all."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import telemetry
+from telemetry.clocks.host import measure_anchor
+from telemetry.errors import UnreadableError, UsageError
+from telemetry.record.layout import HEADER_BYTES, RECORD_BYTES
+from telemetry.record.reader import RankReader, find_rank_dirs
+from telemetry.record.state_page import StatePage
+from telemetry.stages import Stage
+from tests.deadline import until
+from tests.telemetry.recording import Recorded, recorded, session
+
+WRITER = """
+import sys, telemetry
+telemetry.start("test", spool=sys.argv[1], agent=False)
+number = 0
+while True:
+    with telemetry.step(number):
+        for microbatch in range(100):
+            with telemetry.span("forward-send", microbatch=microbatch, size_bytes=number):
+                pass
+    number += 1
+    if number % 10 == 0:
+        print(number, flush=True)
+"""
+
+
+def write_some(spool: Path, count: int = 10) -> Recorded:
+    with session(spool):
+        for number in range(count):
+            with telemetry.span(Stage.DATA_LOAD, microbatch=number):
+                pass
+    return recorded(spool)
+
+
+def test_sigkill_loses_nothing_that_was_committed(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        finished = [int(writer.stdout.readline()) for _ in range(20)][-1]
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+    found = recorded(tmp_path)
+    steps = found.spans[found.spans["stage"] == Stage.STEP]["step"].tolist()
+    assert steps == list(range(len(steps)))
+    assert len(steps) >= finished
+    whole = found.spans[found.spans["step"] < finished]
+    assert len(whole) == finished * 101
+
+
+def test_reading_stops_before_a_torn_record_and_loses_none_before_it(tmp_path: Path) -> None:
+    reader = write_some(tmp_path, 10).reader
+    segment = reader.folder / "000000.rec"
+    raw = bytearray(segment.read_bytes())
+    raw[HEADER_BYTES + 7 * RECORD_BYTES + 60] ^= 0xFF
+    segment.write_bytes(raw)
+    assert reader.read(0).records["microbatch"].tolist() == list(range(7))
+
+
+def test_a_file_cut_short_is_read_to_its_end(tmp_path: Path) -> None:
+    reader = write_some(tmp_path, 10).reader
+    os.truncate(reader.folder / "000000.rec", HEADER_BYTES + 4 * RECORD_BYTES + 10)
+    assert len(reader.read(0).records) == 4
+
+
+@pytest.mark.parametrize("garbage", [b"", b"GIF89a", bytes(8192)])
+def test_a_segment_of_garbage_is_a_clear_error(tmp_path: Path, garbage: bytes) -> None:
+    reader = write_some(tmp_path).reader
+    (reader.folder / "000000.rec").write_bytes(garbage)
+    with pytest.raises(UnreadableError, match="no segment of a rank file"):
+        reader.read(0)
+
+
+@pytest.mark.parametrize("meta", ["", "{}", "[1]", '{"run_id": 1}'])
+def test_a_damaged_identity_is_a_clear_error(tmp_path: Path, meta: str) -> None:
+    reader = write_some(tmp_path).reader
+    (reader.folder / "meta.json").write_text(meta)
+    with pytest.raises(UnreadableError):
+        reader.identity()
+
+
+def test_a_rank_that_starts_again_goes_on_counting(tmp_path: Path) -> None:
+    write_some(tmp_path, 10)
+    found = write_some(tmp_path, 5)
+    assert found.spans["microbatch"].tolist() == [*range(10), *range(5)]
+
+
+def test_a_rank_that_starts_again_after_a_kill_goes_on_counting(tmp_path: Path) -> None:
+    life = """
+import os, sys, telemetry
+telemetry.start("test", spool=sys.argv[1], agent=False)
+for number in range(int(sys.argv[2])):
+    with telemetry.span("data-load", microbatch=number):
+        pass
+os.kill(os.getpid(), 9)
+"""
+    for count in (3, 4):
+        subprocess.run([sys.executable, "-c", life, str(tmp_path), str(count)], check=False, timeout=60)
+    assert recorded(tmp_path).spans["microbatch"].tolist() == [0, 1, 2, 0, 1, 2, 3]
+
+
+def test_garbage_among_the_segments_does_not_keep_a_rank_from_starting(tmp_path: Path) -> None:
+    folder = write_some(tmp_path, 10).reader.folder
+    (folder / "000007.rec").write_bytes(b"garbage")
+    with session(tmp_path) as started, telemetry.span(Stage.OPTIMIZER):
+        pass
+    assert started.stats().records == 11
+
+
+def test_two_processes_cannot_record_as_one_rank(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        (folder,) = find_rank_dirs(tmp_path)
+        with pytest.raises(UsageError, match="another process"):
+            StatePage(folder, measure_anchor())
+        writer.kill()
+    until(lambda: StatePage(folder, measure_anchor()), what="the lock is let go")
+
+
+def test_reading_and_reclaiming_follow_a_writer(tmp_path: Path) -> None:
+    with session(tmp_path):
+        (folder,) = find_rank_dirs(tmp_path)
+        reader, seen = RankReader(folder), 0
+        for _ in range(60):
+            for _ in range(1000):
+                with telemetry.span(Stage.DATA_LOAD):
+                    pass
+            while len((block := reader.read(seen)).records):
+                assert (block.first_seq, block.lost) == (seen, 0)
+                seen = block.next_seq
+            reader.reclaim(seen)
+        assert seen == 60_000
+        assert len(list(folder.glob("*.rec"))) == 1
+
+
+def test_rank_folders_are_found_by_run_and_attempt(tmp_path: Path) -> None:
+    for name in ("b/0/rank-00001", "b/0/rank-00000", "b/1/rank-00000", "a[1]/0/rank-00000", "a[1]/x/rank-00000"):
+        (tmp_path / name).mkdir(parents=True)
+    names = [str(path.relative_to(tmp_path)) for path in find_rank_dirs(tmp_path)]
+    assert names == ["a[1]/0/rank-00000", "b/0/rank-00000", "b/0/rank-00001", "b/1/rank-00000"]
+    assert len(find_rank_dirs(tmp_path, "a[1]")) == 1
+    assert len(find_rank_dirs(tmp_path, "b", 0)) == 2
+    assert find_rank_dirs(tmp_path / "nowhere") == []

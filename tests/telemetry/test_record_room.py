@@ -1,0 +1,154 @@
+"""Room runs out, folders vanish: training goes on, and what was lost is counted."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import telemetry
+from telemetry.record.rank_file import RankFile
+from telemetry.record.reader import RankReader
+from telemetry.record.recorder import make_recorder
+from telemetry.record.sink import Recorder, scrap_words
+from telemetry.stages import Stage
+from tests.parts import require_root
+from tests.telemetry.recording import recorded, session
+
+SMALL = 64
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "rank-00000"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    made = make_recorder()
+    yield made
+    made.detach()
+
+
+def attach(recorder: Recorder, folder: Path, *, max_segments: int = 4) -> RankFile:
+    sink = RankFile(folder, segment_records=SMALL, max_segments=max_segments)
+    recorder.attach(sink, sink.next_seq, scrap_words(), None)
+    return sink
+
+
+def record(recorder: Recorder, count: int) -> None:
+    for number in range(count):
+        with recorder.span(Stage.DATA_LOAD, microbatch=number):
+            pass
+
+
+def test_a_full_rank_file_drops_its_oldest_segment_and_counts(recorder: Recorder, folder: Path) -> None:
+    attach(recorder, folder, max_segments=4)
+    record(recorder, 10 * SMALL)
+    block = RankReader(folder).read(0)
+    assert (block.lost, recorder.dropped()) == (6 * SMALL, 6 * SMALL)
+    assert block.records["microbatch"][0] == 6 * SMALL
+    assert RankReader(folder).end_seq() == 10 * SMALL
+
+
+def test_what_was_acknowledged_is_not_counted_as_dropped(recorder: Recorder, folder: Path) -> None:
+    attach(recorder, folder, max_segments=2)
+    record(recorder, 2 * SMALL)
+    RankReader(folder).acknowledge(SMALL + 10)
+    record(recorder, 2 * SMALL)
+    assert recorder.dropped() == SMALL - 10
+
+
+def test_segments_that_were_shipped_make_room(recorder: Recorder, folder: Path) -> None:
+    attach(recorder, folder, max_segments=2)
+    reader = RankReader(folder)
+    for _ in range(20):
+        record(recorder, SMALL // 2)
+        reader.reclaim(reader.end_seq(reader.acked()))
+        reader.acknowledge(reader.end_seq(reader.acked()))
+    assert recorder.dropped() == 0
+
+
+def test_a_folder_that_vanished_costs_records_and_nothing_else(recorder: Recorder, folder: Path) -> None:
+    attach(recorder, folder)
+    record(recorder, SMALL)
+    shutil.rmtree(folder)
+    record(recorder, 5 * SMALL)
+    assert recorder.dropped() == 5 * SMALL
+
+
+def test_recording_comes_back_with_its_folder(recorder: Recorder, folder: Path) -> None:
+    attach(recorder, folder)
+    record(recorder, SMALL)
+    shutil.rmtree(folder)
+    record(recorder, 1)
+    folder.mkdir()
+    record(recorder, 300)
+    assert len(RankReader(folder).read(SMALL).records) > 0
+
+
+def test_a_mark_is_never_split_between_segments(recorder: Recorder, folder: Path) -> None:
+    attach(recorder, folder)
+    record(recorder, SMALL - 3)
+    recorder.mark("note", "x" * 400)
+    record(recorder, 1)
+    first = RankReader(folder).read(0)
+    second = RankReader(folder).read(first.next_seq)
+    assert (len(first.records), len(second.records)) == (SMALL, 12)
+    assert len(first.records[first.records["kind"] == 1]) == SMALL - 3
+
+
+def test_a_mark_waits_until_its_text_is_there(recorder: Recorder, folder: Path) -> None:
+    attach(recorder, folder)
+    record(recorder, 2)
+    recorder.mark("note", "x" * 100)
+    segment = folder / "000000.rec"
+    whole = segment.read_bytes()
+    place = 4096 + 5 * 64
+    segment.write_bytes(whole[:place] + bytes(64) + whole[place + 64 :])
+    assert len(RankReader(folder).read(0).records) == 2
+    segment.write_bytes(whole)
+    assert len(RankReader(folder).read(0, max_records=3).records) == 6
+
+
+def test_a_limit_on_file_size_never_raises(tmp_path: Path) -> None:
+    script = f"""
+import resource, telemetry
+resource.setrlimit(resource.RLIMIT_FSIZE, (512 * 1024, 512 * 1024))
+session = telemetry.start("test", spool={str(tmp_path)!r}, agent=False)
+for _ in range(1000):
+    with telemetry.span("data-load"):
+        pass
+print(session.recording, session.stats().dropped)
+telemetry.stop()
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert ran.stdout.split() == ["True", "1000"]
+
+
+def test_a_full_disk_never_raises(tmp_path: Path) -> None:
+    require_root("mounts a file system of one segment")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2500k", "tmpfs", str(tmp_path)], check=True, timeout=30)
+    try:
+        with session(tmp_path) as started:
+            for _ in range(60_000):
+                with telemetry.span(Stage.DATA_LOAD):
+                    pass
+            stats = started.stats()
+        kept = recorded(tmp_path)
+        assert 0 < stats.dropped < 60_000
+        assert len(kept.spans) + stats.dropped == 60_000
+    finally:
+        subprocess.run(["umount", "--lazy", str(tmp_path)], check=True, timeout=30)
+
+
+def test_a_spool_that_cannot_be_made_leaves_training_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with session(tmp_path / "file") as started, telemetry.step(0), telemetry.span(Stage.OPTIMIZER):
+        telemetry.sample("loss", 1.0)
+    assert not started.recording
+    assert "not recording" in capsys.readouterr().err

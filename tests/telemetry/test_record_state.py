@@ -1,0 +1,64 @@
+"""The live state page says what a rank is in the middle of."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import telemetry
+from telemetry.errors import UnreadableError
+from telemetry.record.operations import Operations
+from telemetry.record.state_page import FILE_NAME
+from telemetry.session import RECORDER
+from telemetry.stages import Stage
+from tests.telemetry.recording import recorded, session
+
+
+def test_open_spans_show_the_innermost_last(tmp_path: Path) -> None:
+    with session(tmp_path), telemetry.step(12), telemetry.span(Stage.FORWARD_COMPUTE):
+        live = recorded(tmp_path).reader.live()
+    assert [one.stage for one in live.open_spans] == [Stage.STEP, Stage.FORWARD_COMPUTE]
+    assert (live.step, live.stage, live.ended) == (12, Stage.FORWARD_COMPUTE, False)
+
+
+def test_after_a_stop_nothing_is_open_and_the_end_is_known(tmp_path: Path) -> None:
+    with session(tmp_path), telemetry.step(0), telemetry.span(Stage.OPTIMIZER):
+        pass
+    live = recorded(tmp_path).reader.live()
+    assert (live.open_spans, live.ended, live.recorded) == ((), True, 2)
+
+
+def test_an_operation_that_was_issued_and_not_completed_shows(tmp_path: Path) -> None:
+    with session(tmp_path):
+        operations = Operations(RECORDER)
+        line = operations.line((0, 1), "tp")
+        operations.end(operations.issue(line, Stage.TP_ALL_REDUCE, 64))
+        hanging = operations.issue(line, Stage.TP_ALL_GATHER, 128)
+        operations.wait_for(hanging)
+        live = recorded(tmp_path).reader.live()
+    (shown,) = live.operations
+    assert (shown.axis, shown.stage, shown.issued, shown.completed) == ("tp", Stage.TP_ALL_GATHER, 2, 1)
+    assert live.stage is Stage.TP_ALL_GATHER
+
+
+def test_a_killed_process_leaves_its_page(tmp_path: Path) -> None:
+    script = f"""
+import os, signal, telemetry
+telemetry.start("test", spool={str(tmp_path)!r}, agent=False)
+with telemetry.step(5), telemetry.span("backward-compute"):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
+    live = recorded(tmp_path).reader.live()
+    assert (live.step, live.stage, live.ended) == (5, Stage.BACKWARD_COMPUTE, False)
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage" * 1000])
+def test_a_damaged_page_is_a_clear_error(tmp_path: Path, damage: bytes) -> None:
+    with session(tmp_path), telemetry.span(Stage.OPTIMIZER):
+        pass
+    reader = recorded(tmp_path).reader
+    (reader.folder / FILE_NAME).write_bytes(damage)
+    with pytest.raises(UnreadableError, match="state page"):
+        reader.live()
