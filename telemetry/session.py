@@ -7,11 +7,11 @@ stop()   device spans under way -> last counts -> sealed
 import atexit
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from time import monotonic_ns, time_ns
-from typing import Any, Literal
+from typing import Literal
 
 from telemetry.agent_process import spawn_agent
 from telemetry.clocks.drain import Drain
@@ -142,15 +142,13 @@ def start(
     if _session.recording:
         _warn("telemetry.start() came twice; the first session goes on")
         return _session
-    given: dict[str, Any] = {
-        "run_id": run, "rank": rank, "local_rank": local_rank, "host": host, "attempt": attempt,
-        "spool": None if spool is None else Path(spool), "collector": collector,
-    }  # fmt: skip
     try:
         settings = RecordingSettings.from_environment()
         if settings.disabled:
             return _session
-        settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
+        settings = settings.overridden(
+            run_id=run, rank=rank, local_rank=local_rank, host=host, attempt=attempt, spool=spool, collector=collector
+        )
         _session = _begin(settings, topology or Topology(dp=settings.world_size), device, meta or {})
         if agent and settings.collector and settings.local_rank == 0:
             _spawn(settings, settings.collector)

@@ -13,7 +13,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from telemetry.errors import UsageError
@@ -52,6 +52,33 @@ class RecordingSettings:
             spool=Path(environment.get("RANKSCOPE_SPOOL") or default_spool()),
             collector=environment.get("RANKSCOPE_COLLECTOR") or None,
             max_segments=_number(environment, "RANKSCOPE_SEGMENTS", MAX_SEGMENTS),
+        )
+
+    def overridden(
+        self,
+        *,
+        run_id: str | None,
+        rank: int | None,
+        local_rank: int | None,
+        host: str | None,
+        attempt: int | None,
+        spool: Path | str | None,
+        collector: str | None,
+    ) -> "RecordingSettings":
+        """With what the caller gave in place of what the environment says.
+
+        Raises:
+            ValueError: a rank or an attempt is no number.
+        """
+        return replace(
+            self,
+            run_id=self.run_id if run_id is None else str(run_id),
+            rank=self.rank if rank is None else int(rank),
+            local_rank=self.local_rank if local_rank is None else int(local_rank),
+            host=self.host if host is None else str(host),
+            attempt=self.attempt if attempt is None else int(attempt),
+            spool=self.spool if spool is None else Path(spool),
+            collector=self.collector if collector is None else collector,
         )
 
 

@@ -43,7 +43,7 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
     buffer: Any = place_now.buffer
     offset, limit = place_now.offset, place_now.limit
     depth, step_number, lost = 0, 0, 0
-    rolling = threading.Lock()
+    rolling, making_room = threading.RLock(), False
     pack_span, pack_full, pack_sample = SPAN.pack_into, FULL_SPAN.pack_into, SAMPLE.pack_into
 
     # --- spans ------------------------------------------------------------------------------------------------
@@ -284,16 +284,20 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
         return True
 
     def roll() -> bool:
-        """Go on in the next segment, or in the scrap buffer. False: the record is lost; another call is at it."""
-        if not rolling.acquire(blocking=False):
-            lose(1)
-            return False
-        try:
-            if offset == limit:
-                use(next_place())
-                beat()
-        finally:
-            rolling.release()
+        """Go on in the next segment, or in the scrap buffer. Other threads wait meanwhile: they would do the same.
+        False, and the record is lost: this thread is at it already (a collection of garbage, a signal)."""
+        nonlocal making_room
+        with rolling:
+            if making_room:
+                lose(1)
+                return False
+            making_room = True
+            try:
+                if offset == limit:
+                    use(next_place())
+                    beat()
+            finally:
+                making_room = False
         return True
 
     def next_place() -> Place:
@@ -342,9 +346,9 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
         sink = to
 
     def detach() -> None:
-        nonlocal sink, clock, words, depth, lost, rolling
+        nonlocal sink, clock, words, depth, lost, rolling, making_room
         sink, clock, words, depth, lost = None, None, scrap_words(), 0, 0
-        rolling = threading.Lock()
+        rolling, making_room = threading.RLock(), False  # in a forked child another thread may have held it
         fill_pools()
         use(Scrap())
 

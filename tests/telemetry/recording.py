@@ -1,5 +1,6 @@
 """Recording in tests: a session in a folder of its own, and what it left there."""
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,12 +50,15 @@ def _as_is(at_ns: Any) -> Any:
 
 @contextmanager
 def session(spool: Path, **options: Any) -> Iterator[telemetry.Session]:
-    """A session that records for the length of the block."""
+    """A session that records for the length of the block. Garbage is collected only when the block says so: its spans
+    would come in between."""
+    gc.disable()
     started = telemetry.start("test", spool=spool, topology=Topology(), rank=0, agent=False, **options)
     try:
         yield started
     finally:
         telemetry.stop()
+        gc.enable()
 
 
 def recorded(spool: Path, rank: int = 0) -> Recorded:

@@ -1,0 +1,99 @@
+"""More than one thread, more than one process."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+
+import telemetry
+from telemetry.stages import Stage
+from tests.telemetry.recording import recorded, session
+
+THREADS, EACH = 4, 20_000
+
+
+def test_no_record_is_lost_or_torn_by_threads_that_record(tmp_path: Path) -> None:
+    def work(peer: int) -> None:
+        for number in range(EACH):
+            telemetry.record_span(Stage.TP_ALL_REDUCE, number, 1, peer=peer, op_seq=number)
+
+    with session(tmp_path) as started:
+        threads = [threading.Thread(target=work, args=(peer,)) for peer in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        for _ in range(EACH):
+            with telemetry.span(Stage.DATA_LOAD):
+                pass
+        for thread in threads:
+            thread.join()
+    spans, dropped = recorded(tmp_path).spans, started.stats().dropped
+    assert (len(spans), dropped) == ((THREADS + 1) * EACH, 0)
+    for peer in range(THREADS):
+        numbers = spans[(spans["peer"] == peer) & (spans["stage"] == Stage.TP_ALL_REDUCE)]["op_seq"]
+        assert np.all(np.diff(numbers.astype(np.int64)) > 0)
+
+
+def test_spans_of_another_thread_do_not_corrupt_those_of_the_training_thread(tmp_path: Path) -> None:
+    stop = threading.Event()
+
+    def meddle() -> None:
+        while not stop.is_set():
+            with telemetry.span(Stage.CHECKPOINT_WRITE), telemetry.span(Stage.CHECKPOINT_SNAPSHOT):
+                pass
+
+    with session(tmp_path) as started:
+        thread = threading.Thread(target=meddle)
+        thread.start()
+        for number in range(20_000):
+            with telemetry.span(Stage.OPTIMIZER_CLIP, microbatch=number % 1000), telemetry.span(Stage.DATA_LOAD):
+                pass
+        stop.set()
+        thread.join()
+        stats = started.stats()
+    found = recorded(tmp_path)
+    assert len(found.records) == stats.records
+    assert set(found.stages) <= {"optimizer-clip-main-grad", "data-load", "checkpoint-write", "checkpoint-snapshot"}
+    assert np.all(found.spans["duration_ns"] >= 0)
+
+
+def test_a_forked_child_does_not_write_into_its_parents_file(tmp_path: Path) -> None:
+    script = f"""
+import os, telemetry
+telemetry.start("test", spool={str(tmp_path)!r}, agent=False)
+with telemetry.span("data-load"):
+    pass
+child = os.fork()
+if child == 0:
+    for _ in range(100):
+        with telemetry.step(9), telemetry.span("optimizer"):
+            telemetry.mark("from the child")
+    telemetry.stop()
+    os._exit(0)
+os.waitpid(child, 0)
+with telemetry.span("data-load"):
+    pass
+os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
+    found = recorded(tmp_path)
+    assert found.stages == ["data-load", "data-load"]
+    assert (found.reader.live().ended, found.reader.live().step) == (False, -1)
+
+
+def test_a_forked_child_can_record_as_a_rank_of_its_own(tmp_path: Path) -> None:
+    with session(tmp_path):
+        child = os.fork()
+        if child == 0:
+            telemetry.start("test", spool=tmp_path, topology=telemetry.Topology(dp=2), rank=1, agent=False)
+            with telemetry.span(Stage.OPTIMIZER):
+                pass
+            telemetry.stop()
+            os._exit(0)
+        os.waitpid(child, 0)
+        with telemetry.span(Stage.DATA_LOAD):
+            pass
+    assert recorded(tmp_path, 0).stages == ["data-load"]
+    assert recorded(tmp_path, 1).stages == ["optimizer"]

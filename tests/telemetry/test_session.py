@@ -1,0 +1,130 @@
+"""Starting and stopping: who this rank is, and what happens where it cannot be."""
+
+from pathlib import Path
+
+import pytest
+
+import telemetry
+from telemetry.errors import UsageError
+from telemetry.settings import RecordingSettings, default_spool
+from telemetry.stages import Stage
+from telemetry.topology import Topology
+from tests.telemetry.recording import recorded, session
+
+TORCHRUN = {
+    "RANK": "5",
+    "LOCAL_RANK": "1",
+    "WORLD_SIZE": "8",
+    "TORCHELASTIC_RUN_ID": "job-17",
+    "TORCHELASTIC_RESTART_COUNT": "2",
+}
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*TORCHRUN, "RANKSCOPE_RUN", "RANKSCOPE_HOST", "RANKSCOPE_SPOOL", "RANKSCOPE_DISABLED"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_torchrun_says_who_this_rank_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("RANKSCOPE_HOST", "gpu-03")
+    monkeypatch.setenv("RANKSCOPE_SPOOL", str(tmp_path))
+    telemetry.start(meta={"recipe": "tiny"})
+    telemetry.stop()
+    who = recorded(tmp_path, 5).reader.identity()
+    assert (who.run_id, who.attempt, who.rank, who.local_rank, who.host) == ("job-17", 2, 5, 1, "gpu-03")
+    assert who.topology == Topology(dp=8)
+    assert who.meta == {"device": "cpu", "recipe": "tiny"}
+
+
+def test_what_is_given_wins_over_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    telemetry.start("mine", rank=0, attempt=0, host="here", spool=tmp_path, topology=Topology(tp=2))
+    telemetry.stop()
+    who = recorded(tmp_path, 0).reader.identity()
+    assert (who.run_id, who.attempt, who.host, who.topology) == ("mine", 0, "here", Topology(tp=2))
+
+
+def test_without_a_name_a_run_is_named_by_time() -> None:
+    settings = RecordingSettings.from_environment({})
+    assert settings.run_id.startswith("run-")
+    assert settings.spool == default_spool()
+
+
+def test_ranks_of_one_launcher_get_one_name() -> None:
+    launched = {"WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}
+    assert len({RecordingSettings.from_environment(launched).run_id for _ in range(3)}) == 1
+
+
+def test_a_number_that_is_none_is_a_clear_error() -> None:
+    with pytest.raises(UsageError, match="RANK is 'five'"):
+        RecordingSettings.from_environment({"RANK": "five"})
+
+
+def test_switched_off_nothing_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANKSCOPE_DISABLED", "1")
+    with session(tmp_path) as started, telemetry.step(0), telemetry.span(Stage.OPTIMIZER):
+        pass
+    assert not started.recording
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_everything_works_before_start_and_after_stop(tmp_path: Path) -> None:
+    for _ in range(2):
+        with telemetry.step(0), telemetry.span(Stage.FORWARD_COMPUTE):
+            telemetry.mark("note")
+            telemetry.sample("loss", 1.0)
+        telemetry.stop()
+        with session(tmp_path):
+            pass
+    assert len(recorded(tmp_path).records) == 0
+
+
+@pytest.mark.parametrize("options", [{"rank": 9}, {"run": "a/b"}, {"run": "../up"}, {"attempt": "x"}])
+def test_what_makes_no_sense_is_said_once_and_training_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, object]
+) -> None:
+    given = {"run": "test", "rank": 0, "spool": tmp_path, "topology": Topology(dp=2), "agent": False, **options}
+    started = telemetry.start(**given)  # type: ignore[arg-type]
+    with telemetry.span(Stage.OPTIMIZER):
+        pass
+    telemetry.stop()
+    assert not started.recording
+    assert capsys.readouterr().err.count("not recording") == 1
+
+
+def test_a_second_start_leaves_the_first_session_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with session(tmp_path) as first:
+        assert telemetry.start("other", spool=tmp_path) is first
+        assert "twice" in capsys.readouterr().err
+
+
+def test_a_session_says_what_it_did_and_what_it_cost(tmp_path: Path) -> None:
+    with session(tmp_path) as started:
+        for _ in range(1000):
+            with telemetry.span(Stage.DATA_LOAD):
+                pass
+        with telemetry.span("no-such-stage"):
+            pass
+    stats = started.stats()
+    assert (stats.records, stats.dropped) == (1000, 1)
+    assert stats.own_cost_ns == 1000 * stats.span_cost_ns > 0
+
+
+def test_a_collector_brings_the_hosts_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spawned: list[dict[str, object]] = []
+    monkeypatch.setattr("telemetry.session.spawn_agent", lambda **given: spawned.append(given))
+    for local_rank in (0, 1):
+        telemetry.start(
+            "test",
+            spool=tmp_path,
+            topology=Topology(dp=2),
+            rank=local_rank,
+            local_rank=local_rank,
+            collector="http://c",
+        )
+        telemetry.stop()
+    assert spawned == [{"spool": tmp_path, "run_id": "test", "attempt": 0, "collector": "http://c"}]
