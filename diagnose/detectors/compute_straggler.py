@@ -118,7 +118,7 @@ def _finding(view: RunView, ranks: list[int], slow: list[list[Slowness]]) -> Fin
     return Finding(
         detector=NAME,
         kind=Kind.COMPUTE_STRAGGLER,
-        severity=_severity(share_of_step),
+        severity=_severity(share_of_step, worst.ratio),
         suspects=_suspects(view, ranks),
         stage=worst.stage.label,
         window=window,
@@ -146,10 +146,11 @@ def _suspects(view: RunView, ranks: list[int]) -> tuple[Suspect, ...]:
     return (*initiating, *victims)
 
 
-def _severity(share_of_step: float) -> Severity:
+def _severity(share_of_step: float, ratio: float) -> Severity:
+    """By what it costs; a rank this far off its peers is sick, whatever hides its cost today."""
     if share_of_step >= 0.2:
         return Severity.CRITICAL
-    return Severity.WARNING if share_of_step >= 0.05 else Severity.INFO
+    return Severity.WARNING if share_of_step >= 0.05 or ratio >= 1.25 else Severity.INFO
 
 
 def _confidence(slow: Slowness) -> float:
