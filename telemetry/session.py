@@ -16,6 +16,7 @@ from typing import Literal
 from telemetry.agent_process import spawn_agent
 from telemetry.clocks.drain import Drain
 from telemetry.clocks.host import measure_anchor
+from telemetry.clocks.interface import DeviceClock
 from telemetry.clocks.open import open_device_clock
 from telemetry.errors import UsageError
 from telemetry.integrations.garbage import GarbageWatch
@@ -79,12 +80,21 @@ class Session:
         """
         self.span_cost_ns = measure_span_cost()
         folder.mkdir(parents=True, exist_ok=True)
-        self._page = StatePage(folder, measure_anchor())
+        page = StatePage(folder, measure_anchor())
+        try:
+            self._attach(identity, folder, page, open_device_clock(device), max_segments)
+        except BaseException:
+            page.close()
+            raise
+
+    def _attach(
+        self, identity: RankIdentity, folder: Path, page: StatePage, clock: DeviceClock | None, max_segments: int
+    ) -> None:
         write_identity(folder, identity)
-        clock = open_device_clock(device)
-        self._rank_file = RankFile(folder, max_segments=max_segments)
+        rank_file = RankFile(folder, max_segments=max_segments)
+        RECORDER.attach(rank_file, rank_file.next_seq, page.words, clock)
         self.identity, self.folder = identity, folder
-        RECORDER.attach(self._rank_file, self._rank_file.next_seq, self._page.words, clock)
+        self._rank_file, self._page = rank_file, page
         self._watch = GarbageWatch(RECORDER)
         self._watch.install()
         if clock is not None:
@@ -92,21 +102,26 @@ class Session:
             self._drain.start()
 
     def end(self) -> None:
-        """Flush and seal. Waits for device spans that are under way, a bounded time."""
-        if not self.recording:
+        """Flush and seal. Waits for device spans that are under way, a bounded time.
+
+        Raises:
+            OSError, UnreadableError: the folder is gone. The session has ended all the same.
+        """
+        rank_file, page = self._rank_file, self._page
+        if rank_file is None or page is None:
             return
         given_up = self._drain.stop() if self._drain is not None else 0
         if given_up:
             RECORDER.mark("device-spans-given-up", str(given_up))
         RECORDER.beat()
         self._last = self.stats()
+        self._rank_file = self._page = None
         self.forget()
-        assert self._rank_file is not None
-        assert self._page is not None
-        self._rank_file.close(self._last.records)
-        self._page.end()
-        self._page.close()
-        self._rank_file = None
+        try:
+            rank_file.close(self._last.records)
+        finally:
+            page.end()
+            page.close()
 
     def forget(self) -> None:
         """Record no more, and leave the files as they are: they may be another process's."""

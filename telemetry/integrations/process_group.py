@@ -14,6 +14,9 @@ future that DDP waits on. An operation that nobody waits for gets no span. On a 
 the streams that are current then: nothing waits that did not wait before. Results, order and overlap stay as they
 are; where this torch does not allow the seam, training goes on untraced and a mark says so. (torchft wraps groups in
 the same way.)
+
+What shows: ``dist.get_backend()`` says ``traced_gloo``, and so ``dist.monitored_barrier``, which asks for ``gloo`` by
+name, refuses.
 """
 
 from collections.abc import Callable
@@ -23,6 +26,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from telemetry.integrations.inner_backends import batch_transfers_of, make_gloo, make_nccl
 from telemetry.integrations.stage_names import Operation, axis_named, axis_of, collective_stage, transfer_stage
 from telemetry.integrations.traced_work import follow, size_bytes
 from telemetry.record.operations import Flight, Line, Operations
@@ -83,6 +87,7 @@ def register_traced_backend(inner: str = "gloo", topology: Topology | None = Non
         devices = dist.Backend.backend_capability[inner]
         create = _creator(inner, devices)
         dist.Backend.register_backend(name, create, extended_api=True, devices=devices)
+        batch_transfers_of(TracedGroup)
     except Exception as error:
         RECORDER.mark("collectives-untraced", repr(error))
         return inner
@@ -222,30 +227,11 @@ def _world_size(group_size: int) -> int:
     return dist.get_world_size() if dist.is_initialized() else group_size
 
 
-def _make_gloo(options: Any, _: Any) -> Any:
-    backend = dist.ProcessGroupGloo(options.store, options.group_rank, options.group_size, timeout=options.timeout)
-    backend.options.global_ranks_in_group = options.global_ranks_in_group
-    backend.options.group_name = options.group_id
-    backend._set_sequence_number_for_group()
-    return backend
-
-
-def _make_nccl(options: Any, backend_options: Any) -> Any:
-    """As torch makes its own, but for splitting a parent's communicator: sub-groups get one of their own."""
-    chosen = backend_options or dist.ProcessGroupNCCL.Options()
-    chosen._timeout = options.timeout
-    chosen.global_ranks_in_group = options.global_ranks_in_group
-    chosen.group_name = options.group_id
-    backend = dist.ProcessGroupNCCL(options.store, options.group_rank, options.group_size, chosen)
-    backend._set_sequence_number_for_group()
-    return backend
-
-
 def _creator(inner: str, devices: list[str]) -> Callable[[Any, Any], Any]:
     """What torch calls to make a group of our backend."""
     make_backend, kind = {
-        "gloo": (_make_gloo, dist.ProcessGroup.BackendType.GLOO),
-        "nccl": (_make_nccl, dist.ProcessGroup.BackendType.NCCL),
+        "gloo": (make_gloo, dist.ProcessGroup.BackendType.GLOO),
+        "nccl": (make_nccl, dist.ProcessGroup.BackendType.NCCL),
     }[inner]
 
     def create(options: Any, backend_options: Any) -> Any:

@@ -1,5 +1,6 @@
 """Starting and stopping: who this rank is, and what happens where it cannot be."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -128,3 +129,22 @@ def test_a_collector_brings_the_hosts_agent(tmp_path: Path, monkeypatch: pytest.
         )
         telemetry.stop()
     assert spawned == [{"spool": tmp_path, "run_id": "test", "attempt": 0, "collector": "http://c"}]
+
+
+def test_after_an_end_that_failed_another_session_can_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with session(tmp_path / "gone"):
+        shutil.rmtree(tmp_path / "gone")
+    assert "good order" in capsys.readouterr().err
+    with session(tmp_path / "next") as started, telemetry.span(Stage.OPTIMIZER):
+        pass
+    assert started.stats().records == 1
+
+
+def test_after_a_start_that_failed_the_same_rank_can_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr("telemetry.session.open_device_clock", lambda device: 1 / 0)
+        with session(tmp_path) as failed:
+            pass
+    with session(tmp_path) as started:
+        assert started.recording
+    assert not failed.recording

@@ -1,0 +1,52 @@
+"""A plain PyTorch DDP loop, and the eleven lines that make it tell what every rank does: those that end in ``# +``.
+
+    torchrun --nproc-per-node 2 examples/instrument_your_loop.py
+    rankscope diagnose --spool DIR          (DIR is RANKSCOPE_SPOOL, or the folder that rankscope doctor names)
+
+With RANKSCOPE_COLLECTOR set (the URL of `rankscope collect`), the first rank of each host starts the agent that ships
+what is recorded; without, it stays in the spool.
+"""
+
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import telemetry  # +
+from telemetry.integrations.process_group import register_traced_backend  # +
+
+STEPS = int(os.environ.get("STEPS", "20"))
+
+
+def main() -> None:
+    telemetry.start(meta={"model": "two layers"})  # +
+    dist.init_process_group(register_traced_backend("gloo"))  # +  instead of "gloo"
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 1)))
+    optimiser = torch.optim.SGD(model.parameters(), lr=1e-2)
+    data = torch.Generator().manual_seed(dist.get_rank())
+
+    for number in range(STEPS):
+        with telemetry.step(number):  # +
+            with telemetry.span("data-load"):  # +
+                inputs = torch.randn(32, 64, generator=data)
+                targets = inputs.sum(dim=1, keepdim=True)
+            with telemetry.span("forward-compute"):  # +
+                loss = nn.functional.mse_loss(model(inputs), targets)
+            with telemetry.span("backward-compute"):  # +
+                loss.backward()
+            with telemetry.span("optimizer"):  # +
+                optimiser.step()
+                optimiser.zero_grad()
+            telemetry.sample("loss", loss.item())  # +
+
+    if dist.get_rank() == 0:
+        print(f"loss {loss.item():.4f} after {STEPS} steps")
+    dist.destroy_process_group()
+    telemetry.stop()  # +
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""One seam sees every collective, and changes none of them."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import telemetry
+from telemetry.integrations import process_group
+from telemetry.integrations.process_group import describe_transfer, register_traced_backend
+from telemetry.integrations.stage_names import Operation, axis_named, axis_of, collective_stage, transfer_stage
+from telemetry.stages import Stage
+from telemetry.topology import Topology
+from tests.telemetry.grid_training import GRID, MICROBATCHES, STEPS, train_grid
+from tests.telemetry.recording import Recorded, recorded
+
+pytestmark = pytest.mark.gloo
+# Names that changed between torch 2.11 and 2.13.
+GATHER_SINGLE = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+REDUCE_SCATTER_SINGLE = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+
+
+@pytest.fixture(scope="module")
+def losses(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, tuple[Path, list[list[float]]]]:
+    """The same training without and with tracing: its folder and its losses."""
+    folders = {traced: tmp_path_factory.mktemp("grid") for traced in (False, True)}
+    return {traced: (folder, train_grid(folder, traced=traced)) for traced, folder in folders.items()}
+
+
+@pytest.fixture(scope="module")
+def grid(losses: dict[bool, tuple[Path, Any]]) -> list[Recorded]:
+    """What each of the eight traced ranks recorded."""
+    return [recorded(losses[True][0], rank) for rank in range(GRID.world_size)]
+
+
+def test_tracing_changes_no_bit_of_the_losses(losses: dict[bool, tuple[Path, list[list[float]]]]) -> None:
+    assert losses[True][1] == losses[False][1]
+    assert losses[True][1][0][-1] < losses[True][1][0][0]
+
+
+def test_every_axis_of_every_rank_is_seen(grid: list[Recorded]) -> None:
+    shared = {"tp-all-gather", "tp-reduce-scatter", "params-all-gather", "grads-reduce-scatter"}
+    for rank, found in enumerate(grid):
+        first = GRID.place(rank).pp == 0
+        transfers = {"forward-send", "backward-recv"} if first else {"forward-recv", "backward-send"}
+        assert set(found.stages) - {"gc", "step"} == shared | transfers
+
+
+def test_every_microbatch_is_sent_on(grid: list[Recorded]) -> None:
+    spans = grid[0].spans
+    sends = spans[(spans["stage"] == Stage.FORWARD_SEND) & (spans["size_bytes"] > 0)]
+    assert len(sends) >= STEPS * MICROBATCHES
+    assert set(sends["peer"].tolist()) == {2}
+
+
+def test_members_give_an_operation_the_same_number(grid: list[Recorded]) -> None:
+    collectives = (Stage.TP_ALL_GATHER, Stage.TP_REDUCE_SCATTER, Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER)
+    for axis in ("tp", "dp"):
+        for group in GRID.groups(along=axis):
+            stages = [one for one in collectives if (one.stream.label == axis)]
+            ours, theirs = (_numbered(grid[rank], stages) for rank in group)
+            assert ours == theirs
+            assert ours
+
+
+def test_a_send_and_its_receive_have_the_same_number(grid: list[Recorded]) -> None:
+    for sender, receiver in GRID.groups(along="pp"):
+        for send, recv in ((Stage.FORWARD_SEND, Stage.FORWARD_RECV), (Stage.BACKWARD_SEND, Stage.BACKWARD_RECV)):
+            one, other = (sender, receiver) if send is Stage.FORWARD_SEND else (receiver, sender)
+            assert [n for n, _ in _numbered(grid[one], [send])] == [n for n, _ in _numbered(grid[other], [recv])]
+
+
+def test_spans_belong_to_the_step_that_issued_them(grid: list[Recorded]) -> None:
+    spans = grid[5].spans
+    per_step = Counter(spans[spans["stage"] == Stage.GRADS_REDUCE_SCATTER]["step"].tolist())
+    assert len(set(per_step.values())) == 1
+    assert set(per_step) == set(range(STEPS))
+
+
+def test_the_state_page_knows_where_each_group_stands(grid: list[Recorded]) -> None:
+    operations = grid[0].reader.live().operations
+    assert {one.axis for one in operations} == {"tp", "dp", "pp", None}
+    assert all(one.issued == one.completed > 0 for one in operations)
+
+
+def _numbered(found: Recorded, stages: list[Stage]) -> list[tuple[int, int]]:
+    spans = found.spans[[int(code) in stages for code in found.spans["stage"]]]
+    return sorted(zip(spans["op_seq"].tolist(), spans["stage"].tolist(), strict=True))
+
+
+# Two ranks, every operation that torch.distributed offers.
+
+
+def _two_ranks(work: Callable[..., None], folder: Path, *, grid: Topology) -> None:
+    torch.multiprocessing.start_processes(_join, args=(work, folder, grid), nprocs=2, start_method="fork")
+
+
+def _join(rank: int, work: Callable[..., None], folder: Path, grid: Topology) -> None:
+    torch.set_num_threads(1)
+    telemetry.start("pair", topology=grid, rank=rank, spool=folder, agent=False)
+    backend = register_traced_backend("gloo", grid)
+    dist.init_process_group(backend, init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    work(rank)
+    dist.destroy_process_group()
+    telemetry.stop()
+
+
+def _every_operation(rank: int) -> None:
+    ones, pair = torch.ones(4), torch.zeros(8)
+    dist.all_reduce(ones)
+    assert ones.tolist() == [2.0] * 4
+    dist.all_gather([torch.zeros(4), torch.zeros(4)], ones)
+    GATHER_SINGLE(pair, ones)
+    assert pair.tolist() == [2.0] * 8
+    REDUCE_SCATTER_SINGLE(ones, pair)
+    assert ones.tolist() == [4.0] * 4
+    work = dist.all_reduce(ones, async_op=True)
+    assert work is not None
+    work.wait()
+    assert work.is_completed()
+    dist.broadcast(ones, src=0)
+    dist.reduce(ones, dst=0)
+    dist.gather(ones, [torch.zeros(4), torch.zeros(4)] if rank == 0 else None)
+    dist.scatter(ones, [ones.clone(), ones.clone()] if rank == 0 else None)
+    dist.all_to_all_single(torch.zeros(4), ones)
+    dist.barrier()
+    transfers = [dist.P2POp(dist.isend, ones, 1 - rank), dist.P2POp(dist.irecv, torch.zeros(4), 1 - rank)]
+    for work in dist.batch_isend_irecv(transfers):
+        work.wait()
+    words: list[object] = ["from rank 0" if rank == 0 else None]
+    dist.broadcast_object_list(words, src=0)
+    assert words == ["from rank 0"]
+    nested = dist.new_group([0, 1])
+    dist.all_reduce(ones, group=nested)
+    with dist._coalescing_manager(group=nested, async_ops=False):
+        dist.all_reduce(torch.ones(2), group=nested)
+        dist.all_reduce(torch.ones(3), group=nested)
+
+
+def test_every_operation_works_and_those_with_a_stage_are_spans(tmp_path: Path) -> None:
+    _two_ranks(_every_operation, tmp_path, grid=Topology(dp=2))
+    counts = Counter(recorded(tmp_path, 1).stages)
+    assert counts["params-all-gather"] >= 2
+    assert counts["grads-reduce-scatter"] == 1
+    assert counts["grads-all-reduce"] >= 4
+
+
+def _ddp(rank: int) -> None:
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Linear(8, 1))
+    for number in range(4):
+        with telemetry.step(number):
+            model(torch.full((2, 8), float(rank))).sum().backward()
+    weight = model.module.weight.grad
+    assert weight is not None
+    assert weight.flatten().tolist() == [4.0] * 8
+
+
+def test_gradients_that_ddp_reduces_from_c_plus_plus_are_spans(tmp_path: Path) -> None:
+    _two_ranks(_ddp, tmp_path, grid=Topology(dp=2))
+    spans = recorded(tmp_path, 0).spans
+    reduced = spans[spans["stage"] == Stage.GRADS_ALL_REDUCE]
+    assert set(reduced["step"].tolist()) == {0, 1, 2, 3}
+
+
+def _described_transfers(rank: int) -> None:
+    tensor = torch.full((3,), float(rank))
+    if rank == 0:
+        describe_transfer(tensor, Stage.FORWARD_RECV, microbatch=2, chunk=1)
+        dist.recv(tensor, src=1)
+        dist.recv(tensor, src=1)
+    else:
+        describe_transfer(tensor, Stage.FORWARD_SEND, microbatch=2, chunk=1)
+        dist.send(tensor, dst=0)
+        dist.send(tensor, dst=0)
+
+
+def test_a_described_transfer_is_what_it_was_said_to_be_and_the_next_is_not(tmp_path: Path) -> None:
+    """Rank 1 sends forward to rank 0: the wrap-around of an interleaved schedule, which ranks alone cannot tell."""
+    _two_ranks(_described_transfers, tmp_path, grid=Topology(pp=2))
+    for rank, stages in ((0, ["forward-recv", "backward-recv"]), (1, ["forward-send", "backward-send"])):
+        found = recorded(tmp_path, rank)
+        assert found.stages == stages
+        assert (found.spans["microbatch"][0], found.spans["chunk"][0]) == (2, 1)
+
+
+def _telemetry_breaks(rank: int) -> None:
+    class Broken:
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError(f"{name} is broken")
+
+    process_group.OPERATIONS._recorder = Broken()  # type: ignore[assignment]
+    _every_operation(rank)
+
+
+def test_operations_work_when_all_that_traces_them_is_broken(tmp_path: Path) -> None:
+    _two_ranks(_telemetry_breaks, tmp_path, grid=Topology(dp=2))
+    assert recorded(tmp_path, 0).stages == []
+
+
+# Which stage an operation is: pure functions.
+
+
+def test_a_group_lies_along_the_axis_whose_ranks_it_has() -> None:
+    big = Topology(dp=2, pp=4, tp=2)
+    assert axis_of((0, 1), 0, big) == "tp"
+    assert axis_of((0, 2, 4, 6), 2, big) == "pp"
+    assert axis_of((1, 9), 9, big) == "dp"
+    assert axis_of(tuple(range(16)), 3, big) is None
+    assert axis_of((3,), 3, big) is None
+    assert axis_of((0, 99), 0, big) is None
+    assert axis_of((0, 1, 2), 1, Topology(dp=3)) == "dp"
+    assert (axis_named("mesh_pp"), axis_named("default_pg")) == ("pp", None)
+
+
+def test_only_operations_that_stages_are_named_after_have_one() -> None:
+    assert collective_stage("dp", Operation.ALL_GATHER) is Stage.PARAMS_ALL_GATHER
+    assert collective_stage("tp", Operation.OTHER) is None
+    assert collective_stage("pp", Operation.ALL_REDUCE) is None
+    assert collective_stage(None, Operation.ALL_REDUCE) is None
+
+
+@pytest.mark.parametrize(
+    ("index", "peer", "size", "sends", "stage"),
+    [
+        (1, 2, 4, True, Stage.FORWARD_SEND),
+        (1, 0, 4, True, Stage.BACKWARD_SEND),
+        (1, 0, 4, False, Stage.FORWARD_RECV),
+        (1, 2, 4, False, Stage.BACKWARD_RECV),
+        (3, 0, 4, True, Stage.FORWARD_SEND),
+        (0, 3, 4, False, Stage.FORWARD_RECV),
+        (0, 3, 4, True, Stage.BACKWARD_SEND),
+        (3, 0, 4, False, Stage.BACKWARD_RECV),
+        (0, 1, 2, True, Stage.FORWARD_SEND),
+        (1, 0, 2, True, Stage.BACKWARD_SEND),
+    ],
+)
+def test_a_transfer_goes_the_way_its_places_say(index: int, peer: int, size: int, sends: bool, stage: Stage) -> None:
+    assert transfer_stage(index, peer, size, sends=sends) is stage
+
+
+def test_where_the_seam_has_no_room_training_goes_on_untraced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(dist.Backend, "register_backend")
+    monkeypatch.setattr(dist.Backend, "backend_list", [])
+    assert register_traced_backend("gloo") == "gloo"
