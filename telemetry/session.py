@@ -116,15 +116,21 @@ class Session:
         RECORDER.beat()
         self._last = self.stats()
         self._rank_file = self._page = None
-        self.forget()
+        self._forget()
         try:
             rank_file.close(self._last.records)
         finally:
             page.end()
             page.close()
 
-    def forget(self) -> None:
-        """Record no more, and leave the files as they are: they may be another process's."""
+    def abandon(self) -> None:
+        """In a forked child: record no more, and leave the parent's files alone."""
+        page, self._rank_file, self._page = self._page, None, None
+        self._forget()
+        if page is not None:
+            page.abandon()
+
+    def _forget(self) -> None:
         if self._watch is not None:
             self._watch.remove()
         RECORDER.detach()
@@ -247,7 +253,7 @@ def _warn(message: str) -> None:
 def _after_fork() -> None:
     """A forked child (a data loader's worker, say) is another process: its parent's files are not its own."""
     global _session
-    _session.forget()
+    _session.abandon()
     _session = Session()
 
 

@@ -111,6 +111,10 @@ class StatePage:
         fcntl.flock(self._fd, fcntl.LOCK_UN)  # the mapping keeps a descriptor of its own, and with it the lock
         os.close(self._fd)
 
+    def abandon(self) -> None:
+        """Let go of the file in a forked child, and of nothing that is its parent's: the lock is the parent's."""
+        os.close(self._fd)
+
 
 def _claim(fd: int, folder: Path) -> None:
     """Never waits: another live process that records as this rank holds the lock."""

@@ -97,3 +97,25 @@ def test_a_forked_child_can_record_as_a_rank_of_its_own(tmp_path: Path) -> None:
             pass
     assert recorded(tmp_path, 0).stages == ["data-load"]
     assert recorded(tmp_path, 1).stages == ["optimizer"]
+
+
+def test_a_forked_worker_that_outlives_its_rank_does_not_keep_the_rank_from_starting_again(tmp_path: Path) -> None:
+    life = f"""
+import os, sys, telemetry
+telemetry.start("test", spool={str(tmp_path)!r}, agent=False)
+with telemetry.span("data-load"):
+    pass
+worker = os.fork()
+if worker == 0:
+    os.read(0, 1)  # until the test lets go
+    os._exit(0)
+os.kill(os.getpid(), 9)
+"""
+    reading, writing = os.pipe()
+    try:
+        subprocess.run([sys.executable, "-c", life], stdin=reading, check=False, timeout=60)
+        with session(tmp_path) as started:
+            assert started.recording
+    finally:
+        os.close(reading)
+        os.close(writing)
