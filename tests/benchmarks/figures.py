@@ -51,6 +51,8 @@ class Benchmark(Protocol):
         """Measure, here and now."""
 
 
+WIDTH = 160
+"""Columns of a table that goes to a file."""
 HEADINGS = ("figure", "median", "p10..p90", "unit", "rival", "its median", "ratio", "bound", "note")
 
 
@@ -64,7 +66,7 @@ def report(title: str, figures: Sequence[Figure], *, as_json: bool) -> int:
         table = Table(*HEADINGS, title=title, box=None, header_style="bold")
         for figure in figures:
             table.add_row(*cells(figure), style="" if figure.holds else "bold red")
-        Console().print(table)
+        Console(width=None if sys.stdout.isatty() else WIDTH).print(table)
     return int(not all(figure.holds for figure in figures))
 
 
