@@ -20,7 +20,7 @@ from ui.view_state import Metric
 RANKS_A_ROW = 8
 MAX_NAMED_HOSTS = 128
 MAX_NUMBERED_RANKS = 256
-CELL_PX, MIN_PX, MAX_PX = 46, 150, 900
+CELL_PX, MIN_PX, MAX_PX = 52, 110, 900
 SHAPE = 6.0
 """Width of the whole over its height, in cells."""
 MIN_COLUMNS = 18
@@ -85,12 +85,12 @@ def host_boxes(
         )
     )
     figure.update_xaxes(visible=False, fixedrange=True, range=[-0.6, max(columns, MIN_COLUMNS) - 0.4])
-    figure.update_yaxes(visible=False, autorange="reversed", fixedrange=True)
+    figure.update_yaxes(visible=False, fixedrange=True, range=[rows - 0.4, 0.1])
     figure.update_layout(
         shapes=[*_frames(boxes), *_suspect_outlines(boxes, suspects)],
         annotations=[*_host_names(boxes), *_numbers(boxes, value, metric, len(hosts), colours)],
     )
-    height = int(np.clip(CELL_PX * (rows + 0.5), MIN_PX, MAX_PX))
+    height = int(np.clip(CELL_PX * rows + 10, MIN_PX, MAX_PX))
     return framed(figure, height_px=height, keep=keep, dragmode=False)
 
 

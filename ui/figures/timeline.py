@@ -33,6 +33,8 @@ BLOCK = 0.88
 """Part of a rank's row that its lanes fill."""
 MIN_ROW_PX, MAX_ROW_PX, FILLED_PX = 30, 132, 560
 TALL_ROW_PX = 48
+"""Rows with room for a second line of text."""
+NAMED_LANES_PX = 84
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +99,7 @@ def step_timeline(
     )
     figure.update_layout(
         shapes=_selection(spans, selected, row_of, lanes, origin_ns),
-        annotations=_lane_names(lanes, len(row_of)) if row_px >= TALL_ROW_PX else [],
+        annotations=_lane_names(lanes, len(row_of)) if row_px >= NAMED_LANES_PX else [],
     )
     legend = {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "itemsizing": "constant", "font": {"size": 12}}
     return framed(
@@ -157,7 +159,8 @@ def _bars(
         y=_rows(spans.rank, row_of) + centre,
         width=height,
         marker=marker,
-        customdata=np.column_stack([spans.rank, spans.seq, spans.microbatch]),
+        # A list: of a typed array the browser tells a click nothing.
+        customdata=np.column_stack([spans.rank, spans.seq, spans.microbatch]).tolist(),
         hovertemplate=f"<b>{stage.label}</b>%{{text}}<br>rank %{{customdata[0]}}"
         "<br>%{x:.3f} ms from %{base:.3f} ms<extra></extra>",
         text=[f" · microbatch {number}" if number >= 0 else "" for number in spans.microbatch.tolist()],

@@ -11,49 +11,45 @@ from dash.development.base_component import Component
 
 from telemetry.stages import STAGE_BY_LABEL
 from ui.pages.interface import control_id
-from ui.records import RunFacts
 from ui.view_state import LARGEST, Clock, Group, Metric, SpanKey, StepRange, View, ViewState
 
 
-def bar(*controls: Component, shown: Mapping[str, object]) -> Component:
-    """Controls in a row. ``shown``: the value each was drawn with, so that only a change by hand counts as one."""
-    store = dcc.Store(id={"shown": "controls"}, data=dict(shown))
-    return dmc.Group([*controls, store], gap="md", align="flex-end", className="controls")
+def bar(*controls: Component) -> Component:
+    """Controls in a row."""
+    return dmc.Group(list(controls), gap="md", align="flex-end")
 
 
-def labelled(label: str, control: Component) -> Component:
-    """A control without a label of its own, under one."""
+def switch(label: str, name: str, value: object, choices: Mapping[str, str]) -> Component:
+    """A choice among a few, all in sight. ``choices``: value -> what people read."""
+    data = [{"value": value, "label": text} for value, text in choices.items()]
+    control = dmc.SegmentedControl(id=control_id(name), value=value, data=data)
     return html.Div([html.Div(label, className="control-label"), control], role="group", **{"aria-label": label})
 
 
-def link_button(text: str, state: ViewState, *, label: str = "") -> Component:
-    """A link that looks like a button."""
-    link = dcc.Link(text, href=state.search(), className="button", title=label or text)
-    return link
+def link_button(text: str, state: ViewState, *, name: str = "", title: str = "") -> Component:
+    """A link that looks like a button. ``name``: what keys find it by."""
+    return dcc.Link(text, href=state.search(), className=f"button {name}".strip(), title=title or text)
 
 
-def step_input(label: str, name: str, value: object, placeholder: str, facts: RunFacts) -> Component:
-    """A number of a stored step; takes effect on Enter or on leaving."""
-    stored = facts.steps.step
+def titled(title: str, exactly: ViewState) -> Component:
+    """The heading of a figure, and a button that copies a link to exactly this view, every open choice made."""
+    copy = html.Button("Copy link", className="button small", type="button", **{"data-search": exactly.search()})
+    return html.Div([html.H2(title, className="panel-title"), copy], className="titled")
+
+
+def step_input(label: str, name: str, value: object, placeholder: str) -> Component:
+    """A number of a step; takes effect on Enter or on leaving."""
     return dmc.NumberInput(
         label=label,
         id=control_id(name),
         value=value,
         placeholder=placeholder,
-        min=int(stored[0]) if len(stored) else 0,
-        max=int(stored[-1]) if len(stored) else 0,
-        clampBehavior="none",
         debounce=True,
         hideControls=True,
         allowDecimal=False,
         allowNegative=False,
         w=112,
     )
-
-
-def changed_by_hand(values: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str, Any]:
-    """Controls whose value is not what they were drawn with."""
-    return {name: value for name, value in values.items() if name in shown and value != shown[name]}
 
 
 def after_controls(state: ViewState, changed: Mapping[str, Any]) -> ViewState:
@@ -64,17 +60,23 @@ def after_controls(state: ViewState, changed: Mapping[str, Any]) -> ViewState:
     return state
 
 
-def after_click(state: ViewState, graph_name: str, point: Mapping[str, Any]) -> ViewState:
+def after_click(state: ViewState, chart: str, point: Mapping[str, Any]) -> ViewState:
     """The view after a click: a cell leads to its step, a rank of a host to its timeline, a bar to its span."""
     with suppress(ValueError, KeyError, TypeError, IndexError):
-        data = point["customdata"]
-        if graph_name == "cells":
-            return _timeline_of(state, int(data[1]), int(point["x"]))
-        if graph_name == "hosts":
-            return _timeline_of(state, int(data[0]), None)
-        if graph_name == "timeline":
-            return replace(state, span=SpanKey(int(data[0]), int(data[1])))
+        first, second = _first_two(point["customdata"])
+        if chart == "cells":
+            return _timeline_of(state, second, int(point["x"]))
+        if chart == "hosts":
+            return _timeline_of(state, first, None)
+        if chart == "timeline":
+            return replace(state, span=SpanKey(first, second))
     return state
+
+
+def _first_two(customdata: Any) -> tuple[int, int]:
+    """A row of numbers: a list, or an object by position where the browser holds it as a typed array."""
+    values = list(customdata.values()) if isinstance(customdata, Mapping) else list(customdata)
+    return int(values[0]), int(values[1])
 
 
 def _timeline_of(state: ViewState, rank: int, step: int | None) -> ViewState:

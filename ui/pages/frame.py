@@ -51,13 +51,13 @@ def layout() -> Component:
 def draw_way(state: ViewState, reads: Reads) -> Component:
     """Which run this is, and its views."""
     if state.view is View.RUNS:
-        return html.Nav(html.Span("Runs", className="tab current"), **{"aria-label": "views"})
+        return html.H1("Runs", className="run-name")
     run = reads.newest(state)
     tabs = [_tab(ViewState(view=view, run=run.run_id, attempt=run.attempt), name, state.view) for view, name in TABS]
     where = [
         dcc.Link("Runs", href="?view=runs"),
         html.Span("/", className="dim"),
-        html.Span(run.run_id, className="run-name"),
+        html.H1(run.run_id, className="run-name"),
     ]
     attempt = [html.Span(f"attempt {run.attempt}", className="dim")] if len(reads.attempts(run.run_id)) > 1 else []
     return html.Div(

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import dash_mantine_components as dmc
 import numpy as np
+import plotly.graph_objects as go
 from dash import html
 from dash.development.base_component import Component
 
@@ -11,13 +12,14 @@ from telemetry.stages import Stage, StageClass
 from ui.defaults import chosen_steps, suspects
 from ui.figures.heat_map import rank_by_step
 from ui.figures.host_boxes import host_boxes
-from ui.pages.controls import bar, labelled, link_button, step_input
-from ui.pages.graphs import graph
-from ui.pages.interface import Page, Region, control_id, region_id
-from ui.pages.states import loading
+from ui.pages.controls import bar, link_button, step_input, switch, titled
+from ui.pages.interface import Chart, Page, Region, control_id, region_id
+from ui.pages.panels import chart_panel, heading
+from ui.pages.states import loading, notice
 from ui.reads import PROCESSOR, WALL, Reads
 from ui.records import RunFacts, StageTimes
-from ui.view_state import LARGEST, Clock, Metric, StepRange, ViewState
+from ui.view_state import LARGEST, Clock, StepRange, ViewState
+from ui.wording import duration
 
 CLASS_NAMES = {
     StageClass.COMPUTE: "compute",
@@ -32,77 +34,115 @@ BASIS_NOTES = {
 
 
 def skeleton() -> Component:
+    hosts = html.Div(id=region_id("hosts-title"))
+    cells = heading("Rank by step: click a cell to see that step")
     return dmc.Stack(
         [
-            dmc.Paper(html.Div(loading(56), id=region_id("heat-controls")), withBorder=True, p="sm"),
-            html.Div(loading(600), id=region_id("heat-figures")),
+            html.Section(
+                [
+                    html.Div(loading(60), id=region_id("heat-controls")),
+                    html.Div(id=region_id("heat-links"), className="links"),
+                ],
+                className="panel controls",
+            ),
+            html.Div(loading(46), id=region_id("heat-says")),
+            chart_panel("hosts", hosts, label="hosts as boxes, ranks coloured by their median", height_px=110),
+            chart_panel("cells", cells, label="rank by step, coloured", height_px=300),
         ],
         gap="md",
     )
+
+
+def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
+    """Stage, metric, clock and steps of a view; only compute has own work."""
+    return {
+        "stage": state.stage.label,
+        "metric": state.metric.value,
+        "clock": state.clock.value if state.stage.stage_class is StageClass.COMPUTE else Clock.WALL.value,
+        "first": state.steps.first if state.steps else "",
+        "last": state.steps.last if state.steps and state.steps.last != LARGEST else "",
+    }
 
 
 def draw_controls(state: ViewState, reads: Reads) -> Component:
     """Stage, value, clock and steps."""
-    facts = reads.facts(state)
-    metrics = [
-        {"value": Metric.RATIO, "label": "Ratio to peers"},
-        {"value": Metric.MILLISECONDS, "label": "Milliseconds"},
-    ]
-    clocks = [{"value": Clock.OWN, "label": "Own work"}, {"value": Clock.WALL, "label": "Wall time"}]
-    shown: dict[str, object] = {"stage": state.stage.label, "metric": state.metric, "clock": state.clock}
-    shown |= {"first": state.steps.first if state.steps else ""}
-    shown |= {"last": state.steps.last if state.steps and state.steps.last != LARGEST else ""}
+    shown = control_values(state, reads)
     return bar(
         dmc.Select(
             label="Stage",
             id=control_id("stage"),
-            value=state.stage.label,
-            data=_stages(facts),
+            value=shown["stage"],
+            data=_stages(reads.facts(state)),
             allowDeselect=False,
             searchable=True,
             w=230,
         ),
-        labelled("Colour shows", dmc.SegmentedControl(id=control_id("metric"), value=state.metric, data=metrics)),
-        labelled("Time counted", dmc.SegmentedControl(id=control_id("clock"), value=state.clock, data=clocks)),
-        step_input("From step", "first", shown["first"], "newest 100", facts),
-        step_input("To step", "last", shown["last"], "newest", facts),
-        link_button("Newest 100", replace(state, steps=None)),
-        link_button("All steps", replace(state, steps=StepRange(0, LARGEST))),
-        shown=shown,
+        switch("Colour shows", "metric", shown["metric"], {"ratio": "Ratio to peers", "ms": "Milliseconds"}),
+        switch("Time counted", "clock", shown["clock"], {"own": "Own work", "wall": "Wall time"}),
+        step_input("From step", "first", shown["first"], "newest 100"),
+        step_input("To step", "last", shown["last"], "newest"),
     )
 
 
-def draw_figures(state: ViewState, reads: Reads) -> Component:
-    """Both pictures, what they say in a sentence, and what the time is."""
-    facts = reads.facts(state)
-    steps = chosen_steps(state, facts)
-    times = reads.stage_times(facts, state.stage, state.clock, steps)
+def draw_links(state: ViewState, reads: Reads) -> Component:
+    """Ranges of steps that are wanted often."""
+    newest, everything = replace(state, steps=None), replace(state, steps=StepRange(0, LARGEST))
+    return html.Div([link_button("Newest 100", newest), link_button("All steps", everything)], className="links")
+
+
+def draw_says(state: ViewState, reads: Reads) -> Component:
+    """The pictures in a sentence, and what time is counted."""
+    facts, times = _times(state, reads)
     if not np.isfinite(times.ns).any():
-        return dmc.Alert(
-            f"No rank recorded {state.stage.label} in steps {steps.first} to {steps.last}.",
-            title="Nothing to show",
-            color="gray",
-        )
-    marked = suspects(reads.report(facts.summary))
-    keep = f"{facts.summary.run_id}/{facts.summary.attempt}/{state.steps}/{state.stage.label}"
-    says = summary(times, facts)
-    boxes = host_boxes(times, state.metric, facts.hosts, facts.local_ranks, marked, keep=keep)
-    cells = rank_by_step(times, state.metric, facts.hosts, marked, keep=keep)
-    return dmc.Stack(
+        return notice("Nothing to show", f"No rank recorded {state.stage.label} in these steps.")
+    return html.Div(
         [
-            html.Div(
-                [dmc.Text(says, fw=600, className="says"), dmc.Text(_basis_note(times), size="sm", c="dimmed")],
-                role="status",
-            ),
-            _panel(f"Hosts: median of steps {steps.first} to {steps.last}", graph("hosts", boxes, label=says)),
-            _panel("Rank by step: click a cell to see that step", graph("cells", cells, label=says)),
+            dmc.Text(summary(times, facts), fw=600, className="says"),
+            dmc.Text(_basis_note(times), size="sm", c="dimmed"),
         ],
-        gap="md",
+        role="status",
     )
+
+
+def draw_hosts_title(state: ViewState, reads: Reads) -> Component:
+    """Which steps the medians are of."""
+    facts = reads.facts(state)
+    run, steps = facts.summary, chosen_steps(state, facts)
+    exactly = replace(state, run=run.run_id, attempt=run.attempt, steps=steps)
+    return titled(f"Hosts: median of steps {steps.first} to {steps.last}", exactly)
+
+
+def draw_hosts(state: ViewState, reads: Reads) -> go.Figure | None:
+    """Hosts as boxes with their ranks inside."""
+    facts, times = _times(state, reads)
+    if not np.isfinite(times.ns).any():
+        return None
+    marked = suspects(reads.report(facts.summary))
+    return host_boxes(times, state.metric, facts.hosts, facts.local_ranks, marked, keep=_keep(state, facts))
+
+
+def draw_cells(state: ViewState, reads: Reads) -> go.Figure | None:
+    """Rank by step."""
+    facts, times = _times(state, reads)
+    if not np.isfinite(times.ns).any():
+        return None
+    marked = suspects(reads.report(facts.summary))
+    return rank_by_step(times, state.metric, facts.hosts, marked, keep=_keep(state, facts))
+
+
+def _times(state: ViewState, reads: Reads) -> tuple[RunFacts, StageTimes]:
+    facts = reads.facts(state)
+    return facts, reads.stage_times(facts, state.stage, state.clock, chosen_steps(state, facts))
+
+
+def _keep(state: ViewState, facts: RunFacts) -> str:
+    return f"{facts.summary.run_id}/{facts.summary.attempt}/{state.steps}/{state.stage.label}"
 
 
 def summary(times: StageTimes, facts: RunFacts) -> str:
     """The picture in words: the rank that stands out most, and where the others lie."""
+    if times.stage.stage_class is StageClass.COMMUNICATION:
+        return _who_waits(times, facts)
     known = np.isfinite(times.ratio).any(axis=0)
     if not known.any():
         return f"{times.stage.label}: no rank has peers to compare with"
@@ -112,6 +152,19 @@ def summary(times: StageTimes, facts: RunFacts) -> str:
     others = np.delete(median, highest)
     rest = f"; the others {np.nanmin(others):.2f}x to {np.nanmax(others):.2f}x" if np.isfinite(others).any() else ""
     return f"{times.stage.label}: highest is {facts.describe(highest)}, {median[highest]:.2f}x its peers{rest}"
+
+
+def _who_waits(times: StageTimes, facts: RunFacts) -> str:
+    """In a collective or transfer time is mostly waiting: the longest is a victim, never the culprit."""
+    known = np.isfinite(times.ns).any(axis=0)
+    median = np.full(times.ns.shape[1], np.nan)
+    median[known] = np.nanmedian(times.ns[:, known], axis=0)
+    longest, shortest = int(np.nanargmax(median)), int(np.nanargmin(median))
+    return (
+        f"{times.stage.label}: longest in it is rank {longest} ({duration(float(median[longest]))}), "
+        f"shortest {facts.describe(shortest)} ({duration(float(median[shortest]))}); "
+        "who waits longest is a victim, the last to arrive waits least"
+    )
 
 
 def _stages(facts: RunFacts) -> list[dict[str, object]]:
@@ -126,15 +179,15 @@ def _basis_note(times: StageTimes) -> str:
     return BASIS_NOTES.get(times.basis, f"{times.basis.capitalize()}: waiting inside collectives is left out.")
 
 
-def _panel(title: str, body: Component) -> Component:
-    return dmc.Paper([dmc.Title(title, order=2, className="panel-title"), body], withBorder=True, p="md")
-
-
 PAGE = Page(
     title="Heat map",
     skeleton=skeleton,
     regions={
         "heat-controls": Region(draw=draw_controls, live=False),
-        "heat-figures": Region(draw=draw_figures),
+        "heat-links": Region(draw=draw_links, live=False, quiet=True),
+        "heat-says": Region(draw=draw_says),
+        "hosts-title": Region(draw=draw_hosts_title, quiet=True),
     },
+    charts={"hosts": Chart(draw=draw_hosts), "cells": Chart(draw=draw_cells)},
+    control_values=control_values,
 )

@@ -1,47 +1,72 @@
-"""What a page is: a skeleton that paints at once, and regions that are drawn each on its own when their data is there.
+"""What a page is: a skeleton that paints at once, and parts that are drawn each on its own when their data is there.
 
-Every component that callbacks find has an id of one of three kinds: a region is drawn into, a control changes the
-address, a graph is clicked.
+Every component that callbacks find has an id of one of four kinds: a region is drawn into, a chart is redrawn in
+place (its zoom stays), a control sets a field of the address, and it is named after that field.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import plotly.graph_objects as go
 from dash.development.base_component import Component
 
 from ui.reads import Reads
 from ui.view_state import ViewState
 
-Draw = Callable[[ViewState, Reads], Component | list[Component]]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
-    """A part of a page. ``live``: drawn again when something has arrived, else only when the address changes."""
+    """Text, tables, links, controls.
 
-    draw: Draw
+    ``live``: drawn again when something has arrived, else only when the address changes.
+    ``quiet``: a problem is another region's to tell.
+    """
+
+    draw: Callable[[ViewState, Reads], Component | None]
     live: bool = True
+    quiet: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A figure; None where there is nothing to draw, and its panel is hidden."""
+
+    draw: Callable[[ViewState, Reads], go.Figure | None]
+
+
+ControlValues = Callable[[ViewState, Reads], Mapping[str, object]]
+
+
+def no_controls(state: ViewState, reads: Reads) -> Mapping[str, object]:
+    """The values of a page's controls where it has none."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A view. ``needs_steps``: without a stored step there is nothing to draw."""
+    """A view. ``needs_run``: without a run and a step of it there is nothing to draw."""
 
     title: str
     skeleton: Callable[[], Component]
-    regions: Mapping[str, Region]
+    regions: Mapping[str, Region] = field(default_factory=dict)
+    charts: Mapping[str, Chart] = field(default_factory=dict)
+    control_values: ControlValues = no_controls
+    """What each control shows in a view."""
     needs_run: bool = True
-    needs_steps: bool = True
 
 
 def region_id(name: str) -> dict[str, str]:
     return {"region": name}
 
 
+def chart_id(name: str) -> dict[str, str]:
+    return {"chart": name, "part": "graph"}
+
+
+def panel_id(name: str) -> dict[str, str]:
+    """The panel around a chart."""
+    return {"chart": name, "part": "panel"}
+
+
 def control_id(name: str) -> dict[str, str]:
-    """``name`` is the field of the view that the control sets."""
     return {"control": name}
-
-
-def graph_id(name: str) -> dict[str, str]:
-    return {"graph": name}

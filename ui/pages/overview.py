@@ -4,12 +4,13 @@ from collections.abc import Iterator
 
 import dash_mantine_components as dmc
 import numpy as np
+import plotly.graph_objects as go
 from dash import html
 from dash.development.base_component import Component
 
-from ui.figures.series import Curve, curve_over_steps
-from ui.pages.graphs import graph
-from ui.pages.interface import Page, Region, region_id
+from ui.figures.series import HEIGHT_PX, Curve, curve_over_steps
+from ui.pages.interface import Chart, Page, Region, region_id
+from ui.pages.panels import chart_panel, heading, panel
 from ui.pages.states import loading
 from ui.pages.verdict import findings_list, headline
 from ui.reads import Reads
@@ -19,18 +20,21 @@ from ui.wording import count, duration, stamp
 
 RECENT = 20
 MAX_MARKS_DRAWN = 12
+CURVES = {"step-time": "Step time", "loss": "Loss", "mfu": "MFU", "tokens": "Tokens/s"}
 
 
 def skeleton() -> Component:
+    curves = [
+        chart_panel(name, heading(title), label=f"{title} by step", height_px=HEIGHT_PX)
+        for name, title in CURVES.items()
+    ]
+    texts = [html.Div(loading(160), id=region_id(name)) for name in ("findings", "events")]
     return dmc.Stack(
         [
-            html.Div(loading(96), id=region_id("verdict")),
-            html.Div(loading(72), id=region_id("numbers")),
-            html.Div(loading(400), id=region_id("curves")),
-            dmc.SimpleGrid(
-                [html.Div(loading(160), id=region_id("findings")), html.Div(loading(160), id=region_id("events"))],
-                cols={"base": 1, "lg": 2},
-            ),
+            html.Div(loading(140), id=region_id("verdict")),
+            html.Div(loading(90), id=region_id("numbers")),
+            html.Div(curves, className="curves"),
+            dmc.SimpleGrid(texts, cols={"base": 1, "lg": 2}),
         ],
         gap="md",
     )
@@ -50,29 +54,56 @@ def draw_numbers(state: ViewState, reads: Reads) -> Component:
     return dmc.SimpleGrid(cards, cols={"base": 2, "sm": 3, "lg": 6}, spacing="sm")
 
 
-def draw_curves(state: ViewState, reads: Reads) -> Component:
-    """Step time and what the trainer reported, by step."""
-    facts = reads.facts(state)
-    marks = reads.marks(facts.summary)[:MAX_MARKS_DRAWN]
-    keep = f"{facts.summary.run_id}/{facts.summary.attempt}"
-    panels = [
-        _panel(title, graph(name, curve_over_steps(curve, marks, keep=keep), label=f"{title} by step"))
-        for name, title, curve in _curves(facts, reads.series(facts.summary))
-    ]
-    return dmc.SimpleGrid(panels, cols={"base": 1, "md": 2}, spacing="md")
+def draw_step_time(state: ViewState, reads: Reads) -> go.Figure | None:
+    """Wall time of each step, with the marks."""
+    steps = reads.facts(state).steps
+    return _drawn(Curve(name="step time", unit="s", step=steps.step, value=steps.duration_ns / 1e9), state, reads)
+
+
+def draw_loss(state: ViewState, reads: Reads) -> go.Figure | None:
+    """What the trainer reported as loss."""
+    found = _series("loss", state, reads)
+    return found and _drawn(
+        Curve(name="loss", unit="", step=found.step, value=found.value, from_zero=False), state, reads
+    )
+
+
+def draw_mfu(state: ViewState, reads: Reads) -> go.Figure | None:
+    """Model FLOPs utilisation."""
+    found = _series("mfu", state, reads)
+    return found and _drawn(
+        Curve(name="MFU", unit="%", step=found.step, value=found.value * 100, number=".2f"), state, reads
+    )
+
+
+def draw_tokens(state: ViewState, reads: Reads) -> go.Figure | None:
+    """Tokens a second."""
+    found = _series("tokens-per-second", state, reads)
+    return found and _drawn(
+        Curve(name="tokens/s", unit="", step=found.step, value=found.value, number=",.0f"), state, reads
+    )
 
 
 def draw_findings(state: ViewState, reads: Reads) -> Component:
     """All findings."""
     facts = reads.facts(state)
-    return _panel("Findings", findings_list(reads.report(facts.summary), facts))
+    return panel("Findings", findings_list(reads.report(facts.summary), facts))
 
 
 def draw_events(state: ViewState, reads: Reads) -> Component:
     """What was marked, and the ranks that are not well."""
     facts = reads.facts(state)
     parts = [_ranks(reads.ranks(facts.summary)), _marks(reads.marks(facts.summary))]
-    return _panel("Ranks and marks", dmc.Stack(parts, gap="sm"))
+    return panel("Ranks and marks", dmc.Stack(parts, gap="sm"))
+
+
+def _series(metric: str, state: ViewState, reads: Reads) -> Series | None:
+    return reads.series(reads.facts(state).summary).get(metric)
+
+
+def _drawn(curve: Curve, state: ViewState, reads: Reads) -> go.Figure:
+    run = reads.facts(state).summary
+    return curve_over_steps(curve, reads.marks(run)[:MAX_MARKS_DRAWN], keep=f"{run.run_id}/{run.attempt}")
 
 
 def _numbers(facts: RunFacts, series: dict[str, Series], reads: Reads) -> Iterator[tuple[str, str, str]]:
@@ -89,34 +120,13 @@ def _numbers(facts: RunFacts, series: dict[str, Series], reads: Reads) -> Iterat
     yield "Time lost", f"{lost:.1f} s", "to the findings below"
 
 
-def _curves(facts: RunFacts, series: dict[str, Series]) -> Iterator[tuple[str, str, Curve]]:
-    steps = facts.steps
-    yield "step-time", "Step time", Curve(name="step time", unit="s", step=steps.step, value=steps.duration_ns / 1e9)
-    if "loss" in series:
-        loss = series["loss"]
-        yield "loss", "Loss", Curve(name="loss", unit="", step=loss.step, value=loss.value, from_zero=False)
-    if "mfu" in series:
-        mfu = series["mfu"]
-        yield "mfu", "MFU", Curve(name="MFU", unit="%", step=mfu.step, value=mfu.value * 100, number=".2f")
-    if "tokens-per-second" in series:
-        tokens = series["tokens-per-second"]
-        yield "tokens", "Tokens/s", Curve(name="tokens/s", unit="", step=tokens.step, value=tokens.value, number=",.0f")
-
-
 def _card(name: str, value: str, note: str) -> Component:
-    return dmc.Paper(
-        [
-            dmc.Text(name, size="xs", c="dimmed"),
-            dmc.Text(value, className="number"),
-            dmc.Text(note, size="xs", c="dimmed"),
-        ],
-        withBorder=True,
-        p="sm",
-    )
-
-
-def _panel(title: str, body: Component) -> Component:
-    return dmc.Paper([dmc.Title(title, order=2, className="panel-title"), body], withBorder=True, p="md")
+    lines = [
+        dmc.Text(name, size="xs", c="dimmed"),
+        dmc.Text(value, className="number"),
+        dmc.Text(note, size="xs", c="dimmed"),
+    ]
+    return dmc.Paper(lines, withBorder=True, p="sm")
 
 
 def _ranks(ranks: list[RankState]) -> Component:
@@ -138,14 +148,14 @@ def _ranks(ranks: list[RankState]) -> Component:
 def _marks(marks: list[MarkRow]) -> Component:
     if not marks:
         return dmc.Text("Nothing was marked.", size="sm", c="dimmed")
-    rows = [
-        dmc.TableTr(
-            [dmc.TableTd(cell) for cell in (stamp(mark.at_ns), f"{mark.step}", f"{mark.rank}", mark.name, mark.text)]
-        )
-        for mark in marks
-    ]
     head = dmc.TableThead(dmc.TableTr([dmc.TableTh(name) for name in ("At", "Step", "Rank", "Mark", "Text")]))
-    return dmc.TableScrollContainer(dmc.Table([head, dmc.TableTbody(rows)], className="small-table"), minWidth=420)
+    body = dmc.TableTbody([_mark_row(mark) for mark in marks])
+    return dmc.TableScrollContainer(dmc.Table([head, body], className="small-table"), minWidth=420)
+
+
+def _mark_row(mark: MarkRow) -> Component:
+    cells = (stamp(mark.at_ns), f"{mark.step:,}", str(mark.rank), mark.name, mark.text)
+    return dmc.TableTr([dmc.TableTd(cell) for cell in cells])
 
 
 PAGE = Page(
@@ -153,9 +163,14 @@ PAGE = Page(
     skeleton=skeleton,
     regions={
         "verdict": Region(draw=draw_verdict),
-        "numbers": Region(draw=draw_numbers),
-        "curves": Region(draw=draw_curves),
-        "findings": Region(draw=draw_findings),
-        "events": Region(draw=draw_events),
+        "numbers": Region(draw=draw_numbers, quiet=True),
+        "findings": Region(draw=draw_findings, quiet=True),
+        "events": Region(draw=draw_events, quiet=True),
+    },
+    charts={
+        "step-time": Chart(draw=draw_step_time),
+        "loss": Chart(draw=draw_loss),
+        "mfu": Chart(draw=draw_mfu),
+        "tokens": Chart(draw=draw_tokens),
     },
 )

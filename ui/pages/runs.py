@@ -27,10 +27,7 @@ def draw_runs(state: ViewState, reads: Reads) -> Component:
     head = dmc.TableThead(dmc.TableTr([dmc.TableTh(name) for name in COLUMNS]))
     body = dmc.TableTbody([_row(run) for run in runs])
     table = dmc.Table([head, body], highlightOnHover=True, verticalSpacing="xs", className="runs-table")
-    return dmc.Stack(
-        [dmc.Title("Runs", order=2), dmc.Paper(dmc.TableScrollContainer(table, minWidth=760), withBorder=True, p="xs")],
-        gap="sm",
-    )
+    return dmc.Paper(dmc.TableScrollContainer(table, minWidth=760), withBorder=True, p="xs")
 
 
 def state_badge(state: RunState) -> Component:
@@ -57,6 +54,4 @@ def _row(run: RunSummary) -> Component:
     return dmc.TableTr([dmc.TableTd(cell) for cell in cells])
 
 
-PAGE = Page(
-    title="Runs", skeleton=skeleton, regions={"runs": Region(draw=draw_runs)}, needs_run=False, needs_steps=False
-)
+PAGE = Page(title="Runs", skeleton=skeleton, regions={"runs": Region(draw=draw_runs)}, needs_run=False)

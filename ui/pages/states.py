@@ -1,7 +1,7 @@
 """What a page says when there is nothing to draw: why, and what to do."""
 
 import dash_mantine_components as dmc
-from dash import html
+from dash import dcc, html
 from dash.development.base_component import Component
 
 from telemetry.errors import RankscopeError
@@ -17,10 +17,11 @@ with telemetry.step(number):
 
 def problem(error: RankscopeError) -> Component:
     """A fault and the way out of it."""
-    return notice(error.message, error.hint, colour="red")
+    text = [error.hint[:1].upper() + error.hint[1:] + ". ", dcc.Link("List of runs", href="?view=runs")]
+    return notice(error.message, text, colour="red")
 
 
-def notice(title: str, text: str, *, colour: str = "gray") -> Component:
+def notice(title: str, text: str | list[str | Component], *, colour: str = "gray") -> Component:
     """A sentence and what follows from it."""
     return dmc.Alert(
         html.Div(text, className="notice-text"), title=title, color=colour, variant="light", className="notice"

@@ -1,0 +1,192 @@
+"""Live, dark, empty, unreachable, hostile: what a page does when things are not plain."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from telemetry.errors import UnreachableError
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.queries import Query
+from telemetry.stores.reader import Reader, StoreReader
+from tests.browser.on_page import figure, figure_data, region, wait_for_points, wait_until_drawn
+from tests.ui.served_dashboard import serving
+from tests.ui.synthetic_run import SyntheticRun
+
+pytestmark = pytest.mark.browser
+
+VIEWS = ("runs", "overview", "heatmap", "timeline")
+
+
+def test_a_live_run_is_followed_without_redrawing_the_page(
+    page: Page, address: str, store: EmbeddedStore, live_run: SyntheticRun
+) -> None:
+    page.goto(f"{address}?view=heatmap&run=live")
+    figure(page, "cells").evaluate("plot => { plot.dataset.kept = 'yes'; }")
+    before = figure_data(page, "cells", "plot._fullData[0].x.length")
+    live_run.advance(store, 3)
+    live_run.beat(store, at_ns=time.time_ns())
+    wait_for_points(page, "cells", before + 3)
+    assert figure(page, "cells").evaluate("plot => plot.dataset.kept") == "yes"
+
+
+def test_zoom_survives_an_update(page: Page, address: str, store: EmbeddedStore, live_run: SyntheticRun) -> None:
+    page.goto(f"{address}?view=overview&run=live")
+    wait_until_drawn(page)
+    box = figure(page, "step-time").locator(".nsewdrag").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] / 2, steps=5)
+    page.mouse.up()
+    zoomed = figure_data(page, "step-time", "plot.layout.xaxis.range.map(Number)")
+    assert zoomed[1] - zoomed[0] < 6
+    before = figure_data(page, "step-time", "plot._fullData[0].x.length")
+    live_run.advance(store, 2)
+    live_run.beat(store, at_ns=time.time_ns())
+    page.wait_for_function(
+        "before => document.querySelector('[id*=step-time] .js-plotly-plot')._fullData[0].x.length > before",
+        arg=before,
+    )
+    assert figure_data(page, "step-time", "plot.layout.xaxis.range.map(Number)") == pytest.approx(zoomed)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_dark_and_light_colour_page_and_figures(browser: Browser, address: str, view: str) -> None:
+    for scheme, dark in (("dark", True), ("light", False)):
+        with browser.new_context(color_scheme=scheme) as context:
+            page = context.new_page()
+            page.goto(f"{address}?view={view}&run=slow-rank-5")
+            wait_until_drawn(page)
+            assert (_brightness(page, "body", "backgroundColor") < 100) is dark
+            assert (_brightness(page, "main", "color") > 150) is dark
+            for text in page.locator(".xtick text").all()[:1]:
+                assert (_brightness_of(text.evaluate("one => getComputedStyle(one).fill")) > 120) is dark
+
+
+def test_the_colour_scheme_is_switched_and_remembered(page: Page, address: str) -> None:
+    page.emulate_media(color_scheme="light")
+    page.goto(address)
+    expect(page.get_by_role("link", name="slow-rank-5")).to_be_visible()
+    page.get_by_role("button", name="light or dark").click()
+    page.wait_for_function("document.documentElement.dataset.mantineColorScheme === 'dark'")
+    page.reload()
+    expect(page.get_by_role("link", name="slow-rank-5")).to_be_visible()
+    assert _brightness(page, "body", "backgroundColor") < 100
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_no_page_offers_to_upload_its_figures(page: Page, address: str, view: str) -> None:
+    page.goto(f"{address}?view={view}&run=slow-rank-5")
+    wait_until_drawn(page)
+    assert page.locator("[data-title*='hare'], [data-attr='sendChartToCloud']").count() == 0
+
+
+def test_an_empty_store_says_how_to_fill_it_and_fills_by_itself(page: Page) -> None:
+    store = EmbeddedStore()
+    store.migrate()
+    try:
+        with serving(StoreReader(store)) as address:
+            page.goto(f"{address}?view=overview")
+            expect(page.locator("main")).to_contain_text("rankscope demo")
+            run = SyntheticRun(run_id="first")
+            run.introduce(store)
+            run.advance(store, 10)
+            expect(region(page, "verdict")).to_contain_text("rank 5")
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize(
+    ("search", "says"),
+    [
+        ("?view=overview&run=nope", "No run is called nope"),
+        ("?view=heatmap&run=slow-rank-5&attempt=7", "has no attempt 7"),
+        ("?view=heatmap&run=slow-rank-5&steps=1000-2000", "this run has steps 0 to 39"),
+        ("?view=timeline&run=slow-rank-5&step=999", "Step 999 is not stored"),
+        ("?view=timeline&run=slow-rank-5&rank=64", "There is no rank 64"),
+        ("?view=timeline&run=slow-rank-5&step=3&span=0-999999", "That span is not here"),
+        ("?view=heatmap&run=slow-rank-5&stage=gc", "No rank recorded gc"),
+    ],
+)
+def test_what_is_not_there_is_said_with_a_way_out(page: Page, address: str, search: str, says: str) -> None:
+    page.goto(address + search)
+    expect(page.locator("main").get_by_text(says, exact=False).first).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        "?view=<script>alert(1)</script>&run=slow-rank-5",
+        "?view=timeline&run=slow-rank-5&step=-1&rank=1e9&group=xp&span=5",
+        "?view=heatmap&run=slow-rank-5&steps=9-1&stage=%00&metric=%F0%9F%92%A9",
+        "?view=heatmap&run=slow-rank-5&stage=__class__&time=" + "9" * 3000,
+    ],
+)
+def test_a_hostile_address_shows_defaults_and_a_note(page: Page, address: str, search: str) -> None:
+    page.goto(address + search)
+    expect(region(page, "notes")).to_contain_text("not understood")
+    wait_until_drawn(page)
+    expect(page.locator("main [id]").first).to_be_visible()
+
+
+class Switchable:
+    """A reader whose store can be taken away and given back."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self.reachable = True
+
+    def read(self, query: Query) -> pa.Table:
+        if not self.reachable:
+            raise UnreachableError("The collector does not answer", hint="start it: `rankscope collect`")
+        return self._reader.read(query)
+
+
+@contextmanager
+def _switchable(store: EmbeddedStore) -> Iterator[tuple[str, Switchable]]:
+    reader = Switchable(StoreReader(store))
+    with serving(reader) as address:
+        yield address, reader
+
+
+def test_a_collector_that_is_away_is_said_and_recovered_from(
+    page: Page, store: EmbeddedStore, run: SyntheticRun
+) -> None:
+    with _switchable(store) as (address, reader):
+        reader.reachable = False
+        page.goto(f"{address}?view=overview&run=slow-rank-5")
+        expect(page.locator("main")).to_contain_text("The collector does not answer")
+        expect(page.locator("main")).to_contain_text("rankscope collect")
+        reader.reachable = True
+        expect(region(page, "verdict")).to_contain_text("rank 5")
+        expect(page.locator("#connection")).to_be_empty()
+
+
+def test_every_control_is_reached_by_keyboard_and_has_a_name(page: Page, address: str) -> None:
+    page.goto(f"{address}?view=heatmap&run=slow-rank-5")
+    figure(page, "cells")
+    names = []
+    for _ in range(24):
+        page.keyboard.press("Tab")
+        names.append(
+            page.evaluate(
+                "document.activeElement.ariaLabel || document.activeElement.innerText || "
+                "document.activeElement.labels?.[0]?.innerText || ''"
+            )
+        )
+    reached = " ".join(names)
+    for name in ("Skip to content", "Overview", "Timeline", "light or dark", "Stage", "From step", "Copy link"):
+        assert name in reached
+
+
+def _brightness(page: Page, selector: str, name: str) -> float:
+    return _brightness_of(page.locator(selector).first.evaluate(f"one => getComputedStyle(one).{name}"))
+
+
+def _brightness_of(colour: str) -> float:
+    parts = [float(part) for part in colour[colour.index("(") + 1 : -1].replace(",", " ").split()[:3]]
+    return sum(parts) / 3

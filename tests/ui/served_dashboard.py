@@ -1,0 +1,30 @@
+"""A dashboard served for tests, on a free port of loopback, in a thread."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from fastapi import FastAPI
+
+from telemetry.ship.collector import listen
+from telemetry.stores.reader import Reader
+from tests.deadline import until
+from ui.app import mount_dashboard
+
+
+@contextmanager
+def serving(reader: Reader) -> Iterator[str]:
+    """Address of the dashboard over ``reader``."""
+    server = FastAPI()
+    mount_dashboard(server, reader)
+    with listen("127.0.0.1", 0) as listener:
+        running = uvicorn.Server(uvicorn.Config(server, log_level="warning", timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        until(lambda: running.started, what="the server's start")
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        finally:
+            running.should_exit = True
+            thread.join(timeout=10)

@@ -1,0 +1,140 @@
+"""What happens when the address changes, when something has arrived, and when somebody uses a control."""
+
+import asyncio
+from typing import Any
+
+import dash
+from dash import ALL, MATCH, Input, Output, State, ctx, no_update
+
+from telemetry.errors import RankscopeError
+from ui.drawing import draw_chart, draw_page, draw_region, look
+from ui.pages import PAGES
+from ui.pages.controls import after_click, after_controls
+from ui.reads import Reads
+from ui.view_state import ViewState, parse_search
+
+ADDRESS = Input("url", "search")
+ARRIVED = Input("freshness", "data")
+
+
+def keep_fresh(app: dash.Dash, reads: Reads) -> None:
+    """Every two seconds: what is stored by now. The answer changes only when something has arrived."""
+
+    async def ask(_: Any, search: str | None, known: Any) -> Any:
+        found, banner = await asyncio.to_thread(look, parse_search(search).state, reads)
+        return (no_update if found == known else found), banner
+
+    app.callback(
+        Output("freshness", "data"),
+        Output("connection", "children"),
+        Input("clock", "n_intervals"),
+        State("url", "search"),
+        State("freshness", "data"),
+    )(ask)
+
+
+def keep_page(app: dash.Dash, reads: Reads) -> None:
+    """The skeleton: drawn anew when the view or the run changes, or when a problem comes or goes."""
+
+    async def draw(search: str | None, _: Any, shown: str | None) -> Any:
+        drawn = await asyncio.to_thread(draw_page, parse_search(search).state, reads)
+        return (no_update, no_update) if drawn.key == shown else (drawn.make(), drawn.key)
+
+    app.callback(
+        Output("page", "children"), Output("shown-page", "data"), ADDRESS, ARRIVED, State("shown-page", "data")
+    )(draw)
+
+
+def keep_regions(app: dash.Dash, reads: Reads) -> None:
+    """Each region by itself, so that none waits for another; one whose content is as before is left alone."""
+
+    async def draw(search: str | None, _: Any, shown: str | None) -> Any:
+        name = str(ctx.outputs_list[0]["id"]["region"])
+        by_clock = ctx.triggered_id == "freshness"
+        drawn = await asyncio.to_thread(draw_region, name, parse_search(search), reads, by_clock)
+        return (no_update, no_update) if drawn is None or drawn.key == shown else (drawn.make(), drawn.key)
+
+    app.callback(
+        Output({"region": MATCH}, "children"),
+        Output({"region": MATCH}, "data-drawn"),
+        ADDRESS,
+        ARRIVED,
+        State({"region": MATCH}, "data-drawn"),
+    )(draw)
+
+
+def keep_charts(app: dash.Dash, reads: Reads) -> None:
+    """Each chart by itself, redrawn in place."""
+
+    async def draw(search: str | None, _: Any, shown: str | None) -> Any:
+        name = str(ctx.outputs_list[0]["id"]["chart"])
+        plotted = await asyncio.to_thread(draw_chart, name, parse_search(search).state, reads, shown)
+        return plotted or (no_update, no_update, no_update, no_update)
+
+    graph, panel = {"chart": MATCH, "part": "graph"}, {"chart": MATCH, "part": "panel"}
+    app.callback(
+        Output(graph, "figure"),
+        Output(graph, "style"),
+        Output(panel, "className"),
+        Output(panel, "data-kind"),
+        ADDRESS,
+        ARRIVED,
+        State(panel, "data-kind"),
+    )(draw)
+
+
+def follow_hands(app: dash.Dash, reads: Reads) -> None:
+    """A control or a click changes the address; a changed address sets the controls."""
+
+    async def follow(search: str | None, _: Any, __: Any) -> Any:
+        state = parse_search(search).state
+        controls, graphs = ctx.inputs_list[1:]
+        names = [item["id"]["control"] for item in controls]
+        triggered = [trigger["prop_id"] for trigger in ctx.triggered]
+        if triggered == ["url.search"]:
+            values = await asyncio.to_thread(_control_values, state, reads)
+            return no_update, [values.get(name, no_update) for name in names]
+        after = await asyncio.to_thread(_after, state, controls, graphs, len(triggered), ctx.triggered_id, reads)
+        if after == state:
+            return no_update, [no_update] * len(names)
+        values = await asyncio.to_thread(_control_values, after, reads)
+        return after.search(), [values.get(name, no_update) for name in names]
+
+    app.callback(
+        Output("url", "search"),
+        Output({"control": ALL}, "value"),
+        ADDRESS,
+        Input({"control": ALL}, "value"),
+        Input({"chart": ALL, "part": "graph"}, "clickData"),
+        prevent_initial_call=True,
+    )(follow)
+
+
+def _control_values(state: ViewState, reads: Reads) -> dict[str, object]:
+    try:
+        return dict(PAGES[state.view].control_values(state, reads))
+    except RankscopeError:
+        return {}
+
+
+def _after(
+    state: ViewState,
+    controls: list[dict[str, Any]],
+    graphs: list[dict[str, Any]],
+    num_triggered: int,
+    triggered_id: Any,
+    reads: Reads,
+) -> ViewState:
+    """The view after one control or one chart was used. Several at once: the page was drawn, nobody did anything."""
+    if num_triggered != 1 or not isinstance(triggered_id, dict):
+        return state
+    for item in graphs:
+        if item["id"] == triggered_id and item.get("value"):
+            return after_click(state, str(triggered_id["chart"]), item["value"]["points"][0])
+    expected = _control_values(state, reads)
+    changed = {
+        item["id"]["control"]: item.get("value")
+        for item in controls
+        if item["id"] == triggered_id and item.get("value") != expected.get(item["id"]["control"])
+    }
+    return after_controls(state, changed)

@@ -1,0 +1,144 @@
+"""Drawing the parts of a page, with what can go wrong turned into words. Every function may block on a query."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import dash
+import plotly.graph_objects as go
+from dash.development.base_component import Component
+from plotly.utils import PlotlyJSONEncoder
+
+from telemetry.errors import RankscopeError, UnknownRunError
+from ui.pages import PAGES
+from ui.pages.frame import draw_notes, draw_way
+from ui.pages.interface import Region
+from ui.pages.panels import HIDDEN, READY
+from ui.pages.states import empty_store, no_step_yet, notice, problem
+from ui.reads import Reads
+from ui.view_state import Parsed, View, ViewState
+
+log = logging.getLogger(__name__)
+
+WAY = Region(draw=draw_way, quiet=True)
+NO_FIGURE = go.Figure(layout={"template": "none"})
+
+
+class Drawn(NamedTuple):
+    """Something for the page, and a key that says whether it differs from what is there."""
+
+    key: str
+    make: Callable[[], Component | None]
+
+
+class Plotted(NamedTuple):
+    """A chart: the figure or a change to it, the style of its graph, the class of its panel, and its kind: zoom
+    lasts as long as the kind does."""
+
+    figure: go.Figure | dash.Patch
+    style: dict[str, str]
+    panel: str
+    kind: str
+
+
+def look(state: ViewState, reads: Reads) -> tuple[list[Any], Component | None]:
+    """What is stored by now, and what to say when nobody answers."""
+    try:
+        if state.view is View.RUNS:
+            return [[run.run_id, run.attempt, run.last_ns, run.state] for run in reads.runs()], None
+        run = reads.newest(state)
+        return [run.run_id, run.attempt, run.last_step, run.last_ns, run.state], None
+    except UnknownRunError as error:
+        return [error.message], None
+    except RankscopeError as error:
+        return [error.message], problem(error)
+
+
+def draw_page(state: ViewState, reads: Reads) -> Drawn:
+    """The skeleton of a view, or what stands in its place."""
+    name, make = _page(state, reads)
+    return Drawn(f"{state.view}/{state.run}/{state.attempt}/{name}", make)
+
+
+def _page(state: ViewState, reads: Reads) -> tuple[str, Callable[[], Component]]:
+    page = PAGES[state.view]
+    try:
+        if page.needs_run and not reads.runs():
+            return "empty", empty_store
+        if page.needs_run and not len(reads.facts(state).steps.step):
+            return "no-step", no_step_yet
+    except RankscopeError as error:
+        return str(error), partial(problem, error)
+    return "page", page.skeleton
+
+
+def draw_region(name: str, parsed: Parsed, reads: Reads, by_clock: bool) -> Drawn | None:
+    """A region of the page; None where it stays as it is."""
+    state = parsed.state
+    if name == "notes":
+        return None if by_clock else _keyed(draw_notes(state, parsed.notes))
+    region = WAY if name == "way" else PAGES[state.view].regions.get(name)
+    if region is None or (by_clock and not region.live):
+        return None
+    try:
+        return _keyed(region.draw(state, reads))
+    except RankscopeError as error:
+        return _keyed(None if region.quiet else problem(error))
+    except Exception:
+        log.exception("region %s could not be drawn: %s", name, state.search())
+        return _keyed(notice("This part could not be drawn", "The server's log says why.", colour="red"))
+
+
+def draw_chart(name: str, state: ViewState, reads: Reads, shown: str | None) -> Plotted | None:
+    """A chart of this view, as a change to the one ``shown`` where it is of the same kind; None where the view has no
+    such chart."""
+    chart = PAGES[state.view].charts.get(name)
+    if chart is None:
+        return None
+    try:
+        figure = chart.draw(state, reads)
+    except RankscopeError:
+        figure = None
+    except Exception:
+        log.exception("chart %s could not be drawn: %s", name, state.search())
+        figure = None
+    if figure is None:
+        return Plotted(figure=NO_FIGURE, style={"height": "0"}, panel=HIDDEN, kind="")
+    kind = str(figure.layout.uirevision)
+    change = in_place(figure) if kind == shown else figure
+    return Plotted(figure=change, style={"height": f"{figure.layout.height}px"}, panel=READY, kind=kind)
+
+
+def in_place(figure: go.Figure) -> dash.Patch:
+    """A change that leaves alone where somebody has zoomed to: everything but the ranges of axes that can be zoomed."""
+    change = dash.Patch()
+    plain = figure.to_plotly_json()
+    change["data"] = plain["data"]
+    for name, value in plain["layout"].items():
+        if not name.startswith(("xaxis", "yaxis")):
+            change["layout"][name] = value
+            continue
+        for key, setting in value.items():
+            if value.get("fixedrange") or key not in ("range", "autorange"):
+                change["layout"][name][key] = setting
+    return change
+
+
+def _keyed(component: Component | None) -> Drawn:
+    """Keyed by content. Values of controls do not count: they are set one by one, and a control that someone is using
+    must not be replaced."""
+    content = json.loads(json.dumps(component, cls=PlotlyJSONEncoder))
+    key = json.dumps(_without_values(content), sort_keys=True)
+    return Drawn(hashlib.blake2s(key.encode(), digest_size=16).hexdigest(), lambda: component)
+
+
+def _without_values(content: Any) -> Any:
+    if isinstance(content, list):
+        return [_without_values(one) for one in content]
+    if not isinstance(content, dict):
+        return content
+    is_control = isinstance(content.get("id"), dict) and "control" in content["id"]
+    return {name: _without_values(one) for name, one in content.items() if not (is_control and name == "value")}

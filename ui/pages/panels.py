@@ -1,0 +1,32 @@
+"""Boxes that a page is made of: a chart under its heading, a heading with text."""
+
+import plotly.graph_objects as go
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from ui.figures.style import GRAPH_CONFIG
+from ui.pages.interface import chart_id, panel_id
+
+WAITING, READY, HIDDEN = "panel waiting", "panel", "panel hidden"
+"""Classes of a chart's panel: before its first figure, with one, with nothing to draw."""
+
+
+def chart_panel(name: str, head: Component, *, label: str, height_px: int) -> Component:
+    """A chart under ``head``. ``label``: what it shows, in words; ``height_px``: until it is drawn."""
+    graph = dcc.Graph(
+        id=chart_id(name),
+        figure=go.Figure(layout={"template": "none"}),
+        config=GRAPH_CONFIG,
+        style={"height": f"{height_px}px"},
+    )
+    figure = html.Div(graph, role="figure", className="figure", **{"aria-label": label})
+    return html.Section([head, figure], id=panel_id(name), className=WAITING)
+
+
+def panel(title: str, body: Component) -> Component:
+    """Text under a heading."""
+    return html.Section([heading(title), body], className=READY)
+
+
+def heading(title: str) -> Component:
+    return html.H2(title, className="panel-title")
