@@ -10,7 +10,7 @@ def tiny_cpu() -> TrainConfig:
     """Eight gloo ranks on two cores: dp2 x pp2 x tp2, about a second a step, loss falls from the first steps on."""
     return TrainConfig(
         recipe="tiny_cpu",
-        model=ModelConfig(num_layers=4, hidden_size=256, num_heads=8, sequence_length=256, window=64),
+        model=ModelConfig(num_layers=2, hidden_size=448, num_heads=8, sequence_length=256, window=64),
         parallel=ParallelConfig(dp=2, pp=2, tp=2, num_microbatches=4),
         data=DataConfig(microbatch_size=1),
         num_steps=40,

@@ -12,4 +12,4 @@ def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:
     ``loss_parallel()`` and no rank ever holds a whole row. ``targets`` [batch, sequence] are whole on every rank.
     """
     loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
-    return loss.full_tensor() if isinstance(loss, DTensor) else loss
+    return loss.full_tensor().clone() if isinstance(loss, DTensor) else loss  # a view would worry fully_shard
