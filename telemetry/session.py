@@ -22,6 +22,7 @@ from telemetry.errors import UsageError
 from telemetry.integrations.garbage import GarbageWatch
 from telemetry.record.rank_file import RankFile, write_identity
 from telemetry.record.recorder import make_recorder
+from telemetry.record.segments_ahead import SegmentsAhead
 from telemetry.record.state_page import StatePage
 from telemetry.records import RankIdentity
 from telemetry.settings import RecordingSettings
@@ -52,7 +53,7 @@ class Session:
     identity: RankIdentity | None = None
     folder: Path | None = None
     span_cost_ns: int = 0
-    _rank_file: RankFile | None = None
+    _segments: SegmentsAhead | None = None
     _page: StatePage | None = None
     _drain: Drain | None = None
     _watch: GarbageWatch | None = None
@@ -60,7 +61,7 @@ class Session:
 
     @property
     def recording(self) -> bool:
-        return self._rank_file is not None
+        return self._segments is not None
 
     def stats(self) -> SessionStats:
         """As of now; of a session that was stopped, as of its end."""
@@ -92,9 +93,10 @@ class Session:
     ) -> None:
         write_identity(folder, identity)
         rank_file = RankFile(folder, max_segments=max_segments)
-        RECORDER.attach(rank_file, rank_file.next_seq, page.words, clock)
+        segments = SegmentsAhead(rank_file)
+        RECORDER.attach(segments, rank_file.next_seq, page.words, clock)
         self.identity, self.folder = identity, folder
-        self._rank_file, self._page = rank_file, page
+        self._segments, self._page = segments, page
         self._watch = GarbageWatch(RECORDER)
         self._watch.install()
         if clock is not None:
@@ -107,25 +109,26 @@ class Session:
         Raises:
             OSError, UnreadableError: the folder is gone. The session has ended all the same.
         """
-        rank_file, page = self._rank_file, self._page
-        if rank_file is None or page is None:
+        segments, page = self._segments, self._page
+        if segments is None or page is None:
             return
         given_up = self._drain.stop() if self._drain is not None else 0
         if given_up:
             RECORDER.mark("device-spans-given-up", str(given_up))
+        segments.stop()
         RECORDER.beat()
         self._last = self.stats()
-        self._rank_file = self._page = None
+        self._segments = self._page = None
         self._forget()
         try:
-            rank_file.close(self._last.records)
+            segments.close(self._last.records)
         finally:
             page.end()
             page.close()
 
     def abandon(self) -> None:
         """In a forked child: record no more, and leave the parent's files alone."""
-        page, self._rank_file, self._page = self._page, None, None
+        page, self._segments, self._page = self._page, None, None
         self._forget()
         if page is not None:
             page.abandon()

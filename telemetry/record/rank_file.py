@@ -24,6 +24,8 @@ from telemetry.records import RankIdentity
 META_NAME = "meta.json"
 SEGMENT_RECORDS = 16384
 MAX_SEGMENTS = 16
+MIN_SEGMENTS = 2
+"""The one being written is never removed."""
 MADV_POPULATE_WRITE = 23
 """Python has no name for it."""
 
@@ -38,9 +40,14 @@ class Segment:
     offset: int
     limit: int
 
+    @property
+    def end_seq(self) -> int:
+        """One past the last record that it can hold."""
+        return self.first_seq + (self.limit - self.offset) // layout.RECORD_BYTES
+
 
 class RankFile:
-    """Segments of one rank. Not thread-safe: the recorder calls it from one place.
+    """Segments of one rank. One thread makes them, one goes on in them.
 
     Continues the numbering where the folder holds records already (a rank that stopped and started again).
     """
@@ -52,22 +59,42 @@ class RankFile:
         self.dropped = 0
         """Records lost with segments that were removed to make room."""
         self._segment_records = segment_records
-        self._max_segments = max_segments
+        self._max_segments = max(max_segments, MIN_SEGMENTS)
         self._current: Segment | None = None
         self.next_seq, self._number = self._resume()
 
     def open_segment(self, first_seq: int) -> Segment | None:
-        """Seals the current segment and makes the next; None where there is no room for one, or no folder."""
-        self._seal_current()
+        """The next segment, made here and now; None where there is no room for one, or no folder."""
+        segment = self.make(first_seq)
+        if segment is not None:
+            self.seal_and_go_on_in(segment)
+        return segment
+
+    def make(self, first_seq: int) -> Segment | None:
+        """A segment for the records from ``first_seq`` on; None where there is no room for one, or no folder. At the
+        cap, and on a full disk, the oldest one makes room for it."""
         try:
             self._keep_below_cap()
-            self._current = self._create(first_seq)
+            return self._create(first_seq)
         except (OSError, RankscopeError):
-            self._current = self._create_in_the_oldest_ones_place(first_seq)
-        return self._current
+            return self._create_in_the_oldest_ones_place(first_seq)
+
+    def seal_and_go_on_in(self, segment: Segment) -> None:
+        """The current segment gets no more records; this one does. Writes memory only."""
+        if self._current is not None:
+            _write_header(self._current.buffer, sealed=1)
+        self._current = segment
+
+    def discard(self, segment: Segment) -> None:
+        """Remove a segment that was made and never written."""
+        segment.path.unlink(missing_ok=True)
 
     def close(self, next_seq: int) -> None:
-        """Says in the header how many records the last segment holds, and seals it."""
+        """Says in the header how many records the last segment holds, and seals it.
+
+        Raises:
+            OSError, UnreadableError: it is gone.
+        """
         if self._current is not None:
             _finish(self._current.path, next_seq - self._current.first_seq)
         self._current = None
@@ -75,18 +102,18 @@ class RankFile:
     def _resume(self) -> tuple[int, int]:
         """Number of the next record and of the next segment, after what the folder holds and can be read."""
         segments = list_segments(self.folder)
+        next_number = int(segments[-1].stem) + 1 if segments else 0
+        next_seq = 0
         for path in reversed(segments):
             with suppress(RankscopeError):
                 header = read_header(path)
                 count = committed_records(path, header)
-                _finish(path, count)
-                return header.first_seq + count, int(segments[-1].stem) + 1
-        return read_acked(self.folder), int(segments[-1].stem) + 1 if segments else 0
-
-    def _seal_current(self) -> None:
-        if self._current is not None:
-            _write_header(self._current.buffer, sealed=1)
-            self._current = None
+                next_seq = header.first_seq + count
+                if count:
+                    _finish(path, count)
+                    break
+                path.unlink(missing_ok=True)  # made ahead, and never written
+        return next_seq, next_number
 
     def _keep_below_cap(self) -> None:
         segments = list_segments(self.folder)
@@ -97,7 +124,7 @@ class RankFile:
         """The disk is full: the oldest segment makes room for the newest."""
         try:
             segments = list_segments(self.folder)
-            if not segments:
+            if len(segments) < MIN_SEGMENTS:
                 return None
             self._remove(segments[0])
             return self._create(first_seq)

@@ -236,14 +236,15 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
         except Exception:
             mend(into, place, start_ns, duration_ns, word)
 
-    def sample(metric: str, value: float) -> None:
+    def sample(metric: str, value: float, step: int | None = None) -> None:
         try:
             name, number = name_bytes(metric), float(value)
+            of_step = step_number if step is None else step & 0xFFFFFFFF
         except Exception:
             return lose(1)
         if (taken := reserve(1)) is not None:
             into, place = taken
-            pack_sample(into, place, monotonic_ns(), number, name, step_number, RecordKind.SAMPLE, place)
+            pack_sample(into, place, monotonic_ns(), number, name, of_step, RecordKind.SAMPLE, place)
 
     def mark(name: str, text: str = "") -> None:
         try:

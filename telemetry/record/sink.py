@@ -38,8 +38,9 @@ class Scrap:
 class Sink(Protocol):
     """Where room comes from. Called on the recording threads, once in thousands of records."""
 
-    dropped: int
-    """Records lost after they were written."""
+    @property
+    def dropped(self) -> int:
+        """Records lost after they were written."""
 
     def open_segment(self, first_seq: int) -> Place | None:
         """Room for the records from ``first_seq`` on, or None. Does not raise, nor wait for another process."""
@@ -56,7 +57,8 @@ class Recorder:
     """The span of a step; what is recorded from now on belongs to it."""
     mark: Callable[..., None]
     """``mark(name, text="")``"""
-    sample: Callable[[str, float], None]
+    sample: Callable[..., None]
+    """``sample(metric, value, step=None)``"""
     record_span: Callable[..., None]
     """``record_span(stage, start_ns, duration_ns, *, step=-1, microbatch=-1, chunk=-1, size_bytes=0, peer=-1, op_seq=0,
     cpu_ns=-1, issue_ns=0)``: a span that is over, from any thread."""

@@ -138,7 +138,7 @@ def test_reading_and_reclaiming_follow_a_writer(tmp_path: Path) -> None:
                 seen = block.next_seq
             reader.reclaim(seen)
         assert seen == 60_000
-        assert len(list(folder.glob("*.rec"))) == 1
+        assert len(list(folder.glob("*.rec"))) <= 2  # the one being written, and the next
 
 
 def test_rank_folders_are_found_by_run_and_attempt(tmp_path: Path) -> None:

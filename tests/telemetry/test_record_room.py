@@ -138,8 +138,7 @@ def test_a_full_disk_never_raises(tmp_path: Path) -> None:
             for _ in range(60_000):
                 with telemetry.span(Stage.DATA_LOAD):
                     pass
-            stats = started.stats()
-        kept = recorded(tmp_path)
+        stats, kept = started.stats(), recorded(tmp_path)
         assert 0 < stats.dropped < 60_000
         assert len(kept.spans) + stats.dropped == 60_000
     finally:
