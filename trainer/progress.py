@@ -31,7 +31,7 @@ class Progress:
         for figures in steps:
             rates = self._rates(figures)
             for metric, value in rates.items():
-                telemetry.sample(metric.replace("_", "-"), value)
+                telemetry.sample(metric.replace("_", "-"), value, step=figures.step)
             self._file.write(json.dumps({"step": figures.step, **rates}) + "\n")
 
     def close(self) -> None:
