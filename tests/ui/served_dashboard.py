@@ -18,8 +18,15 @@ def serving(reader: Reader) -> Iterator[str]:
     """Address of the dashboard over ``reader``."""
     server = FastAPI()
     mount_dashboard(server, reader)
+    with serving_app(server) as address:
+        yield address
+
+
+@contextmanager
+def serving_app(app: FastAPI) -> Iterator[str]:
+    """Address of an application."""
     with listen("127.0.0.1", 0) as listener:
-        running = uvicorn.Server(uvicorn.Config(server, log_level="warning", timeout_graceful_shutdown=1))
+        running = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         until(lambda: running.started, what="the server's start")

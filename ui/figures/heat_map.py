@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import plotly.graph_objects as go
 
-from ui.figures.style import RATIO_RANGE, RATIO_SCALE, TIME_SCALE, framed, outline, plain
+from ui.figures.style import RATIO_RANGE, RATIO_SCALE, SUSPECT, SUSPECT_ON_TIME, TIME_SCALE, framed, outline, plain
 from ui.records import Floats, StageTimes
 from ui.view_state import Metric
 
@@ -25,6 +25,7 @@ class Colours:
     lowest: float
     highest: float
     title: str
+    outline: str = SUSPECT
 
 
 def colours_for(metric: Metric, values: Floats) -> Colours:
@@ -33,7 +34,7 @@ def colours_for(metric: Metric, values: Floats) -> Colours:
         return Colours(scale=RATIO_SCALE, lowest=RATIO_RANGE[0], highest=RATIO_RANGE[1], title="x peers")
     known = values[np.isfinite(values)]
     low, high = (float(one) for one in np.percentile(known, (1, 99))) if len(known) else (0.0, 1.0)
-    return Colours(scale=TIME_SCALE, lowest=low, highest=max(high, low + 1e-6), title="ms")
+    return Colours(scale=TIME_SCALE, lowest=low, highest=max(high, low + 1e-6), title="ms", outline=SUSPECT_ON_TIME)
 
 
 def rank_by_step(
@@ -72,7 +73,7 @@ def rank_by_step(
     )
     figure.update_xaxes(title={"text": "step", "standoff": 6})
     figure.update_yaxes(autorange="reversed", showgrid=False, **_row_labels(ranks, hosts, suspects))
-    figure.update_layout(shapes=_outlines(suspects, steps, width, depth))
+    figure.update_layout(shapes=_outlines(suspects, steps, width, depth, colours.outline))
     return framed(figure, height_px=int(np.clip(ROW_PX * len(ranks) + 70, MIN_PX, MAX_PX)), keep=keep)
 
 
@@ -115,12 +116,12 @@ def _label(rank: int, hosts: Sequence[str], suspects: Collection[int]) -> str:
 
 
 def _outlines(
-    suspects: Collection[int], steps: npt.NDArray[np.int64], width: int, depth: int
+    suspects: Collection[int], steps: npt.NDArray[np.int64], width: int, depth: int, colour: str
 ) -> list[dict[str, object]]:
     if not len(steps):
         return []
     left, right = float(steps[0]) - width / 2, float(steps[-1]) + width / 2
-    return [outline(left, right, rank // depth - 0.5, rank // depth + 0.5) for rank in sorted(suspects)]
+    return [outline(left, right, rank // depth - 0.5, rank // depth + 0.5, colour) for rank in sorted(suspects)]
 
 
 def _colour_bar(colours: Colours, metric: Metric) -> dict[str, object]:

@@ -87,7 +87,7 @@ def host_boxes(
     figure.update_xaxes(visible=False, fixedrange=True, range=[-0.6, max(columns, MIN_COLUMNS) - 0.4])
     figure.update_yaxes(visible=False, fixedrange=True, range=[rows - 0.4, 0.1])
     figure.update_layout(
-        shapes=[*_frames(boxes), *_suspect_outlines(boxes, suspects)],
+        shapes=[*_frames(boxes), *_suspect_outlines(boxes, suspects, colours.outline)],
         annotations=[*_host_names(boxes), *_numbers(boxes, value, metric, len(hosts), colours)],
     )
     height = int(np.clip(CELL_PX * rows + 10, MIN_PX, MAX_PX))
@@ -136,9 +136,9 @@ def _frames(boxes: list[Box]) -> list[dict[str, object]]:
     ]
 
 
-def _suspect_outlines(boxes: list[Box], suspects: Collection[int]) -> list[dict[str, object]]:
+def _suspect_outlines(boxes: list[Box], suspects: Collection[int], colour: str) -> list[dict[str, object]]:
     return [
-        outline(cell.column - 0.46, cell.column + 0.46, cell.row - 0.46, cell.row + 0.46, width_px=3)
+        outline(cell.column - 0.46, cell.column + 0.46, cell.row - 0.46, cell.row + 0.46, colour, width_px=3)
         for box in boxes
         for cell in box.cells
         if cell.rank in suspects

@@ -1,0 +1,33 @@
+"""A store in memory with a made run."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.reader import StoreReader
+from tests.ui.synthetic_run import SyntheticRun
+from ui.reads import Reads
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[EmbeddedStore]:
+    store = EmbeddedStore()
+    store.migrate()
+    yield store
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def run(store: EmbeddedStore) -> SyntheticRun:
+    """Eight ranks, rank 5 slow, forty steps."""
+    run = SyntheticRun(run_id="made")
+    run.introduce(store)
+    run.advance(store, 40)
+    run.beat(store, at_ns=run.now_ns, ended=True)
+    return run
+
+
+@pytest.fixture
+def reads(store: EmbeddedStore, run: SyntheticRun) -> Reads:
+    return Reads(StoreReader(store))

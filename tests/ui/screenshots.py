@@ -1,0 +1,93 @@
+"""Pictures of every page, light and dark, for the documentation: ``python -m tests.ui.screenshots OUT``."""
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from playwright.sync_api import Page, expect, sync_playwright
+
+from telemetry.stages import Stage
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.queries import Runs, Spans
+from telemetry.stores.reader import StoreReader
+from tests.parts import require
+from tests.ui.served_dashboard import serving
+from tests.ui.synthetic_run import SyntheticRun
+
+FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+SIZE: dict[Literal["width", "height"], int] = {"width": 1440, "height": 900}
+RUN = "demo-20261121-0301"
+STEP = 42
+SLOW = 5
+
+
+@contextmanager
+def made_dashboard() -> Iterator[tuple[str, dict[str, str]]]:
+    """A served run of eight ranks with a slow one, and the address of each page of it."""
+    store = EmbeddedStore()
+    store.migrate()
+    try:
+        run = SyntheticRun(run_id=RUN)
+        run.introduce(store)
+        run.advance(store, 60)
+        run.beat(store, at_ns=run.now_ns, ended=True)
+        reader = StoreReader(store)
+        (stored,) = reader.read(Runs()).to_pylist()
+        spans = reader.read(
+            Spans(
+                run_id=RUN,
+                attempt=stored["attempt"],
+                first_step=STEP,
+                last_step=STEP,
+                ranks=(SLOW,),
+                stages=(int(Stage.BACKWARD_COMPUTE),),
+            )
+        )
+        span = f"{SLOW}-{spans['seq'][1].as_py()}"
+        with serving(reader) as address:
+            yield address, addresses(RUN, span)
+    finally:
+        store.close()
+
+
+def addresses(run_id: str, span: str) -> dict[str, str]:
+    """Name of a picture -> the view in it."""
+    return {
+        "runs": "?view=runs",
+        "overview": f"?view=overview&run={run_id}",
+        "heatmap": f"?view=heatmap&run={run_id}",
+        "heatmap-collective": f"?view=heatmap&run={run_id}&stage=grads-reduce-scatter&metric=ms",
+        "timeline": f"?view=timeline&run={run_id}&group=pp&rank={SLOW}&step={STEP}",
+        "span": f"?view=timeline&run={run_id}&group=all&rank={SLOW}&step={STEP}&span={span}",
+        "unknown-run": "?view=overview&run=nope",
+    }
+
+
+def picture(page: Page, address: str, path: Path) -> None:
+    """The whole page, once nothing on it is still to come."""
+    page.goto(address)
+    expect(page.locator("main > *").first).to_be_visible(timeout=60_000)
+    expect(page.locator("main .loading, main .waiting")).to_have_count(0, timeout=60_000)
+    page.screenshot(path=path, full_page=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    out: Path = parser.parse_args().out
+    out.mkdir(parents=True, exist_ok=True)
+    with made_dashboard() as (address, views), sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=require("chromium"), args=FLAGS)
+        schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+        for scheme in schemes:
+            with browser.new_context(viewport=SIZE, color_scheme=scheme) as context:
+                page = context.new_page()
+                for name, search in views.items():
+                    picture(page, address + search, out / f"{name}-{scheme}.png")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Figures as values: what is in them, without a browser."""
+
+import numpy as np
+import pytest
+
+from telemetry.stages import Stage
+from ui.figures.heat_map import MAX_COLUMNS, MAX_ROWS, pool, rank_by_step
+from ui.figures.host_boxes import host_boxes, lay_out
+from ui.figures.series import MAX_POINTS, thinned
+from ui.figures.style import GRAPH_CONFIG, RATIO_SCALE
+from ui.records import StageTimes
+from ui.view_state import Metric
+
+
+def made_times(num_steps: int, num_ranks: int, slow: int | None = None) -> StageTimes:
+    ratio = np.ones((num_steps, num_ranks))
+    if slow is not None:
+        ratio[:, slow] = 1.4
+    return StageTimes(
+        stage=Stage.FORWARD_COMPUTE, steps=np.arange(num_steps), ns=ratio * 40e6, ratio=ratio, basis="processor time"
+    )
+
+
+def test_a_suspect_is_outlined_and_named() -> None:
+    hosts = [f"gpu-{rank // 4}" for rank in range(8)]
+    figure = rank_by_step(made_times(20, 8, slow=5), Metric.RATIO, hosts, [5], keep="k")
+    (shape,) = figure.layout.shapes
+    assert (shape.y0, shape.y1) == (4.5, 5.5)
+    assert [text for text in figure.layout.yaxis.ticktext if "suspect" in text] == ["<b>▶ suspect  rank 5 · gpu-1</b>"]
+
+
+def test_a_ratio_has_the_same_colour_whatever_else_is_there() -> None:
+    calm = rank_by_step(made_times(5, 4), Metric.RATIO, [""] * 4, [], keep="k")
+    slow = rank_by_step(made_times(5, 4, slow=1), Metric.RATIO, [""] * 4, [], keep="k")
+    assert (calm.data[0].zmin, calm.data[0].zmax) == (slow.data[0].zmin, slow.data[0].zmax) == (0.5, 1.5)
+    assert len(RATIO_SCALE) == len(calm.data[0].colorscale)
+
+
+def test_a_large_run_is_pooled_to_what_a_screen_can_show_and_its_slow_rank_stays() -> None:
+    figure = rank_by_step(made_times(2000, 4096, slow=3001), Metric.RATIO, ["h"] * 4096, [3001], keep="k")
+    cells = np.asarray(figure.data[0].z)
+    assert cells.shape[0] <= MAX_ROWS
+    assert cells.shape[1] <= MAX_COLUMNS
+    assert cells[3001 // 4] == pytest.approx(1.4)
+    assert np.sum(cells > 1.2) == cells.shape[1]
+
+
+def test_pooling_keeps_unknown_cells_unknown() -> None:
+    values = np.array([[1.0, np.nan], [3.0, np.nan], [5.0, 2.0]])
+    assert pool(values, 2, 1)[0, 0] == 2.0
+    assert np.isnan(pool(values, 2, 1)[0, 1])
+    assert pool(values, 2, 2)[0, 0] == 2.0
+
+
+def test_names_of_hosts_are_text_and_never_markup() -> None:
+    hosts = ["<a href='x'>evil</a>"] * 2
+    for figure in (
+        rank_by_step(made_times(3, 2), Metric.RATIO, hosts, [0], keep="k"),
+        host_boxes(made_times(3, 2), Metric.RATIO, hosts, [0, 1], [0], keep="k"),
+    ):
+        assert "<a" not in figure.to_json().replace("\\u003c", "<")
+
+
+def test_hosts_become_boxes_with_ranks_by_their_place() -> None:
+    boxes = lay_out(["b", "a", "b", "a"], [1, 0, 0, 1])
+    assert [(box.host, [cell.rank for cell in box.cells]) for box in boxes] == [("b", [2, 0]), ("a", [1, 3])]
+    taken = {(cell.row, cell.column) for box in boxes for cell in box.cells}
+    assert len(taken) == 4
+
+
+def test_boxes_of_a_large_job_do_not_overlap() -> None:
+    hosts = [f"host-{rank // 8}" for rank in range(12_288)]
+    boxes = lay_out(hosts, [rank % 8 for rank in range(12_288)])
+    assert len({(cell.row, cell.column) for box in boxes for cell in box.cells}) == 12_288
+
+
+def test_a_host_box_shows_the_median_and_the_rank() -> None:
+    figure = host_boxes(made_times(9, 4, slow=2), Metric.RATIO, ["x"] * 4, [0, 1, 2, 3], [2], keep="k")
+    assert "<b>2</b><br>1.40x" in [note.text for note in figure.layout.annotations]
+
+
+def test_a_long_curve_keeps_its_peaks() -> None:
+    value = np.zeros(100_000)
+    value[54_321] = 9.0
+    step, kept = thinned(np.arange(100_000), value)
+    assert len(step) <= MAX_POINTS
+    assert step[kept.argmax()] == 54_321
+
+
+def test_no_graph_can_upload_its_data() -> None:
+    assert GRAPH_CONFIG["showSendToCloud"] is False
+    assert GRAPH_CONFIG["plotlyServerURL"] == ""

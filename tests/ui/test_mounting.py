@@ -1,0 +1,68 @@
+"""The dashboard on a server that has routes of its own."""
+
+import re
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from telemetry.errors import UsageError
+from telemetry.ship.access import TokenGate
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.reader import StoreReader
+from tests.ui.served_dashboard import serving_app
+from ui.app import mount_dashboard
+from ui.serving import run_dashboard
+
+
+@pytest.fixture
+def server(store: EmbeddedStore) -> FastAPI:
+    server = FastAPI()
+
+    @server.get("/healthz")
+    def healthy() -> dict[str, bool]:
+        return {"ok": True}
+
+    mount_dashboard(server, StoreReader(store))
+    return server
+
+
+@pytest.fixture
+def client(server: FastAPI) -> Iterator[httpx.Client]:
+    with serving_app(server) as address, httpx.Client(base_url=address) as client:
+        yield client
+
+
+def test_the_servers_own_routes_stay(client: httpx.Client) -> None:
+    assert client.get("/healthz").json() == {"ok": True}
+    assert "rankscope" in client.get("/").text
+    assert client.get("/v1/nothing").status_code == 404
+    assert client.get("/_dash-layout").json()["type"] == "MantineProvider"
+
+
+def test_the_page_asks_nobody_else(client: httpx.Client) -> None:
+    assert not re.findall(r"<(?:script|link)[^>]+(?:src|href)=\"(?:https?:)?//", client.get("/").text)
+
+
+def test_no_agent_protocol_is_served_even_when_the_environment_asks(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DASH_MCP_ENABLED", "true")
+    server = FastAPI()
+    mount_dashboard(server, StoreReader(store))
+    with serving_app(server) as address:
+        assert httpx.post(f"{address}_mcp", json={}).status_code == 404
+
+
+def test_behind_a_token_nothing_is_served_without_it(server: FastAPI) -> None:
+    server.add_middleware(TokenGate, token="secret")
+    with serving_app(server) as address, httpx.Client(base_url=address) as client:
+        assert client.get("/").status_code == 401
+        assert client.get("/_dash-layout").status_code == 401
+        assert client.get("/", auth=("anyone", "secret")).status_code == 200
+
+
+def test_an_open_address_needs_a_token(store: EmbeddedStore) -> None:
+    with pytest.raises(UsageError, match="needs a token"):
+        run_dashboard(StoreReader(store), "0.0.0.0", 0)

@@ -1,0 +1,143 @@
+"""Every part of every page, on runs of several shapes, without a browser."""
+
+import json
+
+import pytest
+from plotly.utils import PlotlyJSONEncoder
+
+from telemetry.stages import Stage
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.reader import StoreReader
+from telemetry.topology import Topology
+from tests.ui.synthetic_run import SyntheticRun
+from ui.drawing import draw_chart, draw_page, draw_region, in_place, look
+from ui.pages import PAGES
+from ui.pages.controls import after_click, after_controls
+from ui.reads import Reads
+from ui.view_state import Group, Metric, Parsed, SpanKey, StepRange, View, ViewState
+
+SHAPES = {
+    "one-rank": Topology(),
+    "data-parallel": Topology(dp=4),
+    "pipeline": Topology(pp=4),
+    "grid": Topology(dp=2, pp=2, tp=2),
+}
+
+
+def text_of(state: ViewState, reads: Reads, region: str) -> str:
+    drawn = draw_region(region, Parsed(state, ()), reads, by_clock=False)
+    assert drawn is not None
+    return json.dumps(drawn.make(), cls=PlotlyJSONEncoder, ensure_ascii=False)
+
+
+@pytest.fixture(scope="module", params=list(SHAPES))
+def shape(request: pytest.FixtureRequest, store: EmbeddedStore) -> str:
+    run = SyntheticRun(run_id=request.param, topology=SHAPES[request.param], slow={})
+    run.introduce(store)
+    run.advance(store, 12)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("view", list(View))
+def test_every_part_of_a_page_is_drawn(store: EmbeddedStore, shape: str, view: View) -> None:
+    reads, state = Reads(StoreReader(store)), ViewState(view=view, run=shape)
+    assert draw_page(state, reads).key.endswith("/page")
+    for name in PAGES[view].regions:
+        assert "could not be drawn" not in text_of(state, reads, name)
+    for name in PAGES[view].charts:
+        plotted = draw_chart(name, state, reads, None)
+        assert plotted is not None
+        assert plotted.panel == "panel"
+
+
+@pytest.mark.parametrize("stage", list(Stage))
+@pytest.mark.parametrize("metric", list(Metric))
+def test_the_heat_map_draws_or_explains_any_stage(reads: Reads, stage: Stage, metric: Metric) -> None:
+    state = ViewState(view=View.HEAT_MAP, run="made", stage=stage, metric=metric)
+    assert "could not be drawn" not in text_of(state, reads, "heat-says")
+    plotted = draw_chart("cells", state, reads, None)
+    assert plotted is not None
+    assert (plotted.panel == "panel") is (stage in reads.facts(state).stages)
+
+
+def test_the_overview_leads_with_the_worst_finding(reads: Reads) -> None:
+    said = text_of(ViewState(view=View.OVERVIEW, run="made"), reads, "verdict")
+    assert "rank 5 (host gpu-03, dp1 pp0 tp1)" in said
+    assert "view=heatmap" in said
+    assert "view=timeline" in said
+
+
+def test_a_healthy_run_says_that_nothing_was_found(store: EmbeddedStore) -> None:
+    run = SyntheticRun(run_id="healthy", slow={})
+    run.introduce(store)
+    run.advance(store, 30)
+    said = text_of(ViewState(view=View.OVERVIEW, run="healthy"), Reads(StoreReader(store)), "verdict")
+    assert "Nothing found" in said
+
+
+def test_the_timeline_opens_on_the_suspects_pipeline(reads: Reads) -> None:
+    said = text_of(ViewState(view=View.TIMELINE, run="made"), reads, "spans-title")
+    assert "pipeline group of rank 5" in said
+    assert "group=pp&rank=5" in said
+
+
+def test_a_group_too_large_shows_its_neighbourhood_and_says_so(store: EmbeddedStore) -> None:
+    run = SyntheticRun(run_id="wide", topology=Topology(dp=100), slow={})
+    run.introduce(store)
+    run.advance(store, 1)
+    state = ViewState(view=View.TIMELINE, run="wide", group=Group.ALL, rank=70)
+    reads = Reads(StoreReader(store))
+    assert "36 ranks of the group not shown" in text_of(state, reads, "spans-title")
+    plotted = draw_chart("timeline", state, reads, None)
+    assert plotted is not None
+    assert len(plotted.figure.layout.yaxis.tickvals) == 64
+
+
+def test_a_region_whose_content_is_as_before_has_the_same_key(reads: Reads) -> None:
+    parsed = Parsed(ViewState(view=View.HEAT_MAP, run="made"), ())
+    other = Parsed(ViewState(view=View.HEAT_MAP, run="made", metric=Metric.MILLISECONDS), ())
+    keys = [draw_region("heat-controls", one, reads, by_clock=False) for one in (parsed, parsed, other)]
+    assert len({drawn.key for drawn in keys if drawn}) == 1
+
+
+def test_a_chart_of_the_same_kind_changes_all_but_the_zoom(reads: Reads) -> None:
+    figure = draw_chart("cells", ViewState(view=View.HEAT_MAP, run="made"), reads, None)
+    assert figure is not None
+    places = {tuple(step["location"]) for step in in_place(figure.figure).to_plotly_json()["operations"]}
+    assert ("data",) in places
+    assert ("layout", "yaxis", "autorange") not in places
+    assert ("layout", "yaxis", "ticktext") in places
+
+
+def test_an_empty_store_and_an_unknown_run_stand_in_for_the_page() -> None:
+    store = EmbeddedStore()
+    store.migrate()
+    try:
+        reads = Reads(StoreReader(store))
+        assert draw_page(ViewState(view=View.OVERVIEW), reads).key.endswith("/empty")
+        assert "rankscope demo" in text_of(ViewState(), reads, "runs")
+        assert look(ViewState(view=View.OVERVIEW, run="x"), reads)[1] is None
+    finally:
+        store.close()
+
+
+def test_ranks_without_a_step_are_waited_for(store: EmbeddedStore) -> None:
+    SyntheticRun(run_id="starting").introduce(store)
+    state = ViewState(view=View.TIMELINE, run="starting")
+    assert draw_page(state, Reads(StoreReader(store))).key.endswith("/no-step")
+
+
+def test_controls_set_the_view_and_nonsense_changes_nothing() -> None:
+    state = ViewState(view=View.HEAT_MAP, run="a")
+    changed = after_controls(state, {"stage": "optimizer", "metric": "ms", "first": 10, "last": 20})
+    assert (changed.stage, changed.metric, changed.steps) == (Stage.OPTIMIZER, Metric.MILLISECONDS, StepRange(10, 20))
+    assert after_controls(changed, {"first": "", "last": ""}).steps is None
+    assert after_controls(state, {"stage": "x", "metric": [], "first": "z", "group": None, "what": 1}) == state
+
+
+def test_clicks_lead_to_the_step_and_to_the_span() -> None:
+    state = ViewState(view=View.HEAT_MAP, run="a")
+    cell = after_click(state, "cells", {"x": 12, "customdata": {"0": 40.1, "1": 5}})
+    assert (cell.view, cell.rank, cell.step) == (View.TIMELINE, 5, 12)
+    assert after_click(cell, "timeline", {"customdata": [5, 99, 0]}).span == SpanKey(5, 99)
+    assert after_click(cell, "timeline", {"x": 3}) == cell

@@ -1,0 +1,116 @@
+"""What the dashboard asks, and how often."""
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from telemetry.errors import UnknownRunError
+from telemetry.stages import Stage
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.queries import Query
+from telemetry.stores.reader import Reader, StoreReader
+from tests.ui.synthetic_run import SyntheticRun
+from ui.reads import PROCESSOR, WALL, Reads
+from ui.records import RunState
+from ui.view_state import Clock, StepRange, ViewState
+
+ALL = StepRange(0, 1000)
+MADE = ViewState(run="made")
+
+
+class Counting:
+    """A reader that counts what it is asked."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self.asked: Counter[str] = Counter()
+
+    def read(self, query: Query) -> pa.Table:
+        self.asked[type(query).__name__] += 1
+        return self._reader.read(query)
+
+
+def test_facts_name_grid_hosts_steps_and_stages(reads: Reads) -> None:
+    facts = reads.facts(MADE)
+    assert (facts.topology.dp, facts.topology.pp, facts.topology.tp) == (2, 2, 2)
+    assert facts.hosts[5] == "gpu-03"
+    assert facts.steps.step.tolist() == list(range(40))
+    assert Stage.FORWARD_COMPUTE in facts.stages
+    assert Stage.GC not in facts.stages
+    assert facts.summary.state is RunState.ENDED
+
+
+def test_own_work_tells_the_slow_rank_from_its_victim(reads: Reads) -> None:
+    times = reads.stage_times(reads.facts(MADE), Stage.FORWARD_COMPUTE, Clock.OWN, ALL)
+    median = np.nanmedian(times.ratio, axis=0)
+    assert times.basis == PROCESSOR
+    assert median[5] == pytest.approx(1.4, abs=0.05)
+    assert np.delete(median, 5) == pytest.approx(1.0, abs=0.05)
+
+
+def test_wall_time_shows_the_victim_too_and_says_so(reads: Reads) -> None:
+    times = reads.stage_times(reads.facts(MADE), Stage.FORWARD_COMPUTE, Clock.WALL, ALL)
+    median = np.nanmedian(times.ratio, axis=0)
+    assert times.basis == WALL
+    assert median[4] > 1.1
+
+
+def test_a_collective_has_no_own_work(reads: Reads) -> None:
+    times = reads.stage_times(reads.facts(MADE), Stage.TP_ALL_GATHER, Clock.OWN, ALL)
+    assert times.basis == WALL
+
+
+def test_own_work_without_processor_time_leaves_collectives_out(store: EmbeddedStore) -> None:
+    run = SyntheticRun(run_id="no-cpu", with_cpu=False)
+    run.introduce(store)
+    run.advance(store, 10)
+    reads = Reads(StoreReader(store))
+    times = reads.stage_times(reads.facts(ViewState(run="no-cpu")), Stage.BACKWARD_COMPUTE, Clock.OWN, ALL)
+    assert times.basis == "time without collectives"
+    assert np.nanmedian(times.ratio, axis=0)[5] == pytest.approx(1.4, abs=0.05)
+
+
+def test_a_view_that_is_looked_at_again_asks_nothing_new(store: EmbeddedStore, run: SyntheticRun) -> None:
+    reader = Counting(StoreReader(store))
+    reads = Reads(reader, wall_s=lambda: 2e9)
+    for _ in range(5):
+        facts = reads.facts(MADE)
+        reads.report(facts.summary)
+        reads.series(facts.summary)
+        reads.spans(facts.summary, 7, (4, 6))
+        reads.stage_times(facts, Stage.OPTIMIZER, Clock.WALL, ALL)
+    assert reader.asked["Runs"] == 1
+    assert reader.asked["Spans"] == 1
+    assert reader.asked["Samples"] == 1
+    assert reader.asked["StageCounts"] == 1
+
+
+def test_what_has_arrived_is_seen_after_a_second(store: EmbeddedStore) -> None:
+    now_s = [2e9]
+    reads = Reads(StoreReader(store), wall_s=lambda: now_s[0])
+    run = SyntheticRun(run_id="growing")
+    run.introduce(store)
+    run.advance(store, 3)
+    assert len(reads.facts(ViewState(run="growing")).steps.step) == 3
+    run.advance(store, 2)
+    now_s[0] += 1.0
+    assert len(reads.facts(ViewState(run="growing")).steps.step) == 5
+
+
+@pytest.mark.parametrize(("ended", "age_s", "state"), [(False, 5, "live"), (False, 60, "silent"), (True, 5, "ended")])
+def test_a_run_is_live_silent_or_ended(store: EmbeddedStore, ended: bool, age_s: int, state: str) -> None:
+    run = SyntheticRun(run_id=f"state-{state}")
+    run.introduce(store)
+    run.advance(store, 1)
+    run.beat(store, at_ns=run.now_ns, ended=ended)
+    reads = Reads(StoreReader(store), wall_s=lambda: run.now_ns / 1e9 + age_s)
+    assert reads.newest(ViewState(run=run.run_id)).state == state
+
+
+def test_unknown_runs_and_attempts_are_said(reads: Reads) -> None:
+    with pytest.raises(UnknownRunError, match="No run is called nope"):
+        reads.facts(ViewState(run="nope"))
+    with pytest.raises(UnknownRunError, match="no attempt 3"):
+        reads.facts(ViewState(run="made", attempt=3))

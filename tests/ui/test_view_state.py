@@ -1,0 +1,60 @@
+"""An address and the view it stands for."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from telemetry.stages import Stage
+from ui.view_state import LARGEST, Clock, Group, Metric, SpanKey, StepRange, View, ViewState, parse_search
+
+numbers = st.integers(0, LARGEST)
+states = st.builds(
+    ViewState,
+    view=st.sampled_from(View),
+    run=st.text(st.characters(categories=("L", "N", "P", "S")), max_size=60),
+    attempt=st.none() | numbers,
+    stage=st.sampled_from(Stage),
+    metric=st.sampled_from(Metric),
+    clock=st.sampled_from(Clock),
+    steps=st.none() | st.builds(lambda a, b: StepRange(min(a, b), max(a, b)), numbers, numbers),
+    group=st.none() | st.sampled_from(Group),
+    rank=st.none() | numbers,
+    step=st.none() | numbers,
+    span=st.none() | st.builds(SpanKey, numbers, st.integers(0, 10**17)),
+)
+
+
+@given(states)
+def test_an_address_restores_its_view_exactly(state: ViewState) -> None:
+    assert parse_search(state.search()) == (state, ())
+
+
+@given(st.text(max_size=300))
+def test_no_address_is_too_strange(search: str) -> None:
+    parse_search("?" + search)
+
+
+@given(st.dictionaries(st.sampled_from(["view", "stage", "steps", "rank", "span", "time", "group"]), st.text()))
+def test_what_is_not_understood_takes_its_default_with_a_note(given_fields: dict[str, str]) -> None:
+    search = "&".join(f"{name}={value}" for name, value in given_fields.items())
+    state, notes = parse_search("?" + search)
+    assert isinstance(state, ViewState)
+    assert all("not understood" in note for note in notes)
+
+
+@pytest.mark.parametrize("text", ["step=-1", "step=1e3", "steps=9-1", "rank=99999999999", "span=5", "metric=<b>"])
+def test_a_wrong_field_is_named_in_a_note(text: str) -> None:
+    state, notes = parse_search(f"?run=a&{text}")
+    assert state == ViewState(view=View.OVERVIEW, run="a")
+    assert notes[0].startswith(text.split("=")[0] + "=")
+
+
+def test_an_open_range_follows_a_live_run() -> None:
+    state = parse_search("?run=a&view=heatmap&steps=100-").state
+    assert state.steps == StepRange(100, LARGEST)
+    assert "steps=100-" in state.search()
+
+
+def test_no_address_shows_the_list_of_runs() -> None:
+    assert parse_search(None).state.view is View.RUNS
+    assert parse_search("?run=a").state.view is View.OVERVIEW
