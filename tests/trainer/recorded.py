@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from telemetry.record.decode import decode_samples
 from telemetry.record.layout import RecordKind
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.stages import Stage
@@ -15,6 +16,16 @@ Records = npt.NDArray[np.void]
 def spans_of(out: Path) -> dict[int, Records]:
     """Spans by rank, in the order of their recording."""
     return {int(folder.name.rpartition("-")[2]): _spans(RankReader(folder)) for folder in find_rank_dirs(out / "spool")}
+
+
+def samples_of(out: Path, rank: int) -> dict[str, dict[int, float]]:
+    """Values that a rank sampled, by metric and step."""
+    reader = RankReader(find_rank_dirs(out / "spool")[rank])
+    columns = decode_samples(reader.read(0).records, 0, lambda at_ns: at_ns)
+    found: dict[str, dict[int, float]] = {}
+    for metric, step, value in zip(columns["metric"], columns["step"], columns["value"], strict=True):
+        found.setdefault(metric, {})[int(step)] = float(value)
+    return found
 
 
 def of_stage(spans: Records, stage: Stage) -> Records:

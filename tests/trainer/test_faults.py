@@ -4,10 +4,13 @@ import json
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from telemetry.stages import Stage
 from tests.deadline import until
-from tests.trainer.jobs import alive, figures, rank_log, run_job, small_config, start_job
+from tests.trainer.jobs import alive, rank_log, run_job, small_config, start_job
+from tests.trainer.recorded import of_stage, spans_of
 
 pytestmark = pytest.mark.gloo
 
@@ -54,11 +57,11 @@ def test_a_rank_can_be_stopped_before_a_collective(before: str, axis: str, tmp_p
     assert len(ended.losses) <= 1
 
 
-def test_stalled_data_makes_its_step_longer(tmp_path: Path) -> None:
-    run_job(small_config(num_steps=6, dp=2), tmp_path, fault="data-stall:rank=1,step=4,seconds=3")
-    seconds = [step["step_seconds"] for step in figures(tmp_path)]
-    assert seconds[4] >= 3.0
-    assert max(seconds[1:4]) < 3.0
+def test_stalled_data_keeps_its_rank_waiting_in_that_step(tmp_path: Path) -> None:
+    run_job(small_config(num_steps=6, dp=2), tmp_path, fault="data-stall:rank=1,step=4,seconds=2")
+    loads = of_stage(spans_of(tmp_path)[1], Stage.DATA_LOAD)
+    assert loads["duration_ns"][4] >= 2_000_000_000
+    assert np.argmax(loads["duration_ns"]) == 4
 
 
 def test_a_fault_does_not_change_the_loss(tmp_path: Path) -> None:

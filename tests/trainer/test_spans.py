@@ -8,7 +8,7 @@ import pytest
 
 from telemetry.stages import Stage
 from tests.trainer.jobs import run_job, small_config
-from tests.trainer.recorded import Records, covered_share, of_stage, spans_of
+from tests.trainer.recorded import Records, covered_share, of_stage, samples_of, spans_of
 from trainer.recipes import tiny_cpu
 
 pytestmark = pytest.mark.gloo
@@ -90,6 +90,15 @@ def test_one_process_records_the_same_stages_without_collectives(tmp_path: Path)
     (spans,) = spans_of(tmp_path).values()
     expected = (Stage.STEP, Stage.DATA_LOAD, Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE)
     assert set(spans["stage"]) - {Stage.GC} == {*expected, Stage.OPTIMIZER, Stage.OPTIMIZER_CLIP}
+
+
+def test_one_rank_samples_what_each_step_came_to(tmp_path: Path) -> None:
+    config = replace(small_config(num_steps=3, dp=2), peak_tflops=1.0)
+    losses = run_job(config, tmp_path).losses
+    samples = samples_of(tmp_path, rank=0)
+    assert samples["loss"] == dict(enumerate(losses))
+    assert samples.keys() >= {"gradient-norm", "step-seconds", "tokens-per-second", "mfu"}
+    assert "loss" not in samples_of(tmp_path, rank=1)
 
 
 def test_nothing_is_recorded_with_telemetry_off_and_the_loss_is_the_same(tmp_path: Path) -> None:
