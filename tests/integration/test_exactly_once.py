@@ -68,6 +68,11 @@ def records_written(spool: Path) -> list[int]:
     return [reader.end_seq(reader.acked()) for reader in readers]
 
 
+def pids_recording(spool: Path) -> list[int]:
+    """By rank, who writes its files: a rank that was started again needs a moment."""
+    return [RankReader(folder).live().pid for folder in find_rank_dirs(spool)]
+
+
 def wait_for_progress(road: Road) -> None:
     """Until the collector has stored more of every rank."""
     with CollectorClient(road.url) as client:
@@ -88,6 +93,7 @@ def wait_for_progress(road: Road) -> None:
 
 def finish(road: Road, store_url: str) -> None:
     """End the ranks in order, let an agent ship the rest, and count: what was written is stored, once."""
+    until(lambda: pids_recording(road.spool) == [rank.pid for rank in road.ranks], what="every rank at work")
     for rank in road.ranks:
         assert rank.end() == 0, rank.said()
     if not road.agent.running:
