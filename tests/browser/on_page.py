@@ -29,6 +29,7 @@ def wait_for_points(page: Page, name: str, number: int) -> None:
 
 def wait_until_drawn(page: Page) -> None:
     """Return once every part of the page is there, so that nothing moves any more."""
+    expect(page.locator("main > *").first).to_be_visible()
     expect(page.locator("main .loading, main .waiting")).to_have_count(0)
 
 

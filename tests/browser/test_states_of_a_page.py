@@ -63,7 +63,7 @@ def test_dark_and_light_colour_page_and_figures(browser: Browser, address: str, 
             wait_until_drawn(page)
             assert (_brightness(page, "body", "backgroundColor") < 100) is dark
             assert (_brightness(page, "main", "color") > 150) is dark
-            for text in page.locator(".xtick text").all()[:1]:
+            for text in page.locator(".xtick text, .ytick text").all()[:1]:
                 assert (_brightness_of(text.evaluate("one => getComputedStyle(one).fill")) > 120) is dark
 
 
@@ -96,6 +96,7 @@ def test_an_empty_store_says_how_to_fill_it_and_fills_by_itself(page: Page) -> N
             run.introduce(store)
             run.advance(store, 10)
             expect(region(page, "verdict")).to_contain_text("rank 5")
+            page.close()
     finally:
         store.close()
 
@@ -164,6 +165,7 @@ def test_a_collector_that_is_away_is_said_and_recovered_from(
         reader.reachable = True
         expect(region(page, "verdict")).to_contain_text("rank 5")
         expect(page.locator("#connection")).to_be_empty()
+        page.close()
 
 
 def test_every_control_is_reached_by_keyboard_and_has_a_name(page: Page, address: str) -> None:

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from telemetry.stages import Stage
-from ui.figures.heat_map import MAX_COLUMNS, MAX_ROWS, pool, rank_by_step
+from ui.figures.heat_map import MAX_COLUMNS, MAX_ROWS, rank_by_step
 from ui.figures.host_boxes import host_boxes, lay_out
+from ui.figures.pooling import hottest_ranks, pool
 from ui.figures.series import MAX_POINTS, thinned
 from ui.figures.style import GRAPH_CONFIG, RATIO_SCALE
 from ui.records import StageTimes
@@ -41,8 +42,11 @@ def test_a_large_run_is_pooled_to_what_a_screen_can_show_and_its_slow_rank_stays
     cells = np.asarray(figure.data[0].z)
     assert cells.shape[0] <= MAX_ROWS
     assert cells.shape[1] <= MAX_COLUMNS
-    assert cells[3001 // 4] == pytest.approx(1.4)
+    row = 3001 // -(-4096 // MAX_ROWS)
+    assert cells[row] == pytest.approx(1.4)
     assert np.sum(cells > 1.2) == cells.shape[1]
+    assert set(np.asarray(figure.data[0].customdata)[row, :, 1].tolist()) == {3001}
+    assert sum("suspect" in text for text in figure.layout.yaxis.ticktext) == 1
 
 
 def test_pooling_keeps_unknown_cells_unknown() -> None:
@@ -50,6 +54,7 @@ def test_pooling_keeps_unknown_cells_unknown() -> None:
     assert pool(values, 2, 1)[0, 0] == 2.0
     assert np.isnan(pool(values, 2, 1)[0, 1])
     assert pool(values, 2, 2)[0, 0] == 2.0
+    assert hottest_ranks(values, 1, 2)[:, 0].tolist() == [0, 0, 0]
 
 
 def test_names_of_hosts_are_text_and_never_markup() -> None:

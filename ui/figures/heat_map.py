@@ -4,16 +4,20 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import plotly.graph_objects as go
 
+from ui.figures.pooling import hottest_ranks, pool
 from ui.figures.style import RATIO_RANGE, RATIO_SCALE, SUSPECT, SUSPECT_ON_TIME, TIME_SCALE, framed, outline, plain
-from ui.records import Floats, StageTimes
+from ui.records import Floats, Ints, StageTimes
 from ui.view_state import Metric
 
 MAX_COLUMNS = 600
-MAX_ROWS = 1024
-MAX_LABELS = 64
+MAX_ROWS = 400
+"""Rows of two pixels and more."""
+MAX_LABELS = 50
+MAX_SPACED = 128
+"""Rows or columns with a gap between them."""
+THINNEST_OUTLINE = 160
 ROW_PX, MIN_PX, MAX_PX = 30, 200, 900
 
 
@@ -41,87 +45,71 @@ def rank_by_step(
     times: StageTimes, metric: Metric, hosts: Sequence[str], suspects: Collection[int], *, keep: str
 ) -> go.Figure:
     """Rows are ranks, columns are steps, suspects outlined. Long runs are pooled by median over neighbouring steps,
-    very large ones by maximum over neighbouring ranks, so that a slow rank never fades."""
+    large ones by maximum over neighbouring ranks, so that a slow rank never fades."""
     milliseconds, ratio = times.ns / 1e6, times.ratio
     shown, other = (ratio, milliseconds) if metric is Metric.RATIO else (milliseconds, ratio)
     width, depth = -(-max(1, len(shown)) // MAX_COLUMNS), -(-shown.shape[1] // MAX_ROWS)
-    values = pool(shown, width, depth)
-    steps = times.steps[::width]
-    ranks = np.arange(0, shown.shape[1], depth)
-    colours = colours_for(metric, values)
-    rows = np.arange(len(ranks))
-    first, second = ("%{z:.2f}x its peers", "%{customdata[0]:.1f} ms")
-    if metric is Metric.MILLISECONDS:
-        first, second = ("%{z:.1f} ms", "%{customdata[0]:.2f}x its peers")
-    named = [f"{rank} ({plain(hosts[rank] or 'unknown host')})" for rank in ranks.tolist()]
+    values, steps = pool(shown, width, depth), times.steps[::width]
+    colours, num_rows = colours_for(metric, values), -(-shown.shape[1] // depth)
+    extra = np.dstack([pool(other, width, depth).T, hottest_ranks(shown, width, depth).T])
     figure = go.Figure(
         go.Heatmap(
             z=values.T.astype(np.float32),
             x=steps,
-            y=rows,
-            customdata=_with_ranks(pool(other, width, depth).T, ranks),
-            text=[[name] * len(steps) for name in named] if len(ranks) <= MAX_LABELS else None,
+            y=np.arange(num_rows),
+            customdata=extra.astype(np.float32),
             zmin=colours.lowest,
             zmax=colours.highest,
             colorscale=colours.scale,
-            xgap=1 if len(steps) <= 120 else 0,
-            ygap=2 if len(ranks) <= 128 else 0,
-            hovertemplate=f"<b>rank %{{text}}</b><br>step %{{x}}<br>{first}<br>{second}<extra></extra>",
+            xgap=1 if len(steps) <= MAX_SPACED else 0,
+            ygap=2 if num_rows <= MAX_SPACED else 0,
+            hovertemplate=_hover(metric),
             hoverongaps=False,
             colorbar=_colour_bar(colours, metric),
         )
     )
     figure.update_xaxes(title={"text": "step", "standoff": 6})
-    figure.update_yaxes(autorange="reversed", showgrid=False, **_row_labels(ranks, hosts, suspects))
-    figure.update_layout(shapes=_outlines(suspects, steps, width, depth, colours.outline))
-    return framed(figure, height_px=int(np.clip(ROW_PX * len(ranks) + 70, MIN_PX, MAX_PX)), keep=keep)
+    figure.update_yaxes(autorange="reversed", showgrid=False, **_row_labels(num_rows, depth, hosts, suspects))
+    figure.update_layout(shapes=_outlines(suspects, steps, width, depth, num_rows, colours.outline))
+    return framed(figure, height_px=int(np.clip(ROW_PX * num_rows + 70, MIN_PX, MAX_PX)), keep=keep)
 
 
-def _with_ranks(other: Floats, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-    """For each cell the value that the colour does not show, and the rank."""
-    return np.dstack([other, np.broadcast_to(ranks[:, None], other.shape)]).astype(np.float32)
+def _hover(metric: Metric) -> str:
+    if metric is Metric.RATIO:
+        values = "%{z:.2f}x its peers<br>%{customdata[0]:.1f} ms"
+    else:
+        values = "%{z:.1f} ms<br>%{customdata[0]:.2f}x its peers"
+    return "<b>rank %{customdata[1]}</b><br>step %{x}<br>" + values + "<extra></extra>"
 
 
-def pool(values: Floats, steps: int, ranks: int) -> Floats:
-    """Median over so many neighbouring steps, then maximum over so many neighbouring ranks; NaN where none is known."""
-    if steps > 1:
-        values = _blocks(values, steps, np.nanmedian)
-    if ranks > 1:
-        values = _blocks(values.T, ranks, np.nanmax).T
-    return values
+def _row_labels(
+    num_rows: int, depth: int, hosts: Sequence[str], suspects: Collection[int]
+) -> dict[str, list[int] | list[str]]:
+    """Names of some rows, evenly, and of every suspect; none so near a suspect that they would overlap."""
+    every = -(-num_rows // MAX_LABELS)
+    suspect_rows = {rank // depth: rank for rank in suspects}
+    plain_rows = [
+        row for row in range(0, num_rows, every) if all(abs(row - suspect) >= every for suspect in suspect_rows)
+    ]
+    names = {row: f"rank {row * depth} · {_host(row * depth, hosts)}" for row in plain_rows}
+    names |= {row: f"<b>▶ suspect  rank {rank} · {_host(rank, hosts)}</b>" for row, rank in suspect_rows.items()}
+    rows = sorted(names)
+    return {"tickvals": rows, "ticktext": [names[row] for row in rows]}
 
 
-def _blocks(values: Floats, size: int, reduce: "np.ufunc | object") -> Floats:
-    padding = -len(values) % size
-    padded = np.vstack([values, np.full((padding, values.shape[1]), np.nan)])
-    blocks = padded.reshape(-1, size, values.shape[1])
-    empty = np.isnan(blocks).all(axis=1)
-    filled = np.where(empty[:, None, :], 0.0, blocks)
-    result: Floats = np.asarray(reduce(filled, axis=1))  # type: ignore[operator]
-    return np.where(empty, np.nan, result)
-
-
-def _row_labels(ranks: npt.NDArray[np.int64], hosts: Sequence[str], suspects: Collection[int]) -> dict[str, object]:
-    every = -(-len(ranks) // MAX_LABELS)
-    labelled = {row for row in range(0, len(ranks), every)} | {
-        row for row, rank in enumerate(ranks.tolist()) if rank in suspects
-    }
-    text = [_label(int(ranks[row]), hosts, suspects) for row in sorted(labelled)]
-    return {"tickvals": sorted(labelled), "ticktext": text}
-
-
-def _label(rank: int, hosts: Sequence[str], suspects: Collection[int]) -> str:
-    host = plain(hosts[rank] or "unknown")
-    return f"<b>▶ suspect  rank {rank} · {host}</b>" if rank in suspects else f"rank {rank} · {host}"
+def _host(rank: int, hosts: Sequence[str]) -> str:
+    return plain(hosts[rank] or "unknown")
 
 
 def _outlines(
-    suspects: Collection[int], steps: npt.NDArray[np.int64], width: int, depth: int, colour: str
+    suspects: Collection[int], steps: Ints, width: int, depth: int, num_rows: int, colour: str
 ) -> list[dict[str, object]]:
+    """Around a suspect's row; a little wider than a row that is only a few pixels high."""
     if not len(steps):
         return []
     left, right = float(steps[0]) - width / 2, float(steps[-1]) + width / 2
-    return [outline(left, right, rank // depth - 0.5, rank // depth + 0.5, colour) for rank in sorted(suspects)]
+    reach = max(0.5, num_rows / THINNEST_OUTLINE)
+    return [outline(left, right, rank // depth - reach, rank // depth + reach, colour) for rank in sorted(suspects)]
 
 
 def _colour_bar(colours: Colours, metric: Metric) -> dict[str, object]:

@@ -1,0 +1,42 @@
+"""Fewer cells than there are values, so that a browser can draw them and a slow rank still shows."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ui.records import Floats, Ints
+
+Reduce = Callable[..., Floats]
+
+
+def pool(values: Floats, steps: int, ranks: int) -> Floats:
+    """Median over so many neighbouring steps, then maximum over so many neighbouring ranks.
+
+    Shape [steps, ranks]; NaN where nothing is known.
+    """
+    if steps > 1:
+        values = _reduced(values, steps, np.nanmedian)
+    if ranks > 1:
+        values = _reduced(values.T, ranks, np.nanmax).T
+    return values
+
+
+def hottest_ranks(values: Floats, steps: int, ranks: int) -> Ints:
+    """The rank that gives each cell of :func:`pool` its value; shape as the pooled one."""
+    medians = pool(values, steps, 1)
+    blocks = _blocks(np.where(np.isnan(medians), -np.inf, medians).T, ranks, fill=-np.inf)
+    first = np.arange(len(blocks))[:, None] * ranks
+    return np.asarray((first + blocks.argmax(axis=1)).T, dtype=np.int64)
+
+
+def _reduced(values: Floats, size: int, reduce: Reduce) -> Floats:
+    blocks = _blocks(values, size, fill=np.nan)
+    unknown = np.asarray(np.isnan(blocks).all(axis=1))
+    result = reduce(np.where(unknown[:, None, :], 0.0, blocks), axis=1)
+    return np.where(unknown, np.nan, result)
+
+
+def _blocks(values: Floats, size: int, *, fill: float) -> Floats:
+    """Rows in blocks of ``size``: shape [blocks, size, columns]; the last is filled up."""
+    missing = np.full((-len(values) % size, values.shape[1]), fill)
+    return np.vstack([values, missing]).reshape(-1, size, values.shape[1])
