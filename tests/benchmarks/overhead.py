@@ -34,7 +34,7 @@ class OverheadBenchmark:
 
 def _tensor_parallel() -> list[Figure]:
     wall = _measured((1, 1, 2))[0, :, :, 0]
-    return [_seconds("step, tp 2, traced", wall), _ratio("the same, ratio", wall, bound=BOUND)]
+    return [_seconds("step, tp 2, traced", wall), _ratio("traced / untraced, tp 2, wall", wall, bound=BOUND)]
 
 
 def _whole_grid() -> list[Figure]:
@@ -42,9 +42,9 @@ def _whole_grid() -> list[Figure]:
     wall, processor = spent[0, :, :, 0], spent[:, :, :, 1].sum(axis=0)
     return [
         _seconds("step, 2x2x2 on two cores, traced", wall),
-        _ratio("the same, ratio", wall, bound=None),
+        _ratio("traced / untraced, 2x2x2, wall", wall, bound=None),
         _seconds("its processor time, all ranks", processor),
-        _ratio("the same, ratio", processor, bound=BOUND),
+        _ratio("traced / untraced, 2x2x2, processor time", processor, bound=BOUND),
     ]
 
 

@@ -89,6 +89,9 @@ def _figure(name: str, values: list[float], note: str) -> Figure:
     )
 
 
+BENCHMARK = Soak()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog=Soak.command, description=__doc__)
     parser.add_argument("--steps", type=int, default=10_000)
