@@ -50,7 +50,8 @@ def keep_regions(app: dash.Dash, reads: Reads) -> None:
 
     async def draw(search: str | None, _: Any, shown: str | None) -> Any:
         name = str(ctx.outputs_list[0]["id"]["region"])
-        by_clock = ctx.triggered_id == "freshness"
+        # A region that has just been put on the page may be asked for by the clock first.
+        by_clock = ctx.triggered_id == "freshness" and shown is not None
         drawn = await asyncio.to_thread(draw_region, name, parse_search(search), reads, by_clock)
         return (no_update, no_update) if drawn is None or drawn.key == shown else (drawn.make(), drawn.key)
 

@@ -180,7 +180,6 @@ def _basis_note(times: StageTimes) -> str:
 
 
 PAGE = Page(
-    title="Heat map",
     skeleton=skeleton,
     regions={
         "heat-controls": Region(draw=draw_controls, live=False),

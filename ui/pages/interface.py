@@ -46,7 +46,6 @@ def no_controls(state: ViewState, reads: Reads) -> Mapping[str, object]:
 class Page:
     """A view. ``needs_run``: without a run and a step of it there is nothing to draw."""
 
-    title: str
     skeleton: Callable[[], Component]
     regions: Mapping[str, Region] = field(default_factory=dict)
     charts: Mapping[str, Chart] = field(default_factory=dict)

@@ -159,7 +159,6 @@ def _mark_row(mark: MarkRow) -> Component:
 
 
 PAGE = Page(
-    title="Overview",
     skeleton=skeleton,
     regions={
         "verdict": Region(draw=draw_verdict),

@@ -189,7 +189,6 @@ def _left_out(drawn: Drawn, rows: Rows) -> list[str]:
 
 
 PAGE = Page(
-    title="Timeline",
     skeleton=skeleton,
     regions={
         "timeline-controls": Region(draw=draw_controls, live=False),
