@@ -7,7 +7,7 @@ import pyarrow as pa
 from diagnose.findings import StepWindow
 from diagnose.self_time import self_time_ns
 from diagnose.view import Basis, FloatMatrix, IntVector, RunView, Work
-from telemetry.errors import UnknownRunError
+from telemetry.errors import UnknownRunError, UsageError
 from telemetry.stages import Stage, Stream
 from telemetry.stores.queries import Ranks, Runs, Spans, StageTotals, Steps
 from telemetry.stores.reader import Reader
@@ -58,7 +58,8 @@ def load_view(reader: Reader, run_id: str, attempt: int, window: StepWindow | No
     topology = _topology(ranks)
     hosts = [""] * topology.world_size
     for rank, host in zip(ranks["rank"].to_pylist(), ranks["host"].to_pylist(), strict=True):
-        hosts[rank] = host
+        if rank < topology.world_size:  # a run recorded again with a smaller grid leaves rows of ranks that are no more
+            hosts[rank] = host
     steps, step_ns = _steps(reader, run_id, attempt, window)
     work = _work(reader, run_id, attempt, steps, topology.world_size) if len(steps) else {}
     return RunView(
@@ -78,6 +79,11 @@ def _steps(reader: Reader, run_id: str, attempt: int, window: StepWindow | None)
     if window is None:
         return steps[-DEFAULT_STEPS:], duration[-DEFAULT_STEPS:]
     inside = (steps >= window.first_step) & (steps <= window.last_step)
+    if len(steps) and not inside.any():
+        raise UsageError(
+            f"no finished step from {window.first_step} to {window.last_step}",
+            hint=f"steps {steps[0]} to {steps[-1]} are stored",
+        )
     return steps[inside], duration[inside]
 
 

@@ -3,7 +3,7 @@
     import telemetry
     from telemetry import Stage
 
-    telemetry.start("my-run", collector="http://127.0.0.1:8123")
+    telemetry.start("my-run", collector="http://127.0.0.1:8719")
     for number, batch in enumerate(loader):
         with telemetry.step(number):
             with telemetry.span(Stage.FORWARD_COMPUTE):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from telemetry.errors import UsageError
 from telemetry.stores.reader import Reader, StoreReader
 
 DEFAULT_PORT = 8719
@@ -32,11 +33,19 @@ def open_reader(address: str) -> Iterator[Reader]:
         return
     from telemetry.stores.open import open_store  # noqa: PLC0415
 
+    _refuse_missing(address)
     store = open_store(address)
     try:
         yield StoreReader(store)
     finally:
         store.close()
+
+
+def _refuse_missing(address: str) -> None:
+    """Asking must not make a store where there is none."""
+    scheme, _, folder = address.partition(":")
+    if scheme == "embedded" and folder and not Path(folder).is_dir():
+        raise UsageError(f"no store in {folder}", hint="`rankscope collect --store embedded:DIR` makes one")
 
 
 @contextmanager

@@ -46,9 +46,10 @@ class _Interrupt:
 def run_ranks(config: TrainConfig, options: RunOptions, tokens: Tokens | None) -> int:
     """Train with all ranks on this machine; 0 when all of them finished, 1 when one failed, 128 + n on signal n."""
     with _signals() as interrupt, _rendezvous() as init_method:
+        line = ProgressLine(options.out, config.num_steps)  # before a rank writes what it follows
         processes = _start(config, options, tokens, init_method)
         try:
-            return _watch(processes, config, options, interrupt)
+            return _watch(processes, line, options, interrupt)
         finally:
             _end_all(processes)
 
@@ -89,8 +90,7 @@ def _child(
     run_and_exit(seat, config, options, tokens)
 
 
-def _watch(processes: Sequence[BaseProcess], config: TrainConfig, options: RunOptions, interrupt: _Interrupt) -> int:
-    line = ProgressLine(options.out, config.num_steps)
+def _watch(processes: Sequence[BaseProcess], line: ProgressLine, options: RunOptions, interrupt: _Interrupt) -> int:
     with AgentKeeper(options) as agent:
         while any(process.exitcode is None for process in processes):
             wait_for_any([process.sentinel for process in processes if process.exitcode is None], LOOK_EVERY_S)

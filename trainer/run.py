@@ -16,6 +16,7 @@ import time
 from dataclasses import replace
 
 from telemetry.errors import UsageError
+from telemetry.settings import RecordingSettings
 from trainer.config import RunOptions, TrainConfig
 from trainer.data.batches import Batches
 from trainer.data.tokens import load_tokens
@@ -63,7 +64,9 @@ def _torchrun_seat(config: TrainConfig) -> Seat | None:
 
 def _completed(config: TrainConfig, options: RunOptions) -> RunOptions:
     """Names that were left open, so that the ranks and the agent agree on them."""
-    name = os.environ.get("TORCHELASTIC_RUN_ID") or f"{config.recipe}-{time.strftime('%Y%m%d-%H%M%S')}"
-    attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) if options.attempt is None else options.attempt
+    found = RecordingSettings.from_environment()
+    launched = "RANK" in os.environ or "RANKSCOPE_RUN" in os.environ
+    name = found.run_id if launched else f"{config.recipe}-{time.strftime('%Y%m%d-%H%M%S')}"
+    attempt = found.attempt if options.attempt is None else options.attempt
     spool = options.spool or options.out / "spool"
     return replace(options, run_id=options.run_id or name, attempt=attempt, spool=spool)

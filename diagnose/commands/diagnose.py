@@ -1,6 +1,7 @@
 """`rankscope diagnose [RUN]`: what slows a run, which rank is to blame, since when, and what it costs."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +12,9 @@ from diagnose.findings import StepWindow
 from diagnose.load import newest_attempt
 from diagnose.pipeline import Report, diagnose_run
 from diagnose.report import report_object, report_text
-from telemetry.errors import UsageError
+from telemetry.errors import UnreachableError, UsageError
 from telemetry.readers import open_reader, open_spool
+from telemetry.stores.queries import LAST_STEP
 from telemetry.stores.reader import Reader
 
 FirstStepOption = Annotated[int | None, typer.Option(help="Look at steps from this one on.", min=0, show_default=False)]
@@ -35,18 +37,20 @@ def diagnose(
 ) -> None:
     """Explain what slows a run: findings, the worst first. Exit status 1 when there are any."""
     window = _window(first_step, last_step)
+    if watch and spool:
+        raise UsageError("--watch with --spool", hint="rank files are read once; watch a collector, or leave one out")
     with open_spool(spool) if spool else open_reader(store) as reader:
-        if watch:
-            _watch(reader, run, attempt, window, json, every)
         report = diagnose_run(reader, *newest_attempt(reader, run, attempt), window)
-    _print(report, json)
+        _print(report, json)
+        if watch:
+            report = _watch(reader, report, window, json, every)
     raise typer.Exit(report.exit_status)
 
 
 def _window(first_step: int | None, last_step: int | None) -> StepWindow | None:
     if first_step is None and last_step is None:
         return None
-    window = StepWindow(first_step=first_step or 0, last_step=2**31 - 1 if last_step is None else last_step)
+    window = StepWindow(first_step=first_step or 0, last_step=LAST_STEP if last_step is None else last_step)
     if window.first_step > window.last_step:
         raise UsageError(
             f"--first-step {window.first_step} comes after --last-step {window.last_step}", hint="swap the two"
@@ -54,21 +58,25 @@ def _window(first_step: int | None, last_step: int | None) -> StepWindow | None:
     return window
 
 
-def _watch(
-    reader: Reader, run: str | None, attempt: int | None, window: StepWindow | None, json: bool, every_s: float
-) -> None:
-    """Print a report whenever its verdict differs from the one before; returns on Ctrl-C."""
-    said: tuple[object, ...] | None = None
+def _watch(reader: Reader, report: Report, window: StepWindow | None, json: bool, every_s: float) -> Report:
+    """Print a report whenever its verdict differs from the one before; the last one, on Ctrl-C.
+
+    Whoever does not answer for a moment is asked again.
+    """
     try:
         while True:
-            report = diagnose_run(reader, *newest_attempt(reader, run, attempt), window)
-            verdict = tuple((finding.kind, *finding.ranks) for finding in report.findings)
-            if verdict != said:
-                _print(report, json)
-            said = verdict
             time.sleep(every_s)
+            with suppress(UnreachableError):
+                newer = diagnose_run(reader, report.run_id, report.attempt, window)
+                if _verdict(newer) != _verdict(report):
+                    _print(newer, json)
+                report = newer
     except KeyboardInterrupt:
-        return
+        return report
+
+
+def _verdict(report: Report) -> list[tuple[object, ...]]:
+    return [(finding.kind, *finding.ranks) for finding in report.findings]
 
 
 def _print(report: Report, json: bool) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
 from diagnose.peers import FloatVector, Stretch, highest_stretch, measure_excess, peer_median, robust_sigma, step_noise
 from diagnose.view import FloatMatrix, RunView
@@ -22,7 +23,6 @@ from telemetry.stages import Stage
 NAME = "compute-straggler"
 MIN_RATIO = 1.10
 MIN_SHARE = 0.7
-MIN_STEPS = 6
 MIN_Z = 6.0
 MIN_SPREADS = 5.0
 """Distance from the other ranks' median ratios, in their robust standard deviations."""

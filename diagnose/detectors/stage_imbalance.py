@@ -12,6 +12,7 @@ over a stage's ranks keeps one slow rank from making its stage look heavy.
 
 import numpy as np
 
+from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.findings import Evidence, Finding, Kind, Role, Severity, Suspect
 from diagnose.peers import Excess, measure_excess, step_noise
 from diagnose.view import FloatMatrix, RunView
@@ -20,7 +21,6 @@ from telemetry.stages import Stage
 NAME = "stage-imbalance"
 MIN_RATIO = 1.20
 MIN_SHARE = 0.8
-MIN_STEPS = 6
 MIN_Z = 6.0
 NOISE_FLOOR = 0.01
 

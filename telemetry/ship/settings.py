@@ -1,4 +1,4 @@
-"""What a collector can be told, by argument or by environment (``RANKSCOPE_STORE``, ``RANKSCOPE_PORT``, ...)."""
+"""What a collector can be told, by argument or by environment (``RANKSCOPE_TOKEN``, ``RANKSCOPE_QUEUE_BYTES``, ...)."""
 
 from ipaddress import ip_address
 from typing import Any, Self

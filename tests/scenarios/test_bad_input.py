@@ -96,3 +96,17 @@ def test_a_training_that_cannot_work_is_refused_before_it_starts(
     arguments: tuple[str, str], words: str, tmp_path: Path
 ) -> None:
     says(rankscope("train", *arguments, "--out", tmp_path / "out"), 2, words)
+
+
+def test_a_window_beyond_what_is_stored_names_what_is(spool_of_a_run: Path) -> None:
+    answer = rankscope("diagnose", "--spool", spool_of_a_run, "--first-step", 100)
+    says(answer, 2, "no finished step from 100", "steps 0 to 9 are stored")
+
+
+def test_watching_rank_files_is_refused(spool_of_a_run: Path) -> None:
+    says(rankscope("diagnose", "--spool", spool_of_a_run, "--watch"), 2, "--watch with --spool")
+
+
+def test_a_store_that_is_not_there_is_not_made_by_asking(tmp_path: Path) -> None:
+    says(rankscope("runs", "--store", f"embedded:{tmp_path / 'typo'}"), 2, "typo")
+    assert not (tmp_path / "typo").exists()

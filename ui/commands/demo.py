@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.text import Text
 
 from diagnose.commands.options import JsonOption, out, progress
@@ -37,9 +38,11 @@ def demo(
     run_id = f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
     where = (folder or Path("rankscope-out") / run_id).resolve()
     where.mkdir(parents=True, exist_ok=True)
-    progress.print(f"[bold]1.[/] collector with an embedded store in {where}")
+    progress.print(f"[bold]1.[/] collector with an embedded store in {escape(str(where))}")
     with serving(where) as collector:
-        progress.print(f"[bold]2.[/] training {recipe}, {steps} steps, fault {fault}; watch it at {collector.url}")
+        progress.print(
+            f"[bold]2.[/] training {recipe}, {steps} steps, fault {escape(fault)}; watch it at {collector.url}"
+        )
         wanted = Demonstration(out=where, run_id=run_id, recipe=recipe, num_steps=steps, fault=fault)
         outcome = train_and_diagnose(wanted, collector)
         progress.print("[bold]3.[/] asked every detector; none of them reads the truth")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from diagnose.commands.options import JsonOption, out
@@ -95,5 +96,5 @@ def _gpu() -> Check:
 def _table(checks: list[Check]) -> Table:
     table = Table("", "check", "found", "hint", box=None, header_style="bold")
     for check in checks:
-        table.add_row("[green]ok[/]" if check.fit else "[red]no[/]", check.name, check.found, check.hint)
+        table.add_row("[green]ok[/]" if check.fit else "[red]no[/]", check.name, escape(check.found), check.hint)
     return table

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from rich.markup import escape
 from rich.table import Table
 
 from diagnose.commands.options import DEFAULT_STORE, JsonOption, StoreOption, out
@@ -26,7 +27,7 @@ def _table(rows: list[dict[str, object]]) -> Table:
     for row in rows:
         started = datetime.fromtimestamp(int(str(row["started_ns"])) / 1e9).strftime("%Y-%m-%d %H:%M:%S")
         table.add_row(
-            str(row["run_id"]),
+            escape(str(row["run_id"])),
             str(row["attempt"]),
             started,
             str(row["num_ranks"]),

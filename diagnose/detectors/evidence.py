@@ -1,0 +1,44 @@
+"""insufficient-evidence: what was recorded cannot clear anybody, and silence must not be read as health."""
+
+import numpy as np
+
+from diagnose.findings import Finding, Kind, Severity
+from diagnose.view import RunView
+
+NAME = "evidence"
+MIN_STEPS = 6
+"""Steps that every detector of this package asks for."""
+
+
+def detect_missing_evidence(view: RunView) -> list[Finding]:
+    """At most one finding: why the other detectors had to stay silent. Nothing for a run without finished steps."""
+    if not len(view.steps):
+        return []
+    if not view.work:
+        return [_finding(view, "no compute spans: nothing says how long a rank's own work takes", _RECORD)]
+    if len(view.steps) < MIN_STEPS:
+        return [_finding(view, f"{len(view.steps)} finished steps are too few to compare ranks", _WAIT)]
+    if np.unique(view.pp_of_rank, return_counts=True)[1].max() == 1 and view.topology.pp == 1:
+        return [_finding(view, "a single rank has no peer that does the same work", _PEERS)]
+    return []
+
+
+_RECORD = "record forward-compute and backward-compute: see examples/instrument_your_loop.py"
+_WAIT = f"ask again after {MIN_STEPS} steps, or with a wider window"
+_PEERS = "compare it with its own past in the dashboard's overview; with two ranks or more they are compared"
+
+
+def _finding(view: RunView, summary: str, next_step: str) -> Finding:
+    return Finding(
+        detector=NAME,
+        kind=Kind.INSUFFICIENT_EVIDENCE,
+        severity=Severity.INFO,
+        suspects=(),
+        stage="",
+        window=view.window,
+        seconds_lost=0.0,
+        confidence=0.0,
+        summary=summary,
+        next_step=next_step,
+        evidence={"steps": len(view.steps), "ranks": view.topology.world_size},
+    )

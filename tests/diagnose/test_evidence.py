@@ -1,0 +1,35 @@
+from dataclasses import replace
+
+from diagnose.detectors.evidence import detect_missing_evidence
+from diagnose.findings import Kind
+from diagnose.pipeline import diagnose_view
+from telemetry.topology import Topology
+from tests.diagnose.made_view import make_view
+
+GRID = Topology(dp=2, pp=2, tp=2)
+
+
+def test_too_few_steps_clear_nobody() -> None:
+    (finding,) = detect_missing_evidence(make_view(GRID, num_steps=5))
+    assert finding.kind is Kind.INSUFFICIENT_EVIDENCE
+    assert "5 finished steps" in finding.summary
+
+
+def test_a_run_without_compute_spans_clears_nobody() -> None:
+    (finding,) = detect_missing_evidence(replace(make_view(GRID), work={}))
+    assert "compute spans" in finding.summary
+
+
+def test_a_single_rank_has_no_peer() -> None:
+    (finding,) = detect_missing_evidence(make_view(Topology()))
+    assert "no peer" in finding.summary
+
+
+def test_a_run_with_enough_of_all_is_left_to_the_other_detectors() -> None:
+    assert detect_missing_evidence(make_view(GRID)) == []
+
+
+def test_missing_evidence_is_said_and_sets_no_exit_status() -> None:
+    report = diagnose_view(make_view(GRID, num_steps=3))
+    assert [finding.kind for finding in report.findings] == [Kind.INSUFFICIENT_EVIDENCE]
+    assert report.exit_status == 0
