@@ -71,7 +71,8 @@ class Agent:
 
         Raises:
             UsageError: no rank appeared, or the collector refuses what is sent.
-            UnreachableError: every rank is over and the collector has not answered for too long; the files stay.
+            UnreachableError: the collector does not answer, and ``stop`` is set, or every rank is over and it has been
+                so for too long; the files stay.
             UnreadableError: a rank's files could not be read; all else is stored.
         """
         began = time.monotonic()
@@ -84,6 +85,8 @@ class Agent:
                 back_off_s, over_since = 0.0, None
             except UnreachableError:
                 self._forget_announcements()
+                if stopping:
+                    raise
                 back_off_s = min(max(2 * back_off_s, FIRST_BACK_OFF_S), MAX_BACK_OFF_S)
                 if self._all_over():
                     over_since = over_since or time.monotonic()

@@ -100,7 +100,8 @@ class RankFile:
         self._current = None
 
     def _resume(self) -> tuple[int, int]:
-        """Number of the next record and of the next segment, after what the folder holds and can be read."""
+        """Number of the next record and of the next segment, after what the folder holds and can be read; where all
+        was shipped and deleted, after what was acknowledged."""
         segments = list_segments(self.folder)
         next_number = int(segments[-1].stem) + 1 if segments else 0
         next_seq = 0
@@ -113,7 +114,7 @@ class RankFile:
                     _finish(path, count)
                     break
                 path.unlink(missing_ok=True)  # made ahead, and never written
-        return next_seq, next_number
+        return max(next_seq, read_acked(self.folder)), next_number
 
     def _keep_below_cap(self) -> None:
         segments = list_segments(self.folder)

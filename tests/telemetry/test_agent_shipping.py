@@ -169,7 +169,8 @@ def test_ranks_are_announced_again_when_the_collector_was_away(
     faulty.down = True
     stop = threading.Event()
     stop.set()
-    following.run(stop)
+    with pytest.raises(UnreachableError):
+        following.run(stop)
     faulty.down = False
     following.turn()
     assert embedded.query("SELECT count() AS n FROM ranks")["n"].to_pylist() == [2]
