@@ -1,11 +1,13 @@
 """Rank files straight into a store in memory: questions can be asked with no collector alive."""
 
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
 from telemetry.agent.heartbeat import heartbeat, heartbeat_rows, is_alive
+from telemetry.agent.host import WRONG
 from telemetry.agent.tail import RankTail, rank_rows
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.record.reader import find_rank_dirs
@@ -27,33 +29,57 @@ def store_from_spool(spool: Path) -> Store:
         raise UsageError(f"no rank file under {spool}", hint="name the folder that ranks write into: --spool DIR")
     store = EmbeddedStore()
     store.migrate()
-    failures = [error for folder in folders if (error := _load(store, folder)) is not None]
-    if len(failures) == len(folders):
+    loaded = [_load(store, folder) for folder in folders]
+    failures = [failure for one in loaded for failure in one.failures]
+    if all(one.failures and not one.num_records for one in loaded):
         store.close()
-        raise failures[0]
+        raise UnreadableError(failures[0], hint="the agent's and the ranks' own output may say more")
     for failure in failures:
-        print(f"left out: {failure.message}", file=sys.stderr)
+        print(f"left out: {failure}", file=sys.stderr)
     return store
 
 
-def _load(store: Store, folder: Path) -> UnreadableError | None:
+@dataclass(slots=True, kw_only=True)
+class _Loaded:
+    """What came of one rank."""
+
+    num_records: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+def _load(store: Store, folder: Path) -> _Loaded:
     """Copy one rank; what came before the unreadable part stays."""
+    loaded = _Loaded()
     try:
         tail = RankTail(folder, from_seq=0)
         _insert(store, tail, "ranks", rank_rows([tail.identity]))
-        _load_state(store, tail)
-        while chunk := tail.read():
-            for table, rows in chunk.tables.items():
-                _insert(store, tail, table, rows)
-            tail.passed(chunk)
-    except UnreadableError as error:
-        return error
-    return None
+    except WRONG as error:
+        loaded.failures.append(_words(folder, error))
+        return loaded
+    # Each on its own: a rank without a state has spans all the same, and the other way round.
+    for load in (_load_records, _load_state):
+        try:
+            load(store, tail, loaded)
+        except WRONG as error:
+            loaded.failures.append(_words(folder, error))
+    return loaded
 
 
-def _load_state(store: Store, tail: RankTail) -> None:
+def _load_records(store: Store, tail: RankTail, loaded: _Loaded) -> None:
+    while chunk := tail.read():
+        for table, rows in chunk.tables.items():
+            _insert(store, tail, table, rows)
+        tail.passed(chunk)
+        loaded.num_records += chunk.num_records
+
+
+def _load_state(store: Store, tail: RankTail, _: _Loaded) -> None:
     beat = heartbeat(tail.identity, tail.reader.live(), alive=is_alive(tail.identity))
     _insert(store, tail, "heartbeats", heartbeat_rows([beat]))
+
+
+def _words(folder: Path, error: Exception) -> str:
+    return error.message if isinstance(error, UnreadableError) else f"{folder}: {error}"
 
 
 def _insert(store: Store, tail: RankTail, table: str, rows: pa.Table) -> None:

@@ -18,7 +18,7 @@ Owner = tuple[str, int]
 """Run, attempt."""
 SURE_AFTER = 3
 """Failed tries in a row after which a file counts as unreadable, and is told."""
-_WRONG = (UnreadableError, OSError, ValueError, OverflowError, pa.ArrowException)
+WRONG = (UnreadableError, OSError, ValueError, OverflowError, pa.ArrowException)
 """What a file that is not as it should be may raise."""
 
 
@@ -75,7 +75,7 @@ class Host:
                 continue
             try:
                 self.ranks[folder] = FollowedRank(tail=RankTail(folder))
-            except _WRONG as error:
+            except WRONG as error:
                 self._fail(folder, "identity", error)
             else:
                 self._failures.pop((folder, "identity"), None)
@@ -100,7 +100,7 @@ class Host:
                 continue
             try:
                 rows.setdefault(rank.owner, []).append(_beat(rank))
-            except _WRONG as error:
+            except WRONG as error:
                 rank.over = not is_alive(rank.tail.identity)
                 self._fail(folder, "state", error)
             else:
@@ -110,7 +110,7 @@ class Host:
     def _read_rank(self, folder: Path, rank: FollowedRank, max_records: int) -> Chunk | None:
         try:
             chunk = rank.tail.read(max_records)
-        except _WRONG as error:
+        except WRONG as error:
             self._fail(folder, "records", error)
             return None
         self._failures.pop((folder, "records"), None)

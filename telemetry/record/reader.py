@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from telemetry.clocks.host import Anchor
-from telemetry.errors import UnreadableError
+from telemetry.errors import UnreadableError, UsageError
 from telemetry.record import layout
 from telemetry.record.decode import decode_marks, decode_samples, decode_spans, whole_marks
 from telemetry.record.rank_file import META_NAME
@@ -82,39 +82,37 @@ class RankReader:
         """
         path = self.folder / META_NAME
         try:
-            fields: dict[str, Any] = json.loads(path.read_text())
-            return RankIdentity(**{**fields, "topology": Topology(**fields["topology"])})
+            return _identity_from(json.loads(path.read_text()))
         except OSError as error:
             raise UnreadableError(f"{path}: {error.strerror}", hint="is this the folder of a rank?") from error
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError, UsageError) as error:
             raise UnreadableError(
                 f"{path} does not say who recorded ({error})", hint="move this rank's folder away"
             ) from error
 
     def read(self, from_seq: int = 0, max_records: int = MAX_RECORDS) -> RecordBlock:
         """Committed records from ``from_seq`` on, at most ``max_records`` (a mark with its texts may exceed that); an
-        empty block when there are none yet.
+        empty block when there are none yet. A segment that is no segment is passed over: its records are lost.
 
         Raises:
-            UnreadableError: a segment is no segment. :meth:`read` from beyond it still works.
+            UnreadableError: a segment is no segment, and all the others hold was read; or one cannot be opened now.
         """
-        found = self._segment_of(from_seq)
-        if found is None:
-            return _nothing(from_seq)
-        path, header = found
-        first = max(from_seq, header.first_seq)
-        room = max_records + layout.MAX_MARK_RECORDS
-        committed = read_records(path, header, from_seq=first, max_records=room)
-        records = whole_marks(committed, max_records)
-        if header.sealed and not len(records):
-            # The writer died inside a mark: its texts will never come, and what follows must not wait for them.
-            records = committed
-        return RecordBlock(
-            first_seq=first,
-            records=records,
-            anchor=Anchor(monotonic_ns=header.anchor_monotonic_ns, wall_ns=header.anchor_wall_ns),
-            lost=first - from_seq,
-        )
+        segments, damage = self._segments()
+        for path, header in segments:
+            if header.end_seq <= from_seq:
+                continue
+            try:
+                block = _block_of(path, header, from_seq, max_records)
+            except UnreadableError as error:
+                if not _is_gone(error):
+                    raise
+                continue
+            if len(block.records) or damage is None:
+                return block
+            break
+        if damage is not None:
+            raise damage
+        return _nothing(from_seq)
 
     def end_seq(self, from_seq: int = 0) -> int:
         """One past the last committed record, looking from ``from_seq`` on."""
@@ -134,7 +132,8 @@ class RankReader:
 
     def reclaim(self, next_seq: int) -> int:
         """Delete sealed segments whose records all lie below ``next_seq``; how many."""
-        done = [path for path, header in self._segments() if header.sealed and header.end_seq <= next_seq]
+        segments, _ = self._segments()
+        done = [path for path, header in segments if header.sealed and header.end_seq <= next_seq]
         for path in done:
             path.unlink(missing_ok=True)
         return len(done)
@@ -147,13 +146,70 @@ class RankReader:
         """
         return read_state(self.folder)
 
-    def _segments(self) -> list[tuple[Path, SegmentHeader]]:
-        """Readable segments, the oldest first; one that goes away under our eyes is not there."""
-        return [(path, read_header(path)) for path in list_segments(self.folder) if path.exists()]
+    def _segments(self) -> tuple[list[tuple[Path, SegmentHeader]], UnreadableError | None]:
+        """Readable segments, the oldest first, and what is wrong with the first that is no segment. One that the
+        writer or another agent deletes under our eyes is not there.
 
-    def _segment_of(self, seq: int) -> tuple[Path, SegmentHeader] | None:
-        """The segment that holds record ``seq``, or the first one after it."""
-        return next(((path, header) for path, header in self._segments() if header.end_seq > seq), None)
+        Raises:
+            UnreadableError: a segment cannot be opened for now; to pass it over would lose what it holds.
+        """
+        found: list[tuple[Path, SegmentHeader]] = []
+        damage: UnreadableError | None = None
+        for path in list_segments(self.folder):
+            try:
+                found.append((path, read_header(path)))
+            except UnreadableError as error:
+                if _is_gone(error):
+                    continue
+                if isinstance(error.__cause__, OSError):
+                    raise
+                damage = damage or error
+        return found, damage
+
+
+def _is_gone(error: UnreadableError) -> bool:
+    return isinstance(error.__cause__, FileNotFoundError)
+
+
+def _block_of(path: Path, header: SegmentHeader, from_seq: int, max_records: int) -> RecordBlock:
+    """What one segment holds from ``from_seq`` on."""
+    first = max(from_seq, header.first_seq)
+    room = max_records + layout.MAX_MARK_RECORDS
+    committed = read_records(path, header, from_seq=first, max_records=room)
+    records = whole_marks(committed, max_records)
+    if header.sealed and not len(records):
+        # The writer died inside a mark: its texts will never come, and what follows must not wait for them.
+        records = committed
+    return RecordBlock(
+        first_seq=first,
+        records=records,
+        anchor=Anchor(monotonic_ns=header.anchor_monotonic_ns, wall_ns=header.anchor_wall_ns),
+        lost=first - from_seq,
+    )
+
+
+def _identity_from(fields: dict[str, Any]) -> RankIdentity:
+    """An identity whose every value has its type and fits the ``ranks`` table."""
+    identity = RankIdentity(**{**fields, "topology": Topology(**fields["topology"])})
+    topology = identity.topology
+    numbers = {name: getattr(identity, name) for name in ("attempt", "rank", "local_rank", "pid")}
+    numbers |= {"dp": topology.dp, "pp": topology.pp, "tp": topology.tp}
+    for name, value in numbers.items():
+        _check_number(name, value, below=2**32)
+    _check_number("started_ns", identity.started_ns, below=2**63)
+    words = {"run_id": identity.run_id, "host": identity.host, **identity.meta}
+    for name, word in words.items():
+        if not isinstance(word, str):
+            raise TypeError(f"{name} is {word!r}, no text")
+    if identity.rank >= topology.world_size:
+        raise ValueError(f"rank {identity.rank} has no place in {topology}")
+    return identity
+
+
+def _check_number(name: str, value: object, *, below: int) -> None:
+    # What JSON calls true is a number in Python.
+    if type(value) is not int or not 0 <= value < below:
+        raise ValueError(f"{name} is {value!r}, no number from 0 to {below - 1}")
 
 
 def _nothing(from_seq: int) -> RecordBlock:

@@ -241,3 +241,17 @@ def test_rank_files_can_be_asked_without_a_collector(tmp_path: Path, capsys: pyt
     store.close()
     with pytest.raises(UsageError, match="hint: name the folder"):
         store_from_spool(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("state", [None, b"", b"torn" * 10])
+def test_rank_files_without_a_state_keep_their_spans(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], state: bytes | None
+) -> None:
+    page = record(tmp_path) / "state"
+    page.unlink()
+    if state is not None:
+        page.write_bytes(state)
+    store = store_from_spool(tmp_path)
+    assert store.query("SELECT count() AS n FROM spans")["n"].to_pylist() == [2 * STEPS]
+    assert "left out" in capsys.readouterr().err
+    store.close()

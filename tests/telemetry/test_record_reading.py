@@ -1,5 +1,6 @@
 """Reading what a rank left: killed, torn, cut short, or no rank file at all."""
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from telemetry.clocks.host import measure_anchor
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.record.layout import HEADER_BYTES, RECORD_BYTES
 from telemetry.record.reader import RankReader, find_rank_dirs
+from telemetry.record.segments import list_segments
 from telemetry.record.state_page import StatePage
 from telemetry.stages import Stage
 from tests.deadline import until
@@ -76,6 +78,41 @@ def test_a_segment_of_garbage_is_a_clear_error(tmp_path: Path, garbage: bytes) -
     (reader.folder / "000000.rec").write_bytes(garbage)
     with pytest.raises(UnreadableError, match="no segment of a rank file"):
         reader.read(0)
+
+
+def test_a_damaged_segment_hides_no_other(tmp_path: Path) -> None:
+    reader = write_some(tmp_path, 10).reader
+    write_some(tmp_path, 5)
+    (reader.folder / "000000.rec").write_bytes(b"garbage")
+    block = reader.read(0)
+    assert (block.first_seq, block.lost, len(block.records)) == (10, 10, 5)
+    with pytest.raises(UnreadableError, match="no segment of a rank file"):
+        reader.read(block.next_seq)
+    assert reader.reclaim(block.next_seq) == 1
+
+
+def test_a_segment_deleted_while_it_is_looked_for_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = write_some(tmp_path).reader
+    there = list_segments(reader.folder)
+    gone = reader.folder / "0.rec"
+    monkeypatch.setattr("telemetry.record.reader.list_segments", lambda folder: [gone, *there])
+    assert len(reader.read(0).records) == 10
+    assert reader.reclaim(10) == len(there)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("rank", None), ("rank", 7), ("local_rank", -1), ("attempt", True), ("pid", 2**32), ("host", 5), ("meta", [1]),
+     ("meta", {"model": 1}), ("started_ns", "now"), ("topology", {"dp": 0}), ("topology", {"dp": 1.5})],
+)  # fmt: skip
+def test_an_identity_that_no_table_can_hold_is_a_clear_error(tmp_path: Path, name: str, value: object) -> None:
+    reader = write_some(tmp_path).reader
+    meta = reader.folder / "meta.json"
+    meta.write_text(json.dumps(json.loads(meta.read_text()) | {name: value}))
+    with pytest.raises(UnreadableError, match="does not say who recorded"):
+        reader.identity()
 
 
 @pytest.mark.parametrize("meta", ["", "{}", "[1]", '{"run_id": 1}'])
