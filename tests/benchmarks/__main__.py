@@ -18,7 +18,7 @@ HEADING = """# Benchmarks
 Every figure was measured by the command above its table, ours and the rival's in the same run; medians, with the 10th
 and 90th percentile beside them. `make bench` rewrites this page and fails where a bound is broken.
 
-{machine}
+{machine} CUDA events on a GPU were not run.
 """
 
 
