@@ -33,6 +33,8 @@ class QueueFullError(Exception):
 class _Pending:
     batch: Batch
     done: Future[Ack] = field(default_factory=Future)
+    awaited: bool = True
+    """Nobody cancelled the request before its turn came. From then on nobody can."""
 
 
 class Ingest:
@@ -99,6 +101,7 @@ class Ingest:
             while self._queue and (not group or size + self._queue[0].batch.rows.nbytes <= GROUP_BYTES):
                 group.append(self._queue.popleft())
                 size += group[-1].batch.rows.nbytes
+                group[-1].awaited = group[-1].done.set_running_or_notify_cancel()
             self._queued_bytes -= size
             self._counters.queued(len(self._queue), self._queued_bytes)
         return group
@@ -116,7 +119,8 @@ class Ingest:
         for pending, rows in zip(group, fresh, strict=True):
             ack = Ack(rows=rows.num_rows, duplicates=pending.batch.rows.num_rows - rows.num_rows)
             self._counters.stored(table, ack)
-            pending.done.set_result(ack)
+            if pending.awaited:
+                pending.done.set_result(ack)
 
     def _insert(self, table: str, rows: pa.Table) -> None:
         began = time.perf_counter()
@@ -129,7 +133,8 @@ class Ingest:
         for pending in group:
             self._ledger.forget(pending.batch)
             self._counters.failed(pending.batch.table)
-            pending.done.set_exception(reason)
+            if pending.awaited:
+                pending.done.set_exception(reason)
 
 
 def _owned(batch: Batch, rows: pa.Table) -> pa.Table:

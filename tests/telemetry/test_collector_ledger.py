@@ -164,3 +164,20 @@ def test_what_was_queued_is_stored_before_the_writer_ends(ingest: Ingest, faulty
     assert stored(embedded) == [(0, seq) for seq in range(10)]
     with pytest.raises(QueueFullError):
         ingest.submit(batch(10))
+
+
+@pytest.mark.parametrize("down", [False, True])
+def test_a_request_that_was_cancelled_does_not_end_the_writer(
+    ingest: Ingest, faulty: FaultyStore, embedded: Store, down: bool
+) -> None:
+    faulty.gate.clear()
+    held = ingest.submit(batch(0))
+    until(lambda: faulty.waiting, what="the writer in its insert")
+    assert not held.cancel()
+    assert ingest.submit(batch(5)).cancel()
+    faulty.down = down
+    faulty.gate.set()
+    until(held.done, what="the writer goes on")
+    faulty.down = False
+    until(lambda: ingest.submit(batch(10)).result(10).rows == 5, what="a later batch is stored")
+    assert (0, 14) in stored(embedded)
