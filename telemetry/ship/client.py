@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.ship.wire import ARROW_TYPE, Ack, decode, encode, encode_query
+from telemetry.stores.address import without_password
 from telemetry.stores.queries import Query
 
 CONNECT_S = 5.0
@@ -35,7 +36,9 @@ class CollectorClient:
         token = token if token is not None else os.environ.get("RANKSCOPE_TOKEN", "")
         host = urlsplit(url).hostname
         if not host:
-            raise UsageError(f"{url!r} is no address of a collector", hint="use http://127.0.0.1:8719")
+            raise UsageError(
+                f"{without_password(url)!r} is no address of a collector", hint="use http://127.0.0.1:8719"
+            )
         self._http = httpx.Client(
             base_url=self.url,
             headers={"Authorization": f"Bearer {token}"} if token else {},
@@ -76,14 +79,14 @@ class CollectorClient:
             answer = self._http.post(path, **request)
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise UnreachableError(
-                f"no collector answers at {self.url}: {error}",
+                f"no collector answers at {without_password(self.url)}: {error}",
                 hint="start one with `rankscope collect`, or say where it is: --store http://host:8719",
             ) from error
         if answer.is_success:
             return answer
         what, hint = _words(answer)
         kind = UnreachableError if answer.status_code in LATER else UsageError
-        raise kind(f"collector at {self.url}: {what}", hint=hint)
+        raise kind(f"collector at {without_password(self.url)}: {what}", hint=hint)
 
 
 def _words(answer: httpx.Response) -> tuple[str, str]:

@@ -33,12 +33,13 @@ def parse_address(url: str) -> ServerAddress:
     Raises:
         UsageError: no host, a port that is none, or a database name that needs quoting.
     """
-    parts = urlsplit(url)
-    database = parts.path.strip("/") or DEFAULT_DATABASE
     try:
+        parts = urlsplit(url)
         port = parts.port or PORTS[parts.scheme]
     except ValueError as error:
-        raise UsageError(f"store address: {error}", hint=f"use {ADDRESSES}") from error
+        # urllib's own words repeat what stands where the port should be, which may be part of a password.
+        raise UsageError("store address: no such host and port", hint=f"use {ADDRESSES}") from error
+    database = parts.path.strip("/") or DEFAULT_DATABASE
     if not parts.hostname or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", database):
         what = "no host" if not parts.hostname else f"database {database!r} is not a plain name"
         raise UsageError(f"store address: {what}", hint=f"use {ADDRESSES}")
@@ -50,3 +51,12 @@ def parse_address(url: str) -> ServerAddress:
         database=database,
         secure=parts.scheme == "clickhouses",
     )
+
+
+def without_password(address: str) -> str:
+    """An address of a store or a collector, fit to be printed, whatever its form."""
+    if address.startswith("embedded:"):
+        return address
+    scheme, separator, rest = address.partition("://") if "://" in address else ("", "", address)
+    user, at, place = rest.rpartition("@")
+    return f"{scheme}{separator}{user.partition(':')[0]}{at}{place}" if at else address

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from telemetry.errors import UsageError
-from telemetry.stores.address import ADDRESSES, PORTS, parse_address
+from telemetry.stores.address import ADDRESSES, PORTS, parse_address, without_password
 from telemetry.stores.interface import Store
 
 
@@ -27,6 +27,6 @@ def open_store(url: str) -> Store:
 
         store = ClickHouseStore(parse_address(url))
     else:
-        raise UsageError(f"{url!r} is no address of a store", hint=f"use {ADDRESSES}")
+        raise UsageError(f"{without_password(url)!r} is no address of a store", hint=f"use {ADDRESSES}")
     store.migrate()
     return store

@@ -9,11 +9,13 @@ import pytest
 from clickhouse_driver import Client
 
 from telemetry.errors import UnreachableError, UsageError
-from telemetry.stores.address import parse_address
+from telemetry.ship.client import CollectorClient
+from telemetry.stores.address import parse_address, without_password
 from telemetry.stores.clickhouse import INSERT_MARK, ClickHouseStore
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Store
 from telemetry.stores.open import open_store
+from telemetry.stores.queries import Runs
 from tests.clickhouse_server import PASSWORD, USER, ClickHouseServer, running_server
 from tests.deadline import until
 from tests.telemetry.made_rows import insert, numbered_spans
@@ -144,8 +146,10 @@ def test_a_folder_that_cannot_be_made_is_the_users_error(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "url", ["", "postgres://host/db", "spans", "clickhouse:///database", "clickhouse://h:port/db", "clickhouse://h/a-b"]
-)
+    "url",
+    ["", "postgres://host/db", "spans", "clickhouse:///database", "clickhouse://h:port/db", "clickhouse://h/a-b",
+     "clickhouse://[::1"],
+)  # fmt: skip
 def test_an_address_of_no_known_form_is_refused_with_the_known_ones(url: str) -> None:
     with pytest.raises(UsageError, match="clickhouse://user:password@host"):
         open_store(url)
@@ -155,6 +159,32 @@ def test_an_address_may_leave_out_all_but_the_host() -> None:
     address = parse_address("clickhouse://scope:p%40ss@db.example")
     assert (address.user, address.password, address.port, address.database) == ("scope", "p@ss", 9000, "rankscope")
     assert "p@ss" not in str(address)
+
+
+@pytest.mark.parametrize(
+    "url", ["postgres://me:s3cret@host/db", "me:s3cret@host", "clickhouse://me:s3cret@host/a-b",
+            "clickhouse://me:s3cret", "clickhouse://me:s3@cret@host:port/db", "http://me:s3cret@"]
+)  # fmt: skip
+def test_no_error_tells_a_password(url: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        open_store(url)
+    assert "cret" not in str(refused.value)
+
+
+def test_an_address_is_printed_without_its_password_and_otherwise_whole() -> None:
+    assert without_password("clickhouse://me:a://b@c@host:9000/db") == "clickhouse://me@host:9000/db"
+    for plain in ("embedded:/data/a@b", "http://127.0.0.1:8719", "clickhouse://me@host/db"):
+        assert without_password(plain) == plain
+
+
+def test_no_error_of_the_collectors_client_tells_a_password() -> None:
+    with CollectorClient("http://me:s3cret@127.0.0.1:1") as client, pytest.raises(UnreachableError) as unanswered:
+        client.read(Runs())
+    with pytest.raises(UsageError) as refused:
+        CollectorClient("http://me:s3cret@")
+    for error in (unanswered.value, refused.value):
+        assert "me@" in str(error)
+        assert "s3cret" not in str(error)
 
 
 def test_no_server_is_an_error_with_a_hint() -> None:

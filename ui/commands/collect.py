@@ -7,6 +7,7 @@ from fastapi import FastAPI
 
 from diagnose.commands.options import progress
 from telemetry.readers import DEFAULT_PORT
+from telemetry.stores.address import without_password
 from telemetry.stores.interface import Store
 from telemetry.stores.reader import StoreReader
 
@@ -37,10 +38,3 @@ def _with_dashboard(server: FastAPI, store: Store) -> None:
     from ui.app import mount_dashboard  # noqa: PLC0415 - Dash takes a second to load
 
     mount_dashboard(server, StoreReader(store))
-
-
-def without_password(address: str) -> str:
-    """A store's address fit to be printed."""
-    scheme, separator, rest = address.partition("://")
-    user, at, place = rest.rpartition("@")
-    return f"{scheme}{separator}{user.partition(':')[0]}{at}{place}" if at else address
