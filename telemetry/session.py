@@ -7,7 +7,7 @@ stop()   device spans under way -> last counts -> sealed
 import atexit
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from time import monotonic_ns, time_ns
@@ -20,6 +20,7 @@ from telemetry.clocks.interface import DeviceClock
 from telemetry.clocks.open import open_device_clock
 from telemetry.errors import UsageError
 from telemetry.integrations.garbage import GarbageWatch
+from telemetry.record import layout
 from telemetry.record.rank_file import RankFile, write_identity
 from telemetry.record.recorder import make_recorder
 from telemetry.record.segments_ahead import SegmentsAhead
@@ -117,9 +118,11 @@ class Session:
             RECORDER.mark("device-spans-given-up", str(given_up))
         segments.stop()
         RECORDER.beat()
-        self._last = self.stats()
+        stats = self.stats()
+        self._last = replace(stats, dropped=stats.dropped + given_up)
         self._segments = self._page = None
         self._forget()
+        page.words[layout.WORD_DROPPED] = self._last.dropped
         try:
             segments.close(self._last.records)
         finally:

@@ -85,18 +85,25 @@ class CudaClock:
         while self._ended:
             waiting.append(self._ended.popleft())
         resolved: list[ResolvedSpan] = []
-        self._unfinished = []
-        in_a_row = 0
-        for place, one in enumerate(waiting):
-            if one.end.query():
-                resolved.append(self._resolve(one))
-                in_a_row = 0
-                continue
-            self._unfinished.append(one)
-            in_a_row += 1
-            if in_a_row == GIVE_UP_AFTER:
-                self._unfinished += waiting[place + 1 :]
-                break
+        unfinished: list[OpenSpan] = []
+        looked_at = in_a_row = 0
+        try:
+            for one in waiting:
+                if in_a_row == GIVE_UP_AFTER:
+                    break
+                if one.end.query():
+                    resolved.append(self._resolve(one))
+                    in_a_row = 0
+                else:
+                    unfinished.append(one)
+                    in_a_row += 1
+                looked_at += 1
+        except Exception:
+            # What was resolved before it is handed out first; it comes up again in the next pass.
+            if not resolved:
+                raise
+        finally:
+            self._unfinished = unfinished + waiting[looked_at:]
         return resolved
 
     def pending(self) -> int:

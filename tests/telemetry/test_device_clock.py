@@ -95,6 +95,37 @@ def test_stopping_gives_up_on_a_device_that_never_answers(clock: ManualClock) ->
     assert drain.stop(within_s=0.1) == 1
 
 
+def test_spans_given_up_at_the_end_count_as_dropped(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Drain.stop, "__kwdefaults__", {"within_s": 0.1})
+    with session(tmp_path, device="cuda") as started:
+        for _ in range(3):
+            with telemetry.span(Stage.FORWARD_COMPUTE):
+                pass
+    found = recorded(tmp_path)
+    assert started.stats().dropped == found.reader.live().dropped == 3
+    assert found.marks == [("device-spans-given-up", "3")]
+
+
+def test_an_event_that_fails_loses_no_count_of_the_others() -> None:
+    cuda = ManualCuda()
+    clock = CudaClock(cuda)
+    tickets = [clock.begin() for _ in range(3)]
+    for ticket in tickets:
+        clock.end(ticket, NOTE)
+
+    def fail(_: object) -> float:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    tickets[1].elapsed_time = fail
+    assert len(clock.drain()) == 1
+    assert clock.pending() == 2
+    with pytest.raises(RuntimeError):
+        clock.drain()
+    assert clock.pending() == 2
+
+
 def test_a_cuda_span_is_placed_on_the_hosts_clock() -> None:
     cuda = ManualCuda()
     clock = CudaClock(cuda)
