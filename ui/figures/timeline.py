@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 
 from telemetry.stages import Stage, Stream
 from ui.figures.step_shares import Gap
-from ui.figures.style import FAINT, GREY, RECEIVES, SELECTED, STAGE_COLOURS, framed, outline
+from ui.figures.style import FAINT, GREY, RECEIVES, SELECTED, STAGE_COLOURS, framed, outline, plain
 from ui.records import Floats, Ints, SpanColumns
 from ui.view_state import SpanKey
 
@@ -224,7 +224,7 @@ def _selection(
 
 def _label(rank: int, name: str, suspect: bool, row_px: int) -> str:
     head = f"<b>▶ rank {rank} suspect</b>" if suspect else f"rank {rank}"
-    return f"{head}<br>{name}" if row_px >= TALL_ROW_PX else head
+    return f"{head}<br>{plain(name)}" if row_px >= TALL_ROW_PX else head
 
 
 def _rows(rank: Ints, row_of: Mapping[int, int]) -> npt.NDArray[np.float64]:
