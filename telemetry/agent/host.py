@@ -55,6 +55,7 @@ class Host:
         self._attempt = attempt
         self.ranks: dict[Path, FollowedRank] = {}
         self._failures: Counter[tuple[Path, str]] = Counter()
+        self._told: set[tuple[Path, str]] = set()
 
     @property
     def refused(self) -> list[Path]:
@@ -119,7 +120,9 @@ class Host:
     def _fail(self, folder: Path, what: str, error: Exception) -> None:
         """The others are followed on, and this one is tried again: a file may be in the making, or just deleted."""
         self._failures[folder, what] += 1
-        if self._failures[folder, what] == SURE_AFTER:
+        # Once each: what a live rank goes on to record is read, and clears the count, beside a segment that cannot be.
+        if self._failures[folder, what] == SURE_AFTER and (folder, what) not in self._told:
+            self._told.add((folder, what))
             print(f"rankscope agent: cannot read {folder}: {error}", file=sys.stderr, flush=True)
 
 
