@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from telemetry.errors import UsageError
+from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.stores.reader import Reader, StoreReader
 
 DEFAULT_PORT = 8719
@@ -44,8 +45,18 @@ def open_reader(address: str) -> Iterator[Reader]:
 def _refuse_missing(address: str) -> None:
     """Asking must not make a store where there is none."""
     scheme, _, folder = address.partition(":")
-    if scheme == "embedded" and folder and not Path(folder).is_dir():
+    if scheme == "embedded" and folder and not (Path(folder) / "metadata").is_dir():
         raise UsageError(f"no store in {folder}", hint="`rankscope collect --store embedded:DIR` makes one")
+
+
+def _refuse_shipped(spool: Path) -> None:
+    """Files whose records are stored and gone say nothing: that must not read as health."""
+    readers = [RankReader(folder) for folder in find_rank_dirs(spool)]
+    if readers and all(reader.acked() and not any(reader.folder.glob("*.rec")) for reader in readers):
+        raise UsageError(
+            f"the records of {spool} were shipped and reclaimed",
+            hint="ask the collector that has them: --store http://...",
+        )
 
 
 @contextmanager
@@ -58,6 +69,7 @@ def open_spool(spool: Path) -> Iterator[Reader]:
     """
     from telemetry.agent.from_spool import store_from_spool  # noqa: PLC0415
 
+    _refuse_shipped(spool)
     store = store_from_spool(spool)
     try:
         yield StoreReader(store)

@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from diagnose.findings import Finding, Role, Severity
 from diagnose.pipeline import Report
 
 _STYLE = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold cyan"}
-_INDENT = (0, 0, 0, 4)
+_INDENT = "    "
 
 
 def report_text(report: Report) -> RenderableType:
@@ -38,12 +37,12 @@ def _heading(report: Report) -> Text:
 
 def _finding_text(finding: Finding) -> Iterator[RenderableType]:
     yield Text(finding.summary, style=_STYLE[finding.severity])
-    yield Padding(Text(f"{finding.kind}, {finding.severity}, confidence {finding.confidence:.0%}"), _INDENT)
-    yield Padding(Text("evidence: " + "; ".join(_evidence(finding))), _INDENT)
+    yield Text(f"{_INDENT}{finding.kind}, {finding.severity}, confidence {finding.confidence:.0%}")
+    yield Text(f"{_INDENT}evidence: {'; '.join(_evidence(finding))}")
     victims = [suspect.rank for suspect in finding.suspects if suspect.role is Role.VICTIM]
     if victims:
-        yield Padding(Text(f"waiting for it: rank{'s' if len(victims) > 1 else ''} {fold_ranks(victims)}"), _INDENT)
-    yield Padding(Text(f"next: {finding.next_step}"), _INDENT)
+        yield Text(f"{_INDENT}waiting for it: rank{'s' if len(victims) > 1 else ''} {fold_ranks(victims)}")
+    yield Text(f"{_INDENT}next: {finding.next_step}")
     yield Text("")
 
 

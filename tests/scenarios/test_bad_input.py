@@ -1,13 +1,18 @@
 """Bad input: one message with a hint, the right exit status, no traceback, nothing lost."""
 
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from telemetry.record.reader import RankReader, find_rank_dirs
 from tests.scenarios.command import Answer, rankscope
+
+MAKE_STORE = "import sys; from telemetry.stores.open import open_store; open_store(sys.argv[1]).close()"
 
 
 def says(answer: Answer, status: int, *words: str) -> None:
@@ -32,8 +37,10 @@ def test_an_unknown_run_is_named_beside_those_that_are_stored(spool_of_a_run: Pa
 
 
 def test_an_empty_store_says_how_to_fill_it(tmp_path: Path) -> None:
-    says(rankscope("diagnose", "--store", f"embedded:{tmp_path}"), 2, "holds no run yet", "rankscope demo")
-    answer = rankscope("runs", "--store", f"embedded:{tmp_path}")
+    store = f"embedded:{tmp_path / 'store'}"
+    subprocess.run([sys.executable, "-c", MAKE_STORE, store], check=True)
+    says(rankscope("diagnose", "--store", store), 2, "holds no run yet", "rankscope demo")
+    answer = rankscope("runs", "--store", store)
     assert (answer.status, "no run stored yet" in answer.out) == (0, True)
 
 
@@ -105,6 +112,15 @@ def test_a_window_beyond_what_is_stored_names_what_is(spool_of_a_run: Path) -> N
 
 def test_watching_rank_files_is_refused(spool_of_a_run: Path) -> None:
     says(rankscope("diagnose", "--spool", spool_of_a_run, "--watch"), 2, "--watch with --spool")
+
+
+def test_a_spool_that_was_shipped_is_no_all_clear(spool_of_a_run: Path) -> None:
+    for folder in find_rank_dirs(spool_of_a_run):
+        reader = RankReader(folder)
+        reader.acknowledge(reader.end_seq(0))
+        for segment in folder.glob("*.rec"):
+            segment.unlink()
+    says(rankscope("diagnose", "--spool", spool_of_a_run), 2, "shipped and reclaimed")
 
 
 def test_a_store_that_is_not_there_is_not_made_by_asking(tmp_path: Path) -> None:

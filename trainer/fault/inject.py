@@ -27,6 +27,10 @@ HINT = (
 )
 
 
+LAST_STEP = 2**31
+"""Of a fault that never ends."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slow:
     """A rank whose compute costs ``factor`` times what it does on its peers."""
@@ -34,7 +38,7 @@ class Slow:
     rank: int
     factor: float
     first_step: int = 0
-    last_step: int = 2**31
+    last_step: int = LAST_STEP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

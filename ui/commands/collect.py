@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 from fastapi import FastAPI
+from rich.text import Text
 
 from diagnose.commands.options import progress
 from telemetry.readers import DEFAULT_PORT
@@ -30,11 +31,17 @@ def collect(
     from telemetry.ship.settings import CollectorSettings  # noqa: PLC0415
 
     settings = CollectorSettings.checked(store=store, host=host, port=port)
-    progress.print(f"collector on http://{host}:{port}, store {without_password(store)}")
-    run_collector(settings, extend=_with_dashboard if dashboard else None)
+
+    def extend(server: FastAPI, opened: Store) -> None:
+        """Called when the port is ours and the store is open."""
+        if dashboard:
+            _mount(server, opened)
+        progress.print(Text(f"collector on http://{host}:{port}, store {without_password(store)}"))
+
+    run_collector(settings, extend=extend)
 
 
-def _with_dashboard(server: FastAPI, store: Store) -> None:
+def _mount(server: FastAPI, store: Store) -> None:
     from ui.app import mount_dashboard  # noqa: PLC0415 - Dash takes a second to load
 
     mount_dashboard(server, StoreReader(store))

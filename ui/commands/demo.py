@@ -13,6 +13,7 @@ from rich.text import Text
 
 from diagnose.commands.options import JsonOption, out, progress
 from diagnose.report import report_object, report_text
+from trainer.fault.inject import LAST_STEP
 from ui.demonstration import Demonstration, Outcome, serving, train_and_diagnose
 
 FaultOption = Annotated[
@@ -38,7 +39,7 @@ def demo(
     run_id = f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
     where = (folder or Path("rankscope-out") / run_id).resolve()
     where.mkdir(parents=True, exist_ok=True)
-    progress.print(f"[bold]1.[/] collector with an embedded store in {escape(str(where))}")
+    progress.print(f"[bold]1.[/] collector with an embedded store in {escape(str(where / 'store'))}")
     with serving(where) as collector:
         progress.print(
             f"[bold]2.[/] training {recipe}, {steps} steps, fault {escape(fault)}; watch it at {collector.url}"
@@ -59,7 +60,8 @@ def _print(outcome: Outcome, json: bool) -> None:
         out.print_json(data={**report_object(outcome.report), "truth": outcome.truth, "loss": losses})
         return
     out.print(report_text(outcome.report))
-    out.print(Text(f"truth: {', '.join(f'{key} {value}' for key, value in outcome.truth.items())}", style="bold"))
+    truth = {key: value for key, value in outcome.truth.items() if value != LAST_STEP}
+    out.print(Text(f"truth: {', '.join(f'{key} {value}' for key, value in truth.items())}", style="bold"))
     if losses:
         out.print(f"loss: {losses['first']:.3f} at first, {losses['last']:.3f} at last")
     if outcome.train_status:

@@ -9,6 +9,9 @@ from diagnose.commands.options import DEFAULT_STORE, JsonOption, StoreOption, ou
 from telemetry.readers import open_reader
 from telemetry.stores.queries import Runs
 
+WIDTH = 250
+"""Names are printed whole: they are what other commands take."""
+
 
 def runs(store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
     """List the runs that are stored, newest first."""
@@ -19,11 +22,13 @@ def runs(store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
     elif not rows:
         out.print("no run stored yet; record one: `rankscope demo`, or telemetry.start(collector=...) in your loop")
     else:
-        out.print(_table(rows))
+        out.print(_table(rows), crop=False, no_wrap=True, overflow="ignore", width=WIDTH)
 
 
 def _table(rows: list[dict[str, object]]) -> Table:
-    table = Table("run", "attempt", "started", "ranks", "steps", box=None, header_style="bold")
+    table = Table(box=None, header_style="bold")
+    for name in ("run", "attempt", "started", "ranks", "steps"):
+        table.add_column(name, no_wrap=True, overflow="ignore")
     for row in rows:
         started = datetime.fromtimestamp(int(str(row["started_ns"])) / 1e9).strftime("%Y-%m-%d %H:%M:%S")
         table.add_row(
