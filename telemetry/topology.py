@@ -19,6 +19,8 @@ from telemetry.errors import UsageError
 
 Axis = Literal["dp", "pp", "tp"]
 AXES: tuple[Axis, ...] = ("dp", "pp", "tp")
+MAX_RANKS = 2**20
+"""Beyond any job there is; a grid above it is a mistake or an attack."""
 
 
 class Place(NamedTuple):
@@ -37,7 +39,7 @@ class Topology:
     """Degrees of data, pipeline and tensor parallelism.
 
     Raises:
-        UsageError: a degree is below one.
+        UsageError: a degree is below one, or the grid beyond a million ranks.
     """
 
     dp: int = 1
@@ -48,6 +50,8 @@ class Topology:
         for axis in AXES:
             if getattr(self, axis) < 1:
                 raise UsageError(f"{axis} is {getattr(self, axis)}", hint=f"every degree is at least 1: try --{axis} 1")
+        if self.world_size > MAX_RANKS:
+            raise UsageError(f"a grid of {self.world_size} ranks", hint=f"at most {MAX_RANKS} are held")
 
     @property
     def world_size(self) -> int:

@@ -63,15 +63,23 @@ def serving(out: Path) -> Iterator[CollectorClient]:
     """A collector with its dashboard on loopback, its store under ``out``; ended on leaving.
 
     Raises:
-        UnreachableError: it did not come up; its log says why.
+        UnreachableError: it did not come up, or ended while it was needed; its log says why.
     """
     port = _free_port()
     log = out / "collector.log"
     command = [*RANKSCOPE, "collect", "--store", f"embedded:{out / 'store'}", "--port", str(port)]
     with log.open("ab") as sink, _process(command, sink) as process:
         client = CollectorClient(f"http://127.0.0.1:{port}")
-        _wait_healthy(client, process, log)
-        yield client
+        _wait_ready(client, process, log)
+        try:
+            yield client
+        except UnreachableError as error:
+            if process.poll() is None:
+                raise
+            raise UnreachableError(
+                f"the demo's collector ended with status {process.returncode}",
+                hint=f"its log: {log}; what ranks recorded is safe: `rankscope agent --spool {out / 'spool'}` ships it",
+            ) from error
 
 
 def train_and_diagnose(demonstration: Demonstration, collector: CollectorClient) -> Outcome:
@@ -135,10 +143,11 @@ def _free_port() -> int:
     raise UsageError("no free port on 127.0.0.1", hint="end a server that holds one")
 
 
-def _wait_healthy(client: CollectorClient, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_ready(client: CollectorClient, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Until our collector says that the port is its own: a stranger may answer there."""
     deadline = time.monotonic() + START_S
     while process.poll() is None and time.monotonic() < deadline:
-        if client.healthy():
+        if client.url in log.read_text() and client.healthy():
             return
         time.sleep(0.1)
     raise UnreachableError("the collector did not come up", hint=f"its log says why: {log}")

@@ -155,7 +155,7 @@ def _name_and_parameters(body: bytes) -> tuple[str, dict[str, Any]]:
         name, parameters = asked["query"], asked.get("parameters", {})
         if not isinstance(name, str) or not isinstance(parameters, dict):
             raise TypeError("query must be a name, parameters an object")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(
             f"not a question: {error}", hint='send {"query": "Runs", "parameters": {}} as application/json'
         ) from error

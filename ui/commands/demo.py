@@ -36,6 +36,7 @@ def demo(
     json: JsonOption = False,
 ) -> None:
     """Train eight ranks in 3D on real text with a slow one among them, and name it."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # either way the processes are ended, too
     run_id = f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
     where = (folder or Path("rankscope-out") / run_id).resolve()
     where.mkdir(parents=True, exist_ok=True)
@@ -73,7 +74,6 @@ def _keep_open(url: str) -> None:
     progress.print(f"[bold]4.[/] dashboard at {url}; Ctrl-C ends it")
     if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         webbrowser.open(url)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         signal.pause()
     except KeyboardInterrupt:
