@@ -1,7 +1,5 @@
 """However a demo is ended, nothing of it stays behind."""
 
-import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,12 +17,15 @@ def family_of(process: psutil.Process) -> list[psutil.Process]:
     return process.children(recursive=True)
 
 
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
-def test_a_demo_that_is_ended_ends_all_that_it_started(ending: signal.Signals, tmp_path: Path) -> None:
+def test_a_demo_that_is_terminated_ends_all_that_it_started(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ui.cli", "demo", "--exit", "--out", str(tmp_path), "--steps", "500"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as demo:
-        until(lambda: len(family_of(psutil.Process(demo.pid))) >= 10, seconds=90, what="collector, trainer and ranks")
-        family = family_of(psutil.Process(demo.pid))
-        os.kill(demo.pid, ending)
-        assert demo.wait(60) != 0
+        family: list[psutil.Process] = []
+        try:
+            until(lambda: len(family_of(psutil.Process(demo.pid))) >= 10, seconds=90, what="collector and ranks")
+            family = family_of(psutil.Process(demo.pid))
+            demo.terminate()
+            assert demo.wait(60) != 0
+        finally:
+            demo.kill()
     until(lambda: not any(one.is_running() for one in family), seconds=30, what="the end of every process")
