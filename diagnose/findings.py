@@ -12,6 +12,9 @@ class Kind(StrEnum):
 
     COMPUTE_STRAGGLER = "compute-straggler"
     STAGE_IMBALANCE = "stage-imbalance"
+    HUNG_COLLECTIVE = "hung-collective"
+    COLLECTIVE_MISMATCH = "collective-mismatch"
+    DEAD_RANK = "dead-rank"
     INSUFFICIENT_EVIDENCE = "insufficient-evidence"
 
 

@@ -1,0 +1,122 @@
+"""What is known of a job that stands still: one record a rank, whatever it came from.
+
+    flight-recorder dumps  --dumps.py-------.
+    state pages, stacks, logs of a spool  --+-->  HangEvidence  --verdict.py-->  HangVerdict
+    the same, as the agents stored them  ---'
+
+A rank's *fronts* say how far it has come in each group: ``entered`` operations were issued by its host, ``completed``
+ones have ended. What lies between is *pending*. Numbers count from 1 within a group and are the same on all members.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from telemetry.topology import Topology
+
+WHOLE_GROUP = -1
+
+
+class Process(StrEnum):
+    """What the rank's process was doing when it was looked at."""
+
+    ALIVE = "alive"
+    STOPPED = "stopped"
+    """By SIGSTOP or a debugger."""
+    DEAD = "dead"
+    ENDED = "ended"
+    """It stopped recording in good order."""
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Ranks that communicate together."""
+
+    name: str
+    """Short, for people: ``tp``, ``pp 0-4``, or the description the job gave."""
+    members: tuple[int, ...]
+    """Global ranks, in the group's order."""
+    complete: bool = True
+    """Whether ``members`` is known to be all of them; else only those that were seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """An operation that was issued and has not ended."""
+
+    group: int
+    """Index into :attr:`HangEvidence.groups`."""
+    seq: int
+    """From 1, within the group; of a transfer, within its direction and peer."""
+    op: str
+    """``all_reduce``, ``send``, ``recv`` ..., without the backend's prefix."""
+    peer: int = WHOLE_GROUP
+    """Global rank of the other side of a transfer."""
+    signature: str = ""
+    """Sizes and types, comparable between members; empty when not known."""
+    since_ns: int = 0
+    """Wall clock of the issue; 0 when not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Front:
+    """How far a rank has come in a group of collectives."""
+
+    entered: int
+    completed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """A line that a healthy run does not print."""
+
+    at_ns: int
+    """Wall clock, as near as it is known."""
+    fault: str
+    """Which known fault it is a sign of; empty for none."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankEvidence:
+    """What one rank left."""
+
+    rank: int
+    host: str = ""
+    process: Process = Process.UNKNOWN
+    died_ns: int = 0
+    """Wall clock at which the process was seen to end; 0 when it was not."""
+    step: int = -1
+    stage: str = ""
+    """Label of the innermost open stage."""
+    stage_since_ns: int = 0
+    fronts: Mapping[int, Front] = field(default_factory=dict)
+    """By group; point-to-point traffic is not counted here, it advances unevenly."""
+    pending: tuple[Pending, ...] = ()
+    """The oldest first: a later one may stand behind it."""
+    stack: tuple[str, ...] = ()
+    """Frames of the main thread, the innermost first: ``next_batch (loader.py:88)``."""
+    log: tuple[LogLine, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HangEvidence:
+    """All ranks of one attempt at one moment."""
+
+    world_size: int
+    """0 when nothing told it: then the ranks that are there are all that is known of."""
+    groups: tuple[Group, ...]
+    ranks: Mapping[int, RankEvidence]
+    topology: Topology | None = None
+    run_id: str = ""
+    attempt: int = 0
+    taken_ns: int = 0
+    """Wall clock of the look; 0 when not known."""
+    notes: tuple[str, ...] = ()
+    """What was wrong with the evidence itself: files that could not be read, versions not met before."""
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Ranks of the job that left nothing."""
+        return tuple(rank for rank in range(self.world_size) if rank not in self.ranks)
