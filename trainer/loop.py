@@ -15,6 +15,7 @@ from trainer.config import TrainConfig
 from trainer.data.batches import Batch, Batches, Loader
 from trainer.data.tokens import Tokens
 from trainer.fault.act import Healthy
+from trainer.fault.collectives import stand_in_groups
 from trainer.fault.places import stand_before_collectives
 from trainer.model.transformer import TransformerStage, initialise
 from trainer.optim.adamw import ShardedAdamW, add_over_ranks
@@ -38,6 +39,7 @@ class Trainer:
         self.stages = build_stages(config, grid)
         if type(hook) is not Healthy:
             stand_before_collectives(self.stages, hook)
+            stand_in_groups(grid, hook)
         self.optimiser = ShardedAdamW(self.stages, config.optim)
         self.schedule = make_schedule(self.stages, config, grid, hook)
 
@@ -49,7 +51,10 @@ class Trainer:
         gc.freeze()
         gc.disable()
         with Loader(
-            batches.at, num_steps=self.config.num_steps, depth=self.config.data.queue_depth, device=self.grid.device
+            self.hook.source(batches.at),
+            num_steps=self.config.num_steps,
+            depth=self.config.data.queue_depth,
+            device=self.grid.device,
         ) as loader:
             for number in range(self.config.num_steps):
                 with telemetry.step(number):

@@ -16,7 +16,7 @@ from telemetry.integrations.process_group import register_traced_backend
 from trainer.config import RunOptions, TrainConfig
 from trainer.data.tokens import Tokens, load_tokens
 from trainer.fault.act import hook_for
-from trainer.fault.inject import parse_fault
+from trainer.fault.inject import FIRED_NAME, Fuse, parse_fault
 from trainer.loop import Trainer
 from trainer.parallel.mesh import Grid, make_grid
 from trainer.progress import FILE_NAME, Progress
@@ -49,7 +49,8 @@ def train_rank(seat: Seat, config: TrainConfig, options: RunOptions, tokens: Tok
     with _session(seat, config, options), _process_group(seat, config, options, device):
         grid = make_grid(config.parallel.topology, device)
         fault = parse_fault(options.fault, grid.topology)
-        trainer = Trainer(config, grid, hook_for(fault, rank=seat.rank, device=device))
+        fuse = Fuse(path=options.out / FIRED_NAME, rank=seat.rank)
+        trainer = Trainer(config, grid, hook_for(fault, rank=seat.rank, device=device, fuse=fuse))
         progress = Progress(config, _progress_path(grid, options))
         trainer.run(tokens, progress)
         progress.close()

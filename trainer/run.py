@@ -42,7 +42,8 @@ def launch(config: TrainConfig, options: RunOptions) -> int:
     Batches(tokens, config, dp_index=0)
     if seat is None or seat.rank == 0:
         host = os.environ.get("RANKSCOPE_HOST") or socket.gethostname()
-        write_truth(options.out / TRUTH_NAME, fault, host=host, num_steps=config.num_steps)
+        topology = config.parallel.topology
+        write_truth(options.out / TRUTH_NAME, fault, host=host, num_steps=config.num_steps, topology=topology)
     if seat is None:
         return run_ranks(config, options, tokens)
     run_and_exit(seat, config, options, tokens)

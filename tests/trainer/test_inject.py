@@ -6,9 +6,21 @@ import pytest
 from telemetry.errors import UsageError
 from telemetry.stages import Stage
 from telemetry.topology import Topology
-from trainer.fault.inject import DataStall, Die, Fault, GcBursts, Hang, Slow, parse_fault, write_truth
+from trainer.fault.inject import (
+    DataStall,
+    Die,
+    Fault,
+    GcBursts,
+    Hang,
+    Shape,
+    Skip,
+    Slow,
+    parse_fault,
+    write_truth,
+)
 
 GRID = Topology(dp=4, pp=2)
+GATHER = Stage.PARAMS_ALL_GATHER
 
 
 @pytest.mark.parametrize(
@@ -22,9 +34,16 @@ GRID = Topology(dp=4, pp=2)
             "hang:rank=3,step=8,before=forward-send,how=spin",
             Hang(rank=3, step=8, before=Stage.FORWARD_SEND, how="spin"),
         ),
+        ("hang:rank=3,step=8,how=gil", Hang(rank=3, step=8, how="gil")),
         ("die:rank=0,step=2", Die(rank=0, step=2)),
         ("die:rank=0,step=2,how=exit", Die(rank=0, step=2, how="exit")),
         ("data-stall:rank=1,step=3,seconds=0.5", DataStall(rank=1, step=3, seconds=0.5)),
+        ("skip:rank=1,step=3,stage=params-all-gather", Skip(rank=1, step=3, stage=GATHER)),
+        ("shape:rank=1,step=3,stage=params-all-gather", Shape(rank=1, step=3, stage=GATHER)),
+        (
+            "shape:rank=1,step=3,stage=params-all-gather,sizes=double",
+            Shape(rank=1, step=3, stage=GATHER, sizes="double"),
+        ),
         ("gc:rank=7", GcBursts(rank=7)),
         ("gc:rank=7,every=2", GcBursts(rank=7, every=2)),
     ],
@@ -46,6 +65,10 @@ def test_a_spec_says_what_is_to_break(spec: str, fault: Fault | None) -> None:
         ("hang:rank=5,step=1,before=lunch", "before is 'lunch'"),
         ("die:rank=5,step=1,how=nicely", "how is 'nicely'"),
         ("hang:rank=5,step=1,before=tp-all-gather", "tp is 1 in this grid"),
+        ("skip:rank=5,step=1", "stage= is missing"),
+        ("skip:rank=5,step=1,stage=forward-compute", "stage is 'forward-compute'"),
+        ("shape:rank=5,step=1,stage=tp-all-gather", "tp is 1 in this grid"),
+        ("shape:rank=5,step=1,stage=params-all-gather,sizes=odd", "sizes is 'odd'"),
         ("", "no fault ''"),
     ],
 )
@@ -61,6 +84,13 @@ def test_the_truth_names_kind_rank_host_and_settings(tmp_path: Path) -> None:
     truth = json.loads((tmp_path / "truth.json").read_text())
     assert truth["kind"] == "slow"
     assert (truth["rank"], truth["host"], truth["factor"], truth["num_steps"]) == (5, "gpu-03", 1.4, 40)
+
+
+def test_the_truth_names_the_group_whose_collective_is_hit(tmp_path: Path) -> None:
+    fault = Skip(rank=3, step=8, stage=GATHER)
+    write_truth(tmp_path / "truth.json", fault, host="gpu-03", num_steps=40, topology=GRID)
+    truth = json.loads((tmp_path / "truth.json").read_text())
+    assert (truth["kind"], truth["stage"], truth["group"]) == ("skip", "params-all-gather", [1, 3, 5, 7])
 
 
 def test_the_truth_of_a_healthy_run_is_none(tmp_path: Path) -> None:

@@ -3,19 +3,25 @@
 step ---- before(data-load) -- before(forward-compute) -[begin .. compute .. end]- before(...) ---->
 """
 
+import ctypes
 import gc
 import os
 import random
 import signal
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 
 from telemetry.stages import Stage
+from trainer.data.batches import Batch
 from trainer.fault.gpu_drag import GpuDrag
-from trainer.fault.inject import DataStall, Die, Fault, GcBursts, Hang, Slow
+from trainer.fault.inject import DataStall, Die, Fault, Fuse, GcBursts, Hang, Shape, Skip, Slow
+
+BatchAt = Callable[[int], Batch]
+Wrong = Literal["skip", "half", "double"]
 
 EXIT_STATUS = 13
 BURN_SIZE = 64
@@ -38,6 +44,14 @@ class Healthy:
 
     def end(self, stage: Stage, begun: Any) -> None:
         """The compute of ``stage`` is done, its span still open."""
+
+    def source(self, batch_at: BatchAt) -> BatchAt:
+        """Where batches come from."""
+        return batch_at
+
+    def instead(self, stage: Stage) -> Wrong | None:
+        """What to do to the collective of ``stage`` that is about to be issued; None: nothing."""
+        return None
 
 
 class Dragging(Healthy):
@@ -75,35 +89,98 @@ class DraggingGpu(Healthy):
 class Hanging(Healthy):
     """Stands still for ever."""
 
-    def __init__(self, fault: Hang) -> None:
+    def __init__(self, fault: Hang, fuse: Fuse) -> None:
         self._fault = fault
+        self._fuse = fuse
 
     def before(self, stage: Stage) -> None:
-        if self.step != self._fault.step or stage != self._fault.before:
-            return
-        print(f"fault: hanging before {stage.label} of step {self.step}", flush=True)
-        if self._fault.how == "stop":
-            os.kill(os.getpid(), signal.SIGSTOP)
-        while self._fault.how == "spin":
-            pass
-        threading.Event().wait()
+        if self.step == self._fault.step and stage == self._fault.before:
+            self._fuse.blow(self.step, stage)
+            STANDING_STILL[self._fault.how]()
+
+
+def _wait() -> None:
+    threading.Event().wait()
+
+
+def _spin() -> None:
+    while True:
+        pass
+
+
+def _hold_interpreter() -> None:
+    """``PyDLL`` calls into C without letting go of the interpreter: no other Python thread runs, nothing can look
+    from within. ``pause`` returns after a signal that has a handler, so again."""
+    library = ctypes.PyDLL(None)
+    while True:
+        library.pause()
+
+
+def _stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+    _wait()
+
+
+STANDING_STILL: dict[str, Callable[[], None]] = {
+    "wait": _wait,
+    "spin": _spin,
+    "gil": _hold_interpreter,
+    "stop": _stop,
+}
+
+
+class Famished(Healthy):
+    """Its data never comes: the thread that makes batches stands still, the training waits for the next."""
+
+    def __init__(self, fault: Hang, fuse: Fuse) -> None:
+        self._fault = fault
+        self._fuse = fuse
+
+    def source(self, batch_at: BatchAt) -> BatchAt:
+        def dry(step: int) -> Batch:
+            if step == self._fault.step:
+                _wait()
+            return batch_at(step)
+
+        return dry
+
+    def begin(self, stage: Stage) -> None:
+        if stage == Stage.DATA_LOAD and self.step == self._fault.step:
+            self._fuse.blow(self.step, stage)
 
 
 class Dying(Healthy):
     """Ends its process."""
 
-    def __init__(self, fault: Die) -> None:
+    def __init__(self, fault: Die, fuse: Fuse) -> None:
         self._fault = fault
+        self._fuse = fuse
 
     def before(self, stage: Stage) -> None:
         if self.step != self._fault.step or stage != self._fault.before:
             return
-        print(f"fault: dying before {stage.label} of step {self.step}", flush=True)
+        self._fuse.blow(self.step, stage)
         if self._fault.how == "raise":
             raise RuntimeError("fault: this rank was told to fail")
         if self._fault.how == "exit":
             os._exit(EXIT_STATUS)
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Misissuing(Healthy):
+    """Leaves out one collective, or gives it another shape; the first of its stage in that step."""
+
+    def __init__(self, fault: Skip | Shape, fuse: Fuse) -> None:
+        self._fault = fault
+        self._fuse = fuse
+        self._done = False
+
+    def instead(self, stage: Stage) -> Wrong | None:
+        if self._done or self.step != self._fault.step or stage != self._fault.stage:
+            return None
+        self._done = True
+        self._fuse.blow(self.step, stage)
+        return "skip" if isinstance(self._fault, Skip) else self._fault.sizes
 
 
 class Starving(Healthy):
@@ -138,14 +215,17 @@ class Littering(Healthy):
             gc.collect()
 
 
-def hook_for(fault: Fault | None, *, rank: int, device: torch.device) -> Healthy:
+def hook_for(fault: Fault | None, *, rank: int, device: torch.device, fuse: Fuse) -> Healthy:
     """What stands in the way of ``rank``; every rank but the one at fault is healthy."""
     if fault is None or fault.rank != rank:
         return Healthy()
     if isinstance(fault, Slow):
         return DraggingGpu(fault) if device.type == "cuda" else Dragging(fault)
     if isinstance(fault, Hang):
-        return Hanging(fault)
+        famished = fault.before == Stage.DATA_LOAD and fault.how == "wait"
+        return Famished(fault, fuse) if famished else Hanging(fault, fuse)
     if isinstance(fault, Die):
-        return Dying(fault)
+        return Dying(fault, fuse)
+    if isinstance(fault, Skip | Shape):
+        return Misissuing(fault, fuse)
     return Starving(fault) if isinstance(fault, DataStall) else Littering(fault)

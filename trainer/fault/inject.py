@@ -4,18 +4,24 @@ none
 slow:rank=5,factor=1.4          forward and backward take 1.4 times the processor (or GPU) time for the same work
                                 also first_step=, last_step=
 hang:rank=5,step=8              stands still for ever in that step; also before=STAGE (default forward-compute),
-                                how=wait (asleep), spin (busy) or stop (SIGSTOP)
+                                how=wait (asleep), spin (busy), gil (in C, the interpreter locked) or stop (SIGSTOP);
+                                before=data-load,how=wait: the data never comes
 die:rank=5,step=8               killed in that step; also before=STAGE, how=kill, exit or raise
 data-stall:rank=5,step=8,seconds=4
                                 the batch of that step comes late
+skip:rank=5,step=8,stage=tp-all-gather
+                                leaves out the first collective of that stage in that step and goes on
+shape:rank=5,step=8,stage=tp-all-gather
+                                issues it with other sizes than its group does; also sizes=half or double
 gc:rank=5                       bursts of garbage collection in irregular steps; also every= (steps, on average),
                                 objects= (garbage made in a burst)
 """
 
 import json
+import time
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from telemetry.errors import UsageError
 from telemetry.stages import STAGE_BY_LABEL, Stage
@@ -23,12 +29,15 @@ from telemetry.topology import Axis, Topology
 
 HINT = (
     "one of none, slow:rank=5,factor=1.4, hang:rank=5,step=8, die:rank=5,step=8, "
-    "data-stall:rank=5,step=8,seconds=4, gc:rank=5"
+    "data-stall:rank=5,step=8,seconds=4, skip:rank=5,step=8,stage=tp-all-gather, "
+    "shape:rank=5,step=8,stage=tp-all-gather, gc:rank=5"
 )
 
 
 LAST_STEP = 2**31
 """Of a fault that never ends."""
+CollectiveStage = Annotated[Stage, "collective"]
+"""A stage whose every span is one collective."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +57,7 @@ class Hang:
     rank: int
     step: int
     before: Stage = Stage.FORWARD_COMPUTE
-    how: Literal["wait", "spin", "stop"] = "wait"
+    how: Literal["wait", "spin", "gil", "stop"] = "wait"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +88,35 @@ class GcBursts:
     objects: int = 300_000
 
 
-Fault = Slow | Hang | Die | DataStall | GcBursts
-KINDS: dict[str, type[Fault]] = {"slow": Slow, "hang": Hang, "die": Die, "data-stall": DataStall, "gc": GcBursts}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skip:
+    """A rank that never issues one collective which its group does."""
+
+    rank: int
+    step: int
+    stage: CollectiveStage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A rank that issues one collective with other sizes than its group does."""
+
+    rank: int
+    step: int
+    stage: CollectiveStage
+    sizes: Literal["half", "double"] = "half"
+
+
+Fault = Slow | Hang | Die | DataStall | GcBursts | Skip | Shape
+KINDS: dict[str, type[Fault]] = {
+    "slow": Slow,
+    "hang": Hang,
+    "die": Die,
+    "data-stall": DataStall,
+    "gc": GcBursts,
+    "skip": Skip,
+    "shape": Shape,
+}
 KIND_OF: dict[type[Fault], str] = {fault: kind for kind, fault in KINDS.items()}
 BOUNDARIES = (
     *(Stage.DATA_LOAD, Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE, Stage.FORWARD_SEND, Stage.FORWARD_RECV),
@@ -88,6 +124,8 @@ BOUNDARIES = (
     *(Stage.TP_ALL_GATHER, Stage.TP_REDUCE_SCATTER, Stage.OPTIMIZER_CLIP, Stage.OPTIMIZER),
 )
 """Stages that a rank can be stopped before."""
+COLLECTIVES = (*(Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER, Stage.TP_ALL_GATHER, Stage.TP_REDUCE_SCATTER),)
+"""Stages that a rank can skip, or get the shape of wrong."""
 AXIS_OF: dict[Stage, Axis] = {
     **dict.fromkeys((Stage.FORWARD_SEND, Stage.FORWARD_RECV, Stage.BACKWARD_SEND, Stage.BACKWARD_RECV), "pp"),
     **dict.fromkeys((Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER), "dp"),
@@ -114,13 +152,25 @@ def parse_fault(spec: str, topology: Topology) -> Fault | None:
         )
     if isinstance(fault, Slow) and fault.factor < 1:
         raise UsageError(f"fault {spec!r}: a factor below 1 would be a faster rank", hint="such as factor=1.4")
-    axis = AXIS_OF.get(fault.before) if isinstance(fault, Hang | Die) else None
+    setting, axis = _axis_of(fault)
     if axis and len(topology.group(fault.rank, along=axis)) == 1:
         raise UsageError(
-            f"fault {spec!r}: nothing to stop before, {axis} is 1 in this grid",
-            hint=f"another before=, or a larger {axis}",
+            f"fault {spec!r}: no such stage, {axis} is 1 in this grid", hint=f"another {setting}=, or a larger {axis}"
         )
     return fault
+
+
+def stage_of(fault: Fault | None) -> Stage | None:
+    """The stage at which a fault stops its rank; None for one that stops none."""
+    if isinstance(fault, Hang | Die):
+        return fault.before
+    return fault.stage if isinstance(fault, Skip | Shape) else None
+
+
+def _axis_of(fault: Fault) -> tuple[str, Axis | None]:
+    """The setting that names a stage, and the axis that the grid must have for it."""
+    stage = stage_of(fault)
+    return "stage" if isinstance(fault, Skip | Shape) else "before", None if stage is None else AXIS_OF.get(stage)
 
 
 def _values(kind: type[Fault], settings: str, spec: str) -> dict[str, Any]:
@@ -136,25 +186,49 @@ def _values(kind: type[Fault], settings: str, spec: str) -> dict[str, Any]:
 
 
 def _value(kind: Any, text: str, name: str, spec: str) -> Any:
-    choices = get_args(kind) or ([stage.label for stage in BOUNDARIES] if kind is Stage else None)
+    stages = {Stage: BOUNDARIES, CollectiveStage: COLLECTIVES}.get(kind, ())
+    choices = [stage.label for stage in stages] or get_args(kind)
     if choices and text not in choices:
         raise UsageError(f"fault {spec!r}: {name} is {text!r}", hint=f"{name} is one of {', '.join(choices)}")
     if choices:
-        return STAGE_BY_LABEL[text] if kind is Stage else text
+        return STAGE_BY_LABEL[text] if stages else text
     try:
         return kind(text)
     except ValueError:
         raise UsageError(f"fault {spec!r}: {name} is no number: {text!r}", hint=HINT) from None
 
 
-def write_truth(path: Path, fault: Fault | None, *, host: str, num_steps: int) -> None:
-    """Put down what was done to the run, for whoever checks a verdict afterwards."""
+def write_truth(
+    path: Path, fault: Fault | None, *, host: str, num_steps: int, topology: Topology | None = None
+) -> None:
+    """Put down what was done to the run, for whoever checks a verdict afterwards; the ``group`` whose communication
+    it hits, where it hits one."""
     truth: dict[str, Any] = {"kind": "none", "num_steps": num_steps}
     if fault is not None:
         settings = {name: _plain(value) for name, value in asdict(fault).items()}
         truth = truth | settings | {"kind": KIND_OF[type(fault)], "host": host}
+        _, axis = _axis_of(fault)
+        if axis and topology:
+            truth["group"] = topology.group(fault.rank, along=axis)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(truth, indent=2) + "\n")
+
+
+FIRED_NAME = "fired.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fuse:
+    """Where a rank at fault puts down the moment at which its fault begins: beside the truth, and as little read by
+    a detector. Nothing about it goes to the rank's output, which detectors do read."""
+
+    path: Path
+    rank: int
+
+    def blow(self, step: int, stage: Stage) -> None:
+        """To be called as the very last thing that is healthy."""
+        told = {"rank": self.rank, "step": step, "stage": stage.label, "at_ns": time.time_ns()}
+        self.path.write_text(json.dumps(told) + "\n")
 
 
 def _plain(value: Any) -> Any:
