@@ -65,6 +65,8 @@ class Front:
 
     entered: int
     completed: int
+    entered_ns: int = 0
+    """Wall clock of the newest issue; 0 when not known. It tells in which order a rank went through its groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,8 @@ class RankEvidence:
     stage: str = ""
     """Label of the innermost open stage."""
     stage_since_ns: int = 0
+    on_host: bool | None = None
+    """Whether it stands outside of all communication, though transfers of its may be pending; None: not known."""
     fronts: Mapping[int, Front] = field(default_factory=dict)
     """By group; point-to-point traffic is not counted here, it advances unevenly."""
     pending: tuple[Pending, ...] = ()

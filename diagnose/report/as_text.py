@@ -7,6 +7,7 @@ from rich.text import Text
 
 from diagnose.findings import Finding, Role, Severity
 from diagnose.pipeline import Report
+from diagnose.ranges import fold_ranks
 
 _STYLE = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold cyan"}
 _INDENT = "    "
@@ -51,14 +52,3 @@ def _evidence(finding: Finding) -> Iterator[str]:
         shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         yield f"{name.replace('_', ' ')} {shown}"
     yield f"{finding.seconds_lost:.1f} s lost in steps {finding.window.first_step} to {finding.window.last_step}"
-
-
-def fold_ranks(ranks: list[int]) -> str:
-    """``[0, 1, 2, 5]`` as ``0-2, 5``."""
-    spans: list[list[int]] = []
-    for rank in sorted(ranks):
-        if spans and rank == spans[-1][-1] + 1:
-            spans[-1][1:] = [rank]
-        else:
-            spans.append([rank])
-    return ", ".join("-".join(map(str, span)) for span in spans)

@@ -1,0 +1,89 @@
+"""The dumps in a folder, whatever their names, and which rank each is of."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from diagnose.hang.dump import RankDump, read_dump
+from telemetry.errors import UnreadableError, UsageError
+from telemetry.topology import MAX_RANKS
+
+MAX_DUMP_BYTES = 2**30
+_RANK_WORD = re.compile(r"rank[_\-.]?(\d+)", re.IGNORECASE)
+_NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpSet:
+    """The dumps of one job."""
+
+    by_rank: Mapping[int, RankDump]
+    notes: tuple[str, ...]
+    """What was left out, and why."""
+
+
+def read_dumps(folder: Path) -> DumpSet:
+    """All flight-recorder dumps in ``folder`` and the folders below it.
+
+    Raises:
+        UsageError: there is no such folder, or no file in it.
+        UnreadableError: files, but not one dump among them.
+    """
+    paths = _files(folder)
+    by_rank: dict[int, RankDump] = {}
+    notes: list[str] = []
+    for path in paths:
+        try:
+            dump = _read(path)
+            rank = _rank_of(path.name, dump)
+        except (UnreadableError, OSError) as error:
+            notes.append(f"left out {path.name}: {getattr(error, 'message', None) or error}")
+            continue
+        if rank in by_rank:
+            notes.append(f"left out {path.name}: rank {rank} has another dump")
+            continue
+        by_rank[rank] = dump
+    if not by_rank:
+        raise UnreadableError(
+            f"no flight-recorder dump among the {len(paths)} files of {folder}; {notes[0]}",
+            hint="give the folder that TORCH_FR_DUMP_TEMP_FILE (or TORCH_NCCL_DEBUG_INFO_TEMP_FILE) names",
+        )
+    return DumpSet(by_rank=by_rank, notes=tuple(notes))
+
+
+def _files(folder: Path) -> list[Path]:
+    if folder.is_file():
+        return [folder]
+    paths = sorted(_regular_files(folder), key=lambda path: [int(part) for part in _NUMBER.findall(path.name)] or [0])
+    if not paths:
+        what = "is empty" if folder.is_dir() else "is not there"
+        raise UsageError(f"{folder} {what}", hint="give the folder that the dumps are in: --dumps DIR")
+    return paths
+
+
+def _regular_files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file())
+
+
+def _read(path: Path) -> RankDump:
+    size = path.stat().st_size
+    if not 0 < size <= MAX_DUMP_BYTES:
+        raise UnreadableError(f"it has {size} bytes", hint="a dump has some kilobytes to megabytes")
+    return read_dump(path.read_bytes(), path.name)
+
+
+def _rank_of(name: str, dump: RankDump) -> int:
+    """By what the dump says of its groups, else by the name of its file.
+
+    Raises:
+        UnreadableError: neither tells.
+    """
+    possible = dump.possible_ranks
+    if possible is not None and len(possible) == 1:
+        return next(iter(possible))
+    named = [int(one) for one in (*_RANK_WORD.findall(name), *reversed(_NUMBER.findall(name)))]
+    for rank in named:
+        if rank < MAX_RANKS and (possible is None or rank in possible):
+            return rank
+    raise UnreadableError("neither its name nor its groups tell the rank", hint="put the rank into its name")

@@ -1,0 +1,193 @@
+"""Flight-recorder dumps of a job's ranks as evidence.
+
+A dump names groups twice: by their name, and by a number that only means something on its rank. Entries tie the two
+together; a stuck rank may have no entry at all, and then ranks that hold groups of the same descriptions under the same
+numbers tell for it.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from diagnose.hang.dump import DumpEntry, RankDump
+from diagnose.hang.dump_files import DumpSet
+from diagnose.hang.evidence import WHOLE_GROUP, Front, Group, HangEvidence, Pending, RankEvidence
+
+WORLD_NAMES = ("default_pg", "default")
+KNOWN_VERSIONS = tuple(f"2.{minor}" for minor in range(1, 11))
+
+_Shape = tuple[tuple[str, ...], tuple[str, ...]]
+"""The numbers a rank gave its groups, and the groups' descriptions: ranks of one shape number alike."""
+
+
+@dataclass(slots=True, eq=False)
+class _Groups:
+    """All groups of the job, each with its index."""
+
+    groups: list[Group] = field(default_factory=list)
+    index: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
+    with_transfers: set[str] = field(default_factory=set)
+    """Descriptions (names where there is none) of the groups that carry point-to-point traffic."""
+
+    def add(self, group: Group, key: tuple[str, tuple[int, ...]]) -> int:
+        if key not in self.index:
+            self.index[key] = len(self.groups)
+            self.groups.append(group)
+        return self.index[key]
+
+
+def evidence_from_dumps(dumps: DumpSet) -> HangEvidence:
+    """What the dumps say, rank by rank."""
+    by_rank = dumps.by_rank
+    groups = _Groups()
+    names = {rank: _index_groups(rank, by_rank, groups) for rank in by_rank}
+    _note_transfers(by_rank, groups)
+    numbers = _numbers_by_shape(by_rank)
+    ranks = {rank: _rank(rank, dump, names[rank], numbers, groups) for rank, dump in by_rank.items()}
+    return HangEvidence(
+        world_size=_world_size(by_rank, groups),
+        groups=tuple(groups.groups),
+        ranks=ranks,
+        notes=(*dumps.notes, *_odd_versions(by_rank)),
+    )
+
+
+def _index_groups(rank: int, by_rank: Mapping[int, RankDump], groups: _Groups) -> dict[str, int]:
+    """Index of each group that a rank's dump names; members that no dump tells are those that were seen in it."""
+    dump = by_rank[rank]
+    named = {
+        group.name: groups.add(
+            Group(name=_label(group.name, group.desc), members=group.members), (group.name, group.members)
+        )
+        for group in dump.groups.values()
+        if group.members
+    }
+    for entry in dump.entries:
+        if entry.group not in named:
+            named[entry.group] = _index_seen(entry, by_rank, groups)
+    return named
+
+
+def _index_seen(entry: DumpEntry, by_rank: Mapping[int, RankDump], groups: _Groups) -> int:
+    key = (entry.group, ())
+    if key in groups.index:
+        return groups.index[key]
+    world = entry.desc in WORLD_NAMES
+    seen = (
+        rank for rank, dump in by_rank.items() if world or any(other.group == entry.group for other in dump.entries)
+    )
+    label = _label(entry.group, entry.desc)
+    return groups.add(Group(name=label, members=tuple(sorted(seen)), complete=False), key)
+
+
+def _label(name: str, desc: str) -> str:
+    return desc if desc and desc != "undefined" else f"group {name}"
+
+
+def _note_transfers(by_rank: Mapping[int, RankDump], groups: _Groups) -> None:
+    for dump in by_rank.values():
+        for entry in dump.entries:
+            if entry.is_transfer:
+                groups.with_transfers.add(_label(entry.group, entry.desc))
+
+
+def _shape(dump: RankDump) -> _Shape:
+    return tuple(sorted(dump.status)), tuple(sorted(group.desc or name for name, group in dump.groups.items()))
+
+
+def _numbers_by_shape(by_rank: Mapping[int, RankDump]) -> dict[_Shape, dict[str, str]]:
+    """For ranks of one shape: their number of a group -> its description, by majority."""
+    votes: dict[_Shape, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    for dump in by_rank.values():
+        ballot = votes[_shape(dump)]
+        for local_id, desc in {(entry.local_id, entry.desc or entry.group) for entry in dump.entries}:
+            ballot[local_id][desc] += 1
+    return {
+        shape: {local_id: counts.most_common(1)[0][0] for local_id, counts in ballot.items()}
+        for shape, ballot in votes.items()
+    }
+
+
+def _rank(
+    rank: int, dump: RankDump, named: dict[str, int], numbers: dict[_Shape, dict[str, str]], groups: _Groups
+) -> RankEvidence:
+    index_of = _index_by_number(dump, named, numbers.get(_shape(dump), {}))
+    completed = {index_of[one]: status.completed for one, status in dump.status.items() if one in index_of}
+    fronts = dict(_fronts_by_entries(dump, named, groups))
+    for local_id, status in dump.status.items():
+        index = index_of.get(local_id)
+        if index is not None and groups.groups[index].name not in groups.with_transfers:
+            newest = fronts[index].entered_ns if index in fronts else 0
+            fronts[index] = Front(
+                entered=max(status.enqueued, 0), completed=max(status.completed, 0), entered_ns=newest
+            )
+    pending = tuple(_pending(dump, named, completed, groups))
+    return RankEvidence(rank=rank, fronts=fronts, pending=pending)
+
+
+def _index_by_number(dump: RankDump, named: dict[str, int], described: dict[str, str]) -> dict[str, int]:
+    """Index of a group by the rank's own number of it: by its entries, its peers', or the order of creation."""
+    found = {entry.local_id: named[entry.group] for entry in dump.entries}
+    by_desc: dict[str, list[str]] = defaultdict(list)
+    for name, group in dump.groups.items():
+        if name in named:
+            by_desc[group.desc or name].append(name)
+    for local_id in dump.status:
+        same = by_desc.get(described.get(local_id, ""), [])
+        if local_id not in found and len(same) == 1:
+            found[local_id] = named[same[0]]
+    return found | {one: index for one, index in _in_order(dump, named).items() if one not in found}
+
+
+def _in_order(dump: RankDump, named: dict[str, int]) -> dict[str, int]:
+    """Groups are numbered as they are made: where all names are numbers too, both orders are the same, unless the
+    entries say otherwise."""
+    names, ids = list(dump.groups), list(dump.status)
+    if len(names) != len(ids) or not all(one.isdecimal() for one in (*names, *ids)):
+        return {}
+    pairs = dict(zip(sorted(ids, key=int), sorted(names, key=int), strict=True))
+    agrees = all(pairs.get(entry.local_id, entry.group) == entry.group for entry in dump.entries)
+    return {one: named[name] for one, name in pairs.items() if name in named} if agrees else {}
+
+
+def _fronts_by_entries(dump: RankDump, named: dict[str, int], groups: _Groups) -> Iterator[tuple[int, Front]]:
+    """What the entries alone tell of the collectives; dumps of old versions have no status."""
+    entries: dict[int, list[DumpEntry]] = defaultdict(list)
+    for entry in dump.entries:
+        index = named[entry.group]
+        if groups.groups[index].name not in groups.with_transfers:
+            entries[index].append(entry)
+    for index, rows in entries.items():
+        open_seqs = [entry.seq for entry in rows if not entry.done]
+        entered = max(entry.seq for entry in rows)
+        completed = min(open_seqs) - 1 if open_seqs else entered
+        yield index, Front(entered=entered, completed=completed, entered_ns=max(entry.created_ns for entry in rows))
+
+
+def _pending(dump: RankDump, named: dict[str, int], completed: dict[int, int], groups: _Groups) -> Iterator[Pending]:
+    for entry in dump.entries:
+        index = named[entry.group]
+        over = not entry.is_transfer and entry.seq <= completed.get(index, -1)
+        if entry.done or over:
+            continue
+        members = groups.groups[index].members
+        known = entry.is_transfer and groups.groups[index].complete and 0 <= entry.peer < len(members)
+        yield Pending(
+            group=index,
+            seq=entry.seq,
+            op=entry.op,
+            peer=members[entry.peer] if known else WHOLE_GROUP,
+            signature=f"{entry.op} {entry.sizes}",
+            since_ns=entry.created_ns,
+        )
+
+
+def _world_size(by_rank: Mapping[int, RankDump], groups: _Groups) -> int:
+    """One past the highest rank that is named anywhere."""
+    named = (max(group.members, default=-1) for group in groups.groups)
+    return 1 + max(max(by_rank), *named)
+
+
+def _odd_versions(by_rank: Mapping[int, RankDump]) -> list[str]:
+    found = sorted({dump.version for dump in by_rank.values()} - set(KNOWN_VERSIONS))
+    return [f"dumps of version {', '.join(one or 'unknown' for one in found)}: read as 2.10"] if found else []

@@ -1,0 +1,149 @@
+"""From evidence to verdict: who holds the job up.
+
+mismatch?          members disagree on an operation: the minority
+died first?        a process that ended while the others still moved
+roots of waiting   ranks that others wait for and that wait for nobody; those missing that must be such
+nobody?            a deadlock, resolved by who left a collective out; else a stuck operation, or too little evidence
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from diagnose.findings import Kind
+from diagnose.hang.evidence import HangEvidence, Process
+from diagnose.hang.left_nothing import certain_roots
+from diagnose.hang.left_out import find_left_out
+from diagnose.hang.mismatch import Mismatch, find_mismatch
+from diagnose.hang.verdict import HangVerdict, State
+from diagnose.hang.waits import WaitGraph, wait_graph
+from diagnose.hang.words import Cause, headline, next_step
+
+STILL_NS = 5_000_000_000
+"""When nothing moved for so long before the first death, the job hung first and was ended over it."""
+SAME_DEATH_NS = 1_000_000
+SURE, LIKELY, DEDUCED = 0.95, 0.8, 0.7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Blame:
+    ranks: tuple[int, ...]
+    kind: Kind | None
+    cause: Cause
+    confidence: float
+
+
+def judge(evidence: HangEvidence) -> HangVerdict:
+    """The verdict. It accuses nobody without evidence, and of those that wait none."""
+    graph = _resolved(evidence)
+    mismatch = find_mismatch(evidence)
+    blame = _by_mismatch(mismatch) or _by_death(evidence) or _by_waiting(evidence, graph)
+    waits = {rank: wait for rank, wait in graph.waits.items() if rank not in blame.ranks}
+    return HangVerdict(
+        evidence=evidence,
+        kind=blame.kind,
+        initiating=blame.ranks,
+        states=_states(evidence, graph, blame.ranks),
+        waits=waits,
+        headline=headline(evidence, graph, blame.ranks, blame.cause, mismatch),
+        next_step=next_step(evidence, blame.ranks, blame.cause),
+        confidence=round(blame.confidence * _seen(evidence), 2),
+    )
+
+
+def _resolved(evidence: HangEvidence) -> WaitGraph:
+    """Where waiting goes in a circle, pending sends are what can be looked through."""
+    graph = wait_graph(evidence)
+    if graph.waits and not graph.roots() and not graph.stuck:
+        return wait_graph(evidence, without_sends=True)
+    return graph
+
+
+def _by_mismatch(mismatch: Mismatch | None) -> _Blame | None:
+    if mismatch is None:
+        return None
+    confidence = SURE if mismatch.odd else LIKELY / 2
+    return _Blame(ranks=mismatch.odd, kind=Kind.COLLECTIVE_MISMATCH, cause=Cause.MISMATCH, confidence=confidence)
+
+
+def _by_death(evidence: HangEvidence) -> _Blame | None:
+    dead = {rank: one.died_ns for rank, one in evidence.ranks.items() if one.process is Process.DEAD}
+    if not dead or (len(dead) == len(evidence.ranks) and not any(dead.values())):
+        return None
+    first_ns = min(dead.values())
+    moved_ns = max(_last_move_ns(evidence, rank) for rank in evidence.ranks)
+    if first_ns and moved_ns and first_ns - moved_ns > STILL_NS:
+        return None
+    first = tuple(sorted(rank for rank, died_ns in dead.items() if died_ns - first_ns <= SAME_DEATH_NS))
+    return _Blame(ranks=first, kind=Kind.DEAD_RANK, cause=Cause.DEAD, confidence=SURE if first_ns else LIKELY)
+
+
+def _last_move_ns(evidence: HangEvidence, rank: int) -> int:
+    one = evidence.ranks[rank]
+    issued = (front.entered_ns for front in one.fronts.values())
+    return max([one.stage_since_ns, *issued, *(op.since_ns for op in one.pending)])
+
+
+def _by_waiting(evidence: HangEvidence, graph: WaitGraph) -> _Blame:
+    roots = graph.roots()
+    stopped = {rank for rank, one in evidence.ranks.items() if one.process is Process.STOPPED}
+    seen = (roots & evidence.ranks.keys()) | stopped
+    if not seen and not roots and graph.waits and not graph.stuck:
+        seen = set(find_left_out(evidence, _circle(evidence, graph)))
+        if seen:
+            return _blame(seen, Kind.COLLECTIVE_MISMATCH, Cause.LEFT_OUT, LIKELY)
+    unseen = certain_roots(evidence, graph, seen)
+    if not seen | unseen:
+        return _nobody(evidence, graph, roots)
+    cause = _cause(evidence, graph, seen or unseen)
+    ended = any(evidence.ranks[rank].process in (Process.DEAD, Process.ENDED) for rank in seen)
+    return _blame(seen | unseen, Kind.DEAD_RANK if ended else Kind.HUNG_COLLECTIVE, cause, SURE if seen else DEDUCED)
+
+
+def _blame(ranks: Iterable[int], kind: Kind | None, cause: Cause, confidence: float) -> _Blame:
+    return _Blame(ranks=tuple(sorted(ranks)), kind=kind, cause=cause, confidence=confidence)
+
+
+def _circle(evidence: HangEvidence, graph: WaitGraph) -> set[int]:
+    """Ranks that wait and are waited for."""
+    return {rank for wait in graph.waits.values() for rank in wait.on if rank in evidence.ranks}
+
+
+def _nobody(evidence: HangEvidence, graph: WaitGraph, roots: set[int]) -> _Blame:
+    if roots or (graph.waits and not graph.stuck):
+        cause = Cause.MISSING if roots else Cause.CIRCLE
+        return _blame((), Kind.INSUFFICIENT_EVIDENCE, cause, LIKELY / 2)
+    if graph.stuck:
+        return _blame((), Kind.HUNG_COLLECTIVE, Cause.ALL_ENTERED, LIKELY / 2)
+    return _blame((), None, Cause.NOTHING, 1.0)
+
+
+def _cause(evidence: HangEvidence, graph: WaitGraph, ranks: set[int]) -> Cause:
+    if not ranks & evidence.ranks.keys():
+        return Cause.MISSING
+    if any(evidence.ranks[rank].process is Process.STOPPED for rank in ranks):
+        return Cause.STOPPED
+    if any(evidence.ranks[rank].process in (Process.DEAD, Process.ENDED) for rank in ranks):
+        return Cause.DEAD
+    return Cause.DEVICE if ranks <= graph.device_stuck else Cause.NEVER_ENTERED
+
+
+def _states(evidence: HangEvidence, graph: WaitGraph, blamed: tuple[int, ...]) -> dict[int, State]:
+    victims = graph.reaching(blamed)
+    known = range(evidence.world_size) if evidence.world_size else sorted(evidence.ranks)
+    return {rank: _state(evidence, rank, rank in blamed, rank in victims) for rank in known}
+
+
+def _state(evidence: HangEvidence, rank: int, blamed: bool, victim: bool) -> State:
+    one = evidence.ranks.get(rank)
+    if blamed:
+        return State.DEAD if one is not None and one.process is Process.DEAD else State.BEHIND
+    if one is None:
+        return State.MISSING
+    return State.WAITING if victim else State.UNKNOWN
+
+
+def _seen(evidence: HangEvidence) -> float:
+    """Share of the ranks that left something, softened: one in a hundred missing changes little."""
+    if not evidence.world_size:
+        return 1.0
+    return 0.5 + 0.5 * len(evidence.ranks) / evidence.world_size

@@ -1,0 +1,148 @@
+"""The verdict in words: one line that a tired person understands, and what to do."""
+
+from enum import StrEnum
+
+from diagnose.hang.evidence import HangEvidence, Process
+from diagnose.hang.mismatch import Mismatch
+from diagnose.hang.waits import WaitGraph
+from diagnose.ranges import fold_ranks
+
+
+class Cause(StrEnum):
+    """What is wrong with the initiating ranks."""
+
+    NEVER_ENTERED = "never entered"
+    DEVICE = "device"
+    STOPPED = "stopped"
+    DEAD = "dead"
+    MISSING = "missing"
+    MISMATCH = "mismatch"
+    LEFT_OUT = "left out"
+    ALL_ENTERED = "all entered"
+    CIRCLE = "circle"
+    NOTHING = "nothing"
+
+
+NEXT_STEPS = {
+    Cause.NEVER_ENTERED: "look at the stack of {ranks}{host}: its host code stands still; then restart without it",
+    Cause.DEVICE: "check the GPU of {ranks}{host} (Xid in dmesg, nvidia-smi -q) and its links; drain the host",
+    Cause.STOPPED: "somebody or something stopped {ranks}{host}: kill -CONT, or find the debugger that holds it",
+    Cause.DEAD: "read the last lines of {ranks}{host} and dmesg there (OOM killer, Xid); restart without the host",
+    Cause.MISSING: "see whether {ranks}{host} still exists, and take a dump of it",
+    Cause.MISMATCH: "compare the code path of {ranks} with its peers': a branch, a shape, or a batch differs there",
+    Cause.LEFT_OUT: "find the branch on which {ranks} skips the collective that its peers issue",
+    Cause.ALL_ENTERED: "check the links between the members' hosts, and NCCL's log (NCCL_DEBUG=INFO) of the group",
+    Cause.CIRCLE: "compare the order in which these ranks issue their collectives: it differs",
+    Cause.NOTHING: "nothing",
+}
+
+
+def headline(
+    evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...], cause: Cause, mismatch: Mismatch | None
+) -> str:
+    """The verdict in one line."""
+    who, is_are = _who(ranks), "are" if len(ranks) > 1 else "is"
+    where = _where(evidence, ranks)
+    match cause:
+        case Cause.NEVER_ENTERED:
+            return f"{who} {is_are} behind: never entered {_awaited(evidence, graph, ranks)}{where}"
+        case Cause.DEVICE:
+            return f"{who} {is_are} stuck: entered {_own(evidence, graph, ranks)} and did not end it, though others did"
+        case Cause.STOPPED:
+            return f"{who} {is_are} stopped (SIGSTOP or a debugger){_behind(evidence, graph, ranks)}{where}"
+        case Cause.DEAD:
+            return f"{who} {_manner(evidence, ranks)}{_behind(evidence, graph, ranks)}{where}"
+        case Cause.MISSING if ranks:
+            return f"{who} {is_are} behind: left nothing, and only it can be late in {_awaited(evidence, graph, ranks)}"
+        case Cause.LEFT_OUT:
+            return f"{who} {is_are} out of step: left out an operation that its peers issued{where}"
+        case _:
+            return _nobody(evidence, graph, cause, mismatch, who)
+
+
+def _nobody(evidence: HangEvidence, graph: WaitGraph, cause: Cause, mismatch: Mismatch | None, who: str) -> str:
+    if mismatch is not None and cause is Cause.MISMATCH:
+        members = _group(evidence, mismatch.group)
+        if not mismatch.odd:
+            return f"members of {members} disagree on operation #{mismatch.seq}: {mismatch.others}; no majority"
+        return f"{who} issued {mismatch.theirs} as #{mismatch.seq} of {members}, its peers {mismatch.others}"
+    if cause is Cause.ALL_ENTERED:
+        (group, seq), ranks = next(iter(graph.stuck.items()))
+        op = graph.blocked[ranks[0]].op
+        return (
+            f"all of {_group(evidence, group)} entered {op} #{seq} and none ended it: the network or a device is stuck"
+        )
+    if cause is Cause.MISSING:
+        late = sorted(graph.roots())
+        return f"{_who(tuple(late))} left nothing, and others wait for it: too little evidence to accuse anyone"
+    if cause is Cause.CIRCLE:
+        ranks = tuple(sorted({rank for wait in graph.waits.values() for rank in wait.on}))
+        return f"{_who(ranks)} wait for one another: a deadlock, and nothing shows who left the order"
+    return "nothing stands still"
+
+
+def next_step(evidence: HangEvidence, ranks: tuple[int, ...], cause: Cause) -> str:
+    """What to do now."""
+    hosts = sorted({evidence.ranks[rank].host for rank in ranks if rank in evidence.ranks} - {""})
+    host = f" (host {', '.join(hosts)})" if hosts else ""
+    return NEXT_STEPS[cause].format(ranks=_who(ranks), host=host)
+
+
+def _who(ranks: tuple[int, ...]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}" if ranks else "the missing ranks"
+
+
+def _group(evidence: HangEvidence, index: int) -> str:
+    group = evidence.groups[index]
+    return f"{group.name} [{fold_ranks(group.members)}]"
+
+
+def _awaited(evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...]) -> str:
+    """The operations in which others wait for ``ranks``: the first of each rank, and how many groups more."""
+    named: dict[str, None] = {}
+    for rank in ranks:
+        waits = [wait for wait in graph.waits.values() if rank in wait.on]
+        waits.sort(key=lambda wait: (wait.op in ("send", "recv"), wait.group, wait.seq))
+        if waits:
+            named[f"{waits[0].op} #{waits[0].seq} of {_group(evidence, waits[0].group)}"] = None
+    listed = list(named)
+    return " and ".join(listed[:2]) + (f" and {len(listed) - 2} more" if len(listed) > 2 else "")
+
+
+def _behind(evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...]) -> str:
+    awaited = _awaited(evidence, graph, ranks)
+    return f"; others wait for it in {awaited}" if awaited else ""
+
+
+def _own(evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...]) -> str:
+    ops = [graph.blocked[rank] for rank in ranks if rank in graph.blocked]
+    return " and ".join(f"{op.op} #{op.seq} of {_group(evidence, op.group)}" for op in ops[:2])
+
+
+def _where(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
+    """Stage and innermost frame of the first of ``ranks`` that shows any."""
+    for rank in ranks:
+        one = evidence.ranks.get(rank)
+        if one is None or not (one.stage or one.stack):
+            continue
+        frame = _telling_frame(one.stack)
+        place = f"in {one.stage}" if one.stage else "at"
+        return f"; stopped {place} ({frame})" if one.stage and frame else f"; stopped {place} {frame}".rstrip()
+    return ""
+
+
+OWN_FRAMES = ("threading.py", "selectors.py", "socket.py", "queue.py", "distributed_c10d.py", "c10d_logger.py")
+
+
+def _telling_frame(stack: tuple[str, ...]) -> str:
+    """The innermost frame that is neither the standard library's nor torch's."""
+    own = [frame for frame in stack if not any(name in frame for name in OWN_FRAMES)]
+    return (own or list(stack) or [""])[0]
+
+
+def _manner(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
+    ended = all(evidence.ranks[rank].process is Process.ENDED for rank in ranks if rank in evidence.ranks)
+    if ended:
+        return "ended while others still wait for it"
+    hosts = sorted({evidence.ranks[rank].host for rank in ranks if rank in evidence.ranks} - {""})
+    return f"died on {', '.join(hosts)}" if hosts else "died"
