@@ -1,0 +1,111 @@
+"""The verdict over a job that stands still: right on real dumps, fast on a large job, free while nothing is wrong.
+
+python -m tests.benchmarks.hang [--json]        also writes its section of docs/accuracy.md
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.benchmarks.accuracy_page import write_section
+from tests.benchmarks.figures import Figure, report
+from tests.benchmarks.megatron_dumps import MegatronJob, write_dumps
+from tests.benchmarks.torch_analyzer import beside_torch, labelled_cases
+
+LARGE = MegatronJob(tp=8, pp=8, dp=192, behind=7777)
+MAX_SECONDS = 60.0
+MAX_MIB = 4096.0
+LIMIT_S = 300
+MIB = 2**20
+LOOK_S = 0.02
+
+
+class HangBenchmark:
+    """The dumps of two real jobs, those of a job of 12,288 ranks."""
+
+    title = "Verdict over a hang"
+    command = "python -m tests.benchmarks.hang"
+
+    def run(self) -> list[Figure]:
+        return [_real_cases(self.command), *_large_job()]
+
+
+def _real_cases(command: str) -> Figure:
+    """Cases of which the verdict is not exact; the accuracy page has the details."""
+    name = "labelled real hangs not exact"
+    cases = labelled_cases()
+    if not cases:
+        return Figure(name=name, value=None, unit="", note="no real data here: ../shared/data or RANKSCOPE_REAL_DATA")
+    section, exact = beside_torch(cases)
+    write_section("Real dumps, beside torch's analyzer", command, section)
+    return Figure(name=name, value=0.0 if exact else 1.0, unit="", bound=0.0, note=f"{len(cases)} cases")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """A process that has ended."""
+
+    out: str
+    seconds: float
+    peak_mib: float
+    """Resident, of it and all of its children together."""
+
+
+def _large_job() -> list[Figure]:
+    with tempfile.TemporaryDirectory(prefix="rankscope-dumps-") as name:
+        write_dumps(LARGE, Path(name))
+        ran = _measured([sys.executable, "-m", "ui.cli", "diagnose", "hang", "--dumps", name, "--json"])
+    verdict = json.loads(ran.out)
+    wrong = [finding["ranks"] for finding in verdict["findings"]] != [[LARGE.behind]]
+    note = f"{LARGE.world_size} dumps: tp {LARGE.tp}, pp {LARGE.pp}, dp {LARGE.dp}"
+    return [
+        Figure(name="verdict over a large job", value=ran.seconds, unit="s", bound=MAX_SECONDS, note=note),
+        Figure(name="its peak memory", value=ran.peak_mib, unit="MiB", bound=MAX_MIB),
+        Figure(name="its verdict is not exact", value=float(wrong), unit="", bound=0.0, note=_headline(verdict)),
+    ]
+
+
+def _headline(verdict: dict[str, Any]) -> str:
+    return "; ".join(finding["summary"] for finding in verdict["findings"])
+
+
+def _measured(command: list[str]) -> Ran:
+    """Run to the end, looking at its memory all the while."""
+    began = time.monotonic()
+    environment = {**os.environ, "NO_COLOR": "1"}
+    with (
+        tempfile.TemporaryFile("w+") as out,
+        subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL, env=environment) as process,
+    ):
+        watched, peak = psutil.Process(process.pid), 0
+        while process.poll() is None and time.monotonic() - began < LIMIT_S:
+            with suppress(psutil.NoSuchProcess):
+                family = [watched, *watched.children(recursive=True)]
+                peak = max(peak, sum(one.memory_info().rss for one in family))
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(LOOK_S)
+        process.kill()
+        seconds = time.monotonic() - began
+        out.seek(0)
+        return Ran(out=out.read(), seconds=seconds, peak_mib=peak / MIB)
+
+
+BENCHMARK = HangBenchmark()
+
+
+def main() -> int:
+    """Print the figures; 1 where a bound is broken."""
+    return report(BENCHMARK.title, BENCHMARK.run(), as_json="--json" in sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
