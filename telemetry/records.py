@@ -18,6 +18,8 @@ class RankIdentity:
     topology: Topology
     started_ns: int
     """Wall clock, nanoseconds since the epoch."""
+    opened_ns: int = 0
+    """When the rank's folder was first opened, likewise: a restart in place keeps it. 0: not known."""
     meta: dict[str, str] = field(default_factory=dict)
     """Free words about the run: model, recipe, device, torch version."""
 

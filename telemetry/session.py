@@ -1,6 +1,7 @@
 """From ``start`` to ``stop``: what is wired while a process records.
 
-start()  environment -> the rank's folder -> state page, rank file -> recorder (and device clock) -> agent
+start()  environment -> the rank's folder -> state page -> worker server -> rank file -> recorder (and device clock)
+         -> agent
 stop()   device spans under way -> last counts -> sealed
 """
 
@@ -18,10 +19,17 @@ from telemetry.clocks.drain import Drain
 from telemetry.clocks.host import measure_anchor
 from telemetry.clocks.interface import DeviceClock
 from telemetry.clocks.open import open_device_clock
-from telemetry.errors import UsageError
+from telemetry.errors import UnreadableError, UsageError
 from telemetry.integrations.garbage import GarbageWatch
+from telemetry.integrations.worker_server import (
+    forget_worker_server,
+    keep_flight_recorder,
+    start_worker_server,
+    stop_worker_server,
+)
 from telemetry.record import layout
 from telemetry.record.rank_file import RankFile, write_identity
+from telemetry.record.reader import RankReader
 from telemetry.record.recorder import make_recorder
 from telemetry.record.segments_ahead import SegmentsAhead
 from telemetry.record.state_page import StatePage
@@ -86,12 +94,18 @@ class Session:
         try:
             self._attach(identity, folder, page, open_device_clock(device), max_segments)
         except BaseException:
+            stop_worker_server()
             page.close()
             raise
 
     def _attach(
         self, identity: RankIdentity, folder: Path, page: StatePage, clock: DeviceClock | None, max_segments: int
     ) -> None:
+        identity = replace(
+            identity,
+            opened_ns=_first_opened(folder, identity),
+            meta={**identity.meta, **start_worker_server(folder)},
+        )
         write_identity(folder, identity)
         rank_file = RankFile(folder, max_segments=max_segments)
         segments = SegmentsAhead(rank_file)
@@ -131,12 +145,14 @@ class Session:
 
     def abandon(self) -> None:
         """In a forked child: record no more, and leave the parent's files alone."""
+        forget_worker_server()
         page, self._segments, self._page = self._page, None, None
         self._forget()
         if page is not None:
             page.abandon()
 
     def _forget(self) -> None:
+        stop_worker_server()
         if self._watch is not None:
             self._watch.remove()
         RECORDER.detach()
@@ -173,6 +189,7 @@ def start(
         settings = RecordingSettings.from_environment()
         if settings.disabled:
             return _session
+        keep_flight_recorder()
         settings = settings.overridden(
             run_id=run, rank=rank, local_rank=local_rank, host=host, attempt=attempt, spool=spool, collector=collector
         )
@@ -242,6 +259,16 @@ def _begin(settings: RecordingSettings, topology: Topology, device: Device, meta
     folder = rank_folder(settings.spool, settings.run_id, settings.attempt, settings.rank)
     session.begin(identity, folder, device, settings.max_segments)
     return session
+
+
+def _first_opened(folder: Path, identity: RankIdentity) -> int:
+    """When this rank's folder was first recorded into."""
+    try:
+        before = RankReader(folder).identity()
+    except UnreadableError:
+        return identity.started_ns
+    same = (before.run_id, before.attempt, before.rank) == (identity.run_id, identity.attempt, identity.rank)
+    return before.opened_ns if same else identity.started_ns
 
 
 def _spawn(settings: RecordingSettings, collector: str) -> None:

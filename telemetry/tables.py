@@ -57,6 +57,7 @@ RANKS = pa.schema(
         ("pp_size", pa.uint32()),
         ("tp_size", pa.uint32()),
         ("started_ns", pa.int64()),
+        ("opened_ns", pa.int64()),  # when the rank's folder was first opened; 0: not known
         ("meta", pa.string()),  # JSON object of strings
     ]
 )
@@ -75,12 +76,22 @@ HEARTBEATS = pa.schema(
     ]
 )
 
+EVIDENCE = pa.schema(
+    [
+        ("rank", pa.uint32()),
+        ("at_ns", pa.int64()),  # wall clock of the look
+        ("kind", pa.string()),  # state, flight-recorder, stack, log: see telemetry/agent/evidence.py
+        ("body", pa.string()),  # empty: takes back what an earlier stall left
+    ]
+)
+
 TABLES: dict[str, pa.Schema] = {
     "spans": SPANS,
     "marks": MARKS,
     "samples": SAMPLES,
     "ranks": RANKS,
     "heartbeats": HEARTBEATS,
+    "evidence": EVIDENCE,
 }
 """Name of a table -> columns of one batch. ``run_id`` and ``attempt`` are constant over a batch and travel in the
 Arrow schema's metadata (keys ``run_id``, ``attempt``); the store holds them as columns. Tables with a ``seq``

@@ -102,6 +102,7 @@ def rank_rows(identities: list[RankIdentity]) -> pa.Table:
             "pp_size": one.topology.pp,
             "tp_size": one.topology.tp,
             "started_ns": one.started_ns,
+            "opened_ns": one.opened_ns or one.started_ns,
             "meta": json.dumps(one.meta, sort_keys=True),
         }
         for one in identities

@@ -190,13 +190,15 @@ def _block_of(path: Path, header: SegmentHeader, from_seq: int, max_records: int
 
 def _identity_from(fields: dict[str, Any]) -> RankIdentity:
     """An identity whose every value has its type and fits the ``ranks`` table."""
-    identity = RankIdentity(**{**fields, "topology": Topology(**fields["topology"])})
+    opened = {"opened_ns": fields["started_ns"]}  # what an older version wrote does not say
+    identity = RankIdentity(**{**opened, **fields, "topology": Topology(**fields["topology"])})
     topology = identity.topology
     numbers = {name: getattr(identity, name) for name in ("attempt", "rank", "local_rank", "pid")}
     numbers |= {"dp": topology.dp, "pp": topology.pp, "tp": topology.tp}
     for name, value in numbers.items():
         _check_number(name, value, below=2**32)
     _check_number("started_ns", identity.started_ns, below=2**63)
+    _check_number("opened_ns", identity.opened_ns, below=2**63)
     words = {"run_id": identity.run_id, "host": identity.host, **identity.meta}
     for name, word in words.items():
         if not isinstance(word, str):

@@ -17,6 +17,7 @@ import pyarrow as pa
 from telemetry.errors import UnreachableError
 from telemetry.ship.counters import Counters
 from telemetry.ship.ledger import Ledger
+from telemetry.ship.openings import find_taken
 from telemetry.ship.wire import Ack, Batch
 from telemetry.stores.interface import Store
 from telemetry.stores.reader import StoreReader
@@ -42,7 +43,8 @@ class Ingest:
 
     def __init__(self, store: Store, counters: Counters, *, queue_bytes: int, linger_s: float) -> None:
         self._store = store
-        self._ledger = Ledger(StoreReader(store))
+        self._reader = StoreReader(store)
+        self._ledger = Ledger(self._reader)
         self._counters = counters
         self._queue_bytes = queue_bytes
         self._linger_s = linger_s
@@ -56,7 +58,8 @@ class Ingest:
         self._writer.start()
 
     def submit(self, batch: Batch) -> Future[Ack]:
-        """Queue a batch. The future ends with what became of it, or an UnreachableError: then send it again.
+        """Queue a batch. The future ends with what became of it, or an UnreachableError: then send it again; or a
+        UsageError: its run's name is taken.
 
         Raises:
             QueueFullError: at once, when too much waits already, or the writer is closing.
@@ -108,6 +111,7 @@ class Ingest:
 
     def _store_group(self, table: str, group: list[_Pending]) -> None:
         try:
+            group = self._without_taken(group) if table == "ranks" else group
             fresh = [self._ledger.trim(pending.batch) for pending in group]
             blocks = [_owned(pending.batch, rows) for pending, rows in zip(group, fresh, strict=True) if rows.num_rows]
             if blocks:
@@ -121,6 +125,14 @@ class Ingest:
             self._counters.stored(table, ack)
             if pending.awaited:
                 pending.done.set_result(ack)
+
+    def _without_taken(self, group: list[_Pending]) -> list[_Pending]:
+        """The batches whose run is theirs; the others are told."""
+        refusals = find_taken(self._reader, [pending.batch for pending in group])
+        for pending, refusal in zip(group, refusals, strict=True):
+            if refusal is not None and pending.awaited:
+                pending.done.set_exception(refusal)
+        return [pending for pending, refusal in zip(group, refusals, strict=True) if refusal is None]
 
     def _insert(self, table: str, rows: pa.Table) -> None:
         began = time.perf_counter()

@@ -3,6 +3,7 @@
 modern (22 and up)                          old (Debian's 18.16)
 LowCardinality(String)                      String
 column codecs: CODEC(Delta, ZSTD(1))        left out: everything is LZ4
+ADD COLUMN IF NOT EXISTS                    ADD COLUMN: migrations look beforehand
 -- modern: this statement                   statement left out (views that need Map, DateTime64, sipHash128)
 """
 
@@ -36,4 +37,5 @@ def statements(script: str, version: Version) -> list[str]:
 
 
 def _reduced(statement: str) -> str:
-    return _LOW_CARDINALITY.sub(r"\1", _CODEC.sub("", statement))
+    reduced = statement.replace("ADD COLUMN IF NOT EXISTS", "ADD COLUMN")
+    return _LOW_CARDINALITY.sub(r"\1", _CODEC.sub("", reduced))

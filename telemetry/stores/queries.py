@@ -73,14 +73,14 @@ class Runs(_Fields):
 class Ranks(_Fields):
     """The ranks of an attempt.
 
-    Columns: rank, host, local_rank, pid, dp_size, pp_size, tp_size, started_ns, meta; ordered by rank.
+    Columns: rank, host, local_rank, pid, dp_size, pp_size, tp_size, started_ns, opened_ns, meta; ordered by rank.
     """
 
     run_id: str
     attempt: int
 
     def sql(self) -> str:
-        names = ("host", "local_rank", "pid", "dp_size", "pp_size", "tp_size", "meta")
+        names = ("host", "local_rank", "pid", "dp_size", "pp_size", "tp_size", "opened_ns", "meta")
         newest = ", ".join(f"argMax({name}, started_ns) AS newest_{name}" for name in names)
         answer = ", ".join(f"newest_{name} AS {name}" for name in names[:-1])
         return f"""
@@ -265,6 +265,29 @@ class Heartbeats(_Fields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence(_Fields):
+    """What was taken down of ranks that stood still or died: the newest of each rank and kind.
+
+    Columns: rank, at_ns, kind, body (the texts are told in ``telemetry/agent/evidence.py``); ordered by rank, kind.
+    """
+
+    run_id: str
+    attempt: int
+    kinds: tuple[str, ...] = ()
+    """Empty: all."""
+
+    def sql(self) -> str:
+        return f"""
+        SELECT rank, newest AS at_ns, kind, text AS body
+        FROM (
+            SELECT rank, kind, max(at_ns) AS newest, argMax(body, at_ns) AS text
+            FROM evidence WHERE {_OF_ATTEMPT}{_among("kind", "kinds", self.kinds)} GROUP BY rank, kind
+        )
+        WHERE text != '' ORDER BY rank, kind
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HighWater(_Fields):
     """How far each rank is stored: the ledger of exactly-once.
 
@@ -292,7 +315,8 @@ def _among(column: str, parameter: str, values: tuple[int, ...] | tuple[str, ...
 QUERIES: dict[str, type[Query]] = {
     query.__name__: query
     for query in (
-        Runs, Ranks, Steps, Spans, StageTotals, RankStageStats, StageCounts, Samples, Marks, Heartbeats, HighWater,
+        Runs, Ranks, Steps, Spans, StageTotals, RankStageStats, StageCounts, Samples, Marks, Heartbeats, Evidence,
+        HighWater,
     )
 }  # fmt: skip
 """What may be asked over the wire: name -> query."""

@@ -36,7 +36,7 @@ def test_torchrun_says_who_this_rank_is(tmp_path: Path, monkeypatch: pytest.Monk
     who = recorded(tmp_path, 5).reader.identity()
     assert (who.run_id, who.attempt, who.rank, who.local_rank, who.host) == ("job-17", 2, 5, 1, "gpu-03")
     assert who.topology == Topology(dp=8)
-    assert who.meta == {"device": "cpu", "recipe": "tiny"}
+    assert {**who.meta, "device": "cpu", "recipe": "tiny"} == who.meta
 
 
 def test_what_is_given_wins_over_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

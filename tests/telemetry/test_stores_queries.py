@@ -10,6 +10,7 @@ from telemetry.stages import Stage
 from telemetry.stores.interface import Store
 from telemetry.stores.queries import (
     QUERIES,
+    Evidence,
     Heartbeats,
     HighWater,
     Marks,
@@ -41,6 +42,7 @@ EVERY_QUERY: tuple[Query, ...] = (
     Samples(**RUN, metrics=("loss", "it's")),
     Marks(**RUN),
     Heartbeats(**RUN),
+    Evidence(**RUN, kinds=("state", "it's")),
     HighWater(**RUN, table="spans"),
 )
 
@@ -67,6 +69,16 @@ def fill(store: Store) -> None:
         {"rank": 0, "seq": 1, "at_ns": 20, "name": "gc"},
     ]
     insert(store, "marks", made("marks", marks), **RUN)
+    texts = [
+        (100, "state", "old"),
+        (300, "state", "new 100%"),
+        (300, "stack", "here"),
+        (400, "stack", ""),
+        (5, "log", "x"),
+    ]
+    for at_ns, kind, body in texts:
+        row = {"rank": 1, "at_ns": at_ns, "kind": kind, "body": body}
+        insert(store, "evidence", made("evidence", [row]), **RUN)
     for at_ns in (100, 300, 200):
         beat = {"beat_ns": at_ns, "step": at_ns, "alive": 1, "recorded": at_ns}
         beats = [{**beat, "rank": rank, "at_ns": at_ns + rank} for rank in (0, 1)]
@@ -188,6 +200,15 @@ def test_the_newest_heartbeat_counts_whatever_the_order_of_arrival(filled: Store
     assert beats.schema.equals(HEARTBEATS)
     assert column(beats, "at_ns") == [300, 301]
     assert column(beats, "recorded") == [300, 300]
+
+
+def test_the_newest_evidence_of_a_kind_counts_until_it_is_taken_back(filled: StoreReader) -> None:
+    rows = filled.read(Evidence(**RUN)).to_pylist()
+    assert rows == [
+        {"rank": 1, "at_ns": 5, "kind": "log", "body": "x"},
+        {"rank": 1, "at_ns": 300, "kind": "state", "body": "new 100%"},
+    ]
+    assert column(filled.read(Evidence(**RUN, kinds=("state",))), "kind") == ["state"]
 
 
 def test_the_high_water_mark_is_one_past_the_largest_number(filled: StoreReader) -> None:

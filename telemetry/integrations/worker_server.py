@@ -1,0 +1,115 @@
+"""torch's own worker server in a rank: a C++ thread on a Unix socket, which answers while Python cannot.
+
+    agent  --POST /handler/fr_trace_json---->  SOCKET  -->  the flight recorder, from a C++ thread
+           --POST /handler/dump_traceback-->                the stack of every Python thread, without the GIL
+
+A private interface of torch, so it is probed for: without it, without torch, or without a place for the socket there
+is none, and nothing is said. One request of its own is never made here; who asks is another process.
+"""
+
+import hashlib
+import os
+import stat
+import sys
+import tempfile
+from contextlib import suppress
+from ctypes import py_object, pythonapi
+from pathlib import Path
+from typing import Any
+
+META_KEY = "worker_server"
+"""Where the identity's ``meta`` tells the path of the socket."""
+FLIGHT_RECORDER = "TORCH_FR_BUFFER_SIZE"
+FLIGHT_ENTRIES = 2000
+FOLDER_NAME = "worker"
+SOCKET_NAME = "socket"
+MAX_PATH_BYTES = 107
+"""What AF_UNIX has room for."""
+MAX_SERVERS = 4
+"""In the life of one process, which may record one run after another: see :func:`_never_destroy`."""
+
+_num_started = 0
+_path: Path | None = None
+
+
+def keep_flight_recorder(environment: Any = os.environ) -> None:
+    """Have torch remember its last collectives. Counts for process groups that are made afterwards."""
+    environment.setdefault(FLIGHT_RECORDER, str(FLIGHT_ENTRIES))
+
+
+def start_worker_server(folder: Path) -> dict[str, str]:
+    """Listen for this process, beside the files of its rank; what to add to the identity's ``meta``.
+
+    Never raises; the answer is empty where there is no server. Only this user may open the socket.
+    """
+    global _num_started, _path
+    if "torch" not in sys.modules or _num_started >= MAX_SERVERS:
+        return {}
+    try:
+        path = _place_for_socket(folder)
+        path.unlink(missing_ok=True)
+        _listen(path)
+        path.chmod(0o600)
+    except Exception:
+        return {}
+    _num_started += 1
+    _path = path
+    return {META_KEY: str(path)}
+
+
+def stop_worker_server() -> None:
+    """Take the socket away, so that nobody asks any more. Never raises."""
+    global _path
+    path, _path = _path, None
+    if path is not None:
+        with suppress(OSError):
+            path.unlink()
+
+
+def forget_worker_server() -> None:
+    """In a forked child: the server and its socket are the parent's."""
+    global _path
+    _path = None
+
+
+def _listen(path: Path) -> None:
+    from torch._C._distributed_c10d import _WorkerServer  # noqa: PLC0415  (optional extra, private)
+
+    _never_destroy(_WorkerServer(str(path)))
+
+
+def _never_destroy(server: Any) -> None:
+    """It ends with the process. To end one is not safe in torch 2.13: its shutdown holds the GIL while it waits for
+    a thread, for ever or until the process aborts when that thread had not begun to listen."""
+    pythonapi.Py_IncRef(py_object(server))
+
+
+def _place_for_socket(folder: Path) -> Path:
+    """In the rank's folder; where that path is too long, in a short folder of this user's.
+
+    Raises:
+        OSError: neither can be had for this user alone.
+    """
+    own = folder.absolute() / FOLDER_NAME / SOCKET_NAME
+    if len(os.fsencode(own)) <= MAX_PATH_BYTES:
+        return _private(own.parent) / own.name
+    name = hashlib.blake2b(os.fsencode(own), digest_size=8).hexdigest()
+    for temporary in (tempfile.gettempdir(), "/tmp"):
+        short = Path(temporary) / f"rankscope-{os.getuid()}-workers" / name
+        if len(os.fsencode(short)) <= MAX_PATH_BYTES:
+            return _private(short.parent) / name
+    raise OSError("no path that is short enough")
+
+
+def _private(folder: Path) -> Path:
+    """A folder that nobody else can look into, made when missing.
+
+    Raises:
+        OSError: it cannot be made, or is somebody else's, or open to others.
+    """
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{folder} is not this user's alone")
+    return folder

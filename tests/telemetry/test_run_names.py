@@ -1,0 +1,134 @@
+"""One name, one job: another job under a stored name is refused before anything of it is taken for a duplicate."""
+
+import gc
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import telemetry
+from telemetry.agent.host import Host
+from telemetry.agent.loop import Agent, AgentSettings
+from telemetry.errors import UsageError
+from telemetry.record.reader import RankReader
+from telemetry.ship.client import CollectorClient
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import Store
+from telemetry.topology import Topology
+from tests.telemetry.made_rows import made, of_run
+from tests.telemetry.served import collecting
+
+
+@pytest.fixture
+def collector(embedded: EmbeddedStore) -> Iterator[CollectorClient]:
+    with collecting(embedded) as client:
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def counted() -> Iterator[None]:
+    gc.disable()
+    yield
+    telemetry.stop()
+    gc.enable()
+
+
+def record(spool: Path, *, rank: int = 0) -> Path:
+    session = telemetry.start("run", topology=Topology(dp=2), rank=rank, attempt=0, spool=spool, agent=False)
+    telemetry.sample("loss", 1.5)
+    telemetry.stop()
+    assert session.folder is not None
+    return session.folder
+
+
+def ship(spool: Path, collector: CollectorClient) -> None:
+    settings = AgentSettings(spool=spool, collector=collector.url, interval_s=0.02, patience_s=0.0, appear_s=0.0)
+    Agent(Host(spool), collector, settings).run(threading.Event())
+
+
+def num_samples(store: Store) -> int:
+    return int(store.query("SELECT count() AS n FROM samples")["n"][0].as_py())
+
+
+def test_a_fresh_folder_under_a_stored_name_is_refused_and_its_files_stay(
+    tmp_path: Path, collector: CollectorClient, embedded: Store
+) -> None:
+    record(tmp_path / "first")
+    ship(tmp_path / "first", collector)
+    folder = record(tmp_path / "second")
+    with pytest.raises(UsageError, match=r"run 'run', attempt 0: rank 0 [^$]*hint: give each run a name of its own"):
+        ship(tmp_path / "second", collector)
+    assert RankReader(folder).acked() == 0
+    assert list(folder.glob("*.rec"))
+    assert num_samples(embedded) == 1
+
+
+def test_the_agent_of_a_refused_run_ends_as_wrong_use(tmp_path: Path, collector: CollectorClient) -> None:
+    record(tmp_path / "first")
+    ship(tmp_path / "first", collector)
+    folder = record(tmp_path / "second")
+    command = [sys.executable, "-m", "telemetry.agent", "--spool", str(tmp_path / "second")]
+    told = subprocess.run(
+        [*command, "--collector", collector.url], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert told.returncode == 2
+    assert "give each run a name of its own" in told.stderr
+    assert list(folder.glob("*.rec"))
+
+
+def test_a_restart_into_the_same_folder_is_the_same_job(
+    tmp_path: Path, collector: CollectorClient, embedded: Store
+) -> None:
+    first = RankReader(record(tmp_path)).identity()
+    ship(tmp_path, collector)
+    again = RankReader(record(tmp_path)).identity()
+    ship(tmp_path, collector)
+    assert again.opened_ns == first.opened_ns
+    assert again.started_ns > first.started_ns
+    assert num_samples(embedded) == 2
+
+
+def test_an_identity_of_an_older_version_was_opened_when_it_started(tmp_path: Path) -> None:
+    folder = record(tmp_path)
+    fields = json.loads((folder / "meta.json").read_text())
+    del fields["opened_ns"]
+    (folder / "meta.json").write_text(json.dumps(fields))
+    assert RankReader(folder).identity().opened_ns == fields["started_ns"]
+    record(tmp_path)
+    assert RankReader(folder).identity().opened_ns == fields["started_ns"]
+
+
+def opened(rank: int, at_ns: int) -> pa.Table:
+    return made("ranks", [{"rank": rank, "dp_size": 4, "pp_size": 1, "tp_size": 1, "opened_ns": at_ns}])
+
+
+def test_of_an_insert_group_only_the_refused_batch_is_left_out(embedded: EmbeddedStore) -> None:
+    refused: list[str] = []
+    with collecting(embedded, linger_s=0.3) as client:
+        client.post("ranks", of_run(opened(0, 10)))
+
+        def post(rows: pa.Table, run_id: str) -> None:
+            try:
+                client.post("ranks", of_run(rows, run_id=run_id))
+            except UsageError as error:
+                refused.append(error.message)
+
+        batches = [(opened(0, 11), "run"), (opened(1, 11), "run"), (opened(0, 11), "other")]
+        threads = [threading.Thread(target=post, args=batch) for batch in batches]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(refused) == 1
+    rows = embedded.query("SELECT run_id, rank, opened_ns FROM ranks ORDER BY run_id, rank").to_pylist()
+    assert [tuple(row.values()) for row in rows] == [("other", 0, 11), ("run", 0, 10), ("run", 1, 11)]
+
+
+def test_rows_that_do_not_say_when_are_let_in(collector: CollectorClient) -> None:
+    for at_ns in (0, 10, 0, 10):
+        assert collector.post("ranks", of_run(opened(0, at_ns))).rows == 1
