@@ -17,13 +17,14 @@ from ui.pages import PAGES
 from ui.pages.frame import draw_notes, draw_way
 from ui.pages.interface import Region
 from ui.pages.panels import HIDDEN, READY
-from ui.pages.states import empty_store, no_step_yet, notice, problem
+from ui.pages.states import empty_store, no_step_yet, notice, problem, stalled_before_a_step
 from ui.reads import Reads
 from ui.view_state import Parsed, View, ViewState
 
 log = logging.getLogger(__name__)
 
 WAY = Region(draw=draw_way, quiet=True)
+SHOW_STALLS = (View.OVERVIEW, View.HANG)
 NO_FIGURE = go.Figure(layout={"template": "none"})
 
 
@@ -50,7 +51,8 @@ def look(state: ViewState, reads: Reads) -> tuple[list[Any], Component | None]:
         if state.view is View.RUNS:
             return [[run.run_id, run.attempt, run.last_ns, run.state] for run in reads.runs()], None
         run = reads.newest(state)
-        return [run.run_id, run.attempt, run.last_step, run.last_ns, run.state], None
+        seen = [run.run_id, run.attempt, run.last_step, run.last_ns, run.state]
+        return seen + [*reads.evidence_seen(run)] * (state.view in SHOW_STALLS), None
     except UnknownRunError as error:
         return [error.message], None
     except RankscopeError as error:
@@ -68,11 +70,20 @@ def _page(state: ViewState, reads: Reads) -> tuple[str, Callable[[], Component]]
     try:
         if page.needs_run and not reads.runs():
             return "empty", empty_store
-        if page.needs_run and not len(reads.facts(state).steps.step):
-            return "no-step", no_step_yet
+        if page.needs_step and not len(reads.facts(state).steps.step):
+            return _before_the_first_step(state, reads)
     except RankscopeError as error:
         return str(error), partial(problem, error)
     return "page", page.skeleton
+
+
+def _before_the_first_step(state: ViewState, reads: Reads) -> tuple[str, Callable[[], Component]]:
+    """A job can stall there too."""
+    run = reads.newest(state)
+    if reads.hang(reads.facts(state)) is None:
+        return "no-step", no_step_yet
+    address = ViewState(view=View.HANG, run=run.run_id, attempt=run.attempt).search()
+    return "no-step-stalled", partial(stalled_before_a_step, address)
 
 
 def draw_region(name: str, parsed: Parsed, reads: Reads, by_clock: bool) -> Drawn | None:

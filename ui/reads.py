@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from diagnose.findings import StepWindow
+from diagnose.hang.verdict import HangVerdict
 from diagnose.load import load_view
 from diagnose.peers import peer_median
 from diagnose.pipeline import Report, diagnose_run
@@ -45,6 +46,7 @@ from ui.columns import (
 )
 from ui.records import (
     STAGE_BY_CODE,
+    EvidenceSeen,
     Floats,
     Ints,
     MarkRow,
@@ -143,6 +145,14 @@ class Reads:
     def ranks(self, run: RunSummary) -> list[RankState]:
         """What each rank last said of itself; empty where no agent watched."""
         return list(rank_states(self._heartbeats(run.run_id, run.attempt, run.last_ns)))
+
+    def evidence_seen(self, run: RunSummary) -> EvidenceSeen:
+        """How much evidence of a stall agents have left."""
+        return EvidenceSeen(0, 0)
+
+    def hang(self, facts: RunFacts) -> HangVerdict | None:
+        """Who holds an attempt up, by the evidence that its agents left; None where it does not stand still."""
+        return None
 
     def stage_times(self, facts: RunFacts, stage: Stage, clock: Clock, steps: StepRange) -> StageTimes:
         """Time of each rank in a stage over the steps of a range that are stored."""

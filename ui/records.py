@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -82,6 +83,13 @@ class StepTimes:
         """Steps that every rank has finished; where there is none (a rank is missing), all of them."""
         whole = self.step[self.num_ranks >= world_size]
         return whole if len(whole) else self.step
+
+
+class EvidenceSeen(NamedTuple):
+    """Evidence of a stall that is stored: enough to tell whether there is more than before."""
+
+    num_rows: int
+    newest_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

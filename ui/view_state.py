@@ -3,6 +3,7 @@
     ?view=heatmap&run=demo&attempt=0&stage=forward-compute&metric=ratio&time=own&steps=100-199
     ?view=heatmap&run=demo&attempt=0&steps=100-                     step 100 and all that follow
     ?view=timeline&run=demo&attempt=0&group=pp&rank=5&step=150&span=5-1042
+    ?view=hang&run=demo&attempt=0&rank=5
 
 What an address leaves out takes its default and follows a live run; what it says wrongly takes its default too,
 with a note for the reader. No text of an address is ever shown as anything but text.
@@ -32,6 +33,7 @@ class View(StrEnum):
     OVERVIEW = "overview"
     HEAT_MAP = "heatmap"
     TIMELINE = "timeline"
+    HANG = "hang"
 
 
 class Metric(StrEnum):

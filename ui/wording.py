@@ -1,6 +1,10 @@
 """Numbers as people read them."""
 
+from collections.abc import Sequence
 from datetime import datetime
+
+from diagnose.ranges import fold_ranks
+from telemetry.stages import StageClass
 
 NS_PER_S = 1_000_000_000
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
@@ -44,6 +48,24 @@ def stamp(ns: int) -> str:
     return datetime.fromtimestamp(ns / NS_PER_S).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
+def clock(ns: int) -> str:
+    """Local time of day of the server, to the second."""
+    return datetime.fromtimestamp(ns / NS_PER_S).astimezone().strftime("%H:%M:%S")
+
+
 def count(number: int, noun: str) -> str:
     """``1 rank``, ``8 ranks``, ``12,288 ranks``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def ranks_in_words(ranks: Sequence[int], limit: int = 12) -> str:
+    """``0-3, 5``; of many ranges the first so many, and how many ranks there are."""
+    ranges = fold_ranks(list(ranks)).split(", ")
+    if len(ranges) <= limit:
+        return ", ".join(ranges)
+    return f"{', '.join(ranges[:limit])} … ({count(len(ranks), 'rank')})"
+
+
+def class_name(stage_class: StageClass) -> str:
+    """``compute``, ``communication``."""
+    return stage_class.name.lower()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from telemetry.stages import Stage
-from ui.figures.heat_map import MAX_COLUMNS, MAX_ROWS, rank_by_step
+from ui.figures.heat_map import MAX_COLUMNS, MAX_ROWS, pooling_in_words, rank_by_step
 from ui.figures.host_boxes import host_boxes, lay_out
 from ui.figures.pooling import hottest_ranks, pool
 from ui.figures.series import MAX_POINTS, thinned
@@ -47,6 +47,13 @@ def test_a_large_run_is_pooled_to_what_a_screen_can_show_and_its_slow_rank_stays
     assert np.sum(cells > 1.2) == cells.shape[1]
     assert set(np.asarray(figure.data[0].customdata)[row, :, 1].tolist()) == {3001}
     assert sum("suspect" in text for text in figure.layout.yaxis.ticktext) == 1
+
+
+def test_a_pooled_picture_says_what_a_cell_stands_for() -> None:
+    assert (
+        pooling_in_words(2000, 4096) == "Pooled to fit: each cell is the median of 4 steps, of the slowest of 11 ranks."
+    )
+    assert pooling_in_words(100, 8) == ""
 
 
 def test_pooling_keeps_unknown_cells_unknown() -> None:

@@ -47,7 +47,8 @@ def test_every_part_of_a_page_is_drawn(store: EmbeddedStore, shape: str, view: V
     for name in PAGES[view].charts:
         plotted = draw_chart(name, state, reads, None)
         assert plotted is not None
-        assert plotted.panel == "panel"
+        nothing_to_draw = view is View.HANG
+        assert plotted.panel == ("panel hidden" if nothing_to_draw else "panel")
 
 
 @pytest.mark.parametrize("stage", list(Stage))
@@ -141,3 +142,11 @@ def test_clicks_lead_to_the_step_and_to_the_span() -> None:
     assert (cell.view, cell.rank, cell.step) == (View.TIMELINE, 5, 12)
     assert after_click(cell, "timeline", {"customdata": [5, 99, 0]}).span == SpanKey(5, 99)
     assert after_click(cell, "timeline", {"x": 3}) == cell
+
+
+def test_a_click_on_the_grid_chooses_a_rank_and_a_gap_none() -> None:
+    state = ViewState(view=View.HANG, run="a")
+    chosen = after_click(state, "grid", {"customdata": {"0": 7, "1": 0}})
+    assert (chosen.view, chosen.rank) == (View.HANG, 7)
+    assert after_click(state, "grid", {"customdata": [-1, 0]}) == state
+    assert after_controls(chosen, {"rank": ""}).rank is None

@@ -48,7 +48,7 @@ def rank_by_step(
     large ones by maximum over neighbouring ranks, so that a slow rank never fades."""
     milliseconds, ratio = times.ns / 1e6, times.ratio
     shown, other = (ratio, milliseconds) if metric is Metric.RATIO else (milliseconds, ratio)
-    width, depth = -(-max(1, len(shown)) // MAX_COLUMNS), -(-shown.shape[1] // MAX_ROWS)
+    width, depth = _pooling(*shown.shape)
     values, steps = pool(shown, width, depth), times.steps[::width]
     colours, num_rows = colours_for(metric, values), -(-shown.shape[1] // depth)
     extra = np.dstack([pool(other, width, depth).T, hottest_ranks(shown, width, depth).T])
@@ -72,6 +72,18 @@ def rank_by_step(
     figure.update_yaxes(autorange="reversed", showgrid=False, **_row_labels(num_rows, depth, hosts, suspects))
     figure.update_layout(shapes=_outlines(suspects, steps, width, depth, num_rows, colours.outline))
     return framed(figure, height_px=int(np.clip(ROW_PX * num_rows + 70, MIN_PX, MAX_PX)), keep=keep)
+
+
+def pooling_in_words(num_steps: int, num_ranks: int) -> str:
+    """What a cell of a run too large to be drawn stands for; empty where each is one rank in one step."""
+    width, depth = _pooling(num_steps, num_ranks)
+    parts = [f"the median of {width} steps"] * (width > 1) + [f"the slowest of {depth} ranks"] * (depth > 1)
+    return f"Pooled to fit: each cell is {', of '.join(parts)}." if parts else ""
+
+
+def _pooling(num_steps: int, num_ranks: int) -> tuple[int, int]:
+    """Steps and ranks in one cell."""
+    return max(1, -(-num_steps // MAX_COLUMNS)), max(1, -(-num_ranks // MAX_ROWS))
 
 
 def _hover(metric: Metric) -> str:

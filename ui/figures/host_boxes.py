@@ -61,29 +61,9 @@ def host_boxes(
     boxes = lay_out(hosts, local_ranks)
     rows = max((box.row + box.height for box in boxes), default=1)
     columns = max((box.column + box.width for box in boxes), default=1)
-    milliseconds, ratio = _medians(times.ns / 1e6), _medians(times.ratio)
-    value = ratio if metric is Metric.RATIO else milliseconds
-    grid, extra = np.full((rows, columns), np.nan), np.full((rows, columns, 3), np.nan)
-    for box in boxes:
-        for cell in box.cells:
-            grid[cell.row, cell.column] = value[cell.rank]
-            extra[cell.row, cell.column] = (cell.rank, milliseconds[cell.rank], ratio[cell.rank])
+    value = _medians(times.ratio if metric is Metric.RATIO else times.ns / 1e6)
     colours = colours_for(metric, value)
-    figure = go.Figure(
-        go.Heatmap(
-            z=grid.astype(np.float32),
-            customdata=extra,
-            zmin=colours.lowest,
-            zmax=colours.highest,
-            colorscale=colours.scale,
-            xgap=3,
-            ygap=3,
-            showscale=False,
-            hoverongaps=False,
-            hovertemplate="<b>rank %{customdata[0]}</b><br>median %{customdata[1]:.1f} ms"
-            "<br>%{customdata[2]:.2f}x its peers<extra></extra>",
-        )
-    )
+    figure = go.Figure(_cells(boxes, times, value, (rows, columns), colours))
     figure.update_xaxes(visible=False, fixedrange=True, range=[-0.6, max(columns, MIN_COLUMNS) - 0.4])
     figure.update_yaxes(visible=False, fixedrange=True, range=[rows - 0.4, 0.1])
     figure.update_layout(
@@ -92,6 +72,29 @@ def host_boxes(
     )
     height = int(np.clip(CELL_PX * rows + 10, MIN_PX, MAX_PX))
     return framed(figure, height_px=height, keep=keep, dragmode=False)
+
+
+def _cells(boxes: list[Box], times: StageTimes, value: Floats, shape: tuple[int, int], colours: Colours) -> go.Heatmap:
+    """``value`` by rank in the cells of the boxes; both kinds of value can be read by pointing."""
+    milliseconds, ratio = _medians(times.ns / 1e6), _medians(times.ratio)
+    grid, extra = np.full(shape, np.nan), np.full((*shape, 3), np.nan)
+    for box in boxes:
+        for cell in box.cells:
+            grid[cell.row, cell.column] = value[cell.rank]
+            extra[cell.row, cell.column] = (cell.rank, milliseconds[cell.rank], ratio[cell.rank])
+    return go.Heatmap(
+        z=grid.astype(np.float32),
+        customdata=extra,
+        zmin=colours.lowest,
+        zmax=colours.highest,
+        colorscale=colours.scale,
+        xgap=3,
+        ygap=3,
+        showscale=False,
+        hoverongaps=False,
+        hovertemplate="<b>rank %{customdata[0]}</b><br>median %{customdata[1]:.1f} ms"
+        "<br>%{customdata[2]:.2f}x its peers<extra></extra>",
+    )
 
 
 def lay_out(hosts: Sequence[str], local_ranks: Sequence[int]) -> list[Box]:

@@ -88,23 +88,32 @@ def step_timeline(
         chosen = spans.where(spans.stage == stage)
         if stage is not Stage.STEP and len(chosen):
             figure.add_trace(_bars(stage, chosen, row_of, lanes, origin_ns))
-    figure.update_xaxes(title={"text": "ms since the step began", "standoff": 6}, showgrid=True, gridcolor=FAINT)
-    figure.update_yaxes(
-        autorange=False,
-        range=[len(row_of) - 0.02, -0.08],
-        tickvals=[row + BLOCK / 2 for row in range(len(row_of))],
-        ticktext=[_label(rank, name, rank in suspects, row_px) for rank, name in rank_names.items()],
-        showgrid=False,
-        fixedrange=True,
-    )
+    _set_axes(figure, [_label(rank, name, rank in suspects, row_px) for rank, name in rank_names.items()])
     figure.update_layout(
         shapes=_selection(spans, selected, row_of, lanes, origin_ns),
         annotations=_lane_names(lanes, len(row_of)) if row_px >= NAMED_LANES_PX else [],
     )
+    return _framed(figure, row_px * len(row_of) + 110, keep)
+
+
+def _set_axes(figure: go.Figure, labels: list[str]) -> None:
+    """Time along x; a row a rank, named by ``labels``, from the top."""
+    figure.update_xaxes(title={"text": "ms since the step began", "standoff": 6}, showgrid=True, gridcolor=FAINT)
+    figure.update_yaxes(
+        autorange=False,
+        range=[len(labels) - 0.02, -0.08],
+        tickvals=[row + BLOCK / 2 for row in range(len(labels))],
+        ticktext=labels,
+        showgrid=False,
+        fixedrange=True,
+    )
+
+
+def _framed(figure: go.Figure, height_px: int, keep: str) -> go.Figure:
     legend = {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "itemsizing": "constant", "font": {"size": 12}}
     return framed(
         figure,
-        height_px=row_px * len(row_of) + 110,
+        height_px=height_px,
         keep=keep,
         barmode="overlay",
         bargap=0,

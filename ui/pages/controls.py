@@ -37,8 +37,8 @@ def titled(title: str, exactly: ViewState) -> Component:
     return html.Div([html.H2(title, className="panel-title"), copy], className="titled")
 
 
-def step_input(label: str, name: str, value: object, placeholder: str) -> Component:
-    """A number of a step; takes effect on Enter or on leaving."""
+def number_input(label: str, name: str, value: object, placeholder: str) -> Component:
+    """The number of a step or a rank; takes effect on Enter or on leaving."""
     return dmc.NumberInput(
         label=label,
         id=control_id(name),
@@ -61,7 +61,8 @@ def after_controls(state: ViewState, changed: Mapping[str, Any]) -> ViewState:
 
 
 def after_click(state: ViewState, chart: str, point: Mapping[str, Any]) -> ViewState:
-    """The view after a click: a cell leads to its step, a rank of a host to its timeline, a bar to its span."""
+    """The view after a click: a cell leads to its step, a rank of a host to its timeline, a bar to its span, a rank of
+    the grid is chosen."""
     with suppress(ValueError, KeyError, TypeError, IndexError):
         first, second = _first_two(point["customdata"])
         if chart == "cells":
@@ -70,6 +71,8 @@ def after_click(state: ViewState, chart: str, point: Mapping[str, Any]) -> ViewS
             return _timeline_of(state, first, None)
         if chart == "timeline":
             return replace(state, span=SpanKey(first, second))
+        if chart == "grid" and first >= 0:
+            return replace(state, rank=first)
     return state
 
 
@@ -102,7 +105,7 @@ def _step(state: ViewState, value: Any) -> ViewState:
 
 
 def _rank(state: ViewState, value: Any) -> ViewState:
-    return replace(state, rank=int(value), span=None)
+    return replace(state, rank=None if value in ("", None) else int(value), span=None)
 
 
 _SETTERS: dict[str, Callable[[ViewState, Any], ViewState]] = {

@@ -10,7 +10,7 @@ from ui.reads import Reads
 from ui.view_state import View, ViewState
 
 LOOK_EVERY_MS = 2000
-TABS = ((View.OVERVIEW, "Overview"), (View.HEAT_MAP, "Heat map"), (View.TIMELINE, "Timeline"))
+TABS = ((View.OVERVIEW, "Overview"), (View.HEAT_MAP, "Heat map"), (View.TIMELINE, "Timeline"), (View.HANG, "Hang"))
 THEME = {"primaryColor": "blue", "defaultRadius": "sm", "headings": {"fontWeight": "600"}}
 
 

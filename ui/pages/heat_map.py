@@ -10,23 +10,17 @@ from dash.development.base_component import Component
 
 from telemetry.stages import Stage, StageClass
 from ui.defaults import chosen_steps, suspects
-from ui.figures.heat_map import rank_by_step
+from ui.figures.heat_map import pooling_in_words, rank_by_step
 from ui.figures.host_boxes import host_boxes
-from ui.pages.controls import bar, link_button, step_input, switch, titled
+from ui.pages.controls import bar, link_button, number_input, switch, titled
 from ui.pages.interface import Chart, Page, Region, control_id, region_id
 from ui.pages.panels import chart_panel, heading
 from ui.pages.states import loading, notice
 from ui.reads import PROCESSOR, WALL, Reads
 from ui.records import RunFacts, StageTimes
 from ui.view_state import LARGEST, Clock, StepRange, ViewState
-from ui.wording import duration
+from ui.wording import class_name, duration
 
-CLASS_NAMES = {
-    StageClass.COMPUTE: "compute",
-    StageClass.COMMUNICATION: "communication",
-    StageClass.HOST: "host",
-    StageClass.CHECKPOINT: "checkpoint",
-}
 BASIS_NOTES = {
     PROCESSOR: "Processor time of the rank's own thread: waiting for others is left out.",
     WALL: "Wall time: a rank that waits for a slow one looks slow too.",
@@ -35,7 +29,7 @@ BASIS_NOTES = {
 
 def skeleton() -> Component:
     hosts = html.Div(id=region_id("hosts-title"))
-    cells = heading("Rank by step: click a cell to see that step")
+    cells = html.Div(loading(20), id=region_id("cells-title"))
     return dmc.Stack(
         [
             html.Section(
@@ -79,8 +73,8 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
         ),
         switch("Colour shows", "metric", shown["metric"], {"ratio": "Ratio to peers", "ms": "Milliseconds"}),
         switch("Time counted", "clock", shown["clock"], {"own": "Own work", "wall": "Wall time"}),
-        step_input("From step", "first", shown["first"], "newest 100"),
-        step_input("To step", "last", shown["last"], "newest"),
+        number_input("From step", "first", shown["first"], "newest 100"),
+        number_input("To step", "last", shown["last"], "newest"),
     )
 
 
@@ -110,6 +104,13 @@ def draw_hosts_title(state: ViewState, reads: Reads) -> Component:
     run, steps = facts.summary, chosen_steps(state, facts)
     exactly = replace(state, run=run.run_id, attempt=run.attempt, steps=steps)
     return titled(f"Hosts: median of steps {steps.first} to {steps.last}", exactly)
+
+
+def draw_cells_title(state: ViewState, reads: Reads) -> Component:
+    """What a cell is, where it stands for several steps or ranks too."""
+    pooled = pooling_in_words(*_times(state, reads)[1].ns.shape)
+    note = [dmc.Text(pooled, size="sm", className="left-out")] if pooled else []
+    return html.Div([heading("Rank by step: click a cell to see that step"), *note])
 
 
 def draw_hosts(state: ViewState, reads: Reads) -> go.Figure | None:
@@ -170,8 +171,8 @@ def _who_waits(times: StageTimes, facts: RunFacts) -> str:
 def _stages(facts: RunFacts) -> list[dict[str, object]]:
     groups: dict[str, list[str]] = {}
     for stage in facts.stages or tuple(Stage):
-        groups.setdefault(CLASS_NAMES[stage.stage_class], []).append(stage.label)
-    order = [name for name in CLASS_NAMES.values() if name in groups]
+        groups.setdefault(class_name(stage.stage_class), []).append(stage.label)
+    order = [name for name in map(class_name, StageClass) if name in groups]
     return [{"group": name, "items": [{"value": one, "label": one} for one in groups[name]]} for name in order]
 
 
@@ -186,6 +187,7 @@ PAGE = Page(
         "heat-links": Region(draw=draw_links, live=False, quiet=True),
         "heat-says": Region(draw=draw_says),
         "hosts-title": Region(draw=draw_hosts_title, quiet=True),
+        "cells-title": Region(draw=draw_cells_title, quiet=True),
     },
     charts={"hosts": Chart(draw=draw_hosts), "cells": Chart(draw=draw_cells)},
     control_values=control_values,

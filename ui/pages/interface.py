@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 import plotly.graph_objects as go
 from dash.development.base_component import Component
 
+from diagnose.findings import Severity
 from ui.reads import Reads
 from ui.view_state import ViewState
+
+SEVERITY_COLOURS = {Severity.CRITICAL: "red", Severity.WARNING: "orange", Severity.INFO: "blue"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +47,7 @@ def no_controls(state: ViewState, reads: Reads) -> Mapping[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A view. ``needs_run``: without a run and a step of it there is nothing to draw."""
+    """A view. ``needs_run``: without a run there is nothing to draw; ``needs_step``: nor without a step of it."""
 
     skeleton: Callable[[], Component]
     regions: Mapping[str, Region] = field(default_factory=dict)
@@ -52,6 +55,7 @@ class Page:
     control_values: ControlValues = no_controls
     """What each control shows in a view."""
     needs_run: bool = True
+    needs_step: bool = True
 
 
 def region_id(name: str) -> dict[str, str]:

@@ -8,7 +8,9 @@ import plotly.graph_objects as go
 from dash import html
 from dash.development.base_component import Component
 
+from diagnose.hang.verdict import HangVerdict
 from ui.figures.series import HEIGHT_PX, Curve, curve_over_steps
+from ui.pages.hang_verdict import hang_finding, hang_headline
 from ui.pages.interface import Chart, Page, Region, region_id
 from ui.pages.panels import chart_panel, heading, panel
 from ui.pages.states import loading
@@ -41,9 +43,10 @@ def skeleton() -> Component:
 
 
 def draw_verdict(state: ViewState, reads: Reads) -> Component:
-    """The worst finding."""
+    """A stall where one stands, else the worst finding."""
     facts = reads.facts(state)
-    return headline(reads.report(facts.summary), facts)
+    stall = _stall(facts, reads)
+    return headline(reads.report(facts.summary), facts) if stall is None else hang_headline(stall, facts)
 
 
 def draw_numbers(state: ViewState, reads: Reads) -> Component:
@@ -85,9 +88,18 @@ def draw_tokens(state: ViewState, reads: Reads) -> go.Figure | None:
 
 
 def draw_findings(state: ViewState, reads: Reads) -> Component:
-    """All findings."""
+    """All findings, a stall first."""
     facts = reads.facts(state)
-    return panel("Findings", findings_list(reads.report(facts.summary), facts))
+    stall, report = _stall(facts, reads), reads.report(facts.summary)
+    if stall is None:
+        return panel("Findings", findings_list(report, facts))
+    slow = [findings_list(report, facts)] if report.findings else []
+    return panel("Findings", dmc.Stack([hang_finding(stall, facts), *slow], gap="sm"))
+
+
+def _stall(facts: RunFacts, reads: Reads) -> HangVerdict | None:
+    verdict = reads.hang(facts)
+    return None if verdict is None or verdict.kind is None else verdict
 
 
 def draw_events(state: ViewState, reads: Reads) -> Component:

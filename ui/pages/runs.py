@@ -54,4 +54,4 @@ def _row(run: RunSummary) -> Component:
     return dmc.TableTr([dmc.TableTd(cell) for cell in cells])
 
 
-PAGE = Page(skeleton=skeleton, regions={"runs": Region(draw=draw_runs)}, needs_run=False)
+PAGE = Page(skeleton=skeleton, regions={"runs": Region(draw=draw_runs)}, needs_run=False, needs_step=False)

@@ -13,15 +13,9 @@ from ui.figures.step_shares import Gap, StepShares
 from ui.figures.style import STAGE_COLOURS
 from ui.records import SPAN_COLUMNS, STAGE_BY_CODE, Floats, RunFacts, SpanColumns
 from ui.view_state import ViewState
-from ui.wording import duration, size
+from ui.wording import class_name, duration, size
 
 MAX_PEERS = 12
-CLASS_NAMES = {
-    StageClass.COMPUTE: "compute",
-    StageClass.COMMUNICATION: "communication",
-    StageClass.HOST: "host",
-    StageClass.CHECKPOINT: "checkpoint",
-}
 
 
 def span_details(
@@ -90,7 +84,7 @@ def _facts(span: SpanColumns, stage: Stage, origin_ns: int, facts: RunFacts) -> 
             yield "at most", f"{row['size_bytes'] / row['duration_ns']:.2f} GB/s"
     if row["op_seq"] > 0:
         yield "operation", f"number {row['op_seq']}"
-    yield "class, stream", f"{CLASS_NAMES[stage.stage_class]}, {Stream(row['stream']).label}"
+    yield "class, stream", f"{class_name(stage.stage_class)}, {Stream(row['stream']).label}"
     yield "record", f"{rank}-{row['seq']}"
 
 

@@ -57,6 +57,12 @@ def no_step_yet() -> Component:
     )
 
 
+def stalled_before_a_step(hang_view: str) -> Component:
+    """The first step does not end, and the agents have looked why. ``hang_view``: the address that tells."""
+    link = dcc.Link("Show hang view", href=hang_view, className="button primary")
+    return notice("The first step does not end", [html.P("The agents have collected what the ranks left."), link])
+
+
 def loading(height_px: int) -> Component:
     """Stands where a region will be drawn."""
     return html.Div(

@@ -12,7 +12,7 @@ from telemetry.topology import AXES
 from ui.defaults import Rows, chosen_rows, chosen_step, slowest_step, suspects, typical_step
 from ui.figures.step_shares import gaps_by_rank, shares_by_rank
 from ui.figures.timeline import Drawn, fit, step_timeline
-from ui.pages.controls import bar, link_button, step_input, switch, titled
+from ui.pages.controls import bar, link_button, number_input, switch, titled
 from ui.pages.interface import Chart, Page, Region, control_id, region_id
 from ui.pages.panels import chart_panel
 from ui.pages.span_details import span_details, where_the_step_went
@@ -82,7 +82,7 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
             limit=200,
             w=170,
         ),
-        step_input("Step", "step", shown["step"], "newest" if facts.summary.state is RunState.LIVE else "typical"),
+        number_input("Step", "step", shown["step"], "newest" if facts.summary.state is RunState.LIVE else "typical"),
     )
 
 

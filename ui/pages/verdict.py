@@ -4,15 +4,14 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.findings import Finding, Severity
+from diagnose.findings import Finding
 from diagnose.pipeline import Report
 from telemetry.stages import STAGE_BY_LABEL, Stage
 from ui.defaults import typical_step, worst_finding
+from ui.pages.interface import SEVERITY_COLOURS
 from ui.records import RunFacts
 from ui.view_state import Group, StepRange, View, ViewState
 from ui.wording import count
-
-SEVERITY_COLOURS = {Severity.CRITICAL: "red", Severity.WARNING: "orange", Severity.INFO: "blue"}
 
 
 def headline(report: Report, facts: RunFacts) -> Component:

@@ -1,0 +1,147 @@
+"""What the hang view says, without a browser."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from plotly.utils import PlotlyJSONEncoder
+
+from diagnose.findings import Kind
+from diagnose.hang.evidence import HangEvidence
+from diagnose.hang.verdict import HangVerdict, State
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.reader import StoreReader
+from tests.ui.made_hang import FAULT, HEADLINE, STUCK, made_verdict
+from tests.ui.synthetic_run import SyntheticRun
+from ui.drawing import draw_chart, draw_region
+from ui.reads import Reads
+from ui.records import RunFacts
+from ui.view_state import Parsed, View, ViewState
+
+
+class Judged(Reads):
+    """Reads whose verdict is made by hand."""
+
+    verdict: HangVerdict | None = made_verdict()
+
+    def hang(self, facts: RunFacts) -> HangVerdict | None:
+        return self.verdict
+
+
+@pytest.fixture
+def judged(store: EmbeddedStore, run: SyntheticRun) -> Judged:
+    return Judged(StoreReader(store))
+
+
+def said(region: str, reads: Reads, rank: int | None = None, view: View = View.HANG) -> str:
+    drawn = draw_region(region, Parsed(ViewState(view=view, run="made", rank=rank), ()), reads, by_clock=False)
+    assert drawn is not None
+    words = " ".join(_texts(json.loads(json.dumps(drawn.make(), cls=PlotlyJSONEncoder))))
+    return " ".join(words.split())
+
+
+def _texts(content: object) -> list[str]:
+    if isinstance(content, str):
+        return [content]
+    if isinstance(content, list):
+        return [text for one in content for text in _texts(one)]
+    if not isinstance(content, dict):
+        return []
+    names = ("title", "children") if content["type"] == "Alert" else ("children",)
+    return [text for name in names for text in _texts(content["props"].get(name))]
+
+
+def test_the_verdict_leads_with_its_headline_and_what_to_do(judged: Judged) -> None:
+    words = said("hang-verdict", judged)
+    for part in (HEADLINE, "hung-collective", "for 34 s", "confidence 93%", "Next: look at the data source", "was cut"):
+        assert part in words
+
+
+def test_without_a_choice_the_rank_that_is_behind_is_shown(judged: Judged) -> None:
+    words = said("rank", judged)
+    for part in (
+        f"Rank {STUCK}",
+        "behind",
+        "dp1 pp0 tp1",
+        "gpu-03",
+        "data-load, for 34 s",
+        "next_batch (loader.py:88)",
+    ):
+        assert part in words
+    assert FAULT in words
+    assert "nccl-connect" in words
+    assert "3 ranks directly: 1, 4, 7" in words
+    assert "7 in all" in words
+    assert "41 (▶ 1 behind)" in words
+
+
+def test_a_victim_tells_whom_it_waits_for_and_how_data_flows(judged: Judged) -> None:
+    words = said("rank", judged, rank=6)
+    assert "rank 4 in recv #12 of pp [4, 6]" in words
+    assert "forward pp0 ⋯ rank 4 → pp1 rank 6" in words
+    assert "backward pp0 ⋯ rank 4 ← pp1 rank 6" in words
+
+
+def test_the_chain_of_a_victim_names_every_hop(judged: Judged) -> None:
+    words = said("chain", judged, rank=2)
+    for part in ("reduce_scatter #9", "recv #12", "all_gather #41", "never entered", "no partner", "at next_batch"):
+        assert part in words
+    places = ("rank 2 dp0 pp1 tp0", "rank 6 dp1 pp1 tp0", "rank 4 dp1 pp0 tp0", "rank 5 dp1 pp0 tp1")
+    at = [words.index(place) for place in places]
+    assert at == sorted(at)
+
+
+def test_equal_stacks_are_one_with_their_ranks(judged: Judged) -> None:
+    words = said("stacks", judged)
+    assert "▶ 1 rank: 5" in words
+    assert "7 ranks: 0-4, 6-7" in words
+
+
+def test_the_overview_leads_with_the_stall_and_lists_it(judged: Judged) -> None:
+    assert HEADLINE in said("verdict", judged, view=View.OVERVIEW)
+    assert "Show hang view" in said("verdict", judged, view=View.OVERVIEW)
+    findings = said("findings", judged, view=View.OVERVIEW)
+    assert HEADLINE in findings
+    assert "compute-straggler" in findings
+
+
+def test_a_job_that_moves_says_what_would_be_here(reads: Reads) -> None:
+    assert "Nothing stands still" in said("hang-verdict", reads)
+    for region in ("grid-title", "choose-rank", "chain", "rank", "stacks"):
+        assert said(region, reads) == ""
+
+
+def test_ranks_that_left_nothing_are_named_and_can_be_chosen(judged: Judged) -> None:
+    whole = made_verdict()
+    ranks = {rank: one for rank, one in whole.evidence.ranks.items() if rank != 3}
+    judged.verdict = replace(
+        whole,
+        evidence=replace(whole.evidence, ranks=ranks),
+        states={**whole.states, 3: State.MISSING},
+    )
+    assert "Left no evidence: rank 3" in said("hang-verdict", judged)
+    assert "It left no evidence" in said("rank", judged, rank=3)
+
+
+def test_a_verdict_over_almost_nothing_is_drawn_too(judged: Judged) -> None:
+    nothing = HangEvidence(world_size=8, groups=(), ranks={})
+    judged.verdict = HangVerdict(
+        evidence=nothing,
+        kind=Kind.INSUFFICIENT_EVIDENCE,
+        initiating=(),
+        states=dict.fromkeys(range(8), State.MISSING),
+        waits={},
+        headline="too little is known",
+        next_step="",
+        confidence=0.4,
+    )
+    assert "warning: insufficient-evidence" in said("hang-verdict", judged)
+    for region in ("grid-title", "chain", "rank", "stacks"):
+        assert "could not be drawn" not in said(region, judged)
+    plotted = draw_chart("grid", ViewState(view=View.HANG, run="made"), judged, None)
+    assert plotted is not None
+    assert plotted.panel == "panel"
+
+
+def test_a_rank_beyond_the_grid_is_said(judged: Judged) -> None:
+    assert "There is no rank 64" in said("rank", judged, rank=64)
