@@ -1,0 +1,233 @@
+"""One job of a trial as real processes: launcher, ranks, agent; a collector that several jobs share.
+
+launcher -- ranks, the fault inside -- OUT/fired.json: when it began, for us alone
+   '-- agent ----> collector ----> store ----> verdict, asked for again and again until there is one
+                                        '----> `rankscope diagnose hang RUN --store`       while the job stands
+                      spool ------------------> `rankscope diagnose hang --spool`           when all else is gone
+"""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psutil
+
+from diagnose.findings import Kind
+from diagnose.hang.judge import judge
+from diagnose.hang.stored import load_stored
+from telemetry.errors import RankscopeError
+from telemetry.ship.client import CollectorClient
+from tests.deadline import until
+from tests.integration.processes import free_port
+from tests.scenarios.command import rankscope
+from tests.scenarios.hang_plan import Trial
+from tests.trainer.jobs import figures, small_config
+from trainer.config import RunOptions
+from trainer.fault.inject import FIRED_NAME
+
+START_S = 120.0
+VERDICT_S = 60.0
+"""From the fault to a verdict, at the utmost."""
+SETTLED_S = 7.0
+"""A job that is ended sooner after its fault died of it, for all that anybody can tell."""
+LOOK_S = 0.25
+SETTINGS = {"RANKSCOPE_STALL_FLOOR": "3", "RANKSCOPE_STALL_FACTOR": "5", "RANKSCOPE_STALL_CEILING": "60"}
+"""Of the agent: a stall is told sooner than usual."""
+UNTOLD = (None, Kind.INSUFFICIENT_EVIDENCE)
+
+
+@dataclass(slots=True, kw_only=True)
+class Found:
+    """What a trial gave."""
+
+    trial: Trial
+    seconds: float | None = None
+    """From the fault to the first verdict in the store; None: there was none."""
+    on_the_way: list[tuple[int, ...]] = field(default_factory=list)
+    """What was accused before the verdict settled, where it was not the truth."""
+    stored: dict[str, Any] = field(default_factory=dict)
+    """The command's object, from the store."""
+    spooled: dict[str, Any] = field(default_factory=dict)
+    """The same from the spool of the dead job."""
+
+    threshold_s: float = 0.0
+    """How long a step had to take before the agent began to doubt."""
+
+    @property
+    def beyond_s(self) -> float | None:
+        """From the end of the stall threshold to the verdict; below zero for a death, which is told at once."""
+        return None if self.seconds is None else self.seconds - self.threshold_s
+
+    def holds(self, max_beyond_s: float) -> bool:
+        """Whether all is as it must be."""
+        in_time = self.beyond_s is not None and self.beyond_s <= max_beyond_s
+        return self.exact and self.exact_from_spool and not self.on_the_way and in_time
+
+    @property
+    def exact(self) -> bool:
+        return accused(self.stored) == self.trial.guilty
+
+    @property
+    def exact_from_spool(self) -> bool:
+        return accused(self.spooled) == self.trial.guilty
+
+
+def accused(verdict: dict[str, Any]) -> tuple[int, ...]:
+    """Every rank that a command's object names as initiating."""
+    return tuple(sorted({rank for finding in verdict.get("findings", []) for rank in finding["ranks"]}))
+
+
+def agent_environment() -> dict[str, str]:
+    """The environment of whatever starts an agent."""
+    return {**os.environ, **SETTINGS}
+
+
+@contextmanager
+def collecting(folder: Path) -> Iterator[CollectorClient]:
+    """A collector with an embedded store; killed on leaving."""
+    port = free_port()
+    command = [sys.executable, "-m", "ui.cli", "collect", "--no-dashboard"]
+    command += ["--store", f"embedded:{folder / 'store'}", "--port", str(port)]
+    with (folder / "collector.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        with CollectorClient(f"http://127.0.0.1:{port}") as client:
+            until(client.healthy, seconds=60, what="the collector")
+            yield client
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Job:
+    """A training with a fault inside."""
+
+    def __init__(self, trial: Trial, folder: Path, run_id: str, *, num_steps: int) -> None:
+        self.trial = trial
+        self.out = folder / run_id
+        self.run_id = run_id
+        self._num_steps = num_steps
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def spool(self) -> Path:
+        return self.out / "spool"
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, collector: str) -> None:
+        self.out.mkdir(parents=True)
+        grid = self.trial.topology
+        config = small_config(num_steps=self._num_steps, dp=grid.dp, pp=grid.pp, tp=grid.tp)
+        config = replace(config, data=replace(config.data, max_bytes=100_000))
+        options = RunOptions(out=self.out, run_id=self.run_id, fault=self.trial.fault, collector=collector)
+        (self.out / "job.pickle").write_bytes(pickle.dumps((config, options)))
+        command = [sys.executable, "-m", "tests.trainer.jobs", str(self.out / "job.pickle")]
+        with (self.out / "launcher.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=agent_environment())
+
+    def fired_at_s(self) -> float:
+        """Wall clock of the fault; 0 while it has not begun."""
+        with suppress(OSError, ValueError):
+            return float(json.loads((self.out / FIRED_NAME).read_text())["at_ns"]) / 1e9
+        return 0.0
+
+    def threshold_s(self) -> float:
+        """What the agent's settings make of the usual step."""
+        floor_s, factor = float(SETTINGS["RANKSCOPE_STALL_FLOOR"]), float(SETTINGS["RANKSCOPE_STALL_FACTOR"])
+        usual_s = median([step["step_seconds"] for step in figures(self.out)] or [0.0])
+        return max(factor * usual_s, floor_s)
+
+    def end(self, *, kills: bool) -> None:
+        """End the launcher, with it its ranks, and the agent."""
+        assert self._process is not None
+        family = _family(self._process.pid)
+        self._process.send_signal(signal.SIGKILL if kills else signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(90)
+        for process in [psutil.Process(self._process.pid)] if self.running else []:
+            process.kill()
+        self._process.wait()
+        _, alive = psutil.wait_procs(family, timeout=30 if kills else 1)
+        for process in alive:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def wait(self, seconds: float) -> int:
+        assert self._process is not None
+        return self._process.wait(seconds)
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).children(recursive=True)
+    return []
+
+
+def stand_trial(job: Job, collector: CollectorClient) -> Found:
+    """Start the job, wait for a verdict over its fault, ask the command, end the job. What the spool says comes
+    later, once the collector is gone: :func:`ask_spool`."""
+    found = Found(trial=job.trial)
+    job.start(collector.url)
+    try:
+        until(job.fired_at_s, seconds=START_S, what=f"the fault of {job.trial.name}")
+        _await_verdict(job, collector, found)
+        found.threshold_s = job.threshold_s()
+        found.stored = ask("--store", collector.url, job.run_id)
+        until(lambda: time.time() - job.fired_at_s() > SETTLED_S, what="a job that stood for a while")
+    finally:
+        job.end(kills=job.trial.kills)
+    return found
+
+
+def ask_spool(job: Job, found: Found) -> None:
+    """The verdict from what the job left on the disk."""
+    found.spooled = ask("--spool", str(job.spool), job.run_id)
+
+
+def ask(*arguments: str) -> dict[str, Any]:
+    """`rankscope diagnose hang ... --json`; empty, but for what it said, where it failed."""
+    answer = rankscope("diagnose", "hang", *arguments, "--json")
+    if answer.status not in (0, 1):
+        return {"error": answer.error[-2000:]}
+    verdict: dict[str, Any] = json.loads(answer.out)
+    return verdict
+
+
+def _await_verdict(job: Job, collector: CollectorClient, found: Found) -> None:
+    deadline = job.fired_at_s() + VERDICT_S
+
+    def told() -> bool:
+        ranks = stored_verdict(collector, job.run_id)
+        now = time.time()
+        if ranks and found.seconds is None:
+            found.seconds = now - job.fired_at_s()
+        if ranks and ranks != job.trial.guilty and ranks not in found.on_the_way:
+            found.on_the_way.append(ranks)
+        return ranks == job.trial.guilty or now > deadline
+
+    until(told, seconds=VERDICT_S + START_S, every=LOOK_S, what="verdict or deadline")
+    if found.on_the_way:
+        found.seconds = time.time() - job.fired_at_s()
+
+
+def stored_verdict(collector: CollectorClient, run_id: str) -> tuple[int, ...]:
+    """Whom the evidence in the store accuses, as of now; nobody while there is none."""
+    with suppress(RankscopeError):
+        evidence = load_stored(collector, run_id, 0)
+        if evidence is not None:
+            verdict = judge(evidence)
+            return () if verdict.kind in UNTOLD else verdict.initiating
+    return ()

@@ -1,0 +1,125 @@
+"""Real hangs, many of them: is the verdict right, and how soon is it there?
+
+python -m tests.scenarios.hang_trials [--count 42] [--seed 0] [--only N ...] [--out DIR] [--write]
+
+Each trial is a training of eight or sixteen ranks with a fault inside (``hang_plan.py``), an agent beside it, a
+collector and its store. A verdict is exact when it names the ranks at fault, all of them and no other. When all trials
+are through the collector is killed, and the same is asked of what the dead jobs left on the disk. ``--write`` puts the
+table into docs/accuracy.md. Exit status 1 where a verdict was not exact, or late, or came over a healthy job.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from tests.benchmarks.accuracy_page import as_table, write_section
+from tests.scenarios.hang_healthy import run_healthy, run_long_phases
+from tests.scenarios.hang_job import Found, Job, ask_spool, collecting, stand_trial
+from tests.scenarios.hang_plan import KINDS, Trial, healthy_plan, plan
+
+TITLE = "Real hangs"
+COUNT = 42
+MAX_BEYOND_S = 10.0
+MANY_STEPS = 5_000
+"""More than a trial comes to."""
+HEADINGS = (
+    *("fault", "trials", "8 / 16 ranks", "exact", "exact from the spool alone", "accused others on the way"),
+    *("seconds to the verdict, median (worst)", "beyond the stall threshold, median (worst)"),
+)
+NOTES = """Seconds run from the moment at which the fault began to the first verdict in the store that did not change
+any more; the threshold is what the agent had learned of the usual step ({settings}). A rank that dies is told at once.
+The spool is what is left when the job was ended (half of them by `kill -9` of the launcher) and the collector was
+killed.
+"""
+
+
+def run_trials(trials: Sequence[Trial], folder: Path) -> list[Found]:
+    """Each trial, then each spool with the collector gone."""
+    done: list[tuple[Job, Found]] = []
+    with collecting(folder) as collector:
+        for trial in trials:
+            job = Job(trial, folder, f"trial-{trial.number}", num_steps=MANY_STEPS)
+            done.append((job, stand_trial(job, collector)))
+            _tell(done[-1][1])
+    for job, found in done:
+        ask_spool(job, found)
+        if not found.exact_from_spool:
+            print(f"from the spool: {found.trial.name}: {found.spooled}", file=sys.stderr)
+    return [found for _, found in done]
+
+
+def _tell(found: Found) -> None:
+    words = "exact" if found.exact and not found.on_the_way else f"NOT EXACT, on the way {found.on_the_way}"
+    took = "never" if found.seconds is None else f"{found.seconds:.1f} s ({found.threshold_s:.1f} s threshold)"
+    findings = "; ".join(one["summary"] for one in found.stored.get("findings", [])) or found.stored.get("error", "-")
+    print(f"{found.trial.name}: {words}, {took}: {findings[:300]}", file=sys.stderr, flush=True)
+
+
+def run_all_healthy(seed: int, folder: Path) -> dict[str, list[tuple[int, ...]]]:
+    """Whom each sort of healthy job was wrong to accuse."""
+    with collecting(folder) as collector:
+        wrong = {trial.kind: run_healthy(trial, folder, collector) for trial in healthy_plan(seed)}
+        return wrong | {"evaluation and checkpoint": run_long_phases(folder, collector)}
+
+
+def kind_row(kind: str, found: Sequence[Found]) -> tuple[str, ...]:
+    """A row under ``HEADINGS``."""
+    sixteen = sum(one.trial.topology.world_size == 16 for one in found)
+    seconds = [one.seconds for one in found if one.seconds is not None]
+    beyond = [one.beyond_s for one in found if one.beyond_s is not None]
+    return (
+        kind,
+        str(len(found)),
+        f"{len(found) - sixteen} / {sixteen}",
+        str(sum(one.exact for one in found)),
+        str(sum(one.exact_from_spool for one in found)),
+        str(sum(bool(one.on_the_way) for one in found)),
+        _spread(seconds),
+        _spread(beyond),
+    )
+
+
+def _spread(seconds: Sequence[float]) -> str:
+    return f"{median(seconds):.1f} ({max(seconds):.1f})" if seconds else "never"
+
+
+def as_section(found: Sequence[Found], healthy: dict[str, list[tuple[int, ...]]], settings: str) -> str:
+    """The section of docs/accuracy.md."""
+    rows = [kind_row(kind, [one for one in found if one.trial.kind == kind]) for kind in KINDS]
+    quiet = [(kind, "nothing" if not wrong else str(wrong)) for kind, wrong in healthy.items()]
+    tables = as_table(HEADINGS, [*rows, kind_row("all", found)]), as_table(("healthy job", "raised"), quiet)
+    return "\n\n".join((tables[0], NOTES.format(settings=settings).strip(), tables[1]))
+
+
+def main() -> int:
+    given = _arguments()
+    trials = [trial for trial in plan(given.seed, given.count) if not given.only or trial.number in given.only]
+    with tempfile.TemporaryDirectory(prefix="rankscope-trials-") as temporary:
+        folder = given.out or Path(temporary)
+        (folder / "healthy").mkdir(parents=True)
+        found = run_trials(trials, folder)
+        healthy = {} if given.only else run_all_healthy(given.seed, folder / "healthy")
+    section = as_section(found, healthy, "floor 3 s, five usual steps")
+    print(section)
+    if given.write:
+        write_section(
+            TITLE, f"python -m tests.scenarios.hang_trials --count {given.count} --seed {given.seed}", section
+        )
+    return int(not all(one.holds(MAX_BEYOND_S) for one in found) or any(healthy.values()))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=COUNT)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", type=int, nargs="+", default=[], help="these trials alone, no healthy jobs")
+    parser.add_argument("--out", type=Path, help="keep everything here")
+    parser.add_argument("--write", action="store_true", help="write docs/accuracy.md")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
