@@ -288,6 +288,23 @@ class Evidence(_Fields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EvidenceCount(_Fields):
+    """How much was taken down, without the texts: enough to tell whether there is more than at the last look.
+
+    Columns: num_rows, newest_ns; no row where nothing was.
+    """
+
+    run_id: str
+    attempt: int
+
+    def sql(self) -> str:
+        return f"""
+        SELECT count() AS num_rows, max(at_ns) AS newest_ns FROM evidence WHERE {_OF_ATTEMPT}
+        GROUP BY run_id, attempt
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HighWater(_Fields):
     """How far each rank is stored: the ledger of exactly-once.
 
@@ -316,7 +333,7 @@ QUERIES: dict[str, type[Query]] = {
     query.__name__: query
     for query in (
         Runs, Ranks, Steps, Spans, StageTotals, RankStageStats, StageCounts, Samples, Marks, Heartbeats, Evidence,
-        HighWater,
+        EvidenceCount, HighWater,
     )
 }  # fmt: skip
 """What may be asked over the wire: name -> query."""

@@ -11,6 +11,7 @@ from telemetry.stores.interface import Store
 from telemetry.stores.queries import (
     QUERIES,
     Evidence,
+    EvidenceCount,
     Heartbeats,
     HighWater,
     Marks,
@@ -43,6 +44,7 @@ EVERY_QUERY: tuple[Query, ...] = (
     Marks(**RUN),
     Heartbeats(**RUN),
     Evidence(**RUN, kinds=("state", "it's")),
+    EvidenceCount(**RUN),
     HighWater(**RUN, table="spans"),
 )
 
@@ -209,6 +211,13 @@ def test_the_newest_evidence_of_a_kind_counts_until_it_is_taken_back(filled: Sto
         {"rank": 1, "at_ns": 300, "kind": "state", "body": "new 100%"},
     ]
     assert column(filled.read(Evidence(**RUN, kinds=("state",))), "kind") == ["state"]
+
+
+def test_new_evidence_is_seen_without_reading_it(filled: StoreReader) -> None:
+    (row,) = filled.read(EvidenceCount(**RUN)).to_pylist()
+    assert row["num_rows"] >= 3
+    assert row["newest_ns"] == 400
+    assert not filled.read(EvidenceCount(run_id="nobody's", attempt=0)).num_rows
 
 
 def test_the_high_water_mark_is_one_past_the_largest_number(filled: StoreReader) -> None:
