@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench install parts clean
+.PHONY: demo test lint bench trials install parts clean
 
 install: $(STAMP)  ## a virtual environment with everything in it
 
@@ -36,6 +36,9 @@ lint: install  ## format, lint, types, import contracts
 
 bench: install  ## every benchmark; rewrites docs/benchmarks.md
 	@$(BIN)/python -m tests.benchmarks
+
+trials: install  ## real hangs, many of them; rewrites the table in docs/accuracy.md
+	@$(BIN)/python -m tests.scenarios.hang_trials --write $(TRIAL_ARGS)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,4 +1,4 @@
-"""Healthy jobs that take their time: a slow first step, one slow step, evaluation, checkpoint. Nothing is to be told."""
+"""Healthy jobs that take their time: slow first step, one slow step, evaluation, checkpoint. Nothing is to be told."""
 
 import subprocess
 import sys
