@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 
 from tests.benchmarks.accuracy_page import write_section
@@ -25,18 +26,23 @@ LARGE = MegatronJob(tp=8, pp=8, dp=192, behind=7777)
 MAX_SECONDS = 60.0
 MAX_MIB = 4096.0
 LIMIT_S = 300
+NUM_PAIRS = 40
+TURNS_S = 1200
+MAX_RATIO = 1.01
+NUM_RESAMPLES = 2_000
+READINESS = "worker server, flight recorder of 2000 entries, the agent's watch; spread: of the median"
 MIB = 2**20
 LOOK_S = 0.02
 
 
 class HangBenchmark:
-    """The dumps of two real jobs, those of a job of 12,288 ranks."""
+    """The dumps of two real jobs, those of a job of 12,288 ranks, and the cost of standing ready."""
 
     title = "Verdict over a hang"
     command = "python -m tests.benchmarks.hang"
 
     def run(self) -> list[Figure]:
-        return [_real_cases(self.command), *_large_job()]
+        return [_real_cases(self.command), *_large_job(), *_readiness()]
 
 
 def _real_cases(command: str) -> Figure:
@@ -72,6 +78,27 @@ def _large_job() -> list[Figure]:
         Figure(name="its peak memory", value=ran.peak_mib, unit="MiB", bound=MAX_MIB),
         Figure(name="its verdict is not exact", value=float(wrong), unit="", bound=0.0, note=_headline(verdict)),
     ]
+
+
+def _readiness() -> list[Figure]:
+    """What it costs a step to stand ready for a hang, while there is none."""
+    command = [sys.executable, "-m", "tests.benchmarks.evidence_cost", *map(str, (1, 1, 2, NUM_PAIRS))]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, timeout=TURNS_S)
+    spent = np.array(json.loads(done.stdout))
+    wall, processor = spent[0, :, :, 0], spent[:, :, :, 1].sum(axis=0)
+    return [
+        _ratio("step with evidence at hand / without, tp 2, wall", wall, bound=None),
+        _ratio("the same, processor time of all ranks", processor, bound=MAX_RATIO),
+    ]
+
+
+def _ratio(name: str, pairs: "np.ndarray[Any, np.dtype[np.float64]]", *, bound: float | None) -> Figure:
+    """Median over pairs of neighbours, its spread bootstrapped."""
+    ratios = pairs[:, 1] / pairs[:, 0]
+    picks = np.random.default_rng(0).integers(len(ratios), size=(NUM_RESAMPLES, len(ratios)))
+    low, high = np.percentile(np.median(ratios[picks], axis=1), (10, 90))
+    value = float(np.median(ratios))
+    return Figure(name=name, value=value, unit="", low=float(low), high=float(high), bound=bound, note=READINESS)
 
 
 def _headline(verdict: dict[str, Any]) -> str:
