@@ -78,5 +78,5 @@ class Finding:
 
     @property
     def hosts(self) -> list[str]:
-        """Hosts of the initiating ranks."""
-        return sorted({suspect.host for suspect in self.suspects if suspect.role is Role.INITIATING})
+        """Hosts of the initiating ranks, as far as they are known."""
+        return sorted({suspect.host for suspect in self.suspects if suspect.role is Role.INITIATING} - {""})

@@ -4,10 +4,10 @@ import sys
 
 import typer
 
-from diagnose.commands.diagnose import diagnose
+from diagnose.commands.group import diagnose_app
 from diagnose.commands.options import progress
 from telemetry.errors import RankscopeError
-from ui.commands.agent import agent
+from ui.commands.agent import PASS_ON, agent
 from ui.commands.collect import collect
 from ui.commands.demo import demo
 from ui.commands.doctor import doctor
@@ -22,8 +22,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, train, collect, agent, diagnose, ui, runs, doctor):
-    app.command()(command)
+for command in (demo, train, collect, agent, ui, runs, doctor):
+    app.command(context_settings=PASS_ON if command is agent else None)(command)
+app.add_typer(diagnose_app, name="diagnose")
 
 
 def main() -> None:

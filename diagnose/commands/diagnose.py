@@ -35,7 +35,10 @@ def diagnose(
     watch: WatchOption = False,
     every: EveryOption = 5.0,
 ) -> None:
-    """Explain what slows a run: findings, the worst first. Exit status 1 when there are any."""
+    """Explain what slows a run: findings, the worst first. Exit status 1 when there are any.
+
+    A job that stands still: `rankscope diagnose hang`.
+    """
     window = _window(first_step, last_step)
     if watch and spool:
         raise UsageError("--watch with --spool", hint="rank files are read once; watch a collector, or leave one out")

@@ -92,9 +92,13 @@ def read_dump(data: bytes, name: str) -> RankDump:
         return _dump(found)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, MemoryError) as error:
         raise UnreadableError(
-            f"{name} is no flight-recorder dump: {str(error)[:200] or type(error).__name__}",
+            f"{name} is no flight-recorder dump ({_plainly(error)})",
             hint="a dump is a pickle or JSON as torch._C._distributed_c10d._dump_fr_trace() writes it",
         ) from None
+
+
+def _plainly(error: Exception) -> str:
+    return " ".join(str(error).split())[:160] or type(error).__name__
 
 
 def _parse(data: bytes) -> Any:
@@ -107,7 +111,7 @@ def _dump(found: Mapping[str, Any]) -> RankDump:
     if not isinstance(entries, list | tuple) or len(entries) > MAX_ENTRIES:
         raise ValueError("entries is no list")
     return RankDump(
-        version=str(found.get("version", ""))[:32],
+        version=_text(found.get("version"))[:32],
         groups=_groups(found.get("pg_config") or {}),
         status=_statuses(found.get("pg_status") or {}),
         entries=tuple(sorted((_entry(entry) for entry in entries), key=lambda entry: entry.record)),
@@ -119,10 +123,10 @@ def _groups(config: Any) -> dict[str, DumpGroup]:
         raise ValueError("pg_config is no object")
     groups: dict[str, DumpGroup] = {}
     for key, value in config.items():
-        name = str(value.get("name", key))
+        name = _text(value.get("name", key))
         members = _members(value.get("ranks", ""))
         if name or members:
-            groups[name] = DumpGroup(name=name, desc=str(value.get("desc", "")), members=members)
+            groups[name] = DumpGroup(name=name, desc=_text(value.get("desc")), members=members)
     return groups
 
 
@@ -148,7 +152,7 @@ def _statuses(status: Any) -> dict[str, DumpStatus]:
     if not isinstance(status, Mapping):
         raise ValueError("pg_status is no object")
     return {
-        str(local_id): DumpStatus(
+        _text(local_id): DumpStatus(
             enqueued=_number(one.get("last_enqueued_collective"), -1),
             completed=_number(one.get("last_completed_collective"), -1),
         )
@@ -158,12 +162,13 @@ def _statuses(status: Any) -> dict[str, DumpStatus]:
 
 def _entry(entry: Any) -> DumpEntry:
     group, desc = _group_of(entry)
-    op = str(entry.get("profiling_name", "")).partition(":")[2] or str(entry.get("profiling_name", ""))
+    named = _text(entry.get("profiling_name"))
+    op = named.partition(":")[2] or named
     transfer = _TRANSFER.match(op)
     is_transfer = bool(transfer or entry.get("is_p2p"))
     return DumpEntry(
         record=_number(entry.get("record_id", entry.get("id")), 0),
-        local_id=str(entry.get("pg_id", "")),
+        local_id=_text(entry.get("pg_id")),
         group=group,
         desc=desc,
         op=transfer[1] if transfer else op,
@@ -180,22 +185,31 @@ def _group_of(entry: Mapping[str, Any]) -> tuple[str, str]:
     group = entry.get("process_group", "")
     match group:
         case (name, desc, *_):
-            return str(name), str(desc)
+            return _text(name), _text(desc)
         case {"name": name, **rest}:
-            return str(name), str(rest.get("desc", ""))
+            return _text(name), _text(rest.get("desc"))
         case _:
-            return str(group), ""
+            return _text(group), ""
 
 
 def _sizes(op: str, entry: Mapping[str, Any]) -> str:
     """What members must agree on: sizes and types. Pieces of an all-to-all, a gather or a scatter differ lawfully."""
-    types = ",".join(map(str, entry.get("input_dtypes") or []))
+    types = ",".join(_text(one) for one in entry.get("input_dtypes") or [])
     if any(word in op for word in ("all_to_all", "alltoall", "gather_into", "scatter_from", "coalesced")) or op in (
         *("gather", "scatter", "reduce", "send", "recv", "barrier"),
     ):
         return types
     side = "output_sizes" if "broadcast" in op else "input_sizes"
-    return f"{entry.get(side) or ''}{types}"
+    return f"{[list(map(int, one)) for one in entry.get(side) or []]} {types}"
+
+
+def _text(value: Any) -> str:
+    """Names, and numbers that stand for one. A container would be told in full, and it may hold itself many times."""
+    if value is None:
+        return ""
+    if not isinstance(value, str | int):
+        raise ValueError(f"a {type(value).__name__} where a name should be")
+    return str(value)
 
 
 def _number(value: Any, default: int) -> int:

@@ -38,7 +38,7 @@ def read_dumps(folder: Path) -> DumpSet:
             dump = _read(path)
             rank = _rank_of(path.name, dump)
         except (UnreadableError, OSError) as error:
-            notes.append(f"left out {path.name}: {getattr(error, 'message', None) or error}")
+            notes.append(f"left out: {getattr(error, 'message', None) or error}")
             continue
         if rank in by_rank:
             notes.append(f"left out {path.name}: rank {rank} has another dump")
@@ -69,7 +69,7 @@ def _regular_files(folder: Path) -> Iterator[Path]:
 def _read(path: Path) -> RankDump:
     size = path.stat().st_size
     if not 0 < size <= MAX_DUMP_BYTES:
-        raise UnreadableError(f"it has {size} bytes", hint="a dump has some kilobytes to megabytes")
+        raise UnreadableError(f"{path.name} has {size} bytes", hint="a dump has some kilobytes to megabytes")
     return read_dump(path.read_bytes(), path.name)
 
 
@@ -86,4 +86,4 @@ def _rank_of(name: str, dump: RankDump) -> int:
     for rank in named:
         if rank < MAX_RANKS and (possible is None or rank in possible):
             return rank
-    raise UnreadableError("neither its name nor its groups tell the rank", hint="put the rank into its name")
+    raise UnreadableError(f"neither the name of {name} nor its groups tell the rank", hint="put the rank into its name")

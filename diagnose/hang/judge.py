@@ -7,7 +7,7 @@ nobody?            a deadlock, resolved by who left a collective out; else a stu
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from diagnose.findings import Kind
 from diagnose.hang.evidence import HangEvidence, Process
@@ -34,6 +34,7 @@ class _Blame:
 
 def judge(evidence: HangEvidence) -> HangVerdict:
     """The verdict. It accuses nobody without evidence, and of those that wait none."""
+    evidence = _before_the_end(evidence)
     graph = _resolved(evidence)
     mismatch = find_mismatch(evidence)
     blame = _by_mismatch(mismatch) or _by_death(evidence) or _by_waiting(evidence, graph)
@@ -65,14 +66,26 @@ def _by_mismatch(mismatch: Mismatch | None) -> _Blame | None:
     return _Blame(ranks=mismatch.odd, kind=Kind.COLLECTIVE_MISMATCH, cause=Cause.MISMATCH, confidence=confidence)
 
 
+def _before_the_end(evidence: HangEvidence) -> HangEvidence:
+    """A job that hung is ended in the end, by a watchdog or by hand: then who died says nothing, and the ranks count as
+    they stood. So too when all are gone and nobody saw in which order."""
+    dead = {rank: one for rank, one in evidence.ranks.items() if one.process is Process.DEAD}
+    if not dead:
+        return evidence
+    first_ns = min(one.died_ns for one in dead.values())
+    moved_ns = max(_last_move_ns(evidence, rank) for rank in evidence.ranks)
+    unseen = not any(one.died_ns for one in dead.values()) and len(dead) == len(evidence.ranks)
+    if not unseen and not (first_ns and moved_ns and first_ns - moved_ns > STILL_NS):
+        return evidence
+    stood = {rank: replace(one, process=Process.UNKNOWN) for rank, one in dead.items()}
+    return replace(evidence, ranks={**evidence.ranks, **stood})
+
+
 def _by_death(evidence: HangEvidence) -> _Blame | None:
     dead = {rank: one.died_ns for rank, one in evidence.ranks.items() if one.process is Process.DEAD}
-    if not dead or (len(dead) == len(evidence.ranks) and not any(dead.values())):
+    if not dead:
         return None
     first_ns = min(dead.values())
-    moved_ns = max(_last_move_ns(evidence, rank) for rank in evidence.ranks)
-    if first_ns and moved_ns and first_ns - moved_ns > STILL_NS:
-        return None
     first = tuple(sorted(rank for rank, died_ns in dead.items() if died_ns - first_ns <= SAME_DEATH_NS))
     return _Blame(ranks=first, kind=Kind.DEAD_RANK, cause=Cause.DEAD, confidence=SURE if first_ns else LIKELY)
 

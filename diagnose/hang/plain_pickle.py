@@ -14,10 +14,10 @@ from typing import Any, Never
 
 EXTRA_BYTES_EACH = 400
 """Memory that a byte of a pickle may turn into: a memo entry, an empty container."""
-LEAST_EXTRA_BYTES = 512 * 2**20
+LEAST_EXTRA_BYTES = 64 * 2**20
 BROKEN = (
     pickle.PickleError, EOFError, ValueError, TypeError, IndexError, KeyError, AttributeError, ImportError,
-    OverflowError, MemoryError, RecursionError, struct.error, AssertionError,
+    OverflowError, MemoryError, RecursionError, struct.error, SystemError,
 )  # fmt: skip
 """What a pickle that is none may raise in the standard library's unpickler."""
 

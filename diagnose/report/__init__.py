@@ -3,5 +3,7 @@
 from diagnose.ranges import fold_ranks
 from diagnose.report.as_json import report_object
 from diagnose.report.as_text import report_text
+from diagnose.report.hang_as_json import hang_object
+from diagnose.report.hang_as_text import hang_text
 
-__all__ = ["fold_ranks", "report_object", "report_text"]
+__all__ = ["fold_ranks", "hang_object", "hang_text", "report_object", "report_text"]

@@ -15,11 +15,12 @@ def report_object(report: Report) -> dict[str, Any]:
         "run": report.run_id,
         "attempt": report.attempt,
         "window": {"first_step": report.window.first_step, "last_step": report.window.last_step},
-        "findings": [_finding_object(finding) for finding in report.findings],
+        "findings": [finding_object(finding) for finding in report.findings],
     }
 
 
-def _finding_object(finding: Finding) -> dict[str, Any]:
+def finding_object(finding: Finding) -> dict[str, Any]:
+    """A finding as plain values."""
     return {
         "detector": finding.detector,
         "kind": str(finding.kind),

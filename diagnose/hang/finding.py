@@ -1,0 +1,70 @@
+"""A hang's verdict as a finding: the same shape that every detector gives."""
+
+from collections.abc import Iterator
+
+from diagnose.findings import Evidence, Finding, Kind, Role, Severity, StepWindow, Suspect
+from diagnose.hang.evidence import HangEvidence
+from diagnose.hang.verdict import HangVerdict, State
+from diagnose.ranges import fold_ranks
+
+_ROLES = {State.BEHIND: Role.INITIATING, State.DEAD: Role.INITIATING, State.WAITING: Role.VICTIM}
+NS_PER_S = 1_000_000_000
+
+
+def hang_finding(verdict: HangVerdict) -> Finding | None:
+    """The finding; None when nothing stands still."""
+    if verdict.kind is None:
+        return None
+    evidence = verdict.evidence
+    steps = [one.step for one in evidence.ranks.values() if one.step >= 0]
+    return Finding(
+        detector="hang",
+        kind=verdict.kind,
+        severity=Severity.INFO if verdict.kind is Kind.INSUFFICIENT_EVIDENCE else Severity.CRITICAL,
+        suspects=tuple(_suspects(verdict)),
+        stage=next((evidence.ranks[rank].stage for rank in verdict.initiating if rank in evidence.ranks), ""),
+        window=StepWindow(first_step=min(steps, default=0), last_step=max(steps, default=0)),
+        seconds_lost=stalled_s(evidence),
+        confidence=verdict.confidence,
+        summary=verdict.headline,
+        next_step=verdict.next_step,
+        evidence=_numbers(verdict),
+    )
+
+
+def stalled_s(evidence: HangEvidence) -> float:
+    """Seconds from the last thing that any rank began to the look; 0 where no times are known."""
+    began = [op.since_ns for one in evidence.ranks.values() for op in one.pending]
+    began += [one.stage_since_ns for one in evidence.ranks.values()]
+    if not evidence.taken_ns or not any(began):
+        return 0.0
+    return max(0, evidence.taken_ns - max(began)) / NS_PER_S
+
+
+def _suspects(verdict: HangVerdict) -> Iterator[Suspect]:
+    ranks = verdict.evidence.ranks
+    for rank, state in verdict.states.items():
+        role = _ROLES.get(state, Role.UNKNOWN)
+        if role is not Role.UNKNOWN or state is State.MISSING:
+            yield Suspect(rank=rank, host=ranks[rank].host if rank in ranks else "", role=role)
+
+
+def _numbers(verdict: HangVerdict) -> Evidence:
+    evidence, states = verdict.evidence, verdict.states
+    waiting = [rank for rank, state in states.items() if state is State.WAITING]
+    found: dict[str, float | int | str | list[int] | list[float] | list[str]] = {
+        "ranks_waiting": len(waiting),
+        "ranks_seen": len(evidence.ranks),
+    }
+    if evidence.missing:
+        found["left_nothing"] = fold_ranks(evidence.missing)
+    for rank in verdict.initiating:
+        one = evidence.ranks.get(rank)
+        if one is not None and one.stack:
+            found[f"stack_of_rank_{rank}"] = list(one.stack[:8])
+        faults = [line for line in one.log if line.fault] if one is not None else []
+        if faults:
+            found[f"log_of_rank_{rank}"] = [f"{line.fault}: {line.text}" for line in faults[:3]]
+    if evidence.notes:
+        found["notes"] = list(evidence.notes[:10])
+    return found

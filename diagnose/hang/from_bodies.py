@@ -1,0 +1,101 @@
+"""What the agents left of a stall, as evidence: texts of four kinds for each rank.
+
+    state             JSON: the live state page, and what the process was doing
+    flight-recorder   JSON: torch's own record of collectives
+    stack             JSON: threads and their frames
+    log               JSON: lines that a healthy run does not print
+
+State pages count operations by axis of the grid, so they need no names of groups. Where torch's record names the
+members of its groups (NCCL) it knows the device too, and comes first.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from diagnose.hang.dump import RankDump, read_dump
+from diagnose.hang.dump_files import DumpSet
+from diagnose.hang.evidence import HangEvidence, LogLine, Process
+from diagnose.hang.from_dumps import evidence_from_dumps
+from diagnose.hang.from_states import evidence_from_states
+from telemetry.errors import RankscopeError, UnreadableError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """One text that an agent left."""
+
+    rank: int
+    kind: str
+    text: str
+    at_ns: int = 0
+
+
+def evidence_from_bodies(bodies: Iterable[Body], run_id: str = "", attempt: int = 0) -> HangEvidence:
+    """All of it put together. A text that cannot be read is told in ``notes``; the rest counts.
+
+    Raises:
+        UnreadableError: there is nothing that can be read.
+    """
+    notes: list[str] = []
+    found: dict[str, dict[int, Any]] = {"state": {}, "flight-recorder": {}, "stack": {}, "log": {}}
+    for body in bodies:
+        try:
+            found[body.kind][body.rank] = _read(body)
+        except (RankscopeError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            notes.append(f"left out {body.kind} of rank {body.rank}: {str(error).splitlines()[0][:120]}")
+    evidence = _counted(found["state"], found["flight-recorder"])
+    ranks = {
+        rank: replace(one, stack=found["stack"].get(rank, ()), log=found["log"].get(rank, ()))
+        for rank, one in evidence.ranks.items()
+    }
+    return replace(evidence, ranks=ranks, run_id=run_id, attempt=attempt, notes=(*evidence.notes, *notes))
+
+
+def _read(body: Body) -> Any:
+    if body.kind == "flight-recorder":
+        return read_dump(body.text.encode(), f"the flight recorder of rank {body.rank}")
+    value = json.loads(body.text)
+    match body.kind:
+        case "state":
+            if int(value["rank"]) != body.rank:
+                raise ValueError(f"it is of rank {value['rank']}")
+            return value
+        case "stack":
+            return _main_stack(value)
+        case "log":
+            return tuple(
+                LogLine(at_ns=int(line["at_ns"]), fault=str(line["fault"]), text=str(line["text"])) for line in value
+            )
+        case _:
+            raise KeyError(body.kind)
+
+
+def _main_stack(value: Mapping[str, Any]) -> tuple[str, ...]:
+    threads = sorted(value["threads"], key=lambda thread: not thread.get("main"))
+    return tuple(str(frame) for frame in threads[0]["frames"]) if threads else ()
+
+
+def _counted(states: Mapping[int, Any], dumps: Mapping[int, RankDump]) -> HangEvidence:
+    """Fronts from whichever source sees more, the rest from the states."""
+    if not states and not dumps:
+        raise UnreadableError("nothing was left of a stall that can be read", hint="is an agent running on each host?")
+    by_state = evidence_from_states(states) if states else None
+    if by_state is None or any(dump.groups for dump in dumps.values()):
+        by_dump = evidence_from_dumps(DumpSet(by_rank=dumps, notes=()))
+        return by_dump if by_state is None else _merged(by_state, by_dump)
+    return by_state
+
+
+def _merged(by_state: HangEvidence, by_dump: HangEvidence) -> HangEvidence:
+    """Fronts of the dumps; processes, stages and places of the states. A rank without a dump has only entered what its
+    peers have ended: it counts by its process."""
+    ranks = {}
+    for rank, one in by_state.ranks.items():
+        dump = by_dump.ranks.get(rank)
+        if dump is None and one.process in (Process.ALIVE, Process.UNKNOWN):
+            continue
+        fronts = {} if dump is None else dump.fronts
+        ranks[rank] = replace(one, fronts=fronts, pending=() if dump is None else dump.pending, on_host=None)
+    return replace(by_state, groups=by_dump.groups, ranks=ranks, notes=(*by_state.notes, *by_dump.notes))

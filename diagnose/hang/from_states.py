@@ -1,0 +1,123 @@
+"""Live state pages of a job's ranks as evidence: operations counted by axis of the grid, and the stage that is open.
+
+A page says what the host stands in. Where the innermost open stage is compute or host work, transfers that are still
+under way are not what the rank waits for.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from diagnose.hang.evidence import WHOLE_GROUP, Front, Group, HangEvidence, Pending, Process, RankEvidence
+from telemetry.stages import STAGE_BY_LABEL, StageClass
+from telemetry.topology import AXES, Axis, Topology
+
+SENDS = ("forward-send", "backward-send")
+RECEIVES = ("forward-recv", "backward-recv")
+
+
+@dataclass(slots=True, eq=False)
+class _Groups:
+    """Groups of the grid, each with its index, made as they are met."""
+
+    topology: Topology
+    groups: list[Group] = field(default_factory=list)
+    index: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
+
+    def of(self, rank: int, axis: Axis | None, ordinal: int) -> int:
+        """``ordinal`` tells apart what lies along no axis: several groups, each taken to be all ranks."""
+        if axis in AXES:
+            name, members = str(axis), self.topology.group(rank, along=axis)
+        else:
+            name = "all ranks" if ordinal == 0 else f"all ranks ({ordinal + 1})"
+            members = tuple(range(self.topology.world_size))
+        key = (name, members)
+        if key not in self.index:
+            self.index[key] = len(self.groups)
+            self.groups.append(Group(name=name, members=members, complete=axis in AXES))
+        return self.index[key]
+
+
+def evidence_from_states(states: Mapping[int, Mapping[str, Any]]) -> HangEvidence:
+    """``states``: by rank, the JSON object of its state page.
+
+    Raises:
+        KeyError, ValueError, TypeError: a field is missing or is not what it should be.
+        UsageError: a grid that cannot be.
+    """
+    sizes = next(iter(states.values()))["topology"]
+    topology = Topology(**{axis: int(sizes[axis]) for axis in AXES})
+    groups = _Groups(topology)
+    known = {rank: state for rank, state in states.items() if 0 <= rank < topology.world_size}
+    return HangEvidence(
+        world_size=topology.world_size,
+        topology=topology,
+        ranks={rank: _rank(rank, state, groups) for rank, state in known.items()},
+        groups=tuple(groups.groups),
+        taken_ns=max((int(state["at_ns"]) for state in known.values()), default=0),
+    )
+
+
+def _rank(rank: int, state: Mapping[str, Any], groups: _Groups) -> RankEvidence:
+    innermost: Mapping[str, Any] = state["open"][-1] if state["open"] else {"stage": "", "since_ns": 0}
+    stage, since_ns = str(innermost["stage"]), int(innermost["since_ns"])
+    fronts: dict[int, Front] = {}
+    pending: list[Pending] = []
+    unnamed = 0
+    for row in state["operations"]:
+        if row["peer"] != WHOLE_GROUP:
+            pending.extend(_transfer(row, groups.of(rank, row["axis"], 0)))
+            continue
+        group = groups.of(rank, row["axis"], unnamed)
+        unnamed += row["axis"] is None
+        fronts[group] = Front(
+            entered=int(row["issued"]), completed=int(row["completed"]), entered_ns=int(row["issued_ns"])
+        )
+        pending.extend(_collective(row, group))
+    stands_in = _standing_in(pending, stage, since_ns)
+    return RankEvidence(
+        rank=rank,
+        host=str(state.get("host", "")),
+        process=Process(state["process"]),
+        died_ns=int(state.get("died_ns", 0)),
+        step=int(state["step"]),
+        stage=stage,
+        stage_since_ns=since_ns or int(state["beat_ns"]),
+        fronts=fronts,
+        pending=tuple(sorted(pending, key=lambda op: (op is not stands_in, op.since_ns))),
+        on_host=stands_in is None,
+    )
+
+
+def _transfer(row: Mapping[str, Any], group: int) -> Iterator[Pending]:
+    if row["issued"] > row["completed"]:
+        label = str(row["stage"])
+        op = "send" if label in SENDS else "recv" if label in RECEIVES else "send or recv"
+        yield Pending(
+            group=group, seq=int(row["completed"]) + 1, op=op, peer=int(row["peer"]), signature=label,
+            since_ns=int(row["issued_ns"]),
+        )  # fmt: skip
+
+
+def _collective(row: Mapping[str, Any], group: int) -> Iterator[Pending]:
+    """The page tells stage and size of the newest only."""
+    if row["issued"] > row["completed"]:
+        label = str(row["stage"] or "collective")
+        newest = row["issued"] == row["completed"] + 1
+        signature = f"{label} of {row['size_bytes']} bytes" if newest else ""
+        yield Pending(
+            group=group, seq=int(row["completed"]) + 1, op=label, signature=signature, since_ns=int(row["issued_ns"])
+        )
+
+
+def _standing_in(pending: list[Pending], stage: str, since_ns: int) -> Pending | None:
+    """The operation that the host waits for; None when it stands in work of its own.
+
+    Waiting opens the stage of what is waited for; an operation without a stage, such as a barrier, opens none.
+    """
+    known = STAGE_BY_LABEL.get(stage)
+    if known is not None and known.stage_class is StageClass.COMMUNICATION:
+        same = [op for op in pending if stage in (op.op, op.signature)]
+        return min(same, key=lambda op: op.since_ns, default=None) or (pending[0] if pending else None)
+    nameless = [op for op in pending if op.op == "collective" and op.since_ns >= since_ns]
+    return min(nameless, key=lambda op: op.since_ns, default=None)

@@ -1,0 +1,141 @@
+"""A hang's verdict for people: one line, a picture of the grid, who waits for what, stacks, logs, what to do.
+
+            tp0 tp1
+dp0 pp0      .   .        . waits   # behind   X dead   ? left nothing   - unknown
+dp0 pp1      .   #
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from diagnose.findings import Kind
+from diagnose.hang.finding import stalled_s
+from diagnose.hang.stacks import fold_stacks
+from diagnose.hang.verdict import HangVerdict, State, Wait
+from diagnose.ranges import fold_ranks
+
+SYMBOLS = {State.WAITING: ".", State.BEHIND: "#", State.DEAD: "X", State.MISSING: "?", State.UNKNOWN: "-"}
+STYLES = {State.BEHIND: "bold red", State.DEAD: "bold red", State.MISSING: "yellow", State.WAITING: "dim"}
+MAX_ROWS = 24
+"""Rows of the picture, waits and stacks shown before the rest is counted."""
+RANKS_A_ROW = 32
+INDENT = "    "
+
+
+def hang_text(verdict: HangVerdict) -> RenderableType:
+    """The verdict as something rich prints."""
+    if verdict.kind is None:
+        return Group(Text(verdict.headline, style="green"), *_notes(verdict))
+    style = "bold yellow" if verdict.kind is Kind.INSUFFICIENT_EVIDENCE else "bold red"
+    return Group(
+        Text(verdict.headline, style=style),
+        Text(f"{INDENT}{verdict.kind}, confidence {verdict.confidence:.0%}{_since(verdict)}"),
+        Text(f"{INDENT}next: {verdict.next_step}"),
+        *_picture(verdict),
+        *_waits(verdict),
+        *_stacks(verdict),
+        *_logs(verdict),
+        *_notes(verdict),
+    )
+
+
+def _since(verdict: HangVerdict) -> str:
+    evidence = verdict.evidence
+    seconds = stalled_s(evidence)
+    steps = [one.step for one in evidence.ranks.values() if one.step >= 0]
+    at_step = f", in step {max(steps)}" if steps else ""
+    return f"{at_step}, nothing has moved for {seconds:.0f} s" if seconds else at_step
+
+
+def _picture(verdict: HangVerdict) -> Iterator[Text]:
+    rows = list(_rows(verdict))
+    telling = [row for row in rows if any(state is not State.WAITING for _, state in row[1])] or rows
+    shown = rows if len(rows) <= MAX_ROWS else telling[:MAX_ROWS]
+    yield Text()
+    topology = verdict.evidence.topology
+    if topology is not None:
+        yield Text(INDENT + " " * 14 + " ".join(f"tp{index}".ljust(3) for index in range(topology.tp)), style="dim")
+    for label, cells in shown:
+        line = Text(f"{INDENT}{label:<14}")
+        for _, state in cells:
+            line.append(f" {SYMBOLS[state]}  " if topology is not None else SYMBOLS[state], STYLES.get(state, ""))
+        yield line
+    if len(shown) < len(rows):
+        yield Text(f"{INDENT}{len(rows) - len(shown)} rows more", style="dim")
+    legend = "   ".join(f"{symbol} {state}" for state, symbol in SYMBOLS.items())
+    yield Text(f"{INDENT}{legend}", style="dim")
+
+
+def _rows(verdict: HangVerdict) -> Iterator[tuple[str, list[tuple[int, State]]]]:
+    """Label and cells: a row of tp ranks a place in dp and pp, or so many ranks in order."""
+    topology = verdict.evidence.topology
+    states = list(verdict.states.items())
+    width = topology.tp if topology is not None else RANKS_A_ROW
+    for first in range(0, len(states), width):
+        cells = states[first : first + width]
+        rank = cells[0][0]
+        if topology is not None:
+            place = topology.place(rank)
+            yield f"dp{place.dp} pp{place.pp}", cells
+        else:
+            yield f"ranks {rank}-{cells[-1][0]}", cells
+
+
+def _waits(verdict: HangVerdict) -> Iterator[Text]:
+    """Who waits in what for whom, ranks that say the same in one line; those nearest to the root first."""
+    together: dict[tuple[object, ...], list[Wait]] = defaultdict(list)
+    for wait in verdict.waits.values():
+        together[wait.on, wait.group, wait.op, wait.seq, wait.why].append(wait)
+    if not together:
+        return
+    yield Text()
+    initiating = set(verdict.initiating)
+    lines = sorted(together.values(), key=lambda waits: (not initiating & set(waits[0].on), -len(waits)))
+    for waits in lines[:MAX_ROWS]:
+        one, group = waits[0], verdict.evidence.groups[waits[0].group]
+        yield Text(
+            f"{INDENT}{fold_ranks(wait.rank for wait in waits)} -> {fold_ranks(one.on)}   "
+            f"{one.op} #{one.seq} of {group.name}: {one.why}"
+        )
+    if len(lines) > MAX_ROWS:
+        yield Text(f"{INDENT}{len(lines) - MAX_ROWS} lines more", style="dim")
+
+
+def _stacks(verdict: HangVerdict) -> Iterator[Text]:
+    initiating = set(verdict.initiating)
+    stacks = sorted(fold_stacks(verdict.evidence), key=lambda stack: not initiating & set(stack.ranks))
+    for stack in stacks[:6]:
+        yield Text()
+        mine = initiating & set(stack.ranks)
+        yield Text(f"{INDENT}stack of ranks {fold_ranks(stack.ranks)}", style="bold" if mine else "")
+        for frame in stack.frames[:12]:
+            yield Text(f"{INDENT}{INDENT}{frame}")
+
+
+def _logs(verdict: HangVerdict) -> Iterator[Text]:
+    """Known faults in the logs, the first in time first."""
+    faults = [
+        (line.at_ns, rank, line)
+        for rank, one in verdict.evidence.ranks.items()
+        for line in one.log
+        if line.fault or rank in verdict.initiating
+    ]
+    if faults:
+        yield Text()
+    for _, rank, line in sorted(faults, key=lambda found: found[:2])[:MAX_ROWS]:
+        yield Text(f"{INDENT}log of rank {rank}: {f'[{line.fault}] ' if line.fault else ''}{line.text}")
+
+
+def _notes(verdict: HangVerdict) -> Iterator[Text]:
+    missing = verdict.evidence.missing
+    if missing:
+        ranks = "rank" if len(missing) == 1 else "ranks"
+        yield Text(f"{INDENT}{ranks} {fold_ranks(missing)} left nothing to judge by", style="yellow")
+    notes = verdict.evidence.notes
+    for note in notes[:MAX_ROWS]:
+        yield Text(f"{INDENT}{note}", style="dim")
+    if len(notes) > MAX_ROWS:
+        yield Text(f"{INDENT}{len(notes) - MAX_ROWS} notes more", style="dim")

@@ -1,0 +1,58 @@
+"""Real hangs of sixteen ranks: exact, and never an innocent rank accused, whatever is missing."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from diagnose.findings import Kind
+from diagnose.hang.dump_files import DumpSet, read_dumps
+from diagnose.hang.from_dumps import evidence_from_dumps
+from diagnose.hang.judge import judge
+from diagnose.hang.verdict import HangVerdict, State
+from tests.diagnose.hang.real_dumps import cases, injected, needs_real_dumps
+
+pytestmark = needs_real_dumps()
+NUM_TRIALS = 60
+
+
+def _without(dumps: DumpSet, gone: tuple[int, ...]) -> HangVerdict:
+    left = {rank: dump for rank, dump in dumps.by_rank.items() if rank not in gone}
+    return judge(evidence_from_dumps(DumpSet(by_rank=left, notes=())))
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_the_injected_ranks_are_named_and_no_other(case: Path) -> None:
+    verdict = judge(evidence_from_dumps(read_dumps(case)))
+    assert set(verdict.initiating) == injected(case)
+    assert verdict.kind is Kind.HUNG_COLLECTIVE
+    assert {verdict.states[rank] for rank in injected(case)} == {State.BEHIND}
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_all_others_are_victims_whose_chain_ends_at_an_injected_rank(case: Path) -> None:
+    verdict = judge(evidence_from_dumps(read_dumps(case)))
+    for rank in set(verdict.states) - injected(case):
+        assert verdict.states[rank] is State.WAITING
+        assert set(verdict.chain(rank)[-1].on) & injected(case)
+
+
+@pytest.mark.parametrize("num_missing", [1, 3])
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_no_innocent_is_accused_when_dumps_are_missing(case: Path, num_missing: int) -> None:
+    dumps = read_dumps(case)
+    draw = random.Random(f"{case.name} {num_missing}")
+    for _ in range(NUM_TRIALS):
+        gone = tuple(sorted(draw.sample(sorted(dumps.by_rank), num_missing)))
+        verdict = _without(dumps, gone)
+        assert set(verdict.initiating) <= injected(case), gone
+        assert verdict.evidence.missing == gone
+        assert injected(case) - set(gone) <= set(verdict.initiating), gone
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_names_of_files_do_not_matter(case: Path, tmp_path: Path) -> None:
+    for path in case.glob("_dump_*"):
+        rank = path.name.rpartition("_")[2]
+        (tmp_path / f"trace-{int(rank) * 7 + 100}.bin").write_bytes(path.read_bytes())
+    assert set(judge(evidence_from_dumps(read_dumps(tmp_path))).initiating) == injected(case)

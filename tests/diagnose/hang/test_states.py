@@ -1,0 +1,88 @@
+"""Hangs of the grid, judged from state pages alone: the one that stands in its own work, whoever waits."""
+
+import pytest
+
+from diagnose.hang.evidence import HangEvidence
+from diagnose.hang.from_states import evidence_from_states
+from diagnose.hang.judge import judge
+from diagnose.hang.verdict import State, Why
+from tests.diagnose.hang.made_states import GRID, NOW_NS, SINCE_NS, behind_in_tp, operation, state
+
+
+def _evidence(rank: int, **more: object) -> HangEvidence:
+    return evidence_from_states(behind_in_tp(rank, **more))
+
+
+@pytest.mark.parametrize("rank", range(GRID.world_size))
+def test_the_rank_that_stands_in_its_own_work_is_behind_and_all_others_wait(rank: int) -> None:
+    verdict = judge(_evidence(rank))
+    assert (verdict.kind, verdict.initiating) == ("hung-collective", (rank,))
+    assert {other for other, one in verdict.states.items() if one is State.WAITING} == set(range(8)) - {rank}
+    assert "stopped in forward-compute" in verdict.headline
+
+
+def test_the_chain_of_a_victim_leads_to_the_root() -> None:
+    verdict = judge(_evidence(3))
+    chain = verdict.chain(0)
+    assert [wait.rank for wait in chain] == [0, 2] or chain[-1].on == (3,)
+    assert chain[-1].on == (3,)
+    assert verdict.waits[2].why is Why.NEVER_ENTERED
+
+
+def test_a_stopped_process_is_behind_even_while_it_waits_itself() -> None:
+    states = behind_in_tp(3)
+    states[2]["process"] = "stopped"
+    states[3] = state(3, "tp-all-gather", [operation("tp", "tp-all-gather", 40, 39)])
+    verdict = judge(evidence_from_states(states))
+    assert verdict.initiating == (2,)
+    assert "SIGSTOP" in verdict.headline
+
+
+def test_the_first_to_die_is_named_and_not_those_that_were_ended_over_it() -> None:
+    states = behind_in_tp(5)
+    for rank in states:
+        died_ns = SINCE_NS + 100_000_000 + (0 if rank == 6 else 50_000_000)
+        states[rank] |= {"process": "dead", "died_ns": died_ns}
+    verdict = judge(evidence_from_states(states))
+    assert (verdict.kind, verdict.initiating) == ("dead-rank", (6,))
+    assert verdict.states[6] is State.DEAD
+
+
+def test_a_job_that_hung_and_was_ended_for_it_is_judged_by_who_was_behind() -> None:
+    states = behind_in_tp(5)
+    for rank in states:
+        states[rank] |= {"process": "dead", "died_ns": NOW_NS + rank}
+    verdict = judge(evidence_from_states(states))
+    assert verdict.initiating == (5,)
+
+
+def test_a_rank_that_left_an_operation_out_of_its_program_is_told_from_its_peer() -> None:
+    """Ranks 0, 1, 4, 5 are of one stage. Rank 1 skipped the 40th of its tp group and went on to the dp group."""
+    states = {}
+    for rank in range(GRID.world_size):
+        tp, dp, stage = (40, 39), (5, 5), "tp-all-gather"
+        if rank == 1:
+            tp, dp, stage = (39, 39), (6, 5), "grads-reduce-scatter"
+        elif rank != 0:
+            tp, dp, stage = (40, 40), (6, 5), "grads-reduce-scatter"
+        rows = [
+            operation("tp", "tp-all-gather", *tp, issued_ns=SINCE_NS - 5),
+            operation("dp", "grads-reduce-scatter", *dp, issued_ns=SINCE_NS if dp[0] == 6 else SINCE_NS - 900),
+        ]
+        # All reduce with all, as when the norm of the gradients is taken over the whole grid.
+        rows[1]["axis"] = None
+        states[rank] = state(rank, stage, rows)
+    verdict = judge(evidence_from_states(states))
+    assert (verdict.kind, verdict.initiating) == ("collective-mismatch", (1,))
+
+
+def test_a_job_in_which_nobody_waits_has_no_verdict() -> None:
+    states = {rank: state(rank, "forward-compute", []) for rank in range(GRID.world_size)}
+    verdict = judge(evidence_from_states(states))
+    assert (verdict.kind, verdict.initiating) == (None, ())
+
+
+def test_transfers_under_way_do_not_make_a_busy_rank_a_waiting_one() -> None:
+    states = behind_in_tp(1)
+    states[1]["operations"].append(operation("pp", "forward-send", 8, 7, peer=3))
+    assert judge(evidence_from_states(states)).initiating == (1,)
