@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from diagnose.findings import StepWindow
+from diagnose.hang.judge import judge
+from diagnose.hang.stored import load_stored
 from diagnose.hang.verdict import HangVerdict
 from diagnose.load import load_view
 from diagnose.peers import peer_median
@@ -20,6 +22,7 @@ from diagnose.view import Basis
 from telemetry.errors import UnknownRunError
 from telemetry.stages import Stage, StageClass
 from telemetry.stores.queries import (
+    EvidenceCount,
     Heartbeats,
     Marks,
     Query,
@@ -65,6 +68,8 @@ from ui.view_state import Clock, StepRange, ViewState
 Answer = TypeVar("Answer")
 
 KEPT_ANSWERS = 256
+KEPT_VERDICTS = 8
+"""Each holds all evidence of its run."""
 LIST_AGE_S = 1.0
 """The list of runs is asked for at most this often."""
 SILENT_AFTER_S = 20.0
@@ -91,6 +96,7 @@ class Reads:
         self._reader = reader
         self._wall_s = wall_s
         self._cache = AnswerCache(KEPT_ANSWERS)
+        self._verdicts = AnswerCache(KEPT_VERDICTS)
 
     def runs(self) -> tuple[RunSummary, ...]:
         """All runs, newest first."""
@@ -147,12 +153,23 @@ class Reads:
         return list(rank_states(self._heartbeats(run.run_id, run.attempt, run.last_ns)))
 
     def evidence_seen(self, run: RunSummary) -> EvidenceSeen:
-        """How much evidence of a stall agents have left."""
-        return EvidenceSeen(0, 0)
+        """How much evidence of a stall agents have left. It comes without a step or a stamp of the run moving."""
+        query = EvidenceCount(run_id=run.run_id, attempt=run.attempt)
+        age = int(self._wall_s() / LIST_AGE_S)
+        rows = self._cache.get((age, query), lambda: self._reader.read(query)).to_pylist()
+        return EvidenceSeen(**rows[0]) if rows else EvidenceSeen(num_rows=0, newest_ns=0)
 
     def hang(self, facts: RunFacts) -> HangVerdict | None:
         """Who holds an attempt up, by the evidence that its agents left; None where it does not stand still."""
-        return None
+        run = facts.summary
+        seen = self.evidence_seen(run)
+        if not seen.num_rows or facts.steps.last_end_ns > seen.newest_ns:
+            return None
+        return self._verdicts.get((run.run_id, run.attempt, seen), lambda: self._judged(run))
+
+    def _judged(self, run: RunSummary) -> HangVerdict | None:
+        evidence = load_stored(self._reader, run.run_id, run.attempt)
+        return None if evidence is None else judge(evidence)
 
     def stage_times(self, facts: RunFacts, stage: Stage, clock: Clock, steps: StepRange) -> StageTimes:
         """Time of each rank in a stage over the steps of a range that are stored."""

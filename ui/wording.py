@@ -58,12 +58,12 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def ranks_in_words(ranks: Sequence[int], limit: int = 12) -> str:
-    """``0-3, 5``; of many ranges the first so many, and how many ranks there are."""
-    ranges = fold_ranks(list(ranks)).split(", ")
+def ranks_in_words(ranks: Sequence[int], limit: int = 12, *, counted: bool = True) -> str:
+    """``0-3, 5``; of many ranges the first so many, and, where it is not said already, how many ranks there are."""
+    ranges = fold_ranks(ranks).split(", ")
     if len(ranges) <= limit:
         return ", ".join(ranges)
-    return f"{', '.join(ranges[:limit])} … ({count(len(ranks), 'rank')})"
+    return ", ".join(ranges[:limit]) + (f" … ({count(len(ranks), 'rank')})" if counted else " …")
 
 
 def class_name(stage_class: StageClass) -> str:

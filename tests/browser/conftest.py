@@ -9,6 +9,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
 from tests.parts import require
+from tests.ui.memory_store import memory_store
 from tests.ui.served_dashboard import serving
 from tests.ui.synthetic_run import SyntheticRun
 
@@ -29,10 +30,8 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[EmbeddedStore]:
-    store = EmbeddedStore()
-    store.migrate()
-    yield store
-    store.close()
+    with memory_store() as store:
+        yield store
 
 
 @pytest.fixture(scope="module")

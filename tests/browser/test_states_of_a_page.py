@@ -13,12 +13,13 @@ from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Query
 from telemetry.stores.reader import Reader, StoreReader
 from tests.browser.on_page import figure, figure_data, region, wait_for_points, wait_until_drawn
+from tests.ui.memory_store import memory_store
 from tests.ui.served_dashboard import serving
 from tests.ui.synthetic_run import SyntheticRun
 
 pytestmark = pytest.mark.browser
 
-VIEWS = ("runs", "overview", "heatmap", "timeline")
+VIEWS = ("runs", "overview", "heatmap", "timeline", "hang")
 
 
 def test_a_live_run_is_followed_without_redrawing_the_page(
@@ -86,19 +87,14 @@ def test_no_page_offers_to_upload_its_figures(page: Page, address: str, view: st
 
 
 def test_an_empty_store_says_how_to_fill_it_and_fills_by_itself(page: Page) -> None:
-    store = EmbeddedStore()
-    store.migrate()
-    try:
-        with serving(StoreReader(store)) as address:
-            page.goto(f"{address}?view=overview")
-            expect(page.locator("main")).to_contain_text("rankscope demo")
-            run = SyntheticRun(run_id="first")
-            run.introduce(store)
-            run.advance(store, 10)
-            expect(region(page, "verdict")).to_contain_text("rank 5")
-            page.close()
-    finally:
-        store.close()
+    with memory_store() as store, serving(StoreReader(store)) as address:
+        page.goto(f"{address}?view=overview")
+        expect(page.locator("main")).to_contain_text("rankscope demo")
+        run = SyntheticRun(run_id="first")
+        run.introduce(store)
+        run.advance(store, 10)
+        expect(region(page, "verdict")).to_contain_text("rank 5")
+        page.close()
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,15 @@ import pytest
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
+from tests.ui.memory_store import memory_store
 from tests.ui.synthetic_run import SyntheticRun
 from ui.reads import Reads
 
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[EmbeddedStore]:
-    store = EmbeddedStore()
-    store.migrate()
-    yield store
-    store.close()
+    with memory_store() as store:
+        yield store
 
 
 @pytest.fixture(scope="module")

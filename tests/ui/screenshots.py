@@ -13,28 +13,31 @@ from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Runs, Spans
 from telemetry.stores.reader import StoreReader
 from tests.parts import require
+from tests.ui.made_hang import STEP as STEP_OF_STALL
+from tests.ui.made_hang import S, evidence_rows
+from tests.ui.memory_store import memory_store
 from tests.ui.served_dashboard import serving
 from tests.ui.synthetic_run import SyntheticRun
 
 FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 SIZE: dict[Literal["width", "height"], int] = {"width": 1440, "height": 900}
 RUN = "demo-20261121-0301"
+STUCK_RUN = "demo-20261120-2214"
 STEP = 42
 SLOW = 5
 
 
 @contextmanager
 def made_dashboard() -> Iterator[tuple[str, dict[str, str]]]:
-    """A served run of eight ranks with a slow one, and the address of each page of it."""
-    store = EmbeddedStore()
-    store.migrate()
-    try:
+    """Served runs of eight ranks, one with a slow rank and one that stands still, and the address of each page."""
+    with memory_store() as store:
+        stand_still(store)
         run = SyntheticRun(run_id=RUN)
         run.introduce(store)
         run.advance(store, 60)
         run.beat(store, at_ns=run.now_ns, ended=True)
         reader = StoreReader(store)
-        (stored,) = reader.read(Runs()).to_pylist()
+        stored = next(row for row in reader.read(Runs()).to_pylist() if row["run_id"] == RUN)
         spans = reader.read(
             Spans(
                 run_id=RUN,
@@ -48,8 +51,14 @@ def made_dashboard() -> Iterator[tuple[str, dict[str, str]]]:
         span = f"{SLOW}-{spans['seq'][1].as_py()}"
         with serving(reader) as address:
             yield address, addresses(RUN, span)
-    finally:
-        store.close()
+
+
+def stand_still(store: EmbeddedStore) -> None:
+    """A run whose rank 5 never comes out of its data loader."""
+    stuck = SyntheticRun(run_id=STUCK_RUN, slow={}, started_ns=1_780_000_000_000_000_000)
+    stuck.introduce(store)
+    stuck.advance(store, STEP_OF_STALL + 1)
+    stuck.leave_evidence(store, evidence_rows(stuck.now_ns + 35 * S))
 
 
 def addresses(run_id: str, span: str) -> dict[str, str]:
@@ -61,6 +70,9 @@ def addresses(run_id: str, span: str) -> dict[str, str]:
         "heatmap-collective": f"?view=heatmap&run={run_id}&stage=grads-reduce-scatter&metric=ms",
         "timeline": f"?view=timeline&run={run_id}&group=pp&rank={SLOW}&step={STEP}",
         "span": f"?view=timeline&run={run_id}&group=all&rank={SLOW}&step={STEP}&span={span}",
+        "hang": f"?view=hang&run={STUCK_RUN}",
+        "hang-victim": f"?view=hang&run={STUCK_RUN}&rank=2",
+        "overview-of-a-stall": f"?view=overview&run={STUCK_RUN}",
         "unknown-run": "?view=overview&run=nope",
     }
 

@@ -94,6 +94,10 @@ class SyntheticRun:
         ]
         self._insert(store, "heartbeats", rows)
 
+    def leave_evidence(self, store: Store, rows: list[Row]) -> None:
+        """Write what agents took down of its ranks."""
+        self._insert(store, "evidence", rows)
+
     def mark(self, store: Store, rank: int, name: str, text: str) -> None:
         """Write one mark of a rank."""
         row = {"rank": rank, "seq": self._take_seq(rank), "step": self._next_step - 1}

@@ -11,9 +11,11 @@ from diagnose.hang.evidence import HangEvidence
 from diagnose.hang.verdict import HangVerdict, State
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
-from tests.ui.made_hang import FAULT, HEADLINE, STUCK, made_verdict
+from tests.ui.counting import Counting
+from tests.ui.made_hang import FAULT, HEADLINE, STEP, STUCK, S, evidence_rows, made_verdict
 from tests.ui.synthetic_run import SyntheticRun
-from ui.drawing import draw_chart, draw_region
+from ui.drawing import draw_chart, draw_page, draw_region
+from ui.figures.chain import hops, path
 from ui.reads import Reads
 from ui.records import RunFacts
 from ui.view_state import Parsed, View, ViewState
@@ -78,8 +80,8 @@ def test_without_a_choice_the_rank_that_is_behind_is_shown(judged: Judged) -> No
 def test_a_victim_tells_whom_it_waits_for_and_how_data_flows(judged: Judged) -> None:
     words = said("rank", judged, rank=6)
     assert "rank 4 in recv #12 of pp [4, 6]" in words
-    assert "forward pp0 ⋯ rank 4 → pp1 rank 6" in words
-    assert "backward pp0 ⋯ rank 4 ← pp1 rank 6" in words
+    assert "forward pp0 ⋯ 4 → pp1 6" in words
+    assert "backward pp0 ⋯ 4 ← pp1 6" in words
 
 
 def test_the_chain_of_a_victim_names_every_hop(judged: Judged) -> None:
@@ -135,7 +137,7 @@ def test_a_verdict_over_almost_nothing_is_drawn_too(judged: Judged) -> None:
         next_step="",
         confidence=0.4,
     )
-    assert "warning: insufficient-evidence" in said("hang-verdict", judged)
+    assert "info: insufficient-evidence" in said("hang-verdict", judged)
     for region in ("grid-title", "chain", "rank", "stacks"):
         assert "could not be drawn" not in said(region, judged)
     plotted = draw_chart("grid", ViewState(view=View.HANG, run="made"), judged, None)
@@ -145,3 +147,49 @@ def test_a_verdict_over_almost_nothing_is_drawn_too(judged: Judged) -> None:
 
 def test_a_rank_beyond_the_grid_is_said(judged: Judged) -> None:
     assert "There is no rank 64" in said("rank", judged, rank=64)
+
+
+def test_stored_evidence_is_judged_once_and_read_again_when_more_has_come(store: EmbeddedStore) -> None:
+    reader, now_s = Counting(StoreReader(store)), [2e9]
+    reads = Reads(reader, wall_s=lambda: now_s[0])
+    run = SyntheticRun(run_id="stuck", slow={})
+    run.introduce(store)
+    run.advance(store, STEP + 1)
+    state = ViewState(view=View.HANG, run="stuck")
+    assert reads.hang(reads.facts(state)) is None
+    assert reader.asked["Evidence"] == 0
+    run.leave_evidence(store, evidence_rows(run.now_ns + 35 * S))
+    for _ in range(3):
+        now_s[0] += 1.0
+        verdict = reads.hang(reads.facts(state))
+    assert verdict is not None
+    assert verdict.initiating == (STUCK,)
+    assert path(hops(verdict, 2)) == (2, 6, 4, STUCK)
+    assert reader.asked["Evidence"] == 1
+    run.leave_evidence(store, evidence_rows(run.now_ns + 65 * S))
+    now_s[0] += 1.0
+    reads.hang(reads.facts(state))
+    assert reader.asked["Evidence"] == 2
+
+
+def test_a_job_that_went_on_stands_still_no_longer(store: EmbeddedStore) -> None:
+    now_s = [2e9]
+    reads = Reads(StoreReader(store), wall_s=lambda: now_s[0])
+    run = SyntheticRun(run_id="recovered", slow={})
+    run.introduce(store)
+    run.advance(store, 3)
+    run.leave_evidence(store, evidence_rows(run.now_ns + 1))
+    state = ViewState(view=View.HANG, run="recovered")
+    assert reads.hang(reads.facts(state)) is not None
+    run.advance(store, 2)
+    now_s[0] += 1.0
+    assert reads.hang(reads.facts(state)) is None
+
+
+def test_a_stall_before_the_first_step_is_not_hidden_by_the_wait_for_it(store: EmbeddedStore) -> None:
+    run = SyntheticRun(run_id="never-began")
+    run.introduce(store)
+    run.leave_evidence(store, evidence_rows(run.now_ns + 1))
+    reads = Reads(StoreReader(store))
+    assert draw_page(ViewState(view=View.OVERVIEW, run="never-began"), reads).key.endswith("/no-step-stalled")
+    assert draw_page(ViewState(view=View.HANG, run="never-began"), reads).key.endswith("/page")

@@ -9,6 +9,7 @@ from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
 from telemetry.topology import Topology
+from tests.ui.memory_store import memory_store
 from tests.ui.synthetic_run import SyntheticRun
 from ui.drawing import draw_chart, draw_page, draw_region, in_place, look
 from ui.pages import PAGES
@@ -111,15 +112,11 @@ def test_a_chart_of_the_same_kind_changes_all_but_the_zoom(reads: Reads) -> None
 
 
 def test_an_empty_store_and_an_unknown_run_stand_in_for_the_page() -> None:
-    store = EmbeddedStore()
-    store.migrate()
-    try:
+    with memory_store() as store:
         reads = Reads(StoreReader(store))
         assert draw_page(ViewState(view=View.OVERVIEW), reads).key.endswith("/empty")
         assert "rankscope demo" in text_of(ViewState(), reads, "runs")
         assert look(ViewState(view=View.OVERVIEW, run="x"), reads)[1] is None
-    finally:
-        store.close()
 
 
 def test_ranks_without_a_step_are_waited_for(store: EmbeddedStore) -> None:

@@ -1,16 +1,13 @@
 """What the dashboard asks, and how often."""
 
-from collections import Counter
-
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from telemetry.errors import UnknownRunError
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.queries import Query
-from telemetry.stores.reader import Reader, StoreReader
+from telemetry.stores.reader import StoreReader
+from tests.ui.counting import Counting
 from tests.ui.synthetic_run import SyntheticRun
 from ui.reads import PROCESSOR, WALL, Reads
 from ui.records import RunState
@@ -18,18 +15,6 @@ from ui.view_state import Clock, StepRange, ViewState
 
 ALL = StepRange(0, 1000)
 MADE = ViewState(run="made")
-
-
-class Counting:
-    """A reader that counts what it is asked."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self.asked: Counter[str] = Counter()
-
-    def read(self, query: Query) -> pa.Table:
-        self.asked[type(query).__name__] += 1
-        return self._reader.read(query)
 
 
 def test_facts_name_grid_hosts_steps_and_stages(reads: Reads) -> None:

@@ -78,4 +78,4 @@ def draw_notes(state: ViewState, notes: tuple[str, ...]) -> Component | None:
 
 def _tab(state: ViewState, name: str, current: View) -> Component:
     here = state.view is current
-    return dcc.Link(name, href=state.search(), className="tab current" if here else "tab")
+    return dcc.Link(name, href=state.search(), className="view-tab current" if here else "view-tab")

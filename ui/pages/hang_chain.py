@@ -1,13 +1,12 @@
 """The waiting chain as a list: a rank, why it waits for the next, and so on to the root."""
 
-import dash_mantine_components as dmc
 from dash import html
 from dash.development.base_component import Component
 
 from diagnose.hang.verdict import HangVerdict
-from ui.figures.chain import WHY_IN_WORDS, Hop, hops
+from ui.figures.chain import WHY_IN_WORDS, Hop, held_up, hops
 from ui.figures.standing import standing_of
-from ui.pages.rank_chip import rank_chip, standing_badge
+from ui.pages.rank_chip import rank_chip, rank_chips, standing_badge
 from ui.records import RunFacts
 from ui.view_state import ViewState
 from ui.wording import count, ranks_in_words
@@ -20,7 +19,7 @@ def chain_list(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewStat
     """Every rank of the chain, and between two of them the operation, its number, its group and the reason."""
     chain = hops(verdict, rank)
     if not chain:
-        return dmc.Text(f"Rank {rank} is not known to wait for anybody.", size="sm", c="dimmed")
+        return _end_of_chains(rank, verdict, state)
     shown = chain[:MAX_HOPS]
     items = [_rank_item(rank, verdict, facts, state)]
     for hop in shown:
@@ -31,6 +30,18 @@ def chain_list(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewStat
     if chain[-1].on in {hop.rank for hop in chain}:
         items.append(html.Li("These ranks wait for each other in a circle: a deadlock.", className="chain-note"))
     return html.Ol(items, className="chain")
+
+
+def _end_of_chains(rank: int, verdict: HangVerdict, state: ViewState) -> Component:
+    """Of a rank that waits for nobody: where chains that end here begin."""
+    held = held_up(verdict, rank)
+    words = f"Rank {rank} is not known to wait for anybody."
+    if not held.total:
+        return html.Div(words, className="small")
+    far = held.over_others or held.directly
+    return html.Div(
+        [f"{words} Chains that end here, to choose from: ", rank_chips(far, verdict, state)], className="small chips"
+    )
 
 
 def _rank_item(rank: int, verdict: HangVerdict, facts: RunFacts, state: ViewState) -> Component:

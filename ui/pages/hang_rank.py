@@ -78,9 +78,11 @@ def _holds_up(verdict: HangVerdict, rank: int) -> Component:
     held = held_up(verdict, rank)
     if not held.total:
         return _part("Holds up", html.Div("nobody that is known", className="small dim"))
-    lines = [f"{count(len(held.directly), 'rank')} directly: {ranks_in_words(held.directly)}"]
+    lines = [f"{count(len(held.directly), 'rank')} directly: {ranks_in_words(held.directly, counted=False)}"]
     if held.over_others:
-        lines.append(f"{count(len(held.over_others), 'rank')} over others: {ranks_in_words(held.over_others)}")
+        lines.append(
+            f"{count(len(held.over_others), 'rank')} over others: {ranks_in_words(held.over_others, counted=False)}"
+        )
         lines.append(f"{held.total:,} in all")
     return _part("Holds up", html.Div([html.Div(line) for line in lines], className="small"))
 
@@ -97,7 +99,7 @@ def _pipeline(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewState
 
 
 def _stage_chip(rank: int, place: Place, mine: int, verdict: HangVerdict, state: ViewState) -> Component:
-    chip = html.Strong(f"rank {rank}") if rank == mine else rank_chip(rank, verdict, state)
+    chip = html.Strong(f"{rank}") if rank == mine else rank_chip(rank, verdict, state, label=str(rank))
     return html.Span([html.Span(f"pp{place.pp} ", className="dim"), chip], className="flow-stage")
 
 

@@ -8,8 +8,8 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from diagnose.findings import Kind, Severity
+from diagnose.hang.stacks import fold_stacks
 from diagnose.hang.verdict import HangVerdict
-from ui.figures.stacks import fold_stacks
 from ui.figures.standing import SIGNS, Standing
 from ui.pages.interface import SEVERITY_COLOURS
 from ui.pages.rank_chip import rank_chips, swatch
@@ -106,7 +106,7 @@ def legend(standings: Sequence[Standing]) -> Component:
 
 def merged_stacks(verdict: HangVerdict) -> Component:
     """Those of the fewest ranks first: the odd one out is telling."""
-    stacks = sorted(fold_stacks(verdict.evidence), key=lambda one: (len(one.ranks), one.ranks))
+    stacks = fold_stacks(verdict.evidence)
     if not stacks:
         return dmc.Text("No stack was taken.", size="sm", c="dimmed")
     items: list[Component] = [_stack_item(one.frames, one.ranks, verdict) for one in stacks[:MAX_STACKS]]
@@ -118,7 +118,7 @@ def merged_stacks(verdict: HangVerdict) -> Component:
 
 def _stack_item(frames: Sequence[str], ranks: Sequence[int], verdict: HangVerdict) -> Component:
     mark = "▶ " if set(ranks) & set(verdict.initiating) else ""
-    which = f"{mark}{count(len(ranks), 'rank')}: {ranks_in_words(ranks)}"
+    which = f"{mark}{count(len(ranks), 'rank')}: {ranks_in_words(ranks, counted=False)}"
     more = [f"… {len(frames) - MAX_FRAMES} more"] if len(frames) > MAX_FRAMES else []
     body = html.Pre("\n".join([*frames[:MAX_FRAMES], *more]) or "no frame", className="stack")
     return html.Section([html.H3(which, className="part-title"), body], className="part")
@@ -155,7 +155,7 @@ def _title(verdict: HangVerdict) -> str:
 
 
 def _severity(verdict: HangVerdict) -> Severity:
-    return Severity.WARNING if verdict.kind is Kind.INSUFFICIENT_EVIDENCE else Severity.CRITICAL
+    return Severity.INFO if verdict.kind is Kind.INSUFFICIENT_EVIDENCE else Severity.CRITICAL
 
 
 def _colour(verdict: HangVerdict) -> str:

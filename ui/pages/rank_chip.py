@@ -12,11 +12,12 @@ from ui.view_state import View, ViewState
 from ui.wording import count
 
 
-def rank_chip(rank: int, verdict: HangVerdict, state: ViewState) -> Component:
-    """A link that chooses the rank in the hang view."""
+def rank_chip(rank: int, verdict: HangVerdict, state: ViewState, *, label: str = "") -> Component:
+    """A link that chooses the rank in the hang view; ``label``: in place of ``rank 5``."""
     standing = standing_of(verdict, rank)
     address = replace(state, view=View.HANG, rank=rank).search()
-    return dcc.Link([swatch(standing), f"rank {rank}"], href=address, className="rank-chip", title=standing.value)
+    words = [swatch(standing), label or f"rank {rank}"]
+    return dcc.Link(words, href=address, className="rank-chip", title=f"rank {rank}: {standing}")
 
 
 def rank_chips(ranks: Iterable[int], verdict: HangVerdict, state: ViewState, limit: int = 8) -> Component:

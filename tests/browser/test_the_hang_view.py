@@ -1,0 +1,103 @@
+"""Why is it stuck: from the overview to the rank that holds everybody up, in a real browser."""
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from telemetry.stores.embedded import EmbeddedStore
+from tests.browser.on_page import control, figure, figure_data, region, wait_until_drawn
+from tests.ui.made_hang import FAULT, STEP, STUCK, S, evidence_rows
+from tests.ui.synthetic_run import SyntheticRun
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def stuck(store: EmbeddedStore, address: str) -> str:
+    """Address of the hang view of a job in which rank 5 never comes out of its data loader."""
+    run = SyntheticRun(run_id="stuck", slow={})
+    run.introduce(store)
+    run.advance(store, STEP + 1)
+    run.leave_evidence(store, evidence_rows(run.now_ns + 35 * S))
+    return f"{address}?view=hang&run=stuck"
+
+
+def click_rank(page: Page, row: float, column: float) -> None:
+    """Click a cell of the grid by its place in the figure."""
+    wait_until_drawn(page)
+    at = figure(page, "grid").evaluate(
+        """(plot, [row, column]) => {
+            plot.scrollIntoView({block: "center"});
+            const {xaxis, yaxis} = plot._fullLayout;
+            const box = plot.querySelector(".nsewdrag").getBoundingClientRect();
+            return [box.x + xaxis.l2p(column), box.y + yaxis.l2p(row)];
+        }""",
+        [row, column],
+    )
+    page.mouse.move(at[0] - 2, at[1])
+    page.mouse.click(at[0], at[1])
+
+
+def test_the_overview_leads_to_the_rank_that_is_behind(page: Page, stuck: str) -> None:
+    page.goto(stuck.replace("view=hang", "view=overview"))
+    expect(region(page, "verdict")).to_contain_text("rank 5 is behind")
+    expect(region(page, "findings")).to_contain_text("hung-collective")
+    page.get_by_role("link", name="Show hang view").click()
+    expect(region(page, "hang-verdict")).to_contain_text("rank 5 is behind")
+    expect(region(page, "rank")).to_contain_text("Rank 5")
+    expect(region(page, "rank")).to_contain_text("next_batch (loader.py:88)")
+    expect(region(page, "rank")).to_contain_text(FAULT)
+
+
+def test_a_victim_is_clicked_and_its_chain_read_to_the_root(page: Page, stuck: str) -> None:
+    page.goto(stuck)
+    cells = figure_data(page, "grid", "Array.from(plot.calcdata[0][0].z).flatMap(row => Array.from(row))")
+    assert sum(cell is not None for cell in cells) == 8
+    click_rank(page, row=0, column=3)
+    expect(region(page, "rank")).to_contain_text("Rank 2")
+    assert "rank=2" in page.url
+    ranks = region(page, "chain").locator(".chain-rank .rank-chip")
+    expect(ranks).to_have_count(4)
+    assert [text.split()[-1] for text in ranks.all_inner_texts()] == ["2", "6", "4", str(STUCK)]
+    expect(region(page, "chain").locator(".chain-hop").last).to_contain_text("never entered")
+    expect(region(page, "chain").locator(".chain-rank").last).to_contain_text("behind")
+    assert figure_data(page, "grid", "plot.layout.annotations.filter(note => note.showarrow).length") == 3
+
+
+def test_a_rank_is_typed_and_the_way_back_is_the_browsers(page: Page, stuck: str) -> None:
+    page.goto(stuck)
+    wait_until_drawn(page)
+    control(page, "rank").fill("7")
+    control(page, "rank").press("Enter")
+    page.wait_for_url("**rank=7**")
+    expect(region(page, "rank")).to_contain_text("Rank 7")
+    page.go_back()
+    expect(region(page, "rank")).to_contain_text("Rank 5")
+    expect(control(page, "rank")).to_have_value("")
+
+
+def test_a_link_of_the_chain_chooses_its_rank(page: Page, stuck: str) -> None:
+    page.goto(f"{stuck}&rank=2")
+    region(page, "chain").get_by_role("link", name="rank 4").click()
+    expect(region(page, "rank")).to_contain_text("Rank 4")
+
+
+def test_a_rank_that_is_not_there_is_said(page: Page, stuck: str) -> None:
+    page.goto(f"{stuck}&rank=64")
+    expect(region(page, "rank")).to_contain_text("There is no rank 64")
+    expect(region(page, "hang-verdict")).to_contain_text("rank 5 is behind")
+
+
+def test_a_stall_appears_while_somebody_looks_and_goes_when_the_job_moves(
+    page: Page, store: EmbeddedStore, address: str
+) -> None:
+    run = SyntheticRun(run_id="stalls-later", slow={})
+    run.introduce(store)
+    run.advance(store, 5)
+    page.goto(f"{address}?view=hang&run=stalls-later")
+    expect(region(page, "hang-verdict")).to_contain_text("Nothing stands still")
+    run.leave_evidence(store, evidence_rows(run.now_ns + 1))
+    expect(region(page, "hang-verdict")).to_contain_text("rank 5 is behind")
+    figure(page, "grid")
+    run.advance(store, 1)
+    expect(region(page, "hang-verdict")).to_contain_text("Nothing stands still")
+    expect(region(page, "rank")).to_be_empty()
