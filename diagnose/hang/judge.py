@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from diagnose.findings import Kind
 from diagnose.hang.evidence import HangEvidence, Process
+from diagnose.hang.host_front import stopped_short
 from diagnose.hang.left_nothing import certain_roots
 from diagnose.hang.left_out import find_left_out
 from diagnose.hang.mismatch import Mismatch, find_mismatch
@@ -104,6 +105,8 @@ def _by_waiting(evidence: HangEvidence, graph: WaitGraph) -> _Blame:
         seen = set(find_left_out(evidence, _circle(evidence, graph)))
         if seen:
             return _blame(seen, Kind.COLLECTIVE_MISMATCH, Cause.LEFT_OUT, LIKELY)
+    if seen:
+        seen |= stopped_short(evidence, graph)
     unseen = certain_roots(evidence, graph, seen)
     if not seen | unseen:
         return _nobody(evidence, graph, roots)

@@ -41,7 +41,7 @@ def headline(
     evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...], cause: Cause, mismatch: Mismatch | None
 ) -> str:
     """The verdict in one line."""
-    who, is_are = _who(ranks), "are" if len(ranks) > 1 else "is"
+    who, is_are, them = _who(ranks), "are" if len(ranks) > 1 else "is", "they" if len(ranks) > 1 else "it"
     where = _where(evidence, ranks)
     match cause:
         case Cause.NEVER_ENTERED:
@@ -53,7 +53,7 @@ def headline(
         case Cause.DEAD:
             return f"{who} {_manner(evidence, ranks)}{_behind(evidence, graph, ranks)}{where}"
         case Cause.MISSING if ranks:
-            return f"{who} {is_are} behind: left nothing, and only it can be late in {_awaited(evidence, graph, ranks)}"
+            return f"{who} {is_are} behind: left nothing, and only {them} can be late in {_awaited(evidence, graph, ranks)}"
         case Cause.LEFT_OUT:
             return f"{who} {is_are} out of step: left out an operation that its peers issued{where}"
         case _:
@@ -74,7 +74,7 @@ def _nobody(evidence: HangEvidence, graph: WaitGraph, cause: Cause, mismatch: Mi
         )
     if cause is Cause.MISSING:
         late = sorted(graph.roots())
-        return f"{_who(tuple(late))} left nothing, and others wait for it: too little evidence to accuse anyone"
+        return f"{_who(tuple(late))} left nothing, and others wait there: too little evidence to accuse anyone"
     if cause is Cause.CIRCLE:
         ranks = tuple(sorted({rank for wait in graph.waits.values() for rank in wait.on}))
         return f"{_who(ranks)} wait for one another: a deadlock, and nothing shows who left the order"
@@ -111,7 +111,7 @@ def _awaited(evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...]) -
 
 def _behind(evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...]) -> str:
     awaited = _awaited(evidence, graph, ranks)
-    return f"; others wait for it in {awaited}" if awaited else ""
+    return f"; others wait in {awaited}" if awaited else ""
 
 
 def _own(evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...]) -> str:
@@ -143,6 +143,6 @@ def _telling_frame(stack: tuple[str, ...]) -> str:
 def _manner(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
     ended = all(evidence.ranks[rank].process is Process.ENDED for rank in ranks if rank in evidence.ranks)
     if ended:
-        return "ended while others still wait for it"
+        return "ended while others still wait"
     hosts = sorted({evidence.ranks[rank].host for rank in ranks if rank in evidence.ranks} - {""})
     return f"died on {', '.join(hosts)}" if hosts else "died"

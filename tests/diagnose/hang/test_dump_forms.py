@@ -168,3 +168,22 @@ def test_a_folder_without_dumps_says_so(tmp_path: Path, what: str) -> None:
         (folder / "notes.txt").write_text("hello")
     with pytest.raises(UsageError, match="hint"):
         read_dumps(folder)
+
+
+def test_a_second_culprit_that_had_entered_is_told_by_how_little_its_host_issued_behind(tmp_path: Path) -> None:
+    """Rank 2 never entered #9; rank 1 entered it and issued no more, while 0, 3 and 4 ran ahead to #12."""
+    members = {"0": list(range(5))}
+    for rank, issued in ((0, 12), (1, 9), (3, 12), (4, 12)):
+        rows = [entry("0", seq, seq) for seq in range(9, issued + 1)]
+        write_pickle(tmp_path, rank, dump(members, {"0": (issued, 8)}, rows))
+    write_pickle(tmp_path, 2, dump(members, {"0": (8, 8)}, []))
+    assert _judged(tmp_path).initiating == (1, 2)
+
+
+def test_hosts_that_ran_ahead_unevenly_accuse_nobody(tmp_path: Path) -> None:
+    members = {"0": list(range(5))}
+    for rank, issued in ((0, 12), (1, 10), (3, 11), (4, 12)):
+        rows = [entry("0", seq, seq) for seq in range(9, issued + 1)]
+        write_pickle(tmp_path, rank, dump(members, {"0": (issued, 8)}, rows))
+    write_pickle(tmp_path, 2, dump(members, {"0": (8, 8)}, []))
+    assert _judged(tmp_path).initiating == (2,)
