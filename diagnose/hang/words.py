@@ -53,7 +53,8 @@ def headline(
         case Cause.DEAD:
             return f"{who} {_manner(evidence, ranks)}{_behind(evidence, graph, ranks)}{where}"
         case Cause.MISSING if ranks:
-            return f"{who} {is_are} behind: left nothing, and only {them} can be late in {_awaited(evidence, graph, ranks)}"
+            awaited = _awaited(evidence, graph, ranks)
+            return f"{who} {is_are} behind: left nothing, and only {them} can be late in {awaited}"
         case Cause.LEFT_OUT:
             return f"{who} {is_are} out of step: left out an operation that its peers issued{where}"
         case _:
