@@ -1,9 +1,12 @@
 """Ask every detector, order what they say: the one way from a stored run to a report."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from diagnose.detectors import DETECTORS
 from diagnose.findings import Finding, Kind, Severity, StepWindow
+from diagnose.hang.finding import hang_finding
+from diagnose.hang.judge import judge
+from diagnose.hang.stored import load_stored
 from diagnose.load import load_view
 from diagnose.view import RunView
 from telemetry.stores.reader import Reader
@@ -43,10 +46,18 @@ def diagnose_view(view: RunView) -> Report:
 
 
 def diagnose_run(reader: Reader, run_id: str, attempt: int, window: StepWindow | None = None) -> Report:
-    """All findings about a stored attempt; over its newest 200 steps where no window is given.
+    """All findings about a stored attempt: why it stands still, if it does, then what slowed it; over its newest 200
+    steps where no window is given.
 
     Raises:
         UnknownRunError: the store holds no such attempt.
         UnreachableError: nobody answers.
     """
-    return diagnose_view(load_view(reader, run_id, attempt, window))
+    report = diagnose_view(load_view(reader, run_id, attempt, window))
+    stall = _stall(reader, run_id, attempt)
+    return report if stall is None else replace(report, findings=(stall, *report.findings))
+
+
+def _stall(reader: Reader, run_id: str, attempt: int) -> Finding | None:
+    evidence = load_stored(reader, run_id, attempt)
+    return None if evidence is None else hang_finding(judge(evidence))

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from diagnose.hang.judge import judge
+from diagnose.hang.stored import load_stored
 from diagnose.load import newest_attempt
 from diagnose.pipeline import Report, diagnose_run
 from telemetry.errors import RankscopeError, UnreachableError, UsageError
@@ -106,7 +108,7 @@ def _train(demonstration: Demonstration, collector: CollectorClient) -> int:
 
 
 def _wait_while_stepping(process: subprocess.Popen[bytes], run_id: str, collector: CollectorClient) -> int:
-    """Exit status of the training; a training that stops stepping is ended after a while."""
+    """Exit status of the training; one that stands still is ended once it is known why, or after a while."""
     last_step, moved = -1, time.monotonic()
     while True:
         with suppress(subprocess.TimeoutExpired):
@@ -114,6 +116,9 @@ def _wait_while_stepping(process: subprocess.Popen[bytes], run_id: str, collecto
         step = _newest_step(collector, run_id)
         if step > last_step:
             last_step, moved = step, time.monotonic()
+        if headline := _standing_still(collector, run_id):
+            print(f"{headline}: ending the training", file=sys.stderr)
+            return _end(process)
         if time.monotonic() - moved > STALL_S:
             print(f"no step since step {last_step} for {STALL_S:.0f} s: ending the training", file=sys.stderr)
             return _end(process)
@@ -124,6 +129,15 @@ def _newest_step(collector: CollectorClient, run_id: str) -> int:
         steps = collector.read(Steps(run_id=run_id, attempt=newest_attempt(collector, run_id)[1]))
         return int(steps["step"][-1].as_py()) if steps.num_rows else -1
     return -1
+
+
+def _standing_still(collector: CollectorClient, run_id: str) -> str | None:
+    """Who holds the training up, as soon as the store tells."""
+    with suppress(RankscopeError):
+        evidence = load_stored(collector, *newest_attempt(collector, run_id))
+        verdict = judge(evidence) if evidence is not None else None
+        return verdict.headline if verdict is not None and verdict.initiating else None
+    return None
 
 
 def _truth(path: Path) -> dict[str, Any]:

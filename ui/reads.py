@@ -17,7 +17,7 @@ from diagnose.hang.stored import load_stored
 from diagnose.hang.verdict import HangVerdict
 from diagnose.load import load_view
 from diagnose.peers import peer_median
-from diagnose.pipeline import Report, diagnose_run
+from diagnose.pipeline import Report, diagnose_view
 from diagnose.view import Basis
 from telemetry.errors import UnknownRunError
 from telemetry.stages import Stage, StageClass
@@ -135,8 +135,8 @@ class Reads:
         )
 
     def report(self, run: RunSummary) -> Report:
-        """What the detectors say about the newest steps."""
-        return self._kept(run, "report", lambda: diagnose_run(self._reader, run.run_id, run.attempt))
+        """What the detectors say about the newest steps; why the run stands still is :meth:`hang`."""
+        return self._kept(run, "report", lambda: diagnose_view(load_view(self._reader, run.run_id, run.attempt)))
 
     def series(self, run: RunSummary) -> dict[str, Series]:
         """Metrics by step, by name."""
