@@ -68,6 +68,7 @@ class AgentKeeper:
             *(sys.executable, "-m", "telemetry.agent"),
             *("--spool", str(options.spool), "--run", str(options.run_id)),
             *("--attempt", str(options.attempt), "--collector", collector, "--patience", str(PATIENCE_S)),
+            *options.agent_options,
         ]
         with (options.out / "logs" / "agent.log").open("ab") as log:
             return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)

@@ -208,5 +208,7 @@ class RunOptions:
     """As ``trainer/fault/inject.py`` reads it."""
     collector: str | None = None
     """URL; when given, the launcher runs an agent beside the ranks."""
+    agent_options: tuple[str, ...] = ()
+    """Handed on to that agent, such as ``("--stall-floor", "5")``."""
     spool: Path | None = None
     telemetry: bool = True

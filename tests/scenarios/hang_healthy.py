@@ -8,7 +8,7 @@ from pathlib import Path
 
 from telemetry.ship.client import CollectorClient
 from tests.deadline import until
-from tests.scenarios.hang_job import LOOK_S, Job, accused, agent_environment, ask, stored_verdict
+from tests.scenarios.hang_job import AGENT_OPTIONS, LOOK_S, Job, accused, ask, stored_verdict
 from tests.scenarios.hang_plan import LONG_PHASE_S, Trial
 
 NUM_STEPS = 40
@@ -38,7 +38,7 @@ def run_long_phases(folder: Path, collector: CollectorClient) -> list[tuple[int,
             for rank in range(NUM_LONG)
         ]
         running.enter_context(
-            _started("telemetry.agent", "--spool", spool, "--collector", collector.url, log=folder)
+            _started("telemetry.agent", "--spool", spool, "--collector", collector.url, *AGENT_OPTIONS, log=folder)
         )  # fmt: skip
         return _accused_while(lambda: any(rank.poll() is None for rank in ranks), collector, run_id, spool)
 
@@ -64,7 +64,7 @@ def _accused_while(
 def _started(module: str, *arguments: object, log: Path) -> "Iterator[subprocess.Popen[bytes]]":
     command = [sys.executable, "-m", module, *map(str, arguments)]
     with (log / f"{module}.log").open("ab") as sink:
-        process = subprocess.Popen(command, stdout=sink, stderr=sink, env=agent_environment())
+        process = subprocess.Popen(command, stdout=sink, stderr=sink)
     try:
         yield process
     finally:

@@ -7,7 +7,6 @@ launcher -- ranks, the fault inside -- OUT/fired.json: when it began, for us alo
 """
 
 import json
-import os
 import pickle
 import signal
 import subprocess
@@ -41,8 +40,9 @@ VERDICT_S = 60.0
 SETTLED_S = 7.0
 """A job that is ended sooner after its fault died of it, for all that anybody can tell."""
 LOOK_S = 0.25
-SETTINGS = {"RANKSCOPE_STALL_FLOOR": "3", "RANKSCOPE_STALL_FACTOR": "5", "RANKSCOPE_STALL_CEILING": "60"}
-"""Of the agent: a stall is told sooner than usual."""
+FLOOR_S, FACTOR = 3.0, 5.0
+AGENT_OPTIONS = ("--stall-floor", str(FLOOR_S), "--stall-factor", str(FACTOR), "--stall-ceiling", "60")
+"""A stall is told sooner than usual."""
 UNTOLD = (None, Kind.INSUFFICIENT_EVIDENCE)
 
 
@@ -87,11 +87,6 @@ def accused(verdict: dict[str, Any]) -> tuple[int, ...]:
     return tuple(sorted({rank for finding in verdict.get("findings", []) for rank in finding["ranks"]}))
 
 
-def agent_environment() -> dict[str, str]:
-    """The environment of whatever starts an agent."""
-    return {**os.environ, **SETTINGS}
-
-
 @contextmanager
 def collecting(folder: Path) -> Iterator[CollectorClient]:
     """A collector with an embedded store; killed on leaving."""
@@ -132,11 +127,17 @@ class Job:
         grid = self.trial.topology
         config = small_config(num_steps=self._num_steps, dp=grid.dp, pp=grid.pp, tp=grid.tp)
         config = replace(config, data=replace(config.data, max_bytes=100_000))
-        options = RunOptions(out=self.out, run_id=self.run_id, fault=self.trial.fault, collector=collector)
+        options = RunOptions(
+            out=self.out,
+            run_id=self.run_id,
+            fault=self.trial.fault,
+            collector=collector,
+            agent_options=AGENT_OPTIONS,
+        )
         (self.out / "job.pickle").write_bytes(pickle.dumps((config, options)))
         command = [sys.executable, "-m", "tests.trainer.jobs", str(self.out / "job.pickle")]
         with (self.out / "launcher.log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=agent_environment())
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
 
     def fired_at_s(self) -> float:
         """Wall clock of the fault; 0 while it has not begun."""
@@ -146,9 +147,8 @@ class Job:
 
     def threshold_s(self) -> float:
         """What the agent's settings make of the usual step."""
-        floor_s, factor = float(SETTINGS["RANKSCOPE_STALL_FLOOR"]), float(SETTINGS["RANKSCOPE_STALL_FACTOR"])
         usual_s = median([step["step_seconds"] for step in figures(self.out)] or [0.0])
-        return max(factor * usual_s, floor_s)
+        return max(FACTOR * usual_s, FLOOR_S)
 
     def end(self, *, kills: bool) -> None:
         """End the launcher, with it its ranks, and the agent."""

@@ -17,7 +17,7 @@ from statistics import median
 
 from tests.benchmarks.accuracy_page import as_table, write_section
 from tests.scenarios.hang_healthy import run_healthy, run_long_phases
-from tests.scenarios.hang_job import Found, Job, ask_spool, collecting, stand_trial
+from tests.scenarios.hang_job import FACTOR, FLOOR_S, Found, Job, ask_spool, collecting, stand_trial
 from tests.scenarios.hang_plan import KINDS, Trial, healthy_plan, plan
 
 TITLE = "Real hangs"
@@ -86,12 +86,14 @@ def _spread(seconds: Sequence[float]) -> str:
     return f"{median(seconds):.1f} ({max(seconds):.1f})" if seconds else "never"
 
 
-def as_section(found: Sequence[Found], healthy: dict[str, list[tuple[int, ...]]], settings: str) -> str:
+def as_section(found: Sequence[Found], healthy: dict[str, list[tuple[int, ...]]]) -> str:
     """The section of docs/accuracy.md."""
     rows = [kind_row(kind, [one for one in found if one.trial.kind == kind]) for kind in KINDS]
     quiet = [(kind, "nothing" if not wrong else str(wrong)) for kind, wrong in healthy.items()]
     tables = as_table(HEADINGS, [*rows, kind_row("all", found)]), as_table(("healthy job", "raised"), quiet)
-    return "\n\n".join((tables[0], NOTES.format(settings=settings).strip(), tables[1]))
+    return "\n\n".join(
+        (tables[0], NOTES.format(settings=f"floor {FLOOR_S:g} s, {FACTOR:g} usual steps").strip(), tables[1])
+    )
 
 
 def main() -> int:
@@ -102,7 +104,7 @@ def main() -> int:
         (folder / "healthy").mkdir(parents=True)
         found = run_trials(trials, folder)
         healthy = {} if given.only else run_all_healthy(given.seed, folder / "healthy")
-    section = as_section(found, healthy, "floor 3 s, five usual steps")
+    section = as_section(found, healthy)
     print(section)
     if given.write:
         write_section(
