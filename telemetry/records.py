@@ -4,6 +4,9 @@ from dataclasses import dataclass, field
 
 from telemetry.topology import Place, Topology
 
+LOG_OFFSETS = "log_offsets"
+"""In ``meta``: sizes of the files behind stdout and stderr as recording began."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankIdentity:

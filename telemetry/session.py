@@ -33,7 +33,7 @@ from telemetry.record.reader import RankReader
 from telemetry.record.recorder import make_recorder
 from telemetry.record.segments_ahead import SegmentsAhead
 from telemetry.record.state_page import StatePage
-from telemetry.records import RankIdentity
+from telemetry.records import LOG_OFFSETS, RankIdentity
 from telemetry.settings import RecordingSettings
 from telemetry.stages import Stage
 from telemetry.topology import Topology
@@ -104,7 +104,7 @@ class Session:
         identity = replace(
             identity,
             opened_ns=_first_opened(folder, identity),
-            meta={**identity.meta, **start_worker_server(folder)},
+            meta={**identity.meta, **start_worker_server(folder), **_log_offsets()},
         )
         write_identity(folder, identity)
         rank_file = RankFile(folder, max_segments=max_segments)
@@ -269,6 +269,14 @@ def _first_opened(folder: Path, identity: RankIdentity) -> int:
         return identity.started_ns
     same = (before.run_id, before.attempt, before.rank) == (identity.run_id, identity.attempt, identity.rank)
     return before.opened_ns if same else identity.started_ns
+
+
+def _log_offsets() -> dict[str, str]:
+    """Where this process begins in the files it prints into: what stands before is of somebody else."""
+    try:
+        return {LOG_OFFSETS: f"{os.fstat(1).st_size} {os.fstat(2).st_size}"}
+    except OSError:
+        return {}
 
 
 def _spawn(settings: RecordingSettings, collector: str) -> None:

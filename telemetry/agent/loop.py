@@ -1,6 +1,7 @@
 """The agent's loop: read what ranks wrote, post it, and only then let go of it.
 
-every second   look for new ranks -> announce them -> heartbeats -> records, until none are left -> acknowledge
+every second   look for new ranks -> announce them -> records, until none are left -> acknowledge -> heartbeats
+               -> evidence, where watch.py, a thread beside this one, has taken any
 on a failure   nothing is forgotten: wait a little longer each time, then read the same records again
 at the end     when every rank is over and all of it is stored, the agent ends by itself
 """
@@ -8,15 +9,18 @@ at the end     when every rank is over and all of it is stored, the agent ends b
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 
+from telemetry.agent.evidence import evidence_rows
 from telemetry.agent.heartbeat import heartbeat_rows
 from telemetry.agent.host import FollowedRank, Host, Owner
+from telemetry.agent.stall import StallSettings
 from telemetry.agent.tail import Chunk, rank_rows
+from telemetry.agent.watch import EvidenceWatch
 from telemetry.errors import UnreachableError, UnreadableError, UsageError
 from telemetry.ship.client import CollectorClient
 from telemetry.ship.wire import Ack, labelled
@@ -44,6 +48,7 @@ class AgentSettings:
     """How long to wait for a collector that does not answer once every rank is over."""
     appear_s: float = 10.0
     """How long to wait for a first rank."""
+    stall: StallSettings = field(default_factory=StallSettings)
 
 
 class Poster(Protocol):
@@ -61,8 +66,9 @@ class Poster(Protocol):
 class Agent:
     """Follows the ranks of one host."""
 
-    def __init__(self, host: Host, poster: Poster, settings: AgentSettings) -> None:
+    def __init__(self, host: Host, poster: Poster, settings: AgentSettings, watch: EvidenceWatch | None = None) -> None:
         self._host = host
+        self._watch = watch
         self._poster = poster
         self._settings = settings
 
@@ -106,7 +112,16 @@ class Agent:
         drained = self._ship_new()
         for (run_id, attempt), rows in beats.items():
             self._poster.post("heartbeats", labelled(heartbeat_rows(rows), run_id, attempt))
+        self._ship_evidence()
         self._host.finish(drained=drained)
+
+    def _ship_evidence(self) -> None:
+        if self._watch is None:
+            return
+        outbox = self._watch.outbox
+        for (run_id, attempt), evidence in outbox.batches():
+            self._poster.post("evidence", labelled(evidence_rows(evidence), run_id, attempt))
+            outbox.sent((run_id, attempt), evidence)
 
     def _announce(self) -> None:
         for (run_id, attempt), ranks in _by_owner(self._host.ranks.values(), lambda rank: not rank.announced).items():
@@ -143,9 +158,16 @@ class Agent:
     def _all_over(self) -> bool:
         return all(rank.over for rank in self._host.ranks.values())
 
+    def _all_told(self) -> bool:
+        """Whether the evidence of how the ranks ended is taken and stored."""
+        if self._watch is None:
+            return True
+        self._watch.last_look()
+        return not len(self._watch.outbox)
+
     def _finished(self, began: float) -> bool:
         if self._host.ranks:
-            return all(rank.done for rank in self._host.ranks.values())
+            return all(rank.done for rank in self._host.ranks.values()) and self._all_told()
         if time.monotonic() - began < self._settings.appear_s:
             return False
         raise UsageError(
@@ -174,5 +196,12 @@ def run_agent(settings: AgentSettings, stop: threading.Event | None = None) -> N
         UsageError, UnreachableError, UnreadableError: as :meth:`Agent.run`.
     """
     host = Host(settings.spool, settings.run_id, settings.attempt)
-    with CollectorClient(settings.collector, settings.token) as client:
-        Agent(host, client, settings).run(stop or threading.Event())
+    watch = EvidenceWatch(
+        settings.spool, settings.run_id, settings.attempt, settings=settings.stall, interval_s=settings.interval_s
+    )
+    watch.start()
+    try:
+        with CollectorClient(settings.collector, settings.token) as client:
+            Agent(host, client, settings, watch).run(stop or threading.Event())
+    finally:
+        watch.stop()

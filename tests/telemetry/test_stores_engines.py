@@ -40,7 +40,14 @@ def test_migrating_again_changes_nothing(store: Store) -> None:
     insert(store, "spans", numbered_spans(0, 5))
     store.migrate()
     assert count(store) == 5
-    assert store.query("SELECT number FROM migrations")["number"].to_pylist() == [1]
+    assert sorted(store.query("SELECT number FROM migrations")["number"].to_pylist()) == [1, 2, 3]
+
+
+def test_a_migration_that_was_killed_before_it_was_noted_is_repeated(store: Store) -> None:
+    insert(store, "spans", numbered_spans(0, 5))
+    store._execute("DROP TABLE migrations")  # type: ignore[attr-defined]
+    store.migrate()
+    assert count(store) == 5
 
 
 def test_a_part_of_a_larger_table_is_stored_as_it_is(store: Store) -> None:

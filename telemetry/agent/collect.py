@@ -1,0 +1,113 @@
+"""Evidence of ranks, taken from outside them: states first and at one moment, then what takes its time, side by side.
+
+    state            always: the live page outlives its process
+    flight-recorder  from torch's worker server; not of a stopped process, which answers nothing
+    stack            of a process that lives, stopped or not
+    log              what the agent has read so far
+
+One deadline bounds the whole, however many ranks do not answer.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from telemetry.agent.evidence import Evidence, Kind, died_ns_of, kept, step_of
+from telemetry.agent.logs import JobLogs
+from telemetry.agent.rank_state import ProcessWord, look_at, state_body
+from telemetry.agent.stacks import take_stack
+from telemetry.agent.worker_client import ask_flight_recorder
+from telemetry.errors import UnreadableError
+from telemetry.record.reader import RankReader, find_rank_dirs
+from telemetry.record.state_page import LiveState
+from telemetry.records import LOG_OFFSETS, RankIdentity
+
+DEADLINE_S = 8.0
+MAX_THREADS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A rank as it stood at one look."""
+
+    folder: Path
+    identity: RankIdentity
+    state: LiveState
+    process: ProcessWord
+    died_ns: int = 0
+    """Wall clock; 0 where the end was not seen."""
+    log: str | None = None
+    """The ``log`` text; None where nothing can be read."""
+
+    def at_once(self) -> list[Evidence]:
+        """What takes no time: ``state`` and ``log``."""
+        body = state_body(self.identity, self.state, self.process, died_ns=self.died_ns)
+        told = [self._evidence("state", body)]
+        return told if self.log is None else [*told, self._evidence("log", self.log)]
+
+    def in_time(self) -> list[Evidence]:
+        """What the rank must be asked for, or read from its memory. Waits a bounded time."""
+        asked: list[tuple[Kind, Callable[[RankIdentity], str | None]]] = []
+        if self.process == "alive":
+            asked = [("flight-recorder", ask_flight_recorder), ("stack", take_stack)]
+        elif self.process == "stopped":
+            asked = [("stack", take_stack)]
+        told = [(kind, ask(self.identity)) for kind, ask in asked]
+        return [self._evidence(kind, body) for kind, body in told if body is not None]
+
+    def _evidence(self, kind: Kind, body: str) -> Evidence:
+        return Evidence(rank=self.identity.rank, at_ns=time.time_ns(), kind=kind, body=body)
+
+
+def take_in_time(ranks: Sequence[Standing], *, deadline_s: float = DEADLINE_S) -> list[Evidence]:
+    """What the ranks answer before the deadline; a rank that answers later is left out."""
+    if not ranks:
+        return []
+    pool = ThreadPoolExecutor(max_workers=min(MAX_THREADS, len(ranks)), thread_name_prefix="rankscope-evidence")
+    futures: list[Future[list[Evidence]]] = [pool.submit(rank.in_time) for rank in ranks]
+    done, _ = wait(futures, timeout=deadline_s)
+    pool.shutdown(wait=False, cancel_futures=True)
+    return [one for future in futures if future in done and future.exception() is None for one in future.result()]
+
+
+def collect_evidence(spool: Path, run_id: str | None = None, attempt: int | None = None) -> list[Evidence]:
+    """Evidence of every rank under ``spool`` as of now, with no agent's help, and nothing written.
+
+    Of ranks that live it is taken anew; of the others it is their last state and what an agent has left of that step.
+    Ranks that cannot be read are left out. Name run and attempt where the spool holds several.
+    """
+    folders = find_rank_dirs(spool, run_id, attempt)
+    standing = [one for one in map(_standing, folders) if one is not None]
+    evidence = [one for rank in standing for one in rank.at_once()] + take_in_time(standing)
+    taken = {(one.rank, one.kind) for one in evidence}
+    left = [one for rank in standing for one in _left_behind(rank)]
+    return evidence + [one for one in left if (one.rank, one.kind) not in taken]
+
+
+def _left_behind(rank: Standing) -> list[Evidence]:
+    """What an agent has taken of the step that the rank is still in."""
+    found = kept(rank.folder, rank.identity.rank)
+    return found if step_of(found) == rank.state.step else []
+
+
+def _standing(folder: Path) -> Standing | None:
+    reader = RankReader(folder)
+    with suppress(UnreadableError):
+        identity = reader.identity()
+        state, process = look_at(reader, identity)
+        logs = JobLogs()
+        if process in ("alive", "stopped"):
+            logs.follow(identity.rank, identity.pid, identity.meta.get(LOG_OFFSETS, ""))
+            logs.read_on()
+        return Standing(
+            folder=folder,
+            identity=identity,
+            state=state,
+            process=process,
+            died_ns=died_ns_of(kept(folder, identity.rank)),
+            log=logs.body(identity.rank),
+        )
+    return None

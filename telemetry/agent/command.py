@@ -1,0 +1,81 @@
+"""The agent as a command: ``rankscope agent``, and ``python -m telemetry.agent`` where only the agent's parts are
+installed. Both are this."""
+
+import argparse
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from telemetry.agent.loop import AgentSettings, run_agent
+from telemetry.agent.stall import StallSettings
+
+SAYS = "Ship the rank files of this host to a collector, and take evidence when its ranks stand still or die."
+
+
+def follow(prog: str, arguments: Sequence[str] | None = None, *, collector: str | None = None) -> None:
+    """Run the agent until its ranks are over and stored; SIGTERM or Ctrl-C end it after one last round.
+
+    ``collector`` is where to ship to when neither the arguments nor the environment say so. Leaves with status 2 and
+    the usage on stderr when the arguments make no sense.
+
+    Raises:
+        UsageError: no rank appeared, settings that cannot work, or the collector refuses what is sent.
+        UnreachableError: no collector answered; the files stay.
+        UnreadableError: a rank's files could not be read; all else is stored.
+    """
+    settings = parse_settings(prog, arguments, collector=collector)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    run_agent(settings, stop)
+
+
+def parse_settings(prog: str, arguments: Sequence[str] | None, *, collector: str | None) -> AgentSettings:
+    """The settings that a command line asks for.
+
+    Raises:
+        SystemExit: status 2, what is wrong is told on stderr.
+        UsageError: values that cannot work together.
+    """
+    parser = _parser(prog, os.environ.get("RANKSCOPE_COLLECTOR") or collector)
+    given = parser.parse_args(arguments)
+    if not given.collector:
+        parser.error("say where the collector is: --collector http://host:port, or RANKSCOPE_COLLECTOR")
+    if given.interval <= 0 or given.patience < 0:
+        parser.error("--interval is above zero, --patience not below")
+    return AgentSettings(
+        spool=given.spool,
+        collector=given.collector,
+        run_id=given.run,
+        attempt=given.attempt,
+        interval_s=given.interval,
+        patience_s=given.patience,
+        stall=StallSettings(
+            factor=given.stall_factor, floor_s=given.stall_floor, ceiling_s=max(given.stall_ceiling, given.stall_floor)
+        ),
+    )
+
+
+def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
+    usual, stall = AgentSettings(spool=Path(), collector=""), StallSettings()
+    parser = argparse.ArgumentParser(
+        prog=prog, description=SAYS, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--spool", type=Path, required=True, help="folder that ranks write into")
+    parser.add_argument("--run", help="follow this run only")
+    parser.add_argument("--attempt", type=int, help="follow this attempt only")
+    parser.add_argument("--collector", default=collector, help="address, http://host:port")
+    seconds = {
+        "--interval": (usual.interval_s, "between two looks"),
+        "--patience": (usual.patience_s, "to wait for a silent collector once every rank is over"),
+        "--stall-floor": (stall.floor_s, "without a step that are never a stall"),
+        "--stall-ceiling": (stall.ceiling_s, "without a step that are always suspect, in a checkpoint too"),
+    }
+    for name, (default, help_text) in seconds.items():
+        parser.add_argument(name, type=float, default=default, metavar="S", help=f"seconds {help_text}")
+    parser.add_argument(
+        "--stall-factor", type=float, default=stall.factor, metavar="N", help="times the usual step that are suspect"
+    )
+    return parser

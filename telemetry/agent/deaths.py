@@ -1,0 +1,69 @@
+"""When each rank's process ended: who died first matters, and the launcher ends the others within a moment.
+
+A thread sleeps in the kernel on all processes at once (a pidfd becomes readable as its process ends) and stamps the
+wall clock. Where the kernel knows no pidfd nothing is stamped, and who follows the ranks notices by looking.
+"""
+
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+
+class DeathWatch:
+    """Stamps the ends of processes. ``on_death`` is called from its thread."""
+
+    def __init__(self, on_death: Callable[[], None] = lambda: None) -> None:
+        self._on_death = on_death
+        self._pids: dict[int, int] = {}
+        """By pidfd."""
+        self._died_ns: dict[int, int] = {}
+        self._poll = select.poll()
+        self._lock = threading.Lock()
+        self._wake_end, self._wake = os.pipe()
+        self._poll.register(self._wake_end, select.POLLIN)
+        self._thread = threading.Thread(target=self._watch, name="rankscope-deaths", daemon=True)
+        self._thread.start()
+
+    def follow(self, pid: int) -> None:
+        """Stamp the end of a process that lives now; of one that is gone nothing will be known."""
+        if not self._thread.is_alive():
+            return
+        with suppress(OSError, AttributeError), self._lock:
+            self._died_ns.pop(pid, None)
+            pidfd = os.pidfd_open(pid)
+            self._pids[pidfd] = pid
+            self._poll.register(pidfd, select.POLLIN)
+            os.write(self._wake, b".")  # a poll under way does not see what is registered meanwhile
+
+    def died_ns(self, pid: int) -> int:
+        """Wall clock of its end; 0 where it was not seen."""
+        return self._died_ns.get(pid, 0)
+
+    def close(self) -> None:
+        """End the thread. Safe to repeat."""
+        if self._thread.is_alive():
+            os.write(self._wake, b"x")
+            self._thread.join()
+            for pidfd in (*self._pids, self._wake, self._wake_end):
+                os.close(pidfd)
+
+    def _watch(self) -> None:
+        while True:
+            ready = self._poll.poll()
+            now = time.time_ns()
+            died = [fd for fd, _ in ready if fd != self._wake_end]
+            for pidfd in died:
+                self._note(pidfd, now)
+            if died:
+                self._on_death()
+            if len(died) < len(ready) and b"x" in os.read(self._wake_end, 4096):
+                return
+
+    def _note(self, pidfd: int, now_ns: int) -> None:
+        with self._lock:
+            self._poll.unregister(pidfd)
+            self._died_ns[self._pids.pop(pidfd)] = now_ns
+            os.close(pidfd)

@@ -1,0 +1,108 @@
+"""What is known of a rank that stands still or died: texts, each of one rank, one kind and one moment.
+
+    SPOOL/<run>/<attempt>/rank-00003/evidence/<kind>      the newest of each kind; its time is the file's
+    table ``evidence``                                    the same, as shipped
+
+    state            JSON object: process, died_ns, step, open stages, operations (rank_state.py)
+    flight-recorder  JSON as torch's worker server gives it, cut to the last entries (worker_client.py)
+    stack            JSON object: tool, threads with their frames (stacks.py)
+    log              JSON list: lines that healthy runs do not say (logs.py)
+
+Evidence outlives the stall it was taken of. A reader compares the step in ``state`` with the step on the rank's live
+page, or in its newest heartbeat: where that has gone on, the stall is over. When the next one is taken down, what is
+left of another step goes away, and an empty text in the table takes it back there.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import pyarrow as pa
+
+from telemetry.tables import EVIDENCE
+
+Kind = Literal["state", "flight-recorder", "stack", "log"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+FOLDER_NAME = "evidence"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One text of one rank."""
+
+    rank: int
+    at_ns: int
+    """Wall clock of the look."""
+    kind: Kind
+    body: str
+    """Empty: there is none any more."""
+
+
+def keep(folder: Path, evidence: Iterable[Evidence]) -> None:
+    """Write it beside the rank's files, each whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    place = folder / FOLDER_NAME
+    place.mkdir(exist_ok=True)
+    for one in evidence:
+        new = place / (one.kind + ".new")
+        new.write_text(one.body, encoding="utf-8", errors="replace")
+        os.utime(new, ns=(one.at_ns, one.at_ns))
+        new.rename(place / one.kind)
+
+
+def kept(folder: Path, rank: int) -> list[Evidence]:
+    """What lies beside the rank's files."""
+    found: list[Evidence] = []
+    for kind in KINDS:
+        path = folder / FOLDER_NAME / kind
+        with suppress(OSError, UnicodeDecodeError):
+            body = path.read_text(encoding="utf-8")
+            found.append(Evidence(rank=rank, at_ns=path.stat().st_mtime_ns, kind=kind, body=body))
+    return found
+
+
+def discard_other_steps(folder: Path, rank: int, step: int) -> list[Evidence]:
+    """Remove what was taken of another step; what to send so that the store forgets it too."""
+    before = kept(folder, rank)
+    if not before or step_of(before) == step:
+        return []
+    for one in before:
+        with suppress(OSError):
+            (folder / FOLDER_NAME / one.kind).unlink()
+    now = time.time_ns()
+    return [Evidence(rank=rank, at_ns=now, kind=one.kind, body="") for one in before]
+
+
+def step_of(evidence: Iterable[Evidence]) -> int | None:
+    """The step that ``state`` tells; None where it tells none."""
+    told = _state(evidence).get("step")
+    return told if isinstance(told, int) else None
+
+
+def died_ns_of(evidence: Iterable[Evidence]) -> int:
+    """When the rank's process was seen to end; 0 where it was not."""
+    told = _state(evidence).get("died_ns")
+    return told if isinstance(told, int) else 0
+
+
+def _state(evidence: Iterable[Evidence]) -> dict[str, object]:
+    for one in evidence:
+        if one.kind == "state":
+            with suppress(ValueError, RecursionError):
+                told = json.loads(one.body)
+                return told if isinstance(told, dict) else {}
+    return {}
+
+
+def evidence_rows(evidence: Iterable[Evidence]) -> pa.Table:
+    """Rows of the ``evidence`` table."""
+    rows = [{"rank": one.rank, "at_ns": one.at_ns, "kind": one.kind, "body": one.body} for one in evidence]
+    return pa.Table.from_pylist(rows, schema=EVIDENCE)

@@ -1,0 +1,81 @@
+"""The ``state`` of a rank as evidence: its live page, which outlives it, and what its process does."""
+
+import json
+import time
+from typing import Any, Literal
+
+import psutil
+
+from telemetry.agent.heartbeat import is_alive
+from telemetry.record.reader import RankReader
+from telemetry.record.state_page import LiveState, Operation
+from telemetry.records import RankIdentity
+
+ProcessWord = Literal["alive", "stopped", "dead", "ended"]
+_STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+
+
+def look_at(reader: RankReader, identity: RankIdentity) -> tuple[LiveState, ProcessWord]:
+    """The live page of a rank and what its process does.
+
+    Raises:
+        UnreadableError: there is no page.
+    """
+    state = reader.live()
+    process = process_word(identity, state)
+    if process == "dead":
+        state = reader.live()  # it may have ended in good order since the first look at the page
+        process = "ended" if state.ended else "dead"
+    return state, process
+
+
+def process_word(identity: RankIdentity, state: LiveState) -> ProcessWord:
+    """What the rank's process does; ``ended`` once it has stopped recording in good order."""
+    if state.ended:
+        return "ended"
+    if not is_alive(identity):
+        return "dead"
+    try:
+        return "stopped" if psutil.Process(identity.pid).status() in _STOPPED else "alive"
+    except psutil.NoSuchProcess:
+        return "dead"
+    except psutil.Error:
+        return "alive"
+
+
+def state_body(identity: RankIdentity, state: LiveState, process: ProcessWord, *, died_ns: int) -> str:
+    """The text: one JSON object, all times wall clock nanoseconds, 0 where there is none."""
+    return json.dumps(
+        {
+            "rank": identity.rank,
+            "host": identity.host,
+            "pid": identity.pid,
+            "process": process,
+            "died_ns": died_ns,
+            "at_ns": time.time_ns(),
+            "step": state.step,
+            "step_started_ns": _wall(state, state.step_started_ns),
+            "beat_ns": _wall(state, state.beat_ns),
+            "recorded": state.recorded,
+            "topology": {"dp": identity.topology.dp, "pp": identity.topology.pp, "tp": identity.topology.tp},
+            "open": [{"stage": span.stage.label, "since_ns": _wall(state, span.since_ns)} for span in state.open_spans],
+            "operations": [_operation(state, one) for one in state.operations],
+        }
+    )
+
+
+def _operation(state: LiveState, one: Operation) -> dict[str, Any]:
+    return {
+        "axis": one.axis,
+        "stage": one.stage.label if one.stage is not None else None,
+        "peer": one.peer,
+        "issued": one.issued,
+        "completed": one.completed,
+        "issued_ns": _wall(state, one.issued_ns),
+        "completed_ns": _wall(state, one.completed_ns),
+        "size_bytes": one.size_bytes,
+    }
+
+
+def _wall(state: LiveState, at_ns: int) -> int:
+    return state.anchor.to_wall_ns(at_ns) if at_ns else 0

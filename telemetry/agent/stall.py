@@ -1,0 +1,159 @@
+"""Does a job stand still? A pure state machine over what the ranks of one host show on their live pages.
+
+    GOING --no step for longer than usual--> SUSPECTED --nothing moved between two looks--> STALLED
+      ^  <---- something moved: slow ----------'                                               |
+      '----------------------------- a rank began another step --------------------------------'
+
+How long is too long is learned: ``factor`` times the usual step, within floor and ceiling. The ceiling alone counts
+before the first few steps, while any rank writes a checkpoint or evaluates, and while none is inside a step. The
+ceiling lies below the 600 s after which NCCL's watchdog ends a job.
+"""
+
+from collections import deque
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from statistics import median
+
+from telemetry.errors import UsageError
+from telemetry.record.state_page import LiveState
+from telemetry.stages import Stage
+
+LEARN_STEPS = 3
+REMEMBER = 32
+SECOND_NS = 1_000_000_000
+_TAKE_THEIR_TIME = frozenset((Stage.CHECKPOINT_SNAPSHOT, Stage.CHECKPOINT_WRITE, Stage.EVALUATION))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StallSettings:
+    """When a job counts as standing still.
+
+    Raises:
+        UsageError: values that cannot work.
+    """
+
+    factor: float = 5.0
+    """Times the usual step."""
+    floor_s: float = 10.0
+    ceiling_s: float = 300.0
+    confirm_s: float = 1.0
+    """Between the two looks that must show the same."""
+    refresh_s: float = 30.0
+    """Evidence is taken again this often while the stall lasts."""
+
+    def __post_init__(self) -> None:
+        if self.factor <= 1:
+            raise UsageError(f"a stall factor of {self.factor:g}", hint="above 1: a step is no stall")
+        if not 0 < self.floor_s <= self.ceiling_s:
+            raise UsageError(
+                f"a stall floor of {self.floor_s:g} s and a ceiling of {self.ceiling_s:g} s",
+                hint="both above 0, the ceiling not below the floor",
+            )
+
+
+class Phase(StrEnum):
+    GOING = "going"
+    SUSPECTED = "suspected"
+    STALLED = "stalled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankLook:
+    """One rank at one moment. Times are CLOCK_MONOTONIC of the host."""
+
+    step: int
+    """-1 before the first."""
+    step_started_ns: int
+    inside_step: bool
+    takes_its_time: bool
+    """It writes a checkpoint or evaluates."""
+    counters: Hashable
+    """Whatever moves while the rank does something."""
+
+    @classmethod
+    def of(cls, state: LiveState) -> "RankLook":
+        stages = {span.stage for span in state.open_spans}
+        operations = tuple((one.issued, one.completed) for one in state.operations)
+        return cls(
+            step=state.step,
+            step_started_ns=state.step_started_ns,
+            inside_step=Stage.STEP in stages,
+            takes_its_time=bool(stages & _TAKE_THEIR_TIME),
+            counters=(state.step, state.recorded, operations, state.open_spans),
+        )
+
+
+@dataclass(slots=True)
+class StallDetector:
+    """The ranks of one job on one host."""
+
+    settings: StallSettings
+    phase: Phase = Phase.GOING
+    _usual: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBER))
+    """Nanoseconds a step, one number for each look that saw one begin."""
+    _num_learned: int = 0
+    _front: RankLook | None = None
+    """The rank that is ahead, as it began its step."""
+    _since_ns: int = 0
+    """The last step began, or the first look was taken."""
+    _excused_ns: int = 0
+    """When somebody last had a reason to take long."""
+    _suspicion: tuple[int, dict[int, Hashable]] | None = None
+
+    @property
+    def threshold_ns(self) -> int:
+        """How long a step may take now."""
+        ceiling_ns = self.settings.ceiling_s * SECOND_NS
+        if self._num_learned < LEARN_STEPS:
+            return round(ceiling_ns)
+        wanted = self.settings.factor * median(self._usual)
+        return round(min(max(wanted, self.settings.floor_s * SECOND_NS), ceiling_ns))
+
+    def look(self, now_ns: int, ranks: Mapping[int, RankLook]) -> Phase:
+        """Take in how the living ranks stand at ``now_ns``."""
+        if not ranks:
+            self._go_on()
+        elif self._steps_on(now_ns, ranks):
+            self._excuse(now_ns, ranks)
+            self._go_on()
+        elif self.phase is not Phase.STALLED:
+            self._doubt(now_ns, ranks)
+        return self.phase
+
+    def _go_on(self) -> None:
+        self.phase, self._suspicion = Phase.GOING, None
+
+    def _steps_on(self, now_ns: int, ranks: Mapping[int, RankLook]) -> bool:
+        """Whether the rank that is ahead stands elsewhere than before: further, or back where the job began again."""
+        ahead = max(ranks.values(), key=lambda rank: (rank.step, -rank.step_started_ns))
+        before = self._front
+        if before is not None and ahead.step == before.step:
+            return False
+        self._front = ahead
+        self._since_ns = ahead.step_started_ns if ahead.step >= 0 else now_ns
+        if before is not None and 0 <= before.step < ahead.step:
+            num_steps = ahead.step - before.step
+            self._usual.append((ahead.step_started_ns - before.step_started_ns) / num_steps)
+            self._num_learned += num_steps
+        return before is not None
+
+    def _excuse(self, now_ns: int, ranks: Mapping[int, RankLook]) -> bool:
+        looks = ranks.values()
+        excused = any(one.takes_its_time for one in looks) or not any(one.inside_step for one in looks)
+        if excused:
+            self._excused_ns = now_ns
+        return excused
+
+    def _doubt(self, now_ns: int, ranks: Mapping[int, RankLook]) -> None:
+        excused = self._excuse(now_ns, ranks)
+        usual_over = not excused and now_ns - max(self._since_ns, self._excused_ns) > self.threshold_ns
+        all_over = now_ns - self._since_ns > self.settings.ceiling_s * SECOND_NS
+        if not (usual_over or all_over):
+            self._go_on()
+            return
+        counters = {rank: look.counters for rank, look in ranks.items()}
+        if self._suspicion is None or self._suspicion[1] != counters:
+            self.phase, self._suspicion = Phase.SUSPECTED, (now_ns, counters)
+        elif now_ns - self._suspicion[0] >= self.settings.confirm_s * SECOND_NS:
+            self.phase = Phase.STALLED

@@ -1,0 +1,239 @@
+"""Sees by itself that a job stands still or that a rank died, and takes the evidence down: on disk, then for shipping.
+
+every second, or as a process ends     pages -> logs -> ends -> stall? -> evidence, where there is a reason
+
+A thread of its own, so that neither a silent collector delays the evidence nor a silent rank the heartbeats. While
+nothing is wrong it reads a page of each rank, and asks how long its log is.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from telemetry.agent.collect import Standing, take_in_time
+from telemetry.agent.deaths import DeathWatch
+from telemetry.agent.evidence import Evidence, died_ns_of, discard_other_steps, keep, kept
+from telemetry.agent.logs import JobLogs
+from telemetry.agent.outbox import Outbox, Owner
+from telemetry.agent.rank_state import ProcessWord, look_at
+from telemetry.agent.stall import SECOND_NS, Phase, RankLook, StallDetector, StallSettings
+from telemetry.errors import UnreadableError
+from telemetry.record.reader import RankReader, find_rank_dirs
+from telemetry.record.state_page import LiveState
+from telemetry.records import LOG_OFFSETS, RankIdentity
+
+Clock = Callable[[], int]
+
+
+@dataclass(slots=True, kw_only=True)
+class WatchedRank:
+    """A rank on this host, as of the last look."""
+
+    reader: RankReader
+    identity: RankIdentity
+    state: LiveState
+    process: ProcessWord
+    died_ns: int = 0
+    told: bool = False
+    """Its end has been taken down, or was in good order."""
+
+    @property
+    def over(self) -> bool:
+        return self.process in ("dead", "ended")
+
+
+@dataclass(slots=True)
+class WatchedJob:
+    """The ranks of one attempt on this host."""
+
+    detector: StallDetector
+    ranks: dict[Path, WatchedRank] = field(default_factory=dict)
+    logs: JobLogs = field(default_factory=JobLogs)
+    step: int | None = None
+    taken_ns: int = 0
+    """When evidence of the stall that lasts was taken last."""
+
+
+class EvidenceWatch:
+    """Follows the ranks under a spool folder. ``outbox`` holds what is to be shipped."""
+
+    def __init__(
+        self,
+        spool: Path,
+        run_id: str | None = None,
+        attempt: int | None = None,
+        *,
+        settings: StallSettings | None = None,
+        interval_s: float = 1.0,
+        clock: Clock = time.monotonic_ns,
+    ) -> None:
+        self._place = spool, run_id, attempt
+        self._settings = settings or StallSettings()
+        self._interval_s = interval_s
+        self._clock = clock
+        self._jobs: dict[Owner, WatchedJob] = {}
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._deaths = DeathWatch(self._wake.set)
+        self._thread = threading.Thread(target=self._run, name="rankscope-watch", daemon=True)
+        self._complained = False
+        self.outbox = Outbox()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the threads; a collection under way is finished first, a bounded time. Safe to repeat."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._deaths.close()
+
+    def last_look(self) -> None:
+        """Once every rank is over: see that nothing about their ends is missing."""
+        if not self._stop.is_set():
+            self.stop()
+            self.look()
+
+    def look(self) -> None:
+        """One look at everything."""
+        self._find()
+        for owner, job in self._jobs.items():
+            for rank in job.ranks.values():
+                self._update(job, rank)
+            job.logs.read_on()
+            self._judge(owner, job)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.look()
+            except Exception as error:
+                self._complain(error)
+            self._wake.wait(self._interval_s)
+            self._wake.clear()
+
+    def _complain(self, error: Exception) -> None:
+        """Once. Whatever is wrong here, records are shipped on."""
+        if not self._complained:
+            self._complained = True
+            print(f"rankscope agent: taking evidence failed: {error!r}", file=sys.stderr, flush=True)
+
+    def _find(self) -> None:
+        for folder in find_rank_dirs(*self._place):
+            owner = folder.parent.parent.name, int(folder.parent.name)
+            job = self._jobs.get(owner)
+            if job is None or folder not in job.ranks:
+                with suppress(UnreadableError):
+                    self._take_up(owner, folder)
+
+    def _take_up(self, owner: Owner, folder: Path) -> None:
+        reader = RankReader(folder)
+        identity = reader.identity()
+        state, process = look_at(reader, identity)
+        job = self._jobs.setdefault(owner, WatchedJob(StallDetector(self._settings)))
+        before = kept(folder, identity.rank)
+        told = process == "ended" or (process == "dead" and bool(before))
+        rank = WatchedRank(reader=reader, identity=identity, state=state, process=process, told=told)
+        rank.died_ns = died_ns_of(before)
+        if not rank.over:
+            self._follow(job, rank)
+        job.ranks[folder] = rank
+        self.outbox.put(owner, before)  # an agent before this one may not have shipped it
+
+    def _follow(self, job: WatchedJob, rank: WatchedRank) -> None:
+        """From now on its end is stamped, and what it prints is read."""
+        self._deaths.follow(rank.identity.pid)
+        job.logs.follow(rank.identity.rank, rank.identity.pid, rank.identity.meta.get(LOG_OFFSETS, ""))
+
+    def _update(self, job: WatchedJob, rank: WatchedRank) -> None:
+        self._note_death(rank)
+        if rank.over and rank.told and not self._began_again(rank):
+            return
+        with suppress(UnreadableError):
+            if rank.reader.live().pid != rank.identity.pid and not self._follow_new_process(job, rank):
+                return
+            rank.state, rank.process = look_at(rank.reader, rank.identity)
+        self._note_death(rank)
+
+    def _note_death(self, rank: WatchedRank) -> None:
+        """The stamp may come after the look that found the process gone: then its end is told once more."""
+        died_ns = self._deaths.died_ns(rank.identity.pid)
+        if died_ns and died_ns != rank.died_ns:
+            rank.died_ns, rank.told = died_ns, False
+
+    def _follow_new_process(self, job: WatchedJob, rank: WatchedRank) -> bool:
+        """Whether the process that writes the page by now has said who it is; it will in a moment."""
+        identity = rank.reader.identity()
+        if identity.pid == rank.identity.pid:
+            return False
+        rank.identity, rank.died_ns, rank.told = identity, 0, False
+        self._follow(job, rank)
+        return True
+
+    def _began_again(self, rank: WatchedRank) -> bool:
+        with suppress(UnreadableError):
+            return rank.reader.live().pid != rank.identity.pid
+        return False
+
+    def _judge(self, owner: Owner, job: WatchedJob) -> None:
+        """Is there a reason to take evidence now?"""
+        living = {rank.identity.rank: RankLook.of(rank.state) for rank in job.ranks.values() if not rank.over}
+        step = max((rank.state.step for rank in job.ranks.values()), default=-1)
+        ended = self._new_ends(job)
+        if job.step not in (None, step) and not ended:
+            job.logs.step_went_by()
+        job.step = step
+        now = self._clock()
+        if job.detector.look(now, living) is not Phase.STALLED:
+            job.taken_ns = 0
+        elif not job.taken_ns or now - job.taken_ns >= self._settings.refresh_s * SECOND_NS:
+            job.taken_ns = now
+            ended = True
+        if ended:
+            self._take(owner, job)
+
+    def _new_ends(self, job: WatchedJob) -> bool:
+        """Whether a rank has ended, since the last look, as none should: killed, or with a fault on its lips."""
+        new = [rank for rank in job.ranks.values() if rank.over and not rank.told]
+        for rank in new:
+            rank.told = True
+        return any(rank.process == "dead" or job.logs.shows_fault(rank.identity.rank) for rank in new)
+
+    def _take(self, owner: Owner, job: WatchedJob) -> None:
+        """Of all ranks of the job: those that stand tell whom they wait for."""
+        ranks = [_standing(rank, job.logs) for rank in job.ranks.values()]
+        self._keep(owner, [(rank, rank.at_once()) for rank in ranks])
+        told: dict[int, list[Evidence]] = {}
+        for one in take_in_time(ranks):
+            told.setdefault(one.rank, []).append(one)
+        self._keep(owner, [(rank, told.get(rank.identity.rank, [])) for rank in ranks])
+
+    def _keep(self, owner: Owner, told: list[tuple[Standing, list[Evidence]]]) -> None:
+        """On disk first: it is all there is where the collector is gone too."""
+        for rank, evidence in told:
+            if not evidence:
+                continue
+            gone = discard_other_steps(rank.folder, rank.identity.rank, rank.state.step)
+            kinds = {one.kind for one in evidence}
+            try:
+                keep(rank.folder, evidence)
+            except OSError as error:
+                self._complain(error)
+            self.outbox.put(owner, [*(one for one in gone if one.kind not in kinds), *evidence])
+
+
+def _standing(rank: WatchedRank, logs: JobLogs) -> Standing:
+    return Standing(
+        folder=rank.reader.folder,
+        identity=rank.identity,
+        state=rank.state,
+        process=rank.process,
+        died_ns=rank.died_ns,
+        log=logs.body(rank.identity.rank),
+    )

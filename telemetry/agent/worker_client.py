@@ -1,0 +1,69 @@
+"""Asks a rank through torch's worker server; it answers while the rank's Python cannot, but not a stopped process."""
+
+import json
+import socket
+from http.client import OK, HTTPConnection, HTTPException
+from typing import Any
+
+from telemetry.integrations.worker_server import META_KEY
+from telemetry.records import RankIdentity
+
+ANSWER_S = 2.0
+MAX_ENTRIES = 500
+"""Of the flight recorder: the last ones."""
+MAX_BYTES = 64 * 2**20
+
+
+def ask_flight_recorder(identity: RankIdentity) -> str | None:
+    """The flight recorder of a rank as JSON text, cut to its last entries; None where there is no answer."""
+    return _cut(_ask(identity, "fr_trace_json"))
+
+
+def ask_traceback(identity: RankIdentity) -> str | None:
+    """The stacks of a rank's Python threads, as faulthandler writes them; None where there is no answer."""
+    return _ask(identity, "dump_traceback")
+
+
+def _ask(identity: RankIdentity, handler: str) -> str | None:
+    """Waits a bounded time."""
+    path = identity.meta.get(META_KEY)
+    if not path:
+        return None
+    connection = _UnixConnection(path)
+    try:
+        connection.request("POST", f"/handler/{handler}", headers={"Connection": "close"})
+        answer = connection.getresponse()
+        body = answer.read(MAX_BYTES + 1)
+        return body.decode(errors="replace") if answer.status == OK and len(body) <= MAX_BYTES else None
+    except (OSError, HTTPException):
+        return None
+    finally:
+        connection.close()
+
+
+class _UnixConnection(HTTPConnection):
+    """HTTP over a Unix socket; waits ``ANSWER_S`` at most for each part of an answer."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=ANSWER_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def _cut(text: str | None) -> str | None:
+    if text is None:
+        return None
+    try:
+        dump: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(dump, dict):
+        return None
+    entries = dump.get("entries")
+    if not isinstance(entries, list) or len(entries) <= MAX_ENTRIES:
+        return text
+    return json.dumps({**dump, "entries": entries[-MAX_ENTRIES:]})

@@ -1,0 +1,122 @@
+"""A small job under gloo whose one rank stops, loops, holds the interpreter or is killed at a step.
+
+python -m tests.telemetry.standing_job SPOOL NUM_RANKS RANK STEP HOW
+"""
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+
+import telemetry
+from telemetry.integrations.process_group import register_traced_backend
+from telemetry.topology import Topology
+from tests.deadline import until
+
+STEP_S = 0.05
+ROOT = Path(__file__).parents[2]
+RUN = {"run_id": "job", "attempt": 0}
+
+
+def loop_for_ever() -> None:
+    while True:
+        pass
+
+
+def hold_the_interpreter() -> None:
+    library = ctypes.PyDLL(None)
+    while True:
+        library.pause()
+
+
+def stop_itself() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def kill_itself() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail() -> None:
+    raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+
+FAULTS = {"loop": loop_for_ever, "gil": hold_the_interpreter, "stop": stop_itself, "kill": kill_itself, "fail": fail}
+
+
+def main(spool: Path, num_ranks: int, rank: int, step: int, how: str) -> None:
+    torch.multiprocessing.start_processes(
+        _run_rank, args=(spool, num_ranks, rank, step, how), nprocs=num_ranks, start_method="fork"
+    )
+
+
+def _run_rank(rank: int, spool: Path, num_ranks: int, odd_rank: int, odd_step: int, how: str) -> None:
+    torch.multiprocessing._prctl_pr_set_pdeathsig(signal.SIGKILL)
+    with (spool / f"rank-{rank}.log").open("ab", buffering=0) as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    torch.set_num_threads(1)
+    topology = Topology(dp=num_ranks)
+    telemetry.start("job", topology=topology, rank=rank, attempt=0, spool=spool, agent=False)
+    backend = register_traced_backend("gloo", topology)
+    dist.init_process_group(backend, init_method=f"file://{spool}/meet", rank=rank, world_size=num_ranks)
+    try:
+        _step_on(rank, odd_rank, odd_step, how)
+    except BaseException:
+        traceback.print_exc()
+        telemetry.stop()
+        os._exit(1)
+
+
+def _step_on(rank: int, odd_rank: int, odd_step: int, how: str) -> None:
+    number = 0
+    while True:
+        with telemetry.step(number):
+            threading.Event().wait(STEP_S)
+            print(f"step {number} of rank {rank}", flush=True)
+            if rank == odd_rank and number == odd_step:
+                print("about to go wrong", flush=True)
+                with telemetry.span("data-load"):
+                    FAULTS[how]()
+            dist.all_reduce(torch.ones(4))
+        number += 1
+
+
+@contextmanager
+def standing_job(spool: Path, how: str, *, num_ranks: int = 3, rank: int = 1, step: int = 30) -> Iterator[list[int]]:
+    """The pids of a job's ranks, once all of them record. Nothing of it is left afterwards."""
+    spool.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "tests.telemetry.standing_job", str(spool), str(num_ranks), str(rank), str(step)]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    with (spool / "launcher.log").open("wb") as log:
+        job = subprocess.Popen([*command, how], cwd=ROOT, env=environment, stdout=log, stderr=log)
+    pids: list[int] = []
+    try:
+        until(lambda: len(pids_of(spool)) == num_ranks, seconds=60, what="all ranks record")
+        pids = pids_of(spool)
+        yield pids
+    finally:
+        job.kill()
+        job.wait()
+        for pid in pids:
+            until(lambda pid=pid: not Path(f"/proc/{pid}").exists(), what=f"end of {pid}")
+
+
+def pids_of(spool: Path) -> list[int]:
+    found = sorted(spool.glob("job/0/rank-*/meta.json"))
+    return [json.loads(path.read_text())["pid"] for path in found]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:5]), sys.argv[5])  # type: ignore[misc]

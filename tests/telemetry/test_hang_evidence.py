@@ -1,0 +1,162 @@
+"""Real ranks under gloo that stand still: the agent sees it by itself, and what it takes down says what happened."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from telemetry.agent.collect import collect_evidence
+from telemetry.agent.evidence import kept
+from telemetry.agent.host import Host
+from telemetry.agent.loop import Agent, AgentSettings
+from telemetry.agent.stall import StallSettings
+from telemetry.agent.watch import EvidenceWatch
+from telemetry.ship.client import CollectorClient
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.queries import Evidence, Heartbeats
+from tests.deadline import until
+from tests.telemetry.served import collecting
+from tests.telemetry.standing_job import RUN, standing_job
+
+pytestmark = pytest.mark.gloo
+SETTINGS = StallSettings(floor_s=1.0, ceiling_s=60.0, confirm_s=0.3)
+Bodies = dict[tuple[int, str], Any]
+
+
+@pytest.fixture
+def collector(embedded: EmbeddedStore) -> Iterator[CollectorClient]:
+    with collecting(embedded) as client:
+        yield client
+
+
+@contextmanager
+def following(spool: Path, collector: CollectorClient) -> Iterator[EvidenceWatch]:
+    """An agent at work."""
+    settings = AgentSettings(spool=spool, collector=collector.url, interval_s=0.1, patience_s=5, stall=SETTINGS)
+    watch = EvidenceWatch(spool, settings=SETTINGS, interval_s=0.1)
+    stop = threading.Event()
+    thread = threading.Thread(target=Agent(Host(spool), collector, settings, watch).run, args=(stop,))
+    watch.start()
+    thread.start()
+    try:
+        yield watch
+    finally:
+        stop.set()
+        thread.join()
+        watch.stop()
+
+
+def stored(collector: CollectorClient) -> Bodies:
+    rows = collector.read(Evidence(**RUN)).to_pylist()
+    return {(row["rank"], row["kind"]): json.loads(row["body"]) for row in rows}
+
+
+def on_disk(spool: Path) -> Bodies:
+    folders = sorted(spool.glob("job/0/rank-*"))
+    return {(rank, one.kind): json.loads(one.body) for rank, folder in enumerate(folders) for one in kept(folder, rank)}
+
+
+def main_stack(body: dict[str, Any]) -> str:
+    (main,) = [thread for thread in body["threads"] if thread["main"]]
+    return "\n".join(main["frames"])
+
+
+@pytest.mark.parametrize(
+    ("how", "process", "function"),
+    [("stop", "stopped", "stop_itself"), ("loop", "alive", "loop_for_ever"), ("gil", "alive", "hold_the_interpreter")],
+)
+def test_a_rank_that_stands_still_is_taken_down_as_it_stands(
+    tmp_path: Path, collector: CollectorClient, how: str, process: str, function: str
+) -> None:
+    spool = tmp_path / "spool"
+    with standing_job(spool, how), following(spool, collector):
+        until(lambda: (2, "flight-recorder") in stored(collector), seconds=60, what="evidence in the store")
+        beats_before = collector.read(Heartbeats(**RUN))["at_ns"].to_pylist()
+        until(lambda: min(collector.read(Heartbeats(**RUN))["at_ns"].to_pylist()) > max(beats_before), what="beats")
+        found = stored(collector)
+        assert on_disk(spool).keys() == found.keys()
+    state = found[1, "state"]
+    assert (state["process"], state["step"], state["died_ns"]) == (process, 30, 0)
+    assert [one["stage"] for one in state["open"]] == ["step", "data-load"]
+    assert function in main_stack(found[1, "stack"])
+    assert "standing_job.py:" in main_stack(found[1, "stack"])
+    (line,) = found[1, "log"]
+    assert (line["text"], line["fault"]) == ("about to go wrong", "")
+    for victim in (0, 2):
+        assert found[victim, "state"]["process"] == "alive"
+        (operation,) = [one for one in found[victim, "state"]["operations"] if one["issued"] > one["completed"]]
+        assert (operation["axis"], operation["issued"]) == ("dp", 31)
+        assert "all_reduce" in main_stack(found[victim, "stack"])
+        assert found[victim, "flight-recorder"]["pg_status"]["0"]
+    assert ((1, "flight-recorder") in found) is (how != "stop")
+
+
+def test_a_killed_rank_is_told_at_once_with_the_time_of_its_death(tmp_path: Path, collector: CollectorClient) -> None:
+    spool = tmp_path / "spool"
+    before_ns = time.time_ns()
+    with standing_job(spool, "kill"), following(spool, collector):
+        until(lambda: stored(collector).get((1, "state"), {}).get("process") == "dead", what="the death in the store")
+        found = stored(collector)
+    state = found[1, "state"]
+    assert before_ns < state["died_ns"] < time.time_ns()
+    assert state["step"] == 30
+    assert {rank for rank, kind in found if kind == "state"} == {0, 1, 2}
+
+
+def test_of_the_ranks_that_die_the_first_is_known(tmp_path: Path, collector: CollectorClient) -> None:
+    """The launcher ends the others within a moment."""
+    spool = tmp_path / "spool"
+    with standing_job(spool, "loop", step=5) as pids, following(spool, collector):
+        until(lambda: (1, "stack") in stored(collector), seconds=90, what="evidence of the stall")
+        os.kill(pids[2], signal.SIGKILL)
+        until(lambda: all(stored(collector)[rank, "state"]["died_ns"] for rank in range(3)), what="deaths")
+        found = stored(collector)
+    died_ns = {rank: found[rank, "state"]["died_ns"] for rank in range(3)}
+    assert min(died_ns, key=died_ns.__getitem__) == 2
+    assert "loop_for_ever" in main_stack(found[1, "stack"]), "what was taken while it lived is kept"
+
+
+def test_with_no_collector_the_evidence_is_in_the_spool(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    watch = EvidenceWatch(spool, settings=SETTINGS, interval_s=0.1)
+    with standing_job(spool, "loop"):
+        watch.start()
+        until(lambda: (1, "stack") in on_disk(spool), seconds=60, what="evidence on disk")
+    watch.stop()
+    left = {(one.rank, one.kind): json.loads(one.body) for one in collect_evidence(spool, "job", 0)}
+    assert "loop_for_ever" in main_stack(left[1, "stack"])
+    assert {left[rank, "state"]["process"] for rank in range(3)} == {"dead"}
+
+
+def test_evidence_can_be_taken_without_an_agent(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    with standing_job(spool, "loop", step=3):
+        page = spool / "job/0/rank-00001"
+        until(lambda: main_is_in(spool, "loop_for_ever"), seconds=60, what="the loop")
+        found = {(one.rank, one.kind) for one in collect_evidence(spool)}
+    assert {(rank, kind) for rank in range(3) for kind in ("state", "stack", "flight-recorder", "log")} == found
+    assert not (page / "evidence").exists()
+
+
+def main_is_in(spool: Path, function: str) -> bool:
+    stacks = [json.loads(one.body) for one in collect_evidence(spool) if (one.rank, one.kind) == (1, "stack")]
+    return bool(stacks) and function in main_stack(stacks[0])
+
+
+def test_a_rank_that_fails_leaves_its_last_words(tmp_path: Path, collector: CollectorClient) -> None:
+    """It stops recording in good order as its exception passes by: its words give it away."""
+    spool = tmp_path / "spool"
+    with standing_job(spool, "fail"), following(spool, collector):
+        until(lambda: "cuda-error" in faults(stored(collector), 1), seconds=60, what="the fault in the store")
+        assert "python-traceback" in faults(stored(collector), 1)
+
+
+def faults(found: Bodies, rank: int) -> list[str]:
+    return [line["fault"] for line in found.get((rank, "log"), [])]
