@@ -35,8 +35,8 @@ def judged(store: EmbeddedStore, run: SyntheticRun) -> Judged:
     return Judged(StoreReader(store))
 
 
-def said(region: str, reads: Reads, rank: int | None = None, view: View = View.HANG) -> str:
-    drawn = draw_region(region, Parsed(ViewState(view=view, run="made", rank=rank), ()), reads, by_clock=False)
+def said(region: str, reads: Reads, rank: int | None = None, view: View = View.HANG, run: str = "made") -> str:
+    drawn = draw_region(region, Parsed(ViewState(view=view, run=run, rank=rank), ()), reads, by_clock=False)
     assert drawn is not None
     words = " ".join(_texts(json.loads(json.dumps(drawn.make(), cls=PlotlyJSONEncoder))))
     return " ".join(words.split())
@@ -121,7 +121,7 @@ def test_ranks_that_left_nothing_are_named_and_can_be_chosen(judged: Judged) -> 
         evidence=replace(whole.evidence, ranks=ranks),
         states={**whole.states, 3: State.MISSING},
     )
-    assert "Left no evidence: rank 3" in said("hang-verdict", judged)
+    assert "1 rank left no evidence: 3" in said("hang-verdict", judged)
     assert "It left no evidence" in said("rank", judged, rank=3)
 
 
@@ -170,6 +170,17 @@ def test_stored_evidence_is_judged_once_and_read_again_when_more_has_come(store:
     now_s[0] += 1.0
     reads.hang(reads.facts(state))
     assert reader.asked["Evidence"] == 2
+
+
+def test_evidence_that_cannot_be_read_is_said_here_and_hides_nothing_elsewhere(store: EmbeddedStore) -> None:
+    run = SyntheticRun(run_id="damaged")
+    run.introduce(store)
+    run.advance(store, 20)
+    row = {"rank": 1, "at_ns": run.now_ns + 1, "kind": "state", "body": "{"}
+    run.leave_evidence(store, [row])
+    reads = Reads(StoreReader(store))
+    assert "nothing was left of a stall that can be read" in said("hang-verdict", reads, run="damaged")
+    assert "rank 5" in said("verdict", reads, view=View.OVERVIEW, run="damaged")
 
 
 def test_a_job_that_went_on_stands_still_no_longer(store: EmbeddedStore) -> None:

@@ -178,7 +178,7 @@ def _texts(layout: GridLayout, row: Ints, column: Ints, standings: Sequence[Stan
     worded = layout.cell_px >= WORDED_PX
     return [
         {"x": int(column[rank]), "y": int(row[rank]), "showarrow": False}
-        | {"text": _text(rank, standing, worded), "font": {"color": SIGNS[standing].ink, "size": 12 if worded else 10}}
+        | {"text": _text(rank, standing, worded), "font": {"color": SIGNS[standing].ink, "size": 12 if worded else 9}}
         for rank, standing in enumerate(standings)
     ]
 
@@ -187,7 +187,7 @@ def _text(rank: int, standing: Standing, worded: bool) -> str:
     symbol = SIGNS[standing].symbol
     if worded:
         return f"<b>{rank}</b><br>{symbol} {standing}"
-    return f"<b>{symbol}{rank}</b>" if standing in REMARKABLE else str(rank)
+    return f"<b>{symbol}<br>{rank}</b>" if standing in REMARKABLE else str(rank)
 
 
 def _around(row: int, column: int, layout: GridLayout) -> Mapping[str, object]:

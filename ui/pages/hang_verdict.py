@@ -28,9 +28,9 @@ def verdict_in_full(verdict: HangVerdict, state: ViewState) -> Component:
         lines.append(dmc.Text(f"Next: {verdict.next_step}", size="sm"))
     if verdict.initiating:
         lines.append(rank_chips(verdict.initiating, verdict, state))
-    if verdict.evidence.missing:
-        missing = ranks_in_words(verdict.evidence.missing)
-        lines.append(dmc.Text(f"Left no evidence: rank {missing}", size="sm"))
+    if missing := verdict.evidence.missing:
+        words = f"{count(len(missing), 'rank')} left no evidence: {ranks_in_words(missing, counted=False)}"
+        lines.append(dmc.Text(words, size="sm"))
     lines += _notes(verdict.evidence.notes)
     return dmc.Alert(
         dmc.Stack(lines, gap=6),
@@ -60,12 +60,12 @@ def hang_finding(verdict: HangVerdict, facts: RunFacts) -> Component:
         [
             dmc.Badge(_severity(verdict).value, color=_colour(verdict), variant="light"),
             dmc.Text(str(verdict.kind), fw=600, size="sm"),
-            dmc.Text(" · ".join(_circumstances(verdict)), size="sm", c="dimmed"),
         ],
         gap="xs",
     )
+    circumstances = dmc.Text(" · ".join(_circumstances(verdict)), size="sm", c="dimmed")
     link = dcc.Link("hang view", href=_address(facts))
-    return html.Article([head, dmc.Text(verdict.headline, size="sm"), link], className="finding")
+    return html.Article([head, dmc.Text(verdict.headline, size="sm"), circumstances, link], className="finding")
 
 
 def nothing_stands_still() -> Component:

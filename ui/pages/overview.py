@@ -9,6 +9,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from diagnose.hang.verdict import HangVerdict
+from telemetry.errors import UnreadableError
 from ui.figures.series import HEIGHT_PX, Curve, curve_over_steps
 from ui.pages.hang_verdict import hang_finding, hang_headline
 from ui.pages.interface import Chart, Page, Region, region_id
@@ -98,7 +99,11 @@ def draw_findings(state: ViewState, reads: Reads) -> Component:
 
 
 def _stall(facts: RunFacts, reads: Reads) -> HangVerdict | None:
-    verdict = reads.hang(facts)
+    """What holds the job up. Evidence that cannot be read is the hang view's to tell: the findings here stand."""
+    try:
+        verdict = reads.hang(facts)
+    except UnreadableError:
+        return None
     return None if verdict is None or verdict.kind is None else verdict
 
 
