@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from telemetry.agent.evidence import evidence_rows, kept
 from telemetry.agent.heartbeat import heartbeat, heartbeat_rows, is_alive
 from telemetry.agent.host import WRONG
 from telemetry.agent.tail import RankTail, rank_rows
@@ -57,7 +58,7 @@ def _load(store: Store, folder: Path) -> _Loaded:
         loaded.failures.append(_words(folder, error))
         return loaded
     # Each on its own: a rank without a state has spans all the same, and the other way round.
-    for load in (_load_records, _load_state):
+    for load in (_load_records, _load_state, _load_evidence):
         try:
             load(store, tail, loaded)
         except WRONG as error:
@@ -76,6 +77,12 @@ def _load_records(store: Store, tail: RankTail, loaded: _Loaded) -> None:
 def _load_state(store: Store, tail: RankTail, _: _Loaded) -> None:
     beat = heartbeat(tail.identity, tail.reader.live(), alive=is_alive(tail.identity))
     _insert(store, tail, "heartbeats", heartbeat_rows([beat]))
+
+
+def _load_evidence(store: Store, tail: RankTail, _: _Loaded) -> None:
+    """What an agent has taken down of it."""
+    if found := kept(tail.reader.folder, tail.identity.rank):
+        _insert(store, tail, "evidence", evidence_rows(found))
 
 
 def _words(folder: Path, error: Exception) -> str:

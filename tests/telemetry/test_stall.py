@@ -1,0 +1,169 @@
+"""When does a job stand still? A manual clock, ranks made by hand: every healthy slow phase raises nothing."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from telemetry.agent.stall import SECOND_NS, Phase, RankLook, StallDetector, StallSettings
+from telemetry.errors import UsageError
+
+SETTINGS = StallSettings(factor=5, floor_s=10, ceiling_s=300, confirm_s=1)
+
+
+@dataclass
+class Job:
+    """Four ranks in step, looked at each second."""
+
+    detector: StallDetector = field(default_factory=lambda: StallDetector(SETTINGS))
+    now_s: float = 1000.0
+    step: int = -1
+    step_started_s: float = 0.0
+    inside_step: bool = False
+    takes_its_time: bool = False
+    moves: int = 0
+    ranks: tuple[int, ...] = (0, 1, 2, 3)
+
+    def look(self) -> Phase:
+        one = RankLook(
+            step=self.step,
+            step_started_ns=round(self.step_started_s * SECOND_NS),
+            inside_step=self.inside_step,
+            takes_its_time=self.takes_its_time,
+            counters=self.moves,
+        )
+        return self.detector.look(round(self.now_s * SECOND_NS), dict.fromkeys(self.ranks, one))
+
+    def begin_step(self) -> None:
+        self.step += 1
+        self.moves += 1
+        self.step_started_s = self.now_s
+        self.inside_step = True
+
+    def run(self, num_steps: int, *, step_s: float = 2.0) -> set[Phase]:
+        seen: set[Phase] = set()
+        for _ in range(num_steps):
+            self.begin_step()
+            seen |= self.wait(step_s)
+        return seen
+
+    def wait(self, seconds: float, *, moving: bool = False) -> set[Phase]:
+        """A look each second, while nothing moves, or only operations do."""
+        seen: set[Phase] = set()
+        end_s = self.now_s + seconds
+        while self.now_s < end_s:
+            self.now_s = min(self.now_s + 1, end_s)
+            self.moves += moving
+            seen.add(self.look())
+        return seen
+
+
+@pytest.fixture
+def job() -> Job:
+    return Job()
+
+
+@pytest.fixture
+def running(job: Job) -> Job:
+    """Two seconds a step; the threshold is then the floor."""
+    assert job.run(20) == {Phase.GOING}
+    return job
+
+
+def test_no_step_for_longer_than_usual_is_a_stall(running: Job) -> None:
+    running.begin_step()
+    assert running.wait(10) == {Phase.GOING}
+    assert running.wait(1) == {Phase.SUSPECTED}
+    assert running.wait(1) == {Phase.STALLED}
+    assert running.wait(100) == {Phase.STALLED}
+
+
+def test_slow_steps_are_given_more_time(job: Job) -> None:
+    job.run(10, step_s=8)
+    job.begin_step()
+    assert job.wait(39) == {Phase.GOING}
+    assert Phase.STALLED in job.wait(3)
+
+
+def test_no_step_however_slow_is_given_more_than_the_ceiling(job: Job) -> None:
+    job.run(10, step_s=100)
+    job.begin_step()
+    assert Phase.STALLED in job.wait(302)
+
+
+def test_one_step_that_takes_three_times_as_long_is_none(job: Job) -> None:
+    job.run(10, step_s=8)
+    assert job.run(1, step_s=24) == {Phase.GOING}
+    assert job.run(5, step_s=8) == {Phase.GOING}
+
+
+def test_a_first_step_that_compiles_is_none(job: Job) -> None:
+    assert job.wait(60) == {Phase.GOING}
+    assert job.run(1, step_s=120) == {Phase.GOING}
+    assert job.run(5) == {Phase.GOING}
+
+
+def test_before_the_first_steps_the_ceiling_counts(job: Job) -> None:
+    job.look()
+    assert job.wait(300) == {Phase.GOING}
+    assert Phase.STALLED in job.wait(2)
+
+
+@pytest.mark.parametrize("inside_step", [False, True])
+def test_a_checkpoint_or_an_evaluation_is_none(running: Job, inside_step: bool) -> None:
+    running.begin_step()
+    running.inside_step, running.takes_its_time = inside_step, True
+    assert running.wait(120) == {Phase.GOING}
+    running.inside_step, running.takes_its_time = True, False
+    assert running.wait(3) == {Phase.GOING}
+    assert running.run(5) == {Phase.GOING}
+
+
+def test_a_checkpoint_that_never_ends_is_one(running: Job) -> None:
+    running.begin_step()
+    running.takes_its_time = True
+    assert Phase.STALLED in running.wait(302)
+
+
+def test_work_between_steps_is_none(running: Job) -> None:
+    running.inside_step = False
+    assert running.wait(120) == {Phase.GOING}
+
+
+def test_a_slow_phase_in_which_counters_move_is_none(running: Job) -> None:
+    running.begin_step()
+    assert running.wait(60, moving=True) == {Phase.GOING, Phase.SUSPECTED}
+    assert Phase.STALLED in running.wait(3)
+
+
+def test_a_stall_is_over_with_the_next_step_and_may_come_again(running: Job) -> None:
+    running.begin_step()
+    assert Phase.STALLED in running.wait(15)
+    assert running.run(5) == {Phase.GOING}
+    running.begin_step()
+    assert running.wait(10) == {Phase.GOING}
+    assert Phase.STALLED in running.wait(3)
+
+
+def test_a_job_that_begins_again_from_its_first_step_is_none(running: Job) -> None:
+    running.begin_step()
+    running.wait(15)
+    running.step, running.inside_step = -1, False
+    assert running.wait(60) == {Phase.GOING}
+    assert running.run(5) == {Phase.GOING}
+
+
+def test_a_job_that_is_over_is_none(running: Job) -> None:
+    running.ranks = ()
+    assert running.wait(1000) == {Phase.GOING}
+
+
+def test_an_agent_that_comes_late_to_a_stall_waits_for_the_ceiling(job: Job) -> None:
+    job.step, job.step_started_s, job.inside_step = 50, job.now_s - 250, True
+    assert job.wait(50) == {Phase.GOING}
+    assert Phase.STALLED in job.wait(3)
+
+
+@pytest.mark.parametrize("values", [{"factor": 1}, {"floor_s": 0}, {"floor_s": 20, "ceiling_s": 10}])
+def test_settings_that_cannot_work_are_refused(values: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match="hint: "):
+        StallSettings(**values)
