@@ -15,6 +15,7 @@ from enum import StrEnum
 from telemetry.topology import Topology
 
 WHOLE_GROUP = -1
+NS_PER_S = 1_000_000_000
 
 
 class Process(StrEnum):
@@ -103,6 +104,12 @@ class RankEvidence:
     """Frames of the main thread, the innermost first: ``next_batch (loader.py:88)``."""
     log: tuple[LogLine, ...] = ()
 
+    @property
+    def moved_ns(self) -> int:
+        """Wall clock of the newest thing that the rank is known to have begun; 0 when no times are known."""
+        issued = (front.entered_ns for front in self.fronts.values())
+        return max([self.stage_since_ns, *issued, *(op.since_ns for op in self.pending)])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangEvidence:
@@ -119,6 +126,16 @@ class HangEvidence:
     """Wall clock of the look; 0 when not known."""
     notes: tuple[str, ...] = ()
     """What was wrong with the evidence itself: files that could not be read, versions not met before."""
+
+    @property
+    def moved_ns(self) -> int:
+        """Wall clock at which the last of all ranks began anything; 0 when no times are known."""
+        return max((one.moved_ns for one in self.ranks.values()), default=0)
+
+    @property
+    def still_s(self) -> float:
+        """Seconds from then to the look; 0 when no times are known."""
+        return max(0, self.taken_ns - self.moved_ns) / NS_PER_S if self.taken_ns and self.moved_ns else 0.0
 
     @property
     def missing(self) -> tuple[int, ...]:

@@ -3,12 +3,10 @@
 from collections.abc import Iterator
 
 from diagnose.findings import Evidence, Finding, Kind, Role, Severity, StepWindow, Suspect
-from diagnose.hang.evidence import HangEvidence
 from diagnose.hang.verdict import HangVerdict, State
 from diagnose.ranges import fold_ranks
 
 _ROLES = {State.BEHIND: Role.INITIATING, State.DEAD: Role.INITIATING, State.WAITING: Role.VICTIM}
-NS_PER_S = 1_000_000_000
 
 
 def hang_finding(verdict: HangVerdict) -> Finding | None:
@@ -24,21 +22,12 @@ def hang_finding(verdict: HangVerdict) -> Finding | None:
         suspects=tuple(_suspects(verdict)),
         stage=next((evidence.ranks[rank].stage for rank in verdict.initiating if rank in evidence.ranks), ""),
         window=StepWindow(first_step=min(steps, default=0), last_step=max(steps, default=0)),
-        seconds_lost=stalled_s(evidence),
+        seconds_lost=evidence.still_s,
         confidence=verdict.confidence,
         summary=verdict.headline,
         next_step=verdict.next_step,
         evidence=_numbers(verdict),
     )
-
-
-def stalled_s(evidence: HangEvidence) -> float:
-    """Seconds from the last thing that any rank began to the look; 0 where no times are known."""
-    began = [op.since_ns for one in evidence.ranks.values() for op in one.pending]
-    began += [one.stage_since_ns for one in evidence.ranks.values()]
-    if not evidence.taken_ns or not any(began):
-        return 0.0
-    return max(0, evidence.taken_ns - max(began)) / NS_PER_S
 
 
 def _suspects(verdict: HangVerdict) -> Iterator[Suspect]:

@@ -1,33 +1,51 @@
-"""The rank files of a job, as evidence of why it stands still."""
+"""The rank files of a job, alive or dead, as evidence of why it stands still. No agent and no collector are needed."""
 
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from diagnose.hang.evidence import HangEvidence
+from diagnose.hang.evidence import HangEvidence, Process
 from diagnose.hang.from_bodies import Body, evidence_from_bodies
-from telemetry.errors import UsageError
-from telemetry.record.reader import find_rank_dirs
+from telemetry.agent.collect import collect_evidence
+from telemetry.errors import UnreadableError, UsageError
+from telemetry.record.reader import RankReader, find_rank_dirs
+
+LEAST_STILL_S = 10.0
+"""A living job in which something began more recently than that is not said to stand still."""
 
 
-def evidence_from_spool(spool: Path, run_id: str | None, attempt: int | None) -> HangEvidence:
-    """What the agent left beside the rank files of a run; of the newest where none is named.
+def evidence_from_spool(spool: Path, run_id: str | None = None, attempt: int | None = None) -> HangEvidence:
+    """Evidence of a run under ``spool``, the newest where none is named: of ranks that live as they stand now, of
+    others what they and their agent have left. No ranks at all where the job still moves.
 
     Raises:
         UsageError: no rank file there.
         UnreadableError: nothing that can be read.
     """
-    folders = find_rank_dirs(spool, run_id, attempt)
-    if not folders:
+    run_id, attempt = _newest(spool, run_id, attempt)
+    bodies = [
+        Body(rank=one.rank, kind=one.kind, text=one.body, at_ns=one.at_ns)
+        for one in collect_evidence(spool, run_id, attempt)
+    ]
+    evidence = evidence_from_bodies(bodies, run_id, attempt)
+    if _moves(evidence):
+        note = f"something began {evidence.still_s:.1f} s ago; look again, or --watch"
+        return HangEvidence(world_size=0, groups=(), ranks={}, run_id=run_id, attempt=attempt, notes=(note,))
+    return evidence
+
+
+def _newest(spool: Path, run_id: str | None, attempt: int | None) -> tuple[str, int]:
+    """The attempt that began last."""
+    began: list[tuple[int, str, int]] = []
+    for folder in find_rank_dirs(spool, run_id, attempt):
+        with suppress(UnreadableError):
+            identity = RankReader(folder).identity()
+            began.append((identity.started_ns, identity.run_id, identity.attempt))
+    if not began:
         raise UsageError(f"no rank file under {spool}", hint="name the folder that ranks write into: --spool DIR")
-    newest = max(folders, key=lambda folder: (folder / "state").stat().st_mtime_ns).parent
-    bodies = (body for folder in folders if folder.parent == newest for body in _bodies(folder))
-    return evidence_from_bodies(bodies, newest.parent.name, int(newest.name))
+    return max(began)[1:]
 
 
-def _bodies(folder: Path) -> Iterator[Body]:
-    rank = int(folder.name.rpartition("-")[2])
-    for path in sorted((folder / "evidence").glob("*")):
-        if path.is_file() and not path.suffix:
-            yield Body(
-                rank=rank, kind=path.name, text=path.read_text("utf-8", "replace"), at_ns=path.stat().st_mtime_ns
-            )
+def _moves(evidence: HangEvidence) -> bool:
+    ends = (Process.DEAD, Process.ENDED)
+    alive = all(one.process not in ends for one in evidence.ranks.values())
+    return alive and evidence.still_s < LEAST_STILL_S

@@ -74,9 +74,8 @@ def _before_the_end(evidence: HangEvidence) -> HangEvidence:
     if not dead:
         return evidence
     first_ns = min(one.died_ns for one in dead.values())
-    moved_ns = max(_last_move_ns(evidence, rank) for rank in evidence.ranks)
     unseen = not any(one.died_ns for one in dead.values()) and len(dead) == len(evidence.ranks)
-    if not unseen and not (first_ns and moved_ns and first_ns - moved_ns > STILL_NS):
+    if not unseen and not (first_ns and evidence.moved_ns and first_ns - evidence.moved_ns > STILL_NS):
         return evidence
     stood = {rank: replace(one, process=Process.UNKNOWN) for rank, one in dead.items()}
     return replace(evidence, ranks={**evidence.ranks, **stood})
@@ -89,12 +88,6 @@ def _by_death(evidence: HangEvidence) -> _Blame | None:
     first_ns = min(dead.values())
     first = tuple(sorted(rank for rank, died_ns in dead.items() if died_ns - first_ns <= SAME_DEATH_NS))
     return _Blame(ranks=first, kind=Kind.DEAD_RANK, cause=Cause.DEAD, confidence=SURE if first_ns else LIKELY)
-
-
-def _last_move_ns(evidence: HangEvidence, rank: int) -> int:
-    one = evidence.ranks[rank]
-    issued = (front.entered_ns for front in one.fronts.values())
-    return max([one.stage_since_ns, *issued, *(op.since_ns for op in one.pending)])
 
 
 def _by_waiting(evidence: HangEvidence, graph: WaitGraph) -> _Blame:

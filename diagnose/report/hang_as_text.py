@@ -12,7 +12,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from diagnose.findings import Kind
-from diagnose.hang.finding import stalled_s
 from diagnose.hang.stacks import fold_stacks
 from diagnose.hang.verdict import HangVerdict, State, Wait
 from diagnose.ranges import fold_ranks
@@ -44,7 +43,7 @@ def hang_text(verdict: HangVerdict) -> RenderableType:
 
 def _since(verdict: HangVerdict) -> str:
     evidence = verdict.evidence
-    seconds = stalled_s(evidence)
+    seconds = evidence.still_s
     steps = [one.step for one in evidence.ranks.values() if one.step >= 0]
     at_step = f", in step {max(steps)}" if steps else ""
     return f"{at_step}, nothing has moved for {seconds:.0f} s" if seconds else at_step
