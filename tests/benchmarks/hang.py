@@ -27,6 +27,7 @@ MAX_SECONDS = 60.0
 MAX_MIB = 4096.0
 LIMIT_S = 300
 NUM_PAIRS = 40
+NOTE_CHARACTERS = 100
 TURNS_S = 1200
 MAX_RATIO = 1.01
 NUM_RESAMPLES = 2_000
@@ -102,7 +103,7 @@ def _ratio(name: str, pairs: "np.ndarray[Any, np.dtype[np.float64]]", *, bound: 
 
 
 def _headline(verdict: dict[str, Any]) -> str:
-    return "; ".join(finding["summary"] for finding in verdict["findings"])
+    return "; ".join(finding["summary"] for finding in verdict["findings"])[:NOTE_CHARACTERS]
 
 
 def _measured(command: list[str]) -> Ran:

@@ -1,12 +1,14 @@
 """Feeds the reader of flight-recorder dumps what it should refuse, and watches it.
 
-python -m tests.diagnose.dump_fuzz --count 100000 [--seed 0] [--only INDEX]
+python -m tests.diagnose.dump_fuzz --count 100000 [--seed 0] [--only INDEX] [--write]
 
 Each input must give a record or ``UnreadableError``, within seconds, with nothing run: an audit hook sees every attempt
-to import, compile or start something. Exit status 1 and the numbers of the inputs where one does not.
+to import, compile or start something. Exit status 1 and the numbers of the inputs where one does not. ``--write`` puts
+the outcome into docs/accuracy.md.
 """
 
 import argparse
+import codecs
 import json
 import pickle
 import resource
@@ -20,9 +22,11 @@ from typing import Any
 
 from diagnose.hang.dump import read_dump
 from telemetry.errors import UnreadableError
+from tests.benchmarks.accuracy_page import as_table, write_section
 from tests.benchmarks.torch_analyzer import labelled_cases
 from tests.diagnose.hostile_dumps import CANARY, input_at, made_dump
 
+ENCODINGS = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be", "utf-8-sig", "raw-unicode-escape", "latin-1", "ascii")
 LIMIT_S = 5
 MAX_PEAK_MIB = 3072
 FORBIDDEN = ("os.system", "os.exec", "os.fork", "os.posix_spawn", "subprocess", "exec", "compile", "import", "socket")
@@ -88,7 +92,11 @@ def _too_slow(*_: object) -> None:
 def _watch_for_code() -> list[str]:
     """Everything forbidden that happens from now on."""
     ran: list[str] = []
-    read_dump(json.dumps(made_dump()).encode(), "first")  # whatever is imported late is there afterwards
+    for encoding in ("utf-8", "utf-16", "utf-32"):  # whatever is imported late is there afterwards
+        json.loads(json.dumps(made_dump()).encode(encoding))
+    for encoding in ENCODINGS:
+        codecs.lookup(encoding)
+    read_dump(json.dumps(made_dump()).encode(), "first")
 
     def note(event: str, arguments: tuple[Any, ...]) -> None:
         if event.startswith(FORBIDDEN):
@@ -110,11 +118,22 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="this input alone")
+    parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     outcome = fuzz(given.seed, range(given.count) if given.only is None else range(given.only, given.only + 1))
     print(json.dumps(asdict(outcome), indent=1))
+    if given.write:
+        command = f"python -m tests.diagnose.dump_fuzz --count {given.count} --seed {given.seed}"
+        write_section("Dumps that are none", command, as_section(outcome, given.count))
     return int(bool(outcome.failures))
+
+
+def as_section(outcome: Outcome, count: int) -> str:
+    """Damaged, confused, greedy and hostile inputs, and what became of them."""
+    headings = ("inputs", "read", "refused", "crashed, hung or ran code", "slowest", "peak memory")
+    counts = map(str, (count, outcome.read, outcome.refused, len(outcome.failures)))
+    return as_table(headings, [(*counts, f"{outcome.slowest_s:.2f} s", f"{outcome.peak_mib:.0f} MiB")])
 
 
 if __name__ == "__main__":
