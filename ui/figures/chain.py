@@ -85,7 +85,8 @@ def group_in_words(evidence: HangEvidence, index: int) -> str:
     if any(letter.isdigit() for letter in group.name):
         return group.name
     members = ranks_in_words(group.members, limit=3)
-    return f"{group.name} [{members}]" + ("" if group.complete else " and maybe more")
+    is_whole = group.complete or len(group.members) >= evidence.world_size
+    return f"{group.name} [{members}]" + ("" if is_whole else " and maybe more")
 
 
 def held_up(verdict: HangVerdict, rank: int) -> HeldUp:

@@ -7,7 +7,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.hang.evidence import WHOLE_GROUP, HangEvidence, LogLine, Pending, RankEvidence
+from diagnose.hang.evidence import WHOLE_GROUP, HangEvidence, LogLine, Pending, Process, RankEvidence
 from diagnose.hang.verdict import HangVerdict
 from telemetry.topology import Place
 from ui.figures.chain import group_in_words, held_up, hops
@@ -52,12 +52,20 @@ def _place(
     if known is None:
         return
     taken_ns = verdict.evidence.taken_ns
-    yield "process", known.process.value + (f" at {clock(known.died_ns)}" if known.died_ns else "")
+    yield "process", _process(known)
     if known.step >= 0:
         yield "step", f"{known.step:,}"
     if known.stage:
         since = _ago(known.stage_since_ns, taken_ns)
         yield "in stage", known.stage + (f", {since}" if since else "")
+
+
+def _process(known: RankEvidence) -> str:
+    """A process that ended after the stall, as everybody's does in the end, tells nothing of it."""
+    if not known.died_ns:
+        return known.process.value
+    word = "gone" if known.process is Process.UNKNOWN else known.process.value
+    return f"{word} at {clock(known.died_ns)}"
 
 
 def _waits_for(verdict: HangVerdict, rank: int, state: ViewState) -> Component:
@@ -129,12 +137,8 @@ def _group_row(evidence: HangEvidence, known: RankEvidence, index: int) -> Compo
     others = (evidence.ranks[one].fronts.get(index) for one in members if one in evidence.ranks)
     furthest = max((other.entered for other in others if other is not None), default=front.entered)
     behind = furthest - front.entered
-    cells = [
-        group_in_words(evidence, index),
-        f"{front.entered:,}",
-        f"{front.completed:,}",
-        f"{furthest:,}" + (f" (▶ {behind:,} behind)" if behind > 0 else ""),
-    ]
+    name = [group_in_words(evidence, index), *([html.Div(f"▶ {behind:,} behind")] if behind > 0 else [])]
+    cells = [name, f"{front.entered:,}", f"{front.completed:,}", f"{furthest:,}"]
     return html.Tr([html.Td(cell) for cell in cells], className="suspect" if behind > 0 else "")
 
 

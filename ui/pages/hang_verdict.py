@@ -8,6 +8,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from diagnose.findings import Kind, Severity
+from diagnose.hang.evidence import Process
 from diagnose.hang.stacks import fold_stacks
 from diagnose.hang.verdict import HangVerdict
 from ui.figures.standing import SIGNS, Standing
@@ -128,7 +129,7 @@ def since_ns(verdict: HangVerdict) -> int:
     """When those who hold the job up stopped, else the oldest wait; 0 when nothing tells."""
     known = verdict.evidence.ranks
     culprits = [known[rank] for rank in verdict.initiating if rank in known]
-    stopped = [one.died_ns or one.stage_since_ns for one in culprits]
+    stopped = [one.died_ns if one.process is Process.DEAD else one.stage_since_ns for one in culprits]
     waited = [
         one.pending[0].since_ns for rank in verdict.waits if rank in known for one in [known[rank]] if one.pending
     ]
