@@ -6,6 +6,7 @@ from diagnose.hang.evidence import HangEvidence, Process
 from diagnose.hang.mismatch import Mismatch
 from diagnose.hang.waits import WaitGraph
 from diagnose.ranges import fold_ranks
+from telemetry.stages import Stage
 
 
 class Cause(StrEnum):
@@ -127,8 +128,10 @@ def _where(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
         if one is None or not (one.stage or one.stack):
             continue
         frame = _telling_frame(one.stack)
-        place = f"in {one.stage}" if one.stage else "at"
-        return f"; stopped {place} ({frame})" if one.stage and frame else f"; stopped {place} {frame}".rstrip()
+        stage = "" if one.stage == Stage.STEP.label else one.stage
+        if stage and frame:
+            return f"; stopped in {stage} ({frame})"
+        return f"; stopped in {one.stage}" if not frame else f"; stopped at {frame}"
     return ""
 
 

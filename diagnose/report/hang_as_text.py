@@ -92,7 +92,7 @@ def _waits(verdict: HangVerdict) -> Iterator[Text]:
         return
     yield Text()
     initiating = set(verdict.initiating)
-    lines = sorted(together.values(), key=lambda waits: (not initiating & set(waits[0].on), -len(waits)))
+    lines = sorted(together.values(), key=lambda waits: _distance(waits, initiating))
     for waits in lines[:MAX_ROWS]:
         one, group = waits[0], verdict.evidence.groups[waits[0].group]
         yield Text(
@@ -103,13 +103,19 @@ def _waits(verdict: HangVerdict) -> Iterator[Text]:
         yield Text(f"{INDENT}{len(lines) - MAX_ROWS} lines more", style="dim")
 
 
+def _distance(waits: list[Wait], initiating: set[int]) -> tuple[bool, bool, int]:
+    """Those that wait for the root come first, in a collective before a transfer, many before few."""
+    return not initiating & set(waits[0].on), waits[0].op in ("send", "recv"), -len(waits)
+
+
 def _stacks(verdict: HangVerdict) -> Iterator[Text]:
     initiating = set(verdict.initiating)
     stacks = sorted(fold_stacks(verdict.evidence), key=lambda stack: not initiating & set(stack.ranks))
     for stack in stacks[:6]:
         yield Text()
         mine = initiating & set(stack.ranks)
-        yield Text(f"{INDENT}stack of ranks {fold_ranks(stack.ranks)}", style="bold" if mine else "")
+        of_ranks = f"{'rank' if len(stack.ranks) == 1 else 'ranks'} {fold_ranks(stack.ranks)}"
+        yield Text(f"{INDENT}stack of {of_ranks}", style="bold" if mine else "")
         for frame in stack.frames[:12]:
             yield Text(f"{INDENT}{INDENT}{frame}")
 
