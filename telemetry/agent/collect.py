@@ -9,10 +9,11 @@ One deadline bounds the whole, however many ranks do not answer.
 """
 
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from telemetry.agent.evidence import Evidence, Kind, died_ns_of, kept, step_of
@@ -48,29 +49,31 @@ class Standing:
         told = [self._evidence("state", body)]
         return told if self.log is None else [*told, self._evidence("log", self.log)]
 
-    def in_time(self) -> list[Evidence]:
-        """What the rank must be asked for, or read from its memory. Waits a bounded time."""
-        asked: list[tuple[Kind, Callable[[RankIdentity], str | None]]] = []
+    def questions(self) -> Iterator[Callable[[], Evidence | None]]:
+        """What the rank must be asked for, or read from its memory: each waits a bounded time for its answer."""
         if self.process == "alive":
-            asked = [("flight-recorder", ask_flight_recorder), ("stack", take_stack)]
-        elif self.process == "stopped":
-            asked = [("stack", take_stack)]
-        told = [(kind, ask(self.identity)) for kind, ask in asked]
-        return [self._evidence(kind, body) for kind, body in told if body is not None]
+            yield partial(self._answer, "flight-recorder", ask_flight_recorder)
+        if self.process in ("alive", "stopped"):
+            yield partial(self._answer, "stack", take_stack)
+
+    def _answer(self, kind: Kind, ask: Callable[[RankIdentity], str | None]) -> Evidence | None:
+        body = ask(self.identity)
+        return None if body is None else self._evidence(kind, body)
 
     def _evidence(self, kind: Kind, body: str) -> Evidence:
         return Evidence(rank=self.identity.rank, at_ns=time.time_ns(), kind=kind, body=body)
 
 
 def take_in_time(ranks: Sequence[Standing], *, deadline_s: float = DEADLINE_S) -> list[Evidence]:
-    """What the ranks answer before the deadline; a rank that answers later is left out."""
-    if not ranks:
+    """What the ranks answer before the deadline; an answer that comes later is left out."""
+    questions = [question for rank in ranks for question in rank.questions()]
+    if not questions:
         return []
-    pool = ThreadPoolExecutor(max_workers=min(MAX_THREADS, len(ranks)), thread_name_prefix="rankscope-evidence")
-    futures: list[Future[list[Evidence]]] = [pool.submit(rank.in_time) for rank in ranks]
-    done, _ = wait(futures, timeout=deadline_s)
+    pool = ThreadPoolExecutor(max_workers=min(MAX_THREADS, len(questions)), thread_name_prefix="rankscope-evidence")
+    done, _ = wait([pool.submit(question) for question in questions], timeout=deadline_s)
     pool.shutdown(wait=False, cancel_futures=True)
-    return [one for future in futures if future in done and future.exception() is None for one in future.result()]
+    answers = [future.result() for future in done if future.exception() is None]
+    return sorted((one for one in answers if one is not None), key=lambda one: (one.rank, one.kind))
 
 
 def collect_evidence(spool: Path, run_id: str | None = None, attempt: int | None = None) -> list[Evidence]:

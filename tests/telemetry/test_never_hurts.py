@@ -81,6 +81,18 @@ def _break_the_agent(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("os.posix_spawn", _fail)
 
 
+def _break_the_worker_server(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("telemetry.integrations.worker_server._listen", _fail)
+
+
+def _break_the_socket_s_folder(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("os.mkdir", _fail)
+
+
+def _break_the_log_files(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("telemetry.session._log_offsets", _fail)
+
+
 def _break_the_environment(patch: pytest.MonkeyPatch) -> None:
     patch.setenv("RANK", "not a number")
 
@@ -95,6 +107,9 @@ def _break_the_environment(patch: pytest.MonkeyPatch) -> None:
         _break_the_end,
         _break_the_clock,
         _break_the_agent,
+        _break_the_worker_server,
+        _break_the_socket_s_folder,
+        _break_the_log_files,
         _break_the_environment,
     ],
 )
