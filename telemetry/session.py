@@ -8,6 +8,8 @@ stop()   device spans under way -> last counts -> sealed
 import atexit
 import os
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -127,6 +129,7 @@ class Session:
         segments, page = self._segments, self._page
         if segments is None or page is None:
             return
+        _call_before_end()
         given_up = self._drain.stop() if self._drain is not None else 0
         if given_up:
             RECORDER.mark("device-spans-given-up", str(given_up))
@@ -159,6 +162,7 @@ class Session:
 
 
 _session = Session()
+_before_end: list[Callable[[], None]] = []
 
 
 def start(
@@ -210,6 +214,17 @@ def stop() -> None:
     except Exception as error:
         RECORDER.detach()
         _warn(f"recording did not end in good order: {error}")
+
+
+def before_end(finish: Callable[[], None]) -> None:
+    """Have ``finish`` called as a session ends, while it still records. Its errors are swallowed."""
+    _before_end.append(finish)
+
+
+def _call_before_end() -> None:
+    for finish in _before_end:
+        with suppress(Exception):
+            finish()
 
 
 def current_session() -> Session:

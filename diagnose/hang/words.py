@@ -52,7 +52,7 @@ def headline(
         case Cause.STOPPED:
             return f"{who} {is_are} stopped (SIGSTOP or a debugger){_behind(evidence, graph, ranks)}{where}"
         case Cause.DEAD:
-            return f"{who} {_manner(evidence, ranks)}{_behind(evidence, graph, ranks)}{where}"
+            return f"{who} {_manner(evidence, ranks)}{_last_seen(evidence, ranks)}{_behind(evidence, graph, ranks)}"
         case Cause.MISSING if ranks:
             awaited = _awaited(evidence, graph, ranks)
             return f"{who} {is_are} behind: left nothing, and only {them} can be late in {awaited}"
@@ -133,6 +133,15 @@ def _where(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
             return f"; stopped in {stage} ({frame})"
         return f"; stopped in {one.stage}" if not frame else f"; stopped at {frame}"
     return ""
+
+
+def _last_seen(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
+    """Step and stage in which the first of ``ranks`` was."""
+    one = next((evidence.ranks[rank] for rank in ranks if rank in evidence.ranks), None)
+    if one is None or one.step < 0:
+        return ""
+    inner = f", in {one.stage}" if one.stage and one.stage != Stage.STEP.label else ""
+    return f" in step {one.step}{inner}"
 
 
 OWN_FRAMES = ("threading.py", "selectors.py", "socket.py", "queue.py", "distributed_c10d.py", "c10d_logger.py")

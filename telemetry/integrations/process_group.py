@@ -28,9 +28,9 @@ import torch.distributed as dist
 
 from telemetry.integrations.inner_backends import batch_transfers_of, make_gloo, make_nccl
 from telemetry.integrations.stage_names import Operation, axis_named, axis_of, collective_stage, transfer_stage
-from telemetry.integrations.traced_work import follow, size_bytes
+from telemetry.integrations.traced_work import end_completed, follow, size_bytes
 from telemetry.record.operations import Flight, Line, Operations
-from telemetry.session import RECORDER, current_session
+from telemetry.session import RECORDER, before_end, current_session
 from telemetry.stages import Stage
 from telemetry.topology import Axis, Topology
 
@@ -68,6 +68,7 @@ PASSED_ON = (
 MAX_DESCRIBED = 4096
 
 OPERATIONS = Operations(RECORDER)
+before_end(end_completed)
 _topology: Topology | None = None
 _described: dict[int, tuple[Stage, int, int]] = {}
 

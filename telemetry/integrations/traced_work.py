@@ -16,6 +16,9 @@ PASSED_ON = (
     "source_rank",
 )  # fmt: skip
 
+_awaited: set["TracedWork"] = set()
+"""Works whose future was asked for and that have not ended."""
+
 
 class TracedWork(dist.Work):
     """Stands in front of a Work; several flights share one where the operations were coalesced."""
@@ -35,6 +38,7 @@ class TracedWork(dist.Work):
     def get_future(self) -> "torch.futures.Future[Any]":
         """The inner future itself: DDP waits on it and never on the work."""
         future = self.inner.get_future()
+        _awaited.add(self)
         future.add_done_callback(lambda _: self.end())
         return future
 
@@ -47,6 +51,14 @@ class TracedWork(dist.Work):
         with suppress(Exception):
             for flight in self._flights:
                 self._operations.end(flight)
+        _awaited.discard(self)
+
+
+def end_completed() -> None:
+    """End what has completed and does not know it yet: whoever waits for a future goes on before its callbacks ran."""
+    for work in tuple(_awaited):
+        work.is_completed()
+    _awaited.clear()
 
 
 def _ending(name: str) -> Callable[..., Any]:

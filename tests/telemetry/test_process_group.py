@@ -14,8 +14,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import telemetry
 from telemetry.integrations import process_group
-from telemetry.integrations.process_group import describe_transfer, register_traced_backend
+from telemetry.integrations.process_group import OPERATIONS, describe_transfer, register_traced_backend
 from telemetry.integrations.stage_names import Operation, axis_named, axis_of, collective_stage, transfer_stage
+from telemetry.integrations.traced_work import follow
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.telemetry.grid_training import GRID, MICROBATCHES, STEPS, train_grid
@@ -250,3 +251,24 @@ def test_where_the_seam_has_no_room_training_goes_on_untraced(monkeypatch: pytes
     monkeypatch.delattr(dist.Backend, "register_backend")
     monkeypatch.setattr(dist.Backend, "backend_list", [])
     assert register_traced_backend("gloo") == "gloo"
+
+
+class _CompletedBeforeItsCallbacks(dist.Work):
+    """What DDP may leave behind: it went on as the future was set, and the callbacks have yet to run."""
+
+    def is_completed(self) -> bool:
+        return True
+
+    def get_future(self) -> "torch.futures.Future[Any]":
+        return torch.futures.Future()
+
+
+def test_an_operation_that_has_completed_is_a_span_even_if_the_session_ends_before_its_callbacks(
+    tmp_path: Path,
+) -> None:
+    telemetry.start("late", spool=tmp_path, topology=Topology(dp=2), rank=0, agent=False)
+    line = OPERATIONS.line((0, 1), "dp")
+    flight = OPERATIONS.issue(line, Stage.GRADS_ALL_REDUCE, 64)
+    follow(_CompletedBeforeItsCallbacks(), [flight], OPERATIONS).get_future()
+    telemetry.stop()
+    assert recorded(tmp_path).stages.count("grads-all-reduce") == 1
