@@ -40,7 +40,7 @@ def rank_details(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewSt
         _groups(evidence, known),
         _pending(evidence, known.pending),
         _stack(known.stack),
-        _timeline_link(rank, state),
+        _timeline_link(rank, facts, state),
     ]
 
 
@@ -177,9 +177,12 @@ def _stack(frames: tuple[str, ...]) -> Component | None:
     return _part("Stack of the main thread, innermost first", html.Pre("\n".join(frames), className="stack"))
 
 
-def _timeline_link(rank: int, state: ViewState) -> Component:
-    address = replace(state, view=View.TIMELINE, rank=rank, group=None, step=None, span=None).search()
-    return dcc.Link("its last step in the timeline", href=address, className="small")
+def _timeline_link(rank: int, facts: RunFacts, state: ViewState) -> Component | None:
+    if not len(facts.steps.step):
+        return None
+    last = int(facts.steps.step[-1])
+    address = replace(state, view=View.TIMELINE, rank=rank, group=None, step=last, span=None).search()
+    return dcc.Link(f"step {last:,}, the last that ended, in the timeline", href=address, className="small")
 
 
 def _part(title: str, body: Component) -> Component:
