@@ -35,7 +35,7 @@ from trainer.config import RunOptions
 from trainer.fault.inject import FIRED_NAME
 
 START_S = 120.0
-VERDICT_S = 60.0
+VERDICT_S = 45.0
 """From the fault to a verdict, at the utmost."""
 SETTLED_S = 7.0
 """A job that is ended sooner after its fault died of it, for all that anybody can tell."""
@@ -157,17 +157,13 @@ class Job:
         self._process.send_signal(signal.SIGKILL if kills else signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(90)
-        for process in [psutil.Process(self._process.pid)] if self.running else []:
-            process.kill()
+        if self.running:
+            self._process.kill()
         self._process.wait()
         _, alive = psutil.wait_procs(family, timeout=30 if kills else 1)
         for process in alive:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-
-    def wait(self, seconds: float) -> int:
-        assert self._process is not None
-        return self._process.wait(seconds)
 
 
 def _family(pid: int) -> list[psutil.Process]:
