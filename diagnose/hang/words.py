@@ -8,6 +8,8 @@ from diagnose.hang.waits import WaitGraph
 from diagnose.ranges import fold_ranks
 from telemetry.stages import Stage
 
+MAX_MEMBERS_LENGTH = 40
+
 
 class Cause(StrEnum):
     """What is wrong with the initiating ranks."""
@@ -96,7 +98,11 @@ def _who(ranks: tuple[int, ...]) -> str:
 
 def _group(evidence: HangEvidence, index: int) -> str:
     group = evidence.groups[index]
-    return f"{group.name} [{fold_ranks(group.members)}]"
+    members = fold_ranks(group.members)
+    if len(members) > MAX_MEMBERS_LENGTH:
+        first, second, *_, last = sorted(group.members)
+        members = f"{first}, {second} ... {last}: {len(group.members)} ranks"
+    return f"{group.name} [{members}]"
 
 
 def _awaited(evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...]) -> str:
@@ -127,7 +133,7 @@ def _where(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
         one = evidence.ranks.get(rank)
         if one is None or not (one.stage or one.stack):
             continue
-        frame = _telling_frame(one.stack)
+        frame = telling_frame(one.stack)
         stage = "" if one.stage == Stage.STEP.label else one.stage
         if stage and frame:
             return f"; stopped in {stage} ({frame})"
@@ -147,8 +153,8 @@ def _last_seen(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
 OWN_FRAMES = ("threading.py", "selectors.py", "socket.py", "queue.py", "distributed_c10d.py", "c10d_logger.py")
 
 
-def _telling_frame(stack: tuple[str, ...]) -> str:
-    """The innermost frame that is neither the standard library's nor torch's."""
+def telling_frame(stack: tuple[str, ...]) -> str:
+    """The innermost frame that is not merely the standard library's or torch's way of waiting; empty for no stack."""
     own = [frame for frame in stack if not any(name in frame for name in OWN_FRAMES)]
     return (own or list(stack) or [""])[0]
 
