@@ -1,7 +1,8 @@
 """When each rank's process ended: who died first matters, and the launcher ends the others within a moment.
 
 A thread sleeps in the kernel on all processes at once (a pidfd becomes readable as its process ends) and stamps the
-wall clock. Where the kernel knows no pidfd nothing is stamped, and who follows the ranks notices by looking.
+wall clock. Where the kernel knows no pidfd nothing is stamped, and who follows the ranks stamps what it notices by
+looking.
 """
 
 import os
@@ -27,16 +28,18 @@ class DeathWatch:
         self._thread = threading.Thread(target=self._watch, name="rankscope-deaths", daemon=True)
         self._thread.start()
 
-    def follow(self, pid: int) -> None:
-        """Stamp the end of a process that lives now; of one that is gone nothing will be known."""
+    def follow(self, pid: int) -> bool:
+        """Stamp the end of a process that lives now. False where that cannot be done."""
         if not self._thread.is_alive():
-            return
+            return False
         with suppress(OSError, AttributeError), self._lock:
             self._died_ns.pop(pid, None)
             pidfd = os.pidfd_open(pid)
             self._pids[pidfd] = pid
             self._poll.register(pidfd, select.POLLIN)
             os.write(self._wake, b".")  # a poll under way does not see what is registered meanwhile
+            return True
+        return False
 
     def died_ns(self, pid: int) -> int:
         """Wall clock of its end; 0 where it was not seen."""

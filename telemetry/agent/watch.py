@@ -38,6 +38,8 @@ class WatchedRank:
     state: LiveState
     process: ProcessWord
     died_ns: int = 0
+    stamped: bool = False
+    """The kernel tells when its process ends."""
     told: bool = False
     """Its end has been taken down, or was in good order."""
 
@@ -148,17 +150,20 @@ class EvidenceWatch:
 
     def _follow(self, job: WatchedJob, rank: WatchedRank) -> None:
         """From now on its end is stamped, and what it prints is read."""
-        self._deaths.follow(rank.identity.pid)
+        rank.stamped = self._deaths.follow(rank.identity.pid)
         job.logs.follow(rank.identity.rank, rank.identity.pid, rank.identity.meta.get(LOG_OFFSETS, ""))
 
     def _update(self, job: WatchedJob, rank: WatchedRank) -> None:
         self._note_death(rank)
         if rank.over and rank.told and not self._began_again(rank):
             return
+        lived = not rank.over
         with suppress(UnreadableError):
             if rank.reader.live().pid != rank.identity.pid and not self._follow_new_process(job, rank):
                 return
             rank.state, rank.process = look_at(rank.reader, rank.identity)
+        if lived and rank.process == "dead" and not rank.stamped:
+            rank.died_ns = time.time_ns()
         self._note_death(rank)
 
     def _note_death(self, rank: WatchedRank) -> None:
