@@ -56,6 +56,8 @@ class Pending:
     """Global rank of the other side of a transfer."""
     signature: str = ""
     """Sizes and types, comparable between members; empty when not known."""
+    usual: str = ""
+    """The signature of what the rank issued at the same place a step before; empty when not known."""
     since_ns: int = 0
     """Wall clock of the issue; 0 when not known."""
 

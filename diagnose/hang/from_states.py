@@ -104,10 +104,19 @@ def _collective(row: Mapping[str, Any], group: int) -> Iterator[Pending]:
     if row["issued"] > row["completed"]:
         label = str(row["stage"] or "collective")
         newest = row["issued"] == row["completed"] + 1
-        signature = f"{label} of {row['size_bytes']} bytes" if newest else ""
+        usual = row.get("usual")
         yield Pending(
-            group=group, seq=int(row["completed"]) + 1, op=label, signature=signature, since_ns=int(row["issued_ns"])
+            group=group,
+            seq=int(row["completed"]) + 1,
+            op=label,
+            signature=_signature(label, row["size_bytes"]) if newest else "",
+            usual=_signature(usual["stage"], usual["size_bytes"]) if newest and usual else "",
+            since_ns=int(row["issued_ns"]),
         )
+
+
+def _signature(label: str, size_bytes: int) -> str:
+    return f"{label} of {size_bytes} bytes"
 
 
 def _standing_in(pending: list[Pending], stage: str, since_ns: int) -> Pending | None:

@@ -1,7 +1,7 @@
 """Members that issued different operations under one number: the odd ones out, by majority."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from diagnose.hang.evidence import HangEvidence, Pending
@@ -28,7 +28,7 @@ class Mismatch:
 def find_mismatch(evidence: HangEvidence) -> Mismatch | None:
     """The first collective, by time, that members pending in it do not agree on.
 
-    Where a group of two disagrees, groups of the same name that are at the same number decide.
+    Right is the majority; where there is none, those who issue what they issued at the same place a step before.
     """
     pending = _pending_collectives(evidence)
     found = [
@@ -39,7 +39,7 @@ def find_mismatch(evidence: HangEvidence) -> Mismatch | None:
     if not found:
         return None
     _, group, seq = min(found)
-    return _odd_ones(evidence, pending, group, seq)
+    return _odd_ones(pending, group, seq)
 
 
 def _pending_collectives(evidence: HangEvidence) -> dict[tuple[int, int], dict[int, Pending]]:
@@ -51,29 +51,30 @@ def _pending_collectives(evidence: HangEvidence) -> dict[tuple[int, int], dict[i
     return pending
 
 
-def _odd_ones(
-    evidence: HangEvidence, pending: dict[tuple[int, int], dict[int, Pending]], group: int, seq: int
-) -> Mismatch:
+def _odd_ones(pending: Mapping[tuple[int, int], Mapping[int, Pending]], group: int, seq: int) -> Mismatch:
     ops = pending[group, seq]
-    majority = _majority(op.signature for op in ops.values()) or _majority(
-        op.signature
-        for (other, number), theirs in pending.items()
-        if number == seq and evidence.groups[other].name == evidence.groups[group].name
-        for op in theirs.values()
-    )
-    odd = tuple(sorted(rank for rank, op in ops.items() if majority and op.signature not in ("", majority)))
+    right = _majority(ops.values()) or _unchanged(ops.values())
+    odd = tuple(sorted(rank for rank, op in ops.items() if right and op.signature not in ("", right)))
     return Mismatch(
         group=group,
         seq=seq,
         odd=odd,
         theirs=ops[odd[0]].signature if odd else "",
-        others=majority or " / ".join(sorted({op.signature for op in ops.values()})),
+        others=right or " / ".join(sorted({op.signature for op in ops.values()})),
         disagreeing=tuple(sorted(ops)),
     )
 
 
-def _majority(signatures: Iterator[str]) -> str | None:
-    counts = Counter(one for one in signatures if one).most_common(2)
-    if not counts or counts[0][1] < LEAST_MAJORITY or (len(counts) > 1 and counts[1][1] >= counts[0][1]):
+def _majority(ops: Collection[Pending]) -> str | None:
+    counts = Counter(op.signature for op in ops if op.signature).most_common(2)
+    if counts[0][1] < LEAST_MAJORITY or (len(counts) > 1 and counts[1][1] >= counts[0][1]):
         return None
     return counts[0][0]
+
+
+def _unchanged(ops: Collection[Pending]) -> str | None:
+    """What those issued that do as they did a step before, if they agree and all others do not."""
+    known = [op for op in ops if op.usual]
+    as_always = {op.signature for op in known if op.signature == op.usual}
+    changed = [op for op in known if op.signature != op.usual]
+    return as_always.pop() if len(as_always) == 1 and changed else None

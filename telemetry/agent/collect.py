@@ -20,6 +20,7 @@ from telemetry.agent.evidence import Evidence, Kind, died_ns_of, kept, step_of
 from telemetry.agent.logs import JobLogs
 from telemetry.agent.rank_state import ProcessWord, look_at, state_body
 from telemetry.agent.stacks import take_stack
+from telemetry.agent.usual import usual_operations
 from telemetry.agent.worker_client import ask_flight_recorder
 from telemetry.errors import UnreadableError
 from telemetry.record.reader import RankReader, find_rank_dirs
@@ -45,7 +46,8 @@ class Standing:
 
     def at_once(self) -> list[Evidence]:
         """What takes no time: ``state`` and ``log``."""
-        body = state_body(self.identity, self.state, self.process, died_ns=self.died_ns)
+        usual = usual_operations(RankReader(self.folder), self.state)
+        body = state_body(self.identity, self.state, self.process, died_ns=self.died_ns, usual=usual)
         told = [self._evidence("state", body)]
         return told if self.log is None else [*told, self._evidence("log", self.log)]
 

@@ -2,11 +2,13 @@
 
 import json
 import time
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import psutil
 
 from telemetry.agent.heartbeat import is_alive
+from telemetry.agent.usual import Usual
 from telemetry.record.reader import RankReader
 from telemetry.record.state_page import LiveState, Operation
 from telemetry.records import RankIdentity
@@ -43,8 +45,11 @@ def process_word(identity: RankIdentity, state: LiveState) -> ProcessWord:
         return "alive"
 
 
-def state_body(identity: RankIdentity, state: LiveState, process: ProcessWord, *, died_ns: int) -> str:
-    """The text: one JSON object, all times wall clock nanoseconds, 0 where there is none."""
+def state_body(
+    identity: RankIdentity, state: LiveState, process: ProcessWord, *, died_ns: int, usual: Sequence[Usual | None]
+) -> str:
+    """The text: one JSON object, all times wall clock nanoseconds, 0 where there is none. ``usual``: by operation of
+    the page, as :func:`telemetry.agent.usual.usual_operations` tells."""
     return json.dumps(
         {
             "rank": identity.rank,
@@ -59,12 +64,12 @@ def state_body(identity: RankIdentity, state: LiveState, process: ProcessWord, *
             "recorded": state.recorded,
             "topology": {"dp": identity.topology.dp, "pp": identity.topology.pp, "tp": identity.topology.tp},
             "open": [{"stage": span.stage.label, "since_ns": _wall(state, span.since_ns)} for span in state.open_spans],
-            "operations": [_operation(state, one) for one in state.operations],
+            "operations": [_operation(state, one, before) for one, before in zip(state.operations, usual, strict=True)],
         }
     )
 
 
-def _operation(state: LiveState, one: Operation) -> dict[str, Any]:
+def _operation(state: LiveState, one: Operation, usual: Usual | None) -> dict[str, Any]:
     return {
         "axis": one.axis,
         "stage": one.stage.label if one.stage is not None else None,
@@ -74,6 +79,7 @@ def _operation(state: LiveState, one: Operation) -> dict[str, Any]:
         "issued_ns": _wall(state, one.issued_ns),
         "completed_ns": _wall(state, one.completed_ns),
         "size_bytes": one.size_bytes,
+        "usual": None if usual is None else {"stage": usual[0].label, "size_bytes": usual[1]},
     }
 
 

@@ -86,3 +86,20 @@ def test_transfers_under_way_do_not_make_a_busy_rank_a_waiting_one() -> None:
     states = behind_in_tp(1)
     states[1]["operations"].append(operation("pp", "forward-send", 8, 7, peer=3))
     assert judge(evidence_from_states(states)).initiating == (1,)
+
+
+def test_of_two_that_disagree_the_one_that_does_not_do_as_a_step_before_is_odd() -> None:
+    states = behind_in_tp(3)
+    usual = {"stage": "tp-all-gather", "size_bytes": 4096}
+    states[2]["operations"] = [operation("tp", "tp-all-gather", 40, 39, usual=usual)]
+    states[3] = state(3, "tp-reduce-scatter", [operation("tp", "tp-reduce-scatter", 40, 39, usual=usual)])
+    verdict = judge(evidence_from_states(states))
+    assert (verdict.kind, verdict.initiating) == ("collective-mismatch", (3,))
+
+
+def test_two_that_disagree_and_have_no_past_are_not_told_apart() -> None:
+    states = behind_in_tp(3)
+    states[3] = state(3, "tp-reduce-scatter", [operation("tp", "tp-reduce-scatter", 40, 39)])
+    verdict = judge(evidence_from_states(states))
+    assert (verdict.kind, verdict.initiating) == ("collective-mismatch", ())
+    assert "no majority" in verdict.headline
