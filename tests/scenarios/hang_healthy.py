@@ -17,9 +17,11 @@ NUM_LONG = 4
 """Ranks of the job with the long phases."""
 
 
-def run_healthy(trial: Trial, folder: Path, collector: CollectorClient) -> list[tuple[int, ...]]:
+def run_healthy(
+    trial: Trial, folder: Path, collector: CollectorClient, *, num_steps: int = NUM_STEPS
+) -> list[tuple[int, ...]]:
     """Let the job run to its end; whom it was wrong to accuse."""
-    job = Job(trial, folder, f"healthy-{trial.number}", num_steps=NUM_STEPS)
+    job = Job(trial, folder, f"healthy-{trial.number}", num_steps=num_steps)
     job.start(collector.url)
     try:
         return _accused_while(lambda: job.running, collector, job.run_id, job.spool)

@@ -22,8 +22,10 @@ from typing import Any
 import psutil
 
 from diagnose.findings import Kind
+from diagnose.hang.from_spool import evidence_from_spool
 from diagnose.hang.judge import judge
 from diagnose.hang.stored import load_stored
+from diagnose.report import hang_object
 from telemetry.errors import RankscopeError
 from telemetry.ship.client import CollectorClient
 from tests.deadline import until
@@ -172,25 +174,33 @@ def _family(pid: int) -> list[psutil.Process]:
     return []
 
 
-def stand_trial(job: Job, collector: CollectorClient) -> Found:
-    """Start the job, wait for a verdict over its fault, ask the command, end the job. What the spool says comes
-    later, once the collector is gone: :func:`ask_spool`."""
+def stand_trial(job: Job, collector: CollectorClient, *, by_command: bool = True) -> Found:
+    """Start the job, wait for a verdict over its fault, ask for all of it (the command, or what it does, in this
+    process), end the job. What the spool says comes later, once the collector is gone: :func:`ask_spool`."""
     found = Found(trial=job.trial)
     job.start(collector.url)
     try:
         until(job.fired_at_s, seconds=START_S, what=f"the fault of {job.trial.name}")
         _await_verdict(job, collector, found)
         found.threshold_s = job.threshold_s()
-        found.stored = ask("--store", collector.url, job.run_id)
+        found.stored = ask("--store", collector.url, job.run_id) if by_command else _stored(collector, job.run_id)
         until(lambda: time.time() - job.fired_at_s() > SETTLED_S, what="a job that stood for a while")
     finally:
         job.end(kills=job.trial.kills)
     return found
 
 
-def ask_spool(job: Job, found: Found) -> None:
+def ask_spool(job: Job, found: Found, *, by_command: bool = True) -> None:
     """The verdict from what the job left on the disk."""
-    found.spooled = ask("--spool", str(job.spool), job.run_id)
+    if by_command:
+        found.spooled = ask("--spool", str(job.spool), job.run_id)
+    else:
+        found.spooled = hang_object(judge(evidence_from_spool(job.spool, job.run_id)))
+
+
+def _stored(collector: CollectorClient, run_id: str) -> dict[str, Any]:
+    evidence = load_stored(collector, run_id, 0)
+    return {} if evidence is None else hang_object(judge(evidence))
 
 
 def ask(*arguments: str) -> dict[str, Any]:

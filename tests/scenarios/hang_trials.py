@@ -1,6 +1,6 @@
 """Real hangs, many of them: is the verdict right, and how soon is it there?
 
-python -m tests.scenarios.hang_trials [--count 42] [--seed 0] [--only N ...] [--out DIR] [--write]
+python -m tests.scenarios.hang_trials [--count 42] [--seed 0] [--at-once 2] [--only N ...] [--out DIR] [--write]
 
 Each trial is a training of eight or sixteen ranks with a fault inside (``hang_plan.py``), an agent beside it, a
 collector and its store. A verdict is exact when it names the ranks at fault, all of them and no other. When all trials
@@ -12,6 +12,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 
@@ -36,26 +37,24 @@ killed.
 """
 
 
-def run_trials(trials: Sequence[Trial], folder: Path) -> list[Found]:
+def run_trials(trials: Sequence[Trial], folder: Path, at_once: int) -> list[Found]:
     """Each trial, then each spool with the collector gone."""
-    done: list[tuple[Job, Found]] = []
-    with collecting(folder) as collector:
-        for trial in trials:
-            job = Job(trial, folder, f"trial-{trial.number}", num_steps=MANY_STEPS)
-            done.append((job, stand_trial(job, collector)))
-            _tell(done[-1][1])
-    for job, found in done:
-        ask_spool(job, found)
-        if not found.exact_from_spool:
-            print(f"from the spool: {found.trial.name}: {found.spooled}", file=sys.stderr)
-    return [found for _, found in done]
+    jobs = [Job(trial, folder, f"trial-{trial.number}", num_steps=MANY_STEPS) for trial in trials]
+    with collecting(folder) as collector, ThreadPoolExecutor(at_once) as pool:
+        found = list(pool.map(lambda job: _told(stand_trial(job, collector)), jobs))
+    for job, one in zip(jobs, found, strict=True):
+        ask_spool(job, one)
+        if not one.exact_from_spool:
+            print(f"from the spool: {one.trial.name}: {one.spooled}", file=sys.stderr)
+    return found
 
 
-def _tell(found: Found) -> None:
+def _told(found: Found) -> Found:
     words = "exact" if found.exact and not found.on_the_way else f"NOT EXACT, on the way {found.on_the_way}"
     took = "never" if found.seconds is None else f"{found.seconds:.1f} s ({found.threshold_s:.1f} s threshold)"
     findings = "; ".join(one["summary"] for one in found.stored.get("findings", [])) or found.stored.get("error", "-")
     print(f"{found.trial.name}: {words}, {took}: {findings[:300]}", file=sys.stderr, flush=True)
+    return found
 
 
 def run_all_healthy(seed: int, folder: Path) -> dict[str, list[tuple[int, ...]]]:
@@ -102,7 +101,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="rankscope-trials-") as temporary:
         folder = given.out or Path(temporary)
         (folder / "healthy").mkdir(parents=True)
-        found = run_trials(trials, folder)
+        found = run_trials(trials, folder, given.at_once)
         healthy = {} if given.only else run_all_healthy(given.seed, folder / "healthy")
     section = as_section(found, healthy)
     print(section)
@@ -117,6 +116,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=COUNT)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--at-once", type=int, default=2, help="jobs beside one another")
     parser.add_argument("--only", type=int, nargs="+", default=[], help="these trials alone, no healthy jobs")
     parser.add_argument("--out", type=Path, help="keep everything here")
     parser.add_argument("--write", action="store_true", help="write docs/accuracy.md")

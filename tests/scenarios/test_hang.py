@@ -1,0 +1,72 @@
+"""A hang of each kind in a real job of eight ranks: the verdict names the rank at fault, and nobody else.
+
+Many more, and sixteen ranks: ``make trials``.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pytest
+
+from tests.scenarios.hang_healthy import run_healthy
+from tests.scenarios.hang_job import Found, Job, accused, ask, ask_spool, collecting, stand_trial
+from tests.scenarios.hang_plan import KINDS, healthy_plan, one_of_each
+
+SEED = 3
+AT_ONCE = 4
+"""Jobs beside one another: most of a trial is waiting."""
+MANY_STEPS, FEW_STEPS = 5_000, 12
+pytestmark = [pytest.mark.gloo, pytest.mark.chaos, pytest.mark.timeout(900)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stood:
+    """All jobs, over and done with."""
+
+    found: dict[str, Found]
+    """By kind of fault. The spools were asked when the jobs were dead and the collector gone."""
+    jobs: dict[str, Job]
+    wrong: list[tuple[int, ...]]
+    """Whom it was wrong to accuse while a healthy job made a slow first step."""
+
+
+@pytest.fixture(scope="module")
+def stood(tmp_path_factory: pytest.TempPathFactory) -> Stood:
+    folder = tmp_path_factory.mktemp("hangs")
+    jobs = {
+        trial.kind: Job(trial, folder, f"trial-{trial.number}", num_steps=MANY_STEPS) for trial in one_of_each(SEED)
+    }
+    _, slow_first_step, _ = healthy_plan(SEED)
+    with collecting(folder) as collector, ThreadPoolExecutor(AT_ONCE) as pool:
+        healthy = pool.submit(run_healthy, slow_first_step, folder, collector, num_steps=FEW_STEPS)
+        found = list(pool.map(lambda job: stand_trial(job, collector, by_command=False), jobs.values()))
+        wrong = healthy.result()
+    for job, trial in zip(jobs.values(), found, strict=True):
+        ask_spool(job, trial, by_command=False)
+    return Stood(found=dict(zip(jobs, found, strict=True)), jobs=jobs, wrong=wrong)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_rank_at_fault_is_named_while_the_job_stands(kind: str, stood: Stood) -> None:
+    trial = stood.found[kind]
+    assert trial.exact, (trial.trial.name, trial.stored)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nobody_else_is_accused_on_the_way(kind: str, stood: Stood) -> None:
+    assert stood.found[kind].on_the_way == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_comes_from_the_spool_of_the_dead_job(kind: str, stood: Stood) -> None:
+    trial = stood.found[kind]
+    assert trial.exact_from_spool, (trial.trial.name, trial.spooled)
+
+
+def test_the_command_says_so_with_nothing_left_but_the_spool(stood: Stood) -> None:
+    (kind, job), *_ = stood.jobs.items()
+    assert accused(ask("--spool", str(job.spool))) == stood.found[kind].trial.guilty
+
+
+def test_a_slow_first_step_raises_nothing(stood: Stood) -> None:
+    assert stood.wrong == []
