@@ -8,6 +8,8 @@ from contextlib import suppress
 from trainer.config import RunOptions
 
 RESTART_EVERY_S = 1.0
+REFUSED = 2
+"""Exit status of an agent that would be refused again: it is not started again."""
 PATIENCE_S = 20.0
 DRAIN_S = 45.0
 
@@ -28,7 +30,8 @@ class AgentKeeper:
         """Start the agent when it is not running, at most once a second."""
         if not self._options.telemetry or self._options.collector is None:
             return
-        ended = self._process is None or self._process.poll() is not None
+        status = self._process.poll() if self._process is not None else None
+        ended = self._process is None or (status is not None and status != REFUSED)
         if ended and time.monotonic() - self._started >= RESTART_EVERY_S:
             self._started = time.monotonic()
             self._process = self._start(self._options.collector)

@@ -90,6 +90,8 @@ class RankEvidence:
     rank: int
     host: str = ""
     process: Process = Process.UNKNOWN
+    living: Process = Process.UNKNOWN
+    """The same when it was last seen alive."""
     died_ns: int = 0
     """Wall clock at which the process was seen to end; 0 when it was not."""
     step: int = -1

@@ -79,6 +79,7 @@ def _rank(rank: int, state: Mapping[str, Any], groups: _Groups) -> RankEvidence:
         rank=rank,
         host=str(state.get("host", "")),
         process=Process(state["process"]),
+        living=Process(state.get("living", "unknown")),
         died_ns=int(state.get("died_ns", 0)),
         step=int(state["step"]),
         stage=stage,

@@ -77,7 +77,7 @@ def _before_the_end(evidence: HangEvidence) -> HangEvidence:
     unseen = not any(one.died_ns for one in dead.values()) and len(dead) == len(evidence.ranks)
     if not unseen and not (first_ns and evidence.moved_ns and first_ns - evidence.moved_ns > STILL_NS):
         return evidence
-    stood = {rank: replace(one, process=Process.UNKNOWN) for rank, one in dead.items()}
+    stood = {rank: replace(one, process=one.living) for rank, one in dead.items()}
     return replace(evidence, ranks={**evidence.ranks, **stood})
 
 

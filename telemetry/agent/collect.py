@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from telemetry.agent.evidence import Evidence, Kind, died_ns_of, kept, step_of
+from telemetry.agent.evidence import Evidence, Kind, died_ns_of, kept, living_of, step_of
 from telemetry.agent.logs import JobLogs
-from telemetry.agent.rank_state import ProcessWord, look_at, state_body
+from telemetry.agent.rank_state import LIVING, ProcessWord, look_at, state_body
 from telemetry.agent.stacks import take_stack
 from telemetry.agent.usual import usual_operations
 from telemetry.agent.worker_client import ask_flight_recorder
@@ -39,6 +39,8 @@ class Standing:
     identity: RankIdentity
     state: LiveState
     process: ProcessWord
+    living: ProcessWord = "alive"
+    """What the process did when it was last seen alive."""
     died_ns: int = 0
     """Wall clock; 0 where the end was not seen."""
     log: str | None = None
@@ -47,7 +49,9 @@ class Standing:
     def at_once(self) -> list[Evidence]:
         """What takes no time: ``state`` and ``log``."""
         usual = usual_operations(RankReader(self.folder), self.state)
-        body = state_body(self.identity, self.state, self.process, died_ns=self.died_ns, usual=usual)
+        body = state_body(
+            self.identity, self.state, self.process, living=self.living, died_ns=self.died_ns, usual=usual
+        )
         told = [self._evidence("state", body)]
         return told if self.log is None else [*told, self._evidence("log", self.log)]
 
@@ -104,15 +108,17 @@ def _standing(folder: Path) -> Standing | None:
         identity = reader.identity()
         state, process = look_at(reader, identity)
         logs = JobLogs()
-        if process in ("alive", "stopped"):
+        if process in LIVING:
             logs.follow(identity.rank, identity.pid, identity.meta.get(LOG_OFFSETS, ""))
             logs.read_on()
+        before = kept(folder, identity.rank)
         return Standing(
             folder=folder,
             identity=identity,
             state=state,
             process=process,
-            died_ns=died_ns_of(kept(folder, identity.rank)),
+            living=process if process in LIVING else living_of(before),
+            died_ns=died_ns_of(before),
             log=logs.body(identity.rank),
         )
     return None

@@ -93,6 +93,11 @@ def died_ns_of(evidence: Iterable[Evidence]) -> int:
     return told if isinstance(told, int) else 0
 
 
+def living_of(evidence: Iterable[Evidence]) -> Literal["alive", "stopped"]:
+    """What the rank's process did when it was last seen alive."""
+    return "stopped" if _state(evidence).get("living") == "stopped" else "alive"
+
+
 def _state(evidence: Iterable[Evidence]) -> dict[str, object]:
     for one in evidence:
         if one.kind == "state":

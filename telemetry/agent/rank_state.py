@@ -14,6 +14,7 @@ from telemetry.record.state_page import LiveState, Operation
 from telemetry.records import RankIdentity
 
 ProcessWord = Literal["alive", "stopped", "dead", "ended"]
+LIVING: tuple[ProcessWord, ...] = ("alive", "stopped")
 _STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 
@@ -46,16 +47,24 @@ def process_word(identity: RankIdentity, state: LiveState) -> ProcessWord:
 
 
 def state_body(
-    identity: RankIdentity, state: LiveState, process: ProcessWord, *, died_ns: int, usual: Sequence[Usual | None]
+    identity: RankIdentity,
+    state: LiveState,
+    process: ProcessWord,
+    *,
+    living: ProcessWord,
+    died_ns: int,
+    usual: Sequence[Usual | None],
 ) -> str:
-    """The text: one JSON object, all times wall clock nanoseconds, 0 where there is none. ``usual``: by operation of
-    the page, as :func:`telemetry.agent.usual.usual_operations` tells."""
+    """The text: one JSON object, all times wall clock nanoseconds, 0 where there is none. ``living``: what the process
+    did when it was last seen alive. ``usual``: by operation of the page, as
+    :func:`telemetry.agent.usual.usual_operations` tells."""
     return json.dumps(
         {
             "rank": identity.rank,
             "host": identity.host,
             "pid": identity.pid,
             "process": process,
+            "living": living,
             "died_ns": died_ns,
             "at_ns": time.time_ns(),
             "step": state.step,

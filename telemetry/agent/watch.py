@@ -16,7 +16,7 @@ from pathlib import Path
 
 from telemetry.agent.collect import Standing, take_in_time
 from telemetry.agent.deaths import DeathWatch
-from telemetry.agent.evidence import Evidence, died_ns_of, discard_other_steps, keep, kept
+from telemetry.agent.evidence import Evidence, died_ns_of, discard_other_steps, keep, kept, living_of
 from telemetry.agent.logs import JobLogs
 from telemetry.agent.outbox import Outbox, Owner
 from telemetry.agent.rank_state import ProcessWord, look_at
@@ -37,6 +37,8 @@ class WatchedRank:
     identity: RankIdentity
     state: LiveState
     process: ProcessWord
+    living: ProcessWord = "alive"
+    """What the process did when it was last seen alive."""
     died_ns: int = 0
     stamped: bool = False
     """The kernel tells when its process ends."""
@@ -142,7 +144,7 @@ class EvidenceWatch:
         before = kept(folder, identity.rank)
         told = process == "ended" or (process == "dead" and bool(before))
         rank = WatchedRank(reader=reader, identity=identity, state=state, process=process, told=told)
-        rank.died_ns = died_ns_of(before)
+        rank.living, rank.died_ns = living_of(before), died_ns_of(before)
         if not rank.over:
             self._follow(job, rank)
         job.ranks[folder] = rank
@@ -162,6 +164,8 @@ class EvidenceWatch:
             if rank.reader.live().pid != rank.identity.pid and not self._follow_new_process(job, rank):
                 return
             rank.state, rank.process = look_at(rank.reader, rank.identity)
+            if not rank.over:
+                rank.living = rank.process
         if lived and rank.process == "dead" and not rank.stamped:
             rank.died_ns = time.time_ns()
         self._note_death(rank)
@@ -239,6 +243,7 @@ def _standing(rank: WatchedRank, logs: JobLogs) -> Standing:
         identity=rank.identity,
         state=rank.state,
         process=rank.process,
+        living=rank.living,
         died_ns=rank.died_ns,
         log=logs.body(rank.identity.rank),
     )

@@ -56,6 +56,15 @@ def test_a_job_that_hung_and_was_ended_for_it_is_judged_by_who_was_behind() -> N
     assert verdict.initiating == (5,)
 
 
+def test_a_rank_that_was_stopped_before_all_were_ended_is_behind() -> None:
+    states = behind_in_tp(3)
+    states[3] = state(3, "tp-all-gather", [operation("tp", "tp-all-gather", 40, 39)])
+    for rank in states:
+        living = "stopped" if rank == 2 else "alive"
+        states[rank] |= {"process": "dead", "living": living, "died_ns": NOW_NS + rank}
+    assert judge(evidence_from_states(states)).initiating == (2,)
+
+
 def test_a_rank_that_left_an_operation_out_of_its_program_is_told_from_its_peer() -> None:
     """Ranks 0, 1, 4, 5 are of one stage. Rank 1 skipped the 40th of its tp group and went on to the dp group."""
     states = {}
