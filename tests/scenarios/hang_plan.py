@@ -12,8 +12,8 @@ EIGHT = (Topology(dp=2, pp=2, tp=2),)
 SIXTEEN = (Topology(dp=2, pp=4, tp=2), Topology(dp=4, pp=2, tp=2), Topology(dp=2, pp=2, tp=4))
 SIXTEEN_EVERY = 3
 """One trial in so many has sixteen ranks."""
-STEPS = (4, 8)
-"""Between which the fault comes."""
+STEPS = (8, 14)
+"""Between which the fault comes: by then an agent has learned what a step takes, however late it was started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
