@@ -33,6 +33,9 @@ from trainer.rank import FAILED, Seat, run_and_exit
 LOOK_EVERY_S = 0.2
 GRACE_S = 3.0
 SETTLE_S = 0.5
+LINGER_S = 1.0
+UNASKED_S = 0.1
+"""For so long nobody asks for the status of a dead rank: until then it can be read by others, too."""
 SIGNAL_BASE = 128
 
 
@@ -93,18 +96,30 @@ def _child(
 def _watch(processes: Sequence[BaseProcess], line: ProgressLine, options: RunOptions, interrupt: _Interrupt) -> int:
     with AgentKeeper(options) as agent:
         while any(process.exitcode is None for process in processes):
-            wait_for_any([process.sentinel for process in processes if process.exitcode is None], LOOK_EVERY_S)
+            if wait_for_any([process.sentinel for process in processes if process.exitcode is None], LOOK_EVERY_S):
+                time.sleep(UNASKED_S)
             line.update()
             agent.look_after()
             if interrupt.number:
                 _end_all(processes)
                 return SIGNAL_BASE + interrupt.number
             if any(process.exitcode not in (None, 0) for process in processes):
+                _linger(processes)
                 print(_obituary(processes, options.out), file=sys.stderr)
                 _end_all(processes)
                 return FAILED
         line.finish()
     return 0
+
+
+def _linger(processes: Sequence[BaseProcess]) -> None:
+    """Let a moment pass before the others are ended: whoever watches can tell the first death from theirs."""
+    deadline = time.monotonic() + LINGER_S
+    while time.monotonic() < deadline:
+        living = [process.sentinel for process in processes if process.exitcode is None]
+        if not living:
+            return
+        wait_for_any(living, deadline - time.monotonic())
 
 
 def _obituary(processes: Sequence[BaseProcess], out: Path) -> str:

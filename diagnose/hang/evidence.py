@@ -94,6 +94,8 @@ class RankEvidence:
     """The same when it was last seen alive."""
     died_ns: int = 0
     """Wall clock at which the process was seen to end; 0 when it was not."""
+    ended_by: str = ""
+    """``SIGKILL``, ``exit 1`` ...; empty when not known."""
     step: int = -1
     stage: str = ""
     """Label of the innermost open stage."""

@@ -81,6 +81,7 @@ def _rank(rank: int, state: Mapping[str, Any], groups: _Groups) -> RankEvidence:
         process=Process(state["process"]),
         living=Process(state.get("living", "unknown")),
         died_ns=int(state.get("died_ns", 0)),
+        ended_by=str(state.get("ended_by", "")),
         step=int(state["step"]),
         stage=stage,
         stage_since_ns=since_ns or int(state["beat_ns"]),

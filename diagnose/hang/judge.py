@@ -7,9 +7,10 @@ nobody?            a deadlock, resolved by who left a collective out; else a stu
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from diagnose.findings import Kind
+from diagnose.hang.deaths import as_it_stood, first_to_fall
 from diagnose.hang.evidence import HangEvidence, Process
 from diagnose.hang.host_front import stopped_short
 from diagnose.hang.left_nothing import certain_roots
@@ -19,9 +20,6 @@ from diagnose.hang.verdict import HangVerdict, State
 from diagnose.hang.waits import WaitGraph, wait_graph
 from diagnose.hang.words import Cause, headline, next_step
 
-STILL_NS = 5_000_000_000
-"""When nothing moved for so long before the first death, the job hung first and was ended over it."""
-SAME_DEATH_NS = 1_000_000
 SURE, LIKELY, DEDUCED = 0.95, 0.8, 0.7
 
 
@@ -35,7 +33,7 @@ class _Blame:
 
 def judge(evidence: HangEvidence) -> HangVerdict:
     """The verdict. It accuses nobody without evidence, and of those that wait none."""
-    evidence = _before_the_end(evidence)
+    evidence = as_it_stood(evidence)
     graph = _resolved(evidence)
     mismatch = find_mismatch(evidence)
     blame = _by_mismatch(mismatch) or _by_death(evidence) or _by_waiting(evidence, graph)
@@ -67,27 +65,11 @@ def _by_mismatch(mismatch: Mismatch | None) -> _Blame | None:
     return _Blame(ranks=mismatch.odd, kind=Kind.COLLECTIVE_MISMATCH, cause=Cause.MISMATCH, confidence=confidence)
 
 
-def _before_the_end(evidence: HangEvidence) -> HangEvidence:
-    """A job that hung is ended in the end, by a watchdog or by hand: then who died says nothing, and the ranks count as
-    they stood. So too when all are gone and nobody saw in which order."""
-    dead = {rank: one for rank, one in evidence.ranks.items() if one.process is Process.DEAD}
-    if not dead:
-        return evidence
-    first_ns = min(one.died_ns for one in dead.values())
-    unseen = not any(one.died_ns for one in dead.values()) and len(dead) == len(evidence.ranks)
-    if not unseen and not (first_ns and evidence.moved_ns and first_ns - evidence.moved_ns > STILL_NS):
-        return evidence
-    stood = {rank: replace(one, process=one.living) for rank, one in dead.items()}
-    return replace(evidence, ranks={**evidence.ranks, **stood})
-
-
 def _by_death(evidence: HangEvidence) -> _Blame | None:
-    dead = {rank: one.died_ns for rank, one in evidence.ranks.items() if one.process is Process.DEAD}
-    if not dead:
-        return None
-    first_ns = min(dead.values())
-    first = tuple(sorted(rank for rank, died_ns in dead.items() if died_ns - first_ns <= SAME_DEATH_NS))
-    return _Blame(ranks=first, kind=Kind.DEAD_RANK, cause=Cause.DEAD, confidence=SURE if first_ns else LIKELY)
+    first = first_to_fall(evidence)
+    if len(first) > 1:
+        return _Blame(ranks=(), kind=Kind.DEAD_RANK, cause=Cause.DIED_TOGETHER, confidence=LIKELY / 2)
+    return _blame(first, Kind.DEAD_RANK, Cause.DEAD, SURE) if first else None
 
 
 def _by_waiting(evidence: HangEvidence, graph: WaitGraph) -> _Blame:

@@ -2,6 +2,7 @@
 
 from enum import StrEnum
 
+from diagnose.hang.deaths import first_to_fall
 from diagnose.hang.evidence import HangEvidence, Process
 from diagnose.hang.mismatch import Mismatch
 from diagnose.hang.waits import WaitGraph
@@ -18,6 +19,7 @@ class Cause(StrEnum):
     DEVICE = "device"
     STOPPED = "stopped"
     DEAD = "dead"
+    DIED_TOGETHER = "died together"
     MISSING = "missing"
     MISMATCH = "mismatch"
     LEFT_OUT = "left out"
@@ -31,6 +33,7 @@ NEXT_STEPS = {
     Cause.DEVICE: "check the GPU of {ranks}{host} (Xid in dmesg, nvidia-smi -q) and its links; drain the host",
     Cause.STOPPED: "somebody or something stopped {ranks}{host}: kill -CONT, or find the debugger that holds it",
     Cause.DEAD: "read the last lines of {ranks}{host} and dmesg there (OOM killer, Xid); restart without the host",
+    Cause.DIED_TOGETHER: "look for what ended them all: dmesg there (OOM killer), the scheduler, the launcher's log",
     Cause.MISSING: "see whether {ranks}{host} still exists, and take a dump of it",
     Cause.MISMATCH: "compare the code path of {ranks} with its peers': a branch, a shape, or a batch differs there",
     Cause.LEFT_OUT: "find the branch on which {ranks} skips the collective that its peers issue",
@@ -76,6 +79,8 @@ def _nobody(evidence: HangEvidence, graph: WaitGraph, cause: Cause, mismatch: Mi
         return (
             f"all of {_group(evidence, group)} entered {op} #{seq} and none ended it: the network or a device is stuck"
         )
+    if cause is Cause.DIED_TOGETHER:
+        return f"{_who(first_to_fall(evidence))} died together: nothing shows which was first"
     if cause is Cause.MISSING:
         late = sorted(graph.roots())
         return f"{_who(tuple(late))} left nothing, and others wait there: too little evidence to accuse anyone"
@@ -164,4 +169,6 @@ def _manner(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
     if ended:
         return "ended while others still wait"
     hosts = sorted({evidence.ranks[rank].host for rank in ranks if rank in evidence.ranks} - {""})
-    return f"died on {', '.join(hosts)}" if hosts else "died"
+    manners = sorted({evidence.ranks[rank].ended_by for rank in ranks if rank in evidence.ranks} - {""})
+    died = f"died ({', '.join(manners)})" if manners else "died"
+    return f"{died} on {', '.join(hosts)}" if hosts else died

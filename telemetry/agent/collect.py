@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from telemetry.agent.evidence import Evidence, Kind, died_ns_of, kept, living_of, step_of
+from telemetry.agent.evidence import Evidence, Kind, died_ns_of, ended_by_of, kept, living_of, step_of
 from telemetry.agent.logs import JobLogs
 from telemetry.agent.rank_state import LIVING, ProcessWord, look_at, state_body
 from telemetry.agent.stacks import take_stack
@@ -43,6 +43,8 @@ class Standing:
     """What the process did when it was last seen alive."""
     died_ns: int = 0
     """Wall clock; 0 where the end was not seen."""
+    ended_by: str = ""
+    """``SIGKILL``, ``exit 1`` ...; empty where that was not seen."""
     log: str | None = None
     """The ``log`` text; None where nothing can be read."""
 
@@ -50,7 +52,13 @@ class Standing:
         """What takes no time: ``state`` and ``log``."""
         usual = usual_operations(RankReader(self.folder), self.state)
         body = state_body(
-            self.identity, self.state, self.process, living=self.living, died_ns=self.died_ns, usual=usual
+            self.identity,
+            self.state,
+            self.process,
+            living=self.living,
+            died_ns=self.died_ns,
+            ended_by=self.ended_by,
+            usual=usual,
         )
         told = [self._evidence("state", body)]
         return told if self.log is None else [*told, self._evidence("log", self.log)]
@@ -119,6 +127,7 @@ def _standing(folder: Path) -> Standing | None:
             process=process,
             living=process if process in LIVING else living_of(before),
             died_ns=died_ns_of(before),
+            ended_by=ended_by_of(before),
             log=logs.body(identity.rank),
         )
     return None

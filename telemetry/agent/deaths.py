@@ -2,15 +2,18 @@
 
 A thread sleeps in the kernel on all processes at once (a pidfd becomes readable as its process ends) and stamps the
 wall clock. Where the kernel knows no pidfd nothing is stamped, and who follows the ranks stamps what it notices by
-looking.
+looking. Until its parent asks, a dead process also tells what ended it: a rank that somebody terminated is not the
+one that failed.
 """
 
 import os
 import select
+import signal
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 
 class DeathWatch:
@@ -21,6 +24,7 @@ class DeathWatch:
         self._pids: dict[int, int] = {}
         """By pidfd."""
         self._died_ns: dict[int, int] = {}
+        self._ended_by: dict[int, str] = {}
         self._poll = select.poll()
         self._lock = threading.Lock()
         self._wake_end, self._wake = os.pipe()
@@ -34,6 +38,7 @@ class DeathWatch:
             return False
         with suppress(OSError, AttributeError), self._lock:
             self._died_ns.pop(pid, None)
+            self._ended_by.pop(pid, None)
             pidfd = os.pidfd_open(pid)
             self._pids[pidfd] = pid
             self._poll.register(pidfd, select.POLLIN)
@@ -44,6 +49,10 @@ class DeathWatch:
     def died_ns(self, pid: int) -> int:
         """Wall clock of its end; 0 where it was not seen."""
         return self._died_ns.get(pid, 0)
+
+    def ended_by(self, pid: int) -> str:
+        """``SIGKILL``, ``exit 1`` ...; empty where its parent was asked first, or it was not seen."""
+        return self._ended_by.get(pid, "")
 
     def close(self) -> None:
         """End the thread. Safe to repeat."""
@@ -59,6 +68,8 @@ class DeathWatch:
             now = time.time_ns()
             died = [fd for fd, _ in ready if fd != self._wake_end]
             for pidfd in died:
+                self._ended_by[self._pids[pidfd]] = _manner(self._pids[pidfd])
+            for pidfd in died:
                 self._note(pidfd, now)
             if died:
                 self._on_death()
@@ -70,3 +81,16 @@ class DeathWatch:
             self._poll.unregister(pidfd)
             self._died_ns[self._pids.pop(pidfd)] = now_ns
             os.close(pidfd)
+
+
+def _manner(pid: int) -> str:
+    """What ended a process that nobody has waited for yet: the last field of its ``stat`` is what wait() would say."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        state, status = fields[0], int(fields[-1])
+    except (OSError, ValueError, IndexError):
+        return ""
+    if state not in "ZX":
+        return ""
+    number = os.waitstatus_to_exitcode(status)
+    return signal.Signals(-number).name if number < 0 else f"exit {number}"

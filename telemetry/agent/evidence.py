@@ -93,6 +93,12 @@ def died_ns_of(evidence: Iterable[Evidence]) -> int:
     return told if isinstance(told, int) else 0
 
 
+def ended_by_of(evidence: Iterable[Evidence]) -> str:
+    """What ended the rank's process; empty where that was not seen."""
+    told = _state(evidence).get("ended_by")
+    return told if isinstance(told, str) else ""
+
+
 def living_of(evidence: Iterable[Evidence]) -> Literal["alive", "stopped"]:
     """What the rank's process did when it was last seen alive."""
     return "stopped" if _state(evidence).get("living") == "stopped" else "alive"

@@ -53,6 +53,7 @@ def state_body(
     *,
     living: ProcessWord,
     died_ns: int,
+    ended_by: str,
     usual: Sequence[Usual | None],
 ) -> str:
     """The text: one JSON object, all times wall clock nanoseconds, 0 where there is none. ``living``: what the process
@@ -66,6 +67,7 @@ def state_body(
             "process": process,
             "living": living,
             "died_ns": died_ns,
+            "ended_by": ended_by,
             "at_ns": time.time_ns(),
             "step": state.step,
             "step_started_ns": _wall(state, state.step_started_ns),

@@ -10,7 +10,7 @@ ceiling lies below the 600 s after which NCCL's watchdog ends a job.
 """
 
 from collections import deque
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import median
@@ -109,6 +109,12 @@ class StallDetector:
             return round(ceiling_ns)
         wanted = self.settings.factor * median(self._usual)
         return round(min(max(wanted, self.settings.floor_s * SECOND_NS), ceiling_ns))
+
+    def learn(self, steps_ns: Sequence[int]) -> None:
+        """Take over what steps took before the first look. Once: later it has seen steps itself."""
+        if not self._num_learned:
+            self._usual.extend(steps_ns)
+            self._num_learned = len(steps_ns)
 
     def look(self, now_ns: int, ranks: Mapping[int, RankLook]) -> Phase:
         """Take in how the living ranks stand at ``now_ns``."""

@@ -18,6 +18,7 @@ from telemetry.stages import STAGE_BY_LABEL, Stage, Stream
 from telemetry.topology import Axis
 
 LOOK_BACK_RECORDS = 50_000
+NEWEST_STEPS = 32
 STREAM_OF: dict[Axis, Stream] = {"tp": Stream.TP, "dp": Stream.DP}
 """Axes whose collectives are recorded."""
 
@@ -34,6 +35,16 @@ def usual_operations(reader: RankReader, state: LiveState) -> list[Usual | None]
     return [_usual(spans, state.step, one) for one in state.operations]
 
 
+def usual_steps_ns(reader: RankReader) -> list[int]:
+    """How long the newest steps took, without the very first, which is always long."""
+    try:
+        spans = _newest_spans(reader)
+    except (UnreadableError, OSError):
+        return []
+    steps = spans[(spans["stage"] == Stage.STEP) & (spans["step"] > 0)]
+    return [int(duration_ns) for duration_ns in steps["duration_ns"][-NEWEST_STEPS:]]
+
+
 def _newest_spans(reader: RankReader) -> NDArray[np.void]:
     end = reader.end_seq(reader.acked())
     parts, at = [], max(0, end - LOOK_BACK_RECORDS)
@@ -44,7 +55,7 @@ def _newest_spans(reader: RankReader) -> NDArray[np.void]:
         parts.append(block.records)
         at = block.next_seq
     records = np.concatenate(parts) if parts else reader.read(end).records
-    spans: NDArray[np.void] = records[(records["kind"] == RecordKind.SPAN) & (records["op_seq"] > 0)]
+    spans: NDArray[np.void] = records[records["kind"] == RecordKind.SPAN]
     return spans
 
 
@@ -53,7 +64,7 @@ def _usual(spans: NDArray[np.void], step: int, one: Operation) -> Usual | None:
     if stream is None:
         return None
     codes = [int(stage) for stage in STAGE_BY_LABEL.values() if stage.stream is stream]
-    own = spans[np.isin(spans["stage"], codes)]
+    own = spans[np.isin(spans["stage"], codes) & (spans["op_seq"] > 0)]
     before, earlier = (own["op_seq"][own["step"] == step - back] for back in (1, 2))
     if not len(before) or not len(earlier):
         return None

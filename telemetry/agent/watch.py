@@ -16,11 +16,12 @@ from pathlib import Path
 
 from telemetry.agent.collect import Standing, take_in_time
 from telemetry.agent.deaths import DeathWatch
-from telemetry.agent.evidence import Evidence, died_ns_of, discard_other_steps, keep, kept, living_of
+from telemetry.agent.evidence import Evidence, died_ns_of, discard_other_steps, ended_by_of, keep, kept, living_of
 from telemetry.agent.logs import JobLogs
 from telemetry.agent.outbox import Outbox, Owner
 from telemetry.agent.rank_state import ProcessWord, look_at
 from telemetry.agent.stall import SECOND_NS, Phase, RankLook, StallDetector, StallSettings
+from telemetry.agent.usual import usual_steps_ns
 from telemetry.errors import UnreadableError
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.record.state_page import LiveState
@@ -40,6 +41,7 @@ class WatchedRank:
     living: ProcessWord = "alive"
     """What the process did when it was last seen alive."""
     died_ns: int = 0
+    ended_by: str = ""
     stamped: bool = False
     """The kernel tells when its process ends."""
     told: bool = False
@@ -144,10 +146,11 @@ class EvidenceWatch:
         before = kept(folder, identity.rank)
         told = process == "ended" or (process == "dead" and bool(before))
         rank = WatchedRank(reader=reader, identity=identity, state=state, process=process, told=told)
-        rank.living, rank.died_ns = living_of(before), died_ns_of(before)
+        rank.living, rank.died_ns, rank.ended_by = living_of(before), died_ns_of(before), ended_by_of(before)
         if not rank.over:
             self._follow(job, rank)
         job.ranks[folder] = rank
+        job.detector.learn(usual_steps_ns(reader))
         self.outbox.put(owner, before)  # an agent before this one may not have shipped it
 
     def _follow(self, job: WatchedJob, rank: WatchedRank) -> None:
@@ -175,13 +178,14 @@ class EvidenceWatch:
         died_ns = self._deaths.died_ns(rank.identity.pid)
         if died_ns and died_ns != rank.died_ns:
             rank.died_ns, rank.told = died_ns, False
+            rank.ended_by = self._deaths.ended_by(rank.identity.pid)
 
     def _follow_new_process(self, job: WatchedJob, rank: WatchedRank) -> bool:
         """Whether the process that writes the page by now has said who it is; it will in a moment."""
         identity = rank.reader.identity()
         if identity.pid == rank.identity.pid:
             return False
-        rank.identity, rank.died_ns, rank.told = identity, 0, False
+        rank.identity, rank.died_ns, rank.ended_by, rank.told = identity, 0, "", False
         self._follow(job, rank)
         return True
 
@@ -245,5 +249,6 @@ def _standing(rank: WatchedRank, logs: JobLogs) -> Standing:
         process=rank.process,
         living=rank.living,
         died_ns=rank.died_ns,
+        ended_by=rank.ended_by,
         log=logs.body(rank.identity.rank),
     )

@@ -1,6 +1,7 @@
 """When processes end: stamped by the kernel's word, in order, also where nobody looked."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -48,6 +49,16 @@ def test_each_end_is_stamped_in_its_turn(deaths: DeathWatch, told: threading.Eve
     stamps = [deaths.died_ns(process.pid) for process in order]
     assert before_ns < stamps[0] < stamps[1] < stamps[2] <= time.time_ns()
     assert told.is_set()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_what_ended_a_process_is_read_before_its_parent_asks(deaths: DeathWatch, number: signal.Signals) -> None:
+    process = living()
+    deaths.follow(process.pid)
+    process.send_signal(number)
+    until(lambda: deaths.died_ns(process.pid), what="the stamp")
+    assert deaths.ended_by(process.pid) == number.name
+    process.communicate()
 
 
 def test_of_a_process_that_is_gone_nothing_is_known(deaths: DeathWatch) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import telemetry
-from telemetry.agent.usual import usual_operations
+from telemetry.agent.usual import usual_operations, usual_steps_ns
 from telemetry.integrations.process_group import OPERATIONS
 from telemetry.record.operations import Line
 from telemetry.record.reader import RankReader, find_rank_dirs
@@ -47,3 +47,13 @@ def test_a_rank_in_its_first_steps_has_no_habits(tmp_path: Path) -> None:
         usual = _usual(tmp_path)
     telemetry.stop()
     assert set(usual) == {None}
+
+
+def test_steps_that_were_recorded_before_anybody_looked_tell_how_long_one_takes(tmp_path: Path) -> None:
+    telemetry.start("usual", spool=tmp_path, topology=Topology(tp=2), rank=0, agent=False)
+    _steps(OPERATIONS.line((0, 1), "tp"), 5)
+    (folder,) = find_rank_dirs(tmp_path)
+    steps_ns = usual_steps_ns(RankReader(folder))
+    telemetry.stop()
+    assert len(steps_ns) == 4
+    assert all(step_ns > 0 for step_ns in steps_ns)

@@ -1,8 +1,10 @@
 """Hangs of the grid, judged from state pages alone: the one that stands in its own work, whoever waits."""
 
+from dataclasses import replace
+
 import pytest
 
-from diagnose.hang.evidence import HangEvidence
+from diagnose.hang.evidence import HangEvidence, LogLine, Process
 from diagnose.hang.from_states import evidence_from_states
 from diagnose.hang.judge import judge
 from diagnose.hang.verdict import State, Why
@@ -112,3 +114,53 @@ def test_two_that_disagree_and_have_no_past_are_not_told_apart() -> None:
     verdict = judge(evidence_from_states(states))
     assert (verdict.kind, verdict.initiating) == ("collective-mismatch", ())
     assert "no majority" in verdict.headline
+
+
+def _fallen(died_ns: dict[int, int], faults: dict[int, str]) -> HangEvidence:
+    """All ended, killed or by an error of their own; by rank when, and which fault is in the log."""
+    evidence = _evidence(5)
+    ranks = {
+        rank: replace(
+            one,
+            process=Process.ENDED if rank in faults else Process.DEAD,
+            died_ns=died_ns.get(rank, SINCE_NS + 300_000_000),
+            log=(LogLine(at_ns=SINCE_NS, fault=faults[rank], text="..."),) if rank in faults else (),
+        )
+        for rank, one in evidence.ranks.items()
+    }
+    return replace(evidence, ranks=ranks)
+
+
+def test_a_rank_that_lost_its_peer_is_not_the_first_to_fall_though_it_was_seen_first() -> None:
+    at_ns = SINCE_NS + 100_000_000
+    verdict = judge(_fallen({3: at_ns, 2: at_ns}, faults={2: "gloo-connection"}))
+    assert (verdict.kind, verdict.initiating) == ("dead-rank", (3,))
+
+
+def test_a_rank_that_failed_with_an_error_of_its_own_is_named() -> None:
+    at_ns = SINCE_NS + 100_000_000
+    faults = {rank: "gloo-connection" for rank in range(8)} | {4: "cuda-out-of-memory"}
+    verdict = judge(_fallen({4: at_ns}, faults))
+    assert (verdict.kind, verdict.initiating) == ("dead-rank", (4,))
+
+
+def test_ranks_that_died_in_one_instant_are_told_and_none_is_accused() -> None:
+    at_ns = SINCE_NS + 100_000_000
+    verdict = judge(_fallen({2: at_ns, 3: at_ns}, faults={}))
+    assert (verdict.kind, verdict.initiating) == ("dead-rank", ())
+    assert "ranks 2-3 died together" in verdict.headline
+
+
+def test_of_ranks_that_died_in_one_instant_the_one_that_nobody_ended_on_purpose_is_named() -> None:
+    evidence = _fallen({rank: SINCE_NS + 100_000_000 for rank in range(8)}, faults={})
+    ended_by = {rank: "SIGTERM" for rank in range(8)} | {6: "SIGKILL"}
+    ranks = {rank: replace(one, ended_by=ended_by[rank]) for rank, one in evidence.ranks.items()}
+    verdict = judge(replace(evidence, ranks=ranks))
+    assert verdict.initiating == (6,)
+    assert "SIGKILL" in verdict.headline
+
+
+def test_a_job_that_was_going_and_was_ended_on_purpose_has_no_verdict() -> None:
+    evidence = _fallen({rank: SINCE_NS + 100_000_000 for rank in range(8)}, faults={})
+    ranks = {rank: replace(one, ended_by="SIGTERM") for rank, one in evidence.ranks.items()}
+    assert judge(replace(evidence, ranks=ranks)).initiating == ()
