@@ -63,6 +63,15 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A collective that has ended."""
+
+    seq: int
+    signature: str
+    """As of a pending one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
     """How far a rank has come in a group of collectives."""
 
@@ -106,6 +115,8 @@ class RankEvidence:
     """By group; point-to-point traffic is not counted here, it advances unevenly."""
     pending: tuple[Pending, ...] = ()
     """The oldest first: a later one may stand behind it."""
+    ended: Mapping[int, tuple[Ended, ...]] = field(default_factory=dict)
+    """By group: the newest that have ended, as far as they are known."""
     stack: tuple[str, ...] = ()
     """Frames of the main thread, the innermost first: ``next_batch (loader.py:88)``."""
     log: tuple[LogLine, ...] = ()

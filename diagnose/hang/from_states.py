@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from diagnose.hang.evidence import WHOLE_GROUP, Front, Group, HangEvidence, Pending, Process, RankEvidence
+from diagnose.hang.evidence import WHOLE_GROUP, Ended, Front, Group, HangEvidence, Pending, Process, RankEvidence
 from telemetry.stages import STAGE_BY_LABEL, StageClass
 from telemetry.topology import AXES, Axis, Topology
 
@@ -63,6 +63,7 @@ def _rank(rank: int, state: Mapping[str, Any], groups: _Groups) -> RankEvidence:
     stage, since_ns = str(innermost["stage"]), int(innermost["since_ns"])
     fronts: dict[int, Front] = {}
     pending: list[Pending] = []
+    ended: dict[int, tuple[Ended, ...]] = {}
     unnamed = 0
     for row in state["operations"]:
         if row["peer"] != WHOLE_GROUP:
@@ -74,6 +75,7 @@ def _rank(rank: int, state: Mapping[str, Any], groups: _Groups) -> RankEvidence:
             entered=int(row["issued"]), completed=int(row["completed"]), entered_ns=int(row["issued_ns"])
         )
         pending.extend(_collective(row, group))
+        ended[group] = tuple(_ended(row))
     stands_in = _standing_in(pending, stage, since_ns)
     return RankEvidence(
         rank=rank,
@@ -86,6 +88,7 @@ def _rank(rank: int, state: Mapping[str, Any], groups: _Groups) -> RankEvidence:
         stage=stage,
         stage_since_ns=since_ns or int(state["beat_ns"]),
         fronts=fronts,
+        ended=ended,
         pending=tuple(sorted(pending, key=lambda op: (op is not stands_in, op.since_ns))),
         on_host=stands_in is None,
     )
@@ -115,6 +118,13 @@ def _collective(row: Mapping[str, Any], group: int) -> Iterator[Pending]:
             usual=_signature(usual["stage"], usual["size_bytes"]) if newest and usual else "",
             since_ns=int(row["issued_ns"]),
         )
+
+
+def _ended(row: Mapping[str, Any]) -> Iterator[Ended]:
+    for one in row.get("recent", ()):
+        yield Ended(seq=int(one["seq"]), signature=_signature(one["stage"], one["size_bytes"]))
+    if row["issued"] == row["completed"]:
+        yield Ended(seq=int(row["issued"]), signature=_signature(row["stage"] or "collective", row["size_bytes"]))
 
 
 def _signature(label: str, size_bytes: int) -> str:

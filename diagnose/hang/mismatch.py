@@ -1,10 +1,10 @@
-"""Members that issued different operations under one number: the odd ones out, by majority."""
+"""Members that issued different operations under one number: the odd ones out."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from diagnose.hang.evidence import HangEvidence, Pending
+from diagnose.hang.evidence import HangEvidence, RankEvidence
 
 LEAST_MAJORITY = 2
 
@@ -16,65 +16,85 @@ class Mismatch:
     group: int
     seq: int
     odd: tuple[int, ...]
-    """Empty when neither side is in the majority."""
+    """Empty when nothing tells which side is right."""
     theirs: str
     """What the odd ones issued."""
     others: str
-    """What the majority issued."""
+    """What the others issued."""
     disagreeing: tuple[int, ...]
     """All that were seen in it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """One member's part in a collective: pending, or ended already."""
+
+    signature: str
+    usual: str = ""
+    since_ns: int = 0
+    pending: bool = False
+
+
 def find_mismatch(evidence: HangEvidence) -> Mismatch | None:
-    """The first collective, by time, that members pending in it do not agree on.
+    """The first collective, by time, that somebody is pending in and that members do not agree on.
 
     Right is the majority; where there is none, those who issue what they issued at the same place a step before.
     """
-    pending = _pending_collectives(evidence)
     found = [
-        (min(op.since_ns for op in ops.values()), group, seq)
-        for (group, seq), ops in pending.items()
-        if len({op.signature for op in ops.values() if op.signature}) > 1
+        (min(call.since_ns for call in calls.values() if call.pending), key, calls)
+        for key, calls in _calls(evidence).items()
+        if len({call.signature for call in calls.values()}) > 1
     ]
     if not found:
         return None
-    _, group, seq = min(found)
-    return _odd_ones(pending, group, seq)
+    _, (group, seq), calls = min(found, key=lambda one: one[:2])
+    return _odd_ones(group, seq, calls)
 
 
-def _pending_collectives(evidence: HangEvidence) -> dict[tuple[int, int], dict[int, Pending]]:
-    pending: dict[tuple[int, int], dict[int, Pending]] = defaultdict(dict)
+def _calls(evidence: HangEvidence) -> dict[tuple[int, int], dict[int, _Call]]:
+    """By group and number, then by rank: what is known of who issued what, where anybody is pending."""
+    calls: dict[tuple[int, int], dict[int, _Call]] = defaultdict(dict)
     for rank, one in evidence.ranks.items():
         for op in one.pending:
-            if op.op not in ("send", "recv"):
-                pending[op.group, op.seq][rank] = op
-    return pending
+            if op.op not in ("send", "recv") and op.signature:
+                calls[op.group, op.seq][rank] = _Call(
+                    signature=op.signature, usual=op.usual, since_ns=op.since_ns, pending=True
+                )
+    for rank, one in evidence.ranks.items():
+        for key, signature in _ended(one).items():
+            if key in calls:
+                calls[key].setdefault(rank, _Call(signature=signature))
+    return calls
 
 
-def _odd_ones(pending: Mapping[tuple[int, int], Mapping[int, Pending]], group: int, seq: int) -> Mismatch:
-    ops = pending[group, seq]
-    right = _majority(ops.values()) or _unchanged(ops.values())
-    odd = tuple(sorted(rank for rank, op in ops.items() if right and op.signature not in ("", right)))
+def _ended(one: RankEvidence) -> dict[tuple[int, int], str]:
+    return {(group, call.seq): call.signature for group, calls in one.ended.items() for call in calls}
+
+
+def _odd_ones(group: int, seq: int, calls: Mapping[int, _Call]) -> Mismatch:
+    right = _majority(calls.values()) or _as_always(calls.values())
+    odd = tuple(sorted(rank for rank, call in calls.items() if right and call.signature != right))
     return Mismatch(
         group=group,
         seq=seq,
         odd=odd,
-        theirs=ops[odd[0]].signature if odd else "",
-        others=right or " / ".join(sorted({op.signature for op in ops.values()})),
-        disagreeing=tuple(sorted(ops)),
+        theirs=calls[odd[0]].signature if odd else "",
+        others=right or " / ".join(sorted({call.signature for call in calls.values()})),
+        disagreeing=tuple(sorted(calls)),
     )
 
 
-def _majority(ops: Collection[Pending]) -> str | None:
-    counts = Counter(op.signature for op in ops if op.signature).most_common(2)
+def _majority(calls: Collection[_Call]) -> str | None:
+    counts = Counter(call.signature for call in calls).most_common(2)
     if counts[0][1] < LEAST_MAJORITY or (len(counts) > 1 and counts[1][1] >= counts[0][1]):
         return None
     return counts[0][0]
 
 
-def _unchanged(ops: Collection[Pending]) -> str | None:
-    """What those issued that do as they did a step before, if they agree and all others do not."""
-    known = [op for op in ops if op.usual]
-    as_always = {op.signature for op in known if op.signature == op.usual}
-    changed = [op for op in known if op.signature != op.usual]
-    return as_always.pop() if len(as_always) == 1 and changed else None
+def _as_always(calls: Collection[_Call]) -> str | None:
+    """What those issued that do as they did a step before; or should have issued that do not, if others did."""
+    kept = {call.signature for call in calls if call.usual == call.signature}
+    left = {call.usual for call in calls if call.usual not in ("", call.signature)}
+    issued = {call.signature for call in calls}
+    right = kept or (left & issued)
+    return next(iter(right)) if len(right) == 1 else None

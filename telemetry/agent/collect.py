@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from telemetry.agent.evidence import Evidence, Kind, died_ns_of, ended_by_of, kept, living_of, step_of
+from telemetry.agent.evidence import Evidence, Kind, died_ns_of, ended_by_of, habits_of, kept, living_of, step_of
 from telemetry.agent.logs import JobLogs
 from telemetry.agent.rank_state import LIVING, ProcessWord, look_at, state_body
 from telemetry.agent.stacks import take_stack
-from telemetry.agent.usual import usual_operations
+from telemetry.agent.usual import Habit, RecentOperations
 from telemetry.agent.worker_client import ask_flight_recorder
 from telemetry.errors import UnreadableError
 from telemetry.record.reader import RankReader, find_rank_dirs
@@ -45,12 +45,13 @@ class Standing:
     """Wall clock; 0 where the end was not seen."""
     ended_by: str = ""
     """``SIGKILL``, ``exit 1`` ...; empty where that was not seen."""
+    habits: tuple[Habit, ...] = ()
+    """Of each operation of the page, in order; empty where none is known."""
     log: str | None = None
     """The ``log`` text; None where nothing can be read."""
 
     def at_once(self) -> list[Evidence]:
         """What takes no time: ``state`` and ``log``."""
-        usual = usual_operations(RankReader(self.folder), self.state)
         body = state_body(
             self.identity,
             self.state,
@@ -58,7 +59,7 @@ class Standing:
             living=self.living,
             died_ns=self.died_ns,
             ended_by=self.ended_by,
-            usual=usual,
+            habits=self.habits,
         )
         told = [self._evidence("state", body)]
         return told if self.log is None else [*told, self._evidence("log", self.log)]
@@ -128,6 +129,16 @@ def _standing(folder: Path) -> Standing | None:
             living=process if process in LIVING else living_of(before),
             died_ns=died_ns_of(before),
             ended_by=ended_by_of(before),
+            habits=_habits(reader, state, before),
             log=logs.body(identity.rank),
         )
     return None
+
+
+def _habits(reader: RankReader, state: LiveState, before: list[Evidence]) -> tuple[Habit, ...]:
+    """By the records; where they have been shipped and reclaimed, as an agent has kept them."""
+    operations = RecentOperations(reader)
+    operations.read_on()
+    habits = tuple(operations.habits(state))
+    known = any(one.recent for one in habits)
+    return habits if known or step_of(before) != state.step else habits_of(before)

@@ -20,10 +20,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
+from telemetry.agent.usual import Habit, Issued
 from telemetry.tables import EVIDENCE
 
 Kind = Literal["state", "flight-recorder", "stack", "log"]
@@ -97,6 +98,19 @@ def ended_by_of(evidence: Iterable[Evidence]) -> str:
     """What ended the rank's process; empty where that was not seen."""
     told = _state(evidence).get("ended_by")
     return told if isinstance(told, str) else ""
+
+
+def habits_of(evidence: Iterable[Evidence]) -> tuple[Habit, ...]:
+    """Of each operation that ``state`` tells, in order; empty where it makes no sense."""
+    try:
+        return tuple(_habit(row) for row in _state(evidence).get("operations", ()))  # type: ignore[attr-defined]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return ()
+
+
+def _habit(row: dict[str, Any]) -> Habit:
+    usual = row["usual"]
+    return Habit(usual=None if usual is None else Issued(**usual), recent=tuple(Issued(**one) for one in row["recent"]))
 
 
 def living_of(evidence: Iterable[Evidence]) -> Literal["alive", "stopped"]:

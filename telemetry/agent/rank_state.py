@@ -3,12 +3,13 @@
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, Literal
 
 import psutil
 
 from telemetry.agent.heartbeat import is_alive
-from telemetry.agent.usual import Usual
+from telemetry.agent.usual import Habit
 from telemetry.record.reader import RankReader
 from telemetry.record.state_page import LiveState, Operation
 from telemetry.records import RankIdentity
@@ -54,11 +55,11 @@ def state_body(
     living: ProcessWord,
     died_ns: int,
     ended_by: str,
-    usual: Sequence[Usual | None],
+    habits: Sequence[Habit],
 ) -> str:
     """The text: one JSON object, all times wall clock nanoseconds, 0 where there is none. ``living``: what the process
-    did when it was last seen alive. ``usual``: by operation of the page, as
-    :func:`telemetry.agent.usual.usual_operations` tells."""
+    did when it was last seen alive. ``habits``: of each operation of the page, in order; those that are left out are
+    not known."""
     return json.dumps(
         {
             "rank": identity.rank,
@@ -75,12 +76,15 @@ def state_body(
             "recorded": state.recorded,
             "topology": {"dp": identity.topology.dp, "pp": identity.topology.pp, "tp": identity.topology.tp},
             "open": [{"stage": span.stage.label, "since_ns": _wall(state, span.since_ns)} for span in state.open_spans],
-            "operations": [_operation(state, one, before) for one, before in zip(state.operations, usual, strict=True)],
+            "operations": [
+                _operation(state, one, habit)
+                for one, habit in zip(state.operations, habits or (Habit(),) * len(state.operations), strict=True)
+            ],
         }
     )
 
 
-def _operation(state: LiveState, one: Operation, usual: Usual | None) -> dict[str, Any]:
+def _operation(state: LiveState, one: Operation, habit: Habit) -> dict[str, Any]:
     return {
         "axis": one.axis,
         "stage": one.stage.label if one.stage is not None else None,
@@ -90,7 +94,7 @@ def _operation(state: LiveState, one: Operation, usual: Usual | None) -> dict[st
         "issued_ns": _wall(state, one.issued_ns),
         "completed_ns": _wall(state, one.completed_ns),
         "size_bytes": one.size_bytes,
-        "usual": None if usual is None else {"stage": usual[0].label, "size_bytes": usual[1]},
+        **asdict(habit),
     }
 
 

@@ -1,76 +1,120 @@
-"""What a rank usually issues where it stands now: what it issued at the same place of the step before.
+"""What a rank has issued lately, from its own records: a step is a loop, so its past tells what comes where.
 
-Members of a group that disagree on an operation are two against none where the group has two members. Then a rank's
-own past tells: a step is a loop, and the one that does something else than a step ago has left the path.
+Members of a group that disagree on an operation are two against none where the group has two members. Then the one that
+does something else than a step ago has left the path:
 
     tp group, step 7   ... #294 all-gather   #295 reduce-scatter ...     24 operations a step
               step 8   ... #318 reduce-scatter                           usually all-gather: this rank skipped one
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from telemetry.errors import UnreadableError
-from telemetry.record.layout import RecordKind
+from telemetry.record.layout import RECORD, RecordKind
 from telemetry.record.reader import RankReader
-from telemetry.record.state_page import LiveState, Operation
-from telemetry.stages import STAGE_BY_LABEL, Stage, Stream
+from telemetry.record.state_page import STAGE_BY_CODE, LiveState, Operation
+from telemetry.stages import Stage, Stream
 from telemetry.topology import Axis
 
 LOOK_BACK_RECORDS = 50_000
-NEWEST_STEPS = 32
+KEEP_RECORDS = 8_192
+NUM_RECENT = 6
 STREAM_OF: dict[Axis, Stream] = {"tp": Stream.TP, "dp": Stream.DP}
 """Axes whose collectives are recorded."""
 
-Usual = tuple[Stage, int]
-"""Stage and bytes."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issued:
+    """A collective as it was recorded."""
+
+    seq: int
+    stage: str
+    """Its label."""
+    size_bytes: int
 
 
-def usual_operations(reader: RankReader, state: LiveState) -> list[Usual | None]:
-    """For each operation of the page, in order: what was issued one step before; None where that is not known."""
-    try:
-        spans = _newest_spans(reader)
-    except (UnreadableError, OSError):
-        return [None] * len(state.operations)
-    return [_usual(spans, state.step, one) for one in state.operations]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habit:
+    """What stands around an operation of the live page in the rank's records. A JSON object of its fields stands beside
+    the operation in the ``state`` evidence."""
+
+    usual: Issued | None = None
+    """What was issued at the same place a step or more before."""
+    recent: tuple[Issued, ...] = ()
+    """The newest that have ended, ascending."""
 
 
-def usual_steps_ns(reader: RankReader) -> list[int]:
-    """How long the newest steps took, without the very first, which is always long."""
-    try:
-        spans = _newest_spans(reader)
-    except (UnreadableError, OSError):
-        return []
-    steps = spans[(spans["stage"] == Stage.STEP) & (spans["step"] > 0)]
-    return [int(duration_ns) for duration_ns in steps["duration_ns"][-NEWEST_STEPS:]]
+class RecentOperations:
+    """The newest operations and steps of one rank. Records that are shipped and reclaimed are remembered."""
+
+    def __init__(self, reader: RankReader) -> None:
+        self._reader = reader
+        self._next_seq: int | None = None
+        self._spans: NDArray[np.void] = np.zeros(0, RECORD)
+
+    def read_on(self) -> None:
+        """Take in what was recorded since. What cannot be read is passed over."""
+        try:
+            at = self._first_seq() if self._next_seq is None else self._next_seq
+            while len((block := self._reader.read(at)).records):
+                at = block.next_seq
+                self._take(block.records)
+            self._next_seq = at
+        except (UnreadableError, OSError):
+            return
+
+    def habits(self, state: LiveState) -> list[Habit]:
+        """For each operation of the page, in order."""
+        return [self._habit(one) for one in state.operations]
+
+    def steps_ns(self) -> list[int]:
+        """How long the newest steps took, without the very first, which is always long."""
+        steps = self._spans[(self._spans["stage"] == Stage.STEP) & (self._spans["step"] > 0)]
+        return [int(duration_ns) for duration_ns in steps["duration_ns"]]
+
+    def _first_seq(self) -> int:
+        return max(0, self._reader.end_seq(self._reader.acked()) - LOOK_BACK_RECORDS)
+
+    def _take(self, records: NDArray[np.void]) -> None:
+        spans = records[records["kind"] == RecordKind.SPAN]
+        wanted = spans[(spans["op_seq"] > 0) | (spans["stage"] == Stage.STEP)]
+        self._spans = np.concatenate([self._spans, wanted])[-KEEP_RECORDS:]
+
+    def _habit(self, one: Operation) -> Habit:
+        stream = STREAM_OF.get(one.axis) if one.axis is not None and one.peer < 0 else None
+        if stream is None:
+            return Habit()
+        codes = [code for code, stage in STAGE_BY_CODE.items() if stage.stream is stream]
+        own = self._spans[np.isin(self._spans["stage"], codes) & (self._spans["op_seq"] > 0)]
+        recent = own[np.argsort(own["op_seq"])][-NUM_RECENT:]
+        return Habit(usual=_usual(own, one.issued), recent=tuple(_issued(span) for span in recent))
 
 
-def _newest_spans(reader: RankReader) -> NDArray[np.void]:
-    end = reader.end_seq(reader.acked())
-    parts, at = [], max(0, end - LOOK_BACK_RECORDS)
-    while at < end:
-        block = reader.read(at)
-        if not len(block.records):
-            break
-        parts.append(block.records)
-        at = block.next_seq
-    records = np.concatenate(parts) if parts else reader.read(end).records
-    spans: NDArray[np.void] = records[records["kind"] == RecordKind.SPAN]
-    return spans
-
-
-def _usual(spans: NDArray[np.void], step: int, one: Operation) -> Usual | None:
-    stream = STREAM_OF.get(one.axis) if one.axis is not None and one.peer < 0 else None
-    if stream is None:
+def _usual(own: NDArray[np.void], seq: int) -> Issued | None:
+    """The newest operation that lies whole steps before ``seq``."""
+    period = _operations_a_step(own)
+    if period is None:
         return None
-    codes = [int(stage) for stage in STAGE_BY_LABEL.values() if stage.stream is stream]
-    own = spans[np.isin(spans["stage"], codes) & (spans["op_seq"] > 0)]
-    before, earlier = (own["op_seq"][own["step"] == step - back] for back in (1, 2))
-    if not len(before) or not len(earlier):
+    before = own[(own["op_seq"] < seq) & ((seq - own["op_seq"].astype(np.int64)) % period == 0)]
+    return _issued(before[np.argmax(before["op_seq"])]) if len(before) else None
+
+
+def _operations_a_step(own: NDArray[np.void]) -> int | None:
+    """By the newest two steps that are followed by another: they are complete."""
+    steps = np.unique(own["step"])
+    if len(steps) < 3:
         return None
-    period = int(before.max()) - int(earlier.max())
-    found = own[own["op_seq"] == one.issued - period]
-    if period <= 0 or len(found) != 1:
+    earlier, before = steps[-3:-1]
+    if before != earlier + 1:
         return None
-    stage = next(stage for stage in STAGE_BY_LABEL.values() if int(stage) == found["stage"][0])
-    return stage, int(found["size_bytes"][0])
+    last_of = [int(own["op_seq"][own["step"] == step].max()) for step in (earlier, before)]
+    return last_of[1] - last_of[0] or None
+
+
+def _issued(span: np.void) -> Issued:
+    return Issued(
+        seq=int(span["op_seq"]), stage=STAGE_BY_CODE[int(span["stage"])].label, size_bytes=int(span["size_bytes"])
+    )

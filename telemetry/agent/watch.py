@@ -21,7 +21,7 @@ from telemetry.agent.logs import JobLogs
 from telemetry.agent.outbox import Outbox, Owner
 from telemetry.agent.rank_state import ProcessWord, look_at
 from telemetry.agent.stall import SECOND_NS, Phase, RankLook, StallDetector, StallSettings
-from telemetry.agent.usual import usual_steps_ns
+from telemetry.agent.usual import RecentOperations
 from telemetry.errors import UnreadableError
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.record.state_page import LiveState
@@ -35,6 +35,7 @@ class WatchedRank:
     """A rank on this host, as of the last look."""
 
     reader: RankReader
+    operations: RecentOperations
     identity: RankIdentity
     state: LiveState
     process: ProcessWord
@@ -145,12 +146,20 @@ class EvidenceWatch:
         job = self._jobs.setdefault(owner, WatchedJob(StallDetector(self._settings)))
         before = kept(folder, identity.rank)
         told = process == "ended" or (process == "dead" and bool(before))
-        rank = WatchedRank(reader=reader, identity=identity, state=state, process=process, told=told)
+        rank = WatchedRank(
+            reader=reader,
+            operations=RecentOperations(reader),
+            identity=identity,
+            state=state,
+            process=process,
+            told=told,
+        )
         rank.living, rank.died_ns, rank.ended_by = living_of(before), died_ns_of(before), ended_by_of(before)
         if not rank.over:
             self._follow(job, rank)
         job.ranks[folder] = rank
-        job.detector.learn(usual_steps_ns(reader))
+        rank.operations.read_on()
+        job.detector.learn(rank.operations.steps_ns())
         self.outbox.put(owner, before)  # an agent before this one may not have shipped it
 
     def _follow(self, job: WatchedJob, rank: WatchedRank) -> None:
@@ -163,6 +172,7 @@ class EvidenceWatch:
         if rank.over and rank.told and not self._began_again(rank):
             return
         lived = not rank.over
+        rank.operations.read_on()
         with suppress(UnreadableError):
             if rank.reader.live().pid != rank.identity.pid and not self._follow_new_process(job, rank):
                 return
@@ -250,5 +260,6 @@ def _standing(rank: WatchedRank, logs: JobLogs) -> Standing:
         living=rank.living,
         died_ns=rank.died_ns,
         ended_by=rank.ended_by,
+        habits=tuple(rank.operations.habits(rank.state)),
         log=logs.body(rank.identity.rank),
     )

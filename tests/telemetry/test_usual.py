@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import telemetry
-from telemetry.agent.usual import usual_operations, usual_steps_ns
+from telemetry.agent.usual import Issued, RecentOperations
 from telemetry.integrations.process_group import OPERATIONS
 from telemetry.record.operations import Line
 from telemetry.record.reader import RankReader, find_rank_dirs
@@ -20,10 +20,17 @@ def _steps(line: Line, num_steps: int) -> None:
                 OPERATIONS.end(OPERATIONS.issue(line, stage, size_bytes))
 
 
-def _usual(spool: Path) -> list[tuple[Stage, int] | None]:
+def _operations(spool: Path) -> tuple[RecentOperations, RankReader]:
     (folder,) = find_rank_dirs(spool)
     reader = RankReader(folder)
-    return usual_operations(reader, reader.live())
+    operations = RecentOperations(reader)
+    operations.read_on()
+    return operations, reader
+
+
+def _usual(spool: Path) -> list[Issued | None]:
+    operations, reader = _operations(spool)
+    return [habit.usual for habit in operations.habits(reader.live())]
 
 
 def test_it_is_what_was_issued_at_the_same_place_a_step_before(tmp_path: Path) -> None:
@@ -35,7 +42,8 @@ def test_it_is_what_was_issued_at_the_same_place_a_step_before(tmp_path: Path) -
         OPERATIONS.issue(line, *PROGRAM[2])  # the second is left out
         usual = _usual(tmp_path)
     telemetry.stop()
-    assert PROGRAM[1] in usual
+    stage, size_bytes = PROGRAM[1]
+    assert Issued(seq=line.issued - len(PROGRAM), stage=stage.label, size_bytes=size_bytes) in usual
 
 
 def test_a_rank_in_its_first_steps_has_no_habits(tmp_path: Path) -> None:
@@ -52,8 +60,20 @@ def test_a_rank_in_its_first_steps_has_no_habits(tmp_path: Path) -> None:
 def test_steps_that_were_recorded_before_anybody_looked_tell_how_long_one_takes(tmp_path: Path) -> None:
     telemetry.start("usual", spool=tmp_path, topology=Topology(tp=2), rank=0, agent=False)
     _steps(OPERATIONS.line((0, 1), "tp"), 5)
-    (folder,) = find_rank_dirs(tmp_path)
-    steps_ns = usual_steps_ns(RankReader(folder))
+    steps_ns = _operations(tmp_path)[0].steps_ns()
     telemetry.stop()
     assert len(steps_ns) == 4
     assert all(step_ns > 0 for step_ns in steps_ns)
+
+
+def test_what_was_shipped_and_reclaimed_is_remembered(tmp_path: Path) -> None:
+    telemetry.start("usual", spool=tmp_path, topology=Topology(tp=2), rank=0, agent=False)
+    line = OPERATIONS.line((0, 1), "tp")
+    _steps(line, 4)
+    operations, reader = _operations(tmp_path)
+    telemetry.stop()
+    reader.reclaim(reader.end_seq())
+    operations.read_on()
+    (habit,) = [one for one in operations.habits(reader.live()) if one.recent]
+    assert habit.recent[-1] == Issued(seq=line.issued, stage="tp-all-gather", size_bytes=300)
+    assert habit.usual == Issued(seq=line.issued - len(PROGRAM), stage="tp-all-gather", size_bytes=300)

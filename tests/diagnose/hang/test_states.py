@@ -164,3 +164,14 @@ def test_a_job_that_was_going_and_was_ended_on_purpose_has_no_verdict() -> None:
     evidence = _fallen({rank: SINCE_NS + 100_000_000 for rank in range(8)}, faults={})
     ranks = {rank: replace(one, ended_by="SIGTERM") for rank, one in evidence.ranks.items()}
     assert judge(replace(evidence, ranks=ranks)).initiating == ()
+
+
+def test_a_member_that_has_ended_another_operation_under_the_number_is_odd() -> None:
+    """Rank 3 issued half the bytes and got away with it; rank 2 is left standing in its own."""
+    states = behind_in_tp(3)
+    usual = {"seq": 20, "stage": "tp-all-gather", "size_bytes": 4096}
+    states[2]["operations"] = [operation("tp", "tp-all-gather", 40, 39, usual=usual)]
+    recent = [{"seq": 40, "stage": "tp-all-gather", "size_bytes": 2048}]
+    states[3] = state(3, "forward-compute", [operation("tp", "tp-all-gather", 41, 41, recent=recent)])
+    verdict = judge(evidence_from_states(states))
+    assert (verdict.kind, verdict.initiating) == ("collective-mismatch", (3,))
