@@ -57,7 +57,7 @@ class Outcome:
     @property
     def truth_ends_training(self) -> bool:
         """Whether the fault is one that no training survives."""
-        return self.truth.get("kind") in ("hang", "die")
+        return self.truth.get("kind") in ("hang", "die", "skip", "shape")
 
 
 @contextmanager
