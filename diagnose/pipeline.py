@@ -1,5 +1,6 @@
 """Ask every detector, order what they say: the one way from a stored run to a report."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from diagnose.detectors import DETECTORS
@@ -9,6 +10,7 @@ from diagnose.hang.judge import judge
 from diagnose.hang.stored import load_stored
 from diagnose.load import load_view
 from diagnose.view import RunView
+from telemetry.errors import UnreadableError
 from telemetry.stores.reader import Reader
 
 _URGENCY = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
@@ -59,5 +61,8 @@ def diagnose_run(reader: Reader, run_id: str, attempt: int, window: StepWindow |
 
 
 def _stall(reader: Reader, run_id: str, attempt: int) -> Finding | None:
-    evidence = load_stored(reader, run_id, attempt)
-    return None if evidence is None else hang_finding(judge(evidence))
+    """What cannot be read is told by ``diagnose hang``: it must not hide the other findings."""
+    with suppress(UnreadableError):
+        evidence = load_stored(reader, run_id, attempt)
+        return None if evidence is None else hang_finding(judge(evidence))
+    return None

@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
-from diagnose.hang.evidence import HangEvidence, Process, RankEvidence
+from diagnose.hang.evidence import HangEvidence, LogLine, Process, RankEvidence
 
 STILL_NS = 5_000_000_000
 """When nothing moved for so long before the first death, the job hung first and was ended over it."""
 TOGETHER_NS = 1_000_000
+TOGETHER_ACROSS_HOSTS_NS = 1_000_000_000
+LAST_WORDS_NS = 60_000_000_000
+INTERRUPTIONS = ("KeyboardInterrupt", "SystemExit")
 CONSEQUENCES = ("gloo-connection", "nccl-error", "nccl-warning", "watchdog-timeout")
 """Faults that a lost peer causes."""
 ON_PURPOSE = ("SIGTERM", "SIGINT", "SIGHUP")
@@ -19,8 +22,9 @@ def as_it_stood(evidence: HangEvidence) -> HangEvidence:
     dead = {rank: one for rank, one in evidence.ranks.items() if one.process is Process.DEAD}
     if not dead:
         return evidence
-    first_ns = min(one.died_ns for one in dead.values())
-    unseen = not any(one.died_ns for one in dead.values()) and len(dead) == len(evidence.ranks)
+    stamps = [one.died_ns for one in dead.values() if one.died_ns]
+    first_ns = min(stamps, default=0)
+    unseen = not stamps and len(dead) == len(evidence.ranks)
     if not unseen and not (first_ns and evidence.moved_ns and first_ns - evidence.moved_ns > STILL_NS):
         return evidence
     stood = {rank: replace(one, process=one.living) for rank, one in dead.items()}
@@ -28,13 +32,20 @@ def as_it_stood(evidence: HangEvidence) -> HangEvidence:
 
 
 def first_to_fall(evidence: HangEvidence) -> tuple[int, ...]:
-    """The first, or those within a millisecond of it; none where no rank fell, or all were ended on purpose."""
+    """The first, or those that cannot be told from it; none where no rank fell, or all were ended on purpose."""
     fell = {rank: one for rank, one in evidence.ranks.items() if _died(one) or _failed(one)}
     own = {rank: one for rank, one in fell.items() if not _shows(one, CONSEQUENCES)} or fell
     if not own:
         return ()
-    first_ns = min(_fell_ns(one) for one in own.values())
-    return tuple(sorted(rank for rank, one in own.items() if _fell_ns(one) - first_ns <= TOGETHER_NS))
+    stamped = {rank: one for rank, one in own.items() if _fell_ns(one)} or own
+    first = min(stamped.values(), key=_fell_ns)
+    return tuple(sorted(rank for rank, one in stamped.items() if _together(first, one)))
+
+
+def _together(first: RankEvidence, one: RankEvidence) -> bool:
+    """Clocks of two hosts agree less well than one with itself."""
+    apart_ns = _fell_ns(one) - _fell_ns(first)
+    return apart_ns <= (TOGETHER_NS if one.host == first.host else TOGETHER_ACROSS_HOSTS_NS)
 
 
 def _died(one: RankEvidence) -> bool:
@@ -43,7 +54,13 @@ def _died(one: RankEvidence) -> bool:
 
 def _failed(one: RankEvidence) -> bool:
     """Python unwinds in good order from an error; its log tells."""
-    return one.process is Process.ENDED and any(line.fault for line in one.log)
+    return one.process is Process.ENDED and any(_is_own_fault(line, one.died_ns) for line in one.log)
+
+
+def _is_own_fault(line: LogLine, died_ns: int) -> bool:
+    """A fault it went down with: not one that it survived long before, and not somebody's Ctrl-C."""
+    told = line.fault and line.fault != "python-traceback" and not line.text.startswith(INTERRUPTIONS)
+    return bool(told) and (not died_ns or died_ns - line.at_ns < LAST_WORDS_NS)
 
 
 def _shows(one: RankEvidence, faults: tuple[str, ...]) -> bool:

@@ -1,7 +1,7 @@
 """What is known of a job that stands still: one record a rank, whatever it came from.
 
-    flight-recorder dumps  --dumps.py-------.
-    state pages, stacks, logs of a spool  --+-->  HangEvidence  --verdict.py-->  HangVerdict
+    flight-recorder dumps  -----------------.
+    state pages, stacks, logs of a spool  --+-->  HangEvidence  --judge.py-->  HangVerdict
     the same, as the agents stored them  ---'
 
 A rank's *fronts* say how far it has come in each group: ``entered`` operations were issued by its host, ``completed``
@@ -52,8 +52,10 @@ class Pending:
     """From 1, within the group; of a transfer, within its direction and peer."""
     op: str
     """``all_reduce``, ``send``, ``recv`` ..., without the backend's prefix."""
+    is_transfer: bool = False
+    """Between two ranks, not of the whole group."""
     peer: int = WHOLE_GROUP
-    """Global rank of the other side of a transfer."""
+    """Global rank of the other side of a transfer, where it is known."""
     signature: str = ""
     """Sizes and types, comparable between members; empty when not known."""
     usual: str = ""
@@ -105,6 +107,10 @@ class RankEvidence:
     """Wall clock at which the process was seen to end; 0 when it was not."""
     ended_by: str = ""
     """``SIGKILL``, ``exit 1`` ...; empty when not known."""
+    taken_ns: int = 0
+    """Wall clock of the look; 0 when not known."""
+    recorded: int = 0
+    """Records written by then."""
     step: int = -1
     stage: str = ""
     """Label of the innermost open stage."""

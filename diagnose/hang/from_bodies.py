@@ -21,6 +21,10 @@ from diagnose.hang.from_dumps import evidence_from_dumps
 from diagnose.hang.from_states import evidence_from_states
 from telemetry.errors import RankscopeError, UnreadableError
 
+MALFORMED = (
+    *(RankscopeError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError),
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
@@ -43,7 +47,7 @@ def evidence_from_bodies(bodies: Iterable[Body], run_id: str = "", attempt: int 
     for body in bodies:
         try:
             found[body.kind][body.rank] = _read(body)
-        except (RankscopeError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except MALFORMED as error:
             notes.append(f"left out {body.kind} of rank {body.rank}: {str(error).splitlines()[0][:120]}")
     evidence = _counted(found["state"], found["flight-recorder"])
     ranks = {
@@ -61,6 +65,7 @@ def _read(body: Body) -> Any:
         case "state":
             if int(value["rank"]) != body.rank:
                 raise ValueError(f"it is of rank {value['rank']}")
+            evidence_from_states({body.rank: value})  # one that makes no sense must not take the others with it
             return value
         case "stack":
             return _main_stack(value)

@@ -176,6 +176,7 @@ def _pending(dump: RankDump, named: dict[str, int], completed: dict[int, int], g
             group=index,
             seq=entry.seq,
             op=entry.op,
+            is_transfer=entry.is_transfer,
             peer=members[entry.peer] if known else WHOLE_GROUP,
             signature=f"{entry.op} {entry.sizes}",
             since_ns=entry.created_ns,
@@ -185,7 +186,7 @@ def _pending(dump: RankDump, named: dict[str, int], completed: dict[int, int], g
 def _world_size(by_rank: Mapping[int, RankDump], groups: _Groups) -> int:
     """One past the highest rank that is named anywhere."""
     named = (max(group.members, default=-1) for group in groups.groups)
-    return 1 + max(max(by_rank), *named)
+    return 1 + max([*by_rank, *named])
 
 
 def _odd_versions(by_rank: Mapping[int, RankDump]) -> list[str]:

@@ -8,9 +8,11 @@ from diagnose.hang.from_bodies import Body, evidence_from_bodies
 from telemetry.agent.collect import collect_evidence
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.record.reader import RankReader, find_rank_dirs
+from telemetry.stages import Stage
 
-LEAST_STILL_S = 10.0
+LEAST_STILL_S, LEAST_STILL_SLOW_S = 10.0, 300.0
 """A living job in which something began more recently than that is not said to stand still."""
+TAKE_THEIR_TIME = tuple(stage.label for stage in (Stage.CHECKPOINT_SNAPSHOT, Stage.CHECKPOINT_WRITE, Stage.EVALUATION))
 
 
 def evidence_from_spool(spool: Path, run_id: str | None = None, attempt: int | None = None) -> HangEvidence:
@@ -46,6 +48,9 @@ def _newest(spool: Path, run_id: str | None, attempt: int | None) -> tuple[str, 
 
 
 def _moves(evidence: HangEvidence) -> bool:
-    ends = (Process.DEAD, Process.ENDED)
-    alive = all(one.process not in ends for one in evidence.ranks.values())
-    return alive and evidence.still_s < LEAST_STILL_S
+    """Without an agent that has learned the usual step, only a long standstill counts; a longer one where a rank does
+    what takes its time."""
+    if any(one.process is Process.DEAD for one in evidence.ranks.values()):
+        return False
+    slow = any(one.stage in TAKE_THEIR_TIME for one in evidence.ranks.values())
+    return evidence.still_s < (LEAST_STILL_SLOW_S if slow else LEAST_STILL_S)

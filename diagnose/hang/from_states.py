@@ -12,6 +12,7 @@ from diagnose.hang.evidence import WHOLE_GROUP, Ended, Front, Group, HangEvidenc
 from telemetry.stages import STAGE_BY_LABEL, StageClass
 from telemetry.topology import AXES, Axis, Topology
 
+NAMELESS = "collective"
 SENDS = ("forward-send", "backward-send")
 RECEIVES = ("forward-recv", "backward-recv")
 
@@ -84,6 +85,8 @@ def _rank(rank: int, state: Mapping[str, Any], groups: _Groups) -> RankEvidence:
         living=Process(state.get("living", "unknown")),
         died_ns=int(state.get("died_ns", 0)),
         ended_by=str(state.get("ended_by", "")),
+        taken_ns=int(state["at_ns"]),
+        recorded=int(state.get("recorded", 0)),
         step=int(state["step"]),
         stage=stage,
         stage_since_ns=since_ns or int(state["beat_ns"]),
@@ -96,25 +99,29 @@ def _rank(rank: int, state: Mapping[str, Any], groups: _Groups) -> RankEvidence:
 
 def _transfer(row: Mapping[str, Any], group: int) -> Iterator[Pending]:
     if row["issued"] > row["completed"]:
-        label = str(row["stage"])
-        op = "send" if label in SENDS else "recv" if label in RECEIVES else "send or recv"
+        label = str(row["stage"] or "")
+        op = "send" if label in SENDS else "recv" if label in RECEIVES else "transfer"
         yield Pending(
-            group=group, seq=int(row["completed"]) + 1, op=op, peer=int(row["peer"]), signature=label,
+            group=group,
+            seq=int(row["completed"]) + 1,
+            op=op,
+            is_transfer=True,
+            peer=int(row["peer"]),
+            signature=label,
             since_ns=int(row["issued_ns"]),
-        )  # fmt: skip
+        )
 
 
 def _collective(row: Mapping[str, Any], group: int) -> Iterator[Pending]:
     """The page tells stage and size of the newest only."""
     if row["issued"] > row["completed"]:
-        label = str(row["stage"] or "collective")
         newest = row["issued"] == row["completed"] + 1
         usual = row.get("usual")
         yield Pending(
             group=group,
             seq=int(row["completed"]) + 1,
-            op=label,
-            signature=_signature(label, row["size_bytes"]) if newest else "",
+            op=str(row["stage"] or NAMELESS),
+            signature=_signature(row["stage"], row["size_bytes"]) if newest else "",
             usual=_signature(usual["stage"], usual["size_bytes"]) if newest and usual else "",
             since_ns=int(row["issued_ns"]),
         )
@@ -124,11 +131,12 @@ def _ended(row: Mapping[str, Any]) -> Iterator[Ended]:
     for one in row.get("recent", ()):
         yield Ended(seq=int(one["seq"]), signature=_signature(one["stage"], one["size_bytes"]))
     if row["issued"] == row["completed"]:
-        yield Ended(seq=int(row["issued"]), signature=_signature(row["stage"] or "collective", row["size_bytes"]))
+        yield Ended(seq=int(row["issued"]), signature=_signature(row["stage"], row["size_bytes"]))
 
 
-def _signature(label: str, size_bytes: int) -> str:
-    return f"{label} of {size_bytes} bytes"
+def _signature(label: str | None, size_bytes: int) -> str:
+    """Empty for what no stage is named after: members of a gather or an all-to-all issue different sizes lawfully."""
+    return f"{label} of {size_bytes} bytes" if label else ""
 
 
 def _standing_in(pending: list[Pending], stage: str, since_ns: int) -> Pending | None:
@@ -140,5 +148,5 @@ def _standing_in(pending: list[Pending], stage: str, since_ns: int) -> Pending |
     if known is not None and known.stage_class is StageClass.COMMUNICATION:
         same = [op for op in pending if stage in (op.op, op.signature)]
         return min(same, key=lambda op: op.since_ns, default=None) or (pending[0] if pending else None)
-    nameless = [op for op in pending if op.op == "collective" and op.since_ns >= since_ns]
+    nameless = [op for op in pending if op.op in (NAMELESS, "transfer") and op.since_ns >= since_ns]
     return min(nameless, key=lambda op: op.since_ns, default=None)

@@ -38,7 +38,8 @@ def _short_of(evidence: HangEvidence, ranks: list[int]) -> set[int]:
     furthest = dict(_issued(evidence, ahead[0]))
     (short,) = (rank for rank in ranks if rank not in ahead)
     issued = dict(_issued(evidence, short))
-    return {short} if all(issued.get(name, 0) <= number for name, number in furthest.items()) else set()
+    same_groups = issued.keys() == furthest.keys()
+    return {short} if same_groups and all(issued[name] <= furthest[name] for name in furthest) else set()
 
 
 def _issued(evidence: HangEvidence, rank: int) -> frozenset[tuple[str, int]]:

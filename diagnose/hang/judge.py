@@ -61,7 +61,7 @@ def _resolved(evidence: HangEvidence) -> WaitGraph:
 def _by_mismatch(mismatch: Mismatch | None) -> _Blame | None:
     if mismatch is None:
         return None
-    confidence = SURE if mismatch.odd else LIKELY / 2
+    confidence = SURE if mismatch.by_majority else LIKELY if mismatch.odd else LIKELY / 2
     return _Blame(ranks=mismatch.odd, kind=Kind.COLLECTIVE_MISMATCH, cause=Cause.MISMATCH, confidence=confidence)
 
 

@@ -17,12 +17,12 @@ class Mismatch:
     seq: int
     odd: tuple[int, ...]
     """Empty when nothing tells which side is right."""
+    by_majority: bool
+    """Else by what is usual."""
     theirs: str
     """What the odd ones issued."""
     others: str
     """What the others issued."""
-    disagreeing: tuple[int, ...]
-    """All that were seen in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +56,13 @@ def _calls(evidence: HangEvidence) -> dict[tuple[int, int], dict[int, _Call]]:
     calls: dict[tuple[int, int], dict[int, _Call]] = defaultdict(dict)
     for rank, one in evidence.ranks.items():
         for op in one.pending:
-            if op.op not in ("send", "recv") and op.signature:
+            if not op.is_transfer and op.signature:
                 calls[op.group, op.seq][rank] = _Call(
                     signature=op.signature, usual=op.usual, since_ns=op.since_ns, pending=True
                 )
     for rank, one in evidence.ranks.items():
         for key, signature in _ended(one).items():
-            if key in calls:
+            if key in calls and signature:
                 calls[key].setdefault(rank, _Call(signature=signature))
     return calls
 
@@ -72,15 +72,16 @@ def _ended(one: RankEvidence) -> dict[tuple[int, int], str]:
 
 
 def _odd_ones(group: int, seq: int, calls: Mapping[int, _Call]) -> Mismatch:
-    right = _majority(calls.values()) or _as_always(calls.values())
+    majority = _majority(calls.values())
+    right = majority or _as_always(calls.values())
     odd = tuple(sorted(rank for rank, call in calls.items() if right and call.signature != right))
     return Mismatch(
         group=group,
         seq=seq,
         odd=odd,
+        by_majority=majority is not None,
         theirs=calls[odd[0]].signature if odd else "",
         others=right or " / ".join(sorted({call.signature for call in calls.values()})),
-        disagreeing=tuple(sorted(calls)),
     )
 
 

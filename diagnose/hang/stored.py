@@ -1,9 +1,16 @@
 """The evidence of a stall, as agents stored it."""
 
-from diagnose.hang.evidence import HangEvidence
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from diagnose.hang.evidence import HangEvidence, Process, RankEvidence
 from diagnose.hang.from_bodies import Body, evidence_from_bodies
 from telemetry.stores.queries import Evidence, Heartbeats
 from telemetry.stores.reader import Reader
+
+ONE_STALL_NS = 120_000_000_000
+"""Evidence of one stall is taken within that time; agents take it again every half minute."""
 
 
 def load_stored(reader: Reader, run_id: str, attempt: int) -> HangEvidence | None:
@@ -19,9 +26,19 @@ def load_stored(reader: Reader, run_id: str, attempt: int) -> HangEvidence | Non
     bodies = (Body(rank=row["rank"], kind=row["kind"], text=row["body"], at_ns=row["at_ns"]) for row in rows)
     evidence = evidence_from_bodies(bodies, run_id, attempt)
     beats = reader.read(Heartbeats(run_id=run_id, attempt=attempt)).to_pylist()
-    return None if _went_on(evidence, {row["rank"]: row["step"] for row in beats}) else evidence
+    return _still_true(evidence, {row["rank"]: row for row in beats})
 
 
-def _went_on(evidence: HangEvidence, step_of: dict[int, int]) -> bool:
-    """A rank that has made a step since stood still no longer."""
-    return any(step_of.get(rank, 0) > max(one.step, 0) for rank, one in evidence.ranks.items())
+def _still_true(evidence: HangEvidence, beats: Mapping[int, Mapping[str, Any]]) -> HangEvidence | None:
+    """Without what was left of an older stall; None where the ranks have gone on since, or ended in good order."""
+    newest_ns = max(one.taken_ns for one in evidence.ranks.values())
+    ranks = {rank: one for rank, one in evidence.ranks.items() if newest_ns - one.taken_ns < ONE_STALL_NS}
+    if any(_went_on(one, beats[rank]) for rank, one in ranks.items() if rank in beats):
+        return None
+    return replace(evidence, ranks=ranks)
+
+
+def _went_on(one: RankEvidence, beat: Mapping[str, Any]) -> bool:
+    """Whether a rank that lived recorded anything after its evidence was taken."""
+    lived = one.process not in (Process.DEAD, Process.ENDED)
+    return bool(beat["step"] > max(one.step, 0) or beat["recorded"] > one.recorded or (lived and beat["ended"]))

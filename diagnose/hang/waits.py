@@ -19,8 +19,8 @@ from diagnose.hang.verdict import Wait, Why
 NOT_WAITING = (Process.DEAD, Process.STOPPED, Process.ENDED)
 """Whatever is pending in such a process, it is not what it waits for."""
 _NOTHING = Front(entered=0, completed=0)
-EARLY_ENDS = ("broadcast", "scatter", "reduce", "gather")
-"""Operations that a member may end before another has entered."""
+EARLY_ENDS = ("broadcast", "scatter", "reduce", "gather", "collective")
+"""Operations that a member may end before another has entered; the last is one of which no more is known."""
 
 _Key = tuple[int, int]
 """A collective: group, number."""
@@ -40,23 +40,32 @@ class WaitGraph:
 
     def roots(self) -> set[int]:
         """Ranks that hold others up and wait for nobody."""
-        late = {rank for wait in self.waits.values() for rank in wait.on}
+        late = {rank for on, _ in self._waiters() for rank in on}
         return (late - self.waits.keys()) | self.device_stuck
 
     def reaching(self, roots: Iterable[int]) -> set[int]:
         """Ranks that wait, directly or over others, for one of ``roots``."""
-        waiting_for: dict[int, list[int]] = defaultdict(list)
-        for rank, wait in self.waits.items():
-            for other in wait.on:
-                waiting_for[other].append(rank)
+        waiting_for: dict[int, list[list[int]]] = defaultdict(list)
+        for on, waiters in self._waiters():
+            for other in on:
+                waiting_for[other].append(waiters)
         found: set[int] = set()
         ahead = list(roots)
         while ahead:
-            for rank in waiting_for[ahead.pop()]:
-                if rank not in found:
-                    found.add(rank)
-                    ahead.append(rank)
+            for waiters in waiting_for.pop(ahead.pop(), ()):
+                new = [rank for rank in waiters if rank not in found]
+                found.update(new)
+                ahead.extend(new)
+                waiters.clear()
         return found
+
+    def _waiters(self) -> Iterable[tuple[tuple[int, ...], list[int]]]:
+        """Those waited for, and who waits for them. Waits in one collective share their tuple: thousands of ranks may
+        wait for thousands."""
+        by_identity: dict[int, tuple[tuple[int, ...], list[int]]] = {}
+        for rank, wait in self.waits.items():
+            by_identity.setdefault(id(wait.on), (wait.on, []))[1].append(rank)
+        return by_identity.values()
 
 
 def wait_graph(evidence: HangEvidence, *, without_sends: bool = False) -> WaitGraph:
@@ -65,12 +74,13 @@ def wait_graph(evidence: HangEvidence, *, without_sends: bool = False) -> WaitGr
     graph = WaitGraph(blocked=blocked)
     by_collective: dict[_Key, list[int]] = defaultdict(list)
     for rank, op in blocked.items():
-        if _is_transfer(op):
+        if op.is_transfer:
             _add_transfer(graph, evidence, rank, op)
         else:
             by_collective[op.group, op.seq].append(rank)
+    furthest = _furthest(evidence)
     for (group, seq), ranks in by_collective.items():
-        _add_collective(graph, evidence, group, seq, ranks)
+        _add_collective(graph, evidence, group, seq, ranks, furthest)
     return graph
 
 
@@ -84,10 +94,6 @@ def _standing_in(rank: RankEvidence, without_sends: bool) -> Pending | None:
     return first
 
 
-def _is_transfer(op: Pending) -> bool:
-    return op.op in ("send", "recv")
-
-
 def _add_transfer(graph: WaitGraph, evidence: HangEvidence, rank: int, op: Pending) -> None:
     if op.peer == WHOLE_GROUP:
         return
@@ -97,14 +103,21 @@ def _add_transfer(graph: WaitGraph, evidence: HangEvidence, rank: int, op: Pendi
         why = Why.NO_EVIDENCE
     elif theirs is None:
         why = Why.NO_PARTNER
-    elif _is_transfer(theirs) and theirs.peer == rank and theirs.op != op.op:
+    elif theirs.is_transfer and theirs.peer == rank and (theirs.op != op.op or op.op == "transfer"):
         return  # both stand in the two halves of one transfer: it is the way between them that is stuck
     else:
         why = Why.STUCK_EARLIER
     graph.waits[rank] = Wait(rank=rank, on=(op.peer,), group=op.group, op=op.op, seq=op.seq, why=why)
 
 
-def _add_collective(graph: WaitGraph, evidence: HangEvidence, group: int, seq: int, ranks: list[int]) -> None:
+def _add_collective(
+    graph: WaitGraph,
+    evidence: HangEvidence,
+    group: int,
+    seq: int,
+    ranks: list[int],
+    furthest: Mapping[int, int],
+) -> None:
     """``ranks`` all stand in the ``seq``-th collective of ``group``."""
     op = graph.blocked[ranks[0]].op
     late = _late(evidence, group, seq, ranks)
@@ -112,7 +125,7 @@ def _add_collective(graph: WaitGraph, evidence: HangEvidence, group: int, seq: i
         graph.device_stuck |= set(ranks)
         return
     if late.why is Why.NO_EVIDENCE:
-        overtaken = {rank for rank in ranks if _is_overtaken(evidence, rank)}
+        overtaken = {rank for rank in ranks if _is_overtaken(evidence.ranks[rank], furthest)}
         graph.device_stuck |= overtaken
         ranks = [rank for rank in ranks if rank not in overtaken]
     if not late.ranks:
@@ -137,9 +150,14 @@ def _late(evidence: HangEvidence, group: int, seq: int, here: Collection[int]) -
     never, elsewhere, missing, ended = set(), set(), set(), False
     for rank in set(evidence.groups[group].members).difference(here):
         one = evidence.ranks.get(rank)
-        front = one.fronts.get(group, _NOTHING) if one is not None else None
-        if front is None:
+        if one is None:
             missing.add(rank)
+            continue
+        front = one.fronts.get(group)
+        if front is None:
+            # Of a group whose members are guessed, a rank that knows nothing of it may be none.
+            if evidence.groups[group].complete or one.process in NOT_WAITING:
+                never.add(rank)
         elif front.entered < seq:
             never.add(rank)
         elif front.completed >= seq:
@@ -153,15 +171,24 @@ def _late(evidence: HangEvidence, group: int, seq: int, here: Collection[int]) -
     return _Late(ranks=frozenset(missing), why=Why.NO_EVIDENCE, ended=False)
 
 
-def _is_overtaken(evidence: HangEvidence, rank: int) -> bool:
+def _furthest(evidence: HangEvidence) -> dict[int, int]:
+    """By group: the largest number that any member has completed."""
+    furthest: dict[int, int] = {}
+    for one in evidence.ranks.values():
+        for group, front in one.fronts.items():
+            furthest[group] = max(furthest.get(group, 0), front.completed)
+    return furthest
+
+
+def _is_overtaken(one: RankEvidence, furthest: Mapping[int, int]) -> bool:
     """Whether another member has ended an operation that is still pending here: the rank took part in it, so what it
     stands in is over as well, and only its own device does not say so."""
     return any(
-        one.fronts.get(op.group, _NOTHING).completed >= op.seq
-        for op in evidence.ranks[rank].pending
-        if not _is_transfer(op) and _ends_together(op.op)
-        for other in evidence.groups[op.group].members
-        if other != rank and (one := evidence.ranks.get(other)) is not None
+        furthest.get(op.group, 0) >= op.seq
+        and one.fronts.get(op.group, _NOTHING).completed < op.seq
+        and not op.is_transfer
+        and _ends_together(op.op)
+        for op in one.pending
     )
 
 

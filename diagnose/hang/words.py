@@ -5,6 +5,7 @@ from enum import StrEnum
 from diagnose.hang.deaths import first_to_fall
 from diagnose.hang.evidence import HangEvidence, Process
 from diagnose.hang.mismatch import Mismatch
+from diagnose.hang.verdict import Wait
 from diagnose.hang.waits import WaitGraph
 from diagnose.ranges import fold_ranks
 from telemetry.stages import Stage
@@ -111,13 +112,13 @@ def _group(evidence: HangEvidence, index: int) -> str:
 
 
 def _awaited(evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...]) -> str:
-    """The operations in which others wait for ``ranks``: the first of each rank, and how many groups more."""
-    named: dict[str, None] = {}
-    for rank in ranks:
-        waits = [wait for wait in graph.waits.values() if rank in wait.on]
-        waits.sort(key=lambda wait: (wait.op in ("send", "recv"), wait.group, wait.seq))
-        if waits:
-            named[f"{waits[0].op} #{waits[0].seq} of {_group(evidence, waits[0].group)}"] = None
+    """The operations in which others wait for ``ranks``: the first of each rank, and how many more."""
+    wanted, first = set(ranks), dict[int, Wait]()
+    each = {(wait.group, wait.op, wait.seq): wait for wait in graph.waits.values()}.values()
+    for wait in sorted(each, key=lambda wait: (graph.blocked[wait.rank].is_transfer, wait.group, wait.seq)):
+        for rank in wanted.intersection(wait.on):
+            first.setdefault(rank, wait)
+    named = {f"{wait.op} #{wait.seq} of {_group(evidence, wait.group)}": None for _, wait in sorted(first.items())}
     listed = list(named)
     return " and ".join(listed[:2]) + (f" and {len(listed) - 2} more" if len(listed) > 2 else "")
 

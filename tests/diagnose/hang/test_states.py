@@ -43,7 +43,7 @@ def test_a_stopped_process_is_behind_even_while_it_waits_itself() -> None:
 def test_the_first_to_die_is_named_and_not_those_that_were_ended_over_it() -> None:
     states = behind_in_tp(5)
     for rank in states:
-        died_ns = SINCE_NS + 100_000_000 + (0 if rank == 6 else 50_000_000)
+        died_ns = SINCE_NS + 100_000_000 + (0 if rank == 6 else 2_000_000_000)
         states[rank] |= {"process": "dead", "died_ns": died_ns}
     verdict = judge(evidence_from_states(states))
     assert (verdict.kind, verdict.initiating) == ("dead-rank", (6,))
@@ -123,7 +123,7 @@ def _fallen(died_ns: dict[int, int], faults: dict[int, str]) -> HangEvidence:
         rank: replace(
             one,
             process=Process.ENDED if rank in faults else Process.DEAD,
-            died_ns=died_ns.get(rank, SINCE_NS + 300_000_000),
+            died_ns=died_ns.get(rank, SINCE_NS + 2_100_000_000),
             log=(LogLine(at_ns=SINCE_NS, fault=faults[rank], text="..."),) if rank in faults else (),
         )
         for rank, one in evidence.ranks.items()
@@ -175,3 +175,37 @@ def test_a_member_that_has_ended_another_operation_under_the_number_is_odd() -> 
     states[3] = state(3, "forward-compute", [operation("tp", "tp-all-gather", 41, 41, recent=recent)])
     verdict = judge(evidence_from_states(states))
     assert (verdict.kind, verdict.initiating) == ("collective-mismatch", (3,))
+
+
+def test_sizes_of_an_operation_that_no_stage_is_named_after_may_differ() -> None:
+    states = {rank: state(rank, "step", [operation(None, None, 5, 4, size_bytes=100 + rank)]) for rank in range(8)}
+    states[3] = state(3, "data-load", [operation(None, None, 4, 4)])
+    verdict = judge(evidence_from_states(states))
+    assert (verdict.kind, verdict.initiating) == ("hung-collective", (3,))
+
+
+def test_a_rank_that_waits_in_a_plain_receive_is_a_victim() -> None:
+    states = {rank: state(rank, "step", []) for rank in range(8)}
+    states[0] = state(0, "step", [operation(None, None, 3, 2, peer=1)])
+    states[1] = state(1, "data-load", [])
+    verdict = judge(evidence_from_states(states))
+    assert verdict.initiating == (1,)
+
+
+def test_two_hosts_whose_clocks_differ_do_not_tell_who_died_first() -> None:
+    at_ns = SINCE_NS + 100_000_000
+    verdict = judge(_fallen({0: at_ns, 6: at_ns - 20_000_000}, faults={}))
+    assert verdict.initiating == ()
+
+
+def test_a_dead_rank_without_a_stamp_is_not_the_first() -> None:
+    assert judge(_fallen({3: SINCE_NS + 100_000_000, 0: 0}, faults={})).initiating == (3,)
+
+
+def test_somebodys_interrupt_is_no_fault_of_the_rank() -> None:
+    evidence = _fallen({}, faults=dict.fromkeys(range(8), "python-exception"))
+    said = {
+        rank: replace(one, log=tuple(replace(line, text="KeyboardInterrupt") for line in one.log))
+        for rank, one in evidence.ranks.items()
+    }
+    assert judge(replace(evidence, ranks=said)).initiating == ()
