@@ -27,10 +27,14 @@ READ_BYTES = 256 * 1024
 """At one look; of what is more, the last."""
 KEEP_LINES = 200
 MAX_LINE = 500
+MAX_REST = 4 * MAX_LINE
+"""Bytes of a line that has not ended; as many characters as are told have room, whatever they are."""
 MAX_PATTERNS = 4000
 SAID_OFTEN = 3
 """A line that one rank alone says (progress, say) is usual once steps went by after it so many times."""
 _CHANGING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{8,}|\d+")
+_LINE_END = re.compile(rb"[\r\n]")
+"""A progress bar ends its lines with a carriage return alone."""
 _RANK = re.compile(r"\[rank(\d+)\]")
 
 
@@ -69,7 +73,8 @@ class LogFile:
             raw = self._read(size)
         except OSError:
             return
-        *lines, self._rest = (self._rest + raw).split(b"\n")
+        *lines, rest = _LINE_END.split(self._rest + raw)
+        self._rest = rest[:MAX_REST]
         at_ns = min(time.time_ns(), changed_ns)
         for line in lines:
             text = line.decode(errors="replace").rstrip()[:MAX_LINE]

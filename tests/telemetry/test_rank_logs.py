@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from telemetry.agent.known_faults import KNOWN_FAULTS, fault_of
-from telemetry.agent.logs import KEEP_LINES, READ_BYTES, JobLogs, log_files_of
+from telemetry.agent.logs import KEEP_LINES, MAX_LINE, MAX_REST, READ_BYTES, JobLogs, log_files_of
 
 FAULTS = {
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.": "cuda-out-of-memory",
@@ -115,6 +115,26 @@ def test_half_a_line_waits_for_its_end(job: tuple[JobLogs, list[Path]]) -> None:
         file.write("a half\n")
     logs.read_on()
     assert told(logs, 0) == [("one and a half", "")]
+
+
+def test_a_progress_bar_ends_its_lines_with_a_carriage_return(job: tuple[JobLogs, list[Path]]) -> None:
+    logs, paths = job
+    paths[0].write_bytes(b"loading\r\nready\r  0%\r 50%")
+    logs.read_on()
+    assert told(logs, 0) == [("loading", ""), ("ready", ""), ("  0%", "")]
+
+
+def test_a_line_that_never_ends_is_kept_to_a_bound(job: tuple[JobLogs, list[Path]]) -> None:
+    logs, paths = job
+    for _ in range(20):
+        with paths[0].open("a") as file:
+            file.write("ü" * MAX_LINE)
+        logs.read_on()
+    (file_read,) = logs._ranks[0].files
+    assert len(file_read._rest) == MAX_REST
+    write(paths[0], " its end", "the next")
+    logs.read_on()
+    assert told(logs, 0) == [("ü" * MAX_LINE, ""), ("the next", "")]
 
 
 def test_a_flood_keeps_its_last_lines(job: tuple[JobLogs, list[Path]]) -> None:
