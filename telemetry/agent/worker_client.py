@@ -2,6 +2,7 @@
 
 import json
 import socket
+from collections import Counter
 from http.client import OK, HTTPConnection, HTTPException
 from typing import Any
 
@@ -9,13 +10,15 @@ from telemetry.integrations.worker_server import META_KEY
 from telemetry.records import RankIdentity
 
 ANSWER_S = 2.0
-MAX_ENTRIES = 500
-"""Of the flight recorder: the last ones."""
+MAX_ENTRIES = 200
+"""Of the flight recorder, in all."""
+KEPT_A_GROUP = 3
+"""The last ones of each process group, done or not."""
 MAX_BYTES = 64 * 2**20
 
 
 def ask_flight_recorder(identity: RankIdentity) -> str | None:
-    """The flight recorder of a rank as JSON text, cut to its last entries; None where there is no answer."""
+    """The flight recorder of a rank as JSON text, cut to what counts; None where there is no answer."""
     return _cut(_ask(identity, "fr_trace_json"))
 
 
@@ -64,6 +67,26 @@ def _cut(text: str | None) -> str | None:
     if not isinstance(dump, dict):
         return None
     entries = dump.get("entries")
-    if not isinstance(entries, list) or len(entries) <= MAX_ENTRIES:
+    if not isinstance(entries, list):
         return text
-    return json.dumps({**dump, "entries": entries[-MAX_ENTRIES:]})
+    return json.dumps({**dump, "entries": _that_count(entries)})
+
+
+def _that_count(entries: list[Any]) -> list[Any]:
+    """What has not ended and the last of each group, in their order; of too many, the last of each group first."""
+    seen: Counter[str] = Counter()
+    found: list[tuple[int, int]] = []
+    for index in range(len(entries) - 1, -1, -1):
+        entry = entries[index]
+        if not isinstance(entry, dict):
+            continue
+        group = str(entry.get("process_group"))
+        if seen[group] < KEPT_A_GROUP or not _has_ended(entry):
+            found.append((seen[group], index))
+        seen[group] += 1
+    chosen = sorted(found, key=lambda one: one[0])[:MAX_ENTRIES]
+    return [entries[index] for index in sorted(index for _, index in chosen)]
+
+
+def _has_ended(entry: dict[str, Any]) -> bool:
+    return entry.get("state") == "completed" or bool(entry.get("retired"))

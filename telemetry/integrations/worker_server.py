@@ -20,6 +20,8 @@ from typing import Any
 META_KEY = "worker_server"
 """Where the identity's ``meta`` tells the path of the socket."""
 FLIGHT_RECORDER = "TORCH_FR_BUFFER_SIZE"
+OLDER_FLIGHT_RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE"
+"""Its name before; torch listens to it where the newer one is not set."""
 FLIGHT_ENTRIES = 2000
 FOLDER_NAME = "worker"
 SOCKET_NAME = "socket"
@@ -33,8 +35,9 @@ _path: Path | None = None
 
 
 def keep_flight_recorder(environment: Any = os.environ) -> None:
-    """Have torch remember its last collectives. Counts for process groups that are made afterwards."""
-    environment.setdefault(FLIGHT_RECORDER, str(FLIGHT_ENTRIES))
+    """Have torch remember its last collectives, where nobody has said how many. Counts for process groups made afterwards."""
+    if OLDER_FLIGHT_RECORDER not in environment:
+        environment.setdefault(FLIGHT_RECORDER, str(FLIGHT_ENTRIES))
 
 
 def start_worker_server(folder: Path) -> dict[str, str]:

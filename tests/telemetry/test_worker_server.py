@@ -1,5 +1,6 @@
 """torch's worker server in a rank: only its user may ask, and without it nothing is worse."""
 
+import json
 import os
 import stat
 import subprocess
@@ -7,14 +8,15 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
 
 import telemetry
-from telemetry.agent import stacks
+from telemetry.agent import stacks, worker_client
 from telemetry.agent.stacks import take_stack, threads_of_traceback
-from telemetry.agent.worker_client import ask_flight_recorder, ask_traceback
+from telemetry.agent.worker_client import MAX_ENTRIES, ask_flight_recorder, ask_traceback
 from telemetry.integrations import worker_server
 from telemetry.record.reader import RankReader
 from telemetry.records import RankIdentity
@@ -48,7 +50,7 @@ def record(spool: Path) -> RankIdentity:
 
 def in_a_process(script: str, **environment: str) -> str:
     """What a fresh interpreter prints that has not loaded torch."""
-    inherited = {name: value for name, value in os.environ.items() if name != "TORCH_FR_BUFFER_SIZE"}
+    inherited = {name: value for name, value in os.environ.items() if not name.endswith("_BUFFER_SIZE")}
     told = subprocess.run(
         [sys.executable, "-c", script],
         capture_output=True, text=True, timeout=120, check=True, env=inherited | environment,
@@ -130,9 +132,40 @@ def test_the_flight_recorder_is_asked_for_unless_somebody_has_chosen(monkeypatch
     chosen = {"TORCH_FR_BUFFER_SIZE": "17"}
     worker_server.keep_flight_recorder(chosen)
     assert chosen == {"TORCH_FR_BUFFER_SIZE": "17"}
+    of_old = {"TORCH_NCCL_TRACE_BUFFER_SIZE": "17"}
+    worker_server.keep_flight_recorder(of_old)
+    assert of_old == {"TORCH_NCCL_TRACE_BUFFER_SIZE": "17"}
     nothing: dict[str, str] = {}
     worker_server.keep_flight_recorder(nothing)
     assert nothing == {"TORCH_FR_BUFFER_SIZE": "2000"}
+
+
+def made_entry(number: int, group: str, state: str) -> dict[str, Any]:
+    return {"record_id": number, "process_group": [group, "desc"], "state": state, "retired": state == "completed"}
+
+
+def cut_to(entries: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of the entries that are taken from a recorder."""
+    dump = json.dumps({"version": "2.10", "entries": entries, "pg_status": {"0": {}}})
+    monkeypatch.setattr(worker_client, "_ask", lambda identity, handler: dump)
+    told = json.loads(ask_flight_recorder(cast(RankIdentity, None)) or "")
+    assert told["pg_status"] == {"0": {}}
+    return [entry["record_id"] for entry in told["entries"]]
+
+
+def test_of_the_flight_recorder_what_has_not_ended_and_the_last_of_each_group_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entries = [made_entry(number, "tp" if number % 2 else "dp", "completed") for number in range(40)]
+    entries[10] = made_entry(10, "dp", "started")
+    assert cut_to(entries, monkeypatch) == [10, 34, 35, 36, 37, 38, 39]
+
+
+def test_of_too_many_that_have_not_ended_each_group_keeps_its_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [made_entry(0, "pp", "completed"), *(made_entry(number, "dp", "scheduled") for number in range(1, 900))]
+    taken = cut_to(entries, monkeypatch)
+    assert len(taken) == MAX_ENTRIES
+    assert taken == [0, *range(701, 900)]
 
 
 def test_without_py_spy_the_stack_comes_from_the_worker_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
