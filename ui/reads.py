@@ -165,7 +165,9 @@ class Reads:
         seen = self.evidence_seen(run)
         if not seen.num_rows or facts.steps.last_end_ns > seen.newest_ns:
             return None
-        return self._verdicts.get((run.run_id, run.attempt, seen), lambda: self._judged(run))
+        # A heartbeat may say that the job has gone on.
+        key = run.run_id, run.attempt, run.last_step, run.last_ns, seen
+        return self._verdicts.get(key, lambda: self._judged(run))
 
     def _judged(self, run: RunSummary) -> HangVerdict | None:
         evidence = load_stored(self._reader, run.run_id, run.attempt)

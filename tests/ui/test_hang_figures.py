@@ -84,6 +84,13 @@ def test_the_chosen_rank_is_outlined_and_its_chain_drawn() -> None:
     assert sum(note.showarrow for note in figure.layout.annotations) == 3
 
 
+def test_a_hop_to_a_rank_that_the_grid_does_not_have_is_not_drawn() -> None:
+    figure = rank_grid(
+        Topology(dp=2, pp=2, tp=2), [Standing.WAITING] * 8, [""] * 8, chosen=2, path=(2, 6, 8, -1, 5, 4), keep="k"
+    )
+    assert sum(note.showarrow for note in figure.layout.annotations) == 2
+
+
 def test_a_chain_leads_from_a_victim_to_the_root() -> None:
     chain = hops(made_verdict(), 2)
     assert path(chain) == (2, 6, 4, STUCK)

@@ -199,6 +199,22 @@ def test_a_job_that_went_on_stands_still_no_longer(store: EmbeddedStore) -> None
     assert reads.hang(reads.facts(state)) is None
 
 
+def test_a_heartbeat_of_another_step_ends_a_verdict(store: EmbeddedStore) -> None:
+    """Of a step that has not ended nothing else is told yet."""
+    now_s = [2e9]
+    reads = Reads(StoreReader(store), wall_s=lambda: now_s[0])
+    run = SyntheticRun(run_id="again", slow={})
+    run.introduce(store)
+    run.advance(store, STEP + 1)
+    run.leave_evidence(store, evidence_rows(run.now_ns + 35 * S))
+    state = ViewState(view=View.HANG, run="again")
+    assert reads.hang(reads.facts(state)) is not None
+    run._next_step += 1
+    run.beat(store, at_ns=run.now_ns + 36 * S)
+    now_s[0] += 1.0
+    assert reads.hang(reads.facts(state)) is None
+
+
 def test_a_stall_before_the_first_step_is_not_hidden_by_the_wait_for_it(store: EmbeddedStore) -> None:
     run = SyntheticRun(run_id="never-began")
     run.introduce(store)

@@ -202,12 +202,13 @@ def _reach(layout: GridLayout) -> float:
 
 
 def _arrows(row: Ints, column: Ints, path: Sequence[int], layout: GridLayout) -> list[dict[str, object]]:
-    """From each rank that waits to the one it waits for."""
+    """From each rank that waits to the one it waits for. Evidence may tell of a rank that the grid does not have."""
     worded = layout.cell_px >= WORDED_PX
     look = {"xref": "x", "yref": "y", "axref": "x", "ayref": "y", "text": "", "bgcolor": CLEAR, "showarrow": True}
     look |= {"arrowhead": 2, "arrowsize": 1.1, "arrowwidth": 2.2, "arrowcolor": GREY}
     found = []
-    for rank, on in list(pairwise(path))[:MAX_ARROWS]:
+    hops = [(rank, on) for rank, on in pairwise(path) if min(rank, on) >= 0 and max(rank, on) < len(row)]
+    for rank, on in hops[:MAX_ARROWS]:
         tail = (float(column[rank]), float(row[rank]))
         head = (float(column[on]), float(row[on]))
         if worded:
