@@ -65,6 +65,7 @@ def state_body(
             "rank": identity.rank,
             "host": identity.host,
             "pid": identity.pid,
+            "device": identity.meta.get("device", ""),
             "process": process,
             "living": living,
             "died_ns": died_ns,
