@@ -37,12 +37,13 @@ def judge(evidence: HangEvidence) -> HangVerdict:
     graph = _resolved(evidence)
     mismatch = find_mismatch(evidence)
     blame = _by_mismatch(mismatch) or _by_death(evidence) or _by_waiting(evidence, graph)
-    waits = {rank: wait for rank, wait in graph.waits.items() if rank not in blame.ranks}
+    blamed = frozenset(blame.ranks)
+    waits = {rank: wait for rank, wait in graph.waits.items() if rank not in blamed}
     return HangVerdict(
         evidence=evidence,
         kind=blame.kind,
         initiating=blame.ranks,
-        states=_states(evidence, graph, blame.ranks),
+        states=_states(evidence, graph, blamed),
         waits=waits,
         headline=headline(evidence, graph, blame.ranks, blame.cause, mismatch),
         next_step=next_step(evidence, blame.ranks, blame.cause),
@@ -118,7 +119,7 @@ def _cause(evidence: HangEvidence, graph: WaitGraph, ranks: set[int]) -> Cause:
     return Cause.DEVICE if ranks <= graph.device_stuck else Cause.NEVER_ENTERED
 
 
-def _states(evidence: HangEvidence, graph: WaitGraph, blamed: tuple[int, ...]) -> dict[int, State]:
+def _states(evidence: HangEvidence, graph: WaitGraph, blamed: frozenset[int]) -> dict[int, State]:
     victims = graph.reaching(blamed)
     known = range(evidence.world_size) if evidence.world_size else sorted(evidence.ranks)
     return {rank: _state(evidence, rank, rank in blamed, rank in victims) for rank in known}
