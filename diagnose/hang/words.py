@@ -118,9 +118,9 @@ def _awaited(evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...]) -
     for wait in sorted(each, key=lambda wait: (graph.blocked[wait.rank].is_transfer, wait.group, wait.seq)):
         for rank in wanted.intersection(wait.on):
             first.setdefault(rank, wait)
-    named = {f"{wait.op} #{wait.seq} of {_group(evidence, wait.group)}": None for _, wait in sorted(first.items())}
-    listed = list(named)
-    return " and ".join(listed[:2]) + (f" and {len(listed) - 2} more" if len(listed) > 2 else "")
+    listed = list(dict.fromkeys((wait.op, wait.seq, wait.group) for _, wait in sorted(first.items())))
+    named = [f"{op} #{seq} of {_group(evidence, group)}" for op, seq, group in listed[:2]]
+    return " and ".join(named) + (f" and {len(listed) - 2} more" if len(listed) > 2 else "")
 
 
 def _behind(evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...]) -> str:
