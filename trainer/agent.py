@@ -5,12 +5,15 @@ import sys
 import time
 from contextlib import suppress
 
+from telemetry.record.reader import find_rank_dirs
 from trainer.config import RunOptions
 
 RESTART_EVERY_S = 1.0
 REFUSED = 2
 """Exit status of an agent that would be refused again: it is not started again."""
 PATIENCE_S = 20.0
+APPEAR_S = 600.0
+"""For a first rank: ranks may import for minutes, and an agent that gave up is not started again."""
 DRAIN_S = 45.0
 
 
@@ -38,7 +41,9 @@ class AgentKeeper:
 
     def __exit__(self, *_: object) -> None:
         """Give it a bounded time to ship what is left; it ends by itself once the ranks have. One that was killed
-        is started again."""
+        is started again. Where no rank has left a file there is nothing to wait for."""
+        if self._process is not None and not self._has_ranks():
+            return self._end(self._process)
         deadline = time.monotonic() + DRAIN_S
         while self._process is not None and time.monotonic() < deadline:
             with suppress(subprocess.TimeoutExpired):
@@ -59,11 +64,18 @@ class AgentKeeper:
 
     def _give_up(self, process: subprocess.Popen[bytes]) -> None:
         print(f"agent still busy after {DRAIN_S:.0f} s: what it has not sent stays in the spool", file=sys.stderr)
+        self._end(process)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=RESTART_EVERY_S)
         process.kill()
         process.wait()
+
+    def _has_ranks(self) -> bool:
+        options = self._options
+        return options.spool is not None and bool(find_rank_dirs(options.spool, options.run_id, options.attempt))
 
     def _start(self, collector: str) -> subprocess.Popen[bytes]:
         options = self._options
@@ -71,6 +83,7 @@ class AgentKeeper:
             *(sys.executable, "-m", "telemetry.agent"),
             *("--spool", str(options.spool), "--run", str(options.run_id)),
             *("--attempt", str(options.attempt), "--collector", collector, "--patience", str(PATIENCE_S)),
+            *("--appear", str(APPEAR_S)),
             *options.agent_options,
         ]
         with (options.out / "logs" / "agent.log").open("ab") as log:

@@ -43,8 +43,8 @@ def parse_settings(prog: str, arguments: Sequence[str] | None, *, collector: str
     given = parser.parse_args(arguments)
     if not given.collector:
         parser.error("say where the collector is: --collector http://host:port, or RANKSCOPE_COLLECTOR")
-    if given.interval <= 0 or given.patience < 0:
-        parser.error("--interval is above zero, --patience not below")
+    if given.interval <= 0 or min(given.patience, given.appear) < 0:
+        parser.error("--interval is above zero, --patience and --appear are not below")
     return AgentSettings(
         spool=given.spool,
         collector=given.collector,
@@ -52,6 +52,7 @@ def parse_settings(prog: str, arguments: Sequence[str] | None, *, collector: str
         attempt=given.attempt,
         interval_s=given.interval,
         patience_s=given.patience,
+        appear_s=given.appear,
         stall=StallSettings(
             factor=given.stall_factor, floor_s=given.stall_floor, ceiling_s=max(given.stall_ceiling, given.stall_floor)
         ),
@@ -70,6 +71,7 @@ def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
     seconds = {
         "--interval": (usual.interval_s, "between two looks"),
         "--patience": (usual.patience_s, "to wait for a silent collector once every rank is over"),
+        "--appear": (usual.appear_s, "to wait for a first rank"),
         "--stall-floor": (stall.floor_s, "without a step that are never a stall"),
         "--stall-ceiling": (stall.ceiling_s, "without a step that are always suspect, in a checkpoint too"),
     }
