@@ -35,7 +35,7 @@ _path: Path | None = None
 
 
 def keep_flight_recorder(environment: Any = os.environ) -> None:
-    """Have torch remember its last collectives, where nobody has said how many. Counts for process groups made afterwards."""
+    """Have torch remember its last collectives, in process groups that are made from now on, unless told how many."""
     if OLDER_FLIGHT_RECORDER not in environment:
         environment.setdefault(FLIGHT_RECORDER, str(FLIGHT_ENTRIES))
 
