@@ -33,7 +33,6 @@ class Body:
     rank: int
     kind: str
     text: str
-    at_ns: int = 0
 
 
 def evidence_from_bodies(bodies: Iterable[Body], run_id: str = "", attempt: int = 0) -> HangEvidence:

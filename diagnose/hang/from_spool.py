@@ -24,10 +24,7 @@ def evidence_from_spool(spool: Path, run_id: str | None = None, attempt: int | N
         UnreadableError: nothing that can be read.
     """
     run_id, attempt = _newest(spool, run_id, attempt)
-    bodies = [
-        Body(rank=one.rank, kind=one.kind, text=one.body, at_ns=one.at_ns)
-        for one in collect_evidence(spool, run_id, attempt)
-    ]
+    bodies = [Body(rank=one.rank, kind=one.kind, text=one.body) for one in collect_evidence(spool, run_id, attempt)]
     evidence = evidence_from_bodies(bodies, run_id, attempt)
     if _moves(evidence):
         note = f"something began {evidence.still_s:.1f} s ago; look again, or --watch"

@@ -9,6 +9,8 @@ from diagnose.hang.from_bodies import Body, evidence_from_bodies
 from telemetry.stores.queries import Evidence, Heartbeats
 from telemetry.stores.reader import Reader
 
+ON_DEVICE = '"device": "cuda"'
+"""Flight recorders are large: they are asked for where the live pages cannot know how far a device is."""
 ONE_STALL_NS = 120_000_000_000
 """Evidence of one stall is taken within that time; agents take it again every half minute."""
 
@@ -20,13 +22,19 @@ def load_stored(reader: Reader, run_id: str, attempt: int) -> HangEvidence | Non
         UnreachableError: the store does not answer.
         UnreadableError: nothing of what is stored can be read.
     """
-    rows = [row for row in reader.read(Evidence(run_id=run_id, attempt=attempt)).to_pylist() if row["body"]]
-    if not rows:
+    bodies = _bodies(reader, run_id, attempt, ("state", "stack", "log"))
+    if not any(body.kind == "state" for body in bodies) or any(ON_DEVICE in body.text for body in bodies):
+        bodies += _bodies(reader, run_id, attempt, ("flight-recorder",))
+    if not bodies:
         return None
-    bodies = (Body(rank=row["rank"], kind=row["kind"], text=row["body"], at_ns=row["at_ns"]) for row in rows)
     evidence = evidence_from_bodies(bodies, run_id, attempt)
     beats = reader.read(Heartbeats(run_id=run_id, attempt=attempt)).to_pylist()
     return _still_true(evidence, {row["rank"]: row for row in beats})
+
+
+def _bodies(reader: Reader, run_id: str, attempt: int, kinds: tuple[str, ...]) -> list[Body]:
+    rows = reader.read(Evidence(run_id=run_id, attempt=attempt, kinds=kinds)).to_pylist()
+    return [Body(rank=row["rank"], kind=row["kind"], text=row["body"]) for row in rows if row["body"]]
 
 
 def _still_true(evidence: HangEvidence, beats: Mapping[int, Mapping[str, Any]]) -> HangEvidence | None:
