@@ -3,7 +3,8 @@
 RankscopeError                  always: what, where, and a hint
 ├── UsageError                  wrong value, unknown name, missing file     -> exit 2
 │   ├── UnreadableError         a file or a dump that cannot be read        -> exit 2
-│   └── UnknownRunError         the store holds no such run                 -> exit 2
+│   ├── UnknownRunError         the store holds no such run                 -> exit 2
+│   └── TakenNameError          another job of that name is stored          -> exit 2
 └── UnreachableError            store or collector does not answer          -> exit 3
 """
 
@@ -32,6 +33,10 @@ class UnreadableError(UsageError):
 
 class UnknownRunError(UsageError):
     """The store holds no run of that name."""
+
+
+class TakenNameError(UsageError):
+    """Another job is stored under the name of a run."""
 
 
 class UnreachableError(RankscopeError):

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from telemetry.agent.heartbeat import heartbeat, is_alive
 from telemetry.agent.tail import Chunk, RankTail
-from telemetry.errors import UnreadableError
+from telemetry.errors import TakenNameError, UnreadableError
 from telemetry.record.reader import find_rank_dirs
 
 Owner = tuple[str, int]
@@ -32,7 +32,7 @@ class FollowedRank:
     over: bool = False
     """Its process has ended: what is on the disk is all there will be."""
     done: bool = False
-    """Over, and all of it is stored."""
+    """Over, and all of it is stored; or its run is refused."""
 
     @property
     def owner(self) -> Owner:
@@ -56,17 +56,25 @@ class Host:
         self.ranks: dict[Path, FollowedRank] = {}
         self._failures: Counter[tuple[Path, str]] = Counter()
         self._told: set[tuple[Path, str]] = set()
+        self.refused_runs: dict[Owner, TakenNameError] = {}
+        """Nothing of them is read or announced; their files stay."""
 
     @property
     def refused(self) -> list[Path]:
         """Folders that are not a rank's, or hold a file that is not: they were tried often enough to be sure."""
         return sorted({folder for (folder, _), count in self._failures.items() if count >= SURE_AFTER})
 
+    def refuse(self, owner: Owner, error: TakenNameError) -> None:
+        """Follow a run no longer: its name is another job's."""
+        self.refused_runs[owner] = error
+        print(f"rankscope agent: {error.message}; its files stay", file=sys.stderr, flush=True)
+
     def finish(self, *, drained: bool) -> None:
         """After a round in which all was shipped that could be read: note which ranks are done for good."""
         in_doubt = {folder for (folder, _), count in self._failures.items() if count < SURE_AFTER}
         for folder, rank in self.ranks.items():
-            rank.done = rank.over and drained and folder not in in_doubt
+            shipped = rank.over and drained and folder not in in_doubt
+            rank.done = shipped or rank.owner in self.refused_runs
 
     def look(self) -> None:
         """Take up ranks that have appeared, and those that began again after they were over."""
@@ -86,7 +94,7 @@ class Host:
         for folder, rank in self.ranks.items():
             if max_records <= 0:
                 return
-            if rank.done:
+            if rank.done or rank.owner in self.refused_runs:
                 continue
             chunk = self._read_rank(folder, rank, max_records)
             if chunk is not None:
@@ -97,7 +105,7 @@ class Host:
         """A heartbeat of each rank that is not done. Also notices which are over."""
         rows: dict[Owner, list[dict[str, Any]]] = {}
         for folder, rank in self.ranks.items():
-            if rank.done:
+            if rank.done or rank.owner in self.refused_runs:
                 continue
             try:
                 rows.setdefault(rank.owner, []).append(_beat(rank))

@@ -21,7 +21,7 @@ from telemetry.agent.host import FollowedRank, Host, Owner
 from telemetry.agent.stall import StallSettings
 from telemetry.agent.tail import Chunk, rank_rows
 from telemetry.agent.watch import EvidenceWatch
-from telemetry.errors import UnreachableError, UnreadableError, UsageError
+from telemetry.errors import TakenNameError, UnreachableError, UnreadableError, UsageError
 from telemetry.ship.client import CollectorClient
 from telemetry.ship.wire import Ack, labelled
 
@@ -57,6 +57,7 @@ class Poster(Protocol):
     Raises:
         UnreachableError: later, perhaps.
         UsageError: refused for good.
+        TakenNameError: likewise, for the name of the run.
     """
 
     def post(self, table: str, rows: pa.Table) -> Ack:
@@ -77,6 +78,7 @@ class Agent:
 
         Raises:
             UsageError: no rank appeared, or the collector refuses what is sent.
+            TakenNameError: another job's name was refused; all else is stored.
             UnreachableError: the collector does not answer, and ``stop`` is set, or every rank is over and it has been
                 so for too long; the files stay.
             UnreadableError: a rank's files could not be read; all else is stored.
@@ -111,7 +113,8 @@ class Agent:
         self._announce()
         drained = self._ship_new()
         for (run_id, attempt), rows in beats.items():
-            self._poster.post("heartbeats", labelled(heartbeat_rows(rows), run_id, attempt))
+            if (run_id, attempt) not in self._host.refused_runs:
+                self._poster.post("heartbeats", labelled(heartbeat_rows(rows), run_id, attempt))
         self._ship_evidence()
         self._host.finish(drained=drained)
 
@@ -120,15 +123,23 @@ class Agent:
             return
         outbox = self._watch.outbox
         for (run_id, attempt), evidence in outbox.batches():
-            self._poster.post("evidence", labelled(evidence_rows(evidence), run_id, attempt))
+            if (run_id, attempt) not in self._host.refused_runs:
+                self._poster.post("evidence", labelled(evidence_rows(evidence), run_id, attempt))
             outbox.sent((run_id, attempt), evidence)
 
     def _announce(self) -> None:
-        for (run_id, attempt), ranks in _by_owner(self._host.ranks.values(), lambda rank: not rank.announced).items():
+        for owner, ranks in _by_owner(self._host.ranks.values(), self._is_unannounced).items():
             rows = rank_rows([rank.tail.identity for rank in ranks])
-            self._poster.post("ranks", labelled(rows, run_id, attempt))
+            try:
+                self._poster.post("ranks", labelled(rows, *owner))
+            except TakenNameError as error:
+                self._host.refuse(owner, error)
+                continue
             for rank in ranks:
                 rank.announced = True
+
+    def _is_unannounced(self, rank: FollowedRank) -> bool:
+        return not rank.announced and rank.owner not in self._host.refused_runs
 
     def _forget_announcements(self) -> None:
         """Another collector, or another store, may answer next time."""
@@ -156,7 +167,7 @@ class Agent:
             rank.tail.shipped(chunk)
 
     def _all_over(self) -> bool:
-        return all(rank.over for rank in self._host.ranks.values())
+        return all(rank.over or rank.done for rank in self._host.ranks.values())
 
     def _all_told(self) -> bool:
         """Whether the evidence of how the ranks ended is taken and stored."""
@@ -175,6 +186,8 @@ class Agent:
         )
 
     def _tell_refused(self) -> None:
+        for error in self._host.refused_runs.values():
+            raise error
         if refused := self._host.refused:
             raise UnreadableError(
                 f"could not read {', '.join(map(str, refused))}", hint="all else is stored; the files were left"

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.concurrency import run_in_threadpool
 
-from telemetry.errors import UnreachableError, UsageError
+from telemetry.errors import TakenNameError, UnreachableError, UsageError
 from telemetry.ship.counters import Counters
 from telemetry.ship.ingest import Ingest, QueueFullError
 from telemetry.ship.wire import ARROW_TYPE, JSON_TYPE, decode_batch, decode_query, encode
@@ -97,6 +97,8 @@ def _status_and_words(error: Exception) -> tuple[int, dict[str, Any]]:
     match error:
         case UnreachableError():
             return 503, {"error": error.message, "hint": error.hint}
+        case TakenNameError():
+            return 409, {"error": error.message, "hint": error.hint}
         case UsageError():
             return 400, {"error": error.message, "hint": error.hint}
         case TooBigError():

@@ -8,13 +8,14 @@ from urllib.parse import urlsplit
 import httpx
 import pyarrow as pa
 
-from telemetry.errors import UnreachableError, UsageError
+from telemetry.errors import RankscopeError, TakenNameError, UnreachableError, UsageError
 from telemetry.ship.wire import ARROW_TYPE, Ack, decode, encode, encode_query
 from telemetry.stores.address import without_password
 from telemetry.stores.queries import Query
 
 CONNECT_S = 5.0
 ANSWER_S = 120.0
+TAKEN = 409
 LATER = (429, 502, 503, 504)
 """Statuses that mean: the same again, a little later."""
 
@@ -29,6 +30,7 @@ class CollectorClient:
     Raises:
         UnreachableError: from every method but :meth:`healthy`: nobody answers, or asks to come back later.
         UsageError: what was sent is refused for good: a wrong token, an unknown query, rows out of order.
+        TakenNameError: it is refused for the name of its run; other runs are not.
     """
 
     def __init__(self, url: str, token: str | None = None) -> None:
@@ -85,8 +87,13 @@ class CollectorClient:
         if answer.is_success:
             return answer
         what, hint = _words(answer)
-        kind = UnreachableError if answer.status_code in LATER else UsageError
-        raise kind(f"collector at {without_password(self.url)}: {what}", hint=hint)
+        raise _kind(answer.status_code)(f"collector at {without_password(self.url)}: {what}", hint=hint)
+
+
+def _kind(status: int) -> type[RankscopeError]:
+    if status == TAKEN:
+        return TakenNameError
+    return UnreachableError if status in LATER else UsageError
 
 
 def _words(answer: httpx.Response) -> tuple[str, str]:

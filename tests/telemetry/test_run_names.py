@@ -12,9 +12,11 @@ import pyarrow as pa
 import pytest
 
 import telemetry
+from telemetry.agent.evidence import Evidence, keep
 from telemetry.agent.host import Host
 from telemetry.agent.loop import Agent, AgentSettings
-from telemetry.errors import UsageError
+from telemetry.agent.watch import EvidenceWatch
+from telemetry.errors import TakenNameError, UsageError
 from telemetry.record.reader import RankReader
 from telemetry.ship.client import CollectorClient
 from telemetry.stores.embedded import EmbeddedStore
@@ -38,8 +40,8 @@ def counted() -> Iterator[None]:
     gc.enable()
 
 
-def record(spool: Path, *, rank: int = 0) -> Path:
-    session = telemetry.start("run", topology=Topology(dp=2), rank=rank, attempt=0, spool=spool, agent=False)
+def record(spool: Path, *, rank: int = 0, run_id: str = "run") -> Path:
+    session = telemetry.start(run_id, topology=Topology(dp=2), rank=rank, attempt=0, spool=spool, agent=False)
     telemetry.sample("loss", 1.5)
     telemetry.stop()
     assert session.folder is not None
@@ -79,6 +81,32 @@ def test_the_agent_of_a_refused_run_ends_as_wrong_use(tmp_path: Path, collector:
     assert told.returncode == 2
     assert "give each run a name of its own" in told.stderr
     assert list(folder.glob("*.rec"))
+
+
+def test_a_refused_run_holds_up_no_other(
+    tmp_path: Path, collector: CollectorClient, embedded: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(tmp_path / "first", rank=0)
+    ship(tmp_path / "first", collector)
+    refused = [record(tmp_path / "second", rank=0), record(tmp_path / "second", rank=1)]
+    keep(refused[0], [Evidence(rank=0, at_ns=5, kind="log", body="[]")])
+    other = record(tmp_path / "second", run_id="sound")
+    settings = AgentSettings(spool=tmp_path / "second", collector=collector.url, patience_s=0.0, appear_s=0.0)
+    watch = EvidenceWatch(tmp_path / "second")
+    agent = Agent(Host(tmp_path / "second"), collector, settings, watch)
+    watch.look()
+    for _ in range(3):
+        agent.turn()
+    with pytest.raises(TakenNameError):
+        agent.run(threading.Event())
+    watch.stop()
+    assert [list(folder.glob("*.rec")) != [] for folder in (*refused, other)] == [True, True, False]
+    assert capsys.readouterr().err.count("stored already") == 1
+    assert num_samples(embedded) == 2
+    assert embedded.query("SELECT DISTINCT rank FROM ranks WHERE run_id = 'run'")["rank"].to_pylist() == [0]
+    assert embedded.query("SELECT count() AS n FROM evidence")["n"].to_pylist() == [0]
+    told = embedded.query("SELECT run_id, count() AS n FROM heartbeats GROUP BY run_id ORDER BY run_id").to_pylist()
+    assert [row["run_id"] for row in told] == ["run", "sound"]
 
 
 def test_a_restart_into_the_same_folder_is_the_same_job(
