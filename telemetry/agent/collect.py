@@ -94,15 +94,21 @@ def take_in_time(ranks: Sequence[Standing], *, deadline_s: float = DEADLINE_S) -
 def collect_evidence(spool: Path, run_id: str | None = None, attempt: int | None = None) -> list[Evidence]:
     """Evidence of every rank under ``spool`` as of now, with no agent's help, and nothing written.
 
-    Of ranks that live it is taken anew; of the others it is their last state and what an agent has left of that step.
+    Of ranks that live it is taken anew. Of the others it is what an agent has left of the step they ended in, as it
+    stands: a rank that unwinds in good order overwrites its page. Without that it is the page.
     Ranks that cannot be read are left out. Name run and attempt where the spool holds several.
     """
     folders = find_rank_dirs(spool, run_id, attempt)
     standing = [one for one in map(_standing, folders) if one is not None]
-    evidence = [one for rank in standing for one in rank.at_once()] + take_in_time(standing)
+    left = {rank.folder: _left_behind(rank) for rank in standing}
+    evidence = [one for rank in standing for one in _now(rank, left[rank.folder])] + take_in_time(standing)
     taken = {(one.rank, one.kind) for one in evidence}
-    left = [one for rank in standing for one in _left_behind(rank)]
-    return evidence + [one for one in left if (one.rank, one.kind) not in taken]
+    return evidence + [one for found in left.values() for one in found if (one.rank, one.kind) not in taken]
+
+
+def _now(rank: Standing, left: list[Evidence]) -> list[Evidence]:
+    """What is taken at once of a rank, of which this was left behind."""
+    return [] if left and rank.process not in LIVING else rank.at_once()
 
 
 def _left_behind(rank: Standing) -> list[Evidence]:

@@ -13,10 +13,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ParamSpec
 
 from telemetry.agent.collect import Standing, take_in_time
 from telemetry.agent.deaths import DeathWatch
-from telemetry.agent.evidence import Evidence, died_ns_of, discard_other_steps, ended_by_of, keep, kept, living_of
+from telemetry.agent.evidence import (
+    Evidence,
+    died_ns_of,
+    discard_other_steps,
+    ended_by_of,
+    keep,
+    kept,
+    living_of,
+    step_of,
+)
 from telemetry.agent.logs import JobLogs
 from telemetry.agent.outbox import Outbox, Owner
 from telemetry.agent.rank_state import ProcessWord, look_at
@@ -28,6 +38,7 @@ from telemetry.record.state_page import LiveState
 from telemetry.records import LOG_OFFSETS, RankIdentity
 
 Clock = Callable[[], int]
+P = ParamSpec("P")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,6 +74,10 @@ class WatchedJob:
     step: int | None = None
     taken_ns: int = 0
     """When evidence of the stall that lasts was taken last."""
+    taken_step: int | None = None
+    """The step it was taken of. Known for as long as no other step begins, also when no rank lives any more."""
+    taken_over: int = 0
+    """Ranks that were over then."""
 
 
 class EvidenceWatch:
@@ -108,22 +123,27 @@ class EvidenceWatch:
             self.look()
 
     def look(self) -> None:
-        """One look at everything."""
-        self._find()
+        """One look at everything. Never raises: what goes wrong with one rank or job holds up no other."""
+        self._guarded(self._find)
         for owner, job in self._jobs.items():
             for rank in job.ranks.values():
-                self._update(job, rank)
-            job.logs.read_on()
-            self._judge(owner, job)
+                self._guarded(self._update, job, rank)
+            self._guarded(job.logs.read_on)
+            self._guarded(self._judge, owner, job)
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            try:
-                self.look()
-            except Exception as error:
-                self._complain(error)
+            self.look()
             self._wake.wait(self._interval_s)
             self._wake.clear()
+
+    def _guarded(self, work: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            work(*args, **kwargs)
+        except UnreadableError:
+            pass  # not yet, or no longer
+        except Exception as error:
+            self._complain(error)
 
     def _complain(self, error: Exception) -> None:
         """Once. Whatever is wrong here, records are shipped on."""
@@ -136,8 +156,7 @@ class EvidenceWatch:
             owner = folder.parent.parent.name, int(folder.parent.name)
             job = self._jobs.get(owner)
             if job is None or folder not in job.ranks:
-                with suppress(UnreadableError):
-                    self._take_up(owner, folder)
+                self._guarded(self._take_up, owner, folder)
 
     def _take_up(self, owner: Owner, folder: Path) -> None:
         reader = RankReader(folder)
@@ -157,6 +176,8 @@ class EvidenceWatch:
         rank.living, rank.died_ns, rank.ended_by = living_of(before), died_ns_of(before), ended_by_of(before)
         if not rank.over:
             self._follow(job, rank)
+            if step_of(before) == state.step:
+                job.taken_step = max(state.step, job.taken_step or 0)
         job.ranks[folder] = rank
         rank.operations.read_on()
         job.detector.learn(rank.operations.steps_ns())
@@ -212,14 +233,23 @@ class EvidenceWatch:
         if job.step not in (None, step) and not ended:
             job.logs.step_went_by()
         job.step = step
+        # Of a stall that somebody ends, pages tell less with every rank that unwinds: what was taken before stays.
+        job.taken_step = step if job.taken_step == step else None
+        if self._stall_is_due(job, living) or (ended and job.taken_step is None):
+            self._take(owner, job)
+
+    def _stall_is_due(self, job: WatchedJob, living: dict[int, RankLook]) -> bool:
+        """Whether evidence of a stall is to be taken, for the first time or again."""
         now = self._clock()
         if job.detector.look(now, living) is not Phase.STALLED:
             job.taken_ns = 0
-        elif not job.taken_ns or now - job.taken_ns >= self._settings.refresh_s * SECOND_NS:
-            job.taken_ns = now
-            ended = True
-        if ended:
-            self._take(owner, job)
+            return False
+        num_over = sum(rank.over for rank in job.ranks.values())
+        again = now - job.taken_ns >= self._settings.refresh_s * SECOND_NS and num_over <= job.taken_over
+        if job.taken_ns and not again:
+            return False
+        job.taken_ns, job.taken_step, job.taken_over = now, job.step, num_over
+        return True
 
     def _new_ends(self, job: WatchedJob) -> bool:
         """Whether a rank has ended, since the last look, as none should: killed, or with a fault on its lips."""

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import telemetry
 from telemetry.agent.evidence import Evidence, Kind, discard_other_steps, keep, kept
 from telemetry.agent.from_spool import store_from_spool
 from telemetry.agent.host import Host
+from telemetry.agent.logs import JobLogs
 from telemetry.agent.loop import Agent, AgentSettings
 from telemetry.agent.outbox import BATCH_CHARACTERS, Outbox
 from telemetry.agent.stall import SECOND_NS, StallSettings
@@ -153,6 +155,37 @@ def test_a_job_that_goes_on_leaves_none(job: Job) -> None:
     job.watch.last_look()
     assert kept(job.folder, 0) == []
     assert not len(job.watch.outbox)
+
+
+class BrokenLogs(JobLogs):
+    def read_on(self) -> None:
+        raise ValueError("no log of this kind")
+
+
+def test_what_goes_wrong_with_one_job_holds_up_no_other(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    first, spoiled = job.spool / "a" / "0" / job.folder.name, job.spool / "b" / "0" / job.folder.name
+    for copy in (first, spoiled):
+        shutil.copytree(job.folder, copy, ignore=shutil.ignore_patterns("worker"))
+    (spoiled / "meta.json").write_text("[]")
+    with telemetry.step(0):
+        job.watch.look()
+        job.watch._jobs["a", 0].logs = BrokenLogs()
+        job.stand_still()
+        assert {"state", "stack"} <= {one.kind for one in kept(job.folder, 0)}
+    job.watch.last_look()
+    assert capsys.readouterr().err.count("taking evidence failed") == 1
+
+
+def test_an_agent_that_begins_in_a_stall_leaves_the_evidence_of_it_when_its_ranks_end(job: Job) -> None:
+    with telemetry.step(0):
+        job.stand_still()
+        job.watch.stop()
+        before = kept(job.folder, 0)
+        later = EvidenceWatch(job.spool)
+        later.look()
+    telemetry.stop()
+    later.last_look()
+    assert kept(job.folder, 0) == before
 
 
 def agent_over(spool: Path, store: FaultyStore, **settings: float) -> None:

@@ -16,8 +16,10 @@ from telemetry.agent.collect import collect_evidence
 from telemetry.agent.evidence import kept
 from telemetry.agent.host import Host
 from telemetry.agent.loop import Agent, AgentSettings
+from telemetry.agent.outbox import Outbox
 from telemetry.agent.stall import StallSettings
 from telemetry.agent.watch import EvidenceWatch
+from telemetry.record.reader import RankReader
 from telemetry.ship.client import CollectorClient
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Evidence, Heartbeats
@@ -27,6 +29,8 @@ from tests.telemetry.standing_job import RUN, standing_job
 
 pytestmark = pytest.mark.gloo
 SETTINGS = StallSettings(floor_s=1.0, ceiling_s=60.0, confirm_s=0.3)
+NEVER = 10**9
+"""A step that no test comes to."""
 Bodies = dict[tuple[int, str], Any]
 
 
@@ -113,14 +117,48 @@ def test_a_killed_rank_is_told_at_once_with_the_time_of_its_death(tmp_path: Path
 def test_of_the_ranks_that_die_the_first_is_known(tmp_path: Path, collector: CollectorClient) -> None:
     """The launcher ends the others within a moment."""
     spool = tmp_path / "spool"
-    with standing_job(spool, "loop", step=5) as pids, following(spool, collector):
-        until(lambda: (1, "stack") in stored(collector), seconds=90, what="evidence of the stall")
+    with standing_job(spool, "loop", step=NEVER) as pids, following(spool, collector):
+        until(lambda: len(collector.read(Heartbeats(**RUN))) == 3, seconds=60, what="the agent follows")
         os.kill(pids[2], signal.SIGKILL)
-        until(lambda: all(stored(collector)[rank, "state"]["died_ns"] for rank in range(3)), what="deaths")
-        found = stored(collector)
-    died_ns = {rank: found[rank, "state"]["died_ns"] for rank in range(3)}
+        until(lambda: died(stored(collector)).keys() == {0, 1, 2}, what="deaths")
+        died_ns = died(stored(collector))
     assert min(died_ns, key=died_ns.__getitem__) == 2
-    assert "loop_for_ever" in main_stack(found[1, "stack"]), "what was taken while it lived is kept"
+
+
+def died(found: Bodies) -> dict[int, int]:
+    """When each rank died whose death is known."""
+    return {rank: body["died_ns"] for (rank, kind), body in found.items() if kind == "state" and body["died_ns"]}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_ends_a_stall_by_hand_takes_nothing_of_its_evidence_away(tmp_path: Path, number: signal.Signals) -> None:
+    """After SIGINT Python unwinds: the rank ends in good order, and its page tells of no stall any more."""
+    spool = tmp_path / "spool"
+    watch = EvidenceWatch(spool, settings=SETTINGS, interval_s=0.1)
+    with standing_job(spool, "loop") as pids:
+        watch.start()
+        until(lambda: all((rank, "stack") in on_disk(spool) for rank in range(3)), seconds=60, what="evidence")
+        before = on_disk(spool)
+        until(lambda: emptied(watch.outbox), what="all of it is handed on")
+        for pid in (pids[1], pids[0], pids[2]):
+            os.kill(pid, number)
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), what="the end of the job")
+        watch.last_look()
+    assert RankReader(spool / "job/0/rank-00001").live().ended is (number == signal.SIGINT)
+    assert on_disk(spool) == before
+    assert not len(watch.outbox), "the store is told nothing else"
+    left = {(one.rank, one.kind): json.loads(one.body) for one in collect_evidence(spool, "job", 0)}
+    assert left == before
+    assert [one["stage"] for one in left[1, "state"]["open"]] == ["step", "data-load"]
+    assert "loop_for_ever" in main_stack(left[1, "stack"])
+
+
+def emptied(outbox: Outbox) -> bool:
+    """Take what waits to be shipped; whether anything did, and nothing does any more."""
+    batches = list(outbox.batches())
+    for owner, batch in batches:
+        outbox.sent(owner, batch)
+    return not batches
 
 
 def test_with_no_collector_the_evidence_is_in_the_spool(tmp_path: Path) -> None:
@@ -132,7 +170,7 @@ def test_with_no_collector_the_evidence_is_in_the_spool(tmp_path: Path) -> None:
     watch.stop()
     left = {(one.rank, one.kind): json.loads(one.body) for one in collect_evidence(spool, "job", 0)}
     assert "loop_for_ever" in main_stack(left[1, "stack"])
-    assert {left[rank, "state"]["process"] for rank in range(3)} == {"dead"}
+    assert {left[rank, "state"]["process"] for rank in range(3)} == {"alive"}, "as it was taken down"
 
 
 def test_evidence_can_be_taken_without_an_agent(tmp_path: Path) -> None:
