@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from json import dumps as to_json
 from pathlib import Path
 from typing import Annotated
 
@@ -94,6 +95,6 @@ def _watch(look: Look, verdict: HangVerdict, json: bool, every_s: float) -> Hang
 
 def _print(verdict: HangVerdict, json: bool) -> None:
     if json:
-        out.print_json(data=hang_object(verdict))
+        typer.echo(to_json(hang_object(verdict), indent=2))
     else:
         out.print(hang_text(verdict))

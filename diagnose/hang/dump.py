@@ -56,6 +56,7 @@ class DumpEntry:
     peer: int
     """Place of the other side within the group; -1: a collective."""
     sizes: str
+    """What members must agree on; empty when the dump does not tell."""
     done: bool
     created_ns: int
 
@@ -194,12 +195,14 @@ def _group_of(entry: Mapping[str, Any]) -> tuple[str, str]:
 
 def _sizes(op: str, entry: Mapping[str, Any]) -> str:
     """What members must agree on: sizes and types. Pieces of an all-to-all, a gather or a scatter differ lawfully."""
+    side = "output_sizes" if "broadcast" in op else "input_sizes"
+    if not op or side not in entry:
+        return ""
     types = ",".join(_text(one) for one in entry.get("input_dtypes") or [])
     if any(word in op for word in ("all_to_all", "alltoall", "gather_into", "scatter_from", "coalesced")) or op in (
         *("gather", "scatter", "reduce", "send", "recv", "barrier"),
     ):
         return types
-    side = "output_sizes" if "broadcast" in op else "input_sizes"
     return f"{[list(map(int, one)) for one in entry.get(side) or []]} {types}"
 
 

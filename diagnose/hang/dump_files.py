@@ -27,7 +27,7 @@ def read_dumps(folder: Path) -> DumpSet:
     """All flight-recorder dumps in ``folder`` and the folders below it.
 
     Raises:
-        UsageError: there is no such folder, or no file in it.
+        UsageError: there is no such folder, no file in it, or several dumps of one rank that differ.
         UnreadableError: files, but not one dump among them.
     """
     paths = _files(folder)
@@ -40,10 +40,11 @@ def read_dumps(folder: Path) -> DumpSet:
         except (UnreadableError, OSError) as error:
             notes.append(f"left out: {getattr(error, 'message', None) or error}")
             continue
-        if rank in by_rank:
-            notes.append(f"left out {path.name}: rank {rank} has another dump")
-            continue
-        by_rank[rank] = dump
+        if by_rank.setdefault(rank, dump) != dump:
+            raise UsageError(
+                f"two different dumps of rank {rank} under {folder}, one of them {path.name}",
+                hint="give the folder of one job and one attempt",
+            )
     if not by_rank:
         raise UnreadableError(
             f"no flight-recorder dump among the {len(paths)} files of {folder}; {notes[0]}",
@@ -53,9 +54,11 @@ def read_dumps(folder: Path) -> DumpSet:
 
 
 def _files(folder: Path) -> list[Path]:
-    if folder.is_file():
-        return [folder]
-    paths = sorted(_regular_files(folder), key=lambda path: [int(part) for part in _NUMBER.findall(path.name)] or [0])
+    try:
+        paths = [folder] if folder.is_file() else list(_regular_files(folder))
+    except OSError as error:
+        raise UsageError(f"{folder}: {error.strerror}", hint="may you read it?") from None
+    paths.sort(key=lambda path: [int(part) for part in _NUMBER.findall(path.name)] or [0])
     if not paths:
         what = "is empty" if folder.is_dir() else "is not there"
         raise UsageError(f"{folder} {what}", hint="give the folder that the dumps are in: --dumps DIR")

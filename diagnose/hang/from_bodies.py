@@ -18,7 +18,7 @@ from diagnose.hang.dump import RankDump, read_dump
 from diagnose.hang.dump_files import DumpSet
 from diagnose.hang.evidence import HangEvidence, LogLine, Process
 from diagnose.hang.from_dumps import evidence_from_dumps
-from diagnose.hang.from_states import evidence_from_states
+from diagnose.hang.from_states import evidence_from_states, stamp
 from telemetry.errors import RankscopeError, UnreadableError
 
 MALFORMED = (
@@ -70,7 +70,7 @@ def _read(body: Body) -> Any:
             return _main_stack(value)
         case "log":
             return tuple(
-                LogLine(at_ns=int(line["at_ns"]), fault=str(line["fault"]), text=str(line["text"])) for line in value
+                LogLine(at_ns=stamp(line["at_ns"]), fault=str(line["fault"]), text=str(line["text"])) for line in value
             )
         case _:
             raise KeyError(body.kind)
@@ -86,7 +86,8 @@ def _counted(states: Mapping[int, Any], dumps: Mapping[int, RankDump]) -> HangEv
     if not states and not dumps:
         raise UnreadableError("nothing was left of a stall that can be read", hint="is an agent running on each host?")
     by_state = evidence_from_states(states) if states else None
-    if by_state is None or any(dump.groups for dump in dumps.values()):
+    named = sum(bool(dump.groups) for dump in dumps.values())
+    if by_state is None or 2 * named > len(states):
         by_dump = evidence_from_dumps(DumpSet(by_rank=dumps, notes=()))
         return by_dump if by_state is None else _merged(by_state, by_dump)
     return by_state

@@ -6,14 +6,17 @@ numbers tell for it.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from diagnose.hang.dump import DumpEntry, RankDump
 from diagnose.hang.dump_files import DumpSet
 from diagnose.hang.evidence import WHOLE_GROUP, Front, Group, HangEvidence, Pending, RankEvidence
+from diagnose.hang.waits import NAMELESS
 
+MAX_DIGITS = 10
 WORLD_NAMES = ("default_pg", "default")
+MOST_MISSING = 64
 KNOWN_VERSIONS = tuple(f"2.{minor}" for minor in range(1, 11))
 
 _Shape = tuple[tuple[str, ...], tuple[str, ...]]
@@ -122,6 +125,7 @@ def _rank(
                 entered=max(status.enqueued, 0), completed=max(status.completed, 0), entered_ns=newest
             )
     pending = tuple(_pending(dump, named, completed, groups))
+    pending = (*_not_recorded(fronts, pending), *pending)
     return RankEvidence(rank=rank, fronts=fronts, pending=pending)
 
 
@@ -143,7 +147,7 @@ def _in_order(dump: RankDump, named: dict[str, int]) -> dict[str, int]:
     """Groups are numbered as they are made: where all names are numbers too, both orders are the same, unless the
     entries say otherwise."""
     names, ids = list(dump.groups), list(dump.status)
-    if len(names) != len(ids) or not all(one.isdecimal() for one in (*names, *ids)):
+    if len(names) != len(ids) or not all(one.isdecimal() and len(one) < MAX_DIGITS for one in (*names, *ids)):
         return {}
     pairs = dict(zip(sorted(ids, key=int), sorted(names, key=int), strict=True))
     agrees = all(pairs.get(entry.local_id, entry.group) == entry.group for entry in dump.entries)
@@ -178,15 +182,26 @@ def _pending(dump: RankDump, named: dict[str, int], completed: dict[int, int], g
             op=entry.op,
             is_transfer=entry.is_transfer,
             peer=members[entry.peer] if known else WHOLE_GROUP,
-            signature=f"{entry.op} {entry.sizes}",
+            signature=f"{entry.op} {entry.sizes}" if entry.sizes else "",
             since_ns=entry.created_ns,
         )
 
 
+def _not_recorded(fronts: Mapping[int, Front], pending: Sequence[Pending]) -> Iterator[Pending]:
+    """Operations that the status tells are pending and that are older than all entries: the buffer held no more."""
+    oldest: dict[int, int] = {}
+    for op in pending:
+        oldest[op.group] = min(op.seq, oldest.get(op.group, op.seq))
+    for index, front in fronts.items():
+        if front.completed + 1 < oldest.get(index, front.entered + 1):
+            yield Pending(group=index, seq=front.completed + 1, op=NAMELESS)
+
+
 def _world_size(by_rank: Mapping[int, RankDump], groups: _Groups) -> int:
-    """One past the highest rank that is named anywhere."""
-    named = (max(group.members, default=-1) for group in groups.groups)
-    return 1 + max([*by_rank, *named])
+    """One past the highest rank that is named anywhere; 0 where only names of files tell, and these make no sense."""
+    named = max((max(group.members, default=-1) for group in groups.groups), default=-1)
+    highest = max(named, *by_rank)
+    return 1 + highest if named >= 0 or highest < MOST_MISSING * len(by_rank) else 0
 
 
 def _odd_versions(by_rank: Mapping[int, RankDump]) -> list[str]:

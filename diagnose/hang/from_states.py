@@ -4,15 +4,16 @@ A page says what the host stands in. Where the innermost open stage is compute o
 under way are not what the rank waits for.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from diagnose.hang.evidence import WHOLE_GROUP, Ended, Front, Group, HangEvidence, Pending, Process, RankEvidence
+from diagnose.hang.waits import NAMELESS
 from telemetry.stages import STAGE_BY_LABEL, StageClass
 from telemetry.topology import AXES, Axis, Topology
 
-NAMELESS = "collective"
 SENDS = ("forward-send", "backward-send")
 RECEIVES = ("forward-recv", "backward-recv")
 
@@ -46,8 +47,8 @@ def evidence_from_states(states: Mapping[int, Mapping[str, Any]]) -> HangEvidenc
         KeyError, ValueError, TypeError: a field is missing or is not what it should be.
         UsageError: a grid that cannot be.
     """
-    sizes = next(iter(states.values()))["topology"]
-    topology = Topology(**{axis: int(sizes[axis]) for axis in AXES})
+    grids = Counter(tuple(int(state["topology"][axis]) for axis in AXES) for state in states.values())
+    topology = Topology(**dict(zip(AXES, grids.most_common(1)[0][0], strict=True)))
     groups = _Groups(topology)
     known = {rank: state for rank, state in states.items() if 0 <= rank < topology.world_size}
     return HangEvidence(
@@ -83,9 +84,9 @@ def _rank(rank: int, state: Mapping[str, Any], groups: _Groups) -> RankEvidence:
         host=str(state.get("host", "")),
         process=Process(state["process"]),
         living=Process(state.get("living", "unknown")),
-        died_ns=int(state.get("died_ns", 0)),
+        died_ns=stamp(state.get("died_ns", 0)),
         ended_by=str(state.get("ended_by", "")),
-        taken_ns=int(state["at_ns"]),
+        taken_ns=stamp(state["at_ns"]),
         recorded=int(state.get("recorded", 0)),
         step=int(state["step"]),
         stage=stage,
@@ -95,6 +96,13 @@ def _rank(rank: int, state: Mapping[str, Any], groups: _Groups) -> RankEvidence:
         pending=tuple(sorted(pending, key=lambda op: (op is not stands_in, op.since_ns))),
         on_host=stands_in is None,
     )
+
+
+def stamp(value: Any) -> int:
+    """Nanoseconds since the epoch."""
+    if not 0 <= int(value) < 2**63:
+        raise ValueError(f"a time of {value}")
+    return int(value)
 
 
 def _transfer(row: Mapping[str, Any], group: int) -> Iterator[Pending]:

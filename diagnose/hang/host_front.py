@@ -9,7 +9,7 @@ and wait there; a second culprit among them has issued less:
     rank 10                                                          never entered it
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from diagnose.hang.evidence import WHOLE_GROUP, HangEvidence
 from diagnose.hang.waits import WaitGraph
@@ -35,6 +35,8 @@ def _short_of(evidence: HangEvidence, ranks: list[int]) -> set[int]:
     ahead = max(as_far.values(), key=len)
     if len(as_far) != 2 or len(ahead) < max(LEAST_PEERS, len(ranks) - 1):
         return set()
+    if len({_been_through(evidence, rank) for rank in ranks}) > 1:
+        return set()  # of another pipeline stage, or elsewhere in the program
     furthest = dict(_issued(evidence, ahead[0]))
     (short,) = (rank for rank in ranks if rank not in ahead)
     issued = dict(_issued(evidence, short))
@@ -45,3 +47,10 @@ def _short_of(evidence: HangEvidence, ranks: list[int]) -> set[int]:
 def _issued(evidence: HangEvidence, rank: int) -> frozenset[tuple[str, int]]:
     fronts = evidence.ranks[rank].fronts
     return frozenset((evidence.groups[index].name, front.entered) for index, front in fronts.items())
+
+
+def _been_through(evidence: HangEvidence, rank: int) -> frozenset[tuple[str, int]]:
+    """What tells a program and a place in it: collectives completed in each group, transfers under way."""
+    one = evidence.ranks[rank]
+    completed = {(evidence.groups[index].name, front.completed) for index, front in one.fronts.items()}
+    return frozenset(completed | set(Counter(op.op for op in one.pending if op.is_transfer).items()))

@@ -24,9 +24,20 @@ def certain_roots(evidence: HangEvidence, graph: WaitGraph, suspects: Iterable[i
     wanted = {rank for wait in graph.waits.values() for rank in wait.on} & missing
     if not wanted:
         return set()
-    others = missing | set(suspects)
-    groups = _groups_of(evidence, others)
-    return {rank for rank in wanted if _is_certain(evidence, graph, rank, others - {rank}, groups)}
+    suspected = missing | set(suspects)
+    groups = _groups_of(evidence, set(evidence.ranks) | missing)
+    return {rank for rank in wanted if _is_certain(evidence, graph, rank, suspected - {rank}, groups)}
+
+
+def _may_hold_up(
+    evidence: HangEvidence, graph: WaitGraph, rank: int, suspects: set[int], groups: dict[int, set[int]]
+) -> set[int]:
+    """Groups in which a missing rank may wait: for a suspect, or in a collective for one that waits for a suspect, or
+    for one that waits for it in a circle."""
+    between = graph.reaching(suspects) | {one for one in graph.reaching({rank}) if graph.waits[one].on != (rank,)}
+    shared = {index for other in suspects for index in groups[rank] & groups[other]}
+    collectives = {index for one in evidence.ranks.values() for index in one.fronts}
+    return shared | {index for one in between - {rank} for index in groups[rank] & groups[one] & collectives}
 
 
 def _groups_of(evidence: HangEvidence, ranks: set[int]) -> dict[int, set[int]]:
@@ -40,7 +51,7 @@ def _groups_of(evidence: HangEvidence, ranks: set[int]) -> dict[int, set[int]]:
 def _is_certain(
     evidence: HangEvidence, graph: WaitGraph, rank: int, others: set[int], groups: dict[int, set[int]]
 ) -> bool:
-    shared = {index for other in others for index in groups[rank] & groups[other]}
+    shared = _may_hold_up(evidence, graph, rank, others, groups)
     witnesses = [
         waiting
         for waiting, wait in graph.waits.items()

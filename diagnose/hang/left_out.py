@@ -13,6 +13,8 @@ from collections.abc import Collection
 from diagnose.hang.evidence import Front, HangEvidence, RankEvidence
 
 _Fronts = dict[str, Front]
+LEAST_WITNESSES = 2
+"""One alone may be the one that left something out."""
 
 
 def find_left_out(evidence: HangEvidence, among: Collection[int]) -> dict[int, str]:
@@ -22,7 +24,7 @@ def find_left_out(evidence: HangEvidence, among: Collection[int]) -> dict[int, s
     for rank in among:
         witnesses = [fronts[other] for other in _same_program(evidence, rank) if other in fronts]
         names = [name for one in witnesses if (name := _left_out(fronts[rank], one))]
-        if names:
+        if len(names) >= LEAST_WITNESSES:
             found[rank] = names[0]
     return found
 

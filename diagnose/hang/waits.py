@@ -19,8 +19,10 @@ from diagnose.hang.verdict import Wait, Why
 NOT_WAITING = (Process.DEAD, Process.STOPPED, Process.ENDED)
 """Whatever is pending in such a process, it is not what it waits for."""
 _NOTHING = Front(entered=0, completed=0)
-EARLY_ENDS = ("broadcast", "scatter", "reduce", "gather", "collective")
-"""Operations that a member may end before another has entered; the last is one of which no more is known."""
+NAMELESS = "collective"
+"""An operation of which no more is known."""
+EARLY_ENDS = ("broadcast", "scatter", "reduce", "gather", NAMELESS)
+"""Operations that a member may end before another has entered."""
 
 _Key = tuple[int, int]
 """A collective: group, number."""
@@ -34,14 +36,14 @@ class WaitGraph:
     """By rank: the operation it stands in."""
     waits: dict[int, Wait] = field(default_factory=dict)
     stuck: dict[_Key, tuple[int, ...]] = field(default_factory=dict)
-    """Collectives in which nobody is late: who has not ended them."""
+    """Operations in which nobody is late: who has not ended them."""
     device_stuck: set[int] = field(default_factory=set)
     """Ranks that stand in a collective which another member has ended."""
 
     def roots(self) -> set[int]:
         """Ranks that hold others up and wait for nobody."""
         late = {rank for on, _ in self._waiters() for rank in on}
-        return (late - self.waits.keys()) | self.device_stuck
+        return (late - self.waits.keys() - self.blocked.keys()) | self.device_stuck
 
     def reaching(self, roots: Iterable[int]) -> set[int]:
         """Ranks that wait, directly or over others, for one of ``roots``."""
@@ -104,6 +106,7 @@ def _add_transfer(graph: WaitGraph, evidence: HangEvidence, rank: int, op: Pendi
     elif theirs is None:
         why = Why.NO_PARTNER
     elif theirs.is_transfer and theirs.peer == rank and (theirs.op != op.op or op.op == "transfer"):
+        graph.stuck[op.group, op.seq] = tuple(sorted((rank, op.peer)))
         return  # both stand in the two halves of one transfer: it is the way between them that is stuck
     else:
         why = Why.STUCK_EARLIER
@@ -119,7 +122,7 @@ def _add_collective(
     furthest: Mapping[int, int],
 ) -> None:
     """``ranks`` all stand in the ``seq``-th collective of ``group``."""
-    op = graph.blocked[ranks[0]].op
+    op = next((graph.blocked[rank].op for rank in ranks if graph.blocked[rank].op != NAMELESS), NAMELESS)
     late = _late(evidence, group, seq, ranks)
     if late.ended and not late.ranks and _ends_together(op):
         graph.device_stuck |= set(ranks)

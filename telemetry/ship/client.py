@@ -1,6 +1,7 @@
 """The other side of the collector's HTTP: questions and batches, from any process."""
 
 import os
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -36,11 +37,7 @@ class CollectorClient:
     def __init__(self, url: str, token: str | None = None) -> None:
         self.url = url.rstrip("/")
         token = token if token is not None else os.environ.get("RANKSCOPE_TOKEN", "")
-        host = urlsplit(url).hostname
-        if not host:
-            raise UsageError(
-                f"{without_password(url)!r} is no address of a collector", hint="use http://127.0.0.1:8719"
-            )
+        host = _host_of(url)
         self._http = httpx.Client(
             base_url=self.url,
             headers={"Authorization": f"Bearer {token}"} if token else {},
@@ -94,6 +91,14 @@ def _kind(status: int) -> type[RankscopeError]:
     if status == TAKEN:
         return TakenNameError
     return UnreachableError if status in LATER else UsageError
+
+
+def _host_of(url: str) -> str:
+    with suppress(ValueError, httpx.InvalidURL):
+        host = urlsplit(url).hostname
+        if host and httpx.URL(url).host:
+            return host
+    raise UsageError(f"{url.rpartition('@')[2]!r} is no address of a collector", hint="use http://127.0.0.1:8719")
 
 
 def _words(answer: httpx.Response) -> tuple[str, str]:
