@@ -6,6 +6,7 @@ from pathlib import Path
 from diagnose.hang.evidence import HangEvidence, Process
 from diagnose.hang.from_bodies import Body, evidence_from_bodies
 from telemetry.agent.collect import collect_evidence
+from telemetry.agent.rank_state import LIVING, look_at
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.stages import Stage
@@ -26,7 +27,7 @@ def evidence_from_spool(spool: Path, run_id: str | None = None, attempt: int | N
     run_id, attempt = _newest(spool, run_id, attempt)
     bodies = [Body(rank=one.rank, kind=one.kind, text=one.body) for one in collect_evidence(spool, run_id, attempt)]
     evidence = evidence_from_bodies(bodies, run_id, attempt)
-    if _moves(evidence):
+    if _moves(evidence) and _lives(spool, run_id, attempt):
         note = f"something began {evidence.still_s:.1f} s ago; look again, or --watch"
         return HangEvidence(world_size=0, groups=(), ranks={}, run_id=run_id, attempt=attempt, notes=(note,))
     return evidence
@@ -42,6 +43,17 @@ def _newest(spool: Path, run_id: str | None, attempt: int | None) -> tuple[str, 
     if not began:
         raise UsageError(f"no rank file under {spool}", hint="name the folder that ranks write into: --spool DIR")
     return max(began)[1:]
+
+
+def _lives(spool: Path, run_id: str, attempt: int) -> bool:
+    """Whether any rank does. What an agent left of one that does not may say that it did."""
+    for folder in find_rank_dirs(spool, run_id, attempt):
+        with suppress(UnreadableError):
+            reader = RankReader(folder)
+            _, process = look_at(reader, reader.identity())
+            if process in LIVING:
+                return True
+    return False
 
 
 def _moves(evidence: HangEvidence) -> bool:
