@@ -9,6 +9,8 @@ STILL_NS = 5_000_000_000
 TOGETHER_NS = 1_000_000
 TOGETHER_ACROSS_HOSTS_NS = 1_000_000_000
 LAST_WORDS_NS = 60_000_000_000
+UNSEEN = "all processes are gone and nobody saw them stand still: this is where they were"
+"""A note on evidence that may be that of a healthy job, ended in an instant."""
 INTERRUPTIONS = ("KeyboardInterrupt", "SystemExit")
 CONSEQUENCES = ("gloo-connection", "nccl-error", "nccl-warning", "watchdog-timeout")
 """Faults that a lost peer causes."""
@@ -28,7 +30,8 @@ def as_it_stood(evidence: HangEvidence) -> HangEvidence:
     if not unseen and not (first_ns and evidence.moved_ns and first_ns - evidence.moved_ns > STILL_NS):
         return evidence
     stood = {rank: replace(one, process=one.living) for rank, one in dead.items()}
-    return replace(evidence, ranks={**evidence.ranks, **stood})
+    notes = (*evidence.notes, UNSEEN) if unseen else evidence.notes
+    return replace(evidence, ranks={**evidence.ranks, **stood}, notes=notes)
 
 
 def first_to_fall(evidence: HangEvidence) -> tuple[int, ...]:

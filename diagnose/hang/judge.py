@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from diagnose.findings import Kind
-from diagnose.hang.deaths import as_it_stood, first_to_fall
+from diagnose.hang.deaths import UNSEEN, as_it_stood, first_to_fall
 from diagnose.hang.evidence import HangEvidence, Process
 from diagnose.hang.host_front import stopped_short
 from diagnose.hang.left_nothing import certain_roots
@@ -47,7 +47,7 @@ def judge(evidence: HangEvidence) -> HangVerdict:
         waits=waits,
         headline=headline(evidence, graph, blame.ranks, blame.cause, mismatch),
         next_step=next_step(evidence, blame.ranks, blame.cause),
-        confidence=round(blame.confidence * _seen(evidence), 2),
+        confidence=round(blame.confidence * _seen(evidence) * (0.5 if UNSEEN in evidence.notes else 1), 2),
     )
 
 

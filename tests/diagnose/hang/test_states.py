@@ -209,3 +209,12 @@ def test_somebodys_interrupt_is_no_fault_of_the_rank() -> None:
         for rank, one in evidence.ranks.items()
     }
     assert judge(replace(evidence, ranks=said)).initiating == ()
+
+
+def test_where_nobody_saw_the_end_the_verdict_says_so_and_is_unsure() -> None:
+    states = behind_in_tp(5)
+    for rank in states:
+        states[rank] |= {"process": "dead", "living": "alive"}
+    verdict = judge(evidence_from_states(states))
+    assert verdict.confidence <= 0.5
+    assert any("nobody saw" in note for note in verdict.evidence.notes)
