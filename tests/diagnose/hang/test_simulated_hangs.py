@@ -1,0 +1,80 @@
+"""Hundreds of simulated jobs that stand still: the verdict names those that had trouble, or no one, but no one else."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from diagnose.hang.judge import judge
+from diagnose.hang.verdict import HangVerdict
+from tests.diagnose.hang.simulated_evidence import evidence_of
+from tests.diagnose.hang.simulated_job import Backend, SimulatedJob, Trouble, simulated_job
+
+SEEDS = range(200)
+EXACT = "exact"
+SOME = "some of them"
+SILENT = "silent"
+INNOCENT = "an innocent"
+
+
+def _verdict(job: SimulatedJob, *, seed: int, most_gone: int = 0) -> HangVerdict:
+    """Of what stands when nothing moves: up to so many ranks leave nothing, half the time nobody tells the grid."""
+    job.run()
+    rng = random.Random(f"gone/{seed}")
+    num_gone = rng.randint(1, most_gone) if most_gone else 0
+    gone = rng.sample(range(job.grid.world_size), num_gone)
+    return judge(evidence_of(job, knows_grid=rng.random() < 0.5, gone=gone))
+
+
+def _outcome(named: set[int], troubled: set[int]) -> str:
+    if named - troubled:
+        return INNOCENT
+    if not named:
+        return SILENT
+    return EXACT if named == troubled else SOME
+
+
+def _outcomes(backend: Backend, trouble: Trouble, *, most_gone: int = 0) -> dict[int, str]:
+    """By seed. Every chain is followed as well: it must come to an end."""
+    outcomes = {}
+    for seed in SEEDS:
+        job = simulated_job(seed, backend, trouble)
+        verdict = _verdict(job, seed=seed, most_gone=most_gone)
+        for one in job.ranks:
+            verdict.chain(one.rank)
+        outcomes[seed] = _outcome(set(verdict.initiating), job.troubled)
+    return outcomes
+
+
+def _wrong(outcomes: dict[int, str]) -> list[int]:
+    return [seed for seed, outcome in outcomes.items() if outcome == INNOCENT]
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_every_simulated_program_ends_when_no_rank_has_trouble(backend: Backend) -> None:
+    for seed in SEEDS[:20]:
+        job = simulated_job(seed, backend, Trouble.HOST_STOPS)
+        job.faults = ()
+        job.run()
+        assert [one.rank for one in job.ranks if one.at < len(one.program)] == [], f"seed {seed}"
+
+
+@pytest.mark.parametrize(("backend", "least_exact"), [(Backend.GLOO, 0.94), (Backend.NCCL, 0.88)])
+def test_hosts_that_stop_are_named_nearly_always_and_no_one_else_ever(backend: Backend, least_exact: float) -> None:
+    outcomes = _outcomes(backend, Trouble.HOST_STOPS)
+    assert _wrong(outcomes) == []
+    seen = Counter(outcomes.values())
+    assert seen[EXACT] >= least_exact * len(SEEDS), seen
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_no_innocent_is_accused_when_up_to_three_ranks_left_nothing(backend: Backend) -> None:
+    assert _wrong(_outcomes(backend, Trouble.HOST_STOPS, most_gone=3)) == []
+
+
+def test_no_innocent_is_accused_when_a_device_stops_while_its_host_runs_on() -> None:
+    assert _wrong(_outcomes(Backend.NCCL, Trouble.DEVICE_STOPS)) == []
+
+
+def test_no_innocent_is_accused_when_a_rank_leaves_a_collective_out() -> None:
+    assert _wrong(_outcomes(Backend.GLOO, Trouble.LEAVES_OUT)) == []
