@@ -25,8 +25,8 @@ parts:  ## Debian packages that tests run for real: a ClickHouse server and Chro
 demo: install  ## train eight ranks in 3D with a slow one among them, and name it
 	@$(BIN)/rankscope demo $(DEMO_ARGS)
 
-test: install parts lint  ## everything, from unit to real processes to a real browser
-	@$(BIN)/pytest $(PYTEST_ARGS)
+test: install parts lint  ## everything, from unit to real processes to a real browser; two files at a time
+	@$(BIN)/pytest --numprocesses 2 --dist loadfile $(PYTEST_ARGS)
 
 lint: install  ## format, lint, types, import contracts
 	@$(BIN)/ruff format --check .

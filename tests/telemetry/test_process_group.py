@@ -188,8 +188,9 @@ def test_a_described_transfer_is_what_it_was_said_to_be_and_the_next_is_not(tmp_
     _two_ranks(_described_transfers, tmp_path, grid=Topology(pp=2))
     for rank, stages in ((0, ["forward-recv", "backward-recv"]), (1, ["forward-send", "backward-send"])):
         found = recorded(tmp_path, rank)
-        assert found.stages == stages
-        assert (found.spans["microbatch"][0], found.spans["chunk"][0]) == (2, 1)
+        transfers = found.spans[found.spans["stage"] != Stage.GC]
+        assert [Stage(int(code)).label for code in transfers["stage"]] == stages  # type: ignore[call-arg]
+        assert (transfers["microbatch"][0], transfers["chunk"][0]) == (2, 1)
 
 
 def _telemetry_breaks(rank: int) -> None:
