@@ -98,7 +98,7 @@ def _host_of(url: str) -> str:
         host = urlsplit(url).hostname
         if host and httpx.URL(url).host:
             return host
-    raise UsageError(f"{url.rpartition('@')[2]!r} is no address of a collector", hint="use http://127.0.0.1:8719")
+    raise UsageError(f"{without_password(url)!r} is no address of a collector", hint="use http://127.0.0.1:8719")
 
 
 def _words(answer: httpx.Response) -> tuple[str, str]:

@@ -74,6 +74,7 @@ def _run_rank(rank: int, spool: Path, num_ranks: int, odd_rank: int, odd_step: i
     try:
         _step_on(rank, odd_rank, odd_step, how)
     except BaseException:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the end of a peer may come before the signal does
         traceback.print_exc()
         telemetry.stop()
         os._exit(1)
