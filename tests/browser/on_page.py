@@ -6,11 +6,15 @@ from playwright.sync_api import Locator, Page, expect
 
 FIGURE = '[id=\'{{"chart":"{name}","part":"graph"}}\'] .js-plotly-plot'
 
+DEADLINE_MS = 90_000
+"""Eight ranks may be training on the same two cores meanwhile."""
+
 
 def figure(page: Page, name: str) -> Locator:
     """A figure, once plotly has drawn it."""
     selector = FIGURE.format(name=name)
-    page.wait_for_function("selector => document.querySelector(selector)?.calcdata?.length > 0", arg=selector)
+    drawn = "selector => document.querySelector(selector)?.calcdata?.length > 0"
+    page.wait_for_function(drawn, arg=selector, timeout=DEADLINE_MS)
     return page.locator(selector)
 
 
@@ -24,6 +28,7 @@ def wait_for_points(page: Page, name: str, number: int) -> None:
     page.wait_for_function(
         "([selector, number]) => document.querySelector(selector)?._fullData?.[0]?.x.length === number",
         arg=[FIGURE.format(name=name), number],
+        timeout=DEADLINE_MS,
     )
 
 

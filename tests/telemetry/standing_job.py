@@ -63,6 +63,7 @@ def main(spool: Path, num_ranks: int, rank: int, step: int, how: str) -> None:
 
 def _run_rank(rank: int, spool: Path, num_ranks: int, odd_rank: int, odd_step: int, how: str) -> None:
     torch.multiprocessing._prctl_pr_set_pdeathsig(signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the shell of the tests ignores
     with (spool / f"rank-{rank}.log").open("ab", buffering=0) as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
