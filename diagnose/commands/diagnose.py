@@ -1,27 +1,24 @@
 """`rankscope diagnose [RUN]`: what slows a run, which rank is to blame, since when, and what it costs."""
 
-import time
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from diagnose.commands.options import DEFAULT_STORE, AttemptOption, JsonOption, RunArgument, StoreOption, out
+from diagnose.commands.watching import EveryOption, WatchOption, watch
 from diagnose.findings import StepWindow
 from diagnose.load import newest_attempt
 from diagnose.pipeline import Report, diagnose_run
 from diagnose.report import report_object, report_text
-from telemetry.errors import UnreachableError, UsageError
+from telemetry.errors import UsageError
 from telemetry.readers import open_reader, open_spool
 from telemetry.stores.queries import LAST_STEP
-from telemetry.stores.reader import Reader
 
 FirstStepOption = Annotated[int | None, typer.Option(help="Look at steps from this one on.", min=0, show_default=False)]
 LastStepOption = Annotated[int | None, typer.Option(help="Look at steps up to this one.", min=0, show_default=False)]
 SpoolOption = Annotated[Path | None, typer.Option(help="Read rank files here instead of a store.", show_default=False)]
-WatchOption = Annotated[bool, typer.Option("--watch", help="Look again and again; print what changes. Ctrl-C ends it.")]
-EveryOption = Annotated[float, typer.Option(help="Seconds between two looks of --watch.", min=0.2)]
 
 
 def diagnose(
@@ -32,7 +29,7 @@ def diagnose(
     last_step: LastStepOption = None,
     spool: SpoolOption = None,
     json: JsonOption = False,
-    watch: WatchOption = False,
+    again: WatchOption = False,
     every: EveryOption = 5.0,
 ) -> None:
     """Explain what slows a run: findings, the worst first. Exit status 1 when there are any.
@@ -40,13 +37,15 @@ def diagnose(
     A job that stands still: `rankscope diagnose hang`.
     """
     window = _window(first_step, last_step)
-    if watch and spool:
+    if again and spool:
         raise UsageError("--watch with --spool", hint="rank files are read once; watch a collector, or leave one out")
     with open_spool(spool) if spool else open_reader(store) as reader:
-        report = diagnose_run(reader, *newest_attempt(reader, run, attempt), window)
+        run_id, number = newest_attempt(reader, run, attempt)
+        report = diagnose_run(reader, run_id, number, window)
         _print(report, json)
-        if watch:
-            report = _watch(reader, report, window, json, every)
+        if again:
+            look = partial(diagnose_run, reader, run_id, number, window)
+            report = watch(report, look, _verdict, lambda newer: _print(newer, json), every)
     raise typer.Exit(report.exit_status)
 
 
@@ -59,23 +58,6 @@ def _window(first_step: int | None, last_step: int | None) -> StepWindow | None:
             f"--first-step {window.first_step} comes after --last-step {window.last_step}", hint="swap the two"
         )
     return window
-
-
-def _watch(reader: Reader, report: Report, window: StepWindow | None, json: bool, every_s: float) -> Report:
-    """Print a report whenever its verdict differs from the one before; the last one, on Ctrl-C.
-
-    Whoever does not answer for a moment is asked again.
-    """
-    try:
-        while True:
-            time.sleep(every_s)
-            with suppress(UnreachableError):
-                newer = diagnose_run(reader, report.run_id, report.attempt, window)
-                if _verdict(newer) != _verdict(report):
-                    _print(newer, json)
-                report = newer
-    except KeyboardInterrupt:
-        return report
 
 
 def _verdict(report: Report) -> list[tuple[object, ...]]:

@@ -1,8 +1,7 @@
 """`rankscope diagnose hang`: why a job stands still, from whatever is at hand."""
 
-import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from json import dumps as to_json
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ from typing import Annotated
 import typer
 
 from diagnose.commands.options import DEFAULT_STORE, AttemptOption, JsonOption, RunArgument, StoreOption, out
+from diagnose.commands.watching import EveryOption, WatchOption, watch
 from diagnose.findings import Kind
 from diagnose.hang.dump_files import read_dumps
 from diagnose.hang.evidence import HangEvidence
@@ -20,7 +20,7 @@ from diagnose.hang.stored import load_stored
 from diagnose.hang.verdict import HangVerdict
 from diagnose.load import newest_attempt
 from diagnose.report import hang_object, hang_text
-from telemetry.errors import UnreachableError, UsageError
+from telemetry.errors import UsageError
 from telemetry.readers import open_reader
 from telemetry.stores.reader import Reader
 
@@ -32,8 +32,6 @@ DumpsOption = Annotated[
     Path | None,
     typer.Option(help="Read PyTorch flight-recorder dumps here, of any job, whatever their names.", show_default=False),
 ]
-WatchOption = Annotated[bool, typer.Option("--watch", help="Look again and again; print what changes. Ctrl-C ends it.")]
-EveryOption = Annotated[float, typer.Option(help="Seconds between two looks of --watch.", min=0.2)]
 
 Look = Callable[[], HangVerdict]
 
@@ -45,20 +43,20 @@ def hang(
     store: StoreOption = DEFAULT_STORE,
     attempt: AttemptOption = None,
     json: JsonOption = False,
-    watch: WatchOption = False,
+    again: WatchOption = False,
     every: EveryOption = 2.0,
 ) -> None:
     """Say which ranks hold a stalled job up, in which collective, and where they stand. Exit status 1 when any do."""
     if spool and dumps:
         raise UsageError("--spool with --dumps", hint="rank files or flight-recorder dumps: one of the two")
-    if dumps and watch:
+    if dumps and again:
         raise UsageError("--watch with --dumps", hint="dumps are read once; watch a collector or a spool")
     with ExitStack() as open_things:
         look = _look(run, attempt, spool, dumps, lambda: open_things.enter_context(open_reader(store)))
         verdict = look()
         _print(verdict, json)
-        if watch:
-            verdict = _watch(look, verdict, json, every)
+        if again:
+            verdict = watch(verdict, look, _accusation, lambda newer: _print(newer, json), every)
     raise typer.Exit(int(verdict.kind not in (None, Kind.INSUFFICIENT_EVIDENCE)))
 
 
@@ -79,18 +77,8 @@ def _nothing(run_id: str, attempt: int) -> HangEvidence:
     return HangEvidence(world_size=0, groups=(), ranks={}, run_id=run_id, attempt=attempt)
 
 
-def _watch(look: Look, verdict: HangVerdict, json: bool, every_s: float) -> HangVerdict:
-    """Print a verdict whenever it differs from the one before; the last one, on Ctrl-C."""
-    try:
-        while True:
-            time.sleep(every_s)
-            with suppress(UnreachableError):
-                newer = look()
-                if (newer.kind, newer.initiating) != (verdict.kind, verdict.initiating):
-                    _print(newer, json)
-                verdict = newer
-    except KeyboardInterrupt:
-        return verdict
+def _accusation(verdict: HangVerdict) -> object:
+    return verdict.kind, verdict.initiating
 
 
 def _print(verdict: HangVerdict, json: bool) -> None:

@@ -32,7 +32,7 @@ class _Blame:
 
 
 def judge(evidence: HangEvidence) -> HangVerdict:
-    """The verdict. It accuses nobody without evidence, and of those that wait none."""
+    """The verdict. It accuses nobody without evidence, and none for waiting alone."""
     evidence = as_it_stood(evidence)
     graph = _resolved(evidence)
     mismatch = find_mismatch(evidence)

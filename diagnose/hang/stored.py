@@ -39,14 +39,16 @@ def _bodies(reader: Reader, run_id: str, attempt: int, kinds: tuple[str, ...]) -
 
 def _still_true(evidence: HangEvidence, beats: Mapping[int, Mapping[str, Any]]) -> HangEvidence | None:
     """Without what was left of an older stall; None where the ranks have gone on since, or ended in good order."""
-    newest_ns = max(one.taken_ns for one in evidence.ranks.values())
+    newest_ns = max((one.taken_ns for one in evidence.ranks.values()), default=0)
     ranks = {rank: one for rank, one in evidence.ranks.items() if newest_ns - one.taken_ns < ONE_STALL_NS}
-    if any(_went_on(one, beats[rank]) for rank, one in ranks.items() if rank in beats):
+    # The others may unwind over a death, in good order: only a new life of the dead takes it back.
+    telling = {rank: one for rank, one in ranks.items() if one.process is Process.DEAD} or ranks
+    if any(_went_on(one, beats[rank]) for rank, one in telling.items() if rank in beats):
         return None
     return replace(evidence, ranks=ranks)
 
 
 def _went_on(one: RankEvidence, beat: Mapping[str, Any]) -> bool:
-    """Whether a rank that lived recorded anything after its evidence was taken."""
-    lived = one.process not in (Process.DEAD, Process.ENDED)
-    return bool(beat["step"] > max(one.step, 0) or beat["recorded"] > one.recorded or (lived and beat["ended"]))
+    """Whether a rank recorded anything, or ended in good order, after its evidence was taken."""
+    ended = beat["ended"] and one.process is not Process.ENDED
+    return bool(beat["step"] > max(one.step, 0) or beat["recorded"] > one.recorded or ended)

@@ -32,8 +32,6 @@ class Why(StrEnum):
     """The other issued it behind one that has not ended."""
     NO_PARTNER = "no partner"
     """The other side of a transfer has not issued its half."""
-    OTHER_OPERATION = "other operation"
-    """The other issued something else under this number."""
     NO_EVIDENCE = "no evidence"
     """The other left nothing, and is the only member that can be late."""
 

@@ -11,7 +11,6 @@ WHY_IN_WORDS: Mapping[Why, str] = {
     Why.NEVER_ENTERED: "it has not issued this operation",
     Why.STUCK_EARLIER: "it issued this operation behind one that has not ended",
     Why.NO_PARTNER: "it has not issued its half of the transfer",
-    Why.OTHER_OPERATION: "it issued something else under this number",
     Why.NO_EVIDENCE: "it left nothing, and nobody else in the group can be late",
 }
 

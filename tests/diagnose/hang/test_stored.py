@@ -69,3 +69,16 @@ def test_what_was_left_of_an_older_stall_does_not_hide_a_new_one(store: Embedded
 def test_a_job_that_never_stood_still_has_none(store: EmbeddedStore) -> None:
     _beat(store)
     assert _accused(store) is None
+
+
+def test_a_death_is_not_taken_back_by_the_others_that_unwind_over_it(store: EmbeddedStore) -> None:
+    states = behind_in_tp(3)
+    states[3] |= {"process": "dead", "died_ns": NOW_NS, "ended_by": "SIGKILL"}
+    _leave(store, states)
+    _beat(store, recorded=905, ended=1)
+    insert(store, "heartbeats", made("heartbeats", [_dead_beat()]), run_id=RUN)
+    assert _accused(store) == (3,)
+
+
+def _dead_beat() -> dict[str, Any]:
+    return {"rank": 3, "at_ns": NOW_NS + 2_000_000_000, "step": 7, "recorded": 900}
