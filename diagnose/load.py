@@ -1,24 +1,27 @@
 """Ask a reader for what a :class:`diagnose.view.RunView` holds."""
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from diagnose.findings import StepWindow
-from diagnose.self_time import self_time_ns
-from diagnose.view import Basis, FloatMatrix, IntVector, RunView, Work
+from diagnose.operations import Operations, operations_of
+from diagnose.own_work import own_time
+from diagnose.view import IntVector, RunView, Series
 from telemetry.errors import UnknownRunError, UsageError
-from telemetry.stages import Stage, Stream
-from telemetry.stores.queries import Ranks, Runs, Spans, StageTotals, Steps
+from telemetry.stages import Stage
+from telemetry.stores.queries import OperationColumns, Ranks, Runs, Samples, StageCounts, Steps
 from telemetry.stores.reader import Reader
 from telemetry.topology import Topology
 
-FloatVector = npt.NDArray[np.float64]
-
-WORK_STAGES = (Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE)
-INNER_STAGES = tuple(stage for stage in Stage if stage.stream is Stream.TP)
+INNER_STAGES = (Stage.TP_ALL_GATHER, Stage.TP_REDUCE_SCATTER, Stage.TP_ALL_REDUCE)
+"""Collectives inside a compute span."""
 DEFAULT_STEPS = 200
 """Steps looked at when no window is asked for: the newest so many."""
+MAX_OPERATIONS = 24_000_000
+"""More than this is not held: fewer of the newest steps are looked at."""
+METRICS = ("loss", "gradient-norm", "tokens-per-second", "mfu")
 
 
 def newest_attempt(reader: Reader, run_id: str | None = None, attempt: int | None = None) -> tuple[str, int]:
@@ -45,10 +48,11 @@ def newest_attempt(reader: Reader, run_id: str | None = None, attempt: int | Non
 
 
 def load_view(reader: Reader, run_id: str, attempt: int, window: StepWindow | None = None) -> RunView:
-    """The view of one attempt; the newest 200 steps where no window is given.
+    """The view of one attempt; the newest 200 steps where no window is given, fewer of a very large run.
 
     Raises:
         UnknownRunError: no rank of this attempt has reported.
+        UsageError: no step of the window is finished.
     """
     ranks = reader.read(Ranks(run_id=run_id, attempt=attempt))
     if not ranks.num_rows:
@@ -56,14 +60,25 @@ def load_view(reader: Reader, run_id: str, attempt: int, window: StepWindow | No
             f"no rank of {run_id!r} attempt {attempt} has reported", hint="`rankscope runs` lists what is stored"
         )
     topology = _topology(ranks)
-    hosts = [""] * topology.world_size
-    for rank, host in zip(ranks["rank"].to_pylist(), ranks["host"].to_pylist(), strict=True):
-        if rank < topology.world_size:  # a run recorded again with a smaller grid leaves rows of ranks that are no more
-            hosts[rank] = host
-    steps, step_ns = _steps(reader, run_id, attempt, window)
-    work = _work(reader, run_id, attempt, steps, topology.world_size) if len(steps) else {}
+    history = _history(reader, run_id, attempt)
+    counts = _counts(reader, run_id, attempt, history.steps)
+    rows = _rows(history.steps, window, _affordable(history.steps, counts))
+    steps = history.steps[rows]
+    chosen = _Chosen(reader, run_id, attempt, steps, topology.world_size, frozenset(counts))
+    operations = chosen.load([stage for stage in Stage if stage not in (Stage.STEP, *INNER_STAGES)])
+    own = own_time(operations, chosen.load(INNER_STAGES))
     return RunView(
-        run_id=run_id, attempt=attempt, topology=topology, hosts=tuple(hosts), steps=steps, step_ns=step_ns, work=work
+        run_id=run_id,
+        attempt=attempt,
+        topology=topology,
+        hosts=_hosts(ranks, topology),
+        steps=steps,
+        step_ns=history.values[rows],
+        work=own.work,
+        off_cpu=own.off_cpu,
+        operations=operations,
+        samples=_samples(reader, run_id, attempt),
+        history=Series(steps=history.steps[: rows.stop], values=history.values[: rows.stop]),
     )
 
 
@@ -72,107 +87,97 @@ def _topology(ranks: pa.Table) -> Topology:
     return Topology(dp=dp, pp=pp, tp=tp)
 
 
-def _steps(reader: Reader, run_id: str, attempt: int, window: StepWindow | None) -> tuple[IntVector, FloatVector]:
+def _hosts(ranks: pa.Table, topology: Topology) -> tuple[str, ...]:
+    hosts = [""] * topology.world_size
+    for rank, host in zip(ranks["rank"].to_pylist(), ranks["host"].to_pylist(), strict=True):
+        if rank < topology.world_size:  # a run recorded again with a smaller grid leaves rows of ranks that are no more
+            hosts[rank] = host
+    return tuple(hosts)
+
+
+def _history(reader: Reader, run_id: str, attempt: int) -> Series:
     table = reader.read(Steps(run_id=run_id, attempt=attempt))
-    steps = _ints(table, "step")
-    duration = _floats(table, "duration_ns")
+    return Series(
+        steps=np.asarray(table["step"].to_numpy(), dtype=np.int64),
+        values=np.asarray(table["duration_ns"].to_numpy(), dtype=np.float64),
+    )
+
+
+def _counts(reader: Reader, run_id: str, attempt: int, steps: IntVector) -> dict[int, int]:
+    """Operations of each stage (codes) in the newest steps."""
+    if not len(steps):
+        return {}
+    first, last = int(steps[-DEFAULT_STEPS:][0]), int(steps[-1])
+    table = reader.read(StageCounts(run_id=run_id, attempt=attempt, first_step=first, last_step=last))
+    return dict(zip(table["stage"].to_pylist(), table["spans"].to_pylist(), strict=True))
+
+
+def _affordable(steps: IntVector, counts: Mapping[int, int]) -> int:
+    """How many steps are held."""
+    per_step = sum(counts.values()) / max(1, min(len(steps), DEFAULT_STEPS))
+    return max(1, int(MAX_OPERATIONS / per_step)) if per_step else DEFAULT_STEPS
+
+
+def _rows(steps: IntVector, window: StepWindow | None, most: int) -> slice:
+    """Which of the finished steps are looked at: of a window, the newest that are affordable."""
     if window is None:
-        return steps[-DEFAULT_STEPS:], duration[-DEFAULT_STEPS:]
-    inside = (steps >= window.first_step) & (steps <= window.last_step)
-    if len(steps) and not inside.any():
+        return slice(max(0, len(steps) - min(DEFAULT_STEPS, most)), len(steps))
+    first = int(np.searchsorted(steps, window.first_step))
+    stop = int(np.searchsorted(steps, window.last_step, side="right"))
+    if len(steps) and first == stop:
         raise UsageError(
             f"no finished step from {window.first_step} to {window.last_step}",
             hint=f"steps {steps[0]} to {steps[-1]} are stored",
         )
-    return steps[inside], duration[inside]
+    return slice(max(first, stop - most), stop)
 
 
-def _work(reader: Reader, run_id: str, attempt: int, steps: IntVector, num_ranks: int) -> dict[Stage, Work]:
-    first, last = int(steps[0]), int(steps[-1])
-    totals = reader.read(
-        StageTotals(
-            run_id=run_id,
-            attempt=attempt,
-            first_step=first,
-            last_step=last,
-            stages=tuple(int(stage) for stage in WORK_STAGES),
+class _Chosen:
+    """The steps of an attempt that are looked at."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        run_id: str,
+        attempt: int,
+        steps: IntVector,
+        num_ranks: int,
+        stages: frozenset[int],
+    ) -> None:
+        self._reader = reader
+        self._run_id = run_id
+        self._attempt = attempt
+        self._steps = steps
+        self._num_ranks = num_ranks
+        self._stages = stages
+
+    def load(self, stages: Sequence[Stage]) -> dict[Stage, Operations]:
+        """Their operations of ``stages``, a stage at a time: what is in flight stays small."""
+        operations: dict[Stage, Operations] = {}
+        for stage in stages:
+            if int(stage) in self._stages and len(self._steps):
+                operations.update(operations_of(self._read(stage), self._steps, self._num_ranks))
+        return operations
+
+    def _read(self, stage: Stage) -> pa.Table:
+        return self._reader.read(
+            OperationColumns(
+                run_id=self._run_id,
+                attempt=self._attempt,
+                first_step=int(self._steps[0]),
+                last_step=int(self._steps[-1]),
+                stages=(int(stage),),
+            )
         )
-    )
-    if totals.num_rows and bool((_ints(totals, "cpu_ns") < 0).any()):
-        return _work_by_self_time(reader, run_id, attempt, steps, num_ranks)
-    return _matrices(totals, "cpu_ns", Basis.PROCESSOR_TIME, steps, num_ranks)
 
 
-def _work_by_self_time(
-    reader: Reader, run_id: str, attempt: int, steps: IntVector, num_ranks: int
-) -> dict[Stage, Work]:
-    spans = reader.read(
-        Spans(
-            run_id=run_id,
-            attempt=attempt,
-            first_step=int(steps[0]),
-            last_step=int(steps[-1]),
-            stages=tuple(int(stage) for stage in (*WORK_STAGES, *INNER_STAGES)),
-            limit=50_000_000,
-        )
-    )
-    own = subtract_inner(spans)
-    return _matrices(own, "self_ns", Basis.SELF_TIME, steps, num_ranks)
-
-
-def subtract_inner(spans: pa.Table) -> pa.Table:
-    """Compute spans with a column ``self_ns``: their duration less the tensor-parallel collectives inside.
-
-    ``spans`` holds compute and collective spans ordered by rank, then start_ns.
-    """
-    stage = _ints(spans, "stage")
-    rank = _ints(spans, "rank")
-    start = _ints(spans, "start_ns")
-    duration = _ints(spans, "duration_ns")
-    is_compute = np.isin(stage, [int(work) for work in WORK_STAGES])
-    own = np.zeros(len(stage), dtype=np.int64)
-    for one in np.unique(rank):
-        outer, inner = (rank == one) & is_compute, (rank == one) & ~is_compute
-        own[outer] = self_time_ns(start[outer], duration[outer], start[inner], duration[inner])
-    return pa.table(
-        {
-            "step": _ints(spans, "step")[is_compute],
-            "rank": rank[is_compute],
-            "stage": stage[is_compute],
-            "self_ns": own[is_compute],
-        }
-    )
-
-
-def _matrices(rows: pa.Table, column: str, basis: Basis, steps: IntVector, num_ranks: int) -> dict[Stage, Work]:
-    stage = _ints(rows, "stage")
-    row = np.searchsorted(steps, _ints(rows, "step"))
-    rank = _ints(rows, "rank")
-    value = _floats(rows, column)
-    known = (row < len(steps)) & (rank < num_ranks)
+def _samples(reader: Reader, run_id: str, attempt: int) -> dict[str, Series]:
+    table = reader.read(Samples(run_id=run_id, attempt=attempt, metrics=METRICS))
+    metric = table["metric"].to_numpy(zero_copy_only=False)
+    steps = np.asarray(table["step"].to_numpy(), dtype=np.int64)
+    values = np.asarray(table["value"].to_numpy(), dtype=np.float64)
     return {
-        one: Work(ns=_sum_by_cell(row, rank, value, known & (stage == one), (len(steps), num_ranks)), basis=basis)
-        for one in WORK_STAGES
-        if bool((stage == one).any())
+        name: Series(steps=steps[metric == name], values=values[metric == name])
+        for name in METRICS
+        if bool((metric == name).any())
     }
-
-
-def _sum_by_cell(
-    row: IntVector,
-    rank: IntVector,
-    value: FloatVector,
-    chosen: npt.NDArray[np.bool_],
-    shape: tuple[int, int],
-) -> FloatMatrix:
-    cell = row[chosen] * shape[1] + rank[chosen]
-    total = np.bincount(cell, value[chosen], shape[0] * shape[1])
-    present = np.bincount(cell, minlength=shape[0] * shape[1]) > 0
-    return np.where(present, total, np.nan).reshape(shape)
-
-
-def _ints(table: pa.Table, name: str) -> IntVector:
-    return np.asarray(table[name].to_numpy(), dtype=np.int64)
-
-
-def _floats(table: pa.Table, name: str) -> FloatVector:
-    return np.asarray(table[name].to_numpy(), dtype=np.float64)

@@ -1,7 +1,8 @@
 """A run as detectors see it: columns of one attempt over a window of steps, and nothing else.
 
-    work[stage][step, rank]    nanoseconds of a rank's own work in a stage, waiting left out
-    step_ns[step]              wall time of the step
+    work[stage][step, rank]          nanoseconds of a rank's own work in a stage, waiting left out
+    operations[stage].duration_ns    [step, occurrence, rank]: each operation by itself (see operations.py)
+    step_ns[step]                    wall time of the step
 
 *Own work* is the processor time of the recording thread where it was measured (ranks on CPUs: blind to waiting and
 to neighbours that take the core), else the span's duration less the tensor-parallel collectives inside it (ranks on
@@ -16,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.findings import StepWindow
+from diagnose.operations import Operations
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 
+FloatVector = npt.NDArray[np.float64]
 FloatMatrix = npt.NDArray[np.float64]
 IntVector = npt.NDArray[np.int64]
 
@@ -36,6 +39,19 @@ class Work:
 
     ns: FloatMatrix
     basis: Basis
+    each_ns: npt.NDArray[np.float64] | None = None
+    """Of each operation, [steps, occurrences, ranks], likewise; None where only sums are known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A number over steps: ``steps`` ascending, ``values`` beside them; a step without a value is left out."""
+
+    steps: IntVector
+    values: FloatVector
+
+
+NOTHING = Series(steps=np.zeros(0, dtype=np.int64), values=np.zeros(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +67,14 @@ class RunView:
     """Numbers of the steps, ascending."""
     step_ns: npt.NDArray[np.float64]
     work: Mapping[Stage, Work] = field(default_factory=dict)
+    off_cpu: Mapping[Stage, FloatMatrix] = field(default_factory=dict)
+    """Compute stages: own wall time less processor time, nanoseconds [steps, ranks]; none where it was not measured."""
+    operations: Mapping[Stage, Operations] = field(default_factory=dict)
+    """Every stage that occurs in the window but ``step`` and the tensor-parallel collectives."""
+    samples: Mapping[str, Series] = field(default_factory=dict)
+    """Metric -> its values over the whole attempt: ``loss``, ``gradient-norm``, ``tokens-per-second``, ``mfu``."""
+    history: Series = NOTHING
+    """Wall time of every finished step of the attempt up to the window's end, nanoseconds."""
 
     @property
     def window(self) -> StepWindow:

@@ -69,6 +69,7 @@ class Stage(IntEnum):
     CHECKPOINT_SNAPSHOT = 20, "checkpoint-snapshot", StageClass.CHECKPOINT, Stream.HOST
     CHECKPOINT_WRITE = 21, "checkpoint-write", StageClass.CHECKPOINT, Stream.HOST
     EVALUATION = 22, "evaluation", StageClass.COMPUTE, Stream.COMPUTE
+    SEPARATE_GRADS_ALL_REDUCE = 23, "separate-grads-all-reduce", StageClass.COMMUNICATION, Stream.DP
 
 
 for _stage in Stage:  # Python 3.11 answers Stage.STEP by a descriptor, in 60 ns: too long for the hot path
@@ -76,3 +77,6 @@ for _stage in Stage:  # Python 3.11 answers Stage.STEP by a descriptor, in 60 ns
 
 STAGE_BY_LABEL: dict[str, Stage] = {stage.label: stage for stage in Stage}
 """``forward-compute`` -> ``Stage.FORWARD_COMPUTE``."""
+
+STAGE_BY_CODE: dict[int, Stage] = {int(stage): stage for stage in Stage}
+"""``3`` -> ``Stage.FORWARD_COMPUTE``."""

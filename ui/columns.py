@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from telemetry.stages import STAGE_BY_CODE
 from telemetry.topology import Topology
 from ui.records import (
     SPAN_COLUMNS,
-    STAGE_BY_CODE,
     Floats,
     Ints,
     Places,

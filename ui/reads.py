@@ -20,7 +20,7 @@ from diagnose.peers import peer_median
 from diagnose.pipeline import Report, diagnose_view
 from diagnose.view import Basis
 from telemetry.errors import UnknownRunError
-from telemetry.stages import Stage, StageClass
+from telemetry.stages import STAGE_BY_CODE, Stage, StageClass
 from telemetry.stores.queries import (
     EvidenceCount,
     Heartbeats,
@@ -48,7 +48,6 @@ from ui.columns import (
     words,
 )
 from ui.records import (
-    STAGE_BY_CODE,
     EvidenceSeen,
     Floats,
     Ints,

@@ -14,8 +14,6 @@ from telemetry.topology import Topology
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-STAGE_BY_CODE: dict[int, Stage] = {int(stage): stage for stage in Stage}
-
 
 class RunState(StrEnum):
     """Is anybody still at work?"""

@@ -36,7 +36,7 @@ def diagnose(
 
     A job that stands still: `rankscope diagnose hang`.
     """
-    window = _window(first_step, last_step)
+    window = step_window(first_step, last_step)
     if again and spool:
         raise UsageError("--watch with --spool", hint="rank files are read once; watch a collector, or leave one out")
     with open_spool(spool) if spool else open_reader(store) as reader:
@@ -49,7 +49,7 @@ def diagnose(
     raise typer.Exit(report.exit_status)
 
 
-def _window(first_step: int | None, last_step: int | None) -> StepWindow | None:
+def step_window(first_step: int | None, last_step: int | None) -> StepWindow | None:
     if first_step is None and last_step is None:
         return None
     window = StepWindow(first_step=first_step or 0, last_step=LAST_STEP if last_step is None else last_step)

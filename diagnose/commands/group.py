@@ -7,6 +7,7 @@ from typer.core import TyperGroup
 
 from diagnose.commands.diagnose import diagnose
 from diagnose.commands.hang import hang
+from diagnose.commands.whatif import whatif
 
 DEFAULT = "run"
 
@@ -22,3 +23,4 @@ class OneByDefault(TyperGroup):
 diagnose_app = typer.Typer(cls=OneByDefault, help="Explain what slows or stalls a run.", no_args_is_help=False)
 diagnose_app.command(DEFAULT)(diagnose)
 diagnose_app.command("hang")(hang)
+diagnose_app.command("whatif")(whatif)

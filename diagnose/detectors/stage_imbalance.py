@@ -5,6 +5,8 @@
                     pp2 |=====|
                     pp3 |=========|    the last stage carries the loss: every other stage waits for it
 
+No rank is accused: it is the model's cut that is uneven, and every rank of the stage does what it was given.
+
 A pipeline runs at the pace of its heaviest stage, so what the heaviest has over the mean is lost in every step
 (What-if analysis, OSDI'25: the last stage explains over half the slowdown in 39% of slow jobs). The lower median
 over a stage's ranks keeps one slow rank from making its stage look heavy.
@@ -57,7 +59,7 @@ def _imbalance(view: RunView, heaviest: int, per_stage: FloatMatrix, excess: Exc
         detector=NAME,
         kind=Kind.STAGE_IMBALANCE,
         severity=Severity.WARNING if share_of_step >= 0.05 else Severity.INFO,
-        suspects=_suspects(view, heaviest, Role.INITIATING),
+        suspects=(),
         stage=Stage.FORWARD_COMPUTE.label,
         window=view.window,
         seconds_lost=lost_ns * excess.num_rows / 1e9,
@@ -66,7 +68,7 @@ def _imbalance(view: RunView, heaviest: int, per_stage: FloatMatrix, excess: Exc
         f"in {excess.share:.0%} of steps; costs {share_of_step:.0%} of each step",
         next_step=f"move layers from pp{heaviest} to the lighter stages; "
         "the first and last stage carry the embedding and the loss and want fewer",
-        evidence=_evidence(view, per_stage, excess),
+        evidence=_evidence(view, heaviest, per_stage, excess),
     )
 
 
@@ -76,7 +78,7 @@ def _cannot_tell(view: RunView, heaviest: int, per_stage: FloatMatrix, excess: E
         detector=NAME,
         kind=Kind.INSUFFICIENT_EVIDENCE,
         severity=Severity.INFO,
-        suspects=_suspects(view, heaviest, Role.UNKNOWN),
+        suspects=(Suspect(rank=rank, host=view.hosts[rank], role=Role.UNKNOWN),),
         stage=Stage.FORWARD_COMPUTE.label,
         window=view.window,
         seconds_lost=0.0,
@@ -84,17 +86,13 @@ def _cannot_tell(view: RunView, heaviest: int, per_stage: FloatMatrix, excess: E
         summary=f"pipeline stage pp{heaviest} takes {np.exp(excess.median):.2f}x as long as the others, but "
         f"{view.describe(rank)} is alone in it: a heavy stage and a slow rank look the same",
         next_step="run it with dp or tp of 2 or more, or on another host, to tell the two apart",
-        evidence=_evidence(view, per_stage, excess),
+        evidence=_evidence(view, heaviest, per_stage, excess),
     )
 
 
-def _suspects(view: RunView, stage: int, role: Role) -> tuple[Suspect, ...]:
-    ranks = np.flatnonzero(view.pp_of_rank == stage)
-    return tuple(Suspect(rank=int(rank), host=view.hosts[rank], role=role) for rank in ranks)
-
-
-def _evidence(view: RunView, per_stage: FloatMatrix, excess: Excess) -> Evidence:
+def _evidence(view: RunView, heaviest: int, per_stage: FloatMatrix, excess: Excess) -> Evidence:
     return {
+        "pp": heaviest,
         "ratio": round(float(np.exp(excess.median)), 3),
         "share_of_steps": round(excess.share, 3),
         "work_ms_by_stage": [round(float(ms), 3) for ms in np.nanmedian(per_stage, axis=0) / 1e6],

@@ -5,5 +5,15 @@ from diagnose.report.as_json import report_object
 from diagnose.report.as_text import report_text
 from diagnose.report.hang_as_json import hang_object
 from diagnose.report.hang_as_text import hang_text
+from diagnose.report.whatif_as_json import whatif_object
+from diagnose.report.whatif_as_text import whatif_text
 
-__all__ = ["fold_ranks", "hang_object", "hang_text", "report_object", "report_text"]
+__all__ = [
+    "fold_ranks",
+    "hang_object",
+    "hang_text",
+    "report_object",
+    "report_text",
+    "whatif_object",
+    "whatif_text",
+]

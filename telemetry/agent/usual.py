@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from telemetry.errors import UnreadableError
 from telemetry.record.layout import RECORD, RecordKind
 from telemetry.record.reader import RankReader
-from telemetry.record.state_page import STAGE_BY_CODE, LiveState, Operation
-from telemetry.stages import Stage, Stream
+from telemetry.record.state_page import LiveState, Operation
+from telemetry.stages import STAGE_BY_CODE, Stage, Stream
 from telemetry.topology import Axis
 
 LOOK_BACK_RECORDS = 50_000

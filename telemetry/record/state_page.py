@@ -15,11 +15,10 @@ import numpy as np
 from telemetry.clocks.host import Anchor
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.record import layout
-from telemetry.stages import Stage
+from telemetry.stages import STAGE_BY_CODE, Stage
 from telemetry.topology import AXES, Axis
 
 FILE_NAME = "state"
-STAGE_BY_CODE = {int(stage): stage for stage in Stage}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

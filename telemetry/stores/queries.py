@@ -134,6 +134,29 @@ class Spans(_Fields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OperationColumns(_Fields):
+    """Every operation of some stages over a window of steps, in the order of the table: cheap at any size.
+
+    Columns: stage, step, rank, chunk, microbatch, peer, start_ns, duration_ns, cpu_ns; ordered by stage, step, rank,
+    start_ns, seq.
+    """
+
+    run_id: str
+    attempt: int
+    first_step: int
+    last_step: int
+    stages: tuple[int, ...] = ()
+    """Codes; empty: all."""
+
+    def sql(self) -> str:
+        return f"""
+        SELECT stage, step, rank, chunk, microbatch, peer, start_ns, duration_ns, cpu_ns
+        FROM spans WHERE {_IN_WINDOW}{_among("stage", "stages", self.stages)}
+        ORDER BY stage, step, rank, start_ns, seq
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageTotals(_Fields):
     """Time of each rank in each stage and step, chunk by chunk: what the detectors read.
 
@@ -332,8 +355,8 @@ def _among(column: str, parameter: str, values: tuple[int, ...] | tuple[str, ...
 QUERIES: dict[str, type[Query]] = {
     query.__name__: query
     for query in (
-        Runs, Ranks, Steps, Spans, StageTotals, RankStageStats, StageCounts, Samples, Marks, Heartbeats, Evidence,
-        EvidenceCount, HighWater,
+        Runs, Ranks, Steps, Spans, OperationColumns, StageTotals, RankStageStats, StageCounts, Samples, Marks,
+        Heartbeats, Evidence, EvidenceCount, HighWater,
     )
 }  # fmt: skip
 """What may be asked over the wire: name -> query."""

@@ -1,7 +1,8 @@
 import numpy as np
 import pyarrow as pa
 
-from diagnose.load import subtract_inner
+from diagnose.operations import operations_of
+from diagnose.own_work import own_time
 from diagnose.self_time import self_time_ns
 from telemetry.stages import Stage
 
@@ -29,13 +30,17 @@ def test_nothing_inside_leaves_the_durations() -> None:
 
 def test_the_victim_of_a_slow_tensor_peer_has_the_same_self_time_as_ever() -> None:
     forward, reduce = int(Stage.FORWARD_COMPUTE), int(Stage.TP_ALL_REDUCE)
-    spans = pa.table(
+    rows = pa.table(
         {
-            "rank": [0, 0, 1, 1],
-            "stage": [forward, reduce, forward, reduce],
+            "stage": [forward, forward, reduce, reduce],
             "step": [7, 7, 7, 7],
-            "start_ns": [0, 50, 0, 90],
-            "duration_ns": [100, 45, 100, 5],
+            "rank": [0, 1, 0, 1],
+            "start_ns": [0, 0, 50, 90],
+            "duration_ns": [100, 100, 45, 5],
+            **{name: [-1] * 4 for name in ("cpu_ns", "microbatch", "chunk", "peer")},
         }
     )
-    assert subtract_inner(spans)["self_ns"].to_pylist() == [55, 95]
+    operations = operations_of(rows, ints(7), num_ranks=2)
+    inner = operations.pop(Stage.TP_ALL_REDUCE)
+    own = own_time(operations, {Stage.TP_ALL_REDUCE: inner})
+    assert own.work[Stage.FORWARD_COMPUTE].ns.tolist() == [[55, 95]]

@@ -15,6 +15,7 @@ from telemetry.stores.queries import (
     Heartbeats,
     HighWater,
     Marks,
+    OperationColumns,
     Query,
     Ranks,
     RankStageStats,
@@ -37,6 +38,7 @@ EVERY_QUERY: tuple[Query, ...] = (
     Ranks(**RUN),
     Steps(**RUN),
     Spans(**WINDOW, ranks=(0, 1), stages=(FORWARD,)),
+    OperationColumns(**WINDOW, stages=(FORWARD, BACKWARD)),
     StageTotals(**WINDOW, stages=(FORWARD, BACKWARD)),
     RankStageStats(**WINDOW),
     StageCounts(**RUN),
@@ -211,6 +213,15 @@ def test_the_newest_evidence_of_a_kind_counts_until_it_is_taken_back(filled: Sto
         {"rank": 1, "at_ns": 300, "kind": "state", "body": "new 100%"},
     ]
     assert column(filled.read(Evidence(**RUN, kinds=("state",))), "kind") == ["state"]
+
+
+def test_operations_come_by_stage_then_step_then_rank_in_order_of_time(filled: StoreReader) -> None:
+    rows = filled.read(OperationColumns(**WINDOW, stages=(FORWARD, BACKWARD))).to_pylist()
+    order = [(row["stage"], row["step"], row["rank"], row["start_ns"]) for row in rows]
+    assert order == sorted(order)
+    spans = filled.read(Spans(**WINDOW, stages=(FORWARD, BACKWARD))).to_pylist()
+    assert sorted(row["duration_ns"] for row in rows) == sorted(row["duration_ns"] for row in spans)
+    assert {row["stage"] for row in rows} == {FORWARD, BACKWARD}
 
 
 def test_new_evidence_is_seen_without_reading_it(filled: StoreReader) -> None:

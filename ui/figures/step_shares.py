@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from telemetry.stages import Stage, StageClass, Stream
-from ui.records import STAGE_BY_CODE, Ints, SpanColumns
+from telemetry.stages import STAGE_BY_CODE, Stage, StageClass, Stream
+from ui.records import Ints, SpanColumns
 
 SMALLEST_GAP = 0.002
 """Share of the step below which a gap is not drawn."""

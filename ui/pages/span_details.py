@@ -8,10 +8,10 @@ import numpy as np
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from telemetry.stages import Stage, StageClass, Stream
+from telemetry.stages import STAGE_BY_CODE, Stage, StageClass, Stream
 from ui.figures.step_shares import Gap, StepShares
 from ui.figures.style import STAGE_COLOURS
-from ui.records import SPAN_COLUMNS, STAGE_BY_CODE, Floats, RunFacts, SpanColumns
+from ui.records import SPAN_COLUMNS, Floats, RunFacts, SpanColumns
 from ui.view_state import ViewState
 from ui.wording import class_name, duration, size
 

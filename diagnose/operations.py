@@ -1,0 +1,117 @@
+"""Every operation of a run as arrays: what detectors and what-if compute on.
+
+    operations[Stage.FORWARD_COMPUTE].duration_ns[step, occurrence, rank]
+
+             rank 0      rank 1      rank 2
+    step 0   [0] [1]     [0] [1]     [0] --      an *occurrence* is the n-th time that a rank is in the stage in that
+    step 1   [0] [1]     [0] [1]     [0] --      step; a rank that is in it less often has -1 behind its last
+
+No object stands for a single operation: ten million of them are five arrays.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from telemetry.stages import Stage
+
+Int64s = npt.NDArray[np.int64]
+Int16s = npt.NDArray[np.int16]
+Int32s = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
+
+ABSENT = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operations:
+    """All operations of one stage. Every array has the shape [steps, occurrences, ranks]."""
+
+    start_ns: Int64s
+    """Wall clock of the rank's host, raw; -1 where there is no operation."""
+    duration_ns: Int64s
+    """-1 where there is no operation."""
+    cpu_ns: Int64s
+    """Processor time of the recording thread inside; -1 where it was not measured, or there is no operation."""
+    microbatch: Int16s
+    """-1: none."""
+    chunk: Int16s
+    """Model chunk within the pipeline stage; -1: none."""
+    peer: Int32s
+    """Global rank of the other side of a send or receive; -1: none, or a group."""
+
+    @property
+    def present(self) -> Bools:
+        return self.duration_ns >= 0
+
+    @property
+    def end_ns(self) -> Int64s:
+        return self.start_ns + self.duration_ns
+
+    def total_ns(self) -> npt.NDArray[np.float64]:
+        """Time of each rank in the stage in each step, [steps, ranks]; NaN where it never was in it."""
+        return summed(self.duration_ns, self.present)
+
+
+def summed(values: Int64s, present: Bools) -> npt.NDArray[np.float64]:
+    """Sum over occurrences, [steps, ranks]; NaN where there is none."""
+    total: npt.NDArray[np.float64] = np.where(present, values, 0).sum(axis=1).astype(np.float64)
+    total[~present.any(axis=1)] = np.nan
+    return total
+
+
+def operations_of(rows: pa.Table, steps: Int64s, num_ranks: int) -> dict[Stage, Operations]:
+    """Arrays of each stage in ``rows``: the columns of the query ``OperationColumns``, in its order.
+
+    Rows of other steps than ``steps`` (ascending), of ranks beyond the grid and of unknown stages are left out.
+    """
+    stage = rows["stage"].to_numpy()
+    bounds = np.flatnonzero(np.diff(stage, prepend=-1, append=-1))
+    known = {int(one): one for one in Stage}
+    return {
+        known[int(stage[first])]: _one_stage(rows.slice(first, last - first), steps, num_ranks)
+        for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+        if int(stage[first]) in known
+    }
+
+
+def _one_stage(rows: pa.Table, steps: Int64s, num_ranks: int) -> Operations:
+    step = rows["step"].to_numpy().astype(np.int64)
+    rank = rows["rank"].to_numpy().astype(np.int64)
+    row = np.searchsorted(steps, step)
+    inside = (row < len(steps)) & (rank < num_ranks)
+    inside[inside] = steps[row[inside]] == step[inside]
+    occurrence = _occurrence(step, rank)
+    shape = (len(steps), int(occurrence[inside].max(initial=-1)) + 1, num_ranks)
+    cell = ((row * shape[1] + occurrence) * num_ranks + rank)[inside]
+    return Operations(
+        **{
+            name: _placed(rows[name].to_numpy()[inside], cell, shape, dtype)
+            for name, dtype in (
+                ("start_ns", np.int64),
+                ("duration_ns", np.int64),
+                ("cpu_ns", np.int64),
+                ("microbatch", np.int16),
+                ("chunk", np.int16),
+                ("peer", np.int32),
+            )
+        }
+    )
+
+
+def _occurrence(step: Int64s, rank: Int64s) -> Int64s:
+    """Number of each row among those of its step and rank; rows come ordered by step, then rank."""
+    begins = np.empty(len(step), dtype=bool)
+    begins[:1] = True
+    begins[1:] = (step[1:] != step[:-1]) | (rank[1:] != rank[:-1])
+    first = np.flatnonzero(begins)
+    return np.arange(len(step)) - np.repeat(first, np.diff(first, append=len(step)))
+
+
+def _placed(values: Any, cell: Int64s, shape: tuple[int, int, int], dtype: type) -> Any:
+    placed: npt.NDArray[Any] = np.full(shape[0] * shape[1] * shape[2], ABSENT, dtype=dtype)
+    placed[cell] = values
+    return placed.reshape(shape)

@@ -1,0 +1,47 @@
+"""A what-if analysis as one JSON object, schema 1."""
+
+from typing import Any
+
+from diagnose.report.as_json import report_object
+from diagnose.whatif.conclude import Conclusion
+
+NO_FIGURES: dict[str, Any] = {
+    name: None for name in ("slowdown", "waste", "by_stage", "by_pp", "by_dp", "by_worker", "m_w", "m_s", "per_step")
+}
+
+
+def whatif_object(conclusion: Conclusion) -> dict[str, Any]:
+    """The report's object, and the figures: ratios to the ideal step time; ``by_worker`` is [dp][pp].
+
+    Figures are null where nothing could be replayed; ``m_w`` and ``m_s`` also below a slowdown of 1.03.
+    """
+    return {
+        **report_object(conclusion.report),
+        **_figures(conclusion),
+        "replay_error": conclusion.replay_error,
+        "what_if": [
+            {"change": fix.change, "seconds_saved": fix.saved_s, "share_of_step_time": fix.share}
+            for fix in conclusion.fixes
+        ],
+    }
+
+
+def _figures(conclusion: Conclusion) -> dict[str, Any]:
+    figures = conclusion.figures
+    if figures is None:
+        return NO_FIGURES
+    per_step = zip(conclusion.steps.tolist(), (figures.step_s / figures.ideal_step_s).tolist(), strict=True)
+    return {
+        "slowdown": figures.slowdown,
+        "waste": figures.waste,
+        "by_stage": dict(figures.by_stage),
+        "by_pp": {str(pp): ratio for pp, ratio in enumerate(figures.by_pp.tolist())},
+        "by_dp": {str(dp): ratio for dp, ratio in enumerate(figures.by_dp.tolist())},
+        "by_worker": figures.by_worker.tolist(),
+        "m_w": figures.m_w,
+        "m_s": figures.m_s,
+        "per_step": {str(step): ratio for step, ratio in per_step},
+        "steps_replayed": len(figures.rows),
+        "steps_left_out": figures.num_left_out,
+        "operations": figures.num_operations,
+    }

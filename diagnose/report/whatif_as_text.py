@@ -1,0 +1,75 @@
+"""A what-if analysis for people: what it costs, where it sits, what putting it right would gain."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from diagnose.report.as_text import report_text
+from diagnose.whatif.analysis import WhatIf
+from diagnose.whatif.conclude import Conclusion
+
+MOST = 8
+"""Rows of a table: the worst come first."""
+
+
+def whatif_text(conclusion: Conclusion) -> RenderableType:
+    """The analysis as something rich prints."""
+    return Group(*_parts(conclusion))
+
+
+def _parts(conclusion: Conclusion) -> Iterator[RenderableType]:
+    figures = conclusion.figures
+    if figures is not None:
+        yield _headline(figures, conclusion.replay_error)
+        yield Text()
+        yield _shares(figures)
+        yield Text()
+    if conclusion.fixes:
+        yield _gains(conclusion)
+        yield Text()
+    yield report_text(conclusion.report)
+
+
+def _headline(figures: WhatIf, error: float) -> Text:
+    return Text(
+        f"{figures.slowdown:.3f}x as slow as with all workers alike: {figures.waste:.1%} of the time is lost; "
+        f"the replay misses the measured steps by {error:.1%}",
+        style="bold",
+    )
+
+
+def _shares(figures: WhatIf) -> Table:
+    """What each part alone would slow the ideal step down by."""
+    table = Table(box=None, header_style="bold")
+    for name in ("slowed alone by", "", "and", ""):
+        table.add_column(name)
+    places = [
+        *((f"pp{pp}", ratio) for pp, ratio in enumerate(figures.by_pp.tolist())),
+        *((f"dp{dp}", ratio) for dp, ratio in enumerate(figures.by_dp.tolist())),
+    ]
+    stages = sorted(figures.by_stage.items(), key=lambda item: -item[1])[:MOST]
+    places = sorted(places, key=lambda item: -item[1])[:MOST]
+    for row in range(max(len(places), len(stages))):
+        left = places[row] if row < len(places) else ("", np.nan)
+        right = stages[row] if row < len(stages) else ("", np.nan)
+        table.add_row(left[0], _ratio(left[1]), right[0], _ratio(right[1]))
+    if figures.m_w is not None and figures.m_s is not None:
+        table.add_row("", "", "", "")
+        table.add_row("worst 3% of workers", f"{figures.m_w:.0%}", "last stage", f"{figures.m_s:.0%} of the slowdown")
+    return table
+
+
+def _ratio(ratio: float) -> str:
+    return "" if np.isnan(ratio) else f"{ratio:.3f}x"
+
+
+def _gains(conclusion: Conclusion) -> Table:
+    table = Table(box=None, header_style="bold")
+    for name in ("what if", "seconds saved", "of step time"):
+        table.add_column(name, justify="left" if name == "what if" else "right")
+    for fix in conclusion.fixes:
+        table.add_row(fix.change, f"{fix.saved_s:.2f}", f"{fix.share:.1%}")
+    return table

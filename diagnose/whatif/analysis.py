@@ -1,0 +1,149 @@
+"""What a slowdown costs, and who is to blame: the figures of a what-if analysis.
+
+    T        replay with the operations' own times       T_ideal   replay with everyone alike
+    S        T / T_ideal                                 waste     1 - 1 / S
+    S_X      replay with only X as it was / T_ideal      X: a stage, a pp rank, a dp replica
+    S_w      min(S_dp, S_pp) of a worker (dp, pp)
+    M_W      share of T - T_ideal that ideal times on the worst 3% of workers take away; M_S: on the last pp rank
+
+Source: What-if analysis, arXiv 2505.05713, section 4.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from diagnose.operations import Bools, Operations
+from diagnose.whatif.assume import Assumptions, StepSeconds
+from diagnose.whatif.ideal import ideal_times, own_times
+from diagnose.whatif.program import link
+from diagnose.whatif.slots import StepTimes, step_times
+from diagnose.whatif.transfers import match_transfers
+from telemetry.stages import STAGE_BY_CODE, Stage
+from telemetry.topology import Topology
+
+FloatVector = npt.NDArray[np.float64]
+
+WORST_WORKERS = 0.03
+WORTH_EXPLAINING = 1.03
+"""Below this there is no slowdown to take apart."""
+
+_MERGED = {
+    Stage.FORWARD_SEND: "forward-pp-comm",
+    Stage.FORWARD_RECV: "forward-pp-comm",
+    Stage.BACKWARD_SEND: "backward-pp-comm",
+    Stage.BACKWARD_RECV: "backward-pp-comm",
+}
+"""Both sides of a transfer are one operation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """Figures of one window. Ratios are of mean step times."""
+
+    topology: Topology
+    rows: npt.NDArray[np.int64]
+    """Rows of the window that were replayed."""
+    num_left_out: int
+    num_operations: int
+    step_s: FloatVector
+    """Replayed step times, [steps], and ideal ones."""
+    ideal_step_s: FloatVector
+    by_stage: Mapping[str, float]
+    by_pp: FloatVector
+    by_dp: FloatVector
+    m_w: float | None
+    m_s: float | None
+    """None where there is no slowdown to take apart."""
+
+    @property
+    def slowdown(self) -> float:
+        return float(self.step_s.mean() / self.ideal_step_s.mean())
+
+    @property
+    def waste(self) -> float:
+        return 1 - 1 / self.slowdown
+
+    @property
+    def by_worker(self) -> npt.NDArray[np.float64]:
+        """[dp, pp]."""
+        return np.minimum(self.by_dp[:, None], self.by_pp[None, :])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """A run ready for questions."""
+
+    times: StepTimes
+    assumptions: Assumptions
+
+
+def replayed(operations: Mapping[Stage, Operations], topology: Topology) -> Replayed | None:
+    """The dependency graph of a run and its operations' own times; None where no step is complete.
+
+    Raises:
+        CircularProgramError: the operations cannot have happened in this order.
+    """
+    times = step_times(operations, topology)
+    if times is None:
+        return None
+    program = link(times.slots, match_transfers(times.slots, topology.pp), topology.pp, topology.dp)
+    own = own_times(times, program)
+    return Replayed(times=times, assumptions=Assumptions(program=program, own_s=own, ideal_s=ideal_times(own, program)))
+
+
+def analyse(run: Replayed, topology: Topology) -> WhatIf:
+    """All figures of a run."""
+    assume, slots = run.assumptions, run.assumptions.program.slots
+    stages = [STAGE_BY_CODE[code] for code in slots.stage.tolist()]
+    labels = [_MERGED.get(stage, stage.label) for stage in stages]
+    names = sorted(set(labels))
+    kept = np.array(
+        [
+            np.ones(len(slots), dtype=bool),
+            np.zeros(len(slots), dtype=bool),
+            *([label == name for label in labels] for name in names),
+            *(slots.pp == pp for pp in range(topology.pp)),
+        ]
+    )
+    all_times = assume.keeping(kept)
+    own, ideal = all_times[0], all_times[1]
+    ratios = all_times[2:].mean(axis=1) / ideal.mean()
+    by_pp, by_dp = ratios[len(names) :], assume.keeping_replica().mean(axis=1) / ideal.mean()
+    worth = own.mean() / ideal.mean() >= WORTH_EXPLAINING
+    return WhatIf(
+        topology=topology,
+        rows=run.times.rows,
+        num_left_out=run.times.num_left_out,
+        num_operations=assume.own_s.size,
+        step_s=own,
+        ideal_step_s=ideal,
+        by_stage=dict(zip(names, ratios[: len(names)].tolist(), strict=True)),
+        by_pp=by_pp,
+        by_dp=by_dp,
+        m_w=_explained(assume, own, ideal, _worst_workers(by_dp, by_pp, slots.pp)) if worth else None,
+        m_s=_explained(assume, own, ideal, _last_stage(slots.pp, topology)) if worth else None,
+    )
+
+
+def _explained(assume: Assumptions, own: StepSeconds, ideal: StepSeconds, where: Bools) -> float:
+    """Share of the slowdown that goes away with ideal times ``where``: [slots, dp]."""
+    without = np.where(where[:, None, :, None], assume.ideal_s[:, None, None, None], assume.own_s)
+    return float((own.mean() - assume.with_times(without).mean()) / (own.mean() - ideal.mean()))
+
+
+def _worst_workers(by_dp: FloatVector, by_pp: FloatVector, pp_of_slot: npt.NDArray[np.int64]) -> Bools:
+    """Slots of the worst workers, [slots, dp]; of equals, those of the lowest rank."""
+    score = np.minimum(by_dp[:, None], by_pp[None, :])
+    count = math.ceil(score.size * WORST_WORKERS)
+    worst = np.argsort(-score, axis=None, kind="stable")[:count]
+    chosen = np.zeros(score.size, dtype=bool)
+    chosen[worst] = True
+    return np.asarray(chosen.reshape(score.shape).T[pp_of_slot])
+
+
+def _last_stage(pp_of_slot: npt.NDArray[np.int64], topology: Topology) -> Bools:
+    return np.broadcast_to((pp_of_slot == topology.pp - 1)[:, None], (len(pp_of_slot), topology.dp))

@@ -1,0 +1,121 @@
+"""From figures to findings: what the detectors say, with the cost that a replay gives it.
+
+Nothing is concluded from a replay that does not meet the measured step times: then the graph misses something that
+matters.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from diagnose.findings import Finding, Kind, Severity
+from diagnose.pipeline import Report, diagnose_view
+from diagnose.view import IntVector, RunView
+from diagnose.whatif.analysis import Replayed, WhatIf, analyse, replayed
+from diagnose.whatif.fixes import Fix, balanced_stages, equal_microbatches, planned_collections, rank_like_peers
+from diagnose.whatif.program import CircularProgramError
+
+NAME = "what-if"
+MAX_REPLAY_ERROR = 0.05
+NO_STEPS = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conclusion:
+    """A what-if analysis of one window, as far as it goes."""
+
+    report: Report
+    figures: WhatIf | None
+    """None where nothing could be replayed; the only finding says why."""
+    steps: IntVector
+    """Numbers of the steps that were replayed."""
+    replay_error: float
+    """By how much the replayed step times miss the measured ones."""
+    fixes: tuple[Fix, ...]
+
+
+def conclude(view: RunView) -> Conclusion:
+    """Replay a view and explain its slowdown."""
+    report = diagnose_view(view)
+    run, refusal = _replay(view)
+    if run is None:
+        return Conclusion(
+            report=_refused(report, view, refusal), figures=None, steps=NO_STEPS, replay_error=0.0, fixes=()
+        )
+    figures = analyse(run, view.topology)
+    steps = view.steps[figures.rows]
+    measured = view.step_ns[figures.rows].mean() / 1e9
+    error = abs(float(figures.step_s.mean() / measured) - 1)
+    if error > MAX_REPLAY_ERROR:
+        why = f"the replay misses the measured step times by {error:.1%}: something that matters was not recorded"
+        return Conclusion(
+            report=_refused(report, view, why), figures=figures, steps=steps, replay_error=error, fixes=()
+        )
+    priced = tuple(_priced(finding, run, view) for finding in report.findings)
+    return Conclusion(
+        report=replace(report, findings=priced),
+        figures=figures,
+        steps=steps,
+        replay_error=error,
+        fixes=tuple(_fixes(run, view, report)),
+    )
+
+
+def _replay(view: RunView) -> tuple[Replayed | None, str]:
+    try:
+        return replayed(view.operations, view.topology), "no step holds the same operations on every rank"
+    except CircularProgramError:
+        return None, "the recorded operations wait for each other in a circle: they are not all of a step, or misnamed"
+
+
+def _refused(report: Report, view: RunView, why: str) -> Report:
+    finding = Finding(
+        detector=NAME,
+        kind=Kind.INSUFFICIENT_EVIDENCE,
+        severity=Severity.INFO,
+        suspects=(),
+        stage="",
+        window=view.window,
+        seconds_lost=0.0,
+        confidence=0.0,
+        summary=f"no what-if: {why}",
+        next_step="record compute, pipeline and data-parallel stages on every rank, or choose steps without "
+        "checkpoints and evaluation: --first-step, --last-step; `rankscope diagnose` needs none of this",
+        evidence={"steps": len(view.steps)},
+    )
+    return replace(report, findings=(finding,))
+
+
+def _fixes(run: Replayed, view: RunView, report: Report) -> Iterator[Fix]:
+    suspects = sorted({rank for finding in report.findings for rank in finding.ranks})
+    for fix in (
+        *(rank_like_peers(run, view.topology, rank) for rank in suspects[:8]),
+        balanced_stages(run),
+        equal_microbatches(run),
+        planned_collections(run, view.operations, view.topology),
+    ):
+        if fix is not None:
+            yield fix
+
+
+def _priced(finding: Finding, run: Replayed, view: RunView) -> Finding:
+    """With what putting it right would gain in place of the detector's estimate."""
+    fix = _cure(finding, run, view)
+    if fix is None:
+        return finding
+    return replace(
+        finding,
+        seconds_lost=max(fix.saved_s, 0.0),
+        evidence={**finding.evidence, "saved_if_put_right": f"{fix.share:.1%} of step time"},
+    )
+
+
+def _cure(finding: Finding, run: Replayed, view: RunView) -> Fix | None:
+    if finding.kind is Kind.COMPUTE_STRAGGLER and len(finding.ranks) == 1:
+        return rank_like_peers(run, view.topology, finding.ranks[0])
+    if finding.kind is Kind.STAGE_IMBALANCE:
+        return balanced_stages(run)
+    if finding.kind is Kind.DATA_IMBALANCE:
+        return equal_microbatches(run)
+    return None
