@@ -1,7 +1,9 @@
-"""Own work of each rank: its compute spans, waiting left out.
+"""Own work of each rank: its compute spans, waiting and garbage collection left out.
 
 cpu   processor time of the recording thread, where every span has it
 gpu   duration less the tensor-parallel collectives inside
+
+A collection is no compute: it strikes one rank, then another, and is told by who launches late.
 """
 
 from collections.abc import Mapping
@@ -31,17 +33,32 @@ def own_time(operations: Mapping[Stage, Operations], inner: Mapping[Stage, Opera
     """Own time in the compute stages of ``operations``; ``inner`` holds the collectives inside them."""
     compute = {stage: operations[stage] for stage in WORK_STAGES if stage in operations}
     own = without_inner(compute, inner) if compute else {}
+    collected = _collected(compute, operations)
     if not compute or not all(bool((one.cpu_ns[one.present] >= 0).all()) for one in compute.values()):
         return OwnTime(
-            work={stage: _work(one, own[stage], Basis.SELF_TIME) for stage, one in compute.items()}, off_cpu={}
+            work={
+                stage: _work(one, own[stage] - collected[stage], Basis.SELF_TIME) for stage, one in compute.items()
+            },
+            off_cpu={},
         )
     return OwnTime(
-        work={stage: _work(one, one.cpu_ns, Basis.PROCESSOR_TIME) for stage, one in compute.items()},
+        work={
+            stage: _work(one, one.cpu_ns - collected[stage], Basis.PROCESSOR_TIME) for stage, one in compute.items()
+        },
         off_cpu={stage: summed(np.maximum(own[stage] - one.cpu_ns, 0), one.present) for stage, one in compute.items()},
     )
 
 
+def _collected(compute: Mapping[Stage, Operations], operations: Mapping[Stage, Operations]) -> dict[Stage, Int64s]:
+    """Nanoseconds of garbage collection in each compute operation."""
+    if Stage.GC not in operations:
+        return {stage: np.zeros_like(one.duration_ns) for stage, one in compute.items()}
+    left = without_inner(compute, {Stage.GC: operations[Stage.GC]})
+    return {stage: np.where(one.present, one.duration_ns - left[stage], 0) for stage, one in compute.items()}
+
+
 def _work(one: Operations, own_ns: Int64s, basis: Basis) -> Work:
+    own_ns = np.maximum(own_ns, 0)
     each: npt.NDArray[np.float64] = np.where(one.present, own_ns, np.nan).astype(np.float64)
     return Work(ns=summed(own_ns, one.present), basis=basis, each_ns=each)
 

@@ -13,6 +13,8 @@ from diagnose.view import RunView
 from telemetry.errors import UnreadableError
 from telemetry.stores.reader import Reader
 
+MUCH = 0.4
+"""Share of a symptom's cost and of its steps that a cause must have to explain it."""
 _URGENCY = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
@@ -35,7 +37,7 @@ class Report:
 
 def diagnose_view(view: RunView) -> Report:
     """All findings about a view, by severity, then by the time they cost."""
-    findings = [finding for detect in DETECTORS for finding in detect(view)]
+    findings = without_symptoms([finding for detect in DETECTORS for finding in detect(view)])
     findings.sort(key=lambda finding: (_URGENCY[finding.severity], -finding.seconds_lost))
     return Report(
         run_id=view.run_id,
@@ -45,6 +47,23 @@ def diagnose_view(view: RunView) -> Report:
         num_ranks=view.topology.world_size,
         findings=tuple(findings),
     )
+
+
+def without_symptoms(findings: list[Finding]) -> list[Finding]:
+    """Findings without a decline that another one explains: one that costs much of it, over much of its steps."""
+    causes = [one for one in findings if one.kind is not Kind.MFU_DECLINE]
+    return [
+        one
+        for one in findings
+        if one.kind is not Kind.MFU_DECLINE or not any(_explains(cause, one) for cause in causes)
+    ]
+
+
+def _explains(cause: Finding, symptom: Finding) -> bool:
+    first = max(cause.window.first_step, symptom.window.first_step)
+    last = min(cause.window.last_step, symptom.window.last_step)
+    common = max(0, last - first + 1) / (symptom.window.last_step - symptom.window.first_step + 1)
+    return common >= MUCH and cause.seconds_lost >= MUCH * symptom.seconds_lost
 
 
 def diagnose_run(reader: Reader, run_id: str, attempt: int, window: StepWindow | None = None) -> Report:

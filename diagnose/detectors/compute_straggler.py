@@ -10,24 +10,36 @@ from the spread among the other ranks). Source of the comparison: MegaScale 5.1;
 MAD as in EROICA. Victims never show: own work leaves waiting out.
 """
 
+from collections.abc import Set
 from dataclasses import dataclass
 
 import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
-from diagnose.peers import FloatVector, Stretch, highest_stretch, measure_excess, peer_median, robust_sigma, step_noise
+from diagnose.peers import (
+    Excess,
+    FloatVector,
+    Stretch,
+    highest_stretch,
+    measure_excess,
+    peer_median,
+    robust_sigma,
+    step_noise,
+)
 from diagnose.view import FloatMatrix, RunView
 from telemetry.stages import Stage
 
 NAME = "compute-straggler"
-MIN_RATIO = 1.10
+MIN_RATIO = 1.035
 MIN_SHARE = 0.7
 MIN_Z = 6.0
+MIN_COMPANION_Z = 3.0
+"""Beside a rank that is slow for certain, on the same host."""
 MIN_SPREADS = 5.0
 """Distance from the other ranks' median ratios, in their robust standard deviations."""
 STEP_NOISE_FLOOR = 0.01
-RANK_SPREAD_FLOOR = 0.015
+RANK_SPREAD_FLOOR = 0.006
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,45 +56,78 @@ class Slowness:
     num_peers: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compared:
+    """A stage with every rank beside its peers: [steps, ranks]."""
+
+    stage: Stage
+    log_ratio: FloatMatrix
+    excess_ns: FloatMatrix
+    noise: float
+
+
 def detect_compute_stragglers(view: RunView) -> list[Finding]:
     """One finding for each slow rank, or for each host of which most ranks are slow."""
+    if len(view.steps) < MIN_STEPS:
+        return []
     slow: dict[int, list[Slowness]] = {}
     for stage, work in view.work.items():
-        for found in _slow_ranks(stage, work.ns, view):
+        compared = _compare(stage, work.ns, view)
+        alone = [one for rank in range(work.ns.shape[1]) if (one := _slowness(rank, compared, view)) is not None]
+        for found in [*alone, *_companions(alone, compared, view)]:
             slow.setdefault(found.rank, []).append(found)
     return [_finding(view, ranks, [slow[rank] for rank in ranks]) for ranks in _by_host(view, sorted(slow))]
 
 
-def _slow_ranks(stage: Stage, ns: FloatMatrix, view: RunView) -> list[Slowness]:
-    if len(ns) < MIN_STEPS:
-        return []
+def _compare(stage: Stage, ns: FloatMatrix, view: RunView) -> _Compared:
     expected = peer_median(ns, view.pp_of_rank)
     with np.errstate(divide="ignore", invalid="ignore"):
         log_ratio = np.log(ns / expected)
     log_ratio[~np.isfinite(log_ratio)] = np.nan
-    noise = step_noise(log_ratio, STEP_NOISE_FLOOR)
-    slow = (_slowness(stage, rank, log_ratio, ns - expected, noise, view) for rank in range(ns.shape[1]))
-    return [one for one in slow if one is not None]
+    return _Compared(
+        stage=stage, log_ratio=log_ratio, excess_ns=ns - expected, noise=step_noise(log_ratio, STEP_NOISE_FLOOR)
+    )
 
 
-def _slowness(
-    stage: Stage, rank: int, log_ratio: FloatMatrix, excess_ns: FloatMatrix, noise: float, view: RunView
-) -> Slowness | None:
+def _slowness(rank: int, compared: _Compared, view: RunView) -> Slowness | None:
     half_way = np.log(MIN_RATIO) / 2
-    series = log_ratio[:, rank]
+    series = compared.log_ratio[:, rank]
     stretch = highest_stretch(series - half_way)
-    excess = measure_excess(series[stretch.rows], above=half_way, noise=noise)
+    excess = measure_excess(series[stretch.rows], above=half_way, noise=compared.noise)
     if excess.num_rows < MIN_STEPS or excess.median < np.log(MIN_RATIO) or excess.share < MIN_SHARE or excess.z < MIN_Z:
         return None
-    if excess.median < MIN_SPREADS * _spread_of_others(rank, log_ratio[stretch.rows], view):
+    if excess.median < MIN_SPREADS * _spread_of_others(rank, compared.log_ratio[stretch.rows], view):
         return None
+    return _told(rank, compared, stretch, excess, view)
+
+
+def _companions(alone: list[Slowness], compared: _Compared, view: RunView) -> list[Slowness]:
+    """Ranks beside a slow one on its host, about as slow, that would not have been seen by themselves."""
+    found: dict[int, Slowness] = {}
+    slow = {one.rank for one in alone}
+    for one in alone:
+        for rank in (rank for rank, host in enumerate(view.hosts) if host and host == view.hosts[one.rank]):
+            series = compared.log_ratio[one.stretch.rows, rank]
+            excess = measure_excess(series, above=np.log(MIN_RATIO) / 2, noise=compared.noise)
+            alike = excess.median >= max(np.log(one.ratio) / 2, np.log(MIN_RATIO) / 2)
+            if rank not in slow and alike and excess.z >= MIN_COMPANION_Z:
+                found[rank] = _told(rank, compared, one.stretch, excess, view)
+    return [one for one in found.values() if _most_of_host(view, one.rank, slow | found.keys())]
+
+
+def _most_of_host(view: RunView, rank: int, ranks: Set[int]) -> bool:
+    host = view.hosts[rank]
+    return 2 * sum(view.hosts[one] == host for one in ranks) > view.hosts.count(host)
+
+
+def _told(rank: int, compared: _Compared, stretch: Stretch, excess: Excess, view: RunView) -> Slowness:
     return Slowness(
         rank=rank,
-        stage=stage,
+        stage=compared.stage,
         stretch=stretch,
         ratio=float(np.exp(excess.median)),
         share=excess.share,
-        excess_ns=float(np.nanmedian(excess_ns[stretch.rows, rank])),
+        excess_ns=float(np.nanmedian(compared.excess_ns[stretch.rows, rank])),
         num_peers=int(np.sum(view.pp_of_rank == view.pp_of_rank[rank])) - 1,
     )
 
@@ -104,7 +149,7 @@ def _by_host(view: RunView, ranks: list[int]) -> list[list[int]]:
         hosts.setdefault(view.hosts[rank], []).append(rank)
     groups: list[list[int]] = []
     for host, members in hosts.items():
-        whole = len(members) > 1 and 2 * len(members) > view.hosts.count(host)
+        whole = host and len(members) > 1 and 2 * len(members) > view.hosts.count(host)
         groups.extend([members] if whole else [[rank] for rank in members])
     return groups
 

@@ -10,13 +10,14 @@ Source: What-if analysis, arXiv 2505.05713, section 4.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from diagnose.operations import Bools, Operations
+from diagnose.whatif.align import on_one_clock
 from diagnose.whatif.assume import Assumptions, StepSeconds
 from diagnose.whatif.ideal import ideal_times, own_times
 from diagnose.whatif.program import link
@@ -81,8 +82,10 @@ class Replayed:
     assumptions: Assumptions
 
 
-def replayed(operations: Mapping[Stage, Operations], topology: Topology) -> Replayed | None:
+def replayed(operations: Mapping[Stage, Operations], topology: Topology, hosts: Sequence[str] = ()) -> Replayed | None:
     """The dependency graph of a run and its operations' own times; None where no step is complete.
+
+    ``hosts``: of each rank, where their clocks may differ.
 
     Raises:
         CircularProgramError: the operations cannot have happened in this order.
@@ -90,6 +93,8 @@ def replayed(operations: Mapping[Stage, Operations], topology: Topology) -> Repl
     times = step_times(operations, topology)
     if times is None:
         return None
+    if hosts:
+        times = on_one_clock(times, hosts, topology)
     program = link(times.slots, match_transfers(times.slots, topology.pp), topology.pp, topology.dp)
     own = own_times(times, program)
     return Replayed(times=times, assumptions=Assumptions(program=program, own_s=own, ideal_s=ideal_times(own, program)))

@@ -64,7 +64,7 @@ def conclude(view: RunView) -> Conclusion:
 
 def _replay(view: RunView) -> tuple[Replayed | None, str]:
     try:
-        return replayed(view.operations, view.topology), "no step holds the same operations on every rank"
+        return replayed(view.operations, view.topology, view.hosts), "no step holds the same operations on every rank"
     except CircularProgramError:
         return None, "the recorded operations wait for each other in a circle: they are not all of a step, or misnamed"
 

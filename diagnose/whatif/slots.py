@@ -72,6 +72,8 @@ class StepTimes:
     slots: Slots
     begin_s: Lanes
     end_s: Lanes
+    step_s: npt.NDArray[np.float64]
+    """When each step began, seconds since the first one: what ``begin_s`` counts from."""
     rows: Int64s
     """Rows of the window that are complete: the lanes' steps."""
     num_left_out: int
@@ -100,7 +102,14 @@ def step_times(operations: Mapping[Stage, Operations], topology: Topology) -> St
     zero = _first_start(chosen, rows)
     parts = [_part(stage, one, usual[stage], topology, rows, zero) for stage, one in chosen.items()]
     slots, begin, end = _joined(parts)
-    return StepTimes(slots=slots, begin_s=begin, end_s=end, rows=rows, num_left_out=int(len(complete) - len(rows)))
+    return StepTimes(
+        slots=slots,
+        begin_s=begin,
+        end_s=end,
+        step_s=(zero - zero[0]) / 1e9,
+        rows=rows,
+        num_left_out=int(len(complete) - len(rows)),
+    )
 
 
 def _grid(values: npt.NDArray[np.bool_], topology: Topology) -> Bools:
