@@ -85,7 +85,7 @@ class RunView:
     @property
     def pp_of_rank(self) -> IntVector:
         """Pipeline stage of each rank."""
-        return np.array([self.topology.place(rank).pp for rank in range(self.topology.world_size)], dtype=np.int64)
+        return np.arange(self.topology.world_size) // self.topology.tp % self.topology.pp
 
     def describe(self, rank: int) -> str:
         """``rank 5 (host gpu-03, dp1 pp0 tp1)``."""

@@ -1,10 +1,22 @@
 """The detectors, in the order in which they are asked."""
 
+from diagnose.detectors.checkpoint_slow import detect_slow_checkpoints
 from diagnose.detectors.compute_straggler import detect_compute_stragglers
+from diagnose.detectors.data_stall import detect_data_stall
 from diagnose.detectors.evidence import detect_missing_evidence
 from diagnose.detectors.interface import Detector
+from diagnose.detectors.loss_anomaly import detect_loss_anomaly
+from diagnose.detectors.mfu_decline import detect_mfu_decline
 from diagnose.detectors.stage_imbalance import detect_stage_imbalance
 
-DETECTORS: tuple[Detector, ...] = (detect_compute_stragglers, detect_stage_imbalance, detect_missing_evidence)
+DETECTORS: tuple[Detector, ...] = (
+    detect_loss_anomaly,
+    detect_compute_stragglers,
+    detect_stage_imbalance,
+    detect_data_stall,
+    detect_slow_checkpoints,
+    detect_mfu_decline,
+    detect_missing_evidence,
+)
 
 __all__ = ["DETECTORS", "Detector"]

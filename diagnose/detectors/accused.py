@@ -1,0 +1,35 @@
+"""The accused of a finding: ranks of one host together when they are most of it, else each by itself."""
+
+from diagnose.findings import Role, Suspect
+from diagnose.view import RunView
+
+
+def by_host(view: RunView, ranks: list[int]) -> list[list[int]]:
+    """Ranks that share a cause: most of a host's, or all of a tensor-parallel group; else each alone."""
+    hosts: dict[str, list[int]] = {}
+    for rank in sorted(ranks):
+        hosts.setdefault(view.hosts[rank], []).append(rank)
+    groups: list[list[int]] = []
+    for host, members in hosts.items():
+        whole = len(members) > 1 and 2 * len(members) > view.hosts.count(host)
+        groups.extend([members] if whole else _by_tensor_group(view, members))
+    return groups
+
+
+def _by_tensor_group(view: RunView, ranks: list[int]) -> list[list[int]]:
+    groups: dict[int, list[int]] = {}
+    for rank in ranks:
+        group = view.topology.group(rank, along="tp")
+        groups.setdefault(group[0] if set(group) <= set(ranks) else -1 - rank, []).append(rank)
+    return list(groups.values())
+
+
+def initiating(view: RunView, ranks: list[int]) -> tuple[Suspect, ...]:
+    return tuple(Suspect(rank=rank, host=view.hosts[rank], role=Role.INITIATING) for rank in ranks)
+
+
+def named(view: RunView, ranks: list[int]) -> str:
+    """``rank 5 (host gpu-03, dp1 pp0 tp1)``, or ``host gpu-03 (ranks 4, 5, 6)``."""
+    if len(ranks) == 1:
+        return view.describe(ranks[0])
+    return f"host {view.hosts[ranks[0]] or 'unknown'} (ranks {', '.join(map(str, ranks))})"

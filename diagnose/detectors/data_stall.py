@@ -1,0 +1,230 @@
+"""data-stall: steps that wait for data, because of one rank's loader or because of everybody's.
+
+    data-load of       step 40   41    42    43    44
+    rank 4                  .     .     .     .     .
+    rank 5                  .   =====   .   =====   ====    long, its peers' short: its loader or its host's disk
+    rank 6                  .     .     .     .     .
+
+    every rank              .   =====   .   =====   ====    long at once: the storage that they share; nobody accused
+
+A loader works ahead, so loads are normally tiny, and ratios of tiny numbers say nothing: a load is long when its
+excess over the peers' median is at least 2% of a usual step *and* half of that median. Peers are the ranks of equal
+pipeline stage, and those of equal tensor-parallel index too: in many jobs only the first of a tensor group loads.
+Steps repeat before anybody is named, and where long loads are common among the other ranks, they must repeat far more
+often on this one than chance would have it (Poisson tail).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from diagnose.detectors.accused import by_host, initiating, named
+from diagnose.detectors.evidence import MIN_STEPS
+from diagnose.findings import Evidence, Finding, Kind, Severity, Suspect
+from diagnose.peers import highest_stretch, peer_median, robust_sigma
+from diagnose.view import FloatMatrix, FloatVector, IntVector, RunView
+from telemetry.stages import Stage
+
+NAME = "data-stall"
+MIN_SHARE = 0.02
+"""Of a usual step: what a load must exceed, and what the stalls must cost."""
+MIN_EXCESS = 0.5
+"""Of what peers take."""
+MIN_STALLS = 3
+MAX_CHANCE = 1e-3
+"""Of any rank of a job to have so many long loads by accident."""
+MIN_RATE = 0.02
+"""Long loads a rank that are taken for usual even where no other rank has one."""
+
+BoolMatrix = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stalls:
+    """Steps with long loads: rows of the view, and how much longer than usual, in nanoseconds."""
+
+    rows: IntVector
+    excess_ns: FloatVector
+    """Beside ``rows``."""
+
+    @property
+    def total_ns(self) -> float:
+        return float(self.excess_ns.sum())
+
+    def share(self, view: RunView) -> float:
+        """Of the window's time."""
+        return min(1.0, self.total_ns / float(view.step_ns.sum()))
+
+
+def detect_data_stall(view: RunView) -> list[Finding]:
+    """One finding for loads that are long everywhere at once, and one for each rank or host whose own are."""
+    if Stage.DATA_LOAD not in view.operations or len(view.steps) < MIN_STEPS:
+        return []
+    load_ns = view.operations[Stage.DATA_LOAD].total_ns()
+    shared_ns = shared_load(load_ns, view)
+    excess_ns = load_ns - expected_load(load_ns, shared_ns, view)
+    stalls = _long_loads(load_ns, excess_ns, view)
+    found = [_shared_finding(view, shared)] if (shared := _shared_stalls(shared_ns, view)) else []
+    accused = [rank for rank in stalls if _costs(stalls[rank], view) and not _by_chance(rank, stalls, view)]
+    return found + [_rank_finding(view, ranks, [stalls[rank] for rank in ranks]) for ranks in by_host(view, accused)]
+
+
+def shared_load(load_ns: FloatMatrix, view: RunView) -> FloatVector:
+    """What most ranks that load the same way take at once, [steps]; zero in a step in which it is not long."""
+    groups = _same_place(view) if view.topology.dp > 1 else np.zeros(load_ns.shape[1], dtype=np.int64)
+    known = np.where(np.isnan(load_ns), 0.0, load_ns)
+    medians = np.array([_lower_median(known[:, groups == group]) for group in np.unique(groups)])
+    long = medians >= MIN_SHARE * float(np.median(view.step_ns))
+    loading = long.sum(axis=1) >= MIN_STALLS
+    if not loading.any():
+        return np.zeros(len(load_ns))
+    return np.where(long[loading].mean(axis=0) >= 0.5, medians[loading].max(axis=0), 0.0)
+
+
+def _lower_median(ns: FloatMatrix) -> FloatVector:
+    return np.asarray(np.quantile(ns, 0.5, axis=1, method="lower"), dtype=np.float64)
+
+
+def expected_load(load_ns: FloatMatrix, shared_ns: FloatVector, view: RunView) -> FloatMatrix:
+    """What a rank's load would take if it were as its peers', [steps, ranks]: where in doubt, the longest."""
+    by_stage = peer_median(load_ns, view.pp_of_rank)
+    if view.topology.dp > 1:
+        same = peer_median(load_ns, _same_place(view))
+    else:
+        usual = [np.median(column[~np.isnan(column)]) if (~np.isnan(column)).any() else np.nan for column in load_ns.T]
+        same = np.broadcast_to(usual, load_ns.shape)
+    return np.fmax(np.fmax(by_stage, same), shared_ns[:, None])
+
+
+def _same_place(view: RunView) -> IntVector:
+    """A number for each pair of pipeline stage and tensor-parallel index."""
+    return np.arange(view.topology.world_size) % (view.topology.pp * view.topology.tp)
+
+
+def _long_loads(load_ns: FloatMatrix, excess_ns: FloatMatrix, view: RunView) -> dict[int, Stalls]:
+    """Of every rank that loads."""
+    bound_ns = MIN_SHARE * float(np.median(view.step_ns))
+    with np.errstate(invalid="ignore"):
+        long = (excess_ns >= bound_ns) & (excess_ns >= MIN_EXCESS * (load_ns - excess_ns))
+    ranks = np.flatnonzero(~np.isnan(load_ns).all(axis=0)).tolist()
+    return {rank: _stalls(long[:, rank], excess_ns[:, rank]) for rank in ranks}
+
+
+def _stalls(long: npt.NDArray[np.bool_], excess_ns: FloatVector) -> Stalls:
+    rows = np.flatnonzero(long)
+    return Stalls(rows=rows, excess_ns=excess_ns[rows])
+
+
+def _shared_stalls(shared_ns: FloatVector, view: RunView) -> Stalls | None:
+    """Loads that are long on most ranks at once: a job that waits for data in every step has no better past."""
+    stalls = _stalls(shared_ns >= MIN_SHARE * float(np.median(view.step_ns)), shared_ns)
+    return stalls if _costs(stalls, view) else None
+
+
+def _costs(stalls: Stalls, view: RunView) -> bool:
+    """Repeated, and 2% of the window's time or of the usual stretch in which they lie."""
+    if len(stalls.rows) < MIN_STALLS:
+        return False
+    if stalls.share(view) >= MIN_SHARE:
+        return True
+    bound_ns = MIN_SHARE * float(np.median(view.step_ns))
+    series = np.zeros(len(view.steps))
+    series[stalls.rows] = stalls.excess_ns
+    stretch = series[highest_stretch(series - bound_ns).rows]
+    return len(stretch) >= MIN_STEPS and float(np.median(stretch)) >= bound_ns
+
+
+def _by_chance(rank: int, stalls: dict[int, Stalls], view: RunView) -> bool:
+    """True when the other ranks have so many long loads that this one's are no surprise."""
+    others = [one for one in stalls if view.hosts[one] != view.hosts[rank]]
+    if len(others) < 2:
+        others = [one for one in stalls if one != rank]
+    counts = np.sort([len(stalls[one].rows) for one in others])
+    faulty = -(-len(counts) // 10) if len(counts) > 2 else 0  # the top tenth: others may be faulty too
+    usual = counts[: len(counts) - faulty]
+    mean = float(np.mean(usual)) if len(usual) else 0.0
+    rate = max(MIN_RATE, mean + 2.0 * (mean / max(1, len(usual))) ** 0.5)
+    return len(stalls) * _poisson_tail(len(stalls[rank].rows), rate) > MAX_CHANCE
+
+
+def _poisson_tail(count: int, rate: float) -> float:
+    """Upper bound of the probability of ``count`` or more where ``rate`` are expected."""
+    if count <= rate:
+        return 1.0
+    log_first = count * np.log(rate) - rate - float(np.sum(np.log(np.arange(1, count + 1))))
+    return min(1.0, float(np.exp(log_first)) / (1.0 - rate / (count + 1)))
+
+
+def _shared_finding(view: RunView, stalls: Stalls) -> Finding:
+    return _finding(
+        view,
+        stalls,
+        suspects=(),
+        summary=f"data-load is long on most ranks at once in {_told(view, stalls)}: nobody's loader in particular",
+        next_step="look at the storage that all ranks read from, its cache and its network; if it is well, "
+        "give the loaders more workers and a deeper prefetch",
+    )
+
+
+def _rank_finding(view: RunView, ranks: list[int], stalls: list[Stalls]) -> Finding:
+    worst = max(stalls, key=lambda one: one.total_ns)
+    hosts = ", ".join(sorted({view.hosts[rank] or "its host" for rank in ranks}))
+    return _finding(
+        view,
+        worst,
+        suspects=initiating(view, ranks),
+        summary=f"{named(view, ranks)}: data-load is long, unlike its peers', in {_told(view, worst)}",
+        next_step=f"on {hosts}: look at the loader's workers, the processor, the local disk and the mount "
+        f"(top, iostat -x 1, nfsiostat) and at the shard that it reads from step {view.steps[worst.rows[0]]} on",
+    )
+
+
+def _finding(view: RunView, stalls: Stalls, *, suspects: tuple[Suspect, ...], summary: str, next_step: str) -> Finding:
+    share = stalls.share(view)
+    return Finding(
+        detector=NAME,
+        kind=Kind.DATA_STALL,
+        severity=_severity(share),
+        suspects=suspects,
+        stage=Stage.DATA_LOAD.label,
+        window=view.between(int(stalls.rows[0]), int(stalls.rows[-1])),
+        seconds_lost=stalls.total_ns / 1e9,
+        confidence=_confidence(view, stalls),
+        summary=summary,
+        next_step=next_step,
+        evidence=_evidence(view, stalls, share),
+    )
+
+
+def _severity(share: float) -> Severity:
+    if share >= 0.2:
+        return Severity.CRITICAL
+    return Severity.WARNING if share >= 0.05 else Severity.INFO
+
+
+def _confidence(view: RunView, stalls: Stalls) -> float:
+    """Surer with every stall (rule of succession), less where each is little against the scatter of other steps."""
+    scatter_ns = robust_sigma(np.delete(view.step_ns, stalls.rows), 0.0)
+    typical_ns = float(np.median(stalls.excess_ns))
+    repeated = len(stalls.rows) / (len(stalls.rows) + 1)
+    return round(repeated * typical_ns / (typical_ns + scatter_ns), 2)
+
+
+def _told(view: RunView, stalls: Stalls) -> str:
+    typical_s = float(np.median(stalls.excess_ns)) / 1e9
+    return (
+        f"{len(stalls.rows)} of {len(view.steps)} steps since step {view.steps[stalls.rows[0]]}, "
+        f"{typical_s:.3g} s each (median), {stalls.share(view):.0%} of the time"
+    )
+
+
+def _evidence(view: RunView, stalls: Stalls, share: float) -> Evidence:
+    return {
+        "stalled_steps": len(stalls.rows),
+        "first_step": int(view.steps[stalls.rows[0]]),
+        "median_excess_ms": round(float(np.median(stalls.excess_ns)) / 1e6, 3),
+        "longest_excess_ms": round(float(stalls.excess_ns.max()) / 1e6, 3),
+        "share_of_time": round(share, 4),
+        "steps": [int(step) for step in view.steps[stalls.rows[:20]]],
+    }

@@ -1,0 +1,242 @@
+"""mfu-decline: the same steps take longer than they did, since when, and what grew with them.
+
+    step time    1.0 s  |  1.2 s      since step 5210, and it stays
+    compute      0.6 s  |  0.6 s      flat on every rank ...
+    reduce       0.2 s  |  0.4 s      ... so ranks wait: one launches late, or the network is slow
+
+Change points over the whole attempt (:mod:`diagnose.change_points`), for a window sees only its own end of a decline.
+What grew is told from the steps of the window on both sides: own work by the rank on which it grew the most, since one
+slow rank slows all; communication by the typical rank, since waiting shows everywhere but on the culprit (MegaScale
+6.3). Nobody is suspected here: whoever is slow, the other detectors name. A step that holds more work is no decline:
+where utilisation or throughput kept up, this one is silent.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from diagnose.change_points import Rise, find_rise
+from diagnose.findings import Evidence, Finding, Kind, Severity, StepWindow
+from diagnose.peers import MEDIAN_EFFICIENCY, robust_sigma
+from diagnose.view import NOTHING, FloatMatrix, FloatVector, IntVector, RunView, Series
+from telemetry.stages import Stage, StageClass
+
+NAME = "mfu-decline"
+MIN_ROWS = 5
+"""Steps of the window on either side of a change that must be there to tell what grew."""
+MAX_ROWS = 50
+MIN_PART = 0.25
+"""Of the longer step, what a stage must have grown by to be named."""
+MIN_Z = 5.0
+WAITING = {stage for stage in Stage if stage.stage_class is StageClass.COMMUNICATION} | {Stage.OPTIMIZER_CLIP}
+"""Stages that take as long as somebody else makes them; clipping sums over all ranks."""
+IN_BACKGROUND = {Stage.STEP, Stage.CHECKPOINT_WRITE}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """By how much a stage takes longer a step."""
+
+    label: str
+    waiting: bool
+    ns: float
+    """On the typical rank for waiting, on the worst for own work."""
+    rank: int
+    """The worst."""
+    everywhere: bool
+    """The typical rank has at least half of the worst's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decline:
+    """A rise of the step time, in steps of the run."""
+
+    rise: Rise
+    before: StepWindow
+    after: StepWindow
+    rates: tuple[str, float, float] | None
+    """Name of the measure of speed, its value before and after."""
+
+
+def detect_mfu_decline(view: RunView) -> list[Finding]:
+    """At most one finding: the decline that costs the most, or one that is over and touches the window."""
+    history = view.history if len(view.history.steps) else Series(steps=view.steps, values=view.step_ns)
+    known = history.values > 0
+    history = Series(steps=history.steps[known], values=history.values[known])
+    rise = find_rise(history.values)
+    if rise is None or history.steps[rise.end - 1] < view.window.first_step:
+        return []
+    decline = _dated(view, history.steps, rise)
+    return [] if _keeps_up(decline) else [_finding(view, decline)]
+
+
+def _dated(view: RunView, steps: IntVector, rise: Rise) -> Decline:
+    before = StepWindow(first_step=int(steps[rise.before.start]), last_step=int(steps[rise.before.stop - 1]))
+    after = StepWindow(first_step=int(steps[rise.first]), last_step=int(steps[rise.end - 1]))
+    measured = [
+        (metric, *values)
+        for metric in ("mfu", "tokens-per-second")
+        if (values := _medians(view.samples.get(metric, NOTHING), before, after)) is not None
+    ]
+    return Decline(rise=rise, before=before, after=after, rates=measured[0] if measured else None)
+
+
+def _medians(series: Series, before: StepWindow, after: StepWindow) -> tuple[float, float] | None:
+    parts = [series.values[_within(series.steps, window)] for window in (before, after)]
+    parts = [part[np.isfinite(part)] for part in parts]
+    if not all(len(part) for part in parts):
+        return None
+    return float(np.median(parts[0])), float(np.median(parts[1]))
+
+
+def _within(steps: IntVector, window: StepWindow) -> IntVector:
+    return np.flatnonzero((steps >= window.first_step) & (steps <= window.last_step))
+
+
+def _keeps_up(decline: Decline) -> bool:
+    """True when the measured speed fell by less than half of what the step time says: steps hold more work."""
+    if decline.rates is None:
+        return False
+    _, before, after = decline.rates
+    return after > 0 and before / after < decline.rise.ratio**0.5
+
+
+def what_grew(view: RunView, before: StepWindow, after: StepWindow) -> list[Growth] | None:
+    """Stages that take longer after than before, the most first; None where the window lacks steps of either side."""
+    rows = _within(view.steps, before)[-MAX_ROWS:], _within(view.steps, after)[:MAX_ROWS]
+    if min(map(len, rows)) < MIN_ROWS:
+        return None
+    grown = [_growth(label, waiting, ns[rows[0]], ns[rows[1]]) for label, waiting, ns in _durations(view)]
+    return sorted((one for one in grown if one is not None), key=lambda one: -one.ns)
+
+
+def _durations(view: RunView) -> list[tuple[str, bool, FloatMatrix]]:
+    """Label, whether it is waiting, and nanoseconds [steps, ranks] of everything that a step is made of."""
+    found = [(f"{stage.label} (own work)", False, work.ns) for stage, work in view.work.items()]
+    for stage, operations in view.operations.items():
+        total_ns = operations.total_ns()
+        if stage in view.work:
+            found.append((f"{stage.label} (waiting inside)", True, total_ns - view.work[stage].ns))
+        elif stage not in IN_BACKGROUND:
+            found.append((stage.label, stage in WAITING, total_ns))
+    return found
+
+
+def _growth(label: str, waiting: bool, before: FloatMatrix, after: FloatMatrix) -> Growth | None:
+    """None where noise explains it."""
+    grown = _level(after) - _level(before)
+    noise = robust_sigma(np.concatenate((before - _level(before), after - _level(after))).ravel(), 0.0)
+    error = MEDIAN_EFFICIENCY * noise * (1 / len(before) + 1 / len(after)) ** 0.5
+    worst, typical = int(np.argmax(grown)), float(np.median(grown))
+    ns = typical if waiting else float(grown[worst])
+    if ns <= MIN_Z * error:
+        return None
+    return Growth(label=label, waiting=waiting, ns=ns, rank=worst, everywhere=typical >= grown[worst] / 2)
+
+
+def _level(ns: FloatMatrix) -> FloatVector:
+    """Of each rank, per step: the median, or the mean of what happens in fewer than half of the steps."""
+    present = ~np.isnan(ns)
+    filled = np.where(present, ns, 0.0)
+    return np.asarray(np.median(filled, axis=0) if present.mean() >= 0.5 else filled.mean(axis=0), dtype=np.float64)
+
+
+def _finding(view: RunView, decline: Decline) -> Finding:
+    rise = decline.rise
+    grown = what_grew(view, decline.before, decline.after)
+    share = 1.0 - 1.0 / rise.ratio
+    steps = rise.end - rise.first
+    return Finding(
+        detector=NAME,
+        kind=Kind.MFU_DECLINE,
+        severity=Severity.INFO if _is_over(view, decline) else _severity(share),
+        suspects=(),
+        stage="",
+        window=decline.after,
+        seconds_lost=rise.lost_ns / 1e9,
+        confidence=round(rise.share * steps / (steps + 2), 2),
+        summary=f"{_told(view, decline)}; "
+        + (_cause(rise, grown) if view.work or view.operations else "no stage is recorded that could say why"),
+        next_step=_next_step(decline, grown),
+        evidence=_evidence(decline, grown or [], share),
+    )
+
+
+def _is_over(view: RunView, decline: Decline) -> bool:
+    return decline.after.last_step < view.window.last_step
+
+
+def _severity(share: float) -> Severity:
+    if share >= 0.2:
+        return Severity.CRITICAL
+    return Severity.WARNING if share >= 0.05 else Severity.INFO
+
+
+def _told(view: RunView, decline: Decline) -> str:
+    rise = decline.rise
+    how = "took" if _is_over(view, decline) else "take" if rise.sudden else "have crept up and take"
+    when = f"from step {decline.after.first_step} to {decline.after.last_step}, then recovered"
+    since = when if _is_over(view, decline) else f"since step {decline.after.first_step}"
+    numbers = f"{rise.before_ns / 1e6:.4g} -> {rise.after_ns / 1e6:.4g} ms"
+    return f"steps {how} {rise.ratio - 1:.0%} longer {since} ({numbers}{_rates(decline)})"
+
+
+def _rates(decline: Decline) -> str:
+    if decline.rates is None:
+        return ""
+    name, before, after = decline.rates
+    if name == "mfu":
+        return f", MFU {before:.1%} -> {after:.1%}"
+    return f", {before:.4g} -> {after:.4g} tokens/s"
+
+
+def _main(rise: Rise, grown: list[Growth]) -> list[Growth]:
+    """What explains a good part of the longer step: own work, else waiting."""
+    large = [one for one in grown if one.ns >= MIN_PART * (rise.after_ns - rise.before_ns)]
+    return [one for one in large if not one.waiting] or large
+
+
+def _cause(rise: Rise, grown: list[Growth] | None) -> str:
+    if grown is None:
+        return "what changed with it is not in the window"
+    main = _main(rise, grown)
+    if not main:
+        return "no recorded stage grew with it: the time goes elsewhere"
+    labels = ", ".join(f"{one.label} +{one.ns / 1e6:.3g} ms" for one in main[:3])
+    if main[0].waiting:
+        return f"communication or waiting grew ({labels}), compute flat: late launch or network"
+    return f"{labels} a step, {'on every rank' if main[0].everywhere else f'the most on rank {main[0].rank}'}"
+
+
+def _next_step(decline: Decline, grown: list[Growth] | None) -> str:
+    since = decline.after.first_step
+    if grown is None:
+        first = max(decline.before.first_step, decline.before.last_step + 1 - MAX_ROWS)
+        last = max(min(since + MAX_ROWS, decline.after.last_step), since)
+        return f"see what changed: rankscope diagnose --first-step {first} --last-step {last}"
+    main = _main(decline.rise, grown)
+    if main and not main[0].waiting:
+        where = "all hosts" if main[0].everywhere else f"the host of rank {main[0].rank}"
+        return f"look at what changed on {where} at step {since}: clocks, heat, other processes, data"
+    return (
+        f"look at step {since} in the timeline for the rank that comes last: garbage collection, host load; "
+        "if none does, check links and switches"
+    )
+
+
+def _evidence(decline: Decline, grown: list[Growth], share: float) -> Evidence:
+    rise = decline.rise
+    numbers: dict[str, float | int | str | list[str]] = {
+        "since_step": decline.after.first_step,
+        "ratio": round(rise.ratio, 4),
+        "share_of_step_time": round(share, 4),
+        "before_ms": round(rise.before_ns / 1e6, 3),
+        "after_ms": round(rise.after_ns / 1e6, 3),
+        "sudden": int(rise.sudden),
+        "share_of_steps": round(rise.share, 3),
+        "grew_ms_per_step": [f"{one.label} {one.ns / 1e6:+.3f}" for one in grown[:10]],
+    }
+    if decline.rates is not None:
+        name, before, after = decline.rates
+        numbers |= {f"{name}_before": before, f"{name}_after": after}
+    return {**numbers}

@@ -1,0 +1,139 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from diagnose.detectors.loss_anomaly import detect_loss_anomaly
+from diagnose.findings import Kind, Severity
+from diagnose.view import RunView
+from telemetry.topology import Topology
+from tests.diagnose.made_operations import GRIDS, FloatArray, around, with_samples
+from tests.diagnose.made_view import make_view
+
+NUM_STEPS = 140
+SEEDS = range(30)
+
+
+def falling_loss(seed: int, jitter: float = 0.02) -> FloatArray:
+    """From 11 to about 3, as of a fresh run."""
+    step = np.arange(NUM_STEPS)
+    return (3.0 + 8.0 * np.exp(-step / 15.0)) * around(1.0, (NUM_STEPS,), jitter=jitter, seed=seed)
+
+
+def wild_then_calm_norm(seed: int, jitter: float = 0.2) -> FloatArray:
+    """Anything between 0.1 and 100 in the first twelve steps, about 1 afterwards."""
+    norm = around(1.0, (NUM_STEPS,), jitter=jitter, seed=seed + 1000)
+    norm[:12] *= np.exp(np.random.default_rng(seed).uniform(-2.3, 4.6, 12))
+    return norm
+
+
+def view_of(loss: FloatArray, norm: FloatArray, topology: Topology = GRIDS[0]) -> RunView:
+    """Steps 100 to 139 are the window."""
+    return with_samples(make_view(topology, num_steps=40), loss=loss, gradient_norm=norm)
+
+
+def changed(series: FloatArray, rows: slice | list[int], by: float) -> FloatArray:
+    series = series.copy()
+    series[rows] *= by
+    return series
+
+
+@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_fresh_run_that_warms_up_yields_nothing(topology: Topology, seed: int) -> None:
+    view = view_of(falling_loss(seed), wild_then_calm_norm(seed), topology)
+    assert detect_loss_anomaly(replace(view, steps=np.arange(NUM_STEPS), step_ns=np.full(NUM_STEPS, 1e9))) == []
+
+
+@pytest.mark.parametrize("jitter", [0.3, 1.0])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_heavy_jitter_yields_nothing(jitter: float, seed: int) -> None:
+    assert detect_loss_anomaly(view_of(falling_loss(seed, jitter), wild_then_calm_norm(seed, jitter))) == []
+
+
+@pytest.mark.parametrize("first", [101, 120, 139])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_the_first_step_without_a_number_is_named_and_critical(first: int, value: float) -> None:
+    loss = falling_loss(0)
+    loss[first:] = value
+    (finding,) = detect_loss_anomaly(view_of(loss, wild_then_calm_norm(0)))
+    assert finding.kind is Kind.LOSS_ANOMALY
+    assert finding.severity is Severity.CRITICAL
+    assert finding.suspects == ()
+    assert finding.window.first_step == first
+    assert f"since step {first}" in finding.summary
+    assert "has not come back" in finding.summary
+    assert finding.seconds_lost == pytest.approx((NUM_STEPS - first) * 0.240)
+
+
+def test_a_norm_without_a_number_is_critical_although_the_loss_is_one() -> None:
+    norm = changed(wild_then_calm_norm(0), slice(125, None), np.nan)
+    (finding,) = detect_loss_anomaly(view_of(falling_loss(0), norm))
+    assert (finding.severity, finding.window.first_step) == (Severity.CRITICAL, 125)
+
+
+def test_what_a_loss_scaler_skips_is_no_emergency() -> None:
+    (finding,) = detect_loss_anomaly(view_of(falling_loss(0), changed(wild_then_calm_norm(0), [110, 111], np.inf)))
+    assert finding.severity is Severity.WARNING
+    assert "finite again" in finding.summary
+
+
+def test_the_step_in_which_a_run_dies_counts() -> None:
+    loss = np.append(falling_loss(0), np.nan)  # step 140 never finished
+    (finding,) = detect_loss_anomaly(view_of(loss, wild_then_calm_norm(0)))
+    assert finding.window.first_step == NUM_STEPS
+
+
+@pytest.mark.parametrize("times", [1.8, 3.0])
+@pytest.mark.parametrize("first", [105, 125])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_loss_that_jumps_and_stays_is_dated(times: float, first: int, seed: int) -> None:
+    loss = changed(falling_loss(seed), slice(first, None), times)
+    (finding,) = detect_loss_anomaly(view_of(loss, wild_then_calm_norm(seed)))
+    assert finding.severity is Severity.CRITICAL
+    assert finding.window.first_step == first
+    assert finding.evidence["values"] == NUM_STEPS - first
+    assert finding.confidence > 0.9
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_single_spike_that_comes_back_is_info_at_most(seed: int) -> None:
+    norm = changed(wild_then_calm_norm(seed), [118], 15.0)
+    (finding,) = detect_loss_anomaly(view_of(changed(falling_loss(seed), [118, 119], 2.5), norm))
+    assert finding.severity is Severity.INFO
+    assert "came back after 2 values" in finding.summary
+    assert "gradient norm jumped" in finding.summary
+
+
+def test_spikes_that_repeat_are_a_warning() -> None:
+    (finding,) = detect_loss_anomaly(view_of(changed(falling_loss(1), [105, 115, 125, 135], 2.5), np.zeros(0)))
+    assert finding.severity is Severity.WARNING
+    assert "4 such jumps" in finding.summary
+
+
+@pytest.mark.parametrize("times", [8.0, 30.0])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_norm_that_jumps_and_stays_is_a_warning(times: float, seed: int) -> None:
+    norm = changed(wild_then_calm_norm(seed), slice(120, None), times)
+    (finding,) = detect_loss_anomaly(view_of(falling_loss(seed), norm))
+    assert finding.severity is Severity.WARNING
+    assert abs(finding.window.first_step - 120) <= 1
+    assert finding.seconds_lost == 0.0
+
+
+def test_a_norm_that_triples_yields_nothing_however_calm_it_was() -> None:
+    norm = changed(wild_then_calm_norm(3, jitter=0.05), slice(120, None), 3.0)
+    assert detect_loss_anomaly(view_of(falling_loss(3), norm)) == []
+
+
+def test_what_was_over_before_the_window_is_left_out() -> None:
+    assert detect_loss_anomaly(view_of(changed(falling_loss(1), [92], 3.0), wild_then_calm_norm(1))) == []
+
+
+def test_what_comes_after_the_window_is_left_out() -> None:
+    loss = np.append(falling_loss(0), [3.0, 3.0, np.nan])
+    assert detect_loss_anomaly(view_of(loss, wild_then_calm_norm(0))) == []
+
+
+def test_a_run_without_samples_yields_nothing() -> None:
+    assert detect_loss_anomaly(make_view(GRIDS[0])) == []

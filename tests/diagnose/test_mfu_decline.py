@@ -1,0 +1,203 @@
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from diagnose.detectors.mfu_decline import detect_mfu_decline
+from diagnose.findings import Kind, Severity
+from diagnose.view import Basis, RunView, Work
+from telemetry.stages import Stage
+from tests.diagnose.made_operations import GRIDS, FloatArray, around, with_history, with_operations, with_samples
+
+STEP_NS = 240e6
+WINDOW = 200
+SEEDS = range(20)
+
+
+def step_times(num_steps: int, *, jitter: float = 0.02, seed: int = 0) -> FloatArray:
+    return around(STEP_NS, (num_steps,), jitter=jitter, seed=seed)
+
+
+def view_of(step_ns: FloatArray, num_steps: int = WINDOW) -> RunView:
+    """Stages are left to the tests that ask for them."""
+    return replace(with_history(step_ns, num_steps=min(num_steps, len(step_ns))), work={})
+
+
+def lingering(num_steps: int, deviation: float, seed: int, kept: float = 0.8) -> FloatArray:
+    """Noise of which each step keeps a part of the one before."""
+    fresh = np.random.default_rng(seed).normal(0.0, deviation * (1 - kept**2) ** 0.5, num_steps)
+    noise = np.zeros(num_steps)
+    for row in range(1, num_steps):
+        noise[row] = kept * noise[row - 1] + fresh[row]
+    return STEP_NS * np.exp(noise)
+
+
+@pytest.mark.parametrize("num_steps", [20, 40, 120, 600])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_healthy_run_yields_nothing(num_steps: int, seed: int) -> None:
+    assert detect_mfu_decline(view_of(step_times(num_steps, seed=seed))) == []
+
+
+@pytest.mark.parametrize(("num_steps", "jitter"), list(product([40, 120, 600], [0.1, 0.3, 1.0])))
+@pytest.mark.parametrize("seed", SEEDS)
+def test_heavy_jitter_yields_nothing(num_steps: int, jitter: float, seed: int) -> None:
+    assert detect_mfu_decline(view_of(step_times(num_steps, jitter=jitter, seed=seed))) == []
+
+
+@pytest.mark.parametrize("deviation", [0.03, 0.1])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_noise_that_lingers_yields_nothing(deviation: float, seed: int) -> None:
+    assert detect_mfu_decline(view_of(lingering(400, deviation, seed))) == []
+
+
+@pytest.mark.parametrize("slow_first", [1, 5, 30])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_warm_up_yields_nothing(slow_first: int, seed: int) -> None:
+    step_ns = step_times(200, seed=seed)
+    step_ns[:slow_first] *= np.linspace(6.0, 1.5, slow_first)
+    assert detect_mfu_decline(view_of(step_ns)) == []
+
+
+@pytest.mark.parametrize(("every", "length"), [(10, 1), (25, 1), (50, 3), (100, 5)])
+@pytest.mark.parametrize("times", [2.0, 20.0])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_checkpoint_or_an_evaluation_every_so_many_steps_yields_nothing(
+    every: int, length: int, times: float, seed: int
+) -> None:
+    step_ns = step_times(310, seed=seed)
+    for row in range(every, len(step_ns), every):
+        step_ns[row : row + length] *= times
+    assert detect_mfu_decline(view_of(step_ns)) == []
+
+
+@pytest.mark.parametrize("times", [1.15, 1.4, 3.0])
+@pytest.mark.parametrize(("num_steps", "since"), [(40, 25), (300, 60), (300, 280), (2000, 1850)])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_decline_is_dated_and_measured(times: float, num_steps: int, since: int, seed: int) -> None:
+    step_ns = step_times(num_steps, seed=seed)
+    step_ns[since:] *= times
+    (finding,) = detect_mfu_decline(view_of(step_ns))
+    assert finding.kind is Kind.MFU_DECLINE
+    assert finding.suspects == ()
+    assert abs(finding.window.first_step - since) <= 1
+    assert finding.window.last_step == num_steps - 1
+    assert finding.evidence["ratio"] == pytest.approx(times, rel=0.03)
+    assert finding.seconds_lost == pytest.approx((num_steps - since) * (times - 1) * STEP_NS / 1e9, rel=0.25)
+    assert finding.severity is (Severity.WARNING if times == 1.15 else Severity.CRITICAL)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_decline_is_found_through_jitter_and_checkpoints(seed: int) -> None:
+    step_ns = step_times(300, jitter=0.1, seed=seed)
+    step_ns[150:] *= 1.3
+    step_ns[::20] *= 5.0
+    (finding,) = detect_mfu_decline(view_of(step_ns))
+    assert abs(finding.window.first_step - 150) <= 8
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_decline_that_is_over_is_info_and_says_so(seed: int) -> None:
+    step_ns = step_times(300, seed=seed)
+    step_ns[150:200] *= 1.5
+    (finding,) = detect_mfu_decline(view_of(step_ns))
+    assert finding.severity is Severity.INFO
+    assert "from step 150 to 199, then recovered" in finding.summary
+
+
+def test_a_decline_that_was_over_before_the_window_yields_nothing() -> None:
+    step_ns = step_times(600)
+    step_ns[150:200] *= 1.5
+    assert detect_mfu_decline(view_of(step_ns)) == []
+
+
+@pytest.mark.parametrize(("num_steps", "growth"), [(150, 1.2), (300, 1.08), (3000, 1.3)])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_slow_drift_is_found(num_steps: int, growth: float, seed: int) -> None:
+    step_ns = step_times(num_steps, seed=seed) * np.linspace(1.0, growth, num_steps)
+    (finding,) = detect_mfu_decline(view_of(step_ns))
+    assert "crept up" in finding.summary
+    assert finding.evidence["sudden"] == 0
+    assert finding.window.last_step == num_steps - 1
+
+
+def test_a_rise_of_three_in_a_hundred_yields_nothing() -> None:
+    step_ns = step_times(300, jitter=0.005)
+    step_ns[150:] *= 1.03
+    assert detect_mfu_decline(view_of(step_ns)) == []
+
+
+def with_stages(*, seed: int, slow_rank: int | None, waits: bool) -> RunView:
+    """Step 150 of 200: 60 ms a step more, in one rank's own work, in waiting, or in neither."""
+    step_ns = step_times(WINDOW, seed=seed)
+    step_ns[150:] += 60e6
+    view, num_ranks = view_of(step_ns), GRIDS[0].world_size
+    shape = (WINDOW, num_ranks)
+    work_ns = around(80e6, shape, jitter=0.03, seed=seed)
+    reduce_ns = around(20e6, shape, jitter=0.1, seed=seed + 1)
+    if slow_rank is not None:
+        work_ns[150:, slow_rank] += 60e6
+    if waits:
+        waiting = np.arange(num_ranks) != slow_rank
+        reduce_ns[150:, waiting] += 60e6
+    view = with_operations(view, backward_compute=work_ns + 1e6, grads_reduce_scatter=reduce_ns)
+    return replace(view, work={Stage.BACKWARD_COMPUTE: Work(ns=work_ns, basis=Basis.PROCESSOR_TIME)})
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_waiting_that_grew_while_compute_stayed_flat_is_told(seed: int) -> None:
+    (finding,) = detect_mfu_decline(with_stages(seed=seed, slow_rank=None, waits=True))
+    assert "communication or waiting grew (grads-reduce-scatter +" in finding.summary
+    assert "compute flat: late launch or network" in finding.summary
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_rank_that_slows_all_is_not_taken_for_the_network(seed: int) -> None:
+    (finding,) = detect_mfu_decline(with_stages(seed=seed, slow_rank=5, waits=True))
+    assert "backward-compute (own work) +" in finding.summary
+    assert "the most on rank 5" in finding.summary
+    assert "network" not in finding.summary
+    assert str(finding.evidence["grew_ms_per_step"]).count("+") == 2
+
+
+def test_a_decline_that_no_stage_explains_says_so() -> None:
+    (finding,) = detect_mfu_decline(with_stages(seed=0, slow_rank=None, waits=False))
+    assert "no recorded stage grew" in finding.summary
+
+
+def test_a_run_without_stages_says_so() -> None:
+    step_ns = step_times(300)
+    step_ns[250:] *= 1.3
+    (finding,) = detect_mfu_decline(view_of(step_ns))
+    assert "no stage is recorded" in finding.summary
+
+
+def test_a_change_before_the_window_says_how_to_see_it() -> None:
+    step_ns = step_times(1000)
+    step_ns[400:] *= 1.3
+    view = with_history(step_ns, num_steps=WINDOW)
+    (finding,) = detect_mfu_decline(view)
+    assert "what changed with it is not in the window" in finding.summary
+    assert "--first-step 350 --last-step 450" in finding.next_step
+
+
+def test_utilisation_is_quoted() -> None:
+    step_ns = step_times(300)
+    step_ns[150:] *= 1.25
+    (finding,) = detect_mfu_decline(with_samples(view_of(step_ns), mfu=0.5 * STEP_NS / step_ns))
+    assert "MFU 49.9% -> 40.2%" in finding.summary
+    assert finding.evidence["mfu_after"] == pytest.approx(0.4, abs=0.01)
+
+
+def test_steps_that_hold_more_work_are_no_decline() -> None:
+    step_ns = step_times(300)
+    step_ns[150:] *= 2.0
+    assert detect_mfu_decline(with_samples(view_of(step_ns), tokens_per_second=np.full(300, 8192.0))) == []
+
+
+def test_without_a_history_the_window_is_judged() -> None:
+    step_ns = step_times(100)
+    step_ns[50:] *= 1.3
+    view = view_of(step_ns)
+    (finding,) = detect_mfu_decline(replace(view, history=replace(view.history, steps=view.steps[:0])))
+    assert abs(finding.window.first_step - 50) <= 1
