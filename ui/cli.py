@@ -6,11 +6,13 @@ import typer
 
 from diagnose.commands.group import diagnose_app
 from diagnose.commands.options import progress
+from diagnose.commands.simulate import simulate_run
 from telemetry.errors import RankscopeError
 from ui.commands.agent import PASS_ON, agent
 from ui.commands.collect import collect
 from ui.commands.demo import demo
 from ui.commands.doctor import doctor
+from ui.commands.import_run import import_run
 from ui.commands.runs import runs
 from ui.commands.train import train
 from ui.commands.ui import ui
@@ -24,6 +26,8 @@ app = typer.Typer(
 )
 for command in (demo, train, collect, agent, ui, runs, doctor):
     app.command(context_settings=PASS_ON if command is agent else None)(command)
+app.command("import")(import_run)
+app.command("simulate")(simulate_run)
 app.add_typer(diagnose_app, name="diagnose")
 
 

@@ -90,6 +90,8 @@ def step_times(operations: Mapping[Stage, Operations], topology: Topology) -> St
     What most replicas do in most steps is taken for the step's programme.
     """
     chosen = {stage: operations[stage] for stage in REPLAYED if stage in operations}
+    if Stage.GC in chosen and not _is_regular(chosen[Stage.GC], topology):
+        del chosen[Stage.GC]
     if not any(stage.label.endswith("-compute") for stage in chosen):
         return None
     usual = {stage: _usual(one.present, topology) for stage, one in chosen.items()}
@@ -110,6 +112,11 @@ def step_times(operations: Mapping[Stage, Operations], topology: Topology) -> St
         rows=rows,
         num_left_out=int(len(complete) - len(rows)),
     )
+
+
+def _is_regular(one: Operations, topology: Topology) -> bool:
+    """Whether every rank does it in every step; a collection that strikes here and there is part of what it strikes."""
+    return bool((_grid(one.present, topology) == _usual(one.present, topology)).all()) and bool(one.present.any())
 
 
 def _grid(values: npt.NDArray[np.bool_], topology: Topology) -> Bools:

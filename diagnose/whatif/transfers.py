@@ -3,9 +3,10 @@
     pp0   |forward 0|-send 0->           |backward 0|
     pp1            -recv 0->|forward 0|-...
 
-A receive belongs to the compute that needs it, a send to the compute that made what it carries: the n-th to the n-th.
-Recorders also write transfers that never were: before the first compute there is nothing to send, after the last one
-nothing to receive, and the ends of the model have no neighbour. Those stand alone.
+A receive belongs to the compute that needs it, a send to the compute that made what it carries: by chunk and microbatch
+where the recorder wrote them down, else the n-th to the n-th. Recorders also write transfers that never were: before
+the first compute there is nothing to send, after the last one nothing to receive, and the ends of the model have no
+neighbour. Those stand alone.
 """
 
 from dataclasses import dataclass
@@ -80,10 +81,21 @@ def match_transfers(slots: Slots, num_pp: int) -> Transfers:
 def _with_computes(slots: Slots, pp: int, way: Direction) -> list[tuple[int, int]]:
     """Transfers of one pipeline rank in one direction, each with its compute."""
     computes = slots.of(pp, way.compute)
+    if labelled := _by_label(slots, slots.of(pp, way.stage), computes):
+        return labelled
     transfers = [one for one in slots.of(pp, way.stage) if _was(slots, one, computes, way)]
     # An interleaved schedule may lack the very first receive: the first piece of the model needs none.
     skipped = 1 if not way.sends and len(transfers) == len(computes) - 1 else 0
     return list(zip(transfers, computes[skipped:], strict=False))
+
+
+def _by_label(slots: Slots, transfers: list[int], computes: list[int]) -> list[tuple[int, int]]:
+    """By chunk and microbatch, where every transfer says them; nothing where one does not."""
+    work_of = {(int(slots.chunk[one]), int(slots.microbatch[one])): one for one in computes}
+    labels = [(int(slots.chunk[one]), int(slots.microbatch[one])) for one in transfers]
+    if any(chunk < 0 or microbatch < 0 for chunk, microbatch in labels):
+        return []
+    return [(one, work_of[label]) for one, label in zip(transfers, labels, strict=True) if label in work_of]
 
 
 def _was(slots: Slots, transfer: int, computes: list[int], way: Direction) -> bool:

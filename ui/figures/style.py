@@ -67,6 +67,7 @@ STAGE_COLOURS: dict[Stage, str] = {
     Stage.CHECKPOINT_SNAPSHOT: "#9a86e0",
     Stage.CHECKPOINT_WRITE: "#6d55c9",
     Stage.EVALUATION: "#7fb7a4",
+    Stage.SEPARATE_GRADS_ALL_REDUCE: "#e0703f",
 }
 RECEIVES = frozenset({Stage.FORWARD_RECV, Stage.BACKWARD_RECV})
 """Hatched: a receive is mostly waiting for the sender."""

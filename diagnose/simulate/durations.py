@@ -1,0 +1,142 @@
+"""How long each slot takes by itself in every lane [steps, dp, tp]: its work, or its transfer where it meets others.
+
+work      = seconds of its stage * scatter * conditions      of each rank its own
+transfer  = seconds of its stage * scatter * slowest link    one for all that meet
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from diagnose.simulate.conditions import Conditions
+from diagnose.simulate.noise import Draws
+from diagnose.simulate.plan import SimulatedRun
+from diagnose.simulate.scene import Floats
+from diagnose.simulate.schedule import Schedule
+from telemetry.stages import Stage
+
+TRANSFERS = {
+    Stage.FORWARD_SEND: Stage.FORWARD_SEND,
+    Stage.FORWARD_RECV: Stage.FORWARD_SEND,
+    Stage.BACKWARD_SEND: Stage.BACKWARD_SEND,
+    Stage.BACKWARD_RECV: Stage.BACKWARD_SEND,
+}
+"""Both sides take what the sending one does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeTimes:
+    """Of one forward or backward in every lane, seconds."""
+
+    wall_s: Floats
+    """From its begin to its collective."""
+    cpu_s: Floats
+    collection_s: Floats
+    """Garbage collection that both include."""
+
+
+class Durations:
+    """Durations of one run. Each is drawn when it is asked for, always the same."""
+
+    def __init__(self, plan: SimulatedRun, schedule: Schedule, conditions: Conditions) -> None:
+        self._plan = plan
+        self._slots = schedule.program.slots
+        self._other_side = schedule.transfers.other_side
+        self._conditions = conditions
+        self._draws = Draws(noise=plan.noise, seed=plan.seed)
+        topology = plan.topology
+        self._shape = (plan.num_steps, topology.dp, topology.tp)
+        self._ranks = self._draws.ranks(plan.num_steps, topology.world_size) * conditions.work
+        self._stages = schedule.stages
+        self._collects = bool(conditions.collection_s.any())
+        self._silent = _silent_slots(schedule)
+
+    def compute(self, slot: int) -> ComputeTimes:
+        """Of a forward or backward."""
+        pp, stage = self._place(slot)
+        work = self._plan.seconds(stage) * self._draws.compute(slot, self._shape) * self.lanes(self._ranks, pp)
+        work *= self._conditions.sequences[:, :, int(self._slots.microbatch[slot]), None]
+        wall = work * self.lanes(self._conditions.wall, pp)
+        if self._plan.noise.wall_spread:
+            wall = wall * self._draws.wall(slot, self._shape)
+        collection = self._collection(slot, pp, stage)
+        return ComputeTimes(wall_s=wall + collection, cpu_s=work + collection, collection_s=collection)
+
+    def inner(self, slot: int) -> Floats:
+        """The collective inside a forward or backward: one for all ranks of a tensor-parallel group, [steps, dp, 1]."""
+        spread = self._plan.noise.transfer_spread
+        seconds = self._plan.seconds(Stage.TP_ALL_REDUCE)
+        return seconds * self._draws.transfer(len(self._slots) + slot, (*self._shape[:2], 1), spread)
+
+    def other(self, slot: int) -> Floats:
+        """Of whatever is neither forward nor backward."""
+        pp, stage = self._place(slot)
+        match stage:
+            case Stage.DATA_LOAD:
+                return self._alone(slot, stage) + self.lanes(self._conditions.data_s, pp)
+            case Stage.OPTIMIZER:
+                return self._alone(slot, stage) * self.lanes(self._ranks, pp)
+            case Stage.GC:
+                return self._alone(slot, stage)
+            case Stage.PARAMS_ALL_GATHER | Stage.GRADS_REDUCE_SCATTER:
+                return self._across_dp(slot, pp, stage)
+            case Stage.OPTIMIZER_CLIP:
+                key, spread = self._stages.index(stage), self._plan.noise.gather_spread
+                return self._plan.seconds(stage) * self._draws.transfer(key, (self._shape[0], 1, 1), spread)
+            case Stage.EMBEDDING_GRADS_ALL_REDUCE:
+                return self._across_pp(self._stages.index(stage), stage, (0, self._plan.topology.pp - 1))
+            case _:
+                return self._transfer(slot, pp, stage)
+
+    def lanes(self, ranks: Floats, pp: int) -> Floats:
+        """[steps, ranks] as [steps, dp, tp] of one pipeline rank."""
+        topology = self._plan.topology
+        return ranks.reshape(-1, topology.dp, topology.pp, topology.tp)[:, :, pp, :]
+
+    def _place(self, slot: int) -> tuple[int, Stage]:
+        return int(self._slots.pp[slot]), self._stages[slot]
+
+    def _alone(self, slot: int, stage: Stage) -> Floats:
+        return self._plan.seconds(stage) * self._draws.compute(slot, self._shape)
+
+    def _collection(self, slot: int, pp: int, stage: Stage) -> Floats:
+        if stage is not Stage.FORWARD_COMPUTE or not self._collects:
+            return np.zeros(self._shape)
+        here = self.lanes(self._conditions.collection_in, pp) == self._slots.occurrence[slot]
+        return np.where(here, self.lanes(self._conditions.collection_s, pp), 0.0)
+
+    def _across_dp(self, slot: int, pp: int, stage: Stage) -> Floats:
+        """A collective of a data-parallel group: as slow as its slowest link."""
+        noise = self._plan.noise
+        spread = noise.gather_spread if stage is Stage.PARAMS_ALL_GATHER else noise.reduce_spread
+        drawn = self._draws.transfer(slot, (self._shape[0], 1, self._shape[2]), spread)
+        link = self.lanes(self._conditions.dp_link, pp).max(axis=1, keepdims=True)
+        transfer = self._plan.seconds(stage) / self._plan.num_chunks * drawn * link
+        return np.asarray(transfer + self._silence(slot, (pp,)).max(axis=1, keepdims=True))
+
+    def _across_pp(self, slot: int, stage: Stage, ends: tuple[int, ...]) -> Floats:
+        """What goes between pipeline ranks: as slow as the slower side. ``slot``: the first of those that meet."""
+        link = np.maximum.reduce([self.lanes(self._conditions.pp_link, pp) for pp in ends])
+        drawn = self._draws.transfer(slot, self._shape, self._plan.noise.transfer_spread)
+        return np.asarray(self._plan.seconds(stage) * drawn * link + self._silence(slot, ends))
+
+    def _transfer(self, slot: int, pp: int, stage: Stage) -> Floats:
+        other = int(self._other_side[slot])
+        return self._across_pp(min(slot, other), TRANSFERS[stage], (pp, int(self._slots.pp[other])))
+
+    def _silence(self, slot: int, ends: tuple[int, ...]) -> Floats:
+        """Seconds for which the network of somebody is gone, on the slots that are under way then."""
+        if slot not in self._silent:
+            return np.zeros((1, 1, 1))
+        return np.asarray(np.maximum.reduce([self.lanes(self._conditions.silence_s, pp) for pp in ends]))
+
+
+def _silent_slots(schedule: Schedule) -> set[int]:
+    """Slots that a network's silence strikes: the first reduction of gradients on each pipeline rank; without data
+    parallelism, the last gradient that it sends back."""
+    slots = schedule.program.slots
+    reductions = np.flatnonzero((slots.stage == Stage.GRADS_REDUCE_SCATTER) & (slots.occurrence == 0)).tolist()
+    if reductions:
+        return set(reductions)
+    sends = [slot for pp in range(int(slots.pp.max()) + 1) for slot in slots.of(pp, Stage.BACKWARD_SEND)[-1:]]
+    return {min(slot, int(schedule.transfers.other_side[slot])) for slot in sends}

@@ -1,0 +1,158 @@
+"""What is simulated: grid, schedule, durations, noise and faults, in one record."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from diagnose.simulate.faults import Fault
+from diagnose.simulate.noise import RECORDED, Noise
+from diagnose.simulate.scene import Scene
+from diagnose.simulate.schedule import Layout
+from telemetry.errors import UsageError
+from telemetry.stages import Stage
+from telemetry.topology import Topology
+
+STARTED_NS = 1_790_000_000_000_000_000
+MAX_SPANS = 200_000_000
+"""That many take 40 GB of memory."""
+
+Device = Literal["cuda", "cpu"]
+
+MILLISECONDS: Mapping[Stage, float] = {
+    Stage.DATA_LOAD: 2.0,
+    Stage.FORWARD_COMPUTE: 40.0,
+    Stage.BACKWARD_COMPUTE: 80.0,
+    Stage.FORWARD_SEND: 1.0,
+    Stage.BACKWARD_SEND: 1.0,
+    Stage.TP_ALL_REDUCE: 4.0,
+    Stage.PARAMS_ALL_GATHER: 12.0,
+    Stage.GRADS_REDUCE_SCATTER: 24.0,
+    Stage.EMBEDDING_GRADS_ALL_REDUCE: 4.0,
+    Stage.OPTIMIZER_CLIP: 3.0,
+    Stage.OPTIMIZER: 20.0,
+    Stage.GC: 60.0,
+    Stage.CHECKPOINT_SNAPSHOT: 300.0,
+    Stage.CHECKPOINT_WRITE: 3000.0,
+}
+"""What a stage takes by itself, without noise: a compute for one microbatch and chunk, its collective not counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedRun:
+    """A run to simulate.
+
+    Raises:
+        UsageError: a number out of range, a schedule that cannot be, or a fault that has no place in this run.
+    """
+
+    name: str = "simulated"
+    topology: Topology
+    num_chunks: int = 1
+    """Chunks of the model on each pipeline rank: more than one is interleaved 1F1B."""
+    num_microbatches: int = 8
+    num_steps: int = 40
+    first_step: int = 0
+    milliseconds: Mapping[Stage, float] = field(default_factory=lambda: MILLISECONDS)
+    noise: Noise = RECORDED
+    gpus_per_host: int = 8
+    host_names: tuple[str, ...] = ()
+    """One for each host; empty: ``gpu-000`` and so on."""
+    clock_offset_ms: float = 0.0
+    """Hosts' clocks are off by up to this."""
+    clock_drift_ppm: float = 0.0
+    """And run up to this fast or slow."""
+    device: Device = "cuda"
+    """On ``cpu`` the processor time of each compute is measured."""
+    checkpoint_every: int = 0
+    """Steps between checkpoints; 0: none."""
+    collects_by_plan: bool = False
+    """Whether all ranks collect garbage together at the end of each step."""
+    faults: tuple[Fault, ...] = ()
+    seed: int = 0
+    started_ns: int = STARTED_NS
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            *(("num_chunks", 1), ("num_microbatches", 1), ("num_steps", 1), ("gpus_per_host", 1)),
+            *(("first_step", 0), ("checkpoint_every", 0), ("seed", 0)),
+        ):
+            if getattr(self, name) < least:
+                raise UsageError(f"{name} is {getattr(self, name)}", hint=f"it is at least {least}")
+        self._check_schedule()
+        if self.host_names and len(self.host_names) < self._num_hosts:
+            raise UsageError(
+                f"{len(self.host_names)} hosts for {self.topology.world_size} ranks",
+                hint=f"{self.gpus_per_host} on each make {self._num_hosts}",
+            )
+        for fault in self.faults:
+            self._check_steps_of(fault)
+            fault.check(self.scene)
+
+    def _check_steps_of(self, fault: Fault) -> None:
+        first, last = self.first_step, self.first_step + self.num_steps - 1
+        if max(first, fault.first_step) > min(last, fault.last_step):
+            raise UsageError(
+                f"a fault from step {fault.first_step} to {fault.last_step}",
+                hint=f"steps of this run are {first} to {last}",
+            )
+
+    def _check_schedule(self) -> None:
+        if self.num_chunks > 1 and (self.topology.pp == 1 or self.num_microbatches % self.topology.pp):
+            raise UsageError(
+                f"{self.num_chunks} chunks, {self.topology.pp} pipeline ranks, {self.num_microbatches} microbatches",
+                hint="interleaving needs --pp above 1 and microbatches in whole multiples of it",
+            )
+        operations = 2 + 2 * (self.topology.tp > 1) + 4 * (self.topology.pp > 1)
+        num_spans = operations * self.num_chunks * self.num_microbatches * self.topology.world_size * self.num_steps
+        if num_spans > MAX_SPANS:
+            raise UsageError(
+                f"about {num_spans:,} spans", hint=f"{MAX_SPANS:,} are possible: fewer --steps or --microbatches"
+            )
+
+    @property
+    def _num_hosts(self) -> int:
+        return -(-self.topology.world_size // self.gpus_per_host)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Host of each rank."""
+        digits = max(3, len(str(self._num_hosts - 1)))
+        names = self.host_names or tuple(f"gpu-{number:0{digits}d}" for number in range(self._num_hosts))
+        return tuple(names[rank // self.gpus_per_host] for rank in range(self.topology.world_size))
+
+    @property
+    def scene(self) -> Scene:
+        return Scene(
+            topology=self.topology,
+            hosts=self.hosts,
+            first_step=self.first_step,
+            num_steps=self.num_steps,
+            num_microbatches=self.num_microbatches,
+            num_chunks=self.num_chunks,
+            on_cpu=self.device == "cpu",
+            checkpoint_every=self.checkpoint_every,
+            collects_by_plan=self.collects_by_plan,
+        )
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(
+            pp=self.topology.pp,
+            dp=self.topology.dp,
+            num_chunks=self.num_chunks,
+            num_microbatches=self.num_microbatches,
+            collects=self.collects_by_plan,
+        )
+
+    @property
+    def expected_s(self) -> float:
+        """About how long all steps take together, without noise and faults."""
+        microbatch = Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE, Stage.TP_ALL_REDUCE, Stage.TP_ALL_REDUCE
+        once = Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER, Stage.OPTIMIZER_CLIP, Stage.OPTIMIZER
+        in_turn = self.num_chunks * self.num_microbatches + self.topology.pp - 1
+        step = in_turn * sum(map(self.seconds, microbatch)) + sum(map(self.seconds, once))
+        return step * self.num_steps
+
+    def seconds(self, stage: Stage) -> float:
+        """What ``stage`` takes by itself, without noise."""
+        return self.milliseconds[stage] / 1e3

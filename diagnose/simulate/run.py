@@ -1,0 +1,179 @@
+"""Simulate a run: the program of its schedule, replayed with noise and faults, straight into arrays.
+
+    plan -> schedule -> program --replay--> begin and end of every slot in every lane -> operations
+                          ^
+              conditions (faults), draws (noise)
+
+All steps are replayed at once: each begins when the one before has ended on all ranks, because the norm of the
+gradients meets across all of them. A tensor-parallel group moves together: inside each compute all its ranks wait for
+the slowest one, in a collective.
+
+    rank 0, healthy   |== compute ==|~~~~ tp-all-reduce ~~~~|
+    rank 1, slow      |====== compute ======|~ tp-all-reduce|
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from diagnose.operations import Int64s, Operations
+from diagnose.own_work import own_time
+from diagnose.simulate.between import between_steps
+from diagnose.simulate.clocks import read_by_hosts
+from diagnose.simulate.conditions import Conditions, healthy
+from diagnose.simulate.durations import Durations
+from diagnose.simulate.noise import Draws
+from diagnose.simulate.plan import SimulatedRun
+from diagnose.simulate.samples import samples
+from diagnose.simulate.scene import Floats
+from diagnose.simulate.schedule import Schedule, schedule
+from diagnose.simulate.truth import Truth, strike
+from diagnose.simulate.written import Book, Written
+from diagnose.view import RunView, Series
+from diagnose.whatif.program import COMPUTE
+from diagnose.whatif.replay import Lane, replay
+from telemetry.stages import Stage, Stream
+
+FAULTS_DRAW = 1000
+"""Numbers of the faults' generators begin here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """A simulated run: what its ranks would have recorded, and the truth that they would not know."""
+
+    plan: SimulatedRun
+    operations: Mapping[Stage, Operations]
+    """Every stage, ``step`` and collectives inside computes too; stamps are of each host's own clock."""
+    step_ns: Floats
+    """Wall time of each step, the median over ranks."""
+    samples: Mapping[str, Series]
+    truth: tuple[Truth, ...]
+
+    @property
+    def num_spans(self) -> int:
+        return sum(int(one.present.sum()) for one in self.operations.values())
+
+
+def simulate(plan: SimulatedRun) -> Simulation:
+    """Simulate ``plan``: the same for the same plan, to the bit."""
+    conditions = healthy(plan.scene)
+    draws = Draws(noise=plan.noise, seed=plan.seed)
+    truth = tuple(strike(fault, conditions, draws.of(FAULTS_DRAW + number)) for number, fault in enumerate(plan.faults))
+    program = schedule(plan.layout)
+    book = Book(plan.topology, plan.num_steps)
+    ended_s = _Recording(plan, program, conditions, book).replayed()
+    begin_ns = between_steps(plan, conditions, draws, ended_s, book)
+    operations = read_by_hosts(book.operations(begin_ns), plan, draws)
+    step_ns = _median(operations[Stage.STEP].duration_ns[:, 0])
+    return Simulation(
+        plan=plan,
+        operations=operations,
+        step_ns=step_ns,
+        samples=samples(plan, conditions, draws, step_ns),
+        truth=truth,
+    )
+
+
+def view(simulation: Simulation) -> RunView:
+    """The run as detectors see it, all its steps, without a store."""
+    plan = simulation.plan
+    inner = {stage: one for stage, one in simulation.operations.items() if stage.stream is Stream.TP}
+    hidden = {Stage.STEP, *inner}
+    seen = {stage: one for stage, one in simulation.operations.items() if stage not in hidden}
+    own = own_time(seen, inner)
+    return RunView(
+        run_id=plan.name,
+        attempt=0,
+        topology=plan.topology,
+        hosts=plan.hosts,
+        steps=plan.scene.steps,
+        step_ns=simulation.step_ns,
+        work=own.work,
+        off_cpu=own.off_cpu,
+        operations=seen,
+        samples=simulation.samples,
+        history=Series(steps=plan.scene.steps, values=simulation.step_ns),
+    )
+
+
+def _median(values: Int64s) -> Floats:
+    """Over ranks, [steps]: one of the values, as the store's median is."""
+    middle = values.shape[1] // 2
+    return np.partition(values, middle, axis=1)[:, middle].astype(np.float64)
+
+
+class _Recording:
+    """One replay, written down as it goes."""
+
+    def __init__(self, plan: SimulatedRun, program: Schedule, conditions: Conditions, book: Book) -> None:
+        self._plan = plan
+        self._program = program.program
+        self._slots = program.program.slots
+        self._stages = program.stages
+        self._other_side = program.transfers.other_side
+        self._durations = Durations(plan, program, conditions)
+        self._launch_s = conditions.launch_s
+        self._book = book
+        self._ends: dict[int, Lane] = {}
+        self._cpu_s: dict[int, Floats] = {}
+        self._ended_s = np.zeros((plan.num_steps, plan.topology.dp, plan.topology.pp, plan.topology.tp))
+
+    def replayed(self) -> Floats:
+        """Play it; when each rank has ended, seconds from its step's begin: [steps, ranks]."""
+        replay(self._program, self._takes, gaps=self._late, watch=self._write)
+        return self._ended_s.reshape(self._plan.num_steps, -1)
+
+    def _takes(self, slot: int) -> Lane:
+        is_compute = self._stages[slot] in COMPUTE
+        return self._compute(slot) if is_compute else self._durations.other(slot)[None]
+
+    def _late(self, slot: int) -> Lane:
+        """What a rank's host takes to launch the first reduction of gradients; without any, their norm."""
+        launched = Stage.GRADS_REDUCE_SCATTER if self._plan.topology.dp > 1 else Stage.OPTIMIZER_CLIP
+        if self._stages[slot] is not launched or self._slots.occurrence[slot]:
+            return np.zeros((1, 1, 1, 1))
+        return self._durations.lanes(self._launch_s, int(self._slots.pp[slot]))[None]
+
+    def _compute(self, slot: int) -> Lane:
+        """Duration of a compute: all of a tensor-parallel group end together, whenever each began."""
+        begin: Lane = np.zeros((1, 1, 1, 1))
+        for earlier in self._program.before[slot]:
+            begin = np.maximum(begin, self._ends[earlier])
+        times = self._durations.compute(slot)
+        ready = end = begin + times.wall_s
+        if self._plan.topology.tp > 1:
+            end = ready.max(axis=-1, keepdims=True) + self._durations.inner(slot)
+            self._book.add(self._inside(slot, Stage.TP_ALL_REDUCE, ready, end))
+        if (hit := times.collection_s > 0).any():
+            middle = (begin + ready - times.collection_s) / 2
+            burst = self._inside(slot, Stage.GC, middle, middle + times.collection_s)
+            self._book.add(replace(burst, occurrence=0, microbatch=-1, chunk=-1, present=hit))
+        self._cpu_s[slot] = times.cpu_s
+        return np.asarray(end - begin)
+
+    def _inside(self, slot: int, stage: Stage, begin: Lane, end: Lane) -> Written:
+        """Something within a compute; collectives count on over forwards and backwards, in order of time."""
+        number = int(np.isin(self._slots.stage[:slot], COMPUTE)[self._slots.pp[:slot] == self._slots.pp[slot]].sum())
+        return replace(self._written(slot, begin, end), stage=stage, occurrence=number)
+
+    def _write(self, slot: int, begin: Lane, end: Lane) -> None:
+        self._ends[slot] = end
+        pp = int(self._slots.pp[slot])
+        self._ended_s[:, :, pp] = np.maximum(self._ended_s[:, :, pp], end[0])
+        cpu_s = self._cpu_s.pop(slot, None) if self._plan.device == "cpu" else None
+        self._book.add(replace(self._written(slot, begin, end), cpu_s=cpu_s))
+
+    def _written(self, slot: int, begin: Lane, end: Lane) -> Written:
+        other = int(self._other_side[slot])
+        return Written(
+            stage=self._stages[slot],
+            pp=int(self._slots.pp[slot]),
+            occurrence=int(self._slots.occurrence[slot]),
+            chunk=int(self._slots.chunk[slot]),
+            microbatch=int(self._slots.microbatch[slot]),
+            peer_pp=int(self._slots.pp[other]) if other >= 0 else -1,
+            begin_s=begin[0],
+            end_s=end[0],
+        )

@@ -1,0 +1,183 @@
+"""The pipeline's schedule, as the slots that a replay runs.
+
+1F1B, pp 4, 4 microbatches (forward and backward of equal length)
+
+    pp0   F0 F1 F2 F3          B0    B1    B2    B3         warm-up  pp - rank - 1 forwards
+    pp1      F0 F1 F2       B0 F3 B1    B2    B3            then     one forward, one backward
+    pp2         F0 F1    B0 F2 B1 F3 B2    B3               then     the backwards that are left
+    pp3            F0 B0 F1 B1 F2 B2 F3 B3
+
+    idle: (pp - 1) / microbatches of the work
+
+Interleaved 1F1B, pp 2, 2 chunks on each rank, 4 microbatches; small letters are chunk 1
+
+    pp0   F0 F1 f0 f1 F2 b0 F3 b1 f2 B0 f3 B1    b2    b3 B2 B3      warm-up  2 (pp - rank - 1) + pp (chunks - 1)
+    pp1      F0 F1 f0 b0 f1 b1 F2 B0 F3 B1 f2 b2 f3 b3 B2 B3         a chunk at a time for pp microbatches
+
+    idle: (pp - 1) / (chunks * microbatches) of the work
+
+Source: Megatron-LM's schedules (Efficient large-scale training, arXiv 2104.04473, section 2.2).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from diagnose.whatif.program import Program, link
+from diagnose.whatif.slots import Slots
+from diagnose.whatif.transfers import ALONE, DIRECTIONS, Direction, Transfers
+from telemetry.stages import Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compute:
+    """One forward or backward of one microbatch through one chunk."""
+
+    stage: Stage
+    chunk: int
+    microbatch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What decides the order of things. Interleaving needs microbatches in whole groups of ``pp``."""
+
+    pp: int
+    dp: int
+    num_chunks: int
+    num_microbatches: int
+    collects: bool = False
+    """Whether garbage is collected by plan once the last compute has ended."""
+
+    @property
+    def num_pieces(self) -> int:
+        """Pieces that the model is cut into."""
+        return self.pp * self.num_chunks
+
+
+def order(layout: Layout, pp: int) -> list[Compute]:
+    """All forwards and backwards of a step on one pipeline rank, in order."""
+    total = layout.num_microbatches * layout.num_chunks
+    warm_up = min(total, _warm_up(layout, pp))
+    forwards = [_forward(layout, number) for number in range(total)]
+    backwards = [_backward(layout, number) for number in range(total)]
+    steady = [one for pair in zip(forwards[warm_up:], backwards, strict=False) for one in pair]
+    return [*forwards[:warm_up], *steady, *backwards[total - warm_up :]]
+
+
+def _warm_up(layout: Layout, pp: int) -> int:
+    if layout.num_chunks == 1:
+        return layout.pp - pp - 1
+    return (layout.pp - pp - 1) * 2 + (layout.num_chunks - 1) * layout.pp
+
+
+def _forward(layout: Layout, number: int) -> Compute:
+    if layout.num_chunks == 1:
+        return Compute(stage=Stage.FORWARD_COMPUTE, chunk=0, microbatch=number)
+    group, within = divmod(number, layout.num_pieces)
+    chunk, place = divmod(within, layout.pp)
+    return Compute(stage=Stage.FORWARD_COMPUTE, chunk=chunk, microbatch=group * layout.pp + place)
+
+
+def _backward(layout: Layout, number: int) -> Compute:
+    mirrored = _forward(layout, number)
+    chunk = layout.num_chunks - 1 - mirrored.chunk
+    return Compute(stage=Stage.BACKWARD_COMPUTE, chunk=chunk, microbatch=mirrored.microbatch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Slot:
+    pp: int
+    stage: Stage
+    chunk: int = -1
+    microbatch: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """The program of one step, and what the slots of its transfers belong to."""
+
+    program: Program
+    transfers: Transfers
+    stages: tuple[Stage, ...]
+    """Of each slot."""
+
+
+def schedule(layout: Layout) -> Schedule:
+    """The program of one step on every pipeline rank."""
+    listed = [one for pp in range(layout.pp) for one in _step_of(layout, pp)]
+    slots = _slots(listed)
+    number = {(one.pp, one.stage, one.chunk, one.microbatch): slot for slot, one in enumerate(listed)}
+    transfers = _transfers(layout, listed, number)
+    program = link(slots, transfers, layout.pp, layout.dp)
+    return Schedule(program=program, transfers=transfers, stages=tuple(one.stage for one in listed))
+
+
+def _step_of(layout: Layout, pp: int) -> Iterator[_Slot]:
+    """All that one pipeline rank does in a step."""
+    yield _Slot(pp=pp, stage=Stage.DATA_LOAD)
+    if layout.dp > 1:
+        yield from (_Slot(pp=pp, stage=Stage.PARAMS_ALL_GATHER, chunk=chunk) for chunk in range(layout.num_chunks))
+    for compute in order(layout, pp):
+        yield from _with_transfers(layout, pp, compute)
+    if layout.collects:
+        yield _Slot(pp=pp, stage=Stage.GC)
+    if layout.pp > 1 and pp in (0, layout.pp - 1):
+        yield _Slot(pp=pp, stage=Stage.EMBEDDING_GRADS_ALL_REDUCE)
+    if layout.dp > 1:
+        chunks = reversed(range(layout.num_chunks))
+        yield from (_Slot(pp=pp, stage=Stage.GRADS_REDUCE_SCATTER, chunk=chunk) for chunk in chunks)
+    yield _Slot(pp=pp, stage=Stage.OPTIMIZER_CLIP)
+    yield _Slot(pp=pp, stage=Stage.OPTIMIZER)
+
+
+def _with_transfers(layout: Layout, pp: int, compute: Compute) -> Iterator[_Slot]:
+    """Receive, compute, send; of the transfers those that the ends of the model have."""
+    of_compute = [way for way in DIRECTIONS if way.compute is compute.stage]
+    for sends in (False, True):
+        for way in of_compute:
+            if way.sends is sends and _other_place(layout, pp, compute.chunk, way) is not None:
+                yield _Slot(pp=pp, stage=way.stage, chunk=compute.chunk, microbatch=compute.microbatch)
+        if not sends:
+            yield _Slot(pp=pp, stage=compute.stage, chunk=compute.chunk, microbatch=compute.microbatch)
+
+
+def _other_place(layout: Layout, pp: int, chunk: int, way: Direction) -> tuple[int, int] | None:
+    """Pipeline rank and chunk on the other side of a transfer; None at the ends of the model."""
+    piece = chunk * layout.pp + pp + way.towards
+    return (piece % layout.pp, piece // layout.pp) if 0 <= piece < layout.num_pieces else None
+
+
+def _slots(listed: list[_Slot]) -> Slots:
+    """Columns; a slot's place in the list stands for its time, of which a program reads no more than the order."""
+    seen: dict[tuple[int, Stage], int] = {}
+    occurrence = []
+    for one in listed:
+        occurrence.append(seen.get((one.pp, one.stage), 0))
+        seen[one.pp, one.stage] = occurrence[-1] + 1
+    place = np.arange(len(listed), dtype=np.float64)
+    return Slots(
+        pp=np.array([one.pp for one in listed]),
+        stage=np.array([int(one.stage) for one in listed]),
+        occurrence=np.array(occurrence),
+        chunk=np.array([one.chunk for one in listed]),
+        microbatch=np.array([one.microbatch for one in listed]),
+        begin_s=place,
+        end_s=place + 0.5,
+    )
+
+
+def _transfers(layout: Layout, listed: list[_Slot], number: dict[tuple[int, Stage, int, int], int]) -> Transfers:
+    ways = {way.stage: way for way in DIRECTIONS}
+    compute = np.full(len(listed), ALONE)
+    other_side = np.full(len(listed), ALONE)
+    for slot, one in enumerate(listed):
+        if one.stage not in ways:
+            continue
+        way = ways[one.stage]
+        place = _other_place(layout, one.pp, one.chunk, way)
+        assert place is not None, one
+        compute[slot] = number[one.pp, way.compute, one.chunk, one.microbatch]
+        other_side[slot] = number[place[0], way.other, place[1], one.microbatch]
+    return Transfers(compute=compute, other_side=other_side)

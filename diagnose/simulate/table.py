@@ -1,0 +1,61 @@
+"""A simulation as the rows of a store."""
+
+import numpy as np
+import pyarrow as pa
+
+from diagnose.operations import Bools, Int64s, Operations
+from diagnose.simulate.run import Simulation
+from telemetry.imports.numbering import numbered
+from telemetry.stages import Stage, StageClass
+from telemetry.tables import SAMPLES
+
+
+def spans_table(simulation: Simulation) -> pa.Table:
+    """Columns of ``telemetry.tables.SPANS`` by rank and ``seq``: each rank's operations in time, then its steps."""
+    parts = [_columns(stage, one, simulation.plan.scene.steps) for stage, one in simulation.operations.items()]
+    return numbered({name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])})
+
+
+def samples_table(simulation: Simulation) -> pa.Table:
+    """Columns of ``telemetry.tables.SAMPLES``: the last rank reports, at the end of each step."""
+    rank = simulation.plan.topology.world_size - 1
+    at_ns = simulation.operations[Stage.STEP].end_ns[:, 0, rank]
+    num_steps, num_metrics = simulation.plan.num_steps, len(simulation.samples)
+    columns = {
+        "rank": np.full(num_steps * num_metrics, rank),
+        "seq": np.arange(num_steps * num_metrics),
+        "step": np.repeat(simulation.plan.scene.steps, num_metrics),
+        "at_ns": np.repeat(at_ns, num_metrics),
+        "metric": list(simulation.samples) * num_steps,
+        "value": np.stack([series.values for series in simulation.samples.values()], axis=1).ravel(),
+    }
+    return pa.table({name: pa.array(columns[name], SAMPLES.field(name).type) for name in SAMPLES.names}, schema=SAMPLES)
+
+
+def _columns(
+    stage: Stage, one: Operations, steps: Int64s
+) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
+    """The operations of one stage, one after another."""
+    present = one.present
+    row, _, rank = np.nonzero(present)
+    return {
+        "rank": rank.astype(np.uint32),
+        "stage": np.full(len(rank), int(stage), dtype=np.uint8),
+        "step": steps[row].astype(np.uint32),
+        "start_ns": one.start_ns[present],
+        "duration_ns": one.duration_ns[present],
+        "cpu_ns": one.cpu_ns[present],
+        "microbatch": one.microbatch[present],
+        "chunk": one.chunk[present],
+        "peer": one.peer[present],
+        "op_seq": _numbers(stage, present),
+    }
+
+
+def _numbers(stage: Stage, present: Bools) -> np.ndarray[tuple[int, ...], np.dtype[np.uint32]]:
+    """The how-many-th of its rank each operation is, from 1; 0 where it meets nobody."""
+    if stage.stage_class is not StageClass.COMMUNICATION:
+        return np.zeros(int(present.sum()), dtype=np.uint32)
+    num_steps, _, num_ranks = present.shape
+    number = np.cumsum(present.reshape(-1, num_ranks), axis=0, dtype=np.uint32).reshape(num_steps, -1, num_ranks)
+    return np.asarray(number[present])

@@ -1,0 +1,85 @@
+"""What was done to a simulated run: for whoever checks a verdict afterwards, never into the store."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from diagnose.ranges import fold_ranks
+from diagnose.simulate.conditions import Conditions
+from diagnose.simulate.fault_texts import fault_text
+from diagnose.simulate.faults import Fault
+from diagnose.simulate.plan import SimulatedRun
+from telemetry.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """One fault: what it was, and the finding that would be right."""
+
+    fault: str
+    """As it was asked for."""
+    kind: str
+    """Of the finding that names it: ``diagnose.findings.Kind``."""
+    ranks: tuple[int, ...]
+    """Ranks to blame; empty: none in particular."""
+    hosts: tuple[str, ...]
+    pp: int | None
+    """Pipeline stage to blame."""
+    first_step: int
+    last_step: int
+    """Steps of the run in which it is at work."""
+
+    def __str__(self) -> str:
+        """``compute-straggler of rank 5 (slow:rank=5,factor=1.4), steps 0 to 39``."""
+        named = f" of pp{self.pp}" if self.pp is not None else ""
+        named += f" of rank{'s'[: len(self.ranks) > 1]} {fold_ranks(self.ranks)}" if self.ranks else ""
+        return f"{self.kind}{named} ({self.fault}), steps {self.first_step} to {self.last_step}"
+
+
+def strike(fault: Fault, conditions: Conditions, random: np.random.Generator) -> Truth:
+    """Let ``fault`` change the conditions, and tell the truth about it."""
+    scene = conditions.scene
+    blame = fault.strike(conditions, random)
+    return Truth(
+        fault=fault_text(fault),
+        kind=fault.kind.value,
+        ranks=blame.ranks,
+        hosts=tuple(dict.fromkeys(scene.hosts[rank] for rank in blame.ranks)),
+        pp=blame.pp,
+        first_step=max(fault.first_step, scene.first_step),
+        last_step=min(fault.last_step, int(scene.steps[-1])),
+    )
+
+
+def truth_object(plan: SimulatedRun, truth: Sequence[Truth]) -> dict[str, object]:
+    """The truth as one JSON object."""
+    return {
+        "schema": 1,
+        "run": plan.name,
+        "topology": {"dp": plan.topology.dp, "pp": plan.topology.pp, "tp": plan.topology.tp},
+        "first_step": plan.first_step,
+        "num_steps": plan.num_steps,
+        "seed": plan.seed,
+        "faults": [asdict(one) for one in truth],
+    }
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a path for the truth before anything is stored.
+
+    Raises:
+        UsageError: nothing can be written there.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("a").close()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", hint="--truth names a file that can be written") from error
+
+
+def write_truth(path: Path, plan: SimulatedRun, truth: Sequence[Truth]) -> None:
+    """Put the truth down at ``path``."""
+    path.write_text(json.dumps(truth_object(plan, truth), indent=2) + "\n")

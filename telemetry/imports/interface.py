@@ -1,0 +1,122 @@
+"""What every importer makes of the files it is given: a whole run, checked, in memory.
+
+    paths --importer--> ImportedRun --write_run--> whatever --store names
+
+Nothing is stored before everything was read, so a broken file leaves nothing behind.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from telemetry.errors import UsageError
+from telemetry.ship.wire import MAX_NAME_LENGTH
+from telemetry.stages import Stage
+from telemetry.tables import RANKS, SPANS
+from telemetry.topology import Topology
+
+DEGREES_HINT = "say how the ranks lie: --dp N --pp N --tp N"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportOptions:
+    """What the user says beside the paths."""
+
+    name: str | None = None
+    """Name of the run; None: what the files say."""
+    meta: Path | None = None
+    """A file that tells the layout of the job; None: the one beside the trace."""
+    dp: int | None = None
+    pp: int | None = None
+    tp: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedRun:
+    """One attempt of a run, ready to be stored.
+
+    ``spans`` come as :func:`telemetry.imports.numbering.numbered` leaves them: by rank, then ``seq``, a rank's
+    ``step`` spans last. It holds no value that is missing and no rank beyond the topology.
+    """
+
+    run_id: str
+    attempt: int = 0
+    topology: Topology
+    hosts: Mapping[int, str]
+    """Rank -> its host, of the ranks that are in the files; "" where they do not say."""
+    started_ns: int
+    """Wall clock, nanoseconds since the epoch; the same whenever the same files are imported."""
+    meta: Mapping[str, str]
+    spans: pa.Table
+
+    @property
+    def num_steps(self) -> int:
+        is_step = pc.equal(self.spans["stage"], pa.scalar(int(Stage.STEP), pa.uint8()))
+        return int(pc.count_distinct(pc.filter(self.spans["step"], is_step)).as_py())
+
+    def ranks(self) -> pa.Table:
+        """Rows of the ``ranks`` table."""
+        num = len(self.hosts)
+        numbers = sorted(self.hosts)
+        constant = {
+            "local_rank": 0,
+            "pid": 0,
+            "dp_size": self.topology.dp,
+            "pp_size": self.topology.pp,
+            "tp_size": self.topology.tp,
+            "started_ns": self.started_ns,
+            "opened_ns": self.started_ns,
+            "meta": json.dumps(dict(self.meta), sort_keys=True),
+        }
+        columns = {name: pa.repeat(pa.scalar(value, RANKS.field(name).type), num) for name, value in constant.items()}
+        columns["rank"] = pa.array(numbers, pa.uint32())
+        columns["host"] = pa.array([self.hosts[rank] for rank in numbers], pa.string())
+        return pa.Table.from_arrays([columns[name] for name in RANKS.names], schema=RANKS)
+
+
+class Importer(Protocol):
+    """Reads files of one format."""
+
+    def __call__(self, paths: Sequence[Path], options: ImportOptions) -> ImportedRun:
+        """The run that ``paths`` hold.
+
+        Raises:
+            UsageError: paths or options that cannot be meant.
+            UnreadableError: a file that is broken, or no file of this format.
+        """
+
+
+def checked_name(name: str) -> str:
+    """``name``, fit to name a run.
+
+    Raises:
+        UsageError: it is empty or too long.
+    """
+    if not 0 < len(name.strip()) <= MAX_NAME_LENGTH:
+        raise UsageError(
+            f"a run's name of {len(name.strip())} characters",
+            hint=f"it has 1 to {MAX_NAME_LENGTH} characters: --name NAME",
+        )
+    return name.strip()
+
+
+def check_sound(run: ImportedRun) -> None:
+    """Assert what :class:`ImportedRun` promises: an importer that breaks it is a mistake of ours."""
+    spans = run.spans
+    assert spans.schema.equals(SPANS, check_metadata=False), spans.schema
+    assert not any(column.null_count for column in spans.columns), "missing values"
+    assert run.hosts, "no rank"
+    rank, seq = spans["rank"].to_numpy(), spans["seq"].to_numpy()
+    assert all(0 <= one < run.topology.world_size for one in run.hosts), "a rank beyond the topology"
+    assert set(np.unique(rank).tolist()) <= set(run.hosts), "spans of a rank that is not named"
+    is_step = spans["stage"].to_numpy() == int(Stage.STEP)
+    same = rank[1:] == rank[:-1]
+    assert bool((rank[1:] >= rank[:-1]).all()), "not ordered by rank"
+    assert bool((seq[1:] > seq[:-1])[same].all()), "not ordered by number"
+    assert bool((is_step[1:] >= is_step[:-1])[same].all()), "an operation after the steps of its rank"

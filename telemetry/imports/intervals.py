@@ -1,0 +1,35 @@
+"""Stretches of time as two columns, begin and end, in nanoseconds."""
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+
+def merged(begin: Ints, end: Ints, *, gap_ns: int = 0) -> tuple[Ints, Ints]:
+    """The time in any of the stretches, as few as possible in order; gaps of up to ``gap_ns`` count as covered."""
+    order = np.argsort(begin, kind="stable")
+    begin, reach = begin[order], np.maximum.accumulate(end[order])
+    apart = np.flatnonzero(begin[1:] > reach[:-1] + gap_ns) + 1
+    first = np.concatenate([np.zeros(min(len(begin), 1), dtype=np.int64), apart])
+    last = np.append(first[1:] - 1, len(begin) - 1) if len(begin) else first
+    return begin[first], reach[last]
+
+
+def inside(at: Ints, begin: Ints, end: Ints) -> npt.NDArray[np.bool_]:
+    """Whether each moment lies in any of the stretches, their ends left out."""
+    if not len(begin):
+        return np.zeros(len(at), dtype=bool)
+    begin, end = merged(begin, end)
+    place = np.searchsorted(begin, at, side="right") - 1
+    return (place >= 0) & (at < end[place])
+
+
+def without(begin: Ints, end: Ints, other_begin: Ints, other_end: Ints) -> tuple[Ints, Ints]:
+    """The time in any of the stretches that lies in none of the others."""
+    begin, end = merged(begin, end)
+    other_begin, other_end = merged(other_begin, other_end)
+    edges = np.unique(np.concatenate([begin, end, other_begin, other_end]))
+    left, right = edges[:-1], edges[1:]
+    kept = inside(left, begin, end) & ~inside(left, other_begin, other_end)
+    return merged(left[kept], right[kept])

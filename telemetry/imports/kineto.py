@@ -1,0 +1,144 @@
+"""Traces of the PyTorch profiler (libkineto): one Chrome JSON a rank.
+
+    in the file                                             becomes
+    ProfilerStep#N                                          step, number N
+    kernels on the GPU but NCCL's; operators without GPU    forward-compute, backward-compute, optimizer: kineto_work
+    NCCL's kernels; gloo: ranges where there is no GPU      collectives and transfers: kineto_stages
+    the launch of a kernel                                  issue_ns
+
+The grid comes from the groups that say what they are (``mesh_tp``, ``TENSOR_MODEL_PARALLEL_GROUP`` ...), or from --dp,
+--pp, --tp; without either all ranks are replicas. Ranks whose files are missing are missing in the run. Exchanges that
+have no stage here are left out, and how many is told in the run's words.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from telemetry.errors import UsageError
+from telemetry.imports.interface import DEGREES_HINT, ImportedRun, ImportOptions, checked_name
+from telemetry.imports.intervals import Ints
+from telemetry.imports.kineto_file import Ranges, TraceFile, read_trace
+from telemetry.imports.kineto_grid import by_rank, find_files, grid_of
+from telemetry.imports.kineto_stages import exchange, is_nccl
+from telemetry.imports.kineto_work import step_at, work_of
+from telemetry.imports.numbering import DEFAULTS, numbered
+from telemetry.stages import Stage
+from telemetry.topology import Topology
+
+FORMAT = "kineto"
+_GLOO = "gloo:"
+_COLUMNS = ("rank", "stage", "step", "start_ns", "duration_ns", "peer", "op_seq", "issue_ns", "size_bytes")
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Columns of spans in the making."""
+
+    parts: dict[str, list[npt.NDArray[np.int64]]] = field(default_factory=lambda: {name: [] for name in _COLUMNS})
+
+    def add(self, **columns: Ints) -> None:
+        num = len(columns["start_ns"])
+        for name in _COLUMNS:
+            self.parts[name].append(columns.get(name, np.full(num, DEFAULTS.get(name, 0), dtype=np.int64)))
+
+    def columns(self) -> dict[str, npt.NDArray[np.int64]]:
+        return {name: np.concatenate(parts).astype(np.int64) for name, parts in self.parts.items()}
+
+
+def import_kineto(paths: Sequence[Path], options: ImportOptions) -> ImportedRun:
+    """The run in the traces of its ranks: see :class:`telemetry.imports.interface.Importer`."""
+    if options.meta is not None:
+        raise UsageError(f"{FORMAT} takes no --meta", hint=DEGREES_HINT)
+    files = find_files(paths)
+    traces = by_rank([read_trace(path) for path in files])
+    topology = grid_of(traces, options)
+    rows = _Rows()
+    num_left_out = 0
+    for rank, trace in traces.items():
+        _add_steps(rows, trace, rank)
+        _add_work(rows, trace, rank)
+        num_left_out += _add_exchanges(rows, trace, rank, topology)
+    columns = rows.columns()
+    return ImportedRun(
+        run_id=checked_name(options.name or _name(files)),
+        topology=topology,
+        hosts={rank: trace.host for rank, trace in traces.items()},
+        started_ns=int(columns["start_ns"].min()),
+        meta={"imported_from": FORMAT, "files": str(len(files)), "exchanges_left_out": str(num_left_out)},
+        spans=numbered({**columns, "stage": columns["stage"].astype(np.uint8)}),
+    )
+
+
+def _name(files: Sequence[Path]) -> str:
+    """A folder's name for several files, else the file's."""
+    first = files[0].resolve()
+    return first.parent.name if len(files) > 1 else first.name.partition(".")[0]
+
+
+def _add_steps(rows: _Rows, trace: TraceFile, rank: int) -> None:
+    num = len(trace.step_numbers)
+    rows.add(
+        rank=np.full(num, rank),
+        stage=np.full(num, int(Stage.STEP)),
+        step=trace.step_numbers,
+        start_ns=trace.steps.begin_ns,
+        duration_ns=trace.steps.end_ns - trace.steps.begin_ns,
+    )
+
+
+def _add_work(rows: _Rows, trace: TraceFile, rank: int) -> None:
+    work = work_of(trace)
+    rows.add(
+        rank=np.full(len(work.step), rank),
+        stage=work.stage.astype(np.int64),
+        step=work.step,
+        start_ns=work.begin_ns,
+        duration_ns=work.end_ns - work.begin_ns,
+        issue_ns=work.issue_ns,
+    )
+
+
+def _add_exchanges(rows: _Rows, trace: TraceFile, rank: int, topology: Topology) -> int:
+    """How many were left out: they have no stage."""
+    ranges, issue_ns, args = _exchanges(trace)
+    order = np.argsort(ranges.begin_ns, kind="stable")
+    step = step_at(trace, np.where(issue_ns > 0, issue_ns, ranges.begin_ns))
+    counted: dict[str, int] = {}
+    found: list[tuple[int, ...]] = []
+    num_left_out = 0
+    for place in order.tolist():
+        one = exchange(ranges.name[place], args[place], trace.groups, rank, topology)
+        if one is None or step[place] < 0:
+            num_left_out += one is None
+            continue
+        counted[one.line] = one.seq or counted.get(one.line, 0) + 1
+        found.append((place, int(one.stage), one.peer, counted[one.line], one.size_bytes))
+    place, stage, peer, op_seq, size_bytes = np.array(found, dtype=np.int64).reshape(-1, 5).T
+    rows.add(
+        rank=np.full(len(found), rank),
+        stage=stage,
+        step=step[place],
+        start_ns=ranges.begin_ns[place],
+        duration_ns=ranges.end_ns[place] - ranges.begin_ns[place],
+        peer=peer,
+        op_seq=op_seq,
+        issue_ns=issue_ns[place],
+        size_bytes=size_bytes,
+    )
+    return num_left_out
+
+
+def _exchanges(trace: TraceFile) -> tuple[Ranges, Ints, Sequence[Mapping[str, Any]]]:
+    """Collectives and transfers: when, when they were launched, and what is told of them."""
+    kernels = trace.kernels
+    if not kernels.ranges.name:
+        ranges = trace.annotations.named(_GLOO)
+        return ranges, np.zeros(len(ranges.name), dtype=np.int64), [{}] * len(ranges.name)
+    places = [place for place, name in enumerate(kernels.ranges.name) if is_nccl(name)]
+    args = [kernels.args[place] for place in places]
+    return kernels.ranges.select(places), kernels.issue_ns[np.array(places, dtype=np.int64)], args

@@ -1,0 +1,133 @@
+"""Which rank each file is, and how the ranks of the job lie: from what the files tell, or from the user."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from telemetry.errors import UnreadableError, UsageError
+from telemetry.imports.interface import DEGREES_HINT, ImportOptions
+from telemetry.imports.kineto_file import TraceFile
+from telemetry.imports.kineto_stages import axis_described
+from telemetry.topology import AXES, Axis, Topology
+
+_SUFFIXES = (".json", ".json.gz")
+
+
+def find_files(paths: Sequence[Path]) -> list[Path]:
+    """The files that ``paths`` name; of a folder, those in it that may be traces.
+
+    Raises:
+        UsageError: none, or one named twice.
+    """
+    files = [file for path in paths for file in (_in_folder(path) if path.is_dir() else [path])]
+    if len({file.resolve() for file in files}) < len(files):
+        raise UsageError("a file is named twice", hint="name each file, or the folder, once")
+    if not files:
+        raise UsageError("no path", hint="name a .json or .json.gz for each rank, or their folder")
+    return files
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    found = sorted(path for path in folder.iterdir() if path.name.endswith(_SUFFIXES) and path.is_file())
+    if not found:
+        raise UsageError(f"{folder} holds no .json or .json.gz", hint="name the folder that the profiler wrote into")
+    return found
+
+
+def by_rank(traces: Sequence[TraceFile]) -> dict[int, TraceFile]:
+    """Each rank's file.
+
+    Raises:
+        UnreadableError: a file that tells no rank beside others, a rank twice, or files of several jobs.
+    """
+    _refuse_other_jobs(traces)
+    found: dict[int, TraceFile] = {}
+    for trace in traces:
+        rank = trace.rank
+        if rank is None and len(traces) > 1:
+            raise UnreadableError(f"{trace.path} does not tell its rank", hint="put it into the name: rank3.json")
+        rank = rank or 0
+        if rank in found:
+            raise UnreadableError(
+                f"{found[rank].path} and {trace.path} are both of rank {rank}", hint="name one file for each rank"
+            )
+        found[rank] = trace
+    return dict(sorted(found.items()))
+
+
+def _refuse_other_jobs(traces: Sequence[TraceFile]) -> None:
+    sizes = {trace.world_size: trace for trace in traces if trace.world_size is not None}
+    if len(sizes) > 1:
+        told = ", ".join(f"{trace.path.name} of {size} ranks" for size, trace in sorted(sizes.items())[:3])
+        raise UnreadableError(f"files of several jobs: {told}", hint="import each job by itself")
+    if not set.intersection(*(set(trace.step_numbers.tolist()) for trace in traces)):
+        raise UnreadableError("no step is in every file", hint="import files that were recorded together")
+
+
+def grid_of(traces: Mapping[int, TraceFile], options: ImportOptions) -> Topology:
+    """How the ranks lie: as the user says, else as the groups do.
+
+    Raises:
+        UsageError: degrees that do not make the job's size, or groups that lie otherwise than ranks here do.
+    """
+    told = {axis: degree for axis in AXES if (degree := getattr(options, axis)) is not None}
+    world_size = _world_size(traces, told)
+    groups = {} if told else _degrees(traces)
+    topology = _filled(told or groups, world_size)
+    if max(traces) >= topology.world_size:
+        raise UsageError(f"rank {max(traces)} in a grid of {topology.world_size}", hint=DEGREES_HINT)
+    if groups:
+        _check_lie(traces, topology)
+    return topology
+
+
+def _world_size(traces: Mapping[int, TraceFile], told: Mapping[Axis, int]) -> int:
+    sizes = [trace.world_size for trace in traces.values() if trace.world_size]
+    if sizes:
+        return sizes[0]
+    return max(max(traces) + 1, _grid(told).world_size)
+
+
+def _degrees(traces: Mapping[int, TraceFile]) -> dict[Axis, int]:
+    """Sizes of the groups that say along which axis they lie. Replicas follow from the others: there may be several
+    groups of them, one within another."""
+    found: dict[Axis, int] = {}
+    for trace in traces.values():
+        for group in trace.groups.values():
+            axis = axis_described(group.desc)
+            if axis in ("tp", "pp") and group.ranks:
+                found[axis] = len(group.ranks)
+    return found
+
+
+def _filled(told: Mapping[Axis, int], world_size: int) -> Topology:
+    """With dp, or the only degree that is left out, as large as the job asks."""
+    degrees = dict(told)
+    missing = [axis for axis in AXES if axis not in degrees]
+    made = _grid(degrees).world_size
+    if missing and (missing[0] == "dp" or len(missing) == 1) and world_size % made == 0:
+        degrees[missing[0]] = world_size // made
+    topology = _grid(degrees)
+    if topology.world_size != world_size:
+        grid = " x ".join(f"{axis} {degree}" for axis, degree in degrees.items())
+        raise UsageError(f"{grid} do not make the {world_size} ranks of the job", hint=DEGREES_HINT)
+    return topology
+
+
+def _grid(degrees: Mapping[Axis, int]) -> Topology:
+    return Topology(dp=degrees.get("dp", 1), pp=degrees.get("pp", 1), tp=degrees.get("tp", 1))
+
+
+def _check_lie(traces: Mapping[int, TraceFile], topology: Topology) -> None:
+    for rank, trace in traces.items():
+        for group in trace.groups.values():
+            axis = axis_described(group.desc)
+            if (
+                axis in ("tp", "pp")
+                and rank in group.ranks
+                and sorted(group.ranks) != sorted(topology.group(rank, along=axis))
+            ):
+                raise UsageError(
+                    f"the {axis} group {list(group.ranks)} of {trace.path.name} lies otherwise than ranks do here: "
+                    f"tp varies fastest, then pp, then dp",
+                    hint=f"--dp {topology.world_size} takes all ranks for replicas of one another",
+                )

@@ -1,0 +1,76 @@
+"""The layout file beside a trace of the straggler analysis: flat YAML, ``dp_size: 2`` and so on."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from telemetry.errors import UnreadableError, UsageError
+
+MAX_BYTES = 2**20
+MAX_DEGREE = 2**20
+META_HINT = "it should hold lines like `dp_size: 2`; --meta FILE names another one"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLayout:
+    """Degrees of parallelism of a job, and its name where the file has one."""
+
+    trial_name: str
+    dp: int
+    pp: int
+    vpp: int
+    """Model chunks of a pipeline rank."""
+    tp: int
+    dsp: int
+    """Ranks that share the sequence of one data-parallel rank."""
+
+
+def read_layout(path: Path) -> JobLayout:
+    """The layout in ``path``.
+
+    Raises:
+        UnreadableError: no such file, no flat YAML, or a degree that is missing or no count.
+    """
+    told = _flat(path)
+    return JobLayout(
+        trial_name=str(told.get("trial_name") or ""),
+        **{name: _degree(path, told, f"{name}_size") for name in ("dp", "pp")},
+        **{name: _degree(path, told, f"{name}_size", otherwise=1) for name in ("vpp", "tp", "dsp")},
+    )
+
+
+def find_layout(trace: Path) -> Path:
+    """``meta-NAME.yaml`` beside ``trace-NAME.parquet``.
+
+    Raises:
+        UsageError: there is none.
+    """
+    beside = trace.with_name(f"meta-{trace.stem.removeprefix('trace-')}.yaml")
+    if not beside.is_file():
+        raise UsageError(f"no layout of the job: {beside} is missing", hint="name the file: --meta FILE")
+    return beside
+
+
+def _flat(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES + 1)
+        told = yaml.safe_load(text) if len(text) <= MAX_BYTES else None
+    except OSError as error:
+        raise UnreadableError(f"{path}: {error.strerror}", hint=META_HINT) from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UnreadableError(f"{path} is no YAML", hint=META_HINT) from error
+    if not isinstance(told, dict) or any(isinstance(value, dict | list) for value in told.values()):
+        raise UnreadableError(f"{path} holds no lines of `key: value`", hint=META_HINT)
+    return told
+
+
+def _degree(path: Path, told: dict[str, Any], key: str, otherwise: int | None = None) -> int:
+    value = told.get(key, otherwise)
+    if value is None:
+        raise UnreadableError(f"{path} does not tell {key}", hint=META_HINT)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= MAX_DEGREE:
+        raise UnreadableError(f"{path}: {key} is {str(value)[:40]!r}", hint="a degree is a whole number from 1")
+    return value

@@ -1,0 +1,279 @@
+"""The published traces of the straggler what-if analysis (arXiv 2505.05713): a parquet file and a layout beside it.
+
+    dp_rank  stage  rank  step  optype           start_ts  duration  seq_id  mc  mb_id
+    0        0      0     23    forward-compute  0.048943  0.063458  0       0   0
+
+``optype`` is a stage of ours by its very name. Times are seconds, from the beginning of each sampled step. Only the
+first rank of a tensor-parallel group is in the file, so the imported grid is dp x pp x 1; where the ranks that share
+a sequence (dsp) are in it too, each is a data-parallel rank of its own: dp * dsp x pp x 1.
+
+    wall time    |--- step 23 ---| gap |--- step 25 ---| gap |--- step 33 ---|
+                                                            the file was written ^
+
+What is not in the file stays unknown: hosts, processor time, launch stamps, sizes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from telemetry.errors import UnreadableError, UsageError
+from telemetry.imports.interface import ImportedRun, ImportOptions, checked_name
+from telemetry.imports.layout import JobLayout, find_layout, read_layout
+from telemetry.imports.numbering import numbered
+from telemetry.stages import STAGE_BY_LABEL, Stage, StageClass
+from telemetry.stores.queries import LAST_STEP
+from telemetry.topology import MAX_RANKS, Topology
+
+FORMAT = "straggler-analysis"
+GAP_NS = 10_000_000
+"""Between two sampled steps. How long it truly was is not in the file."""
+MAX_STEP_S = 86_400.0
+NS_PER_S = 1e9
+
+_INTEGERS = ("dp_rank", "stage", "rank", "step", "seq_id", "mc", "mb_id")
+_FLOATS = ("start_ts", "duration")
+_COLUMNS = (*_INTEGERS, *_FLOATS, "optype")
+_COLUMNS_HINT = "is this a trace-NAME.parquet of the straggler analysis?"
+_WAY = {
+    Stage.FORWARD_SEND: 1,
+    Stage.FORWARD_RECV: -1,
+    Stage.BACKWARD_SEND: -1,
+    Stage.BACKWARD_RECV: 1,
+}
+"""Where the other side of a transfer lies along the pipeline."""
+
+Ints = npt.NDArray[np.int64]
+_Columns = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trace:
+    """The file's rows as columns: integers, float seconds, and ``stage_code`` in place of ``optype``."""
+
+    path: Path
+    columns: _Columns
+
+
+def import_straggler_analysis(paths: Sequence[Path], options: ImportOptions) -> ImportedRun:
+    """The run in a trace, or in the one trace of a folder: see :class:`telemetry.imports.interface.Importer`."""
+    path = _one_trace(paths, options)
+    layout = read_layout(options.meta or find_layout(path))
+    trace = _read(path)
+    topology, rank = _placed(trace, layout)
+    start_ns, step_columns = _in_wall_time(trace, np.unique(rank))
+    spans = _spans(trace, topology, rank, start_ns, step_columns)
+    return ImportedRun(
+        run_id=checked_name(options.name or layout.trial_name or path.stem.removeprefix("trace-")),
+        topology=topology,
+        hosts=dict.fromkeys(np.unique(rank).tolist(), ""),
+        started_ns=int(step_columns["start_ns"].min()),
+        meta={
+            "imported_from": FORMAT,
+            "file": path.name,
+            "layout": f"dp {layout.dp}, pp {layout.pp}, tp {layout.tp}, dsp {layout.dsp}, vpp {layout.vpp}",
+        },
+        spans=spans,
+    )
+
+
+def _one_trace(paths: Sequence[Path], options: ImportOptions) -> Path:
+    if options.dp or options.pp or options.tp:
+        raise UsageError(f"{FORMAT} takes no --dp, --pp, --tp", hint="the layout is in meta-NAME.yaml: --meta FILE")
+    if len(paths) != 1:
+        raise UsageError(f"{len(paths)} paths", hint=f"{FORMAT} takes one trace-NAME.parquet, or a folder with one")
+    (path,) = paths
+    if not path.is_dir():
+        return path
+    found = sorted(path.glob("trace-*.parquet"))
+    if len(found) != 1:
+        names = ", ".join(one.name for one in found[:5]) or "no trace-NAME.parquet"
+        raise UsageError(f"{path} holds {names}", hint="name one file: `rankscope import straggler-analysis FILE`")
+    return found[0]
+
+
+def _read(path: Path) -> _Trace:
+    try:
+        with path.open("rb") as file:  # a path would be searched for columns, too
+            rows = pq.read_table(file)
+    except FileNotFoundError as error:
+        raise UsageError(f"no file {path}", hint="name a trace-NAME.parquet or the folder it is in") from error
+    except (pa.ArrowException, OSError, ValueError) as error:
+        text = str(error).partition("\n")[0][:200]
+        raise UnreadableError(f"{path} is no whole parquet file: {text}", hint=_COLUMNS_HINT) from error
+    if missing := [name for name in _COLUMNS if name not in rows.column_names]:
+        raise UnreadableError(f"{path} has no column {', '.join(missing)}", hint=_COLUMNS_HINT)
+    if not rows.num_rows:
+        raise UnreadableError(f"{path} holds no operation", hint=_COLUMNS_HINT)
+    columns: _Columns = {name: _integers(path, rows[name], name) for name in _INTEGERS}
+    columns |= {name: _seconds(path, rows[name], name) for name in _FLOATS}
+    columns["stage_code"] = _stage_codes(path, rows["optype"])
+    _refuse_impossible(path, columns)
+    return _Trace(path=path, columns=columns)
+
+
+def _integers(path: Path, column: pa.ChunkedArray, name: str) -> Ints:
+    _refuse_null(path, column, name)
+    if not pa.types.is_integer(column.type):
+        raise UnreadableError(f"{path}: {name} is of type {column.type}, no integer", hint=_COLUMNS_HINT)
+    try:
+        return np.asarray(column.cast(pa.int64()).to_numpy())
+    except pa.ArrowInvalid as error:
+        raise UnreadableError(f"{path}: a {name} beyond 64 bits", hint=_COLUMNS_HINT) from error
+
+
+def _seconds(path: Path, column: pa.ChunkedArray, name: str) -> npt.NDArray[np.float64]:
+    """Seconds as doubles, which hold every float32 exactly."""
+    _refuse_null(path, column, name)
+    if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
+        raise UnreadableError(f"{path}: {name} is of type {column.type}, no number", hint=_COLUMNS_HINT)
+    values = np.asarray(column.cast(pa.float64()).to_numpy())
+    wrong = np.flatnonzero(~(np.abs(values) <= MAX_STEP_S))
+    if len(wrong):
+        raise UnreadableError(
+            f"{path}: {name} is {values[wrong[0]]} in row {wrong[0]} ({len(wrong)} rows like it)",
+            hint="times are seconds from the beginning of the step",
+        )
+    return values
+
+
+def _stage_codes(path: Path, column: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
+    _refuse_null(path, column, "optype")
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise UnreadableError(f"{path}: optype is of type {column.type}, no text", hint=_COLUMNS_HINT)
+    encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
+    labels = encoded.dictionary.to_pylist()
+    if unknown := sorted(label for label in labels if label not in STAGE_BY_LABEL or label == Stage.STEP.label):
+        raise UnreadableError(
+            f"{path}: unknown optype {', '.join(unknown)[:300]}",
+            hint=f"known are {', '.join(label for label in STAGE_BY_LABEL if label != Stage.STEP.label)}",
+        )
+    codes = np.array([int(STAGE_BY_LABEL[label]) for label in labels], dtype=np.uint8)
+    places: Ints = encoded.indices.to_numpy()
+    return codes[places]
+
+
+def _refuse_null(path: Path, column: pa.ChunkedArray, name: str) -> None:
+    if column.null_count:
+        raise UnreadableError(f"{path}: {column.null_count} rows without {name}", hint=_COLUMNS_HINT)
+
+
+def _refuse_impossible(path: Path, columns: _Columns) -> None:
+    bounds: dict[str, tuple[int, float]] = dict.fromkeys(("dp_rank", "stage", "rank"), (0, MAX_RANKS - 1))
+    bounds |= {"step": (0, LAST_STEP - 1), "seq_id": (0, 2**31), "duration": (0, MAX_STEP_S)}
+    bounds |= dict.fromkeys(("mc", "mb_id"), (-1, 2**15 - 1))
+    for name, (low, high) in bounds.items():
+        values = columns[name]
+        wrong = np.flatnonzero((values < low) | (values > high))
+        if len(wrong):
+            raise UnreadableError(
+                f"{path}: {name} is {values[wrong[0]]} in row {wrong[0]}", hint=f"it lies between {low} and {high}"
+            )
+
+
+def _placed(trace: _Trace, layout: JobLayout) -> tuple[Topology, Ints]:
+    """The imported grid, and the rank of each row in it."""
+    pp_rank = trace.columns["stage"]
+    dp_rank, dp = _along_dp(trace, layout)
+    if dp_rank.max() >= dp or pp_rank.max() >= layout.pp:
+        raise UnreadableError(
+            f"{trace.path} holds dp_rank {dp_rank.max()} and stage {pp_rank.max()}, "
+            f"but its layout is of {dp} x {layout.pp}",
+            hint="the layout is of another job: --meta FILE names the right one",
+        )
+    return Topology(dp=dp, pp=layout.pp), dp_rank * layout.pp + pp_rank
+
+
+def _along_dp(trace: _Trace, layout: JobLayout) -> tuple[Ints, int]:
+    """The data-parallel rank of each row, and how many there are.
+
+    Ranks that share a sequence may be left out of a file, be numbered on in dp_rank, or be told by ``rank`` alone.
+    """
+    columns = trace.columns
+    dp_rank = columns["dp_rank"]
+    whole = layout.dp * layout.dsp
+    place = (dp_rank * MAX_RANKS + columns["stage"]) * MAX_RANKS + columns["rank"]
+    known, row = np.unique(place, return_inverse=True)
+    cell = known // MAX_RANKS
+    member = np.arange(len(known)) - np.searchsorted(cell, cell)
+    num = int(member.max()) + 1
+    if num == 1:
+        return dp_rank, layout.dp if dp_rank.max() < layout.dp else whole
+    if num > layout.dsp:
+        raise UnreadableError(
+            f"{trace.path}: {num} ranks at one dp_rank and stage, where dsp_size is {layout.dsp}",
+            hint="only the first rank of a tensor-parallel group is understood; is the layout of this job?",
+        )
+    return dp_rank * layout.dsp + member[row], whole
+
+
+def _in_wall_time(trace: _Trace, ranks: Ints) -> tuple[Ints, _Columns]:
+    """Start of each row with the steps one after another, the last one ending as the file was written; and a
+    ``step`` span of each rank and step."""
+    columns = trace.columns
+    start, duration = _ns(columns["start_ts"]), _ns(columns["duration"])
+    steps, row = np.unique(columns["step"], return_inverse=True)
+    first = np.full(len(steps), np.iinfo(np.int64).max)
+    last = np.full(len(steps), np.iinfo(np.int64).min)
+    np.minimum.at(first, row, start)
+    np.maximum.at(last, row, start + duration)
+    length = last - first
+    begins = np.concatenate([[0], np.cumsum(length + GAP_NS)[:-1]])
+    begins += max(trace.path.stat().st_mtime_ns - int(begins[-1] + length[-1]), 0)
+    num = len(ranks)
+    return begins[row] + start - first[row], {
+        "rank": np.tile(ranks, len(steps)),
+        "stage": np.full(num * len(steps), int(Stage.STEP), dtype=np.uint8),
+        "step": np.repeat(steps, num),
+        "start_ns": np.repeat(begins, num),
+        "duration_ns": np.repeat(length, num),
+    }
+
+
+def _ns(seconds: npt.NDArray[np.float64]) -> Ints:
+    return np.rint(seconds * NS_PER_S).astype(np.int64)
+
+
+def _spans(trace: _Trace, topology: Topology, rank: Ints, start_ns: Ints, steps: _Columns) -> pa.Table:
+    columns = trace.columns
+    stage = columns["stage_code"]
+    communicates = np.isin(stage, [int(one) for one in Stage if one.stage_class is StageClass.COMMUNICATION])
+    operations: _Columns = {
+        "rank": rank,
+        "stage": stage,
+        "step": columns["step"],
+        "start_ns": start_ns,
+        "duration_ns": _ns(columns["duration"]),
+        "microbatch": columns["mb_id"],
+        "chunk": columns["mc"],
+        "peer": _peers(stage, rank, topology),
+        "op_seq": np.where(communicates, columns["seq_id"] + 1, 0),
+    }
+    num = len(steps["rank"])
+    nothing: _Columns = {name: np.full(num, value) for name, value in _OF_A_STEP.items()}
+    both = {name: np.concatenate([operations[name], (steps | nothing)[name]]) for name in operations}
+    order = np.concatenate([columns["seq_id"], np.zeros(num, dtype=np.int64)])
+    return numbered(both, ties=(order, _LABEL_ORDER[both["stage"]]))
+
+
+_OF_A_STEP = {"microbatch": -1, "chunk": -1, "peer": -1, "op_seq": 0}
+_LABEL_ORDER = np.zeros(256, dtype=np.int64)
+for _place, _label in enumerate(sorted(STAGE_BY_LABEL)):
+    _LABEL_ORDER[int(STAGE_BY_LABEL[_label])] = _place
+
+
+def _peers(stage: npt.NDArray[np.uint8], rank: Ints, topology: Topology) -> Ints:
+    """The other side of each transfer, around the pipeline: an interleaved one sends from the last to the first."""
+    way = np.zeros(256, dtype=np.int64)
+    for one, places in _WAY.items():
+        way[int(one)] = places
+    moved = way[stage]
+    pp_rank = rank % topology.pp
+    return np.where((moved != 0) & (topology.pp > 1), rank - pp_rank + (pp_rank + moved) % topology.pp, -1)

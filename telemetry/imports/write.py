@@ -1,0 +1,176 @@
+"""A run that is whole in memory, into whatever ``--store`` names: a collector, or a store at hand.
+
+    operations   ->   steps   ->   ranks
+    unseen by       a run shows      the run is
+    every list      by its steps     complete
+
+However often it is killed, the same again completes it: rows that are stored already are told by their numbers, as
+a collector does. What is stored of it is compared first, so the rest of one file never joins the half of another.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from telemetry.errors import TakenNameError
+from telemetry.imports.interface import ImportedRun, check_sound
+from telemetry.ship.wire import labelled
+from telemetry.stages import Stage
+from telemetry.stores.interface import Store
+from telemetry.stores.queries import LAST_STEP, HighWater, Runs, Spans, StageCounts
+from telemetry.stores.reader import Reader, StoreReader
+
+POSTED_ROWS = 2**18
+"""Rows of a batch to a collector: 20 MB, well below what it takes in one request."""
+INSERTED_ROWS = 2**22
+"""Rows of an insert into a store at hand: 400 MB on the way."""
+NAME_HINT = "give the import a name of its own: --name NAME; `rankscope runs` lists those taken"
+
+
+class Target(Protocol):
+    """Where a run goes. May block.
+
+    Raises:
+        UnreachableError: nobody answers; the rows may or may not be there.
+    """
+
+    max_rows: int
+    """The most rows of one :meth:`put`."""
+    reader: Reader
+
+    def put(self, table: str, rows: pa.Table, run: ImportedRun) -> None:
+        """Store ``rows`` as one atomic block. They are stored when this returns."""
+
+
+def write_run(run: ImportedRun, address: str) -> None:
+    """Store ``run`` at ``address``: a collector's ``http://`` or ``https://``, else a store, made when missing.
+
+    Raises:
+        TakenNameError: a run of that name is stored, or a part of another one.
+        UnreachableError: nobody answers there, or it broke off: the same again completes it.
+    """
+    check_sound(run)
+    with open_target(address) as target:
+        put_run(run, target)
+
+
+def put_run(run: ImportedRun, target: Target) -> None:
+    """As :func:`write_run`, on a target that is open."""
+    _refuse_taken(run, target.reader)
+    spans = _not_stored(run, target.reader)
+    for is_step in (False, True):
+        for block in _blocks(spans, target.max_rows):
+            chosen = pc.equal(pc.equal(block["stage"], pa.scalar(int(Stage.STEP), pa.uint8())), is_step)
+            if pc.any(chosen).as_py():
+                target.put("spans", block.filter(chosen), run)
+    target.put("ranks", run.ranks(), run)
+
+
+@contextmanager
+def open_target(address: str) -> Iterator[Target]:
+    """Whoever takes rows at ``address``.
+
+    Raises:
+        UsageError: an address of no known form.
+        UnreachableError: nobody answers there.
+    """
+    if address.startswith(("http://", "https://")):
+        from telemetry.ship.client import CollectorClient  # noqa: PLC0415 - HTTP is for collectors alone
+
+        with CollectorClient(address) as client:
+            yield _CollectorTarget(client)
+        return
+    from telemetry.stores.open import open_store  # noqa: PLC0415 - engines are optional extras
+
+    store = open_store(address)
+    try:
+        yield StoreTarget(store)
+    finally:
+        store.close()
+
+
+class Poster(Reader, Protocol):
+    """A reader that takes batches, too: ``telemetry.ship.client.CollectorClient``."""
+
+    def post(self, table: str, rows: pa.Table) -> object: ...
+
+
+class _CollectorTarget:
+    def __init__(self, client: Poster) -> None:
+        self.max_rows = POSTED_ROWS
+        self.reader: Reader = client
+        self._client = client
+
+    def put(self, table: str, rows: pa.Table, run: ImportedRun) -> None:
+        self._client.post(table, labelled(rows, run.run_id, run.attempt))
+
+
+class StoreTarget:
+    """A store that this process has open."""
+
+    def __init__(self, store: Store) -> None:
+        self.max_rows = INSERTED_ROWS
+        self.reader: Reader = StoreReader(store)
+        self._store = store
+
+    def put(self, table: str, rows: pa.Table, run: ImportedRun) -> None:
+        run_id = pa.repeat(run.run_id, rows.num_rows)
+        attempt = pa.repeat(pa.scalar(run.attempt, pa.uint32()), rows.num_rows)
+        self._store.insert(table, rows.append_column("run_id", run_id).append_column("attempt", attempt))
+
+
+def _blocks(rows: pa.Table, max_rows: int) -> Iterator[pa.Table]:
+    for first in range(0, rows.num_rows, max_rows):
+        yield rows.slice(first, max_rows)
+
+
+def _refuse_taken(run: ImportedRun, reader: Reader) -> None:
+    """Steps without a rank are what a killed import leaves, and no run."""
+    for row in reader.read(Runs()).to_pylist():
+        if row["run_id"] == run.run_id and (row["num_ranks"] or row["attempt"] != run.attempt):
+            raise TakenNameError(f"a run {run.run_id!r} is stored already", hint=NAME_HINT)
+
+
+def _not_stored(run: ImportedRun, reader: Reader) -> pa.Table:
+    """The spans that an earlier try has not stored."""
+    found = reader.read(HighWater(table="spans", run_id=run.run_id, attempt=run.attempt))
+    if not found.num_rows:
+        return run.spans
+    marks = np.zeros(run.topology.world_size, dtype=np.uint64)
+    ranks = found["rank"].to_numpy()
+    if int(ranks.max()) >= len(marks):
+        raise _another(run)
+    marks[ranks] = found["next_seq"].to_numpy()
+    stored = run.spans["seq"].to_numpy() < marks[run.spans["rank"].to_numpy()]
+    if not _is_what_is_stored(run, run.spans.filter(pa.array(stored)), reader):
+        raise _another(run)
+    return run.spans.filter(pa.array(~stored))
+
+
+def _is_what_is_stored(run: ImportedRun, spans: pa.Table, reader: Reader) -> bool:
+    """Whether the store holds exactly ``spans`` of the run, by number and time in each stage, and by the first one."""
+    counts = reader.read(StageCounts(run_id=run.run_id, attempt=run.attempt))
+    there = zip(*(counts[name].to_pylist() for name in ("stage", "spans", "duration_ns")), strict=True)
+    if sorted(there) != _stage_counts(spans) or not spans.num_rows:
+        return False
+    rank = spans["rank"][0].as_py()
+    first = reader.read(
+        Spans(run_id=run.run_id, attempt=run.attempt, first_step=0, last_step=LAST_STEP, ranks=(rank,), limit=1)
+    )
+    start = spans["start_ns"].to_numpy()[spans["rank"].to_numpy() == rank]
+    return bool(first["start_ns"][0].as_py() == start.min())
+
+
+def _stage_counts(spans: pa.Table) -> list[tuple[int, int, int]]:
+    stage: npt.NDArray[np.uint8] = spans["stage"].to_numpy()
+    duration = spans["duration_ns"].to_numpy()
+    return [(int(one), int((stage == one).sum()), int(duration[stage == one].sum())) for one in np.unique(stage)]
+
+
+def _another(run: ImportedRun) -> TakenNameError:
+    return TakenNameError(f"a part of another import is stored under {run.run_id!r}", hint=NAME_HINT)

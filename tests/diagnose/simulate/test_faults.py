@@ -1,0 +1,110 @@
+"""Faults as text: what was asked for is what is told, and what cannot be is refused."""
+
+import pytest
+
+from diagnose.findings import Kind
+from diagnose.simulate.fault_texts import KINDS, fault_text, parse_fault
+from diagnose.simulate.run import simulate
+from diagnose.simulate.truth import truth_object
+from telemetry.errors import UsageError
+from telemetry.topology import Topology
+from tests.diagnose.simulate.made_plans import plan
+
+TEXTS = {
+    "slow:factor=1.4,rank=5": (Kind.COMPUTE_STRAGGLER, (5,), None),
+    "throttle:factor=1.4,shape=ramp,host=gpu-001": (Kind.COMPUTE_STRAGGLER, tuple(range(8, 16)), None),
+    "stage:pp=1,factor=1.3": (Kind.STAGE_IMBALANCE, (), 1),
+    "sequences:spread=0.3,shape=heavy": (Kind.DATA_IMBALANCE, (), None),
+    "gc:rank=5,every=2": (Kind.LATE_LAUNCH, (5,), None),
+    "link:rank=3,factor=4,axis=dp": (Kind.SLOW_LINK, (3,), None),
+    "flap:host=gpu-000,times=1": (Kind.SLOW_LINK, tuple(range(8)), None),
+    "data-stall:seconds=2": (Kind.DATA_STALL, (), None),
+    "drift": (Kind.LATE_LAUNCH, (), None),
+    "decline:factor=2,first_step=3": (Kind.MFU_DECLINE, (), None),
+    "loss:step=5,how=nan": (Kind.LOSS_ANOMALY, (), None),
+    "checkpoint:rank=5,factor=4": (Kind.CHECKPOINT_SLOW, (5,), None),
+    "contention:host=gpu-000,factor=2": (Kind.HOST_CONTENTION, tuple(range(8)), None),
+}
+
+
+def test_every_kind_of_fault_is_here() -> None:
+    assert {text.partition(":")[0] for text in TEXTS} == set(KINDS)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_fault_reads_back_as_it_was_written(text: str) -> None:
+    assert parse_fault(fault_text(parse_fault(text))) == parse_fault(text)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_the_truth_is_what_was_asked_for(text: str) -> None:
+    made = simulate(plan(text, device="cpu", checkpoint_every=4))
+    kind, ranks, pp = TEXTS[text]
+    (truth,) = made.truth
+    assert (truth.kind, truth.ranks, truth.pp) == (kind, ranks, pp)
+    assert truth.hosts == tuple(dict.fromkeys(made.plan.hosts[rank] for rank in ranks))
+    told = truth_object(made.plan, made.truth)["faults"]
+    assert parse_fault(told[0]["fault"]) == parse_fault(text)  # type: ignore[index]
+
+
+def test_two_faults_of_one_run_are_both_told() -> None:
+    made = simulate(plan("slow:rank=5,factor=1.4", "stage:pp=1,factor=1.2,first_step=3,last_step=5"))
+    assert [(one.kind, one.first_step, one.last_step) for one in made.truth] == [
+        ("compute-straggler", 0, 11),
+        ("stage-imbalance", 3, 5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("melt:rank=1", "no fault 'melt'"),
+        ("slow:rank=5", "factor= is missing"),
+        ("slow:rank=5,factor=x", "no number: 'x'"),
+        ("slow:rank=5,factor=1.4,size=3", "no setting 'size'"),
+        ("throttle:rank=5,factor=1.4,shape=square", "shape is 'square'"),
+        ("slow:factor=1.4", "without a place"),
+        ("slow:rank=99,factor=1.4", "rank 99"),
+        ("slow:rank=-4,factor=1.4", "rank -4"),
+        ("slow:host=nowhere,factor=1.4", "'nowhere'"),
+        ("slow:rank=5,host=gpu-000,factor=1.4", "rank= and host="),
+        ("slow:rank=5,factor=0.5", "factor=0.5"),
+        ("slow:rank=5,factor=nan", "factor=nan"),
+        ("stage:pp=2,factor=1.3", "stage 2"),
+        ("sequences:spread=1.5", "spread=1.5"),
+        ("data-stall:seconds=1,share=0", "share=0"),
+        ("loss:step=12", "from step 12"),
+        ("loss:step=-1,how=nan", "step=-1"),
+        ("slow:rank=5,factor=1.4,first_step=12", "from step 12"),
+        ("slow:rank=5,factor=1.4,first_step=5,last_step=4", "from step 5 to 4"),
+        ("checkpoint:rank=5,factor=2", "without any"),
+        ("contention:host=gpu-000,factor=2", "on GPUs"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_hint(text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words) as error:
+        plan(text)
+    assert error.value.hint
+
+
+def test_a_network_that_nobody_uses_cannot_fail() -> None:
+    with pytest.raises(UsageError, match="nobody uses"):
+        plan("link:rank=1,factor=2", topology=Topology(tp=2))
+    with pytest.raises(UsageError, match="nobody uses"):
+        plan("link:rank=1,factor=2,axis=dp", topology=Topology(pp=2))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"num_steps": 0}, "num_steps is 0"),
+        ({"num_chunks": 2, "num_microbatches": 3}, "interleaving"),
+        ({"num_chunks": 2, "topology": Topology(dp=2)}, "interleaving"),
+        ({"host_names": ("one",)}, "1 hosts for 16 ranks"),
+        ({"num_steps": 10**8}, "spans"),
+        ({"noise": "loud"}, "'loud'"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused(wrong: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        plan(**wrong)  # type: ignore[arg-type]

@@ -1,0 +1,141 @@
+"""A simulation into a store and back: the same operations, and no word of the truth."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from diagnose.load import load_view
+from diagnose.operations import Operations
+from diagnose.simulate.run import Simulation, simulate, view
+from diagnose.simulate.store import as_run, put_simulation
+from diagnose.simulate.table import samples_table, spans_table
+from telemetry.errors import TakenNameError, UnreachableError
+from telemetry.imports.interface import ImportedRun
+from telemetry.imports.write import StoreTarget
+from telemetry.stages import Stage
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import Store
+from telemetry.stores.queries import Runs
+from telemetry.stores.reader import StoreReader
+from telemetry.tables import SAMPLES, SPANS
+from telemetry.topology import Topology
+from tests.diagnose.simulate.made_plans import plan
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    made = EmbeddedStore()
+    made.migrate()
+    yield made
+    made.close()
+
+
+def put(simulation: Simulation, store: Store) -> None:
+    put_simulation(as_run(simulation), samples_table(simulation), StoreTarget(store))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize(("topology", "num_chunks"), [(Topology(dp=2, pp=4, tp=2), 1), (Topology(dp=3, pp=2), 2)])
+def test_what_is_stored_reads_back_as_it_was(store: Store, topology: Topology, num_chunks: int, device: str) -> None:
+    made = simulate(
+        plan(
+            *("slow:rank=1,factor=1.3", "gc:every=2"),
+            topology=topology,
+            num_chunks=num_chunks,
+            device=device,  # type: ignore[arg-type]
+            noise="heavy",
+            first_step=100,
+            checkpoint_every=5,
+            clock_offset_ms=3,
+            clock_drift_ppm=20,
+        )
+    )
+    put(made, store)
+    stored, direct = load_view(StoreReader(store), "simulated", 0), view(made)
+    assert stored.operations.keys() == direct.operations.keys()
+    for stage, one in direct.operations.items():
+        for name in Operations.__slots__:
+            read = getattr(stored.operations[stage], name)
+            np.testing.assert_array_equal(read, getattr(one, name), err_msg=f"{name} of {stage.label}")
+    for stage, work in direct.work.items():
+        np.testing.assert_array_equal(stored.work[stage].ns, work.ns)
+    for metric, series in direct.samples.items():
+        np.testing.assert_array_equal(stored.samples[metric].values, series.values)
+    np.testing.assert_array_equal(stored.steps, direct.steps)
+    np.testing.assert_array_equal(stored.step_ns, direct.step_ns)
+    assert (stored.topology, stored.hosts) == (direct.topology, direct.hosts)
+
+
+def test_spans_come_by_rank_numbered_in_order_of_time() -> None:
+    made = simulate(plan())
+    spans = spans_table(made)
+    assert spans.schema.equals(SPANS)
+    assert spans.num_rows == made.num_spans
+    rank, seq, start = (spans[name].to_numpy().astype(np.int64) for name in ("rank", "seq", "start_ns"))
+    stage, op_seq = spans["stage"].to_numpy(), spans["op_seq"].to_numpy()
+    for one in range(made.plan.topology.world_size):
+        mine = rank == one
+        assert np.array_equal(seq[mine], np.arange(mine.sum()))
+        assert (np.diff(start[mine & (stage != Stage.STEP)]) >= 0).all()
+        gathers = op_seq[mine & (stage == Stage.PARAMS_ALL_GATHER)]
+        assert gathers.tolist() == list(range(1, made.plan.num_steps + 1))
+    assert (op_seq[stage == Stage.FORWARD_COMPUTE] == 0).all()
+
+
+def test_every_transfer_names_the_rank_that_names_it() -> None:
+    spans = spans_table(simulate(plan())).to_pylist()
+    peers = {
+        stage: {(row["rank"], row["peer"]) for row in spans if row["stage"] == stage}
+        for stage in (Stage.FORWARD_SEND, Stage.FORWARD_RECV)
+    }
+    assert peers[Stage.FORWARD_SEND] == {(peer, rank) for rank, peer in peers[Stage.FORWARD_RECV]}
+    assert (0, 2) in peers[Stage.FORWARD_SEND]
+
+
+def test_no_word_of_the_truth_is_stored(store: Store) -> None:
+    put(simulate(plan("slow:rank=5,factor=1.4")), store)
+    (row,) = StoreReader(store).read(Runs()).to_pylist()
+    assert row["num_ranks"] == 16
+    assert "slow" not in row["meta"]
+    assert "fault" not in row["meta"]
+    assert store.query("SELECT count() AS rows FROM marks")["rows"][0].as_py() == 0
+
+
+def test_a_name_that_is_taken_is_refused(store: Store) -> None:
+    put(simulate(plan()), store)
+    with pytest.raises(TakenNameError):
+        put(simulate(plan(seed=1)), store)
+
+
+class BreaksAt:
+    """A target that is cut off as one table goes in."""
+
+    def __init__(self, store: Store, table: str) -> None:
+        self._inner = StoreTarget(store)
+        self._table = table
+        self.max_rows = 1000
+        self.reader = self._inner.reader
+
+    def put(self, table: str, rows: pa.Table, run: ImportedRun) -> None:
+        if table == self._table:
+            raise UnreachableError("cut off", hint="again")
+        self._inner.put(table, rows, run)
+
+
+@pytest.mark.parametrize("table", ["samples", "ranks"])
+def test_what_is_cut_off_is_completed_by_the_same_again(store: Store, table: str) -> None:
+    made = simulate(plan())
+    with pytest.raises(UnreachableError):
+        put_simulation(as_run(made), samples_table(made), BreaksAt(store, table))
+    put(made, store)
+    for name, rows in (("spans", made.num_spans), ("samples", samples_table(made).num_rows), ("ranks", 16)):
+        assert store.query(f"SELECT count() AS rows FROM {name}")["rows"][0].as_py() == rows
+
+
+def test_samples_have_the_columns_of_their_table() -> None:
+    made = simulate(plan())
+    table = samples_table(made)
+    assert table.schema.equals(SAMPLES)
+    assert table.num_rows == 4 * made.plan.num_steps

@@ -1,0 +1,73 @@
+"""`rankscope simulate`, then `rankscope diagnose`: the truth of the file is what the verdict says."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.command import Answer, rankscope
+
+GRID = ("--dp", 8, "--pp", 2, "--tp", 2)
+
+
+def simulated(tmp_path: Path, *arguments: object) -> Answer:
+    store, truth = f"embedded:{tmp_path / 'store'}", tmp_path / "told" / "truth.json"
+    return rankscope("simulate", *GRID, *arguments, "--store", store, "--truth", truth)
+
+
+def test_a_slow_rank_of_a_simulated_run_is_named(tmp_path: Path) -> None:
+    answer = simulated(tmp_path, "--fault", "slow:rank=13,factor=1.3", "--name", "made", "--json")
+    assert answer.status == 0, answer.error
+    assert answer.error == ""
+    told = json.loads(answer.out)
+    (fault,) = json.loads((tmp_path / "told" / "truth.json").read_text())["faults"]
+    assert told["faults"] == [fault]
+    assert (told["run"], told["ranks"], told["steps"]) == ("made", 32, 40)
+    verdict = rankscope("diagnose", "made", "--store", f"embedded:{tmp_path / 'store'}", "--json")
+    assert verdict.status == 1, verdict.error
+    (finding,) = json.loads(verdict.out)["findings"]
+    assert (finding["kind"], finding["ranks"], finding["hosts"]) == (fault["kind"], fault["ranks"], fault["hosts"])
+
+
+def test_nothing_is_found_in_a_healthy_simulated_run(tmp_path: Path) -> None:
+    assert simulated(tmp_path, "--steps", 20).status == 0
+    assert json.loads((tmp_path / "told" / "truth.json").read_text())["faults"] == []
+    verdict = rankscope("diagnose", "--store", f"embedded:{tmp_path / 'store'}")
+    assert (verdict.status, "nothing found" in verdict.out) == (0, True), verdict.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--fault", "melt:rank=1"), "no fault 'melt'"),
+        (("--fault", "slow:rank=99,factor=1.3"), "ranks of this grid are 0 to 31"),
+        (("--fault", "slow:rank=5"), "factor= is missing"),
+        (("--noise", "loud"), "recorded"),
+        (("--steps", 0), "num_steps is 0"),
+        (("--chunks", 3, "--microbatches", 7), "whole multiples"),
+        (("--dp", 0), "dp is 0"),
+        (("--name", ""), "a run's name"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused_before_anything_is_stored(
+    arguments: tuple[object, ...], words: str, tmp_path: Path
+) -> None:
+    answer = simulated(tmp_path, *arguments)
+    assert answer.status == 2, answer.error
+    assert words in answer.error
+    assert "Traceback" not in answer.error
+    assert not (tmp_path / "store").exists()
+    assert not (tmp_path / "told").exists()
+
+
+def test_a_truth_that_cannot_be_written_is_refused_before_anything_is_stored(tmp_path: Path) -> None:
+    (tmp_path / "told").write_text("a file where a folder should be")
+    answer = simulated(tmp_path)
+    assert (answer.status, "hint: --truth" in answer.error) == (2, True), answer.error
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
+    assert simulated(tmp_path, "--steps", 5).status == 0
+    answer = simulated(tmp_path, "--steps", 5)
+    assert (answer.status, "--name" in answer.error) == (2, True), answer.error

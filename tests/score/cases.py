@@ -1,0 +1,199 @@
+"""Runs whose truth is known: what the scoreboard asks the detectors about.
+
+A case is drawn from its seed alone: kind of fault, size, place, grid, noise, clocks. Seeds below ``REPORTING`` are for
+tuning thresholds; those from it on are for the page, and nobody tunes on them. Every third case is healthy.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from diagnose.simulate.faults import Fault
+from diagnose.simulate.host_faults import Collections, Contention, DataStall, Drift, SlowWriter
+from diagnose.simulate.network_faults import Decline, SlowLink
+from diagnose.simulate.noise import HEAVY, HEAVY_ON_CPU, ON_CPU, RECORDED
+from diagnose.simulate.plan import SimulatedRun
+from diagnose.simulate.work_faults import HeavyStage, Loss, Sequences, Slow
+from telemetry.topology import Topology
+
+REPORTING = 1_000_000
+
+Random = np.random.Generator
+
+SMALL = (
+    Topology(dp=2, pp=2, tp=2),
+    Topology(dp=8, pp=1, tp=1),
+    Topology(dp=4, pp=4, tp=1),
+    Topology(dp=4, pp=2, tp=4),
+    Topology(dp=8, pp=4, tp=2),
+    Topology(dp=16, pp=4, tp=8),
+)
+LARGE = (Topology(dp=32, pp=8, tp=8), Topology(dp=192, pp=8, tp=8))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A run, and what sort of fault it has."""
+
+    name: str
+    """``healthy``, or the fault in a word."""
+    seed: int
+    plan: SimulatedRun
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether its noise is five times that of a production job."""
+        return self.plan.noise in (HEAVY, HEAVY_ON_CPU)
+
+
+def case(seed: int) -> Case:
+    """The case of a seed."""
+    random = np.random.default_rng([seed, 7])
+    names = [*FAULTS]
+    name = "healthy" if seed % 3 == 0 else names[(seed - seed // 3 - 1) % len(names)]
+    run = _run(random, seed)
+    if name == "healthy":
+        return Case(name=name, seed=seed, plan=run)
+    run = _fit(name, run)
+    return Case(name=name, seed=seed, plan=replace(run, faults=(FAULTS[name](random, run),)))
+
+
+def large_case(seed: int) -> Case:
+    """A job of thousands of ranks: a slow one among them, or healthy."""
+    random = np.random.default_rng([seed, 8])
+    topology = LARGE[seed // 2 % len(LARGE)]
+    run = SimulatedRun(topology=topology, num_steps=20, num_microbatches=topology.pp, clock_offset_ms=1.0, seed=seed)
+    if seed % 2:
+        rank, factor = _a_rank(random, run), float(random.choice([1.1, 1.2, 1.5]))
+        run = replace(run, faults=(Slow(rank=rank, factor=factor),))
+    return Case(name="slow rank" if seed % 2 else "healthy", seed=seed, plan=run)
+
+
+def _run(random: Random, seed: int) -> SimulatedRun:
+    topology = SMALL[random.integers(len(SMALL))]
+    on_cpu = bool(random.random() < 0.2)
+    heavy = bool(random.random() < 0.25)
+    interleaved = topology.pp > 1 and bool(random.random() < 0.25)
+    noise = {(False, False): RECORDED, (False, True): HEAVY, (True, False): ON_CPU, (True, True): HEAVY_ON_CPU}
+    return SimulatedRun(
+        topology=topology,
+        num_chunks=2 if interleaved else 1,
+        num_microbatches=2 * topology.pp if topology.pp > 1 else 4,
+        num_steps=int(random.integers(30, 81)),
+        first_step=int(random.integers(0, 1000)),
+        noise=noise[on_cpu, heavy],
+        device="cpu" if on_cpu else "cuda",
+        clock_offset_ms=float(random.choice([0.0, 1.0, 10.0])),
+        clock_drift_ppm=float(random.choice([0.0, 5.0])),
+        checkpoint_every=int(random.choice([0, 10])),
+        collects_by_plan=bool(random.random() < 0.3),
+        seed=seed,
+    )
+
+
+def _fit(name: str, run: SimulatedRun) -> SimulatedRun:
+    """The run made such that the fault can happen in it."""
+    if name == "heavy stage" and run.topology.pp == 1:
+        run = replace(run, topology=Topology(dp=4, pp=4), num_microbatches=8)
+    if name == "contention":
+        run = replace(run, device="cpu", noise=ON_CPU)
+    if name == "unplanned collections":
+        run = replace(run, collects_by_plan=False)
+    if name == "slow checkpoint":
+        run = replace(run, checkpoint_every=10)
+    if name in ("slow link", "communication decline") and run.topology.dp < 4:
+        run = replace(run, topology=Topology(dp=8, pp=4, tp=2), num_chunks=1, num_microbatches=8)
+    if name in ("slow host", "slow link") and run.topology.world_size <= 16:
+        run = replace(run, gpus_per_host=2)
+    return run
+
+
+def _a_rank(random: Random, run: SimulatedRun) -> int:
+    return int(random.integers(run.topology.world_size))
+
+
+def _a_host(random: Random, run: SimulatedRun) -> str:
+    return run.hosts[_a_rank(random, run)]
+
+
+def _begin(random: Random, run: SimulatedRun) -> int:
+    """The first step of the fault: half of them are there from the beginning."""
+    late = random.random() < 0.5
+    return run.first_step + (int(random.integers(1, run.num_steps // 2)) if late else 0)
+
+
+def _factor(random: Random) -> float:
+    return float(random.choice([1.05, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0, 3.0]))
+
+
+def _slow_rank(random: Random, run: SimulatedRun) -> Fault:
+    return Slow(rank=_a_rank(random, run), factor=_factor(random), first_step=_begin(random, run))
+
+
+def _slow_host(random: Random, run: SimulatedRun) -> Fault:
+    return Slow(host=_a_host(random, run), factor=float(random.choice([1.1, 1.2, 1.5])), first_step=_begin(random, run))
+
+
+def _heavy_stage(random: Random, run: SimulatedRun) -> Fault:
+    pp = int(random.choice([0, run.topology.pp - 1, run.topology.pp - 1]))
+    return HeavyStage(pp=pp, factor=float(random.choice([1.3, 1.5, 2.0])))
+
+
+def _sequences(random: Random, run: SimulatedRun) -> Fault:
+    return Sequences(spread=float(random.choice([0.2, 0.3, 0.5])))
+
+
+def _collections(random: Random, run: SimulatedRun) -> Fault:
+    return Collections(every=float(random.choice([4.0, 8.0])), ms=float(random.choice([200.0, 400.0])))
+
+
+def _drift(random: Random, run: SimulatedRun) -> Fault:
+    return Drift(ms=float(random.choice([200.0, 400.0])))
+
+
+def _slow_link(random: Random, run: SimulatedRun) -> Fault:
+    return SlowLink(host=_a_host(random, run), factor=float(random.choice([3.0, 5.0, 10.0])), first_step=run.first_step)
+
+
+def _data_stall(random: Random, run: SimulatedRun) -> Fault:
+    everywhere = random.random() < 0.3
+    seconds = float(random.choice([0.5, 1.0, 3.0]))
+    return DataStall(
+        rank=-1 if everywhere else _a_rank(random, run), seconds=seconds, share=float(random.choice([0.2, 0.5]))
+    )
+
+
+def _contention(random: Random, run: SimulatedRun) -> Fault:
+    return Contention(
+        rank=_a_rank(random, run), factor=float(random.choice([3.0, 4.0])), first_step=_begin(random, run)
+    )
+
+
+def _decline(random: Random, run: SimulatedRun) -> Fault:
+    return Decline(factor=float(random.choice([8.0, 15.0])))
+
+
+def _loss(random: Random, run: SimulatedRun) -> Fault:
+    step = run.first_step + int(random.integers(run.num_steps // 2, run.num_steps - 8))
+    return Loss(step=step, how="nan" if random.random() < 0.5 else "jump", size=float(random.choice([2.0, 4.0])))
+
+
+def _slow_writer(random: Random, run: SimulatedRun) -> Fault:
+    return SlowWriter(rank=_a_rank(random, run), factor=float(random.choice([2.0, 4.0])), first_step=run.first_step)
+
+
+FAULTS: Mapping[str, Callable[[Random, SimulatedRun], Fault]] = {
+    "slow rank": _slow_rank,
+    "slow host": _slow_host,
+    "heavy stage": _heavy_stage,
+    "long sequences": _sequences,
+    "unplanned collections": _collections,
+    "launch drift": _drift,
+    "slow link": _slow_link,
+    "data stall": _data_stall,
+    "contention": _contention,
+    "communication decline": _decline,
+    "loss": _loss,
+    "slow checkpoint": _slow_writer,
+}

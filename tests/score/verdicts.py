@@ -1,0 +1,91 @@
+"""Right or wrong: findings beside the truth."""
+
+from dataclasses import dataclass, replace
+
+from diagnose.findings import Finding, Kind, Severity
+from diagnose.pipeline import diagnose_view
+from diagnose.simulate.run import simulate, view
+from diagnose.simulate.truth import Truth
+from diagnose.view import RunView
+from tests.score.cases import Case
+from tests.score.windows import until
+
+LOOKS = (6, 8, 10, 12, 15, 20, 25, 30, 40, 60)
+"""Steps since a fault began after which it is asked again."""
+TIMED_RANKS = 64
+MOST_OF = 0.5
+"""A fault on more of the ranks than this is everybody's: nobody in particular is to be named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the detectors made of a case."""
+
+    case: Case
+    truth: tuple[Truth, ...]
+    findings: tuple[Finding, ...]
+    """Without what is merely missing."""
+    steps: int | None = None
+    """From the first step of the fault to the first look that named it exactly; None where it was not timed."""
+
+    @property
+    def right(self) -> list[Finding]:
+        """Findings of the right kind with exactly the right suspect."""
+        world = self.case.plan.topology.world_size
+        return [one for one in self.findings if any(is_exact(one, truth, world) for truth in self.truth)]
+
+    @property
+    def of_kind(self) -> list[Finding]:
+        """Findings of the right kind, whoever they accuse."""
+        return [one for one in self.findings if any(one.kind == truth.kind for truth in self.truth)]
+
+    @property
+    def wrong(self) -> list[Finding]:
+        """What should not have been said. A healthy run may be told what is no trouble."""
+        told = self.findings if self.truth else [one for one in self.findings if one.severity is not Severity.INFO]
+        return [one for one in told if one not in self.right]
+
+
+def is_exact(finding: Finding, truth: Truth, world_size: int) -> bool:
+    """Whether a finding names the fault and whom it sits with, all of them and no other."""
+    wanted = () if len(truth.ranks) > MOST_OF * world_size else truth.ranks
+    at_stage = truth.pp is None or finding.evidence.get("pp") == truth.pp
+    return finding.kind == truth.kind and at_stage and finding.ranks == sorted(wanted)
+
+
+def verdict(case: Case, *, timed: bool = False) -> Verdict:
+    """Simulate a case and ask every detector; ``timed``: also on what was there earlier, until it is named."""
+    simulation = simulate(case.plan)
+    seen = view(simulation)
+    findings = diagnose_view(seen).findings
+    found = Verdict(
+        case=case,
+        truth=simulation.truth,
+        findings=tuple(one for one in findings if one.kind is not Kind.INSUFFICIENT_EVIDENCE),
+    )
+    if timed and found.right and case.plan.topology.world_size <= TIMED_RANKS:
+        return replace(found, steps=steps_to_verdict(seen, simulation.truth[0]))
+    return found
+
+
+def steps_to_verdict(seen: RunView, truth: Truth) -> int | None:
+    """Steps from the first one of a fault to the first look that names it exactly; None: never."""
+    before = truth.first_step - int(seen.steps[0])
+    for look in LOOKS:
+        if before + look > len(seen.steps):
+            return None
+        report = diagnose_view(until(seen, before + look))
+        if any(is_exact(one, truth, seen.topology.world_size) for one in report.findings):
+            return look
+    return None
+
+
+def describe(one: Verdict) -> str:
+    """A line for the list of misses."""
+    said = (
+        "; ".join(f"{finding.kind} {finding.ranks[:9]} ({finding.severity})" for finding in one.findings) or "nothing"
+    )
+    plan = one.case.plan
+    fault = one.truth[0].fault if one.truth else "healthy"
+    grid = f"dp{plan.topology.dp} pp{plan.topology.pp} tp{plan.topology.tp}"
+    return f"seed {one.case.seed}, {grid}, {plan.num_steps} steps, {plan.device}: {fault}: said {said}"

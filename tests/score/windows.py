@@ -1,0 +1,37 @@
+"""A run as it was seen when it was younger."""
+
+from dataclasses import fields, replace
+
+from diagnose.operations import Operations
+from diagnose.view import RunView, Series, Work
+
+
+def until(view: RunView, num_steps: int) -> RunView:
+    """The first ``num_steps`` steps of a view."""
+    last = int(view.steps[num_steps - 1])
+    return replace(
+        view,
+        steps=view.steps[:num_steps],
+        step_ns=view.step_ns[:num_steps],
+        work={
+            stage: Work(
+                ns=work.ns[:num_steps],
+                basis=work.basis,
+                each_ns=None if work.each_ns is None else work.each_ns[:num_steps],
+            )
+            for stage, work in view.work.items()
+        },
+        off_cpu={stage: ns[:num_steps] for stage, ns in view.off_cpu.items()},
+        operations={stage: _rows(one, num_steps) for stage, one in view.operations.items()},
+        samples={name: _series(one, last) for name, one in view.samples.items()},
+        history=_series(view.history, last),
+    )
+
+
+def _rows(one: Operations, num_steps: int) -> Operations:
+    return Operations(**{field.name: getattr(one, field.name)[:num_steps] for field in fields(one)})
+
+
+def _series(series: Series, last: int) -> Series:
+    kept = series.steps <= last
+    return Series(steps=series.steps[kept], values=series.values[kept])

@@ -1,0 +1,469 @@
+"""Traces of PyTorch's profiler come in as steps, work and exchanges, or are refused whole."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from telemetry.errors import UnreadableError, UsageError
+from telemetry.imports.interface import ImportedRun, ImportOptions, check_sound
+from telemetry.imports.intervals import inside, merged, without
+from telemetry.imports.kineto import import_kineto
+from telemetry.imports.write import StoreTarget, put_run
+from telemetry.stages import Stage
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.queries import Ranks, Steps
+from telemetry.stores.reader import StoreReader
+from telemetry.topology import Topology
+from tests.telemetry.made_profiles import AUTOGRAD, BASE_NS, NCCL, STEP_US, Profile
+from tests.telemetry.profiled_training import FIRST_STEP, NUM_STEPS
+
+WORLD_SIZE = 2
+TP_AND_DP = (
+    {"pg_name": "1", "pg_desc": "mesh_tp", "ranks": [0, 1]},
+    {"pg_name": "2", "pg_desc": "mesh_dp", "ranks": [0, 2]},
+)
+
+
+def imported(*paths: Path, **options: Any) -> ImportedRun:
+    run = import_kineto(paths, ImportOptions(**options))
+    check_sound(run)
+    return run
+
+
+def spans(run: ImportedRun, *stages: Stage) -> list[dict[str, int]]:
+    """Spans of these stages; all but ``step`` where none is named."""
+    return [row for row in run.spans.to_pylist() if row["stage"] in (stages or set(Stage) - {Stage.STEP})]
+
+
+def stages(run: ImportedRun) -> list[Stage]:
+    return [Stage(row["stage"]) for row in spans(run)]
+
+
+def micros(row: dict[str, int]) -> tuple[float, float]:
+    """When a span began and how long it took, in the file's microseconds."""
+    return (row["start_ns"] - BASE_NS) / 1000, row["duration_ns"] / 1000
+
+
+# Real files.
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the traces of two ranks that trained together."""
+    folder = tmp_path_factory.mktemp("profiled")
+    command = [sys.executable, "-m", "tests.telemetry.profiled_training", str(folder)]
+    ranks = [subprocess.Popen([*command, str(rank), str(WORLD_SIZE)]) for rank in range(WORLD_SIZE)]
+    assert [rank.wait(timeout=120) for rank in ranks] == [0] * WORLD_SIZE
+    return folder
+
+
+@pytest.mark.gloo
+def test_a_real_training_comes_in_with_its_steps_work_and_collectives(profiled: Path) -> None:
+    run = imported(profiled)
+    assert (run.topology, sorted(run.hosts), run.run_id) == (Topology(dp=2), [0, 1], profiled.name)
+    for rank in range(WORLD_SIZE):
+        for step in range(FIRST_STEP, FIRST_STEP + NUM_STEPS):
+            of = [row for row in run.spans.to_pylist() if (row["rank"], row["step"]) == (rank, step)]
+            found = [Stage(row["stage"]) for row in of]
+            assert found.count(Stage.STEP) == 1
+            assert found.count(Stage.GRADS_ALL_REDUCE) == 4
+            assert {Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE, Stage.OPTIMIZER} < set(found)
+
+
+@pytest.mark.gloo
+def test_real_work_lies_inside_its_step_and_outside_collectives(profiled: Path) -> None:
+    run = imported(profiled)
+    for rank in range(WORLD_SIZE):
+        mine = [row for row in spans(run) if row["rank"] == rank]
+        for step in [row for row in spans(run, Stage.STEP) if row["rank"] == rank]:
+            inner = [row for row in mine if row["step"] == step["step"]]
+            assert all(step["start_ns"] <= row["start_ns"] for row in inner)
+            assert (
+                sum(row["duration_ns"] for row in inner if row["stage"] != Stage.GRADS_ALL_REDUCE) < step["duration_ns"]
+            )
+        numbers = [row["op_seq"] for row in mine if row["stage"] == Stage.GRADS_ALL_REDUCE]
+        assert numbers == list(range(1, 4 * NUM_STEPS + 1))
+
+
+@pytest.mark.gloo
+def test_a_real_forward_ends_before_its_backward_and_that_before_the_optimizer(profiled: Path) -> None:
+    run = imported(profiled)
+    for step in range(FIRST_STEP, FIRST_STEP + NUM_STEPS):
+        times = [
+            min(row["start_ns"] for row in spans(run, stage) if (row["rank"], row["step"]) == (0, step))
+            for stage in (Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE, Stage.GRADS_ALL_REDUCE, Stage.OPTIMIZER)
+        ]
+        assert times == sorted(times)
+
+
+@pytest.mark.gloo
+def test_a_real_training_is_stored_and_read(profiled: Path, embedded: EmbeddedStore) -> None:
+    put_run(imported(profiled, name="real"), StoreTarget(embedded))
+    reader = StoreReader(embedded)
+    steps = reader.read(Steps(run_id="real", attempt=0))
+    assert steps["step"].to_pylist() == list(range(FIRST_STEP, FIRST_STEP + NUM_STEPS))
+    assert steps["num_ranks"].to_pylist() == [WORLD_SIZE] * NUM_STEPS
+    assert all(reader.read(Ranks(run_id="real", attempt=0))["host"].to_pylist())
+
+
+# Work on a GPU.
+
+
+def test_kernels_are_work_of_the_phase_that_launched_them(tmp_path: Path) -> None:
+    profile = Profile().step(0)
+    profile.host("cpu_op", "autograd::engine::evaluate_function: AddmmBackward0", 3000, 1000, AUTOGRAD)
+    profile.host("user_annotation", "Optimizer.step#Adam.step", 5000, 1000)
+    profile.kernel("gemm", issued=1000, at=20_000, dur=500)
+    profile.kernel("gemm", issued=3500, at=30_000, dur=600, thread=AUTOGRAD)
+    profile.kernel("adam", issued=5500, at=40_000, dur=700)
+    run = imported(profile.save(tmp_path))
+    assert stages(run) == [Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE, Stage.OPTIMIZER]
+    assert [micros(row) for row in spans(run)] == [(20_000, 500), (30_000, 600), (40_000, 700)]
+    assert [row["issue_ns"] for row in spans(run)] == [BASE_NS + at for at in (1_000_000, 3_500_000, 5_500_000)]
+
+
+def test_a_range_that_is_called_backward_is_that_on_every_thread(tmp_path: Path) -> None:
+    profile = Profile().step(0).host("user_annotation", "my-backward", 3000, 1000)
+    profile.host("user_annotation", "forward_backward_func", 0, 9000)
+    profile.kernel("gemm", issued=1000, at=2000, dur=5).kernel("gemm", issued=3500, at=4000, dur=5, thread=AUTOGRAD)
+    assert stages(imported(profile.save(tmp_path))) == [Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE]
+
+
+def test_a_kernel_belongs_to_the_step_that_launched_it_however_late_it_ran(tmp_path: Path) -> None:
+    profile = Profile().step(4).step(5)
+    profile.kernel("gemm", issued=4.9 * STEP_US, at=5.5 * STEP_US, dur=10)
+    profile.kernel("gemm", issued=9 * STEP_US, at=9.1 * STEP_US, dur=10)
+    run = imported(profile.save(tmp_path))
+    assert [row["step"] for row in spans(run)] == [4]
+    assert [(row["step"], *micros(row)) for row in spans(run, Stage.STEP)] == [
+        (4, 4 * STEP_US, STEP_US),
+        (5, 5 * STEP_US, STEP_US),
+    ]
+
+
+def test_kernels_that_follow_at_once_are_one_span_and_a_wait_parts_them(tmp_path: Path) -> None:
+    profile = Profile().step(0)
+    for at in (1000, 1105, 1150, 1400):
+        profile.kernel("gemm", issued=at - 500, at=at, dur=100)
+    run = imported(profile.save(tmp_path))
+    assert [micros(row) for row in spans(run)] == [(1000, 250), (1400, 100)]
+    assert [row["issue_ns"] - BASE_NS for row in spans(run)] == [500_000, 900_000]
+
+
+def test_copies_are_no_work_and_what_annotates_the_gpu_is_no_kernel(tmp_path: Path) -> None:
+    profile = Profile().step(0).kernel("gemm", issued=10, at=20, dur=5)
+    profile.host("gpu_memcpy", "Memcpy HtoD", 100, 900).host("gpu_user_annotation", "ProfilerStep#0", 20, 500)
+    assert [micros(row) for row in spans(imported(profile.save(tmp_path)))] == [(20, 5)]
+
+
+# Exchanges on a GPU.
+
+
+def with_exchange(kernel: str, rank: int = 0, **args: Any) -> Profile:
+    profile = Profile(rank=rank, world_size=4, groups=TP_AND_DP).step(0)
+    return profile.kernel(kernel, issued=100, at=300, dur=50, stream=NCCL, **args)
+
+
+def named(group: str, **args: Any) -> dict[str, Any]:
+    return {"Process Group Name": group, **args}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "args", "stage"),
+    [
+        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", named("1"), Stage.TP_ALL_REDUCE),
+        ("ncclKernel_AllGather_RING_LL_Sum_int8_t", named("1"), Stage.TP_ALL_GATHER),
+        ("ncclAllReduceRingLLKernel_sum_f32(ncclColl)", named("2"), Stage.GRADS_ALL_REDUCE),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)", named("2"), Stage.GRADS_ALL_REDUCE),
+        ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", named("2"), Stage.PARAMS_ALL_GATHER),
+        ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(x)", named("2"), Stage.GRADS_REDUCE_SCATTER),
+        ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(x)", named("1"), Stage.TP_REDUCE_SCATTER),
+        ("ncclDevKernel_Generic_4(x)", named("2", **{"Collective name": "_allgather_base"}), Stage.PARAMS_ALL_GATHER),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", {}, Stage.GRADS_ALL_REDUCE),
+        (
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)",
+            {"Process Group Description": "TENSOR_MODEL_PARALLEL_GROUP"},
+            Stage.TP_ALL_REDUCE,
+        ),
+        (
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)",
+            {"Process Group Description": "EMBEDDING_GROUP"},
+            Stage.EMBEDDING_GRADS_ALL_REDUCE,
+        ),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", {"Process Group Ranks": "[0, 1]"}, Stage.TP_ALL_REDUCE),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", {"Process Group Ranks": "[0, 2]"}, Stage.GRADS_ALL_REDUCE),
+    ],
+)
+def test_a_collective_is_the_stage_of_its_kind_and_axis(
+    kernel: str, args: dict[str, Any], stage: Stage, tmp_path: Path
+) -> None:
+    run = imported(with_exchange(kernel, **args).save(tmp_path))
+    assert run.topology == Topology(dp=2, tp=2)
+    (row,) = spans(run)
+    assert (Stage(row["stage"]), micros(row), row["issue_ns"], row["peer"]) == (stage, (300, 50), BASE_NS + 100_000, -1)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "args"),
+    [
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", named("0")),  # of all ranks: no axis of this grid
+        ("ncclDevKernel_Broadcast_RING_LL(x)", named("1")),
+        ("ncclDevKernel_SendRecv(x)", named("1", **{"Collective name": "all_to_allv"})),
+        ("ncclDevKernel_SendRecv(x)", named("1")),
+        ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)", {}),
+    ],
+)
+def test_an_exchange_without_a_stage_is_left_out_and_counted_and_no_work(
+    kernel: str, args: dict[str, Any], tmp_path: Path
+) -> None:
+    run = imported(with_exchange(kernel, **args).save(tmp_path))
+    assert spans(run) == []
+    assert run.meta["exchanges_left_out"] == "1"
+
+
+def test_a_collective_bears_its_size_and_its_number(tmp_path: Path) -> None:
+    profile = with_exchange(
+        "ncclDevKernel_AllGather_RING_LL(x)", **named("1"), **{"In msg nelems": 10, "dtype": "Half"}
+    )
+    for at, seq in ((400, None), (500, 9)):
+        told = {} if seq is None else {"Seq": seq}
+        profile.kernel("ncclDevKernel_AllGather_RING_LL(x)", issued=at, at=at, dur=1, stream=NCCL, **named("1"), **told)
+    found = spans(imported(profile.save(tmp_path)))
+    assert [(row["size_bytes"], row["op_seq"]) for row in found] == [(20, 1), (0, 2), (0, 9)]
+
+
+PIPELINE = ({"pg_name": "3", "pg_desc": "mesh_pp", "ranks": [0, 1, 2, 3]},)
+
+
+@pytest.mark.parametrize(
+    ("rank", "args", "stage", "peer"),
+    [
+        (1, {"Collective name": "send", "Dst Rank": 2}, Stage.FORWARD_SEND, 2),
+        (1, {"Collective name": "send", "Dst Rank": 0}, Stage.BACKWARD_SEND, 0),
+        (1, {"Collective name": "recv", "Src Rank": 0}, Stage.FORWARD_RECV, 0),
+        (1, {"Collective name": "recv", "Src Rank": 2}, Stage.BACKWARD_RECV, 2),
+    ],
+)
+def test_a_transfer_goes_the_way_of_its_other_side(
+    rank: int, args: dict[str, Any], stage: Stage, peer: int, tmp_path: Path
+) -> None:
+    profile = Profile(rank=rank, world_size=4, groups=PIPELINE).step(0)
+    # The kernel bears the id alone; what the host noted is with the operator.
+    profile.host("cpu_op", "record_param_comms", 100, 10, **{"External id": 77}, **named("3"), **args)
+    profile.kernel("ncclDevKernel_SendRecv(x)", issued=105, at=300, dur=5, stream=NCCL, **{"External id": 77})
+    run = imported(profile.save(tmp_path))
+    assert run.topology == Topology(pp=4)
+    assert [(Stage(row["stage"]), row["peer"]) for row in spans(run)] == [(stage, peer)]
+
+
+def test_between_two_pipeline_ranks_the_other_side_needs_no_word(tmp_path: Path) -> None:
+    groups = ({"pg_name": "3", "pg_desc": "PIPELINE_MODEL_PARALLEL_GROUP", "ranks": [0, 1]},)
+    profile = Profile(rank=1, world_size=2, groups=groups).step(0)
+    args = named("3", **{"Collective name": "recv"})
+    profile.kernel("ncclDevKernel_SendRecv(x)", issued=1, at=3, dur=5, stream=NCCL, **args)
+    # A kernel that does not tell which way it goes is left out.
+    profile.kernel("ncclDevKernel_SendRecv(x)", issued=10, at=13, dur=5, stream=NCCL, **named("3"))
+    run = imported(profile.save(tmp_path))
+    (row,) = spans(run)
+    assert (Stage(row["stage"]), row["peer"], run.meta["exchanges_left_out"]) == (Stage.FORWARD_RECV, 0, "1")
+
+
+# Ranks and the grid.
+
+
+def plain(rank: int, world_size: int = 2, **told: Any) -> Profile:
+    return Profile(rank=rank, world_size=world_size, told=told).step(0).kernel("gemm", issued=1, at=2, dur=3)
+
+
+@pytest.mark.parametrize("name", ["rank{}.json", "trace_rank-{}.json.gz", "profile_{}.json", "worker_{}.pt.trace.json"])
+def test_a_file_that_does_not_tell_its_rank_is_called_by_it(name: str, tmp_path: Path) -> None:
+    for rank in (0, 3):
+        plain(rank, distributedInfo=None).save(tmp_path, name.format(rank))
+    run = imported(tmp_path)
+    assert (sorted(run.hosts), run.topology) == ([0, 3], Topology(dp=4))
+
+
+def test_the_number_of_a_process_is_no_rank_and_its_host_is_known(tmp_path: Path) -> None:
+    names = ("gpu-17_4321.1700000000.pt.trace.json", "gpu-17_4322.1700000000.pt.trace.json.gz")
+    paths = [plain(0, distributedInfo=None, host_name=None).save(tmp_path, name) for name in names]
+    assert imported(paths[0]).hosts == {0: "gpu-17"}
+    with pytest.raises(UnreadableError, match="does not tell its rank"):
+        imported(tmp_path)
+
+
+def test_a_missing_rank_is_missing_in_a_grid_that_stays(tmp_path: Path) -> None:
+    run = imported(*(plain(rank, 4).save(tmp_path) for rank in (0, 2)))
+    assert (run.hosts, run.topology) == ({0: "node-0", 2: "node-1"}, Topology(dp=4))
+
+
+@pytest.mark.parametrize(
+    ("told", "grid"),
+    [
+        ({"tp": 2}, Topology(dp=2, tp=2)),
+        ({"pp": 4}, Topology(pp=4)),
+        ({"dp": 2, "tp": 2}, Topology(dp=2, tp=2)),
+        ({"dp": 4}, Topology(dp=4)),
+    ],
+)
+def test_the_user_says_how_ranks_lie(told: dict[str, int], grid: Topology, tmp_path: Path) -> None:
+    assert imported(plain(0, 4).save(tmp_path), **told).topology == grid
+
+
+@pytest.mark.parametrize("told", [{"tp": 3}, {"dp": 2}, {"dp": 3, "pp": 1, "tp": 1}])
+def test_degrees_that_do_not_make_the_job_are_refused(told: dict[str, int], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="do not make the 4 ranks"):
+        imported(plain(0, 4).save(tmp_path), **told)
+
+
+def test_groups_that_lie_otherwise_are_refused_until_the_user_decides(tmp_path: Path) -> None:
+    groups = (
+        {"pg_name": "1", "pg_desc": "mesh_pp", "ranks": [0, 2]},
+        {"pg_name": "2", "pg_desc": "mesh_dp", "ranks": [0, 1]},
+    )
+    path = Profile(world_size=4, groups=groups).step(0).save(tmp_path)
+    with pytest.raises(UsageError, match=r"the pp group \[0, 2\]"):
+        imported(path)
+    assert imported(path, dp=4).topology == Topology(dp=4)
+
+
+def test_old_files_with_whole_times_come_in(tmp_path: Path) -> None:
+    profile = Profile(told={"baseTimeNanoseconds": None})
+    profile.host("Operator", "ProfilerStep#3", BASE_NS / 1000, 1000)
+    profile.host("Runtime", "cudaLaunchKernel", BASE_NS / 1000 + 10, 1, correlation=1)
+    profile.host("Kernel", "gemm", BASE_NS / 1000 + 100, 50, correlation=1)
+    (row,) = spans(imported(profile.save(tmp_path)))
+    assert (row["step"], row["start_ns"], row["issue_ns"]) == (3, BASE_NS + 100_000, BASE_NS + 10_000)
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "no whole JSON"),
+        (b"<!DOCTYPE html><html>not found</html>", "no whole JSON"),
+        (b"\x00\x01\x02\xff", "no whole JSON"),
+        (b"[" * 100_000, "no whole JSON"),
+        (b"[]", "no traceEvents"),
+        (b'{"a": 1}', "no traceEvents"),
+        (b'{"traceEvents": {}}', "no traceEvents"),
+        (b'{"traceEvents": []}', "no ProfilerStep"),
+        (b'{"traceEvents": [1, null, "x", {"ph": "X"}]}', "no ProfilerStep"),
+        (gzip.compress(b"x" * 1000)[:-20], "broken"),
+        (gzip.compress(b"{}")[:10] + b"\xff" * 40, "broken"),
+    ],
+)
+def test_a_foreign_or_broken_file_is_refused(content: bytes, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "rank0.json"
+    path.write_bytes(content)
+    with pytest.raises(UnreadableError, match=words) as refused:
+        imported(path)
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize("name", ["rank0.json", "rank0.json.gz"])
+@pytest.mark.parametrize("kept", [0.1, 0.5, 0.9])
+def test_a_truncated_file_is_refused(name: str, kept: float, tmp_path: Path) -> None:
+    path = plain(0).save(tmp_path, name)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * kept)])
+    with pytest.raises(UnreadableError, match=r"broken|no whole JSON"):
+        imported(path)
+
+
+@pytest.mark.parametrize("times", [("x", 1), (None, 1), (-5.0, 1), (1.0, -1), (float("nan"), 1), (1e300, 1), (True, 1)])
+def test_a_time_that_is_none_is_refused(times: tuple[Any, Any], tmp_path: Path) -> None:
+    profile = Profile().step(0).host("kernel", "gemm", *times)
+    with pytest.raises(UnreadableError, match="'gemm' has the times"):
+        imported(profile.save(tmp_path))
+
+
+def test_two_files_of_a_rank_are_refused(tmp_path: Path) -> None:
+    paths = [plain(1).save(tmp_path, "a.json"), plain(1).save(tmp_path, "b.json")]
+    with pytest.raises(UnreadableError, match=r"a\.json and .*b\.json are both of rank 1"):
+        imported(*paths)
+
+
+def test_files_of_several_jobs_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableError, match=r"rank0\.json of 2 ranks, rank1\.json of 4 ranks"):
+        imported(plain(0, 2).save(tmp_path), plain(1, 4).save(tmp_path))
+
+
+def test_files_without_a_step_in_common_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableError, match="no step is in every file"):
+        imported(plain(0).save(tmp_path), Profile(rank=1, world_size=2).step(9).save(tmp_path))
+
+
+def test_a_rank_beyond_the_job_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="rank 5 in a grid of 2"):
+        imported(plain(5, 2).save(tmp_path))
+
+
+def test_a_step_that_occurs_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableError, match="ProfilerStep#1 cannot be, or occurs twice"):
+        imported(Profile().step(1).step(1).save(tmp_path))
+
+
+def test_paths_that_hold_no_trace_are_refused(tmp_path: Path) -> None:
+    path = plain(0).save(tmp_path / "run")
+    (tmp_path / "empty").mkdir()
+    for paths, words in (
+        ([tmp_path / "empty"], "holds no .json"),
+        ([tmp_path / "missing.json"], "No such file"),
+        ([path, path.parent], "named twice"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            imported(*paths)
+    with pytest.raises(UsageError, match="takes no --meta"):
+        imported(path, meta=path)
+
+
+def test_odd_words_in_a_file_do_no_harm(tmp_path: Path) -> None:
+    profile = plain(
+        0, distributedInfo={"rank": "0", "world_size": 1, "pg_config": [7, {"pg_name": None, "ranks": "[0, ...]"}]}
+    )
+    profile.events.append({"ph": "X", "cat": "kernel", "name": None, "ts": 50, "dur": 1, "args": "none", "tid": [1]})
+    profile.kernel(
+        "ncclDevKernel_AllReduce(x)", issued=5, at=6, dur=1, **{"In msg nelems": "many", "Seq": -1, "dtype": 3}
+    )
+    run = imported(profile.save(tmp_path))
+    assert json.loads(json.dumps(dict(run.meta)))["exchanges_left_out"] == "0"
+    assert len(spans(run, Stage.FORWARD_COMPUTE)) == 2
+
+
+# Stretches of time.
+
+
+def of(*pairs: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    begin, end = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return begin, end
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_stretches_are_joined_and_taken_away_as_moments_are(seed: int) -> None:
+    random = np.random.default_rng(seed)
+
+    def some() -> tuple[np.ndarray, np.ndarray]:
+        begin = random.integers(0, 60, size=random.integers(0, 8))
+        return begin, begin + random.integers(0, 12, size=len(begin))
+
+    def moments(stretches: tuple[np.ndarray, np.ndarray]) -> set[int]:
+        return {at for first, last in zip(*stretches, strict=True) for at in range(first, last)}
+
+    one, other = some(), some()
+    at = np.arange(80)
+    assert moments(merged(*one)) == moments(one)
+    assert moments(without(*one, *other)) == moments(one) - moments(other)
+    assert set(at[inside(at, *one)].tolist()) == moments(one)
+
+
+def test_small_gaps_are_closed_and_larger_ones_are_not() -> None:
+    begin, end = merged(*of((30, 40), (0, 10), (15, 20)), gap_ns=5)
+    assert (begin.tolist(), end.tolist()) == ([0, 30], [20, 40])
