@@ -36,15 +36,11 @@ def own_time(operations: Mapping[Stage, Operations], inner: Mapping[Stage, Opera
     collected = _collected(compute, operations)
     if not compute or not all(bool((one.cpu_ns[one.present] >= 0).all()) for one in compute.values()):
         return OwnTime(
-            work={
-                stage: _work(one, own[stage] - collected[stage], Basis.SELF_TIME) for stage, one in compute.items()
-            },
+            work={stage: _work(one, own[stage] - collected[stage], Basis.SELF_TIME) for stage, one in compute.items()},
             off_cpu={},
         )
     return OwnTime(
-        work={
-            stage: _work(one, one.cpu_ns - collected[stage], Basis.PROCESSOR_TIME) for stage, one in compute.items()
-        },
+        work={stage: _work(one, one.cpu_ns - collected[stage], Basis.PROCESSOR_TIME) for stage, one in compute.items()},
         off_cpu={stage: summed(np.maximum(own[stage] - one.cpu_ns, 0), one.present) for stage, one in compute.items()},
     )
 
