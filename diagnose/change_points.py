@@ -3,6 +3,7 @@
     step time   ..-.'..-.|''''-'''''''      a change point that stays
                 ..-.|''''|..-.'..-.'..      one that was over again
                 ..-..-.-''.-''-''''''''     a drift: the newest steps against the best so far
+                ..__--==""                a ramp: steps that lie along a line, each scattered by itself
 
 Algorithm 6 of the field's list: CUSUM with a verification bound of 10% (GREYHOUND) and the mean of the newest 50
 against the best 50 (EROICA), here with medians on a logarithmic scale and with clipped values, so that a checkpoint
@@ -31,6 +32,10 @@ MIN_SHARE = 0.75
 """Of the steps on either side of a change that lie on their side of the middle."""
 MAX_HIGHER = 0.1
 """Of the levels since the best, those clearly above the newest: more, and it goes up and down, not up."""
+MOST_OFF = 0.1
+"""On a logarithmic scale: a step further from its neighbours (a checkpoint) is no part of a ramp."""
+MIN_RAMP_Z = 12.0
+MAX_LINGERING = 0.4
 SMOOTHED = 5
 """Steps of which one median is taken before they are asked for their side."""
 CLIP = 3.0
@@ -72,7 +77,7 @@ def find_rise(ns: FloatVector) -> Rise | None:
     lasting = [rise for rise in rises if rise.end == len(ns)]
     if lasting:
         return max(lasting, key=lambda rise: rise.lost_ns)
-    return _drift(ns, bounds) or (rises[-1] if rises else None)
+    return _drift(ns, bounds) or _ramp(ns) or (rises[-1] if rises else None)
 
 
 def change_points(ns: FloatVector) -> list[int]:
@@ -158,6 +163,24 @@ def _drift(ns: FloatVector, bounds: list[int]) -> Rise | None:
     sudden = [row for row in bounds[1:-1] if row >= before.stop - width // 2 and _jump(ns, row) >= ratio**0.5]
     first = max(sudden, key=lambda row: _jump(ns, row)) if sudden else before.stop
     rise = _measured(ns, before, first, len(ns), sudden=bool(sudden))
+    return rise if rise.ratio > 1.0 else None
+
+
+def _ramp(ns: FloatVector) -> Rise | None:
+    """Steps along a rising line: where each scatters by itself around it, no wandering noise drew it."""
+    log_ns = np.log(ns)
+    rows = np.arange(len(ns)) / len(ns)
+    inside = np.abs(log_ns - np.pad(_smooth(log_ns), SMOOTHED // 2, mode="edge")) < MOST_OFF
+    if inside.mean() < MIN_SHARE:
+        return None
+    slope, base = np.polyfit(rows[inside], log_ns[inside], 1)
+    residual = log_ns - (base + slope * rows)
+    noise = robust_sigma(residual, NOISE_FLOOR)
+    certain = slope >= MIN_RAMP_Z * noise * (12 / len(ns)) ** 0.5
+    if slope < np.log(MIN_RATIO) or not certain or _autocorrelation(residual / noise) > MAX_LINGERING:
+        return None
+    third = len(ns) // 3
+    rise = _measured(ns, slice(0, third), third, len(ns), sudden=False)
     return rise if rise.ratio > 1.0 else None
 
 

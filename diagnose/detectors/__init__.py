@@ -2,18 +2,26 @@
 
 from diagnose.detectors.checkpoint_slow import detect_slow_checkpoints
 from diagnose.detectors.compute_straggler import detect_compute_stragglers
+from diagnose.detectors.data_imbalance import detect_data_imbalance
 from diagnose.detectors.data_stall import detect_data_stall
 from diagnose.detectors.evidence import detect_missing_evidence
+from diagnose.detectors.host_contention import detect_host_contention
 from diagnose.detectors.interface import Detector
+from diagnose.detectors.late_launch import detect_late_launch
 from diagnose.detectors.loss_anomaly import detect_loss_anomaly
 from diagnose.detectors.mfu_decline import detect_mfu_decline
+from diagnose.detectors.slow_link import detect_slow_link
 from diagnose.detectors.stage_imbalance import detect_stage_imbalance
 
 DETECTORS: tuple[Detector, ...] = (
     detect_loss_anomaly,
     detect_compute_stragglers,
+    detect_host_contention,
     detect_stage_imbalance,
+    detect_data_imbalance,
     detect_data_stall,
+    detect_late_launch,
+    detect_slow_link,
     detect_slow_checkpoints,
     detect_mfu_decline,
     detect_missing_evidence,

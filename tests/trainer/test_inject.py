@@ -38,6 +38,7 @@ GATHER = Stage.PARAMS_ALL_GATHER
         ("die:rank=0,step=2", Die(rank=0, step=2)),
         ("die:rank=0,step=2,how=exit", Die(rank=0, step=2, how="exit")),
         ("data-stall:rank=1,step=3,seconds=0.5", DataStall(rank=1, step=3, seconds=0.5)),
+        ("data-stall:rank=1,step=3,seconds=2,every=4", DataStall(rank=1, step=3, seconds=2.0, every=4)),
         ("skip:rank=1,step=3,stage=params-all-gather", Skip(rank=1, step=3, stage=GATHER)),
         ("shape:rank=1,step=3,stage=params-all-gather", Shape(rank=1, step=3, stage=GATHER)),
         (
@@ -96,3 +97,9 @@ def test_the_truth_names_the_group_whose_collective_is_hit(tmp_path: Path) -> No
 def test_the_truth_of_a_healthy_run_is_none(tmp_path: Path) -> None:
     write_truth(tmp_path / "truth.json", None, host="gpu-03", num_steps=40)
     assert json.loads((tmp_path / "truth.json").read_text()) == {"kind": "none", "num_steps": 40}
+
+
+def test_data_is_late_once_or_again_and_again() -> None:
+    once, often = DataStall(rank=1, step=3, seconds=1.0), DataStall(rank=1, step=3, seconds=1.0, every=4)
+    assert [step for step in range(12) if once.strikes(step)] == [3]
+    assert [step for step in range(12) if often.strikes(step)] == [3, 7, 11]

@@ -190,7 +190,7 @@ class Starving(Healthy):
         self._fault = fault
 
     def begin(self, stage: Stage) -> None:
-        if stage == Stage.DATA_LOAD and self.step == self._fault.step:
+        if stage == Stage.DATA_LOAD and self._fault.strikes(self.step):
             time.sleep(self._fault.seconds)
 
 

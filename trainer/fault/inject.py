@@ -8,7 +8,7 @@ hang:rank=5,step=8              stands still for ever in that step; also before=
                                 before=data-load,how=wait: the data never comes
 die:rank=5,step=8               killed in that step; also before=STAGE, how=kill, exit or raise
 data-stall:rank=5,step=8,seconds=4
-                                the batch of that step comes late
+                                the batch of that step comes late; also every= (again every so many steps)
 skip:rank=5,step=8,stage=tp-all-gather
                                 leaves out the first collective of that stage in that step and goes on
 shape:rank=5,step=8,stage=tp-all-gather
@@ -72,11 +72,18 @@ class Die:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataStall:
-    """A rank that waits for its data."""
+    """A rank that waits for its data: in one step, and ``every`` so many from it on."""
 
     rank: int
     step: int
     seconds: float
+    every: int = 0
+    """Steps; 0: it happens once."""
+
+    def strikes(self, step: int) -> bool:
+        """Whether the data of ``step`` comes late."""
+        after = step - self.step
+        return after == 0 or (self.every > 0 and after > 0 and after % self.every == 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,191 @@
+"""data-imbalance: microbatches of unequal length, so that some replicas work while others wait.
+
+    dp0   |fwd 0|fwd 1 |     |bwd 0|bwd 1 |..............|    a long microbatch is long forward and backward, and on
+    dp1   |fwd 0|  fwd 1   |     |bwd 0|     bwd 1       |    every pipeline rank that it passes
+
+Forward and backward own work of the same microbatch are correlated over microbatches (0.9 or more: What-if analysis,
+OSDI'25, 21% of jobs) after the mean of each rank, chunk and step is taken away: neither a slow rank nor a heavy stage
+nor a slow step can produce that. Nobody is a suspect: it is the data.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from diagnose.detectors.evidence import MIN_STEPS
+from diagnose.findings import Finding, Kind, Severity
+from diagnose.meetings import Floats
+from diagnose.view import RunView
+from telemetry.stages import Stage
+from telemetry.topology import Topology
+
+NAME = "data-imbalance"
+MIN_CORRELATION = 0.9
+MIN_AGREEMENT = 0.7
+"""Correlation of a rank with the others of its replica."""
+MIN_SPREAD = 0.05
+"""Coefficient of variation over microbatches."""
+MIN_COST = 0.01
+"""Of step time; below it nothing is said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lengths:
+    """Log own work, [steps, chunks, microbatches, ranks]; the mean of each step, rank and chunk is taken away."""
+
+    forward: Floats
+    backward: Floats
+
+
+def detect_data_imbalance(view: RunView) -> list[Finding]:
+    """At most one finding, without suspects. Silent where operations carry no microbatch, or a step has but one."""
+    forward, backward = _by_microbatch(view, Stage.FORWARD_COMPUTE), _by_microbatch(view, Stage.BACKWARD_COMPUTE)
+    if forward is None or backward is None or len(view.steps) < MIN_STEPS:
+        return []
+    if forward.shape != backward.shape or forward.shape[2] < 2:
+        return []
+    lengths = Lengths(forward=_centred(forward, backward), backward=_centred(backward, forward))
+    if np.isnan(lengths.forward).all():
+        return []
+    correlation = _typical_correlation(lengths.forward, lengths.backward)
+    spread = min(_spread(lengths.forward), _spread(lengths.backward))
+    agreement = _agreement(lengths.forward, view.topology)
+    lost_ns = _cost_ns(forward + backward, view)
+    share_of_step = lost_ns / float(view.step_ns.mean())
+    if correlation < MIN_CORRELATION or spread < MIN_SPREAD or agreement < MIN_AGREEMENT or share_of_step < MIN_COST:
+        return []
+    return [_finding(view, correlation, spread, agreement, lost_ns)]
+
+
+def _by_microbatch(view: RunView, stage: Stage) -> Floats | None:
+    """Own work, [steps, chunks, microbatches, ranks], NaN where there is none; None where microbatches are unknown."""
+    work, one = view.work.get(stage), view.operations.get(stage)
+    if work is None or work.each_ns is None or one is None or work.each_ns.shape != one.microbatch.shape:
+        return None
+    known = one.present & (one.microbatch >= 0) & (work.each_ns > 0)
+    if not known.any():
+        return None
+    step, _, rank = np.nonzero(known)
+    chunk, microbatch = np.maximum(one.chunk[known], 0), one.microbatch[known]
+    placed = np.full((len(view.steps), chunk.max() + 1, microbatch.max() + 1, known.shape[2]), np.nan)
+    placed[step, chunk, microbatch, rank] = work.each_ns[known]
+    return placed
+
+
+def _centred(values: Floats, partner: Floats) -> Floats:
+    """Log values less the mean over microbatches, of those that have a partner."""
+    both = np.isfinite(values) & np.isfinite(partner)
+    logs = np.log(np.where(both, values, 1.0))
+    count = both.sum(axis=2, keepdims=True)
+    mean = logs.sum(axis=2, keepdims=True) / np.maximum(count, 1)
+    return np.where(both & (count > 1), logs - mean, np.nan)
+
+
+def _typical_correlation(a: Floats, b: Floats) -> float:
+    """Pearson correlation of each rank over its steps, chunks and microbatches; the median over ranks."""
+    return _median(_correlations(a, b))
+
+
+def _correlations(a: Floats, b: Floats) -> Floats:
+    """Of each rank (the last axis); both have mean zero by construction. NaN where nothing varies."""
+    both = np.isfinite(a) & np.isfinite(b)
+    a, b = np.where(both, a, 0.0), np.where(both, b, 0.0)
+    inner = tuple(range(a.ndim - 1))
+    power = np.sqrt((a * a).sum(axis=inner) * (b * b).sum(axis=inner))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.where(power > 0, (a * b).sum(axis=inner) / power, np.nan))
+
+
+def _median(values: Floats) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else 0.0
+
+
+def _spread(lengths: Floats) -> float:
+    """Standard deviation of a rank's log work over microbatches, which is its coefficient of variation; the median."""
+    known = np.isfinite(lengths)
+    count = known.sum(axis=(0, 1, 2))
+    squares = np.where(known, lengths, 0.0) ** 2
+    return _median(np.sqrt(squares.sum(axis=(0, 1, 2))[count > 0] / count[count > 0]))
+
+
+def _agreement(lengths: Floats, topology: Topology) -> float:
+    """Correlation of each rank with the mean of the others of its replica; 1 where it is alone."""
+    inside = topology.pp * topology.tp
+    if inside == 1:
+        return 1.0
+    of_chunks = np.where(np.isfinite(lengths).any(axis=1), np.nansum(lengths, axis=1), np.nan)
+    replicas = of_chunks.reshape(*of_chunks.shape[:2], topology.dp, inside)
+    others = (replicas.sum(axis=3, keepdims=True) - replicas) / (inside - 1)
+    return _median(_correlations(replicas.reshape(of_chunks.shape), others.reshape(of_chunks.shape)))
+
+
+def _cost_ns(work: Floats, view: RunView) -> float:
+    """What equal microbatches would save, nanoseconds a step: the slowest replica's way through the pipeline less
+    that of the mean microbatch, m + pp - 1 of them.
+
+    ``work`` is that of forward and backward. What a rank is slower or faster throughout is taken away first.
+    """
+    topology = view.topology
+    per_rank = np.nansum(work, axis=1)  # of all chunks, [steps, microbatches, ranks]
+    per_rank[~np.isfinite(work).any(axis=1)] = np.nan
+    lasting = _lasting(per_rank)
+    relative = per_rank / lasting
+    typical = _typical_rank(relative.reshape(*relative.shape[:2], topology.dp, topology.pp * topology.tp))
+    whole = np.isfinite(typical).all(axis=(1, 2))
+    if not whole.any():
+        return 0.0
+    typical = typical[whole]
+    way = typical.sum(axis=1) + (topology.pp - 1) * typical.max(axis=1)
+    balanced = (typical.shape[1] + topology.pp - 1) * typical.mean(axis=(1, 2))
+    scale = float(np.nanmax(np.nanmedian(lasting.reshape(topology.dp, topology.pp, topology.tp), axis=(0, 2))))
+    lost = float(np.mean(way.max(axis=1) - balanced)) * scale
+    return min(max(0.0, lost), float(view.step_ns.mean()))
+
+
+def _typical_rank(replicas: Floats) -> Floats:
+    """Median along the last axis; NaN where no rank of the replica has a value."""
+    if np.isfinite(replicas).all():
+        return np.asarray(np.median(replicas, axis=3))
+    known = np.isfinite(replicas).any(axis=3)
+    typical = np.full(known.shape, np.nan)
+    typical[known] = np.nanmedian(replicas[known], axis=1)
+    return typical
+
+
+def _lasting(per_rank: Floats) -> Floats:
+    """Mean work of each rank; 1 where it has none, which nothing is divided by."""
+    count = np.isfinite(per_rank).sum(axis=(0, 1))
+    return np.where(count > 0, np.nansum(per_rank, axis=(0, 1)) / np.maximum(count, 1), 1.0)
+
+
+def _finding(view: RunView, correlation: float, spread: float, agreement: float, lost_ns: float) -> Finding:
+    num_steps = len(view.steps)
+    share_of_step = lost_ns / float(view.step_ns.mean())
+    return Finding(
+        detector=NAME,
+        kind=Kind.DATA_IMBALANCE,
+        severity=_severity(share_of_step),
+        suspects=(),
+        stage=Stage.FORWARD_COMPUTE.label,
+        window=view.window,
+        seconds_lost=lost_ns * num_steps / 1e9,
+        confidence=round(correlation * num_steps / (num_steps + 2), 2),
+        summary=f"microbatches take unequally long (they vary by {spread:.0%}), forward and backward alike "
+        f"(correlation {correlation:.2f}): sequence lengths differ; costs {share_of_step:.0%} of each step",
+        next_step="balance sequences by length over replicas and microbatches: sort or pack them by the sum of squared "
+        "lengths, not by tokens alone",
+        evidence={
+            "correlation": round(correlation, 3),
+            "variation_over_microbatches": round(spread, 3),
+            "agreement_within_replica": round(agreement, 3),
+            "share_of_step_time": round(share_of_step, 3),
+            "excess_ms_per_step": round(lost_ns / 1e6, 3),
+        },
+    )
+
+
+def _severity(share_of_step: float) -> Severity:
+    if share_of_step >= 0.2:
+        return Severity.CRITICAL
+    return Severity.WARNING if share_of_step >= 0.05 else Severity.INFO

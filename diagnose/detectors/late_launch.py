@@ -1,0 +1,271 @@
+"""late-launch: someone comes late to the collectives although its work is no longer than that of its peers.
+
+    one replica     dp0 |---|  dp0 |---|  dp0 |---|     dp1 is the last one step after step, transfers are short:
+                    dp1   |-|  dp1   |-|  dp1   |-|     the launch of one of its ranks
+    many replicas   dp0 |---|  dp0   |-|  dp0 |---|     offsets fluctuate both ways: collections of garbage at random
+                    dp1   |-|  dp1 |---|  dp1   |-|     steps, or drift apart that grows with the steps
+
+Source: MegaScale 6.3 (late launch by some rank, growing with steps; irregular garbage collection), What-if analysis
+(planned collection: +12.6%). The thresholds are ours. Fluctuation alone is not reported: on a busy machine everybody's
+launches scatter. It takes marks of garbage collection in the late ranks' steps, or growth.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from diagnose.detectors.evidence import MIN_STEPS
+from diagnose.detectors.late_origin import members
+from diagnose.detectors.late_replicas import GC_PART, MIN_COST, NOISE_FLOOR, LateReplica, late_replicas
+from diagnose.detectors.launch_offsets import Offsets, launch_offsets
+from diagnose.findings import Evidence, Finding, Kind, Role, Severity, Suspect
+from diagnose.meetings import Floats
+from diagnose.operations import Bools
+from diagnose.peers import robust_sigma
+from diagnose.ranges import fold_ranks
+from diagnose.view import RunView
+
+NAME = "late-launch"
+MIN_EVENTS = 3
+"""Late launches with a collection of garbage in them."""
+GC_FLOOR = 0.002
+"""Of step time: shorter collections are as good as none."""
+ONE_RANK = 0.8
+"""Of the time lost to collections, that a rank must stand for to be named."""
+GROWTH_STEPS = 20
+GROWTH_Z = 4.5
+MOST_SUSPECTS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Collections:
+    """Late launches with garbage collections on the late ranks."""
+
+    num_late: int
+    num_with_gc: int
+    lost_share: float
+    """Of step time, mean over the window."""
+    rank: int | None
+    """Who stands for most of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Growth:
+    """Offsets that grow with the steps."""
+
+    slope: float
+    """Share of step time a step."""
+    first: float
+    last: float
+    """Largest offset of a step as share of step time: median of the first, and of the last third of the window."""
+
+
+def detect_late_launch(view: RunView) -> list[Finding]:
+    """One finding for each replica that is the late one persistently, else one for offsets of all."""
+    offsets = launch_offsets(view) if len(view.steps) >= MIN_STEPS else None
+    if offsets is None or np.isnan(offsets.unexplained_ns).all():
+        return []
+    late = offsets.unexplained_ns / view.step_ns[:, None]
+    late = np.where(np.isnan(late).any(axis=1, keepdims=True), np.nan, late)
+    persistent = late_replicas(late, offsets, view)
+    if persistent:
+        return [_persistent(view, offsets, group) for group in _by_host(view, persistent)]
+    collections = _collections(offsets, view)
+    growth = _growth(late)
+    if collections.lost_share < MIN_COST and growth is None:
+        return []
+    return [_fluctuating(view, offsets, late, collections, growth)]
+
+
+def _collections(offsets: Offsets, view: RunView) -> _Collections:
+    """Garbage collections that explain late launches: late is, in a step, who comes after those without one."""
+    step_ns = view.step_ns[:, None]
+    gc = offsets.gc_ns.reshape(*offsets.behind_ns.shape, -1)
+    without_gc = gc.max(axis=2) < GC_FLOOR * step_ns
+    late = (offsets.behind_ns - _when_others_come(offsets.behind_ns, without_gc)) / step_ns
+    late = np.nan_to_num(late - offsets.explained_ns / step_ns, nan=0.0)
+    calm = late[without_gc.all(axis=1)]
+    is_late = late > max(MIN_COST / 2, 5.0 * robust_sigma(calm.ravel(), NOISE_FLOOR))
+    by_gc = is_late & (gc.max(axis=2) >= GC_PART * late * step_ns)
+    rest = np.maximum(np.where(by_gc, 0.0, late).max(axis=1), 0.0)
+    lost = np.maximum(np.where(by_gc, late, 0.0).max(axis=1) - rest, 0.0)
+    of_rank = np.zeros(view.topology.world_size)
+    step, replica = np.nonzero(by_gc)
+    inside = gc.shape[2]
+    np.add.at(of_rank, replica * inside + gc[step, replica].argmax(axis=1), late[step, replica])
+    worst = int(of_rank.argmax())
+    enough = len(step) >= MIN_EVENTS
+    return _Collections(
+        num_late=int(is_late.sum()),
+        num_with_gc=len(step),
+        lost_share=float(lost.mean()) if enough else 0.0,
+        rank=worst if enough and of_rank[worst] >= ONE_RANK * of_rank.sum() else None,
+    )
+
+
+def _when_others_come(behind_ns: Floats, without_gc: Bools) -> Floats:
+    """Median of the replicas ``without_gc`` in each step, [steps, 1]; the first to come where there is none."""
+    count = without_gc.sum(axis=1, keepdims=True)
+    ordered = np.sort(np.where(without_gc, behind_ns, np.inf), axis=1)
+    middle = np.take_along_axis(ordered, np.maximum(count - 1, 0) // 2, axis=1)
+    return np.where(count > 0, middle, behind_ns.min(axis=1, keepdims=True))
+
+
+def _growth(late: Floats) -> _Growth | None:
+    """Whether the largest offset of each step grows with the steps (rank correlation), and by how much."""
+    largest = np.maximum(late.max(axis=1), 0.0)
+    largest = largest[~np.isnan(largest)]
+    count = len(largest)
+    if count < GROWTH_STEPS:
+        return None
+    first, last = (float(np.median(part)) for part in (largest[: count // 3], largest[-(count // 3) :]))
+    order = np.argsort(np.argsort(largest, kind="stable"), kind="stable")
+    correlation = float(np.corrcoef(order, np.arange(count))[0, 1])
+    if correlation * np.sqrt(count - 1) < GROWTH_Z or last - first < MIN_COST or last < 1.5 * first:
+        return None
+    return _Growth(slope=float(np.polyfit(np.arange(count), largest, 1)[0]), first=first, last=last)
+
+
+def _by_host(view: RunView, late: list[LateReplica]) -> list[list[LateReplica]]:
+    """Late replicas, those whose origins make up most of a host together."""
+    hosts: dict[str, list[LateReplica]] = {}
+    for one in late:
+        hosts.setdefault("" if one.origin is None else view.hosts[one.origin], []).append(one)
+    groups: list[list[LateReplica]] = []
+    for host, mine in hosts.items():
+        whole = host and len(mine) > 1 and 2 * len(mine) > view.hosts.count(host)
+        groups.extend([mine] if whole else [[one] for one in mine])
+    return groups
+
+
+def _persistent(view: RunView, offsets: Offsets, late: list[LateReplica]) -> Finding:
+    worst = max(late, key=lambda one: one.cost)
+    stretch = worst.stretch
+    window = view.between(stretch.first, stretch.last)
+    since = f" since step {window.first_step}" if stretch.first > MIN_STEPS else ""
+    certainty = worst.share * stretch.length / (stretch.length + 2)
+    return Finding(
+        detector=NAME,
+        kind=Kind.LATE_LAUNCH,
+        severity=_severity(worst.cost),
+        suspects=_suspects(view, late),
+        stage=offsets.stage.label,
+        window=window,
+        seconds_lost=worst.cost * float(view.step_ns[stretch.rows].sum()) / 1e9,
+        confidence=round(certainty if worst.origin is not None else 0.7 * certainty, 2),
+        summary=f"{_who(view, late)}: comes {worst.late_ns / 1e6:.0f} ms late to {offsets.stage.label} in "
+        f"{worst.share:.0%} of steps{since} although its work is no longer than its peers'"
+        f"{_gc_words(worst.num_with_gc, stretch.length)}; costs {worst.cost:.0%} of each step",
+        next_step=_look_at(view, worst.origin, worst.num_with_gc > stretch.length // 2),
+        evidence={
+            "late_ms": round(worst.late_ns / 1e6, 3),
+            "share_of_steps": round(worst.share, 3),
+            "share_of_step_time": round(worst.cost, 3),
+            "late_launches_with_gc": worst.num_with_gc,
+            "own_work_ratio": round(float(offsets.own_ratio[members(worst.replica, view)].max()), 3),
+            "issue_latency": "unknown",
+        },
+    )
+
+
+def _who(view: RunView, late: list[LateReplica]) -> str:
+    origins = [one.origin for one in late if one.origin is not None]
+    if not origins:
+        return f"replica dp{late[0].replica} (ranks {fold_ranks(members(late[0].replica, view).tolist())})"
+    if len(origins) == 1:
+        return view.describe(origins[0])
+    return f"host {view.hosts[origins[0]]} (ranks {fold_ranks(origins)})"
+
+
+def _gc_words(with_gc: int, num_late: int) -> str:
+    return f" (gc in {with_gc} of {num_late} late launches)" if with_gc else ""
+
+
+def _look_at(view: RunView, origin: int | None, gc: bool) -> str:
+    if gc:
+        return "plan the collection on all ranks together: gc.disable() and gc.collect() every N steps on all of them"
+    where = "its ranks" if origin is None else f"rank {origin} ({view.hosts[origin] or 'unknown host'})"
+    return (
+        f"look at what the main thread of {where} does between its operations (py-spy dump, stray synchronisation, "
+        "logging, page faults, CPU clocks and pinning)"
+    )
+
+
+def _suspects(view: RunView, late: list[LateReplica]) -> tuple[Suspect, ...]:
+    """The origins, then those they make late; unknown all where the origin is not known."""
+    origins = [one.origin for one in late if one.origin is not None]
+    rest = sorted({rank for one in late for rank in members(one.replica, view).tolist()} - set(origins))
+    role = Role.VICTIM if origins else Role.UNKNOWN
+    rest = rest if len(rest) <= MOST_SUSPECTS else []
+    return tuple(
+        Suspect(rank=rank, host=view.hosts[rank], role=one)
+        for ranks, one in ((origins, Role.INITIATING), (rest, role))
+        for rank in ranks
+    )
+
+
+def _fluctuating(
+    view: RunView, offsets: Offsets, late: Floats, collections: _Collections, growth: _Growth | None
+) -> Finding:
+    by_gc = collections.lost_share >= MIN_COST
+    rank = collections.rank if by_gc else None
+    grown = 0.0 if growth is None else float(np.nanmean(np.maximum(np.maximum(late.max(axis=1), 0) - growth.first, 0)))
+    cost = min(1.0, max(grown, collections.lost_share if by_gc else 0.0))
+    count = len(view.steps)
+    return Finding(
+        detector=NAME,
+        kind=Kind.LATE_LAUNCH,
+        severity=_severity(cost),
+        suspects=() if rank is None else (Suspect(rank=rank, host=view.hosts[rank], role=Role.INITIATING),),
+        stage=offsets.stage.label,
+        window=view.window,
+        seconds_lost=cost * float(view.step_ns.sum()) / 1e9,
+        confidence=_confidence(collections if by_gc else None, count),
+        summary=_told(view, offsets, collections if by_gc else None, growth, rank) + f"; costs {cost:.0%} of each step",
+        next_step=_look_at(view, rank, by_gc)
+        if by_gc
+        else "mark garbage collection (it is recorded by default) and look for work that differs from step to step: "
+        "allocator, logging, data-dependent shapes; synchronise the ranks' collection every N steps",
+        evidence=_evidence(late, collections, growth, cost),
+    )
+
+
+def _confidence(collections: _Collections | None, num_steps: int) -> float:
+    """Growth alone leaves the cause open; collections are as sure as they are many (rule of succession)."""
+    if collections is None:
+        return round(0.7 * num_steps / (num_steps + 2), 2)
+    return round(collections.num_with_gc / (collections.num_with_gc + 2), 2)
+
+
+def _told(
+    view: RunView, offsets: Offsets, collections: _Collections | None, growth: _Growth | None, rank: int | None
+) -> str:
+    who = (
+        f"{view.describe(rank)}: comes late" if rank is not None else "launches fluctuate both ways over the replicas:"
+    )
+    told = [
+        f"{who} to {offsets.stage.label} in irregular steps" if rank is not None else f"{who} {offsets.stage.label}"
+    ]
+    if growth is not None:
+        told.append(f"offsets grow with the steps, from {growth.first:.0%} to {growth.last:.0%} of a step")
+    if collections is not None:
+        told.append(f"gc in {collections.num_with_gc} of {collections.num_late} late launches")
+    return ", ".join(told)
+
+
+def _evidence(late: Floats, collections: _Collections, growth: _Growth | None, cost: float) -> Evidence:
+    known = late[~np.isnan(late).any(axis=1)]
+    return {
+        "share_of_step_time": round(cost, 3),
+        "late_launches": collections.num_late,
+        "late_launches_with_gc": collections.num_with_gc,
+        "replicas_that_were_last": len(set(known.argmax(axis=1).tolist())),
+        "slope_of_step_time_per_step": round(growth.slope, 5) if growth is not None else 0.0,
+        "issue_latency": "unknown",
+    }
+
+
+def _severity(share_of_step: float) -> Severity:
+    if share_of_step >= 0.2:
+        return Severity.CRITICAL
+    return Severity.WARNING if share_of_step >= 0.05 else Severity.INFO

@@ -1,0 +1,107 @@
+"""Which rank of a late replica the lateness came from, if its spans tell.
+
+rank 4   |recv|forward|......gap......|backward|      the only one that did nothing for as long as all are late
+rank 5   |recv|forward|    |-----recv-----|           its neighbours wait inside a receive or a collective
+"""
+
+import numpy as np
+
+from diagnose.detectors.launch_offsets import Offsets
+from diagnose.meetings import Floats, Ints
+from diagnose.operations import Operations
+from diagnose.peers import Stretch
+from diagnose.view import RunView
+
+MIN_PART = 0.5
+"""Of the lateness: what an origin must show of it by itself."""
+MAX_OWN_RATIO = 1.05
+"""A rank with more work than this over its peers' is no late launcher."""
+REFERENCES = 4
+"""Replicas that a late one is compared with."""
+MOST_ROWS = 40
+
+
+def origin_of(replica: int, stretch: Stretch, offsets: Offsets, view: RunView) -> int | None:
+    """The rank that was late by itself: the only one with collections of garbage in late steps, else the only late
+    one, else the only one with a gap between its spans. None where there are several such, or none."""
+    ranks = members(replica, view)
+    late = offsets.unexplained_ns[stretch.rows, replica]
+    for shown in (offsets.gc_ns[stretch.rows][:, ranks], offsets.rank_late_ns[stretch.rows][:, ranks]):
+        alone = _only(shown, late)
+        if alone is not None:
+            return _unless_working(int(ranks[alone]), offsets)
+    alone = _only(_gap_over_others(replica, stretch, offsets, view), late, rows=_some_rows(stretch) - stretch.first)
+    return None if alone is None else _unless_working(int(ranks[alone]), offsets)
+
+
+def members(replica: int, view: RunView) -> Ints:
+    """Ranks of a data-parallel replica."""
+    inside = view.topology.pp * view.topology.tp
+    return np.arange(replica * inside, (replica + 1) * inside)
+
+
+def _only(shown_ns: Floats, late_ns: Floats, rows: Ints | None = None) -> int | None:
+    """The one column that shows the lateness in most rows, if there is one."""
+    late_ns = late_ns if rows is None else late_ns[rows]
+    known = late_ns > 0
+    if not known.any():
+        return None
+    share = (shown_ns[known] >= MIN_PART * late_ns[known, None]).mean(axis=0)
+    found = np.flatnonzero(share > 0.5)
+    return int(found[0]) if len(found) == 1 else None
+
+
+def _unless_working(rank: int, offsets: Offsets) -> int | None:
+    return rank if offsets.own_ratio[rank] < MAX_OWN_RATIO else None
+
+
+def _some_rows(stretch: Stretch) -> Ints:
+    """At most so many rows, evenly over the stretch."""
+    count = min(stretch.length, MOST_ROWS)
+    return np.unique(np.linspace(stretch.first, stretch.last, count).astype(np.int64))
+
+
+def _gap_over_others(replica: int, stretch: Stretch, offsets: Offsets, view: RunView) -> Floats:
+    """Idle time of each rank beyond that of its peers in a few other replicas, [rows, ranks of the replica]."""
+    level = np.nan_to_num(np.nanmedian(offsets.unexplained_ns[stretch.rows], axis=0), nan=np.inf)
+    level[replica] = np.inf
+    others = np.argsort(level, kind="stable")[: min(REFERENCES, view.topology.dp - 1)]
+    rows = _some_rows(stretch)
+    idle = np.stack([_idle_ns(members(int(one), view), rows, view) for one in (replica, *others)])
+    return np.asarray(idle[0] - np.median(idle[1:], axis=0))
+
+
+def _idle_ns(ranks: Ints, rows: Ints, view: RunView) -> Floats:
+    """Time in a step, from the end of the step before, in which a rank was in no span; [rows, ranks].
+
+    Stamps of one rank only are compared with each other.
+    """
+    everything = list(view.operations.values())
+    begin, end = (
+        np.concatenate([part[at] for part in (_part(one, ranks, rows) for one in everything)], axis=1) for at in (0, 1)
+    )
+    order = np.argsort(begin, axis=1)
+    begin, end = np.take_along_axis(begin, order, axis=1), np.take_along_axis(end, order, axis=1)
+    reached = np.maximum.accumulate(end, axis=1)
+    gaps = np.nan_to_num(begin[:, 1:] - reached[:, :-1], nan=0.0, posinf=0.0, neginf=0.0)
+    idle = np.maximum(gaps, 0.0).sum(axis=1)
+    return np.asarray(idle + _lead_ns(ranks, rows, begin[:, 0], view))
+
+
+def _part(one: Operations, ranks: Ints, rows: Ints) -> tuple[Floats, Floats]:
+    """Begins and ends, [rows, occurrences, ranks], to a quarter of a microsecond; absent ones begin at infinity."""
+    begin, duration = one.start_ns[rows][:, :, ranks], one.duration_ns[rows][:, :, ranks]
+    present = duration >= 0
+    return (
+        np.where(present, begin, np.inf).astype(np.float64),
+        np.where(present, begin + duration, -np.inf).astype(np.float64),
+    )
+
+
+def _lead_ns(ranks: Ints, rows: Ints, first: Floats, view: RunView) -> Floats:
+    """From the end of the step before to the first span; 0 where that step is not in the window."""
+    before = np.maximum(rows - 1, 0)
+    ends = [_part(one, ranks, before)[1].max(axis=1) for one in view.operations.values()]
+    lead = first - np.max(ends, axis=0)
+    follows = (rows > 0) & (view.steps[rows] == view.steps[before] + 1)
+    return np.where(follows[:, None] & np.isfinite(lead), np.maximum(lead, 0.0), 0.0)

@@ -1,0 +1,135 @@
+"""How late each replica comes to its data-parallel collectives, beyond what its own work explains.
+
+    dp0   |forward|backward|---- reduce-scatter ----|     late(dp1) = how much later it started than the median of the
+    dp1   .....|forward|backward|--- reduce-scatter-|                 others: all end together, durations tell
+                                                          explained = what its ranks worked or loaded longer than theirs
+
+Ranks of a replica pull each other along: a tensor group by its collectives, a pipeline by its transfers. So lateness is
+that of the replica, and who it came from is another question: see ``late_origin``.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from diagnose.meetings import DP_STAGES, Floats, dp_meetings, median_of_others, starts_late_ns
+from diagnose.view import Basis, RunView, Work
+from telemetry.stages import Stage
+
+EXPLAINED_BY = (Stage.DATA_LOAD, Stage.CHECKPOINT_SNAPSHOT, Stage.CHECKPOINT_WRITE, Stage.EVALUATION)
+"""What makes a rank late but is not a late launch: other detectors speak of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offsets:
+    """Nanoseconds; NaN where a group did not meet completely."""
+
+    rank_late_ns: Floats
+    """Largest lateness of a rank in the collectives of a step, [steps, ranks]; negative: early."""
+    replica_late_ns: Floats
+    """That of its latest rank, beyond that of a typical replica, [steps, dp]."""
+    explained_ns: Floats
+    """What own work explains of it, [steps, dp]."""
+    behind_ns: Floats
+    """How long after the first of its group a replica's latest rank came, [steps, dp]: unlike lateness, differences
+    between replicas are those between their arrivals."""
+    gc_ns: Floats
+    """Garbage collection of a rank beyond that of its peers, [steps, ranks]."""
+    own_ratio: Floats
+    """Own work of a rank over that of its peers, median over steps, [ranks]."""
+    stage: Stage
+    """The collective with the most lateness."""
+
+    @property
+    def unexplained_ns(self) -> Floats:
+        """Lateness of a replica that its own work does not explain, [steps, dp]."""
+        return np.asarray(self.replica_late_ns - self.explained_ns)
+
+
+def launch_offsets(view: RunView) -> Offsets | None:
+    """Offsets along dp. A step in which some rank's own work is unknown stays unexplained: NaN.
+
+    None without peers, collectives along dp, or own work.
+    """
+    stages = [stage for stage in (*DP_STAGES, Stage.OPTIMIZER_CLIP) if stage in view.operations]
+    if view.topology.dp < 2 or not view.work or not stages:
+        return None
+    meetings = [dp_meetings(stage, view.operations[stage], view.topology) for stage in stages]
+    late = {one.stage: _latest(starts_late_ns(one)) for one in meetings}
+    rank_late = np.fmax.reduce(list(late.values()))
+    behind = np.fmax.reduce([_latest(_after_first_ns(one.duration_ns)) for one in meetings])
+    own, gc = _own_ns(view), _gc_ns(view)
+    excess = over_peers(own, view)
+    replicas = _latest_of_replica(rank_late, view)
+    return Offsets(
+        rank_late_ns=rank_late,
+        replica_late_ns=replicas - median_of_others(np.maximum(replicas, 0.0)),
+        explained_ns=_explained_ns(excess - gc, view),
+        behind_ns=_latest_of_replica(behind, view),
+        gc_ns=gc,
+        own_ratio=_median_ratio(own, excess),
+        stage=max(late, key=lambda stage: float(np.nansum(np.maximum(late[stage], 0.0)))),
+    )
+
+
+def _latest(late: Floats) -> Floats:
+    """The largest of [steps, occurrences, groups, members], for each rank: [steps, ranks]."""
+    return np.asarray(np.fmax.reduce(late, axis=1).swapaxes(1, 2).reshape(len(late), -1))
+
+
+def _after_first_ns(duration_ns: Floats) -> Floats:
+    """All end together: the first to come lasted longest."""
+    return np.asarray(duration_ns.max(axis=3, keepdims=True) - duration_ns)
+
+
+def _latest_of_replica(late: Floats, view: RunView) -> Floats:
+    return np.asarray(np.fmax.reduce(late.reshape(len(late), view.topology.dp, -1), axis=2))
+
+
+def over_peers(values: Floats, view: RunView) -> Floats:
+    """Each rank's value less the median of its data-parallel peers, [steps, ranks]; NaN where one of them has none."""
+    grid = values.reshape(len(values), view.topology.dp, -1).swapaxes(1, 2)
+    return np.asarray((grid - median_of_others(grid)).swapaxes(1, 2).reshape(values.shape))
+
+
+def _own_ns(view: RunView) -> Floats:
+    """What each rank did for itself: compute off and on the core, loading, checkpoints; [steps, ranks]."""
+    own: Floats = np.sum([_wall_ns(view, stage, work) for stage, work in view.work.items()], axis=0)
+    for stage in EXPLAINED_BY:
+        if stage in view.operations:
+            own = own + np.nan_to_num(view.operations[stage].total_ns(), nan=0.0)
+    return own
+
+
+def _wall_ns(view: RunView, stage: Stage, work: Work) -> Floats:
+    """Processor time alone does not say how long a rank took: off the core, it is late by its host, not its launch."""
+    if work.basis is not Basis.PROCESSOR_TIME:
+        return work.ns
+    if stage in view.off_cpu:
+        return work.ns + np.nan_to_num(view.off_cpu[stage], nan=0.0)
+    return view.operations[stage].total_ns() if stage in view.operations else work.ns
+
+
+def _gc_ns(view: RunView) -> Floats:
+    """Garbage collection beyond that of a rank's peers: all at once, as planned, is nobody's."""
+    if Stage.GC not in view.operations:
+        return np.zeros((len(view.steps), view.topology.world_size))
+    return np.maximum(over_peers(np.nan_to_num(view.operations[Stage.GC].total_ns(), nan=0.0), view), 0.0)
+
+
+def _explained_ns(excess_ns: Floats, view: RunView) -> Floats:
+    """By how much own work may delay a replica, [steps, dp]: its slowest rank's excess in that step, or, if more, what
+    its pipeline ranks have in excess step after step. Work in excess delays by itself at most."""
+    topology = view.topology
+    grid = np.maximum(excess_ns, 0.0).reshape(len(excess_ns), topology.dp, topology.pp, topology.tp)
+    whole = ~np.isnan(excess_ns).any(axis=1)
+    typical = np.median(excess_ns[whole], axis=0) if whole.any() else np.zeros(excess_ns.shape[1])
+    lasting = np.maximum(typical, 0.0).reshape(topology.dp, topology.pp, topology.tp)
+    return np.asarray(np.maximum(grid.max(axis=(2, 3)), lasting.max(axis=2).sum(axis=1)))
+
+
+def _median_ratio(own: Floats, excess: Floats) -> Floats:
+    expected = own - excess
+    known = (expected > 0) & np.isfinite(own)
+    ratio = np.where(known, own, 1.0) / np.where(known, expected, 1.0)
+    return np.asarray(np.median(ratio, axis=0))

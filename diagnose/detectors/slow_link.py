@@ -1,0 +1,285 @@
+"""slow-link: meetings of which the transfer itself takes long, although nobody came late.
+
+    dp group of pp0 tp0   |===|        transfer = the shortest duration among the members: waiting is left out
+    dp group of pp0 tp1   |=======|    2.3x the groups that carry the same amount: a link of this group
+    pair 1 -> 3           |==|
+    pair 5 -> 7           |======|     and of this pair: rank 5 is in both, and in no fast one
+
+Groups are compared with those alike over the same steps; where they changed together, with their own past in the
+window. Who is behind it: see ``slow_places``. Source: MegaScale 6.3, Holmes (all members long: the communication),
+GREYHOUND and C4 (compare groups of equal kind); the thresholds are ours.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from diagnose.detectors.evidence import MIN_STEPS
+from diagnose.detectors.slow_places import Against, FastGroups, Part, SlowGroup, parts_of
+from diagnose.findings import Finding, Kind, Role, Severity, Suspect
+from diagnose.meetings import Floats, Meetings, all_meetings, least_excess, noise_between_steps
+from diagnose.peers import (
+    FloatVector,
+    Stretch,
+    highest_stretch,
+    measure_excess,
+    peer_median,
+    robust_sigma,
+)
+from diagnose.ranges import fold_ranks
+from diagnose.view import RunView
+from telemetry.stages import Stage
+
+NAME = "slow-link"
+MIN_RATIO = 1.5
+FAST_RATIO = 1.2
+"""Below this a group is called fast: it clears its members."""
+MIN_SHARE = 0.7
+MIN_Z = 6.0
+MIN_SPREADS = 5.0
+MIN_COST = 0.02
+"""Of step time; below it nothing is said."""
+NOISE_FLOOR = 0.02
+SPREAD_FLOOR = 0.03
+MOST_SUSPECTS = 64
+"""More ranks than these in an unknown part help nobody; they are left out."""
+
+
+def detect_slow_link(view: RunView) -> list[Finding]:
+    """One finding for each rank, host, or set of groups that slow transfers have in common."""
+    if len(view.steps) < MIN_STEPS:
+        return []
+    slow: list[SlowGroup] = []
+    fast: list[FastGroups] = []
+    for meetings in all_meetings(view.operations, view.topology):
+        total_ns = meetings.transfer_total_ns()
+        log_ratio = _log_ratio(total_ns, meetings)
+        found = _slower_than_peers(meetings, total_ns, log_ratio)
+        found = found or _slower_than_before(meetings, total_ns, view)
+        slow.extend(found.values())
+        fast.extend(_fast_groups(meetings, log_ratio, list(found)))
+    findings = [_finding(view, part) for part in parts_of(slow, fast, view)] if slow else []
+    return [one for one in findings if one is not None]
+
+
+def _fast_groups(meetings: Meetings, log_ratio: Floats, slow: list[int]) -> list[FastGroups]:
+    """Of each set of groups that are alike: those that did not slow down, and those as fast as the rest."""
+    steady = ~np.isin(np.arange(log_ratio.shape[1]), slow)
+    fast = steady & (_column_medians(log_ratio) < np.log(FAST_RATIO))
+    return [
+        FastGroups(
+            steady=meetings.ranks[mine & steady], fast=meetings.ranks[mine & fast], everyone=meetings.ranks[mine]
+        )
+        for mine in (meetings.alike == alike for alike in np.unique(meetings.alike))
+    ]
+
+
+def _log_ratio(total_ns: Floats, meetings: Meetings) -> Floats:
+    """Log of each group's transfer over the median of those alike, [steps, groups]."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_ratio = np.log(total_ns / peer_median(total_ns, meetings.alike))
+    log_ratio[~np.isfinite(log_ratio)] = np.nan
+    return log_ratio
+
+
+def _column_medians(values: Floats) -> FloatVector:
+    """Median along steps; NaN for a column without values."""
+    medians = np.full(values.shape[1], np.nan)
+    known = ~np.isnan(values).all(axis=0)
+    if known.any():
+        medians[known] = np.nanmedian(values[:, known], axis=0)
+    return medians
+
+
+def _slower_than_peers(meetings: Meetings, total_ns: Floats, log_ratio: Floats) -> dict[int, SlowGroup]:
+    """Slow groups by their column."""
+    noise = noise_between_steps(log_ratio, NOISE_FLOOR)
+    least = max(np.log(MIN_RATIO), least_excess(MIN_Z, noise, len(log_ratio)))
+    worth_a_look = np.flatnonzero((log_ratio >= least).sum(axis=0) >= MIN_STEPS // 2)  # few, of thousands
+    found: dict[int, SlowGroup] = {}
+    for column in worth_a_look.tolist():
+        series = log_ratio[:, column]
+        stretch = highest_stretch(series - np.log(MIN_RATIO) / 2)
+        excess = measure_excess(series[stretch.rows], above=np.log(MIN_RATIO) / 2, noise=noise)
+        if excess.num_rows < MIN_STEPS or excess.median < np.log(MIN_RATIO):
+            continue
+        if excess.share < MIN_SHARE or excess.z < MIN_Z:
+            continue
+        if excess.median < MIN_SPREADS * _spread_of_others(column, log_ratio[stretch.rows], meetings):
+            continue
+        found[column] = _slow_group(
+            meetings, column, stretch, total_ns, np.exp(excess.median), excess.share, Against.PEERS
+        )
+    return found
+
+
+def _spread_of_others(column: int, log_ratio: Floats, meetings: Meetings) -> float:
+    """How far apart groups lie that nobody suspects: an only peer, the mirror image, is left out, too."""
+    others = np.ones(log_ratio.shape[1], dtype=bool)
+    alike = meetings.alike == meetings.alike[column]
+    others[alike if alike.sum() == 2 else column] = False
+    return robust_sigma(_column_medians(log_ratio[:, others]), SPREAD_FLOOR)
+
+
+def _slow_group(
+    meetings: Meetings,
+    column: int,
+    stretch: Stretch,
+    total_ns: Floats,
+    ratio: float,
+    share: float,
+    against: Against,
+) -> SlowGroup:
+    level_ns = float(np.nanmedian(total_ns[stretch.rows, column]))
+    return SlowGroup(
+        stage=meetings.stage,
+        ranks=tuple(meetings.ranks[column].tolist()),
+        stretch=stretch,
+        ratio=float(ratio),
+        share=share,
+        excess_ns=level_ns * (1.0 - 1.0 / float(ratio)),
+        against=against,
+    )
+
+
+def _slower_than_before(meetings: Meetings, total_ns: Floats, view: RunView) -> dict[int, SlowGroup]:
+    """Groups that became slow together with all that are alike, and stayed so."""
+    found: dict[int, SlowGroup] = {}
+    pace = _pace_of_compute(view)
+    for alike in np.unique(meetings.alike):
+        columns = np.flatnonzero(meetings.alike == alike)
+        typical = _column_medians(total_ns[:, columns].T)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            jump = _jump(np.log(typical), pace)
+        if jump is not None:
+            row, ratio, share = jump
+            stretch = Stretch(first=row, last=len(typical) - 1)
+            for column in columns.tolist():
+                if not np.isnan(total_ns[stretch.rows, column]).all():
+                    found[column] = _slow_group(meetings, column, stretch, total_ns, ratio, share, Against.PAST)
+    return found
+
+
+def _pace_of_compute(view: RunView) -> FloatVector:
+    """Log wall time that compute takes on a typical rank, [steps]: what a busier machine slows beside transfers."""
+    compute = [view.operations[stage].total_ns() for stage in view.work if stage in view.operations]
+    if not compute:
+        return np.zeros(len(view.steps))
+    return np.log(np.maximum(_column_medians(np.sum(compute, axis=0).T), 1.0))
+
+
+def _jump(series: FloatVector, pace: FloatVector) -> tuple[int, float, float] | None:
+    """The row from which on ``series`` (logs) lies higher, by what factor beyond ``pace``, and in what share of rows.
+
+    None where it does not, or not clearly, or comes back.
+    """
+    known = np.flatnonzero(np.isfinite(series) & np.isfinite(pace))
+    values, count = series[known], len(known)
+    if count < 2 * MIN_STEPS:
+        return None
+    before = np.arange(MIN_STEPS, count - MIN_STEPS + 1)
+    sums = np.cumsum(values)
+    gain = (sums[-1] - sums[before - 1]) / (count - before) - sums[before - 1] / before
+    split = int(before[np.argmax(gain * np.sqrt(before * (count - before)))])
+    low, high = float(np.median(values[:split])), float(np.median(values[split:]))
+    slower = float(np.median(pace[known[split:]]) - np.median(pace[known[:split]]))
+    noise = robust_sigma(np.concatenate([values[:split] - low, values[split:] - high]), NOISE_FLOOR)
+    error = 1.2533 * noise * np.sqrt(1.0 / split + 1.0 / (count - split))
+    above = float(np.mean(values[split:] > (low + high) / 2))
+    below = float(np.mean(values[:split] < (low + high) / 2))
+    rise = high - low - max(0.0, slower)
+    if rise < np.log(MIN_RATIO) or rise < MIN_Z * error or min(above, below) < 0.8:
+        return None
+    return int(known[split]), float(np.exp(rise)), above
+
+
+def _finding(view: RunView, part: Part) -> Finding | None:
+    worst = max(part.groups, key=lambda group: group.ratio)
+    step_ns = float(np.median(view.step_ns[worst.stretch.rows]))
+    lost_ns = min(step_ns, _cost_ns(part.groups))
+    if lost_ns < MIN_COST * step_ns:
+        return None
+    window = view.between(worst.stretch.first, worst.stretch.last)
+    certainty = worst.share * worst.stretch.length / (worst.stretch.length + 2)
+    return Finding(
+        detector=NAME,
+        kind=Kind.SLOW_LINK,
+        severity=_severity(lost_ns / step_ns),
+        suspects=_suspects(view, part),
+        stage=worst.stage.label,
+        window=window,
+        seconds_lost=lost_ns * worst.stretch.length / 1e9,
+        confidence=round(certainty if part.initiating else 0.7 * certainty, 2),
+        summary=f"{_who(view, part)}: {worst.stage.label} transfers take {worst.ratio:.1f}x as long as "
+        f"{worst.against.value}, and nobody came late{_since(view, worst)}; "
+        f"costs up to {lost_ns / step_ns:.0%} of each step",
+        next_step=_next_step(view, part),
+        evidence={
+            "ratio": round(worst.ratio, 3),
+            "compared_with": worst.against.value,
+            "share_of_steps": round(worst.share, 3),
+            "share_of_step_time": round(lost_ns / step_ns, 3),
+            "excess_ms_per_step": round(lost_ns / 1e6, 3),
+            "slow_groups": [f"{one.stage.label} {fold_ranks(one.ranks)} {one.ratio:.2f}x" for one in part.groups[:20]],
+            "num_slow_groups": len(part.groups),
+        },
+    )
+
+
+def _cost_ns(groups: Sequence[SlowGroup]) -> float:
+    """Of the rank that is in most of the slow time: what its transfers take longer in a step."""
+    of_rank: dict[int, dict[Stage, float]] = {}
+    for group in groups:
+        for rank in group.ranks:
+            stages = of_rank.setdefault(rank, {})
+            stages[group.stage] = max(stages.get(group.stage, 0.0), group.excess_ns)
+    return max(sum(stages.values()) for stages in of_rank.values())
+
+
+def _severity(share_of_step: float) -> Severity:
+    if share_of_step >= 0.2:
+        return Severity.CRITICAL
+    return Severity.WARNING if share_of_step >= 0.05 else Severity.INFO
+
+
+def _suspects(view: RunView, part: Part) -> tuple[Suspect, ...]:
+    """The initiating ones first, then those that meet them; unknown all where nothing tells them apart."""
+    rest = sorted({rank for group in part.groups for rank in group.ranks} - set(part.initiating))
+    role = Role.VICTIM if part.initiating else Role.UNKNOWN
+    rest = rest if len(rest) <= MOST_SUSPECTS else []
+    return tuple(
+        Suspect(rank=rank, host=view.hosts[rank], role=one)
+        for ranks, one in ((part.initiating, Role.INITIATING), (rest, role))
+        for rank in ranks
+    )
+
+
+def _who(view: RunView, part: Part) -> str:
+    if len(part.initiating) == 1:
+        return view.describe(part.initiating[0])
+    if part.initiating:
+        return f"host {view.hosts[part.initiating[0]]} (ranks {fold_ranks(part.initiating)})"
+    groups = {frozenset(group.ranks): fold_ranks(group.ranks) for group in part.groups}
+    first = next(iter(groups.values()))
+    if len(groups) > 1:
+        return f"{len(groups)} groups (first: ranks {first})"
+    return f"the {'link between' if len(part.groups[0].ranks) == 2 else 'group of'} ranks {first}"
+
+
+def _since(view: RunView, worst: SlowGroup) -> str:
+    return f" since step {view.steps[worst.stretch.first]}" if worst.stretch.first > MIN_STEPS else ""
+
+
+def _next_step(view: RunView, part: Part) -> str:
+    if part.initiating:
+        host = view.hosts[part.initiating[0]] or "its host"
+        return (
+            f"on {host}: look at the network card and cable (ethtool -S, ibstat, link_downed and symbol errors), then "
+            "at the switch port; measure it alone with nccl-tests against a healthy host, and drain the host if it lags"
+        )
+    hosts = sorted({view.hosts[rank] for group in part.groups for rank in group.ranks} - {""})
+    named = ", ".join(hosts[:8]) + (" and others" if len(hosts) > 8 else "")
+    return (
+        f"nothing tells the members apart: measure the links between {named or 'their hosts'} pair by pair (nccl-tests)"
+        " and look at their switch ports for errors and congestion"
+    )

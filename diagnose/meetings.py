@@ -1,0 +1,175 @@
+"""Where ranks meet: collectives of a group and transfers of a pair, split into waiting and transfer without a clock.
+
+    dp0   |-----------------|     all members of a collective end together, so the one that starts last has the
+    dp1        |------------|     shortest duration:
+    dp2             |=======|     <- last        transfer = the shortest,  wait of a member = its own less the transfer
+
+Stamps of different hosts are never compared (the late-arriver rule on durations alone: algorithm 4 of the field's
+list; MegaScale 6.3, Holmes). The same holds for the two sides of a send.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from diagnose.operations import ABSENT, Operations
+from diagnose.peers import MEDIAN_EFFICIENCY, robust_sigma
+from diagnose.view import IntVector
+from telemetry.stages import Stage
+from telemetry.topology import Topology
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+DP_STAGES = (
+    Stage.PARAMS_ALL_GATHER,
+    Stage.GRADS_REDUCE_SCATTER,
+    Stage.GRADS_ALL_REDUCE,
+    Stage.SEPARATE_GRADS_ALL_REDUCE,
+)
+"""Collectives along the data-parallel axis."""
+PAIRS = ((Stage.FORWARD_SEND, Stage.FORWARD_RECV, 1), (Stage.BACKWARD_SEND, Stage.BACKWARD_RECV, -1))
+"""Send, receive, and where the receiver lies along the pipeline where no peer was recorded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meetings:
+    """All meetings of one stage. A meeting that not every member recorded is left out: NaN."""
+
+    stage: Stage
+    duration_ns: Floats
+    """[steps, occurrences, groups, members]."""
+    ranks: Ints
+    """Global ranks, [groups, members]; of a pair the sender, then the receiver."""
+    alike: IntVector
+    """[groups]: groups of equal number carry the same amount of data (the same pipeline stage, or edge)."""
+
+    @property
+    def transfer_ns(self) -> Floats:
+        """[steps, occurrences, groups]."""
+        return np.asarray(self.duration_ns.min(axis=3))
+
+    @property
+    def wait_ns(self) -> Floats:
+        """How long each member waited for the last one, [steps, occurrences, groups, members]."""
+        return np.asarray(self.duration_ns - self.transfer_ns[..., None])
+
+    def transfer_total_ns(self) -> Floats:
+        """Transfer of each group in each step, [steps, groups]; NaN where it never met, or not completely."""
+        transfer = self.transfer_ns
+        known = ~np.isnan(transfer)
+        usual = known.sum(axis=1)
+        total = np.where(known, transfer, 0.0).sum(axis=1)
+        total[(usual == 0) | (usual < np.median(usual, axis=0))] = np.nan
+        return np.asarray(total)
+
+
+def all_meetings(operations: Mapping[Stage, Operations], topology: Topology) -> list[Meetings]:
+    """Collectives along dp, and transfers along the pipeline, as far as they were recorded."""
+    along_dp = [dp_meetings(stage, operations[stage], topology) for stage in DP_STAGES if stage in operations]
+    pairs = [
+        pair_meetings(send, operations[send], operations[recv], topology, towards=towards)
+        for send, recv, towards in PAIRS
+        if send in operations and recv in operations
+    ]
+    return [one for one in (*(along_dp if topology.dp > 1 else ()), *pairs) if len(one.ranks)]
+
+
+def dp_meetings(stage: Stage, one: Operations, topology: Topology) -> Meetings:
+    """Meetings of the data-parallel groups; also of a wider collective, seen by those groups alone."""
+    dp, width = topology.dp, topology.pp * topology.tp
+    duration = one.duration_ns.reshape(*one.duration_ns.shape[:2], dp, width).swapaxes(2, 3)
+    return Meetings(
+        stage=stage,
+        duration_ns=complete(duration),
+        ranks=np.arange(topology.world_size).reshape(dp, width).T,
+        alike=np.repeat(np.arange(topology.pp), topology.tp),
+    )
+
+
+def pair_meetings(
+    stage: Stage, sends: Operations, receives: Operations, topology: Topology, *, towards: int
+) -> Meetings:
+    """The n-th send of a rank to its peer with the n-th receive of that peer from it.
+
+    Without recorded peers the next (or previous) pipeline rank of the same dp and tp is meant. Left out are ranks
+    that send to, or receive from, several peers in this stage, and steps in which one side counts more than the other.
+    """
+    receiver = _peers(sends, topology, towards)
+    source = _peers(receives, topology, -towards)
+    sender = np.flatnonzero(receiver != ABSENT)
+    sender = sender[source[receiver[sender]] == sender]
+    receiver = receiver[sender]
+    most = min(sends.duration_ns.shape[1], receives.duration_ns.shape[1])
+    duration = np.stack([sends.duration_ns[:, :most, sender], receives.duration_ns[:, :most, receiver]], axis=3)
+    same = sends.present.sum(axis=1)[:, sender] == receives.present.sum(axis=1)[:, receiver]
+    return Meetings(
+        stage=stage,
+        duration_ns=complete(np.where(same[:, None, :, None], duration, ABSENT)),
+        ranks=np.stack([sender, receiver], axis=1),
+        alike=sender // topology.tp % topology.pp,
+    )
+
+
+def _peers(one: Operations, topology: Topology, towards: int) -> Ints:
+    """The one peer of each rank in this stage, [ranks]; -1: none, or several."""
+    known = np.where(one.present, one.peer, ABSENT)
+    peer: Ints = known.max(axis=(0, 1)).astype(np.int64)
+    several = ((one.peer != peer) & one.present & (one.peer != ABSENT)).any(axis=(0, 1))
+    silent = one.present.any(axis=(0, 1)) & (peer == ABSENT)
+    rank = np.arange(topology.world_size)
+    pp = rank // topology.tp % topology.pp + towards
+    inside = (pp >= 0) & (pp < topology.pp)
+    peer[silent] = np.where(inside, rank + towards * topology.tp, ABSENT)[silent]
+    peer[several | (peer >= topology.world_size)] = ABSENT
+    return peer
+
+
+def complete(duration_ns: npt.NDArray[np.int64]) -> Floats:
+    """Durations as floats; NaN for all members (the last axis) where one of them has none."""
+    whole = (duration_ns >= 0).all(axis=-1, keepdims=True)
+    return np.where(whole, duration_ns, np.nan).astype(np.float64)
+
+
+def median_of_others(values: Floats) -> Floats:
+    """Along the last axis, for each member the median of all others; shape as given. NaN where one member is NaN.
+
+    With one member there are no others: NaN.
+    """
+    count = values.shape[-1]
+    if count < 2:
+        return np.full(values.shape, np.nan)
+    ordered = np.sort(values, axis=-1)
+    middle = count // 2
+    if count % 2 == 0:
+        low, high = ordered[..., middle - 1, None], ordered[..., middle, None]
+        others = np.where(values <= low, high, low)
+    else:
+        low, mid, high = (ordered[..., middle + by, None] for by in (-1, 0, 1))
+        others = np.where(values < mid, mid + high, np.where(values > mid, low + mid, low + high)) / 2
+    return np.asarray(np.where(np.isnan(ordered[..., -1:]), np.nan, others))
+
+
+def noise_between_steps(values: Floats, floor: float) -> float:
+    """How much a column of ``values`` [steps, columns] moves from step to step, a robust standard deviation.
+
+    By differences of neighbouring steps: where a column's level changes within the window, that is no noise. It
+    matters where columns are few, and one that jumps is half of them.
+    """
+    change = np.diff(values, axis=0).ravel()
+    return robust_sigma(change, floor * np.sqrt(2.0)) / float(np.sqrt(2.0))
+
+
+def least_excess(z: float, noise: float, num_rows: int) -> float:
+    """The median that ``z`` standard errors ask for at least: that of a stretch over all rows."""
+    return float(z * MEDIAN_EFFICIENCY * noise / np.sqrt(max(num_rows, 1)))
+
+
+def starts_late_ns(meetings: Meetings) -> Floats:
+    """How much later than the median of the others each member started, [steps, occurrences, groups, members].
+
+    Negative for one that started earlier. All members end together: who started later has the shorter duration.
+    """
+    return median_of_others(meetings.duration_ns) - meetings.duration_ns

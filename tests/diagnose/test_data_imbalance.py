@@ -1,0 +1,176 @@
+from dataclasses import replace
+from time import perf_counter
+
+import numpy as np
+import pytest
+
+from diagnose.detectors.data_imbalance import detect_data_imbalance
+from diagnose.findings import Kind, Severity
+from diagnose.view import RunView, Work
+from telemetry.stages import Stage
+from telemetry.topology import Topology
+from tests.diagnose.made_meetings import as_operations
+from tests.diagnose.made_view import make_view
+
+GRIDS = [Topology(dp=2, pp=2, tp=2), Topology(dp=8, pp=4, tp=2), Topology(dp=16), Topology(dp=4, pp=2)]
+
+
+def microbatch_view(
+    topology: Topology,
+    *,
+    lengths: float = 0.0,
+    alone: bool = False,
+    num_microbatches: int = 6,
+    num_chunks: int = 1,
+    jitter: float = 0.02,
+    slow: dict[int, float] | None = None,
+    heavy_stage: dict[int, float] | None = None,
+    num_steps: int = 40,
+    seed: int = 0,
+) -> RunView:
+    """``lengths``: log-normal spread of microbatches, the same on all ranks of a replica, or on each ``alone``.
+
+    Backward comes in reverse order of microbatches: only their numbers match the two.
+    """
+    random = np.random.default_rng(seed)
+    view = make_view(
+        topology, num_steps=num_steps, jitter=0.01, slow=slow, slow_from_row=12, heavy_stage=heavy_stage, seed=seed
+    )
+    inside = topology.pp * topology.tp
+    shape = (num_steps, 1, num_microbatches, topology.dp, inside if alone else 1)
+    length = np.broadcast_to(
+        np.exp(random.normal(0.0, lengths, shape)), (num_steps, num_chunks, num_microbatches, topology.dp, inside)
+    ).reshape(num_steps, num_chunks * num_microbatches, topology.world_size)
+    work, operations = {}, {}
+    for stage, one in view.work.items():
+        each = one.ns[:, None] / length.shape[1] * length * np.exp(random.normal(0.0, jitter, length.shape))
+        number = np.broadcast_to(np.arange(length.shape[1])[None, :, None], length.shape)
+        if stage is Stage.BACKWARD_COMPUTE:
+            each, number = each[:, ::-1], number[:, ::-1]
+        operations[stage] = replace(
+            as_operations(each, np.zeros_like(each)),
+            microbatch=(number % num_microbatches).astype(np.int16),
+            chunk=(number // num_microbatches).astype(np.int16),
+        )
+        work[stage] = Work(ns=each.sum(axis=1), basis=one.basis, each_ns=each)
+    return replace(view, work=work, operations=operations)
+
+
+@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@pytest.mark.parametrize("seed", range(20))
+def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
+    assert detect_data_imbalance(microbatch_view(topology, seed=seed)) == []
+
+
+@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@pytest.mark.parametrize("jitter", [0.3, 1.0])
+@pytest.mark.parametrize("seed", range(20))
+def test_heavy_jitter_yields_nothing(topology: Topology, jitter: float, seed: int) -> None:
+    assert detect_data_imbalance(microbatch_view(topology, jitter=jitter, seed=seed)) == []
+
+
+@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@pytest.mark.parametrize("lengths", [0.15, 0.4])
+@pytest.mark.parametrize("num_chunks", [1, 2])
+@pytest.mark.parametrize("seed", range(5))
+def test_unequal_sequences_are_found_and_nobody_is_a_suspect(
+    topology: Topology, lengths: float, num_chunks: int, seed: int
+) -> None:
+    view = microbatch_view(topology, lengths=lengths, num_chunks=num_chunks, num_microbatches=8, seed=seed)
+    (finding,) = detect_data_imbalance(view)
+    assert finding.kind is Kind.DATA_IMBALANCE
+    assert finding.suspects == ()
+    assert finding.evidence["variation_over_microbatches"] == pytest.approx(lengths, rel=0.2)
+    assert finding.evidence["correlation"] > 0.95
+
+
+@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@pytest.mark.parametrize("seed", range(5))
+def test_a_slow_rank_is_not_unequal_data(topology: Topology, seed: int) -> None:
+    assert detect_data_imbalance(microbatch_view(topology, slow={1: 2.0}, seed=seed)) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_heavy_last_stage_is_not_unequal_data(seed: int) -> None:
+    assert detect_data_imbalance(microbatch_view(GRIDS[1], heavy_stage={3: 2.0}, seed=seed)) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_replica_that_is_slow_in_a_step_as_a_whole_is_not_unequal_data(seed: int) -> None:
+    view = microbatch_view(GRIDS[1], seed=seed)
+    slow = np.exp(np.random.default_rng(seed).normal(0.0, 0.4, (40, 1, 8))).repeat(8, axis=2)
+    work = {
+        stage: replace(one, ns=one.ns * slow[:, 0], each_ns=one.each_ns * slow)
+        for stage, one in view.work.items()
+        if one.each_ns is not None
+    }
+    assert detect_data_imbalance(replace(view, work=work)) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_lengths_that_differ_little_are_left_unsaid(seed: int) -> None:
+    assert detect_data_imbalance(microbatch_view(GRIDS[2], lengths=0.035, jitter=0.002, seed=seed)) == []
+
+
+def test_what_costs_next_to_nothing_is_left_unsaid() -> None:
+    view = microbatch_view(GRIDS[2], lengths=0.2)
+    assert detect_data_imbalance(replace(view, step_ns=view.step_ns * 50)) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_long_on_one_rank_alone_is_not_the_data(seed: int) -> None:
+    assert detect_data_imbalance(microbatch_view(GRIDS[1], lengths=0.3, alone=True, seed=seed)) == []
+
+
+def test_unequal_data_are_found_beside_a_slow_rank() -> None:
+    (finding,) = detect_data_imbalance(microbatch_view(GRIDS[1], lengths=0.3, slow={9: 2.0}))
+    assert finding.suspects == ()
+
+
+def test_the_cost_is_what_the_slowest_replica_has_over_the_mean() -> None:
+    view = microbatch_view(Topology(dp=8), lengths=0.4, jitter=0.0)
+    (finding,) = detect_data_imbalance(view)
+    total = np.sum([work.ns for work in view.work.values()], axis=0)
+    expected = (total.max(axis=1) - total.mean(axis=1)).sum() / 1e9
+    assert finding.seconds_lost == pytest.approx(expected, rel=0.1)
+    assert finding.severity is Severity.WARNING
+
+
+def test_the_same_lengths_in_every_replica_cost_the_pipeline_alone() -> None:
+    view = microbatch_view(Topology(pp=4, tp=2), lengths=0.4)
+    (finding,) = detect_data_imbalance(view)
+    assert 0 < finding.evidence["share_of_step_time"] < 0.3
+
+
+def test_without_numbers_of_microbatches_nothing_is_said() -> None:
+    view = microbatch_view(GRIDS[0], lengths=0.4)
+    for one in view.operations.values():
+        one.microbatch[:] = -1
+    assert detect_data_imbalance(view) == []
+
+
+def test_without_single_operations_nothing_is_said() -> None:
+    view = microbatch_view(GRIDS[0], lengths=0.4)
+    work = {stage: replace(one, each_ns=None) for stage, one in view.work.items()}
+    assert detect_data_imbalance(replace(view, work=work)) == []
+
+
+def test_one_microbatch_a_step_says_nothing() -> None:
+    assert detect_data_imbalance(microbatch_view(GRIDS[0], lengths=0.4, num_microbatches=1)) == []
+
+
+def test_ranks_without_values_do_not_hide_the_others() -> None:
+    view = microbatch_view(GRIDS[1], lengths=0.4)
+    for stage, one in view.operations.items():
+        one.duration_ns[:, :, 3] = -1
+        view.work[stage].each_ns[:, :, 3] = np.nan
+        one.duration_ns[7, 2:] = -1
+        view.work[stage].each_ns[7, 2:] = np.nan
+    assert len(detect_data_imbalance(view)) == 1
+
+
+def test_twelve_thousand_ranks_take_about_a_second() -> None:
+    view = microbatch_view(Topology(dp=192, pp=8, tp=8), lengths=0.3, num_microbatches=8, num_steps=20)
+    began = perf_counter()
+    assert len(detect_data_imbalance(view)) == 1
+    assert perf_counter() - began < 10.0  # on a crowded machine; about one on an idle one

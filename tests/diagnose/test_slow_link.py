@@ -1,0 +1,185 @@
+from time import perf_counter
+
+import numpy as np
+import pytest
+
+from diagnose.detectors.slow_link import detect_slow_link
+from diagnose.findings import Kind, Role, Severity
+from telemetry.topology import Topology
+from tests.diagnose.made_meetings import GRIDS, Delays, SlowGroups, made_large_view, make_meeting_view
+
+SMALL, MIDDLE, FLAT, NO_TP = GRIDS
+
+
+def slow_ranks(
+    topology: Topology, ranks: list[int], times: float, num_steps: int = 40, from_row: int = 0
+) -> SlowGroups:
+    factor = np.ones((num_steps, topology.world_size))
+    factor[from_row:, ranks] = times
+    return SlowGroups(of_rank=factor)
+
+
+@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@pytest.mark.parametrize("seed", range(20))
+def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
+    assert detect_slow_link(make_meeting_view(topology, seed=seed)) == []
+
+
+@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@pytest.mark.parametrize("jitter", [0.3, 1.0])
+@pytest.mark.parametrize("seed", range(20))
+def test_heavy_jitter_yields_nothing(topology: Topology, jitter: float, seed: int) -> None:
+    assert detect_slow_link(make_meeting_view(topology, jitter=jitter, launch_jitter_ns=10e6, seed=seed)) == []
+
+
+@pytest.mark.parametrize("topology", [SMALL, MIDDLE], ids=str)
+@pytest.mark.parametrize("times", [2.0, 3.0, 8.0])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_rank_whose_groups_are_all_slow_is_named_and_nobody_else(topology: Topology, times: float, seed: int) -> None:
+    culprit = int(np.random.default_rng(seed).integers(topology.world_size))
+    view = make_meeting_view(topology, slow_groups=slow_ranks(topology, [culprit], times), seed=seed, ranks_a_host=1)
+    (finding,) = detect_slow_link(view)
+    assert finding.kind is Kind.SLOW_LINK
+    assert finding.ranks == [culprit]
+    assert finding.evidence["ratio"] == pytest.approx(times, rel=0.25)
+    assert f"rank {culprit} " in finding.summary
+
+
+@pytest.mark.parametrize("host", [0, 3])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_slow_network_card_of_a_host_is_one_finding_of_that_host(host: int, seed: int) -> None:
+    topology = Topology(dp=4, pp=4, tp=2)
+    members = [2 * host, 2 * host + 1]
+    view = make_meeting_view(topology, slow_groups=slow_ranks(topology, members, 3.0), ranks_a_host=2, seed=seed)
+    (finding,) = detect_slow_link(view)
+    assert (finding.ranks, finding.hosts) == (members, [f"gpu-{host:02d}"])
+    assert finding.summary.startswith(f"host gpu-{host:02d} (ranks {members[0]}-{members[1]})")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_host_whose_inner_transfers_are_all_slow_is_one_finding(seed: int) -> None:
+    """Its network is fine: the collectives that cross hosts are as fast as ever."""
+    edges = {(rank, rank + 4): 4.0 for rank in range(16, 20)}
+    topology = Topology(dp=4, pp=2, tp=4)
+    (finding,) = detect_slow_link(
+        make_meeting_view(topology, slow_groups=SlowGroups(of_edge=edges), ranks_a_host=8, seed=seed)
+    )
+    assert finding.hosts == ["gpu-02"]
+    assert finding.ranks == list(range(16, 24))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_fast_transfers_inside_a_host_do_not_clear_its_network_card(seed: int) -> None:
+    topology = Topology(dp=4, pp=6, tp=2)
+    edges = dict.fromkeys([(2, 4), (3, 5), (6, 8), (7, 9)], 4.0)  # in and out of ranks 4 to 7
+    (finding,) = detect_slow_link(
+        make_meeting_view(topology, slow_groups=SlowGroups(of_edge=edges), ranks_a_host=4, seed=seed)
+    )
+    assert (finding.ranks, finding.hosts) == ([4, 5, 6, 7], ["gpu-01"])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_end_of_a_pipeline_is_not_accused_because_nothing_clears_it(seed: int) -> None:
+    """Rank 1 is in a fast pair, rank 0 in no other pair at all: it may still be the link."""
+    view = make_meeting_view(Topology(dp=4, pp=3), slow_groups=SlowGroups(of_edge={(0, 1): 4.0}), seed=seed)
+    (finding,) = detect_slow_link(view)
+    assert finding.ranks == []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_spread_among_all_pairs_is_no_slow_link(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    edges = {(rank, rank + 2): float(np.exp(random.normal(0.0, 0.4))) for rank in range(MIDDLE.world_size)}
+    assert detect_slow_link(make_meeting_view(MIDDLE, slow_groups=SlowGroups(of_edge=edges), seed=seed)) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_groups_that_became_slow_together_are_one_finding_and_nobody_is_accused(seed: int) -> None:
+    topology = Topology(dp=4, tp=4)
+    faults = slow_ranks(topology, list(range(4)), 3.0, from_row=20)
+    (finding,) = detect_slow_link(make_meeting_view(topology, slow_groups=faults, ranks_a_host=4, seed=seed))
+    assert (finding.ranks, finding.window.first_step) == ([], 120)
+    assert finding.summary.startswith("4 groups (first: ranks 0, 4, 8, 12)")
+
+
+@pytest.mark.parametrize("edge", [(1, 3), (9, 11)])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_slow_pair_leaves_open_which_end_it_is(edge: tuple[int, int], seed: int) -> None:
+    (finding,) = detect_slow_link(make_meeting_view(MIDDLE, slow_groups=SlowGroups(of_edge={edge: 4.0}), seed=seed))
+    assert finding.ranks == []
+    assert {(suspect.rank, suspect.role) for suspect in finding.suspects} == {(rank, Role.UNKNOWN) for rank in edge}
+    assert finding.summary.startswith(f"the link between ranks {edge[0]}, {edge[1]}: ")
+
+
+@pytest.mark.parametrize("from_row", [10, 25])
+@pytest.mark.parametrize("seed", range(8))
+def test_the_only_group_is_compared_with_its_own_past_and_nobody_is_accused(from_row: int, seed: int) -> None:
+    view = make_meeting_view(FLAT, slow_groups=slow_ranks(FLAT, [5], 3.0, from_row=from_row), seed=seed)
+    findings = detect_slow_link(view)
+    assert [finding.ranks for finding in findings] == [[]]
+    assert findings[0].window.first_step == 100 + from_row
+    assert findings[0].summary.startswith("the group of ranks 0-15: ")
+    assert {suspect.role for suspect in findings[0].suspects} == {Role.UNKNOWN}
+    assert len(findings[0].suspects) == 16
+
+
+def test_a_group_that_was_always_slow_and_has_no_peer_is_not_accused() -> None:
+    assert detect_slow_link(make_meeting_view(FLAT, slow_groups=slow_ranks(FLAT, [5], 3.0))) == []
+
+
+@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@pytest.mark.parametrize("seed", range(10))
+def test_a_slow_rank_makes_others_wait_but_no_transfer_slow(topology: Topology, seed: int) -> None:
+    assert detect_slow_link(make_meeting_view(topology, slow={topology.world_size - 1: 2.0}, seed=seed)) == []
+
+
+@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@pytest.mark.parametrize("seed", range(10))
+def test_a_late_launch_is_no_slow_link(topology: Topology, seed: int) -> None:
+    late = np.zeros((40, topology.world_size))
+    late[:, 1] = 60e6
+    assert detect_slow_link(make_meeting_view(topology, delays=Delays(before_launch=late), seed=seed)) == []
+
+
+def test_a_busier_machine_is_no_slow_link() -> None:
+    slow = dict.fromkeys(range(16), 1.0)
+    view = make_meeting_view(FLAT, slow_groups=slow_ranks(FLAT, list(range(16)), 2.0, from_row=20), slow=slow)
+    for stage in view.work:
+        view.operations[stage].duration_ns[20:] *= 2
+    assert detect_slow_link(view) == []
+
+
+def test_what_costs_next_to_nothing_is_left_unsaid() -> None:
+    view = make_meeting_view(MIDDLE, slow_groups=SlowGroups(of_edge={(1, 3): 1.2}))
+    assert detect_slow_link(view) == []
+    view = make_meeting_view(MIDDLE, slow_groups=SlowGroups(of_edge={(1, 3): 4.0}))
+    view.step_ns[:] = 10e9
+    assert detect_slow_link(view) == []
+
+
+@pytest.mark.parametrize(("times", "severity"), [(1.7, Severity.WARNING), (12.0, Severity.CRITICAL)])
+def test_the_severity_follows_the_cost(times: float, severity: Severity) -> None:
+    view = make_meeting_view(SMALL, slow_groups=slow_ranks(SMALL, [5], times), ranks_a_host=1)
+    (finding,) = detect_slow_link(view)
+    assert finding.severity is severity
+    assert finding.seconds_lost == pytest.approx(
+        finding.evidence["share_of_step_time"] * view.step_ns.sum() / 1e9, rel=0.02
+    )
+
+
+def test_two_slow_ranks_are_two_findings() -> None:
+    topology = Topology(dp=4, pp=2, tp=4)
+    view = make_meeting_view(topology, slow_groups=slow_ranks(topology, [0, 29], 3.0), ranks_a_host=1)
+    assert sorted(finding.ranks for finding in detect_slow_link(view)) == [[0], [29]]
+
+
+def test_five_steps_are_too_few_to_accuse() -> None:
+    faults = slow_ranks(SMALL, [5], 5.0, num_steps=5)
+    assert detect_slow_link(make_meeting_view(SMALL, slow_groups=faults, num_steps=5)) == []
+
+
+def test_twelve_thousand_ranks_take_about_a_second() -> None:
+    view = made_large_view()
+    began = perf_counter()
+    detect_slow_link(view)
+    assert perf_counter() - began < 10.0  # on a crowded machine; about one on an idle one
