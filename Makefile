@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench trials install parts clean
+.PHONY: demo test lint bench trials score install parts clean
 
 install: $(STAMP)  ## a virtual environment with everything in it
 
@@ -39,6 +39,10 @@ bench: install  ## every benchmark; rewrites docs/benchmarks.md
 
 trials: install  ## real hangs, many of them; rewrites the table in docs/accuracy.md
 	@$(BIN)/python -m tests.scenarios.hang_trials --write $(TRIAL_ARGS)
+
+score: install  ## slow runs whose truth is known, simulated and real; rewrites their tables in docs/accuracy.md
+	@$(BIN)/python -m tests.score --write $(SCORE_ARGS)
+	@$(BIN)/python -m tests.score.real --write
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -50,13 +50,24 @@ def diagnose_view(view: RunView) -> Report:
 
 
 def without_symptoms(findings: list[Finding]) -> list[Finding]:
-    """Findings without a decline that another one explains: one that costs much of it, over much of its steps."""
-    causes = [one for one in findings if one.kind is not Kind.MFU_DECLINE]
+    """Findings without the symptoms that another one explains: one that costs much of it, over much of its steps.
+
+    Symptoms are a decline, and late launches that nobody in particular is to blame for.
+    """
     return [
         one
         for one in findings
-        if one.kind is not Kind.MFU_DECLINE or not any(_explains(cause, one) for cause in causes)
+        if not _is_symptom(one) or not any(_explains(cause, one) for cause in findings if _is_cause(cause, one))
     ]
+
+
+def _is_symptom(finding: Finding) -> bool:
+    return finding.kind is Kind.MFU_DECLINE or (finding.kind is Kind.LATE_LAUNCH and not finding.ranks)
+
+
+def _is_cause(cause: Finding, symptom: Finding) -> bool:
+    """Late launches may explain a decline, a decline nothing."""
+    return cause.kind is not symptom.kind and cause.kind is not Kind.MFU_DECLINE
 
 
 def _explains(cause: Finding, symptom: Finding) -> bool:

@@ -1,7 +1,13 @@
 """The accused of a finding: ranks of one host together when they are most of it, else each by itself."""
 
+from collections.abc import Sequence
+
 from diagnose.findings import Role, Suspect
 from diagnose.view import RunView
+from telemetry.topology import Axis
+
+WAITING: tuple[Axis, ...] = ("tp", "pp")
+"""Along these a rank's neighbours stop with it at once."""
 
 
 def by_host(view: RunView, ranks: list[int]) -> list[list[int]]:
@@ -11,7 +17,7 @@ def by_host(view: RunView, ranks: list[int]) -> list[list[int]]:
         hosts.setdefault(view.hosts[rank], []).append(rank)
     groups: list[list[int]] = []
     for host, members in hosts.items():
-        whole = len(members) > 1 and 2 * len(members) > view.hosts.count(host)
+        whole = host and len(members) > 1 and 2 * len(members) > view.hosts.count(host)
         groups.extend([members] if whole else _by_tensor_group(view, members))
     return groups
 
@@ -24,8 +30,17 @@ def _by_tensor_group(view: RunView, ranks: list[int]) -> list[list[int]]:
     return list(groups.values())
 
 
-def initiating(view: RunView, ranks: list[int]) -> tuple[Suspect, ...]:
+def initiating(view: RunView, ranks: Sequence[int]) -> tuple[Suspect, ...]:
     return tuple(Suspect(rank=rank, host=view.hosts[rank], role=Role.INITIATING) for rank in ranks)
+
+
+def with_victims(view: RunView, ranks: Sequence[int]) -> tuple[Suspect, ...]:
+    """The initiating ranks, then those that wait for them: their tensor and pipeline groups."""
+    waiting = {peer for rank in ranks for axis in WAITING for peer in view.topology.group(rank, along=axis)}
+    victims = tuple(
+        Suspect(rank=rank, host=view.hosts[rank], role=Role.VICTIM) for rank in sorted(waiting - set(ranks))
+    )
+    return (*initiating(view, ranks), *victims)
 
 
 def named(view: RunView, ranks: list[int]) -> str:

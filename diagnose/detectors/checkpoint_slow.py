@@ -36,6 +36,7 @@ CAUTION = 25.0
 """How much more is asked where a spread is known from few numbers."""
 SPREAD_FLOOR = 0.04
 MAX_BLOCKING = 0.05
+MUCH_BLOCKING = 0.1
 """Share of the time that snapshots may take; every-step checkpoints have been kept below 0.9% (ByteRobust)."""
 
 
@@ -181,7 +182,7 @@ def _blocking(view: RunView) -> list[Finding]:
             view,
             rows=rows,
             stage=Stage.CHECKPOINT_SNAPSHOT,
-            severity=Severity.WARNING,
+            severity=Severity.WARNING if share >= MUCH_BLOCKING else Severity.INFO,
             suspects=(),
             lost_ns=float(typical_ns.sum()),
             confidence=round(len(rows) / (len(rows) + 1), 2),

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from diagnose.detectors.accused import by_host, with_victims
 from diagnose.detectors.evidence import MIN_STEPS
-from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
+from diagnose.findings import Finding, Kind, Severity, StepWindow
 from diagnose.peers import (
     Excess,
     FloatVector,
@@ -37,7 +38,9 @@ MIN_Z = 6.0
 MIN_COMPANION_Z = 3.0
 """Beside a rank that is slow for certain, on the same host."""
 MIN_SPREADS = 5.0
-"""Distance from the other ranks' median ratios, in their robust standard deviations."""
+"""Distance from the other ranks' median ratios, in their robust standard deviations, among eight ranks."""
+SPREADS_A_DECADE = 0.5
+"""More of them for ten times as many ranks: somebody is always the furthest."""
 STEP_NOISE_FLOOR = 0.01
 RANK_SPREAD_FLOOR = 0.006
 
@@ -76,7 +79,7 @@ def detect_compute_stragglers(view: RunView) -> list[Finding]:
         alone = [one for rank in range(work.ns.shape[1]) if (one := _slowness(rank, compared, view)) is not None]
         for found in [*alone, *_companions(alone, compared, view)]:
             slow.setdefault(found.rank, []).append(found)
-    return [_finding(view, ranks, [slow[rank] for rank in ranks]) for ranks in _by_host(view, sorted(slow))]
+    return [_finding(view, ranks, [slow[rank] for rank in ranks]) for ranks in by_host(view, sorted(slow))]
 
 
 def _compare(stage: Stage, ns: FloatMatrix, view: RunView) -> _Compared:
@@ -96,9 +99,13 @@ def _slowness(rank: int, compared: _Compared, view: RunView) -> Slowness | None:
     excess = measure_excess(series[stretch.rows], above=half_way, noise=compared.noise)
     if excess.num_rows < MIN_STEPS or excess.median < np.log(MIN_RATIO) or excess.share < MIN_SHARE or excess.z < MIN_Z:
         return None
-    if excess.median < MIN_SPREADS * _spread_of_others(rank, compared.log_ratio[stretch.rows], view):
+    if excess.median < _min_spreads(view) * _spread_of_others(rank, compared.log_ratio[stretch.rows], view):
         return None
     return _told(rank, compared, stretch, excess, view)
+
+
+def _min_spreads(view: RunView) -> float:
+    return MIN_SPREADS + SPREADS_A_DECADE * max(0.0, float(np.log10(view.topology.world_size / 8)))
 
 
 def _companions(alone: list[Slowness], compared: _Compared, view: RunView) -> list[Slowness]:
@@ -142,18 +149,6 @@ def _spread_of_others(rank: int, log_ratio: FloatMatrix, view: RunView) -> float
     return robust_sigma(medians, RANK_SPREAD_FLOOR)
 
 
-def _by_host(view: RunView, ranks: list[int]) -> list[list[int]]:
-    """Slow ranks, those of one host together when they are most of it."""
-    hosts: dict[str, list[int]] = {}
-    for rank in ranks:
-        hosts.setdefault(view.hosts[rank], []).append(rank)
-    groups: list[list[int]] = []
-    for host, members in hosts.items():
-        whole = host and len(members) > 1 and 2 * len(members) > view.hosts.count(host)
-        groups.extend([members] if whole else [[rank] for rank in members])
-    return groups
-
-
 def _finding(view: RunView, ranks: list[int], slow: list[list[Slowness]]) -> Finding:
     everything = [one for per_rank in slow for one in per_rank]
     worst = max(everything, key=lambda one: one.excess_ns)
@@ -164,7 +159,7 @@ def _finding(view: RunView, ranks: list[int], slow: list[list[Slowness]]) -> Fin
         detector=NAME,
         kind=Kind.COMPUTE_STRAGGLER,
         severity=_severity(share_of_step, worst.ratio),
-        suspects=_suspects(view, ranks),
+        suspects=with_victims(view, ranks),
         stage=worst.stage.label,
         window=window,
         seconds_lost=lost_ns * worst.stretch.length / 1e9,
@@ -181,14 +176,6 @@ def _finding(view: RunView, ranks: list[int], slow: list[list[Slowness]]) -> Fin
             "stages": sorted({f"{one.stage.label} {one.ratio:.2f}x" for one in everything}),
         },
     )
-
-
-def _suspects(view: RunView, ranks: list[int]) -> tuple[Suspect, ...]:
-    """The slow ranks, then those that wait for them: their tensor and pipeline groups."""
-    waiting = {peer for rank in ranks for axis in ("tp", "pp") for peer in view.topology.group(rank, along=axis)}
-    initiating = [Suspect(rank=rank, host=view.hosts[rank], role=Role.INITIATING) for rank in ranks]
-    victims = [Suspect(rank=rank, host=view.hosts[rank], role=Role.VICTIM) for rank in sorted(waiting - set(ranks))]
-    return (*initiating, *victims)
 
 
 def _severity(share_of_step: float, ratio: float) -> Severity:

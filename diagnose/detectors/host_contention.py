@@ -13,10 +13,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from diagnose.detectors.accused import with_victims
 from diagnose.detectors.evidence import MIN_STEPS
-from diagnose.findings import Finding, Kind, Role, Severity, Suspect
+from diagnose.findings import Finding, Kind, Severity
 from diagnose.meetings import least_excess, noise_between_steps
-from diagnose.peers import MEDIAN_EFFICIENCY, Stretch, highest_stretch, measure_excess, peer_median, robust_sigma
+from diagnose.peers import (
+    MEDIAN_EFFICIENCY,
+    Excess,
+    Stretch,
+    highest_stretch,
+    measure_excess,
+    peer_median,
+    robust_sigma,
+)
 from diagnose.ranges import fold_ranks
 from diagnose.view import Basis, FloatMatrix, FloatVector, IntVector, RunView
 
@@ -28,6 +37,12 @@ MIN_EXTRA = 0.3
 MIN_SHARE = 0.6
 MIN_Z = 6.0
 MIN_SPREADS = 5.0
+CERTAIN_EXTRA = 1.0
+CERTAIN_SHARE = 0.8
+CERTAIN_Z = 12.0
+CERTAIN_SPREADS = 2.0
+"""In place of the above, where it is that much, that often and that surely: replicas of a job that waits for one rank
+crowd their cores at different times, so that few ranks lie far apart."""
 MIN_COST = 0.02
 """Of step time; below it nothing is said."""
 NOISE_FLOOR = 0.03
@@ -196,7 +211,7 @@ def _judged(
     spread = max(least_spread, _spread(_row_medians(others[stretch.rows].T)))
     excess_ns = _row_medians(extra_ns[stretch.rows][:, list(ranks)].T)
     extra = _row_medians((extra_ns / time.cpu_ns)[stretch.rows][:, list(ranks)].T)
-    if excess.median < MIN_SPREADS * spread or not float(np.nanmedian(extra)) >= MIN_EXTRA:
+    if not float(np.nanmedian(extra)) >= MIN_EXTRA or excess.median < _min_spreads(excess, extra) * spread:
         return None
     return Contended(
         ranks=ranks,
@@ -207,6 +222,12 @@ def _judged(
         excess_ns=float(np.nanmax(excess_ns)),
         whole_host=whole_host,
     )
+
+
+def _min_spreads(excess: Excess, extra: FloatVector) -> float:
+    """How far from the others a rank must lie: less where it loses more than it computes, step after step."""
+    certain = excess.z >= CERTAIN_Z and excess.share >= CERTAIN_SHARE and float(np.nanmedian(extra)) >= CERTAIN_EXTRA
+    return CERTAIN_SPREADS if certain else MIN_SPREADS
 
 
 def _spread(medians: FloatVector) -> float:
@@ -233,7 +254,7 @@ def _finding(view: RunView, one: Contended) -> Finding | None:
         detector=NAME,
         kind=Kind.HOST_CONTENTION,
         severity=_severity(lost_ns / step_ns),
-        suspects=tuple(Suspect(rank=rank, host=view.hosts[rank], role=Role.INITIATING) for rank in one.ranks),
+        suspects=with_victims(view, one.ranks),
         stage=worst.label,
         window=window,
         seconds_lost=lost_ns * one.stretch.length / 1e9,

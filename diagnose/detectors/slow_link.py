@@ -6,8 +6,9 @@
     pair 5 -> 7           |======|     and of this pair: rank 5 is in both, and in no fast one
 
 Groups are compared with those alike over the same steps; where they changed together, with their own past in the
-window. Who is behind it: see ``slow_places``. Source: MegaScale 6.3, Holmes (all members long: the communication),
-GREYHOUND and C4 (compare groups of equal kind); the thresholds are ours.
+window. Where pipeline and data-parallel groups did so both, no link is to blame: mfu-decline tells it. Who is
+behind it: see ``slow_places``. Source: MegaScale 6.3, Holmes (all members long: the communication), GREYHOUND and C4
+(compare groups of equal kind); the thresholds are ours.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ from diagnose.peers import (
 )
 from diagnose.ranges import fold_ranks
 from diagnose.view import RunView
-from telemetry.stages import Stage
+from telemetry.stages import Stage, Stream
 
 NAME = "slow-link"
 MIN_RATIO = 1.5
@@ -58,8 +59,16 @@ def detect_slow_link(view: RunView) -> list[Finding]:
         found = found or _slower_than_before(meetings, total_ns, view)
         slow.extend(found.values())
         fast.extend(_fast_groups(meetings, log_ratio, list(found)))
+    slow = _without_decline(slow)
     findings = [_finding(view, part) for part in parts_of(slow, fast, view)] if slow else []
     return [one for one in findings if one is not None]
+
+
+def _without_decline(slow: list[SlowGroup]) -> list[SlowGroup]:
+    """Without what became slow together on all streams."""
+    streams = {group.stage.stream for group in slow if group.against is Against.PAST}
+    everywhere = Stream.DP in streams and len(streams) > 1
+    return [group for group in slow if group.against is Against.PEERS] if everywhere else slow
 
 
 def _fast_groups(meetings: Meetings, log_ratio: Floats, slow: list[int]) -> list[FastGroups]:

@@ -71,7 +71,7 @@ class Part:
 def parts_of(slow: Sequence[SlowGroup], fast: Sequence[FastGroups], view: RunView) -> list[Part]:
     """Slow groups that hang together, each part with the place that explains it.
 
-    Groups near each other that became slow together and that no place explains stay one part.
+    Groups of the same hosts, or near each other that became slow together, stay one part where no place explains them.
     """
     hosts = _Hosts(view)
     parts: list[Part] = []
@@ -81,7 +81,8 @@ def parts_of(slow: Sequence[SlowGroup], fast: Sequence[FastGroups], view: RunVie
             parts.append(explained)
             continue
         apart = [_explained(one, fast, hosts) for one in _connected(near, lambda group: group.ranks)]
-        together = explained.past and not any(one.initiating for one in apart)
+        alike = explained.past or len({hosts.of_group(group) for group in near}) == 1
+        together = alike and not any(one.initiating for one in apart)
         parts.extend([explained] if together else apart)
     return parts
 

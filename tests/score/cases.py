@@ -29,6 +29,8 @@ SMALL = (
     Topology(dp=8, pp=4, tp=2),
     Topology(dp=16, pp=4, tp=8),
 )
+PLACED = (Topology(dp=4, pp=4, tp=2), Topology(dp=8, pp=4, tp=2), Topology(dp=16, pp=4, tp=8))
+DRIFTING = (Topology(dp=8), Topology(dp=8, pp=4, tp=2), Topology(dp=16, pp=2, tp=2))
 LARGE = (Topology(dp=32, pp=8, tp=8), Topology(dp=192, pp=8, tp=8))
 
 
@@ -86,7 +88,7 @@ def _run(random: Random, seed: int) -> SimulatedRun:
         device="cpu" if on_cpu else "cuda",
         clock_offset_ms=float(random.choice([0.0, 1.0, 10.0])),
         clock_drift_ppm=float(random.choice([0.0, 5.0])),
-        checkpoint_every=int(random.choice([0, 10])),
+        checkpoint_every=int(random.choice([0, 10 if topology.pp > 1 else 25])),
         collects_by_plan=bool(random.random() < 0.3),
         seed=seed,
     )
@@ -101,10 +103,16 @@ def _fit(name: str, run: SimulatedRun) -> SimulatedRun:
     if name == "unplanned collections":
         run = replace(run, collects_by_plan=False)
     if name == "slow checkpoint":
-        run = replace(run, checkpoint_every=10)
-    if name in ("slow link", "communication decline") and run.topology.dp < 4:
+        run = replace(run, checkpoint_every=10 if run.topology.pp > 1 else 25, num_steps=max(run.num_steps, 60))
+    if name == "slow link":  # a host is one cell of the grid: else all groups share it, and nothing tells them apart
+        run = replace(run, topology=PLACED[run.seed % len(PLACED)], num_chunks=1, num_microbatches=8)
+        run = replace(run, gpus_per_host=run.topology.tp)
+    if name == "communication decline" and min(run.topology.dp, run.topology.pp) < 4:
         run = replace(run, topology=Topology(dp=8, pp=4, tp=2), num_chunks=1, num_microbatches=8)
-    if name in ("slow host", "slow link") and run.topology.world_size <= 16:
+    if name == "launch drift":  # where ranks share a processor, their launches scatter by more
+        run = replace(run, device="cuda", noise=HEAVY if run.noise is HEAVY_ON_CPU else RECORDED)
+        run = replace(run, topology=DRIFTING[run.seed % len(DRIFTING)], num_chunks=1, num_microbatches=8, num_steps=80)
+    if name == "slow host" and run.topology.world_size <= 16:
         run = replace(run, gpus_per_host=2)
     return run
 
