@@ -32,17 +32,18 @@ from diagnose.view import FloatMatrix, RunView
 from telemetry.stages import Stage
 
 NAME = "compute-straggler"
-MIN_RATIO = 1.035
+MIN_RATIO = 1.03
 MIN_SHARE = 0.7
 MIN_Z = 6.0
 MIN_COMPANION_Z = 3.0
 """Beside a rank that is slow for certain, on the same host."""
 MIN_SPREADS = 5.0
 """Distance from the other ranks' median ratios, in their robust standard deviations, among eight ranks."""
-SPREADS_A_DECADE = 0.5
+SPREADS_A_DECADE = 0.3
 """More of them for ten times as many ranks: somebody is always the furthest."""
+FEW_PEERS = 4
 STEP_NOISE_FLOOR = 0.01
-RANK_SPREAD_FLOOR = 0.006
+RANK_SPREAD_FLOOR = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +102,15 @@ def _slowness(rank: int, compared: _Compared, view: RunView) -> Slowness | None:
         return None
     if excess.median < _min_spreads(view) * _spread_of_others(rank, compared.log_ratio[stretch.rows], view):
         return None
-    return _told(rank, compared, stretch, excess, view)
+    return _told(rank, compared, *_dated(series, stretch, excess, compared.noise), view)
+
+
+def _dated(series: FloatVector, stretch: Stretch, excess: Excess, noise: float) -> tuple[Stretch, Excess]:
+    """The stretch drawn again, half way up to how slow the rank turned out to be: noise no longer pulls at its ends."""
+    half_way = excess.median / 2
+    again = highest_stretch(series - half_way)
+    sure = measure_excess(series[again.rows], above=half_way, noise=noise)
+    return (again, sure) if sure.num_rows >= MIN_STEPS else (stretch, excess)
 
 
 def _min_spreads(view: RunView) -> float:
@@ -140,10 +149,11 @@ def _told(rank: int, compared: _Compared, stretch: Stretch, excess: Excess, view
 
 
 def _spread_of_others(rank: int, log_ratio: FloatMatrix, view: RunView) -> float:
-    """How far apart ranks lie that nobody suspects: the rank is left out, and an only peer, its mirror image, too."""
+    """How far apart ranks lie that nobody suspects: the rank is left out, and its peers too where they are few, for
+    they are measured against it."""
     others = np.ones(log_ratio.shape[1], dtype=bool)
     peers = view.pp_of_rank == view.pp_of_rank[rank]
-    others[peers if peers.sum() == 2 else rank] = False
+    others[peers if peers.sum() <= (FEW_PEERS if view.topology.pp > 1 else 2) else rank] = False
     known = others & ~np.isnan(log_ratio).all(axis=0)
     medians: FloatVector = np.nanmedian(log_ratio[:, known], axis=0)
     return robust_sigma(medians, RANK_SPREAD_FLOOR)

@@ -17,7 +17,7 @@ from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.work_faults import HeavyStage, Loss, Sequences, Slow
 from telemetry.topology import Topology
 
-REPORTING = 1_000_000
+REPORTING = 2_000_000
 
 Random = np.random.Generator
 
@@ -59,6 +59,16 @@ def case(seed: int) -> Case:
         return Case(name=name, seed=seed, plan=run)
     run = _fit(name, run)
     return Case(name=name, seed=seed, plan=replace(run, faults=(FAULTS[name](random, run),)))
+
+
+def straggler_case(seed: int) -> Case:
+    """A rank that is slow by a twentieth, every other time by a tenth or more, in the noise of a production job."""
+    random = np.random.default_rng([seed, 9])
+    run = _run(random, seed)
+    run = replace(run, noise=ON_CPU if run.device == "cpu" else RECORDED)
+    factor = float(random.choice([1.1, 1.1, 1.15, 1.2, 1.3, 2.0])) if seed % 2 else 1.05
+    fault = Slow(rank=_a_rank(random, run), factor=factor, first_step=_begin(random, run))
+    return Case(name="slow rank", seed=seed, plan=replace(run, faults=(fault,)))
 
 
 def large_case(seed: int) -> Case:
