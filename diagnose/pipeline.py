@@ -52,22 +52,24 @@ def diagnose_view(view: RunView) -> Report:
 def without_symptoms(findings: list[Finding]) -> list[Finding]:
     """Findings without the symptoms that another one explains: one that costs much of it, over much of its steps.
 
-    Symptoms are a decline, and late launches that nobody in particular is to blame for.
+    Symptoms are a decline, late launches and slow links that nobody in particular is to blame for, and slight slowness
+    on a host whose cores are crowded, where processor time is not what it was.
     """
-    return [
-        one
-        for one in findings
-        if not _is_symptom(one) or not any(_explains(cause, one) for cause in findings if _is_cause(cause, one))
-    ]
+    return [one for one in findings if not any(_explains(cause, one) for cause in findings if _is_cause(cause, one))]
 
 
 def _is_symptom(finding: Finding) -> bool:
-    return finding.kind is Kind.MFU_DECLINE or (finding.kind is Kind.LATE_LAUNCH and not finding.ranks)
+    vague = finding.kind in (Kind.LATE_LAUNCH, Kind.SLOW_LINK) and not finding.ranks
+    return vague or finding.kind is Kind.MFU_DECLINE
 
 
 def _is_cause(cause: Finding, symptom: Finding) -> bool:
-    """Late launches may explain a decline, a decline nothing."""
-    return cause.kind is not symptom.kind and cause.kind is not Kind.MFU_DECLINE
+    """Another symptom may explain a decline, a decline nothing."""
+    if symptom.kind is Kind.MFU_DECLINE:
+        return cause.kind is not Kind.MFU_DECLINE
+    if symptom.kind is Kind.COMPUTE_STRAGGLER and symptom.severity is Severity.INFO:
+        return cause.kind is Kind.HOST_CONTENTION and bool({*cause.hosts} & {*symptom.hosts})
+    return _is_symptom(symptom) and not _is_symptom(cause)
 
 
 def _explains(cause: Finding, symptom: Finding) -> bool:

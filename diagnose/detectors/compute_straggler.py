@@ -42,6 +42,10 @@ MIN_SPREADS = 5.0
 SPREADS_A_DECADE = 0.3
 """More of them for ten times as many ranks: somebody is always the furthest."""
 FEW_PEERS = 4
+SHADOW = 0.2
+"""Of the worst rank's log ratio."""
+CERTAIN_RATIO = 1.1
+"""Told in any case."""
 STEP_NOISE_FLOOR = 0.01
 RANK_SPREAD_FLOOR = 0.005
 
@@ -78,7 +82,7 @@ def detect_compute_stragglers(view: RunView) -> list[Finding]:
     for stage, work in view.work.items():
         compared = _compare(stage, work.ns, view)
         alone = [one for rank in range(work.ns.shape[1]) if (one := _slowness(rank, compared, view)) is not None]
-        for found in [*alone, *_companions(alone, compared, view)]:
+        for found in [*_without_shadows(alone), *_companions(alone, compared, view)]:
             slow.setdefault(found.rank, []).append(found)
     return [_finding(view, ranks, [slow[rank] for rank in ranks]) for ranks in by_host(view, sorted(slow))]
 
@@ -115,6 +119,12 @@ def _dated(series: FloatVector, stretch: Stretch, excess: Excess, noise: float) 
 
 def _min_spreads(view: RunView) -> float:
     return MIN_SPREADS + SPREADS_A_DECADE * max(0.0, float(np.log10(view.topology.world_size / 8)))
+
+
+def _without_shadows(slow: list[Slowness]) -> list[Slowness]:
+    """Beside a very slow rank, a slight slowness of others is not told: whatever ails it may reach them."""
+    worst = max((np.log(one.ratio) for one in slow), default=0.0)
+    return [one for one in slow if np.log(one.ratio) >= worst * SHADOW or one.ratio >= CERTAIN_RATIO]
 
 
 def _companions(alone: list[Slowness], compared: _Compared, view: RunView) -> list[Slowness]:

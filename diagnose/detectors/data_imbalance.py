@@ -47,7 +47,9 @@ def detect_data_imbalance(view: RunView) -> list[Finding]:
     lengths = Lengths(forward=_centred(forward, backward), backward=_centred(backward, forward))
     if np.isnan(lengths.forward).all():
         return []
-    correlation = _typical_correlation(lengths.forward, lengths.backward)
+    correlation = _median(
+        _correlations(*(_of_replicas(one, view.topology) for one in (lengths.forward, lengths.backward)))
+    )
     spread = min(_spread(lengths.forward), _spread(lengths.backward))
     agreement = _agreement(lengths.forward, view.topology)
     lost_ns = _cost_ns(forward + backward, view)
@@ -81,13 +83,18 @@ def _centred(values: Floats, partner: Floats) -> Floats:
     return np.where(both & (count > 1), logs - mean, np.nan)
 
 
-def _typical_correlation(a: Floats, b: Floats) -> float:
-    """Pearson correlation of each rank over its steps, chunks and microbatches; the median over ranks."""
-    return _median(_correlations(a, b))
+def _of_replicas(lengths: Floats, topology: Topology) -> Floats:
+    """Mean over the ranks of each dp replica, which all work on the same microbatch: their own noise goes."""
+    replicas = lengths.reshape(*lengths.shape[:3], topology.dp, topology.pp * topology.tp)
+    known = np.isfinite(replicas)
+    count = known.sum(axis=-1)
+    total = np.where(known, replicas, 0.0).sum(axis=-1)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def _correlations(a: Floats, b: Floats) -> Floats:
-    """Of each rank (the last axis); both have mean zero by construction. NaN where nothing varies."""
+    """Pearson, of each rank or replica (the last axis) over all others; both have mean zero by construction. NaN where
+    nothing varies."""
     both = np.isfinite(a) & np.isfinite(b)
     a, b = np.where(both, a, 0.0), np.where(both, b, 0.0)
     inner = tuple(range(a.ndim - 1))

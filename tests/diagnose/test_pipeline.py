@@ -2,16 +2,18 @@
 
 import pytest
 
-from diagnose.findings import Finding, Kind, Severity, StepWindow
+from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
 from diagnose.pipeline import without_symptoms
 
 
-def _finding(kind: Kind, first_step: int, last_step: int, seconds_lost: float) -> Finding:
+def _finding(
+    kind: Kind, first_step: int, last_step: int, seconds_lost: float, *, rank: int = -1, severity: str = "warning"
+) -> Finding:
     return Finding(
         detector="made",
         kind=kind,
-        severity=Severity.WARNING,
-        suspects=(),
+        severity=Severity(severity),
+        suspects=(Suspect(rank=rank, host=f"host{rank // 8}", role=Role.INITIATING),) if rank >= 0 else (),
         stage="",
         window=StepWindow(first_step=first_step, last_step=last_step),
         seconds_lost=seconds_lost,
@@ -40,3 +42,24 @@ def test_a_decline_that_nothing_explains_is_told(other: Finding) -> None:
 
 def test_a_decline_alone_is_told() -> None:
     assert without_symptoms([DECLINE]) == [DECLINE]
+
+
+def test_two_symptoms_do_not_explain_each_other_away() -> None:
+    late, slow = _finding(Kind.LATE_LAUNCH, 0, 59, 9.0), _finding(Kind.SLOW_LINK, 0, 59, 9.0)
+    assert without_symptoms([late, slow]) == [late, slow]
+    assert without_symptoms([late, slow, DECLINE]) == [late, slow]
+
+
+def test_a_link_that_looks_slow_because_a_rank_on_it_stands_still_is_not_told_beside_that_rank() -> None:
+    cause, slow = _finding(Kind.HOST_CONTENTION, 0, 59, 9.0), _finding(Kind.SLOW_LINK, 0, 59, 9.0)
+    assert without_symptoms([slow, cause]) == [cause]
+
+
+@pytest.mark.parametrize(
+    ("rank", "severity", "told"), [(3, "info", False), (3, "warning", True), (11, "info", True)],
+    ids=["slightly slow, same host", "slow for certain", "another host"],
+)  # fmt: skip
+def test_on_crowded_cores_slight_slowness_is_not_told_beside_the_crowd(rank: int, severity: str, told: bool) -> None:
+    crowd = _finding(Kind.HOST_CONTENTION, 10, 59, 9.0, rank=2)
+    slow = _finding(Kind.COMPUTE_STRAGGLER, 10, 59, 1.0, rank=rank, severity=severity)
+    assert (slow in without_symptoms([crowd, slow])) == told

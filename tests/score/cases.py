@@ -17,7 +17,7 @@ from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.work_faults import HeavyStage, Loss, Sequences, Slow
 from telemetry.topology import Topology
 
-REPORTING = 2_000_000
+REPORTING = 3_000_000
 
 Random = np.random.Generator
 

@@ -1,0 +1,80 @@
+"""From a replay to findings: their price, and when nothing is concluded."""
+
+from dataclasses import replace
+
+import pytest
+
+from diagnose.findings import Kind
+from diagnose.report import whatif_object
+from diagnose.simulate.fault_texts import parse_fault
+from diagnose.simulate.noise import SILENT
+from diagnose.simulate.plan import SimulatedRun
+from diagnose.simulate.run import simulate, view
+from diagnose.view import RunView
+from diagnose.whatif.conclude import conclude
+from telemetry.topology import Topology
+
+GRID = Topology(dp=4, pp=4, tp=2)
+
+
+def _view(*faults: str, **settings: object) -> RunView:
+    return view(
+        simulate(SimulatedRun(topology=GRID, faults=tuple(parse_fault(one) for one in faults), **settings))  # type: ignore[arg-type]
+    )
+
+
+def test_a_slow_rank_is_priced_by_what_its_peers_would_have_taken() -> None:
+    slow, healthy = _view("slow:rank=11,factor=1.5", noise=SILENT), _view(noise=SILENT)
+    (finding,) = conclude(slow).report.findings
+    assert (finding.kind, finding.ranks) == (Kind.COMPUTE_STRAGGLER, [11])
+    assert finding.seconds_lost == pytest.approx((slow.step_ns - healthy.step_ns).sum() / 1e9, rel=0.01)
+
+
+@pytest.mark.parametrize("factor", [1.16, 1.40, 2.03])
+def test_the_slowdown_of_a_job_is_what_was_done_to_it(factor: float) -> None:
+    """All of one replica is slow, so the job is as slow as that replica."""
+    faults = [f"slow:rank={rank},factor={factor}" for rank in range(8)]
+    slow, healthy = conclude(_view(*faults)), conclude(_view())
+    assert slow.figures is not None
+    assert healthy.figures is not None
+    assert slow.figures.step_s.mean() / healthy.figures.step_s.mean() == pytest.approx(factor, rel=0.1)
+    assert slow.figures.by_dp.argmax() == 0
+
+
+def test_clocks_that_disagree_change_no_figure() -> None:
+    exact, skewed = (conclude(_view("slow:rank=11,factor=1.5", clock_offset_ms=ms)) for ms in (0.0, 50.0))
+    assert exact.figures is not None
+    assert skewed.figures is not None
+    assert skewed.figures.slowdown == pytest.approx(exact.figures.slowdown, rel=0.01)
+    assert skewed.figures.by_pp == pytest.approx(exact.figures.by_pp, rel=0.01)
+
+
+def test_collections_planned_together_would_gain_what_they_cost_apart() -> None:
+    told = conclude(_view("gc:every=3,ms=400"))
+    (planned,) = (fix for fix in told.fixes if "collections" in fix.change)
+    assert planned.share > 0.05
+
+
+def test_nothing_is_concluded_from_a_replay_that_misses_the_measured_steps() -> None:
+    seen = _view("slow:rank=11,factor=1.5")
+    told = conclude(replace(seen, step_ns=seen.step_ns * 1.1))
+    assert [finding.kind for finding in told.report.findings] == [Kind.INSUFFICIENT_EVIDENCE]
+    assert told.replay_error == pytest.approx(1 - 1 / 1.1, abs=0.01)
+    assert "the replay misses the measured step times by" in told.report.findings[0].summary
+    assert told.fixes == ()
+    assert told.figures is not None
+
+
+def test_without_operations_it_says_what_it_would_need() -> None:
+    told = conclude(replace(_view(), operations={}))
+    assert told.figures is None
+    assert [finding.kind for finding in told.report.findings] == [Kind.INSUFFICIENT_EVIDENCE]
+    answer = whatif_object(told)
+    assert answer["slowdown"] is None
+    assert answer["findings"][0]["summary"].startswith("no what-if: ")
+
+
+def test_a_single_rank_is_replayed_alone() -> None:
+    told = conclude(view(simulate(SimulatedRun(topology=Topology(dp=1), num_microbatches=4))))
+    assert told.figures is not None
+    assert told.figures.by_worker.shape == (1, 1)
