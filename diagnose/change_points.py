@@ -34,7 +34,7 @@ MAX_HIGHER = 0.1
 """Of the levels since the best, those clearly above the newest: more, and it goes up and down, not up."""
 MOST_OFF = 0.1
 """On a logarithmic scale: a step further from its neighbours (a checkpoint) is no part of a ramp."""
-MIN_RAMP_Z = 12.0
+MIN_RAMP_Z = 8.0
 MAX_LINGERING = 0.4
 SMOOTHED = 5
 """Steps of which one median is taken before they are asked for their side."""
@@ -66,7 +66,7 @@ class Rise:
 
 
 def find_rise(ns: FloatVector) -> Rise | None:
-    """The costliest rise that lasts to the end; else a drift; else the newest rise that was over again.
+    """The costliest rise that lasts to the end; else a drift, or a ramp; else the newest rise that was over again.
 
     ``ns``: positive durations in order of steps; fewer than 30 show nothing.
     """
@@ -170,7 +170,8 @@ def _ramp(ns: FloatVector) -> Rise | None:
     """Steps along a rising line: where each scatters by itself around it, no wandering noise drew it."""
     log_ns = np.log(ns)
     rows = np.arange(len(ns)) / len(ns)
-    inside = np.abs(log_ns - np.pad(_smooth(log_ns), SMOOTHED // 2, mode="edge")) < MOST_OFF
+    off = np.abs(log_ns - np.pad(_smooth(log_ns), SMOOTHED // 2, mode="edge"))
+    inside = off < max(MOST_OFF, CLIP * _step_noise(log_ns))
     if inside.mean() < MIN_SHARE:
         return None
     slope, base = np.polyfit(rows[inside], log_ns[inside], 1)

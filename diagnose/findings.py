@@ -34,6 +34,13 @@ class Severity(StrEnum):
     INFO = "info"
 
 
+def severity_of(share_of_step: float) -> Severity:
+    """Of what costs this share of the step time: a fifth wakes people, a twentieth is for today."""
+    if share_of_step >= 0.2:
+        return Severity.CRITICAL
+    return Severity.WARNING if share_of_step >= 0.05 else Severity.INFO
+
+
 class Role(StrEnum):
     """What part a suspect plays. The headline names only the initiating ones."""
 

@@ -61,8 +61,9 @@ def load_view(reader: Reader, run_id: str, attempt: int, window: StepWindow | No
         )
     topology = _topology(ranks)
     history = _history(reader, run_id, attempt)
-    counts = _counts(reader, run_id, attempt, history.steps)
-    rows = _rows(history.steps, window, _affordable(history.steps, counts))
+    asked = _rows(history.steps, window)
+    counts = _counts(reader, run_id, attempt, history.steps[asked])
+    rows = slice(max(asked.start, asked.stop - _affordable(asked.stop - asked.start, counts)), asked.stop)
     steps = history.steps[rows]
     chosen = _Chosen(reader, run_id, attempt, steps, topology.world_size, frozenset(counts))
     operations = chosen.load([stage for stage in Stage if stage not in (Stage.STEP, *INNER_STAGES)])
@@ -103,25 +104,10 @@ def _history(reader: Reader, run_id: str, attempt: int) -> Series:
     )
 
 
-def _counts(reader: Reader, run_id: str, attempt: int, steps: IntVector) -> dict[int, int]:
-    """Operations of each stage (codes) in the newest steps."""
-    if not len(steps):
-        return {}
-    first, last = int(steps[-DEFAULT_STEPS:][0]), int(steps[-1])
-    table = reader.read(StageCounts(run_id=run_id, attempt=attempt, first_step=first, last_step=last))
-    return dict(zip(table["stage"].to_pylist(), table["spans"].to_pylist(), strict=True))
-
-
-def _affordable(steps: IntVector, counts: Mapping[int, int]) -> int:
-    """How many steps are held."""
-    per_step = sum(counts.values()) / max(1, min(len(steps), DEFAULT_STEPS))
-    return max(1, int(MAX_OPERATIONS / per_step)) if per_step else DEFAULT_STEPS
-
-
-def _rows(steps: IntVector, window: StepWindow | None, most: int) -> slice:
-    """Which of the finished steps are looked at: of a window, the newest that are affordable."""
+def _rows(steps: IntVector, window: StepWindow | None) -> slice:
+    """Which of the finished steps are asked for."""
     if window is None:
-        return slice(max(0, len(steps) - min(DEFAULT_STEPS, most)), len(steps))
+        return slice(max(0, len(steps) - DEFAULT_STEPS), len(steps))
     first = int(np.searchsorted(steps, window.first_step))
     stop = int(np.searchsorted(steps, window.last_step, side="right"))
     if len(steps) and first == stop:
@@ -129,7 +115,22 @@ def _rows(steps: IntVector, window: StepWindow | None, most: int) -> slice:
             f"no finished step from {window.first_step} to {window.last_step}",
             hint=f"steps {steps[0]} to {steps[-1]} are stored",
         )
-    return slice(max(first, stop - most), stop)
+    return slice(first, stop)
+
+
+def _counts(reader: Reader, run_id: str, attempt: int, steps: IntVector) -> dict[int, int]:
+    """Operations of each stage (codes) in these steps."""
+    if not len(steps):
+        return {}
+    first, last = int(steps[0]), int(steps[-1])
+    table = reader.read(StageCounts(run_id=run_id, attempt=attempt, first_step=first, last_step=last))
+    return dict(zip(table["stage"].to_pylist(), table["spans"].to_pylist(), strict=True))
+
+
+def _affordable(num_steps: int, counts: Mapping[int, int]) -> int:
+    """How many of these steps are held."""
+    total = sum(counts.values())
+    return max(1, MAX_OPERATIONS * num_steps // total) if total else num_steps
 
 
 class _Chosen:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from telemetry.errors import UsageError
 from telemetry.stages import Stage
 
 Int64s = npt.NDArray[np.int64]
@@ -24,6 +25,8 @@ Int32s = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 
 ABSENT = -1
+MAX_CELLS = 200_000_000
+"""Of one stage; each takes 38 bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,16 +69,21 @@ def summed(values: Int64s, present: Bools) -> npt.NDArray[np.float64]:
 def operations_of(rows: pa.Table, steps: Int64s, num_ranks: int) -> dict[Stage, Operations]:
     """Arrays of each stage in ``rows``: the columns of the query ``OperationColumns``, in its order.
 
-    Rows of other steps than ``steps`` (ascending), of ranks beyond the grid and of unknown stages are left out.
+    Rows of other steps than ``steps`` (ascending), of ranks beyond the grid and of unknown stages are left out, and so
+    is a stage of which nothing remains.
+
+    Raises:
+        UsageError: one rank has so many operations in one step that the arrays would not fit into memory.
     """
     stage = rows["stage"].to_numpy()
     bounds = np.flatnonzero(np.diff(stage, prepend=-1, append=-1))
     known = {int(one): one for one in Stage}
-    return {
+    found = {
         known[int(stage[first])]: _one_stage(rows.slice(first, last - first), steps, num_ranks)
         for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
         if int(stage[first]) in known
     }
+    return {one: operations for one, operations in found.items() if operations.duration_ns.size}
 
 
 def _one_stage(rows: pa.Table, steps: Int64s, num_ranks: int) -> Operations:
@@ -86,6 +94,11 @@ def _one_stage(rows: pa.Table, steps: Int64s, num_ranks: int) -> Operations:
     inside[inside] = steps[row[inside]] == step[inside]
     occurrence = _occurrence(step, rank)
     shape = (len(steps), int(occurrence[inside].max(initial=-1)) + 1, num_ranks)
+    if (cells := int(np.prod(shape))) > MAX_CELLS:
+        raise UsageError(
+            f"a rank has {shape[1]:,} operations of one stage in one step: {cells:,} places for all ranks and steps",
+            hint="look at fewer steps: --first-step, --last-step",
+        )
     cell = ((row * shape[1] + occurrence) * num_ranks + rank)[inside]
     return Operations(
         **{

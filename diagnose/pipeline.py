@@ -1,5 +1,6 @@
 """Ask every detector, order what they say: the one way from a stored run to a report."""
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -37,8 +38,7 @@ class Report:
 
 def diagnose_view(view: RunView) -> Report:
     """All findings about a view, by severity, then by the time they cost."""
-    findings = without_symptoms([finding for detect in DETECTORS for finding in detect(view)])
-    findings.sort(key=lambda finding: (_URGENCY[finding.severity], -finding.seconds_lost))
+    findings = worst_first(without_symptoms([finding for detect in DETECTORS for finding in detect(view)]))
     return Report(
         run_id=view.run_id,
         attempt=view.attempt,
@@ -47,6 +47,11 @@ def diagnose_view(view: RunView) -> Report:
         num_ranks=view.topology.world_size,
         findings=tuple(findings),
     )
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """By severity, then by the time they cost."""
+    return sorted(findings, key=lambda finding: (_URGENCY[finding.severity], -finding.seconds_lost))
 
 
 def without_symptoms(findings: list[Finding]) -> list[Finding]:
@@ -64,7 +69,9 @@ def _is_symptom(finding: Finding) -> bool:
 
 
 def _is_cause(cause: Finding, symptom: Finding) -> bool:
-    """Another symptom may explain a decline, a decline nothing."""
+    """Another symptom may explain a decline, a decline nothing; steps that are lost to a sick loss are no slower."""
+    if cause.kind in (Kind.LOSS_ANOMALY, Kind.INSUFFICIENT_EVIDENCE):
+        return False
     if symptom.kind is Kind.MFU_DECLINE:
         return cause.kind is not Kind.MFU_DECLINE
     if symptom.kind is Kind.COMPUTE_STRAGGLER and symptom.severity is Severity.INFO:

@@ -26,7 +26,7 @@ ChunksOption = Annotated[
 ]
 MicrobatchesOption = Annotated[int, typer.Option(help="Microbatches a step on each replica.")]
 StepsOption = Annotated[int, typer.Option(help="Steps.")]
-SeedOption = Annotated[int, typer.Option(help="The same seed makes the same run, with a fault or without.")]
+SeedOption = Annotated[int, typer.Option(help="The same seed makes the same run, but for the time of day.")]
 NoiseOption = Annotated[str, typer.Option(help="How durations scatter: recorded (as real runs do), heavy, or none.")]
 DeviceOption = Annotated[Literal["cuda", "cpu"], typer.Option(help="On cpu processor time is measured.")]
 HostOption = Annotated[int, typer.Option("--ranks-per-host", help="Ranks on each host.")]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from diagnose.findings import Role, Suspect
+from diagnose.ranges import fold_ranks
 from diagnose.view import RunView
 from telemetry.topology import Axis
 
@@ -10,7 +11,7 @@ WAITING: tuple[Axis, ...] = ("tp", "pp")
 """Along these a rank's neighbours stop with it at once."""
 
 
-def by_host(view: RunView, ranks: list[int]) -> list[list[int]]:
+def sharing_a_cause(view: RunView, ranks: list[int]) -> list[list[int]]:
     """Ranks that share a cause: most of a host's, or all of a tensor-parallel group; else each alone."""
     hosts: dict[str, list[int]] = {}
     for rank in sorted(ranks):
@@ -43,8 +44,11 @@ def with_victims(view: RunView, ranks: Sequence[int]) -> tuple[Suspect, ...]:
     return (*initiating(view, ranks), *victims)
 
 
-def named(view: RunView, ranks: list[int]) -> str:
-    """``rank 5 (host gpu-03, dp1 pp0 tp1)``, or ``host gpu-03 (ranks 4, 5, 6)``."""
+def named(view: RunView, ranks: Sequence[int]) -> str:
+    """``rank 5 (host gpu-03, dp1 pp0 tp1)``; ``host gpu-03 (ranks 4-7)`` for most of one; else ``ranks 4, 5``."""
     if len(ranks) == 1:
         return view.describe(ranks[0])
-    return f"host {view.hosts[ranks[0]] or 'unknown'} (ranks {', '.join(map(str, ranks))})"
+    (host, *others) = {view.hosts[rank] for rank in ranks}
+    if host and not others and 2 * len(ranks) > view.hosts.count(host):
+        return f"host {host} (ranks {fold_ranks(ranks)})"
+    return f"ranks {fold_ranks(ranks)}"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.detectors.accused import by_host, initiating, named
+from diagnose.detectors.accused import initiating, named, sharing_a_cause
 from diagnose.findings import Evidence, Finding, Kind, Severity, StepWindow, Suspect
 from diagnose.operations import Operations
 from diagnose.peers import MEDIAN_EFFICIENCY, peer_median, robust_sigma
@@ -63,7 +63,8 @@ def detect_slow_checkpoints(view: RunView) -> list[Finding]:
         for one in _slow_ranks(stage, view):
             slow.setdefault(one.rank, []).append(one)
     found = [
-        _rank_finding(view, ranks, [one for rank in ranks for one in slow[rank]]) for ranks in by_host(view, [*slow])
+        _rank_finding(view, ranks, [one for rank in ranks for one in slow[rank]])
+        for ranks in sharing_a_cause(view, [*slow])
     ]
     return [*found, *_blocking(view), *_overlapping(view, set(slow))]
 

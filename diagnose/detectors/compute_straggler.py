@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.detectors.accused import by_host, with_victims
+from diagnose.detectors.accused import named, sharing_a_cause, with_victims
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.findings import Finding, Kind, Severity, StepWindow
 from diagnose.peers import (
@@ -84,7 +84,7 @@ def detect_compute_stragglers(view: RunView) -> list[Finding]:
         alone = [one for rank in range(work.ns.shape[1]) if (one := _slowness(rank, compared, view)) is not None]
         for found in [*_without_shadows(alone), *_companions(alone, compared, view)]:
             slow.setdefault(found.rank, []).append(found)
-    return [_finding(view, ranks, [slow[rank] for rank in ranks]) for ranks in by_host(view, sorted(slow))]
+    return [_finding(view, ranks, [slow[rank] for rank in ranks]) for ranks in sharing_a_cause(view, sorted(slow))]
 
 
 def _compare(stage: Stage, ns: FloatMatrix, view: RunView) -> _Compared:
@@ -212,10 +212,9 @@ def _confidence(slow: Slowness) -> float:
 
 
 def _summary(view: RunView, ranks: list[int], worst: Slowness, share_of_step: float, window: StepWindow) -> str:
-    who = view.describe(ranks[0]) if len(ranks) == 1 else f"host {view.hosts[ranks[0]]} (ranks {_listed(ranks)})"
     since = f" since step {window.first_step}" if worst.stretch.first > MIN_STEPS else ""
     return (
-        f"{who}: {worst.stage.label} {worst.ratio:.2f}x its peers in {worst.share:.0%} of steps{since}; "
+        f"{named(view, ranks)}: {worst.stage.label} {worst.ratio:.2f}x its peers in {worst.share:.0%} of steps{since}; "
         f"costs {share_of_step:.0%} of each step"
     )
 

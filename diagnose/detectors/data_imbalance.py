@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
-from diagnose.findings import Finding, Kind, Severity
+from diagnose.findings import Finding, Kind, severity_of
 from diagnose.meetings import Floats
 from diagnose.view import RunView
 from telemetry.stages import Stage
@@ -172,7 +172,7 @@ def _finding(view: RunView, correlation: float, spread: float, agreement: float,
     return Finding(
         detector=NAME,
         kind=Kind.DATA_IMBALANCE,
-        severity=_severity(share_of_step),
+        severity=severity_of(share_of_step),
         suspects=(),
         stage=Stage.FORWARD_COMPUTE.label,
         window=view.window,
@@ -190,9 +190,3 @@ def _finding(view: RunView, correlation: float, spread: float, agreement: float,
             "excess_ms_per_step": round(lost_ns / 1e6, 3),
         },
     )
-
-
-def _severity(share_of_step: float) -> Severity:
-    if share_of_step >= 0.2:
-        return Severity.CRITICAL
-    return Severity.WARNING if share_of_step >= 0.05 else Severity.INFO

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.detectors.accused import by_host, initiating, named
+from diagnose.detectors.accused import initiating, named, sharing_a_cause
 from diagnose.detectors.evidence import MIN_STEPS
-from diagnose.findings import Evidence, Finding, Kind, Severity, Suspect
+from diagnose.findings import Evidence, Finding, Kind, Suspect, severity_of
 from diagnose.peers import highest_stretch, peer_median, robust_sigma
 from diagnose.view import FloatMatrix, FloatVector, IntVector, RunView
 from telemetry.stages import Stage
@@ -36,8 +36,6 @@ MAX_CHANCE = 1e-3
 """Of any rank of a job to have so many long loads by accident."""
 MIN_RATE = 0.02
 """Long loads a rank that are taken for usual even where no other rank has one."""
-
-BoolMatrix = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +65,9 @@ def detect_data_stall(view: RunView) -> list[Finding]:
     stalls = _long_loads(load_ns, excess_ns, view)
     found = [_shared_finding(view, shared)] if (shared := _shared_stalls(shared_ns, view)) else []
     accused = [rank for rank in stalls if _costs(stalls[rank], view) and not _by_chance(rank, stalls, view)]
-    return found + [_rank_finding(view, ranks, [stalls[rank] for rank in ranks]) for ranks in by_host(view, accused)]
+    return found + [
+        _rank_finding(view, ranks, [stalls[rank] for rank in ranks]) for ranks in sharing_a_cause(view, accused)
+    ]
 
 
 def shared_load(load_ns: FloatMatrix, view: RunView) -> FloatVector:
@@ -185,7 +185,7 @@ def _finding(view: RunView, stalls: Stalls, *, suspects: tuple[Suspect, ...], su
     return Finding(
         detector=NAME,
         kind=Kind.DATA_STALL,
-        severity=_severity(share),
+        severity=severity_of(share),
         suspects=suspects,
         stage=Stage.DATA_LOAD.label,
         window=view.between(int(stalls.rows[0]), int(stalls.rows[-1])),
@@ -195,12 +195,6 @@ def _finding(view: RunView, stalls: Stalls, *, suspects: tuple[Suspect, ...], su
         next_step=next_step,
         evidence=_evidence(view, stalls, share),
     )
-
-
-def _severity(share: float) -> Severity:
-    if share >= 0.2:
-        return Severity.CRITICAL
-    return Severity.WARNING if share >= 0.05 else Severity.INFO
 
 
 def _confidence(view: RunView, stalls: Stalls) -> float:

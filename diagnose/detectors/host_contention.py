@@ -15,7 +15,7 @@ import numpy as np
 
 from diagnose.detectors.accused import with_victims
 from diagnose.detectors.evidence import MIN_STEPS
-from diagnose.findings import Finding, Kind, Severity
+from diagnose.findings import Finding, Kind, severity_of
 from diagnose.meetings import least_excess, noise_between_steps
 from diagnose.peers import (
     MEDIAN_EFFICIENCY,
@@ -253,7 +253,7 @@ def _finding(view: RunView, one: Contended) -> Finding | None:
     return Finding(
         detector=NAME,
         kind=Kind.HOST_CONTENTION,
-        severity=_severity(lost_ns / step_ns),
+        severity=severity_of(lost_ns / step_ns),
         suspects=with_victims(view, one.ranks),
         stage=worst.label,
         window=window,
@@ -271,9 +271,3 @@ def _finding(view: RunView, one: Contended) -> Finding | None:
             "excess_ms_per_step": round(one.excess_ns / 1e6, 3),
         },
     )
-
-
-def _severity(share_of_step: float) -> Severity:
-    if share_of_step >= 0.2:
-        return Severity.CRITICAL
-    return Severity.WARNING if share_of_step >= 0.05 else Severity.INFO

@@ -1,7 +1,7 @@
 """The seam of detectors: a pure function from a view to findings.
 
-It opens nothing, keeps nothing and may stay silent; where its evidence is missing it returns a finding of kind
-``insufficient-evidence`` that says what it would need. It reads nothing but the view. Register a new one in
+It opens nothing, keeps nothing and may stay silent; what evidence is missing, ``evidence.py`` says for all of them, in
+a finding of kind ``insufficient-evidence``. It reads nothing but the view. Register a new one in
 ``diagnose/detectors/__init__.py``.
 """
 

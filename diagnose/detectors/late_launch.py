@@ -18,7 +18,7 @@ from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.detectors.late_origin import members
 from diagnose.detectors.late_replicas import GC_PART, MIN_COST, NOISE_FLOOR, LateReplica, late_replicas
 from diagnose.detectors.launch_offsets import Offsets, launch_offsets
-from diagnose.findings import Evidence, Finding, Kind, Role, Severity, Suspect
+from diagnose.findings import Evidence, Finding, Kind, Role, Suspect, severity_of
 from diagnose.meetings import Floats
 from diagnose.operations import Bools
 from diagnose.peers import robust_sigma
@@ -147,7 +147,7 @@ def _persistent(view: RunView, offsets: Offsets, late: list[LateReplica]) -> Fin
     return Finding(
         detector=NAME,
         kind=Kind.LATE_LAUNCH,
-        severity=_severity(worst.cost),
+        severity=severity_of(worst.cost),
         suspects=_suspects(view, late),
         stage=offsets.stage.label,
         window=window,
@@ -215,7 +215,7 @@ def _fluctuating(
     return Finding(
         detector=NAME,
         kind=Kind.LATE_LAUNCH,
-        severity=_severity(cost),
+        severity=severity_of(cost),
         suspects=() if rank is None else (Suspect(rank=rank, host=view.hosts[rank], role=Role.INITIATING),),
         stage=offsets.stage.label,
         window=view.window,
@@ -263,9 +263,3 @@ def _evidence(late: Floats, collections: _Collections, growth: _Growth | None, c
         "slope_of_step_time_per_step": round(growth.slope, 5) if growth is not None else 0.0,
         "issue_latency": "unknown",
     }
-
-
-def _severity(share_of_step: float) -> Severity:
-    if share_of_step >= 0.2:
-        return Severity.CRITICAL
-    return Severity.WARNING if share_of_step >= 0.05 else Severity.INFO

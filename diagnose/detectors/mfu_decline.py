@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.change_points import Rise, find_rise
-from diagnose.findings import Evidence, Finding, Kind, Severity, StepWindow
+from diagnose.findings import Evidence, Finding, Kind, Severity, StepWindow, severity_of
 from diagnose.peers import MEDIAN_EFFICIENCY, robust_sigma
 from diagnose.view import NOTHING, FloatMatrix, FloatVector, IntVector, RunView, Series
 from telemetry.stages import Stage, StageClass
@@ -149,7 +149,7 @@ def _finding(view: RunView, decline: Decline) -> Finding:
     return Finding(
         detector=NAME,
         kind=Kind.MFU_DECLINE,
-        severity=Severity.INFO if _is_over(view, decline) else _severity(share),
+        severity=Severity.INFO if _is_over(view, decline) else severity_of(share),
         suspects=(),
         stage="",
         window=decline.after,
@@ -164,12 +164,6 @@ def _finding(view: RunView, decline: Decline) -> Finding:
 
 def _is_over(view: RunView, decline: Decline) -> bool:
     return decline.after.last_step < view.window.last_step
-
-
-def _severity(share: float) -> Severity:
-    if share >= 0.2:
-        return Severity.CRITICAL
-    return Severity.WARNING if share >= 0.05 else Severity.INFO
 
 
 def _told(view: RunView, decline: Decline) -> str:

@@ -17,9 +17,10 @@ import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.detectors.slow_places import Against, FastGroups, Part, SlowGroup, parts_of
-from diagnose.findings import Finding, Kind, Role, Severity, Suspect
+from diagnose.findings import Finding, Kind, Role, Suspect, severity_of
 from diagnose.meetings import Floats, Meetings, all_meetings, least_excess, noise_between_steps
 from diagnose.peers import (
+    MEDIAN_EFFICIENCY,
     FloatVector,
     Stretch,
     highest_stretch,
@@ -38,7 +39,7 @@ FAST_RATIO = 1.2
 MIN_SHARE = 0.7
 MIN_Z = 6.0
 MIN_SPREADS = 5.0
-MIN_COST = 0.02
+MIN_COST = 0.01
 """Of step time; below it nothing is said."""
 NOISE_FLOOR = 0.02
 SPREAD_FLOOR = 0.03
@@ -193,7 +194,7 @@ def _jump(series: FloatVector, pace: FloatVector) -> tuple[int, float, float] | 
     low, high = float(np.median(values[:split])), float(np.median(values[split:]))
     slower = float(np.median(pace[known[split:]]) - np.median(pace[known[:split]]))
     noise = robust_sigma(np.concatenate([values[:split] - low, values[split:] - high]), NOISE_FLOOR)
-    error = 1.2533 * noise * np.sqrt(1.0 / split + 1.0 / (count - split))
+    error = MEDIAN_EFFICIENCY * noise * np.sqrt(1.0 / split + 1.0 / (count - split))
     above = float(np.mean(values[split:] > (low + high) / 2))
     below = float(np.mean(values[:split] < (low + high) / 2))
     rise = high - low - max(0.0, slower)
@@ -213,7 +214,7 @@ def _finding(view: RunView, part: Part) -> Finding | None:
     return Finding(
         detector=NAME,
         kind=Kind.SLOW_LINK,
-        severity=_severity(lost_ns / step_ns),
+        severity=severity_of(lost_ns / step_ns),
         suspects=_suspects(view, part),
         stage=worst.stage.label,
         window=window,
@@ -243,12 +244,6 @@ def _cost_ns(groups: Sequence[SlowGroup]) -> float:
             stages = of_rank.setdefault(rank, {})
             stages[group.stage] = max(stages.get(group.stage, 0.0), group.excess_ns)
     return max(sum(stages.values()) for stages in of_rank.values())
-
-
-def _severity(share_of_step: float) -> Severity:
-    if share_of_step >= 0.2:
-        return Severity.CRITICAL
-    return Severity.WARNING if share_of_step >= 0.05 else Severity.INFO
 
 
 def _suspects(view: RunView, part: Part) -> tuple[Suspect, ...]:

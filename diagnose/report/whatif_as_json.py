@@ -5,15 +5,17 @@ from typing import Any
 from diagnose.report.as_json import report_object
 from diagnose.whatif.conclude import Conclusion
 
-NO_FIGURES: dict[str, Any] = {
-    name: None for name in ("slowdown", "waste", "by_stage", "by_pp", "by_dp", "by_worker", "m_w", "m_s", "per_step")
-}
+FIGURES = (
+    *("slowdown", "waste", "by_stage", "by_pp", "by_dp", "by_worker", "m_w", "m_s", "per_step"),
+    *("steps_replayed", "steps_left_out", "operations"),
+)
 
 
 def whatif_object(conclusion: Conclusion) -> dict[str, Any]:
     """The report's object, and the figures: ratios to the ideal step time; ``by_worker`` is [dp][pp].
 
-    Figures are null where nothing could be replayed; ``m_w`` and ``m_s`` also below a slowdown of 1.03.
+    Figures are null where nothing could be replayed, or the replay misses the measured steps by more than 5%; ``m_w``
+    and ``m_s`` also below a slowdown of 1.03.
     """
     return {
         **report_object(conclusion.report),
@@ -28,8 +30,8 @@ def whatif_object(conclusion: Conclusion) -> dict[str, Any]:
 
 def _figures(conclusion: Conclusion) -> dict[str, Any]:
     figures = conclusion.figures
-    if figures is None:
-        return NO_FIGURES
+    if figures is None or not conclusion.holds:
+        return dict.fromkeys(FIGURES)
     per_step = zip(conclusion.steps.tolist(), (figures.step_s / figures.ideal_step_s).tolist(), strict=True)
     return {
         "slowdown": figures.slowdown,

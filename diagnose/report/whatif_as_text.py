@@ -22,7 +22,7 @@ def whatif_text(conclusion: Conclusion) -> RenderableType:
 
 def _parts(conclusion: Conclusion) -> Iterator[RenderableType]:
     figures = conclusion.figures
-    if figures is not None:
+    if figures is not None and conclusion.replay_error is not None and conclusion.holds:
         yield _headline(figures, conclusion.replay_error)
         yield Text()
         yield _shares(figures)

@@ -13,6 +13,7 @@ from telemetry.stages import Stage
 from telemetry.topology import Topology
 
 STARTED_NS = 1_790_000_000_000_000_000
+MAX_NUMBERED = 2**15 - 1
 MAX_SPANS = 200_000_000
 """That many take 40 GB of memory."""
 
@@ -78,6 +79,9 @@ class SimulatedRun:
         ):
             if getattr(self, name) < least:
                 raise UsageError(f"{name} is {getattr(self, name)}", hint=f"it is at least {least}")
+        for name in ("num_chunks", "num_microbatches"):
+            if getattr(self, name) > MAX_NUMBERED:
+                raise UsageError(f"{name} is {getattr(self, name)}", hint=f"at most {MAX_NUMBERED:,} have a number")
         self._check_schedule()
         if self.host_names and len(self.host_names) < self._num_hosts:
             raise UsageError(

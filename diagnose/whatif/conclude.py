@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from diagnose.findings import Finding, Kind, Severity
-from diagnose.pipeline import Report, diagnose_view
+from diagnose.pipeline import Report, diagnose_view, worst_first
 from diagnose.view import IntVector, RunView
 from diagnose.whatif.analysis import Replayed, WhatIf, analyse, replayed
 from diagnose.whatif.fixes import Fix, balanced_stages, equal_microbatches, planned_collections, rank_like_peers
@@ -18,6 +18,8 @@ from diagnose.whatif.program import CircularProgramError
 
 NAME = "what-if"
 MAX_REPLAY_ERROR = 0.05
+MOST_SUSPECTS = 8
+"""Of which the remedy is priced: the worst."""
 NO_STEPS = np.zeros(0, dtype=np.int64)
 
 
@@ -27,12 +29,17 @@ class Conclusion:
 
     report: Report
     figures: WhatIf | None
-    """None where nothing could be replayed; the only finding says why."""
+    """None where nothing could be replayed; the first finding says why."""
     steps: IntVector
     """Numbers of the steps that were replayed."""
-    replay_error: float
-    """By how much the replayed step times miss the measured ones."""
+    replay_error: float | None
+    """By how much the replayed step times miss the measured ones; None where nothing was replayed."""
     fixes: tuple[Fix, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether the replay meets the measured steps, so that its figures mean something."""
+        return self.replay_error is not None and self.replay_error <= MAX_REPLAY_ERROR
 
 
 def conclude(view: RunView) -> Conclusion:
@@ -52,7 +59,7 @@ def conclude(view: RunView) -> Conclusion:
         return Conclusion(
             report=_refused(report, view, why), figures=figures, steps=steps, replay_error=error, fixes=()
         )
-    priced = tuple(_priced(finding, run, view) for finding in report.findings)
+    priced = tuple(worst_first(_priced(finding, run, view) for finding in report.findings))
     return Conclusion(
         report=replace(report, findings=priced),
         figures=figures,
@@ -84,13 +91,14 @@ def _refused(report: Report, view: RunView, why: str) -> Report:
         "checkpoints and evaluation: --first-step, --last-step; `rankscope diagnose` needs none of this",
         evidence={"steps": len(view.steps)},
     )
-    return replace(report, findings=(finding,))
+    return replace(report, findings=(finding, *report.findings))
 
 
 def _fixes(run: Replayed, view: RunView, report: Report) -> Iterator[Fix]:
-    suspects = sorted({rank for finding in report.findings for rank in finding.ranks})
+    compute = (one for one in report.findings if one.kind in (Kind.COMPUTE_STRAGGLER, Kind.HOST_CONTENTION))
+    suspects = dict.fromkeys(rank for one in compute for rank in one.ranks)
     for fix in (
-        *(rank_like_peers(run, view.topology, rank) for rank in suspects[:8]),
+        *(rank_like_peers(run, view.topology, rank) for rank in [*suspects][:MOST_SUSPECTS]),
         balanced_stages(run),
         equal_microbatches(run),
         planned_collections(run, view.operations, view.topology),

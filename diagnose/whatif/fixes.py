@@ -1,6 +1,6 @@
 """What would be gained: the run replayed with one thing put right.
 
-a rank like its peers     its computes take what the same computes take on the other replicas
+a rank like its peers     the computes of its worker, all tp ranks, take what they take on the other replicas
 balanced stages           every pp rank has the same mean compute
 equal microbatches        every microbatch takes what a microbatch of its worker takes on average
 planned collections       all ranks collect garbage at the same time

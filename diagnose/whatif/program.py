@@ -50,10 +50,6 @@ class Program:
     before: tuple[tuple[int, ...], ...]
     """For each slot, those that must have ended on the same lane."""
 
-    @property
-    def in_meeting(self) -> list[int]:
-        return [slot for one in self.rounds if one.meets for slot in one.slots]
-
 
 class CircularProgramError(Exception):
     """Operations that wait for each other in a circle: the trace is not what the rules take it for."""

@@ -92,6 +92,8 @@ def step_times(operations: Mapping[Stage, Operations], topology: Topology) -> St
     chosen = {stage: operations[stage] for stage in REPLAYED if stage in operations}
     if Stage.GC in chosen and not _is_regular(chosen[Stage.GC], topology):
         del chosen[Stage.GC]
+    if Stage.DATA_LOAD in chosen and not _is_alike_along_tp(chosen[Stage.DATA_LOAD], topology):
+        del chosen[Stage.DATA_LOAD]
     if not any(stage.label.endswith("-compute") for stage in chosen):
         return None
     usual = {stage: _usual(one.present, topology) for stage, one in chosen.items()}
@@ -117,6 +119,12 @@ def step_times(operations: Mapping[Stage, Operations], topology: Topology) -> St
 def _is_regular(one: Operations, topology: Topology) -> bool:
     """Whether every rank does it in every step; a collection that strikes here and there is part of what it strikes."""
     return bool((_grid(one.present, topology) == _usual(one.present, topology)).all()) and bool(one.present.any())
+
+
+def _is_alike_along_tp(one: Operations, topology: Topology) -> bool:
+    """Whether all of a tensor group do it; in many jobs only the first of them loads data."""
+    present = _grid(one.present, topology)
+    return bool((present == present[..., :1]).all())
 
 
 def _grid(values: npt.NDArray[np.bool_], topology: Topology) -> Bools:

@@ -42,7 +42,8 @@ def by_rank(traces: Sequence[TraceFile]) -> dict[int, TraceFile]:
     _refuse_other_jobs(traces)
     found: dict[int, TraceFile] = {}
     for trace in traces:
-        rank = trace.rank
+        alone = len(traces) == 1 and trace.world_size is None  # a number in its name says nothing
+        rank = 0 if alone else trace.rank
         if rank is None and len(traces) > 1:
             raise UnreadableError(f"{trace.path} does not tell its rank", hint="put it into the name: rank3.json")
         rank = rank or 0

@@ -64,8 +64,8 @@ class _Trace:
 def import_straggler_analysis(paths: Sequence[Path], options: ImportOptions) -> ImportedRun:
     """The run in a trace, or in the one trace of a folder: see :class:`telemetry.imports.interface.Importer`."""
     path = _one_trace(paths, options)
-    layout = read_layout(options.meta or find_layout(path))
     trace = _read(path)
+    layout = read_layout(options.meta or find_layout(path))
     topology, rank = _placed(trace, layout)
     start_ns, step_columns = _in_wall_time(trace, np.unique(rank))
     spans = _spans(trace, topology, rank, start_ns, step_columns)

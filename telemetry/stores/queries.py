@@ -158,7 +158,7 @@ class OperationColumns(_Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTotals(_Fields):
-    """Time of each rank in each stage and step, chunk by chunk: what the detectors read.
+    """Time of each rank in each stage and step, chunk by chunk.
 
     Columns: step, rank, stage, chunk, spans (count), duration_ns, cpu_ns (sums; -1 where a span has none); ordered
     by step, rank, stage, chunk.

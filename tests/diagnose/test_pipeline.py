@@ -63,3 +63,15 @@ def test_on_crowded_cores_slight_slowness_is_not_told_beside_the_crowd(rank: int
     crowd = _finding(Kind.HOST_CONTENTION, 10, 59, 9.0, rank=2)
     slow = _finding(Kind.COMPUTE_STRAGGLER, 10, 59, 1.0, rank=rank, severity=severity)
     assert (slow in without_symptoms([crowd, slow])) == told
+
+
+def test_a_decline_is_told_beside_a_sick_loss() -> None:
+    loss = _finding(Kind.LOSS_ANOMALY, 0, 59, 60.0)
+    assert without_symptoms([loss, DECLINE]) == [loss, DECLINE]
+
+
+def test_late_launches_of_nobody_step_back_behind_the_rank_that_makes_them_late() -> None:
+    late, cause = _finding(Kind.LATE_LAUNCH, 0, 59, 9.0), _finding(Kind.COMPUTE_STRAGGLER, 0, 59, 9.0, rank=3)
+    assert without_symptoms([late, cause]) == [cause]
+    named = _finding(Kind.LATE_LAUNCH, 0, 59, 9.0, rank=5)
+    assert without_symptoms([named, cause]) == [named, cause]
