@@ -16,6 +16,8 @@ from telemetry.stores.reader import Reader
 
 MUCH = 0.4
 """Share of a symptom's cost and of its steps that a cause must have to explain it."""
+MUCH_OF_LATENESS = 0.15
+"""The same where launches come later and later: their cost is what they grew by, and one of many waits."""
 _URGENCY = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
@@ -83,7 +85,8 @@ def _explains(cause: Finding, symptom: Finding) -> bool:
     first = max(cause.window.first_step, symptom.window.first_step)
     last = min(cause.window.last_step, symptom.window.last_step)
     common = max(0, last - first + 1) / (symptom.window.last_step - symptom.window.first_step + 1)
-    return common >= MUCH and cause.seconds_lost >= MUCH * symptom.seconds_lost
+    least = MUCH_OF_LATENESS if cause.kind is Kind.LATE_LAUNCH else MUCH
+    return common >= MUCH and cause.seconds_lost >= least * symptom.seconds_lost
 
 
 def diagnose_run(reader: Reader, run_id: str, attempt: int, window: StepWindow | None = None) -> Report:
