@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from diagnose.findings import StepWindow
 from diagnose.operations import Operations, operations_of
-from diagnose.own_work import own_time
+from diagnose.own_work import INNER_STAGES, own_time
 from diagnose.view import IntVector, RunView, Series
 from telemetry.errors import UnknownRunError, UsageError
 from telemetry.stages import Stage
@@ -15,8 +15,6 @@ from telemetry.stores.queries import OperationColumns, Ranks, Runs, Samples, Sta
 from telemetry.stores.reader import Reader
 from telemetry.topology import Topology
 
-INNER_STAGES = (Stage.TP_ALL_GATHER, Stage.TP_REDUCE_SCATTER, Stage.TP_ALL_REDUCE)
-"""Collectives inside a compute span."""
 DEFAULT_STEPS = 200
 """Steps looked at when no window is asked for: the newest so many."""
 MAX_OPERATIONS = 24_000_000

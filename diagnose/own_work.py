@@ -15,9 +15,12 @@ import numpy.typing as npt
 from diagnose.operations import Int64s, Operations, summed
 from diagnose.self_time import self_time_ns
 from diagnose.view import Basis, FloatMatrix, Work
+from telemetry.errors import UsageError
 from telemetry.stages import Stage
 
 WORK_STAGES = (Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE)
+INNER_STAGES = (Stage.TP_ALL_GATHER, Stage.TP_REDUCE_SCATTER, Stage.TP_ALL_REDUCE)
+"""Collectives inside a compute span."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +88,11 @@ class _Line:
         self._zero = min(int(one.start_ns[one.present].min()) for one in everything)
         end = max(int(one.end_ns[one.present].max()) for one in everything)
         self._length = end - self._zero + 1
-        assert self._length * everything[0].start_ns.shape[2] < 2**62, "a window too long for its ranks"
+        if self._length * everything[0].start_ns.shape[2] >= 2**62:
+            raise UsageError(
+                f"steps that lie {self._length / 8.64e13:.1f} days apart, on {everything[0].start_ns.shape[2]} ranks",
+                hint="look at fewer steps: --first-step, --last-step",
+            )
 
     def flat(self, some: list[Operations]) -> tuple[Int64s, Int64s, Int64s]:
         """Begins and durations in order of the line, and the place of each among ``some`` as they are stored."""

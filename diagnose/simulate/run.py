@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from diagnose.operations import Int64s, Operations
-from diagnose.own_work import own_time
+from diagnose.own_work import INNER_STAGES, WORK_STAGES, own_time
 from diagnose.simulate.between import between_steps
 from diagnose.simulate.clocks import read_by_hosts
 from diagnose.simulate.conditions import Conditions, healthy
@@ -31,9 +31,8 @@ from diagnose.simulate.schedule import Schedule, schedule
 from diagnose.simulate.truth import Truth, strike
 from diagnose.simulate.written import Book, Written
 from diagnose.view import RunView, Series
-from diagnose.whatif.program import COMPUTE
 from diagnose.whatif.replay import Lane, replay
-from telemetry.stages import Stage, Stream
+from telemetry.stages import Stage
 
 FAULTS_DRAW = 1000
 """Numbers of the faults' generators begin here."""
@@ -79,7 +78,7 @@ def simulate(plan: SimulatedRun) -> Simulation:
 def view(simulation: Simulation) -> RunView:
     """The run as detectors see it, all its steps, without a store."""
     plan = simulation.plan
-    inner = {stage: one for stage, one in simulation.operations.items() if stage.stream is Stream.TP}
+    inner = {stage: one for stage, one in simulation.operations.items() if stage in INNER_STAGES}
     hidden = {Stage.STEP, *inner}
     seen = {stage: one for stage, one in simulation.operations.items() if stage not in hidden}
     own = own_time(seen, inner)
@@ -126,7 +125,7 @@ class _Recording:
         return self._ended_s.reshape(self._plan.num_steps, -1)
 
     def _takes(self, slot: int) -> Lane:
-        is_compute = self._stages[slot] in COMPUTE
+        is_compute = self._stages[slot] in WORK_STAGES
         return self._compute(slot) if is_compute else self._durations.other(slot)[None]
 
     def _late(self, slot: int) -> Lane:
@@ -155,7 +154,9 @@ class _Recording:
 
     def _inside(self, slot: int, stage: Stage, begin: Lane, end: Lane) -> Written:
         """Something within a compute; collectives count on over forwards and backwards, in order of time."""
-        number = int(np.isin(self._slots.stage[:slot], COMPUTE)[self._slots.pp[:slot] == self._slots.pp[slot]].sum())
+        number = int(
+            np.isin(self._slots.stage[:slot], WORK_STAGES)[self._slots.pp[:slot] == self._slots.pp[slot]].sum()
+        )
         return replace(self._written(slot, begin, end), stage=stage, occurrence=number)
 
     def _write(self, slot: int, begin: Lane, end: Lane) -> None:

@@ -15,13 +15,13 @@ from enum import IntEnum
 
 import numpy as np
 
+from diagnose.meetings import DP_STAGES
+from diagnose.own_work import WORK_STAGES
 from diagnose.whatif.slots import Slots
 from diagnose.whatif.transfers import DIRECTIONS, Transfers
 from telemetry.stages import Stage
 
-COMPUTE = (Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE)
 DP_STREAM = (Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER)
-DP_STAGES = (*DP_STREAM, Stage.GRADS_ALL_REDUCE, Stage.SEPARATE_GRADS_ALL_REDUCE)
 
 
 class Across(IntEnum):
@@ -82,7 +82,7 @@ def _chain(before: list[list[int]], slots: Sequence[int], after: Iterable[int] =
 
 
 def _link_computes(before: list[list[int]], slots: Slots, transfers: Transfers, pp: int) -> None:
-    computes = slots.of(pp, *COMPUTE)
+    computes = slots.of(pp, *WORK_STAGES)
     _chain(before, computes, slots.of(pp, Stage.DATA_LOAD)[:1])
     for way in DIRECTIONS:
         stream = slots.of(pp, way.stage)
@@ -122,7 +122,7 @@ def _link_parameters(before: list[list[int]], slots: Slots, pp: int) -> None:
 
 def _link_ending(before: list[list[int]], slots: Slots, pp: int, *, uses_dp: bool) -> None:
     """What follows the last compute, one after the other."""
-    computes = slots.of(pp, *COMPUTE)
+    computes = slots.of(pp, *WORK_STAGES)
     last = [max(computes, key=lambda one: slots.end_s[one])] if computes else []
     collections = slots.of(pp, Stage.GC)[:1]
     _chain(before, collections, last)

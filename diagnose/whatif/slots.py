@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.operations import Bools, Int64s, Operations
+from diagnose.own_work import WORK_STAGES
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 
@@ -94,7 +95,7 @@ def step_times(operations: Mapping[Stage, Operations], topology: Topology) -> St
         del chosen[Stage.GC]
     if Stage.DATA_LOAD in chosen and not _is_alike_along_tp(chosen[Stage.DATA_LOAD], topology):
         del chosen[Stage.DATA_LOAD]
-    if not any(stage.label.endswith("-compute") for stage in chosen):
+    if not any(stage in WORK_STAGES for stage in chosen):
         return None
     usual = {stage: _usual(one.present, topology) for stage, one in chosen.items()}
     complete = np.logical_and.reduce(

@@ -109,7 +109,7 @@ def test_a_host_of_which_every_rank_saves_slowly_is_one_finding() -> None:
     write_ns[:, 24:32] *= 2.5
     (finding,) = detect_slow_checkpoints(view_of(GRIDS[1], checkpoint_write=write_ns))
     assert finding.ranks == list(range(24, 32))
-    assert finding.summary.startswith("host gpu-03 (ranks 24,")
+    assert finding.summary.startswith("host gpu-03 (ranks 24-31)")
 
 
 def test_the_replica_that_writes_what_all_share_is_not_sick() -> None:

@@ -57,7 +57,7 @@ def test_a_host_of_which_most_ranks_are_slow_is_one_finding() -> None:
     view = make_view(Topology(dp=8, pp=1, tp=4), slow={rank: 1.3 for rank in range(8, 15)})
     (finding,) = detect_compute_stragglers(view)
     assert finding.ranks == list(range(8, 15))
-    assert finding.summary.startswith("host gpu-01 (ranks 8,")
+    assert finding.summary.startswith("host gpu-01 (ranks 8-14)")
 
 
 def test_those_who_wait_are_victims_and_stay_out_of_the_headline() -> None:

@@ -128,7 +128,7 @@ def test_a_host_of_which_every_rank_loads_long_is_one_finding() -> None:
     load_ns[20:, 16:24] += 50e6
     (finding,) = detect_data_stall(view_of(load_ns, GRIDS[1]))
     assert finding.ranks == list(range(16, 24))
-    assert finding.summary.startswith("host gpu-02 (ranks 16,")
+    assert finding.summary.startswith("host gpu-02 (ranks 16-23)")
 
 
 def test_two_ranks_that_stall_are_two_findings() -> None:
