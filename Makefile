@@ -26,7 +26,7 @@ demo: install  ## train eight ranks in 3D with a slow one among them, and name i
 	@$(BIN)/rankscope demo $(DEMO_ARGS)
 
 test: install parts lint  ## everything, from unit to real processes to a real browser; two files at a time
-	@$(BIN)/pytest --numprocesses 2 --dist loadfile $(PYTEST_ARGS)
+	@$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: install  ## format, lint, types, import contracts
 	@$(BIN)/ruff format --check .

@@ -3,6 +3,7 @@
 import numpy as np
 
 from diagnose.findings import Finding, Kind, Severity
+from diagnose.ranges import fold_ranks
 from diagnose.view import RunView
 
 NAME = "evidence"
@@ -14,6 +15,11 @@ def detect_missing_evidence(view: RunView) -> list[Finding]:
     """At most one finding: why the other detectors had to stay silent. Nothing for a run without finished steps."""
     if not len(view.steps):
         return []
+    if view.work and (missing := _ranks_without_work(view)):
+        told = (
+            f"{len(missing)} of {view.topology.world_size} ranks recorded no compute (ranks {fold_ranks(missing[:64])})"
+        )
+        return [_finding(view, f"{told}: nobody knows how they did", _FIND)]
     if not view.work:
         return [_finding(view, "no compute spans: nothing says how long a rank's own work takes", _RECORD)]
     if len(view.steps) < MIN_STEPS:
@@ -23,6 +29,12 @@ def detect_missing_evidence(view: RunView) -> list[Finding]:
     return []
 
 
+def _ranks_without_work(view: RunView) -> list[int]:
+    silent = np.logical_and.reduce([np.isnan(work.ns).all(axis=0) for work in view.work.values()])
+    return np.flatnonzero(silent).tolist()
+
+
+_FIND = "look whether their agents ship (`rankscope runs`, the agent's log), or whether their traces were left out"
 _RECORD = "record forward-compute and backward-compute: see examples/instrument_your_loop.py"
 _WAIT = f"ask again after {MIN_STEPS} steps, or with a wider window"
 _PEERS = "compare it with its own past in the dashboard's overview; with two ranks or more they are compared"

@@ -17,7 +17,7 @@ import numpy as np
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.findings import Evidence, Finding, Kind, Role, Severity, Suspect
 from diagnose.peers import Excess, measure_excess, step_noise
-from diagnose.view import FloatMatrix, RunView
+from diagnose.view import FloatMatrix, FloatVector, RunView
 from telemetry.stages import Stage
 
 NAME = "stage-imbalance"
@@ -32,8 +32,9 @@ def detect_stage_imbalance(view: RunView) -> list[Finding]:
     if view.topology.pp < 2 or not view.work or len(view.steps) < MIN_STEPS:
         return []
     per_stage = stage_work(view)
-    if np.isnan(per_stage).all():
-        return []
+    per_stage = per_stage[:, ~np.isnan(per_stage).all(axis=0)]
+    if per_stage.shape[1] < view.topology.pp:
+        return []  # a whole stage left nothing: what the others do is not all of the pipeline
     heaviest = int(np.nanargmax(np.nanmedian(per_stage, axis=0)))
     others = np.delete(per_stage, heaviest, axis=1).mean(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -49,7 +50,15 @@ def stage_work(view: RunView) -> FloatMatrix:
     """Own work of a typical rank of each pipeline stage: nanoseconds, [steps, stages], NaN where a rank has none."""
     total: FloatMatrix = np.sum([work.ns for work in view.work.values()], axis=0)
     stages = [total[:, view.pp_of_rank == stage] for stage in range(view.topology.pp)]
-    return np.stack([np.quantile(ns, 0.5, axis=1, method="lower") for ns in stages], axis=1)
+    return np.stack([_lower_median(ns) for ns in stages], axis=1)
+
+
+def _lower_median(ns: FloatMatrix) -> FloatVector:
+    """Of the ranks that are there, [steps]; NaN where none is."""
+    known = ns[:, ~np.isnan(ns).all(axis=0)]
+    if not known.size:
+        return np.full(len(ns), np.nan)
+    return np.asarray(np.quantile(known, 0.5, axis=1, method="lower"))
 
 
 def _imbalance(view: RunView, heaviest: int, per_stage: FloatMatrix, excess: Excess) -> Finding:

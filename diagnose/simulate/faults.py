@@ -14,6 +14,8 @@ from diagnose.simulate.conditions import Conditions
 from diagnose.simulate.scene import Scene
 from telemetry.errors import UsageError
 
+MOST = 1e6
+"""Of any factor, of seconds, milliseconds and steps: more no run survives."""
 LAST_STEP = 2**31
 """Of a fault that never ends."""
 
@@ -83,8 +85,8 @@ def check_somewhere(fault: Placed, scene: Scene, example: str) -> None:
 
 def check_least(least: float, **setting: float) -> None:
     ((name, value),) = setting.items()
-    if not least <= value < float("inf"):
-        raise UsageError(f"a fault with {name}={value}", hint=f"{name} is a number of at least {least:g}")
+    if not least <= value <= MOST:
+        raise UsageError(f"a fault with {name}={value}", hint=f"{name} is a number from {least:g} to {MOST:,.0f}")
 
 
 def check_share(share: float) -> None:

@@ -13,6 +13,9 @@ from telemetry.stages import Stage
 from telemetry.topology import Topology
 
 STARTED_NS = 1_790_000_000_000_000_000
+MAX_CLOCK_OFFSET_MS = 3_600_000.0
+MAX_CLOCK_DRIFT_PPM = 100_000.0
+MAX_STEP = 2**31
 MAX_NUMBERED = 2**15 - 1
 MAX_SPANS = 200_000_000
 """That many take 40 GB of memory."""
@@ -79,6 +82,11 @@ class SimulatedRun:
         ):
             if getattr(self, name) < least:
                 raise UsageError(f"{name} is {getattr(self, name)}", hint=f"it is at least {least}")
+        for name, most in (("clock_offset_ms", MAX_CLOCK_OFFSET_MS), ("clock_drift_ppm", MAX_CLOCK_DRIFT_PPM)):
+            if not 0 <= getattr(self, name) <= most:
+                raise UsageError(f"{name} is {getattr(self, name)}", hint=f"0 to {most:,.0f}")
+        if self.checkpoint_every > MAX_STEP or self.first_step > MAX_STEP:
+            raise UsageError("a step beyond all bounds", hint=f"steps go up to {MAX_STEP:,}")
         for name in ("num_chunks", "num_microbatches"):
             if getattr(self, name) > MAX_NUMBERED:
                 raise UsageError(f"{name} is {getattr(self, name)}", hint=f"at most {MAX_NUMBERED:,} have a number")

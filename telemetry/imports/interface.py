@@ -96,8 +96,12 @@ def checked_name(name: str) -> str:
     """``name``, fit to name a run.
 
     Raises:
-        UsageError: it is empty or too long.
+        UsageError: it is empty, too long, not printable, or looks like an option.
     """
+    if not name.isprintable() or name.strip().startswith("-"):
+        raise UsageError(
+            f"a run cannot be called {name!r}", hint="letters, digits and signs, no - in front: --name NAME"
+        )
     if not 0 < len(name.strip()) <= MAX_NAME_LENGTH:
         raise UsageError(
             f"a run's name of {len(name.strip())} characters",

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from telemetry.errors import UsageError
+from telemetry.errors import UnreadableError, UsageError
 from telemetry.imports.interface import DEGREES_HINT, ImportedRun, ImportOptions, checked_name
 from telemetry.imports.intervals import Ints
 from telemetry.imports.kineto_file import Ranges, TraceFile, read_trace
@@ -55,7 +55,7 @@ def import_kineto(paths: Sequence[Path], options: ImportOptions) -> ImportedRun:
     if options.meta is not None:
         raise UsageError(f"{FORMAT} takes no --meta", hint=DEGREES_HINT)
     files = find_files(paths)
-    traces = by_rank([read_trace(path) for path in files])
+    traces = by_rank([_sound(path) for path in files])
     topology = grid_of(traces, options)
     rows = _Rows()
     num_left_out = 0
@@ -72,6 +72,18 @@ def import_kineto(paths: Sequence[Path], options: ImportOptions) -> ImportedRun:
         meta={"imported_from": FORMAT, "files": str(len(files)), "exchanges_left_out": str(num_left_out)},
         spans=numbered({**columns, "stage": columns["stage"].astype(np.uint8)}),
     )
+
+
+def _sound(path: Path) -> TraceFile:
+    """A file's trace; what no profiler writes (numbers beyond all bounds, lists for numbers) is no crash of ours."""
+    try:
+        trace = read_trace(path)
+        trace.host.encode()
+    except (OverflowError, TypeError, ValueError, RecursionError) as error:
+        raise UnreadableError(
+            f"{path} holds what no profiler writes: {str(error)[:200]}", hint="record it again with torch.profiler"
+        ) from error
+    return trace
 
 
 def _name(files: Sequence[Path]) -> str:

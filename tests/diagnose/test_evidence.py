@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import numpy as np
+
 from diagnose.detectors.evidence import detect_missing_evidence
 from diagnose.findings import Kind
 from diagnose.pipeline import diagnose_view
@@ -33,3 +35,12 @@ def test_missing_evidence_is_said_and_sets_no_exit_status() -> None:
     report = diagnose_view(make_view(GRID, num_steps=3))
     assert [finding.kind for finding in report.findings] == [Kind.INSUFFICIENT_EVIDENCE]
     assert report.exit_status == 0
+
+
+def test_ranks_that_left_nothing_are_told() -> None:
+    view = make_view(GRID)
+    for work in view.work.values():
+        work.ns[:, 5] = np.nan
+    (finding,) = (one for one in diagnose_view(view).findings)
+    assert finding.kind is Kind.INSUFFICIENT_EVIDENCE
+    assert finding.summary.startswith("1 of 8 ranks recorded no compute (ranks 5)")

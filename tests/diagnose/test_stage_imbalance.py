@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from diagnose.detectors.stage_imbalance import detect_stage_imbalance
@@ -44,3 +45,11 @@ def test_a_rank_alone_in_its_stage_cannot_be_told_from_the_stage() -> None:
 
 def test_without_a_pipeline_there_is_nothing_to_compare() -> None:
     assert detect_stage_imbalance(make_view(Topology(dp=8))) == []
+
+
+def test_a_rank_that_left_nothing_does_not_hide_a_heavy_stage() -> None:
+    view = make_view(Topology(dp=2, pp=4), heavy_stage={3: 1.6})
+    for work in view.work.values():
+        work.ns[:, 6] = np.nan
+    (finding,) = detect_stage_imbalance(view)
+    assert finding.evidence["pp"] == 3

@@ -467,3 +467,19 @@ def test_stretches_are_joined_and_taken_away_as_moments_are(seed: int) -> None:
 def test_small_gaps_are_closed_and_larger_ones_are_not() -> None:
     begin, end = merged(*of((30, 40), (0, 10), (15, 20)), gap_ns=5)
     assert (begin.tolist(), end.tolist()) == ([0, 30], [20, 40])
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"baseTimeNanoseconds": 10**400},
+        {"host_name": "\ud800"},
+    ],
+    ids=["a time beyond all bounds", "half a character"],
+)
+def test_what_no_profiler_writes_is_one_message(tmp_path: Path, told: dict[str, object]) -> None:
+    step = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "ts": 1.0, "dur": 5.0, "pid": 1, "tid": 1}
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"traceEvents": [step], **told}))
+    with pytest.raises(UsageError, match="hint"):
+        import_kineto([path], ImportOptions())
