@@ -97,8 +97,12 @@ def diagnose_run(reader: Reader, run_id: str, attempt: int, window: StepWindow |
         UnknownRunError: the store holds no such attempt.
         UnreachableError: nobody answers.
     """
-    report = diagnose_view(load_view(reader, run_id, attempt, window))
-    stall = _stall(reader, run_id, attempt)
+    return stall_first(diagnose_view(load_view(reader, run_id, attempt, window)), reader)
+
+
+def stall_first(report: Report, reader: Reader) -> Report:
+    """With why the attempt stands still in front of what slowed it, if it does stand still."""
+    stall = _stall(reader, report.run_id, report.attempt)
     return report if stall is None else replace(report, findings=(stall, *report.findings))
 
 

@@ -18,6 +18,7 @@ from diagnose.simulate.table import samples_table
 from diagnose.simulate.truth import Truth, check_writable, truth_object, write_truth
 from telemetry.imports.interface import checked_name
 from telemetry.imports.write import open_target
+from telemetry.stores.address import without_password
 from telemetry.topology import Topology
 
 DegreeOption = Annotated[int, typer.Option(help="Degree of parallelism.")]
@@ -91,7 +92,7 @@ def simulate_run(
     stored = _store(plan, store)
     if truth:
         write_truth(truth, plan, stored.truth)
-    _print(plan, stored, json)
+    _print(plan, stored, store, json)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +116,7 @@ def _store(plan: SimulatedRun, address: str) -> Stored:
     return stored
 
 
-def _print(plan: SimulatedRun, stored: Stored, json: bool) -> None:
+def _print(plan: SimulatedRun, stored: Stored, store: str, json: bool) -> None:
     if json:
         spans = {"ranks": plan.topology.world_size, "steps": plan.num_steps, "spans": stored.num_spans}
         out.print_json(data=truth_object(plan, stored.truth) | spans)
@@ -123,6 +124,6 @@ def _print(plan: SimulatedRun, stored: Stored, json: bool) -> None:
     lines = [
         f"{plan.name}: {plan.topology.world_size} ranks, {plan.num_steps} steps, {stored.num_spans} spans",
         *(f"truth: {one}" for one in stored.truth),
-        f"next: rankscope diagnose {quote(plan.name)}",
+        f"next: rankscope diagnose {quote(plan.name)} --store {quote(without_password(store))}",
     ]
     out.print("\n".join(lines), markup=False, highlight=False)

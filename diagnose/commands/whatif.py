@@ -1,10 +1,13 @@
 """`rankscope diagnose whatif [RUN]`: what a slowdown cost, and what putting it right would gain."""
 
+from dataclasses import replace
+
 import typer
 
 from diagnose.commands.diagnose import FirstStepOption, LastStepOption, SpoolOption, step_window
 from diagnose.commands.options import DEFAULT_STORE, AttemptOption, JsonOption, RunArgument, StoreOption, out
 from diagnose.load import load_view, newest_attempt
+from diagnose.pipeline import stall_first
 from diagnose.report import whatif_object, whatif_text
 from diagnose.whatif.conclude import conclude
 from telemetry.readers import open_reader, open_spool
@@ -26,6 +29,7 @@ def whatif(
     window = step_window(first_step, last_step)
     with open_spool(spool) if spool else open_reader(store) as reader:
         conclusion = conclude(load_view(reader, *newest_attempt(reader, run, attempt), window))
+        conclusion = replace(conclusion, report=stall_first(conclusion.report, reader))
     if json:
         out.print_json(data=whatif_object(conclusion))
     else:

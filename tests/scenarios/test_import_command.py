@@ -66,7 +66,7 @@ def test_an_imported_run_is_listed_and_diagnosed_like_any_other(store: str, tmp_
     answer = rankscope("import", "straggler-analysis", path, "--store", store)
     assert (answer.status, answer.out) == (
         0,
-        "made: 4 ranks, 20 steps, 320 spans; next: rankscope diagnose made\n",
+        f"made: 4 ranks, 20 steps, 320 spans; next: rankscope diagnose made --store {store}\n",
     )
     (run,) = stored_runs(store)
     assert (run["run_id"], run["num_ranks"], run["first_step"], run["last_step"]) == ("made", 4, 0, 19)
