@@ -32,8 +32,7 @@ def detect_stage_imbalance(view: RunView) -> list[Finding]:
     if view.topology.pp < 2 or not view.work or len(view.steps) < MIN_STEPS:
         return []
     per_stage = stage_work(view)
-    per_stage = per_stage[:, ~np.isnan(per_stage).all(axis=0)]
-    if per_stage.shape[1] < view.topology.pp:
+    if np.isnan(per_stage).all(axis=0).any():
         return []  # a whole stage left nothing: what the others do is not all of the pipeline
     heaviest = int(np.nanargmax(np.nanmedian(per_stage, axis=0)))
     others = np.delete(per_stage, heaviest, axis=1).mean(axis=1)

@@ -4,7 +4,7 @@ Nothing is concluded from a replay that does not meet the measured step times: t
 matters.
 """
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -48,7 +48,7 @@ def conclude(view: RunView) -> Conclusion:
     run, refusal = _replay(view)
     if run is None:
         return Conclusion(
-            report=_refused(report, view, refusal), figures=None, steps=NO_STEPS, replay_error=0.0, fixes=()
+            report=_refused(report, view, refusal), figures=None, steps=NO_STEPS, replay_error=None, fixes=()
         )
     figures = analyse(run, view.topology)
     steps = view.steps[figures.rows]
@@ -59,13 +59,14 @@ def conclude(view: RunView) -> Conclusion:
         return Conclusion(
             report=_refused(report, view, why), figures=figures, steps=steps, replay_error=error, fixes=()
         )
-    priced = tuple(worst_first(_priced(finding, run, view) for finding in report.findings))
+    cures = _cures(run, view, report)
+    priced = tuple(worst_first(_priced(finding, cures) for finding in report.findings))
     return Conclusion(
         report=replace(report, findings=priced),
         figures=figures,
         steps=steps,
         replay_error=error,
-        fixes=tuple(_fixes(run, view, report)),
+        fixes=tuple(cures.values()),
     )
 
 
@@ -94,22 +95,24 @@ def _refused(report: Report, view: RunView, why: str) -> Report:
     return replace(report, findings=(finding, *report.findings))
 
 
-def _fixes(run: Replayed, view: RunView, report: Report) -> Iterator[Fix]:
+def _cures(run: Replayed, view: RunView, report: Report) -> dict[int | Kind, Fix]:
+    """What each remedy gains, by the rank or the kind of finding that it cures; each is replayed once."""
     compute = (one for one in report.findings if one.kind in (Kind.COMPUTE_STRAGGLER, Kind.HOST_CONTENTION))
-    suspects = dict.fromkeys(rank for one in compute for rank in one.ranks)
-    for fix in (
-        *(rank_like_peers(run, view.topology, rank) for rank in [*suspects][:MOST_SUSPECTS]),
-        balanced_stages(run),
-        equal_microbatches(run),
-        planned_collections(run, view.operations, view.topology),
-    ):
-        if fix is not None:
-            yield fix
+    suspects = [*dict.fromkeys(rank for one in compute for rank in one.ranks)][:MOST_SUSPECTS]
+    cures: dict[int | Kind, Fix | None] = {
+        **{rank: rank_like_peers(run, view.topology, rank) for rank in suspects},
+        Kind.STAGE_IMBALANCE: balanced_stages(run),
+        Kind.DATA_IMBALANCE: equal_microbatches(run),
+        Kind.LATE_LAUNCH: planned_collections(run, view.operations, view.topology),
+    }
+    return {what: fix for what, fix in cures.items() if fix is not None}
 
 
-def _priced(finding: Finding, run: Replayed, view: RunView) -> Finding:
+def _priced(finding: Finding, cures: Mapping[int | Kind, Fix]) -> Finding:
     """With what putting it right would gain in place of the detector's estimate."""
-    fix = _cure(finding, run, view)
+    alone = finding.kind is Kind.COMPUTE_STRAGGLER and len(finding.ranks) == 1
+    by_kind = finding.kind in (Kind.STAGE_IMBALANCE, Kind.DATA_IMBALANCE)
+    fix = cures.get(finding.ranks[0]) if alone else cures.get(finding.kind) if by_kind else None
     if fix is None:
         return finding
     return replace(
@@ -117,13 +120,3 @@ def _priced(finding: Finding, run: Replayed, view: RunView) -> Finding:
         seconds_lost=max(fix.saved_s, 0.0),
         evidence={**finding.evidence, "saved_if_put_right": f"{fix.share:.1%} of step time"},
     )
-
-
-def _cure(finding: Finding, run: Replayed, view: RunView) -> Fix | None:
-    if finding.kind is Kind.COMPUTE_STRAGGLER and len(finding.ranks) == 1:
-        return rank_like_peers(run, view.topology, finding.ranks[0])
-    if finding.kind is Kind.STAGE_IMBALANCE:
-        return balanced_stages(run)
-    if finding.kind is Kind.DATA_IMBALANCE:
-        return equal_microbatches(run)
-    return None

@@ -44,11 +44,6 @@ class Case:
     seed: int
     plan: SimulatedRun
 
-    @property
-    def is_heavy(self) -> bool:
-        """Whether its noise is five times that of a production job."""
-        return self.plan.noise in (HEAVY, HEAVY_ON_CPU)
-
 
 def case(seed: int) -> Case:
     """The case of a seed."""

@@ -70,9 +70,11 @@ def test_nothing_is_concluded_from_a_replay_that_misses_the_measured_steps() -> 
 def test_without_operations_it_says_what_it_would_need() -> None:
     told = conclude(replace(_view(), operations={}))
     assert told.figures is None
+    assert not told.holds
     assert told.report.findings[0].kind is Kind.INSUFFICIENT_EVIDENCE
     answer = whatif_object(told)
     assert answer["slowdown"] is None
+    assert answer["replay_error"] is None
     assert answer["findings"][0]["summary"].startswith("no what-if: ")
 
 
