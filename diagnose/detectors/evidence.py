@@ -19,13 +19,13 @@ def detect_missing_evidence(view: RunView) -> list[Finding]:
         told = (
             f"{len(missing)} of {view.topology.world_size} ranks recorded no compute (ranks {fold_ranks(missing[:64])})"
         )
-        return [_finding(view, f"{told}: nobody knows how they did", _FIND)]
+        return [insufficient(view, f"{told}: nobody knows how they did", _FIND)]
     if not view.work:
-        return [_finding(view, "no compute spans: nothing says how long a rank's own work takes", _RECORD)]
+        return [insufficient(view, "no compute spans: nothing says how long a rank's own work takes", _RECORD)]
     if len(view.steps) < MIN_STEPS:
-        return [_finding(view, f"{len(view.steps)} finished steps are too few to compare ranks", _WAIT)]
+        return [insufficient(view, f"{len(view.steps)} finished steps are too few to compare ranks", _WAIT)]
     if np.unique(view.pp_of_rank, return_counts=True)[1].max() == 1 and view.topology.pp == 1:
-        return [_finding(view, "a single rank has no peer that does the same work", _PEERS)]
+        return [insufficient(view, "a single rank has no peer that does the same work", _PEERS)]
     return []
 
 
@@ -40,9 +40,10 @@ _WAIT = f"ask again after {MIN_STEPS} steps, or with a wider window"
 _PEERS = "compare it with its own past in the dashboard's overview; with two ranks or more they are compared"
 
 
-def _finding(view: RunView, summary: str, next_step: str) -> Finding:
+def insufficient(view: RunView, summary: str, next_step: str, *, detector: str = NAME) -> Finding:
+    """A finding that nothing can be said, why, and what it would take."""
     return Finding(
-        detector=NAME,
+        detector=detector,
         kind=Kind.INSUFFICIENT_EVIDENCE,
         severity=Severity.INFO,
         suspects=(),

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from diagnose.findings import Finding, Kind, Severity
+from diagnose.detectors.evidence import insufficient
+from diagnose.findings import Finding, Kind
 from diagnose.pipeline import Report, diagnose_view, worst_first
 from diagnose.view import IntVector, RunView
 from diagnose.whatif.analysis import Replayed, WhatIf, analyse, replayed
@@ -78,21 +79,14 @@ def _replay(view: RunView) -> tuple[Replayed | None, str]:
 
 
 def _refused(report: Report, view: RunView, why: str) -> Report:
-    finding = Finding(
-        detector=NAME,
-        kind=Kind.INSUFFICIENT_EVIDENCE,
-        severity=Severity.INFO,
-        suspects=(),
-        stage="",
-        window=view.window,
-        seconds_lost=0.0,
-        confidence=0.0,
-        summary=f"no what-if: {why}",
-        next_step="record compute, pipeline and data-parallel stages on every rank, or choose steps without "
-        "checkpoints and evaluation: --first-step, --last-step; `rankscope diagnose` needs none of this",
-        evidence={"steps": len(view.steps)},
-    )
+    finding = insufficient(view, f"no what-if: {why}", _RECORD, detector=NAME)
     return replace(report, findings=(finding, *report.findings))
+
+
+_RECORD = (
+    "record compute, pipeline and data-parallel stages on every rank, or choose steps without checkpoints and "
+    "evaluation: --first-step, --last-step; `rankscope diagnose` needs none of this"
+)
 
 
 def _cures(run: Replayed, view: RunView, report: Report) -> dict[int | Kind, Fix]:

