@@ -85,6 +85,26 @@ EVIDENCE = pa.schema(
     ]
 )
 
+HOST_SAMPLES = pa.schema(
+    [
+        ("host", pa.string()),
+        ("device", pa.string()),  # eth0, mlx5_0/1, gpu3, core17, rank5 ...; empty: the host itself
+        ("metric", pa.string()),  # telemetry/host_metrics.py
+        ("at_ns", pa.int64()),  # wall clock of the host, raw
+        ("value", pa.float64()),
+    ]
+)
+
+HOST_EVENTS = pa.schema(
+    [
+        ("host", pa.string()),
+        ("device", pa.string()),
+        ("at_ns", pa.int64()),
+        ("name", pa.string()),  # telemetry/host_metrics.py
+        ("text", pa.string()),
+    ]
+)
+
 TABLES: dict[str, pa.Schema] = {
     "spans": SPANS,
     "marks": MARKS,
@@ -92,7 +112,10 @@ TABLES: dict[str, pa.Schema] = {
     "ranks": RANKS,
     "heartbeats": HEARTBEATS,
     "evidence": EVIDENCE,
+    "host_samples": HOST_SAMPLES,
+    "host_events": HOST_EVENTS,
 }
 """Name of a table -> columns of one batch. ``run_id`` and ``attempt`` are constant over a batch and travel in the
 Arrow schema's metadata (keys ``run_id``, ``attempt``); the store holds them as columns. Tables with a ``seq``
-column are stored exactly once per (run_id, attempt, rank, seq)."""
+column are stored exactly once per (run_id, attempt, rank, seq); a row of another table that is sent twice is the same
+row, and counts once."""

@@ -25,7 +25,6 @@ from telemetry.stores.queries import (
     EvidenceCount,
     Heartbeats,
     Marks,
-    Query,
     Ranks,
     Runs,
     Samples,
@@ -34,6 +33,7 @@ from telemetry.stores.queries import (
     StageTotals,
     Steps,
 )
+from telemetry.stores.question import Query
 from telemetry.stores.reader import Reader
 from ui.cache import AnswerCache
 from ui.columns import (

@@ -12,7 +12,7 @@ import pyarrow as pa
 from telemetry.errors import RankscopeError, TakenNameError, UnreachableError, UsageError
 from telemetry.ship.wire import ARROW_TYPE, Ack, decode, encode, encode_query
 from telemetry.stores.address import without_password
-from telemetry.stores.queries import Query
+from telemetry.stores.question import Query
 
 CONNECT_S = 5.0
 ANSWER_S = 120.0

@@ -13,7 +13,8 @@ import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
 
 from telemetry.errors import UsageError
-from telemetry.stores.queries import QUERIES, Query
+from telemetry.stores.queries import QUERIES
+from telemetry.stores.question import Query
 from telemetry.tables import TABLES
 
 ARROW_TYPE = "application/vnd.apache.arrow.stream"

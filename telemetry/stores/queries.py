@@ -4,42 +4,25 @@ A query is a frozen dataclass: its fields are the parameters, its docstring name
 SQL keeps to what ClickHouse 18.16 and today's engine both know: no window functions, no ``WITH``, no Map.
 """
 
-from dataclasses import dataclass, fields
-from typing import Literal, Protocol, get_args
+from dataclasses import dataclass
+from typing import Literal, get_args
 
-from telemetry.stores.interface import Parameter
+from telemetry.stores.host_queries import HostEvents, HostSamples
+from telemetry.stores.question import OF_ATTEMPT, Fields, Query, among
 from telemetry.tables import HEARTBEATS, SPANS
 
 LAST_STEP = 2**32 - 1
 """The largest step there can be."""
 
-_OF_ATTEMPT = "run_id = %(run_id)s AND attempt = %(attempt)s"
-_IN_WINDOW = f"{_OF_ATTEMPT} AND step >= %(first_step)s AND step <= %(last_step)s"
+_IN_WINDOW = f"{OF_ATTEMPT} AND step >= %(first_step)s AND step <= %(last_step)s"
 _STEP_STAGE = 1
 
 NumberedTable = Literal["spans", "marks", "samples"]
 """Tables whose rows carry ``seq``: stored exactly once."""
 
 
-class Query(Protocol):
-    """A question with its parameters."""
-
-    def sql(self) -> str: ...
-
-    def parameters(self) -> dict[str, Parameter]: ...
-
-
-class _Fields:
-    """Parameters are the fields."""
-
-    __slots__ = ()
-
-    def parameters(self) -> dict[str, Parameter]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Runs(_Fields):
+class Runs(Fields):
     """All runs, newest first.
 
     Columns: run_id, attempt, started_ns, last_ns, num_ranks, first_step, last_step, meta.
@@ -70,7 +53,7 @@ class Runs(_Fields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranks(_Fields):
+class Ranks(Fields):
     """The ranks of an attempt.
 
     Columns: rank, host, local_rank, pid, dp_size, pp_size, tp_size, started_ns, opened_ns, meta; ordered by rank.
@@ -85,13 +68,13 @@ class Ranks(_Fields):
         answer = ", ".join(f"newest_{name} AS {name}" for name in names[:-1])
         return f"""
         SELECT rank, {answer}, newest AS started_ns, newest_meta AS meta
-        FROM (SELECT rank, {newest}, max(started_ns) AS newest FROM ranks WHERE {_OF_ATTEMPT} GROUP BY rank)
+        FROM (SELECT rank, {newest}, max(started_ns) AS newest FROM ranks WHERE {OF_ATTEMPT} GROUP BY rank)
         ORDER BY rank
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steps(_Fields):
+class Steps(Fields):
     """Wall time of each step, from the ranks' ``step`` spans.
 
     Columns: step, start_ns (the first rank's), duration_ns (median over ranks), num_ranks; ordered by step.
@@ -112,7 +95,7 @@ class Steps(_Fields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spans(_Fields):
+class Spans(Fields):
     """Spans of a window of steps, ordered by rank, start_ns, seq. Columns: those of ``telemetry.tables.SPANS``."""
 
     run_id: str
@@ -128,13 +111,13 @@ class Spans(_Fields):
     def sql(self) -> str:
         return f"""
         SELECT {", ".join(SPANS.names)} FROM spans
-        WHERE {_IN_WINDOW}{_among("rank", "ranks", self.ranks)}{_among("stage", "stages", self.stages)}
+        WHERE {_IN_WINDOW}{among("rank", "ranks", self.ranks)}{among("stage", "stages", self.stages)}
         ORDER BY rank, start_ns, seq LIMIT %(limit)s
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperationColumns(_Fields):
+class OperationColumns(Fields):
     """Every operation of some stages over a window of steps, in the order of the table: cheap at any size.
 
     Columns: stage, step, rank, chunk, microbatch, peer, start_ns, duration_ns, cpu_ns; ordered by stage, step, rank,
@@ -151,13 +134,13 @@ class OperationColumns(_Fields):
     def sql(self) -> str:
         return f"""
         SELECT stage, step, rank, chunk, microbatch, peer, start_ns, duration_ns, cpu_ns
-        FROM spans WHERE {_IN_WINDOW}{_among("stage", "stages", self.stages)}
+        FROM spans WHERE {_IN_WINDOW}{among("stage", "stages", self.stages)}
         ORDER BY stage, step, rank, start_ns, seq
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageTotals(_Fields):
+class StageTotals(Fields):
     """Time of each rank in each stage and step, chunk by chunk.
 
     Columns: step, rank, stage, chunk, spans (count), duration_ns, cpu_ns (sums; -1 where a span has none); ordered
@@ -177,7 +160,7 @@ class StageTotals(_Fields):
         FROM (
             SELECT step, rank, stage, chunk, count() AS num, sum(duration_ns) AS total_ns,
                 min(cpu_ns) AS least_cpu, sum(cpu_ns) AS total_cpu
-            FROM spans WHERE {_IN_WINDOW}{_among("stage", "stages", self.stages)}
+            FROM spans WHERE {_IN_WINDOW}{among("stage", "stages", self.stages)}
             GROUP BY step, rank, stage, chunk
         )
         ORDER BY step, rank, stage, chunk
@@ -185,7 +168,7 @@ class StageTotals(_Fields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankStageStats(_Fields):
+class RankStageStats(Fields):
     """Each rank's time in each stage over a window of steps: the cells of the heat map.
 
     Columns: rank, stage, steps (in which the stage occurred), spans, median_ns, mean_ns (of the time in one step),
@@ -206,7 +189,7 @@ class RankStageStats(_Fields):
         FROM (
             SELECT rank, stage, step, count() AS num, sum(duration_ns) AS total_ns,
                 min(cpu_ns) AS least_cpu, sum(cpu_ns) AS total_cpu
-            FROM spans WHERE {_IN_WINDOW}{_among("stage", "stages", self.stages)}
+            FROM spans WHERE {_IN_WINDOW}{among("stage", "stages", self.stages)}
             GROUP BY rank, stage, step
         )
         GROUP BY rank, stage ORDER BY rank, stage
@@ -214,7 +197,7 @@ class RankStageStats(_Fields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageCounts(_Fields):
+class StageCounts(Fields):
     """The stages that occur in an attempt. Columns: stage, ranks, spans, duration_ns (sum); ordered by stage."""
 
     run_id: str
@@ -230,7 +213,7 @@ class StageCounts(_Fields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Samples(_Fields):
+class Samples(Fields):
     """Values of metrics by step: of the ranks that report one, the highest's newest.
 
     Columns: step, at_ns, metric, value, rank; ordered by metric, step.
@@ -246,7 +229,7 @@ class Samples(_Fields):
         SELECT step, newest.1 AS at_ns, metric, newest.2 AS value, newest.3 AS rank
         FROM (
             SELECT step, metric, argMax((at_ns, value, rank), (rank, seq)) AS newest
-            FROM samples WHERE {_OF_ATTEMPT}{_among("metric", "metrics", self.metrics)}
+            FROM samples WHERE {OF_ATTEMPT}{among("metric", "metrics", self.metrics)}
             GROUP BY step, metric
         )
         ORDER BY metric, step
@@ -254,7 +237,7 @@ class Samples(_Fields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Marks(_Fields):
+class Marks(Fields):
     """The newest marks of an attempt, in time order. Columns: rank, step, at_ns, name, text."""
 
     run_id: str
@@ -264,13 +247,13 @@ class Marks(_Fields):
     def sql(self) -> str:
         return f"""
         SELECT rank, step, at_ns, name, text
-        FROM (SELECT * FROM marks WHERE {_OF_ATTEMPT} ORDER BY at_ns DESC, rank, seq LIMIT %(limit)s)
+        FROM (SELECT * FROM marks WHERE {OF_ATTEMPT} ORDER BY at_ns DESC, rank, seq LIMIT %(limit)s)
         ORDER BY at_ns, rank, seq
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeats(_Fields):
+class Heartbeats(Fields):
     """Newest heartbeat of each rank, ordered by rank. Columns: those of ``telemetry.tables.HEARTBEATS``."""
 
     run_id: str
@@ -282,13 +265,13 @@ class Heartbeats(_Fields):
         answer = ", ".join(f"newest_{name} AS {name}" for name in names)
         return f"""
         SELECT rank, newest AS at_ns, {answer}
-        FROM (SELECT rank, max(at_ns) AS newest, {newest} FROM heartbeats WHERE {_OF_ATTEMPT} GROUP BY rank)
+        FROM (SELECT rank, max(at_ns) AS newest, {newest} FROM heartbeats WHERE {OF_ATTEMPT} GROUP BY rank)
         ORDER BY rank
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence(_Fields):
+class Evidence(Fields):
     """What was taken down of ranks that stood still or died: the newest of each rank and kind.
 
     Columns: rank, at_ns, kind, body (the texts are told in ``telemetry/agent/evidence.py``); ordered by rank, kind.
@@ -304,14 +287,14 @@ class Evidence(_Fields):
         SELECT rank, newest AS at_ns, kind, text AS body
         FROM (
             SELECT rank, kind, max(at_ns) AS newest, argMax(body, at_ns) AS text
-            FROM evidence WHERE {_OF_ATTEMPT}{_among("kind", "kinds", self.kinds)} GROUP BY rank, kind
+            FROM evidence WHERE {OF_ATTEMPT}{among("kind", "kinds", self.kinds)} GROUP BY rank, kind
         )
         WHERE text != '' ORDER BY rank, kind
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvidenceCount(_Fields):
+class EvidenceCount(Fields):
     """How much was taken down, without the texts: enough to tell whether there is more than at the last look.
 
     Columns: num_rows, newest_ns; no row where nothing was.
@@ -322,13 +305,13 @@ class EvidenceCount(_Fields):
 
     def sql(self) -> str:
         return f"""
-        SELECT count() AS num_rows, max(at_ns) AS newest_ns FROM evidence WHERE {_OF_ATTEMPT}
+        SELECT count() AS num_rows, max(at_ns) AS newest_ns FROM evidence WHERE {OF_ATTEMPT}
         GROUP BY run_id, attempt
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HighWater(_Fields):
+class HighWater(Fields):
     """How far each rank is stored: the ledger of exactly-once.
 
     Columns: rank, next_seq (one past the largest stored seq); ordered by rank.
@@ -343,20 +326,15 @@ class HighWater(_Fields):
 
     def sql(self) -> str:
         return f"""
-        SELECT rank, max(seq) + 1 AS next_seq FROM {self.table} WHERE {_OF_ATTEMPT} GROUP BY rank ORDER BY rank
+        SELECT rank, max(seq) + 1 AS next_seq FROM {self.table} WHERE {OF_ATTEMPT} GROUP BY rank ORDER BY rank
         """
-
-
-def _among(column: str, parameter: str, values: tuple[int, ...] | tuple[str, ...]) -> str:
-    """A condition on ``column``, nothing when ``values`` is empty."""
-    return f" AND {column} IN %({parameter})s" if values else ""
 
 
 QUERIES: dict[str, type[Query]] = {
     query.__name__: query
     for query in (
         Runs, Ranks, Steps, Spans, OperationColumns, StageTotals, RankStageStats, StageCounts, Samples, Marks,
-        Heartbeats, Evidence, EvidenceCount, HighWater,
+        Heartbeats, Evidence, EvidenceCount, HighWater, HostSamples, HostEvents,
     )
 }  # fmt: skip
 """What may be asked over the wire: name -> query."""

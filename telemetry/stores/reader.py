@@ -5,7 +5,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from telemetry.stores.interface import Store
-from telemetry.stores.queries import Query
+from telemetry.stores.question import Query
 
 
 class Reader(Protocol):

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from telemetry.errors import UnreachableError
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.queries import Query
+from telemetry.stores.question import Query
 from telemetry.stores.reader import Reader, StoreReader
 from tests.browser.on_page import figure, figure_data, region, wait_for_points, wait_until_drawn
 from tests.ui.memory_store import memory_store

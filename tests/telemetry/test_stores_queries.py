@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from telemetry.stages import Stage
+from telemetry.stores.host_queries import HostEvents, HostSamples
 from telemetry.stores.interface import Store
 from telemetry.stores.queries import (
     QUERIES,
@@ -16,7 +17,6 @@ from telemetry.stores.queries import (
     HighWater,
     Marks,
     OperationColumns,
-    Query,
     Ranks,
     RankStageStats,
     Runs,
@@ -26,6 +26,7 @@ from telemetry.stores.queries import (
     StageTotals,
     Steps,
 )
+from telemetry.stores.question import Query
 from telemetry.stores.reader import StoreReader
 from telemetry.tables import HEARTBEATS, SPANS
 from tests.telemetry.made_rows import insert, made
@@ -48,6 +49,8 @@ EVERY_QUERY: tuple[Query, ...] = (
     Evidence(**RUN, kinds=("state", "it's")),
     EvidenceCount(**RUN),
     HighWater(**RUN, table="spans"),
+    HostSamples(**RUN, metrics=("nic-up", "it's"), period_ns=10),
+    HostEvents(**RUN, names=("link-down", "it's")),
 )
 
 
@@ -87,6 +90,21 @@ def fill(store: Store) -> None:
         beat = {"beat_ns": at_ns, "step": at_ns, "alive": 1, "recorded": at_ns}
         beats = [{**beat, "rank": rank, "at_ns": at_ns + rank} for rank in (0, 1)]
         insert(store, "heartbeats", made("heartbeats", beats), **RUN)
+    _fill_hosts(store)
+
+
+def _fill_hosts(store: Store) -> None:
+    """Each row twice, as an agent sends them whose first answer was lost."""
+    up = {"host": "h0", "device": "eth0", "metric": "nic-up"}
+    samples = [{**up, "at_ns": at_ns, "value": value} for at_ns, value in ((11, 1.0), (18, 0.0), (25, 1.0))]
+    events = [
+        {"host": "h0", "device": "eth0", "at_ns": at_ns, "name": name, "text": "naïve; 'quoted' 100%"}
+        for at_ns, name in ((25, "link-up"), (18, "link-down"), (3, "it's"))
+    ]
+    for _ in range(2):
+        insert(store, "host_samples", made("host_samples", samples), **RUN)
+        insert(store, "host_events", made("host_events", events), **RUN)
+    insert(store, "host_samples", made("host_samples", [{**up, "at_ns": 12, "value": 7.0}]), run_id="other")
 
 
 def _spans() -> list[dict[str, Any]]:
@@ -251,6 +269,23 @@ def test_both_engines_give_the_same_answers(embedded: Store, on_server: Store) -
         assert ours.schema.equals(theirs.schema), type(query)
         assert ours.to_pylist() == theirs.to_pylist(), type(query)
         assert ours.num_rows, type(query)
+
+
+def test_samples_of_a_host_come_one_a_period_however_often_they_were_sent(filled: StoreReader) -> None:
+    rows = filled.read(HostSamples(**RUN, period_ns=10)).to_pylist()
+    place = {"metric": "nic-up", "host": "h0", "device": "eth0"}
+    assert rows == [
+        {**place, "at_ns": 18, "value": 0.0, "mean": 0.5, "highest": 1.0},
+        {**place, "at_ns": 25, "value": 1.0, "mean": 1.0, "highest": 1.0},
+    ]
+    assert filled.read(HostSamples(**RUN, first_ns=19, period_ns=10)).num_rows == 1
+
+
+def test_events_of_hosts_come_in_order_of_time_once_each(filled: StoreReader) -> None:
+    rows = filled.read(HostEvents(**RUN)).to_pylist()
+    assert [(row["at_ns"], row["name"]) for row in rows] == [(3, "it's"), (18, "link-down"), (25, "link-up")]
+    assert filled.read(HostEvents(**RUN, limit=1)).to_pylist() == rows[-1:]
+    assert filled.read(HostEvents(**RUN, names=("link-up",), last_ns=24)).num_rows == 0
 
 
 def test_answers_keep_their_columns_when_nothing_is_stored(store: Store) -> None:

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pyarrow as pa
 
-from telemetry.stores.queries import Query
+from telemetry.stores.question import Query
 from telemetry.stores.reader import Reader
 
 
