@@ -1,14 +1,17 @@
 """Ask a reader for what a :class:`diagnose.view.RunView` holds."""
 
+import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
 
 from diagnose.findings import StepWindow
+from diagnose.load_fleet import load_fleet
 from diagnose.operations import Operations, operations_of
 from diagnose.own_work import INNER_STAGES, own_time
-from diagnose.view import IntVector, RunView, Series
+from diagnose.view import FloatVector, IntVector, RunView, Series
 from telemetry.errors import UnknownRunError, UsageError
 from telemetry.stages import Stage
 from telemetry.stores.queries import OperationColumns, Ranks, Runs, Samples, StageCounts, Steps
@@ -58,7 +61,7 @@ def load_view(reader: Reader, run_id: str, attempt: int, window: StepWindow | No
             f"no rank of {run_id!r} attempt {attempt} has reported", hint="`rankscope runs` lists what is stored"
         )
     topology = _topology(ranks)
-    history = _history(reader, run_id, attempt)
+    history, starts_ns = _history(reader, run_id, attempt)
     asked = _rows(history.steps, window)
     counts = _counts(reader, run_id, attempt, history.steps[asked])
     rows = slice(max(asked.start, asked.stop - _affordable(asked.stop - asked.start, counts)), asked.stop)
@@ -78,6 +81,15 @@ def load_view(reader: Reader, run_id: str, attempt: int, window: StepWindow | No
         operations=operations,
         samples=_samples(reader, run_id, attempt),
         history=Series(steps=history.steps[: rows.stop], values=history.values[: rows.stop]),
+        step_start_ns=starts_ns[rows],
+        fleet=load_fleet(
+            reader,
+            run_id,
+            attempt,
+            *_time_of(starts_ns[rows], history.values[rows]),
+            num_hosts=len(ranks["host"].unique()),
+        ),
+        words=_words(ranks, topology),
     )
 
 
@@ -94,12 +106,36 @@ def _hosts(ranks: pa.Table, topology: Topology) -> tuple[str, ...]:
     return tuple(hosts)
 
 
-def _history(reader: Reader, run_id: str, attempt: int) -> Series:
+def _words(ranks: pa.Table, topology: Topology) -> tuple[Mapping[str, str], ...]:
+    words: list[Mapping[str, str]] = [{}] * topology.world_size
+    for rank, meta in zip(ranks["rank"].to_pylist(), ranks["meta"].to_pylist(), strict=True):
+        if rank < topology.world_size:
+            words[rank] = _object(meta)
+    return tuple(words)
+
+
+def _object(text: str) -> Mapping[str, str]:
+    with suppress(ValueError, RecursionError):
+        told = json.loads(text)
+        return {str(key): str(value) for key, value in told.items()} if isinstance(told, dict) else {}
+    return {}
+
+
+def _history(reader: Reader, run_id: str, attempt: int) -> tuple[Series, IntVector]:
+    """Wall time of each finished step, and when it began."""
     table = reader.read(Steps(run_id=run_id, attempt=attempt))
-    return Series(
+    series = Series(
         steps=np.asarray(table["step"].to_numpy(), dtype=np.int64),
         values=np.asarray(table["duration_ns"].to_numpy(), dtype=np.float64),
     )
+    return series, np.asarray(table["start_ns"].to_numpy(), dtype=np.int64)
+
+
+def _time_of(starts_ns: IntVector, step_ns: FloatVector) -> tuple[int, int]:
+    """Wall clock from the first step to the end of the last; zeros where there is none."""
+    if not len(starts_ns):
+        return 0, 0
+    return int(starts_ns.min()), int((starts_ns + step_ns.astype(np.int64)).max())
 
 
 def _rows(steps: IntVector, window: StepWindow | None) -> slice:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.findings import StepWindow
+from diagnose.fleet import NO_FLEET, Fleet
 from diagnose.operations import Operations
 from telemetry.stages import Stage
 from telemetry.topology import Topology
@@ -75,6 +76,12 @@ class RunView:
     """Metric -> its values over the whole attempt: ``loss``, ``gradient-norm``, ``tokens-per-second``, ``mfu``."""
     history: Series = NOTHING
     """Wall time of every finished step of the attempt up to the window's end, nanoseconds."""
+    step_start_ns: IntVector | None = None
+    """Wall clock at which the first rank began each step; None where it is not known."""
+    fleet: Fleet = NO_FLEET
+    """What the hosts said meanwhile."""
+    words: tuple[Mapping[str, str], ...] = ()
+    """Of each rank what it said about itself as it began (``RankIdentity.meta``); empty where nothing is known."""
 
     @property
     def window(self) -> StepWindow:

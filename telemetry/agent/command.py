@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from telemetry.agent.loop import AgentSettings, run_agent
+from telemetry.agent.samplers import SamplerSettings
 from telemetry.agent.stall import StallSettings
 
 SAYS = "Ship the rank files of this host to a collector, and take evidence when its ranks stand still or die."
@@ -56,11 +57,12 @@ def parse_settings(prog: str, arguments: Sequence[str] | None, *, collector: str
         stall=StallSettings(
             factor=given.stall_factor, floor_s=given.stall_floor, ceiling_s=max(given.stall_ceiling, given.stall_floor)
         ),
+        samplers=SamplerSettings(interval_s=given.sample, network_s=given.network),
     )
 
 
 def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
-    usual, stall = AgentSettings(spool=Path(), collector=""), StallSettings()
+    usual, stall, samplers = AgentSettings(spool=Path(), collector=""), StallSettings(), SamplerSettings()
     parser = argparse.ArgumentParser(
         prog=prog, description=SAYS, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
@@ -72,6 +74,8 @@ def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
         "--interval": (usual.interval_s, "between two looks"),
         "--patience": (usual.patience_s, "to wait for a silent collector once every rank is over"),
         "--appear": (usual.appear_s, "to wait for a first rank"),
+        "--sample": (samplers.interval_s, "between two looks at the host's NICs, GPUs and load; 0: none"),
+        "--network": (samplers.network_s, "of windows in which bytes of NICs are counted, 0.01 to 10; 0: not so"),
         "--stall-floor": (stall.floor_s, "without a step that are never a stall"),
         "--stall-ceiling": (stall.ceiling_s, "without a step that are always suspect, in a checkpoint too"),
     }

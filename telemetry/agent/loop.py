@@ -2,6 +2,7 @@
 
 every second   look for new ranks -> announce them -> records, until none are left -> acknowledge -> heartbeats
                -> evidence, where watch.py, a thread beside this one, has taken any
+               -> what samplers saw, threads likewise: host_watch.py
 on a failure   nothing is forgotten: wait a little longer each time, then read the same records again
 at the end     when every rank is over and all of it is stored, the agent ends by itself
 """
@@ -18,10 +19,14 @@ import pyarrow as pa
 from telemetry.agent.evidence import evidence_rows
 from telemetry.agent.heartbeat import heartbeat_rows
 from telemetry.agent.host import FollowedRank, Host, Owner
+from telemetry.agent.host_reports import HostReports, LivingRanks
+from telemetry.agent.host_watch import HostWatch
+from telemetry.agent.samplers import SamplerSettings, open_samplers
 from telemetry.agent.stall import StallSettings
 from telemetry.agent.tail import Chunk, rank_rows
 from telemetry.agent.watch import EvidenceWatch
 from telemetry.errors import TakenNameError, UnreachableError, UnreadableError, UsageError
+from telemetry.settings import RecordingSettings
 from telemetry.ship.client import CollectorClient
 from telemetry.ship.wire import Ack, labelled
 
@@ -49,6 +54,7 @@ class AgentSettings:
     appear_s: float = 10.0
     """How long to wait for a first rank."""
     stall: StallSettings = field(default_factory=StallSettings)
+    samplers: SamplerSettings = field(default_factory=SamplerSettings)
 
 
 class Poster(Protocol):
@@ -67,9 +73,17 @@ class Poster(Protocol):
 class Agent:
     """Follows the ranks of one host."""
 
-    def __init__(self, host: Host, poster: Poster, settings: AgentSettings, watch: EvidenceWatch | None = None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        poster: Poster,
+        settings: AgentSettings,
+        watch: EvidenceWatch | None = None,
+        reports: HostReports | None = None,
+    ) -> None:
         self._host = host
         self._watch = watch
+        self._reports = reports
         self._poster = poster
         self._settings = settings
 
@@ -116,6 +130,7 @@ class Agent:
             if (run_id, attempt) not in self._host.refused_runs:
                 self._poster.post("heartbeats", labelled(heartbeat_rows(rows), run_id, attempt))
         self._ship_evidence()
+        self._ship_host()
         self._host.finish(drained=drained)
 
     def _ship_evidence(self) -> None:
@@ -126,6 +141,11 @@ class Agent:
             if (run_id, attempt) not in self._host.refused_runs:
                 self._poster.post("evidence", labelled(evidence_rows(evidence), run_id, attempt))
             outbox.sent((run_id, attempt), evidence)
+
+    def _ship_host(self) -> None:
+        if self._reports is not None:
+            ranks = self._host.ranks.values()
+            self._reports.ship([rank for rank in ranks if rank.owner not in self._host.refused_runs], self._poster)
 
     def _announce(self) -> None:
         for owner, ranks in _by_owner(self._host.ranks.values(), self._is_unannounced).items():
@@ -212,9 +232,14 @@ def run_agent(settings: AgentSettings, stop: threading.Event | None = None) -> N
     watch = EvidenceWatch(
         settings.spool, settings.run_id, settings.attempt, settings=settings.stall, interval_s=settings.interval_s
     )
+    living = LivingRanks()
+    samplers = HostWatch(open_samplers(settings.samplers, ranks=living.pids))
+    reports = HostReports(samplers, living, own_host=RecordingSettings.from_environment().host)
     watch.start()
+    samplers.start()
     try:
         with CollectorClient(settings.collector, settings.token) as client:
-            Agent(host, client, settings, watch).run(stop or threading.Event())
+            Agent(host, client, settings, watch, reports).run(stop or threading.Event())
     finally:
+        samplers.stop()
         watch.stop()

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from telemetry.stores.question import OF_ATTEMPT, Fields, among
 
+OF_PARTS = "host-"
+"""How metrics begin that are told of a host and of its parts."""
 LAST_NS = 2**63 - 1
 """The latest time there can be."""
 _IN_TIME = f"{OF_ATTEMPT} AND at_ns >= %(first_ns)s AND at_ns <= %(last_ns)s"
@@ -27,14 +29,17 @@ class HostSamples(Fields):
     first_ns: int = 0
     last_ns: int = LAST_NS
     period_ns: int = 1_000_000_000
+    parts: bool = True
+    """Single cores and disks too: there are hundreds of them on each host."""
 
     def sql(self) -> str:
+        whole = "" if self.parts else f" AND (device = '' OR NOT startsWith(metric, '{OF_PARTS}'))"
         return f"""
         SELECT metric, host, device, newest AS at_ns, newest_value AS value, mean, highest
         FROM (
             SELECT metric, host, device, intDiv(at_ns, %(period_ns)s) AS period, max(at_ns) AS newest,
                 argMax(value, at_ns) AS newest_value, avg(value) AS mean, max(value) AS highest
-            FROM host_samples WHERE {_IN_TIME}{among("metric", "metrics", self.metrics)}
+            FROM host_samples WHERE {_IN_TIME}{among("metric", "metrics", self.metrics)}{whole}
             GROUP BY metric, host, device, period
         )
         ORDER BY metric, host, device, at_ns

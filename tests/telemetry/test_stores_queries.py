@@ -49,7 +49,7 @@ EVERY_QUERY: tuple[Query, ...] = (
     Evidence(**RUN, kinds=("state", "it's")),
     EvidenceCount(**RUN),
     HighWater(**RUN, table="spans"),
-    HostSamples(**RUN, metrics=("nic-up", "it's"), period_ns=10),
+    HostSamples(**RUN, metrics=("nic-up", "it's"), period_ns=10, parts=False),
     HostEvents(**RUN, names=("link-down", "it's")),
 )
 

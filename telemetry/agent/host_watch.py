@@ -1,0 +1,96 @@
+"""Runs the samplers of this host: a thread each, so that one that hangs in a driver holds up no other.
+
+sampler --look, every second--> thinning --> what was seen --host_reports.py--> host_samples, host_events
+"""
+
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from telemetry.agent.thinning import WINDOW_S, HostSample, Thinning
+from telemetry.samplers.interface import Event, GoneError, Sampler
+
+MAX_ROWS = 100_000
+"""That nobody took: the oldest go first."""
+SURE_AFTER = 3
+"""Looks in a row that went wrong after which a sampler is closed."""
+JOIN_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paced:
+    """A sampler and how it is asked."""
+
+    sampler: Sampler
+    interval_s: float = 1.0
+    window_s: float = WINDOW_S
+    """0: each reading is shipped as it is."""
+
+
+class HostWatch:
+    """From :meth:`start` to :meth:`stop` a thread a sampler; another thread takes what they saw."""
+
+    def __init__(self, samplers: Sequence[Paced], *, clock: Callable[[], int] = time.time_ns) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._samples: deque[HostSample] = deque(maxlen=MAX_ROWS)
+        self._events: deque[Event] = deque(maxlen=MAX_ROWS)
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=(one,), name=f"rankscope-{one.sampler.name}", daemon=True)
+            for one in samplers
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End the threads and let what their windows hold wait too; one that hangs is left behind. Safe to repeat."""
+        self._stop.set()
+        deadline = time.monotonic() + JOIN_S
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def take(self) -> tuple[list[HostSample], list[Event]]:
+        """What was seen since the last time, the oldest first."""
+        with self._lock:
+            taken = list(self._samples), list(self._events)
+            self._samples.clear()
+            self._events.clear()
+        return taken
+
+    def _run(self, paced: Paced) -> None:
+        sampler, thinning, wrong = paced.sampler, Thinning(window_s=paced.window_s), 0
+        next_s = time.monotonic()
+        while not self._stop.is_set():
+            at_ns = self._clock()
+            try:
+                look = sampler.look(at_ns)
+                wrong = 0
+                self._put(thinning.add(at_ns, look.readings), look.events)
+            except GoneError as error:
+                return self._retire(sampler, str(error))
+            except Exception as error:
+                wrong += 1
+                if wrong >= SURE_AFTER:
+                    return self._retire(sampler, f"{type(error).__name__}: {error}")
+            next_s = max(next_s + paced.interval_s, time.monotonic())
+            self._stop.wait(next_s - time.monotonic())
+        self._put(thinning.end(), ())
+        sampler.close()
+
+    def _retire(self, sampler: Sampler, reason: str) -> None:
+        print(f"rankscope agent: {sampler.name} is sampled no more: {reason}", file=sys.stderr, flush=True)
+        with suppress(Exception):
+            sampler.close()
+
+    def _put(self, samples: Sequence[HostSample], events: Sequence[Event]) -> None:
+        with self._lock:
+            self._samples.extend(samples)
+            self._events.extend(events)
