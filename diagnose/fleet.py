@@ -49,6 +49,13 @@ class Fleet:
     events: tuple[HostEvent, ...] = ()
     seen_ns: int = 0
     """Wall clock of the newest thing that any agent told; 0 where none did."""
+    moved_ns: int = 0
+    """Wall clock at which any rank last recorded anything, as far as agents told; 0 likewise."""
+
+    @property
+    def still_s(self) -> float:
+        """For how long no rank has recorded anything."""
+        return max(0, self.seen_ns - self.moved_ns) / 1e9 if self.moved_ns else 0.0
 
     def of(self, metric: str) -> tuple[HostSeries, ...]:
         return self.series.get(metric, ())

@@ -1,8 +1,6 @@
 """Ask a reader for what a :class:`diagnose.view.RunView` holds."""
 
-import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +9,9 @@ from diagnose.findings import StepWindow
 from diagnose.load_fleet import load_fleet
 from diagnose.operations import Operations, operations_of
 from diagnose.own_work import INNER_STAGES, own_time
+from diagnose.settings import DetectorSettings
 from diagnose.view import FloatVector, IntVector, RunView, Series
+from diagnose.words import told_by
 from telemetry.errors import UnknownRunError, UsageError
 from telemetry.stages import Stage
 from telemetry.stores.queries import OperationColumns, Ranks, Runs, Samples, StageCounts, Steps
@@ -89,6 +89,7 @@ def load_view(reader: Reader, run_id: str, attempt: int, window: StepWindow | No
             *_time_of(starts_ns[rows], history.values[rows]),
             num_hosts=len(ranks["host"].unique()),
         ),
+        settings=DetectorSettings.from_environment(),
         words=_words(ranks, topology),
     )
 
@@ -110,15 +111,8 @@ def _words(ranks: pa.Table, topology: Topology) -> tuple[Mapping[str, str], ...]
     words: list[Mapping[str, str]] = [{}] * topology.world_size
     for rank, meta in zip(ranks["rank"].to_pylist(), ranks["meta"].to_pylist(), strict=True):
         if rank < topology.world_size:
-            words[rank] = _object(meta)
+            words[rank] = told_by(meta)
     return tuple(words)
-
-
-def _object(text: str) -> Mapping[str, str]:
-    with suppress(ValueError, RecursionError):
-        told = json.loads(text)
-        return {str(key): str(value) for key, value in told.items()} if isinstance(told, dict) else {}
-    return {}
 
 
 def _history(reader: Reader, run_id: str, attempt: int) -> tuple[Series, IntVector]:

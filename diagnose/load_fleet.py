@@ -28,7 +28,7 @@ def load_fleet(reader: Reader, run_id: str, attempt: int, first_ns: int, last_ns
 
     Where both are 0, the newest quarter of an hour.
     """
-    seen_ns = _seen_ns(reader, run_id, attempt)
+    seen_ns, moved_ns = _seen(reader, run_id, attempt)
     if not last_ns:
         first_ns, last_ns = seen_ns - SILENT_NS, seen_ns
     events = reader.read(HostEvents(run_id=run_id, attempt=attempt))
@@ -43,7 +43,7 @@ def load_fleet(reader: Reader, run_id: str, attempt: int, first_ns: int, last_ns
             parts=num_hosts <= MANY_HOSTS,
         )
     )
-    return Fleet(series=_series(samples), events=_events(events), seen_ns=seen_ns)
+    return Fleet(series=_series(samples), events=_events(events), seen_ns=seen_ns, moved_ns=moved_ns)
 
 
 def _period_ns(length_ns: int, num_hosts: int) -> int:
@@ -52,9 +52,12 @@ def _period_ns(length_ns: int, num_hosts: int) -> int:
     return max(1, -(-length_ns // (most * NS_PER_S))) * NS_PER_S
 
 
-def _seen_ns(reader: Reader, run_id: str, attempt: int) -> int:
-    at_ns = reader.read(Heartbeats(run_id=run_id, attempt=attempt))["at_ns"]
-    return int(at_ns.to_numpy().max()) if len(at_ns) else 0
+def _seen(reader: Reader, run_id: str, attempt: int) -> tuple[int, int]:
+    """When agents last looked at ranks, and when any of these last recorded."""
+    beats = reader.read(Heartbeats(run_id=run_id, attempt=attempt))
+    if not beats.num_rows:
+        return 0, 0
+    return int(beats["at_ns"].to_numpy().max()), int(beats["beat_ns"].to_numpy().max())
 
 
 def _series(table: pa.Table) -> dict[str, tuple[HostSeries, ...]]:

@@ -10,6 +10,7 @@ from diagnose.hang.finding import hang_finding
 from diagnose.hang.judge import judge
 from diagnose.hang.stored import load_stored
 from diagnose.load import load_view
+from diagnose.marks import Mark, marks_of
 from diagnose.view import RunView
 from telemetry.errors import UnreadableError
 from telemetry.stores.reader import Reader
@@ -31,6 +32,8 @@ class Report:
     num_steps: int
     num_ranks: int
     findings: tuple[Finding, ...]
+    marks: tuple[Mark, ...] = ()
+    """What happened that is no finding, in order of time."""
 
     @property
     def exit_status(self) -> int:
@@ -48,6 +51,7 @@ def diagnose_view(view: RunView) -> Report:
         num_steps=len(view.steps),
         num_ranks=view.topology.world_size,
         findings=tuple(findings),
+        marks=marks_of(view),
     )
 
 
@@ -103,7 +107,17 @@ def diagnose_run(reader: Reader, run_id: str, attempt: int, window: StepWindow |
 def stall_first(report: Report, reader: Reader) -> Report:
     """With why the attempt stands still in front of what slowed it, if it does stand still."""
     stall = _stall(reader, report.run_id, report.attempt)
-    return report if stall is None else replace(report, findings=(stall, *report.findings))
+    return report if stall is None else replace(report, findings=(stall, *_without_twins(stall, report.findings)))
+
+
+def _without_twins(stall: Finding, findings: tuple[Finding, ...]) -> list[Finding]:
+    """What a detector says of the very card that the stall is put down to, the stall says better."""
+    device = stall.evidence.get("device")
+    return [
+        one
+        for one in findings
+        if one.kind is not Kind.NIC_FLAP or (one.evidence.get("device"), one.hosts) != (device, stall.hosts)
+    ]
 
 
 def _stall(reader: Reader, run_id: str, attempt: int) -> Finding | None:

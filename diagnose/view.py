@@ -19,6 +19,7 @@ import numpy.typing as npt
 from diagnose.findings import StepWindow
 from diagnose.fleet import NO_FLEET, Fleet
 from diagnose.operations import Operations
+from diagnose.settings import USUAL, DetectorSettings
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 
@@ -80,6 +81,7 @@ class RunView:
     """Wall clock at which the first rank began each step; None where it is not known."""
     fleet: Fleet = NO_FLEET
     """What the hosts said meanwhile."""
+    settings: DetectorSettings = USUAL
     words: tuple[Mapping[str, str], ...] = ()
     """Of each rank what it said about itself as it began (``RankIdentity.meta``); empty where nothing is known."""
 

@@ -46,6 +46,7 @@ class Metric(StrEnum):
     GPU_UTILIZATION = "gpu-utilization"
     """0 to 1."""
     GPU_MEMORY_USED_BYTES = "gpu-memory-used-bytes"
+    GPU_MEMORY_TOTAL_BYTES = "gpu-memory-total-bytes"
     GPU_ECC_CORRECTED = "gpu-ecc-corrected"
     """Counters of memory errors since the driver was loaded."""
     GPU_ECC_UNCORRECTED = "gpu-ecc-uncorrected"
@@ -53,6 +54,8 @@ class Metric(StrEnum):
     GPU_REMAPPED_ROWS_UNCORRECTED = "gpu-remapped-rows-uncorrected"
     GPU_REMAP_PENDING = "gpu-remap-pending"
     GPU_REMAP_FAILED = "gpu-remap-failed"
+    GPU_RECOVERY_ACTION = "gpu-recovery-action"
+    """What the driver asks for: 0 nothing, 1 a reset, 2 a reboot, 3 and 4 to drain first (as NVML numbers them)."""
     GPU_PCIE_REPLAYS = "gpu-pcie-replays"
     GPU_NVLINK_ERRORS = "gpu-nvlink-errors"
     """Counter: CRC, replay and recovery errors of all links together."""
@@ -84,13 +87,21 @@ class Metric(StrEnum):
     RANK_INVOLUNTARY_SWITCHES = "rank-involuntary-switches"
     """Counter: how often it was taken off a core although it could have gone on."""
     RANK_MAJOR_FAULTS = "rank-major-faults"
+    RANK_RUN_DELAY_NS = "rank-run-delay-ns"
+    """Counter: how long its main thread could have run but had no core."""
+    RANK_CORE = "rank-core"
+    """Number of the core on which its main thread last ran."""
+    RANK_THROTTLED_NS = "rank-throttled-ns"
+    """Counter: how long the processor quota of its cgroup, or of one above, held threads back; threads on several cores
+    count each."""
 
 
 class Happening(StrEnum):
     """Events. What ``text`` holds stands beside each."""
 
     LINK_DOWN = "link-down"
-    """A NIC or RDMA port lost its link. Text: free words."""
+    """A NIC or RDMA port lost its link. Text: free words, with ``LINK_ALREADY_DOWN`` first where it was down before
+    sampling began."""
     LINK_UP = "link-up"
     """It has it again. Text: free words."""
     LINK_FLAPS = "link-flaps"
@@ -106,9 +117,16 @@ class Happening(StrEnum):
     GPU_ERROR = "gpu-error"
     """Another critical event of a GPU: ECC, poison, lost. Text: free words."""
     BUSY_PROCESS = "busy-process"
-    """A process that is no rank takes much of a core. Device: its ``core3``, or empty. Text: ``pid name share``."""
+    """A process that is no rank takes much of a core. Device: its ``core3``, or empty. Text: ``pid name share``; small
+    ones of one name on one core count together, and the busiest is named."""
     RANK_STOPPED = "rank-stopped"
     """The process of a rank was stopped by a signal. Device: ``rank5``."""
     RANK_CONTINUED = "rank-continued"
     MEMORY_SHORT = "memory-short"
     """Processes wait for memory. Text: ``pid name bytes`` of the largest process that is no rank, or empty."""
+    OOM_KILL = "oom-kill"
+    """The kernel killed processes because memory ran out. Text: how many, a number."""
+
+
+LINK_ALREADY_DOWN = "already down"
+"""How the text of LINK_DOWN or LINK_TAKEN_DOWN begins where a link was down as sampling began: nobody saw it go."""

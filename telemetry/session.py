@@ -36,7 +36,7 @@ from telemetry.record.recorder import make_recorder
 from telemetry.record.segments_ahead import SegmentsAhead
 from telemetry.record.state_page import StatePage
 from telemetry.records import LOG_OFFSETS, RankIdentity
-from telemetry.settings import RecordingSettings
+from telemetry.settings import RecordingSettings, network_words
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 
@@ -143,7 +143,7 @@ class Session:
         try:
             segments.close(self._last.records)
         finally:
-            page.end()
+            page.end(failed=_is_failing())
             page.close()
 
     def abandon(self) -> None:
@@ -268,7 +268,7 @@ def _begin(settings: RecordingSettings, topology: Topology, device: Device, meta
         pid=os.getpid(),
         topology=topology,
         started_ns=time_ns(),
-        meta={"device": device, **meta},
+        meta={"device": device, **network_words(), **meta},
     )
     session = Session()
     folder = rank_folder(settings.spool, settings.run_id, settings.attempt, settings.rank)
@@ -284,6 +284,12 @@ def _first_opened(folder: Path, identity: RankIdentity) -> int:
         return identity.started_ns
     same = (before.run_id, before.attempt, before.rank) == (identity.run_id, identity.attempt, identity.rank)
     return before.opened_ns if same else identity.started_ns
+
+
+def _is_failing() -> bool:
+    """Whether an error ends this process, or the block that records: not Ctrl-C, and not an exit that was asked for."""
+    error = sys.exc_info()[1] or getattr(sys, "last_value", None)
+    return isinstance(error, Exception)
 
 
 def _log_offsets() -> dict[str, str]:

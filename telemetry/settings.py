@@ -82,6 +82,17 @@ class RecordingSettings:
         )
 
 
+NETWORK_VARIABLES = (
+    *("NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_DISABLE", "NCCL_IB_TIMEOUT", "NCCL_IB_RETRY_CNT"),
+    "GLOO_SOCKET_IFNAME",
+)
+
+
+def network_words(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What the environment says of the network that collectives use: part of what a rank says about itself."""
+    return {name: environment[name] for name in NETWORK_VARIABLES if environment.get(name)}
+
+
 def default_spool() -> Path:
     """Where rank files go when nobody says: a folder of this user's under the temporary one."""
     return Path(tempfile.gettempdir()) / f"rankscope-{os.getuid()}" / "spool"

@@ -70,7 +70,7 @@ HEARTBEATS = pa.schema(
         ("step", pa.uint32()),
         ("stage", pa.uint8()),  # innermost open stage; 0: none
         ("alive", pa.uint8()),  # 1 while the process exists
-        ("ended", pa.uint8()),  # 1 after an orderly stop
+        ("ended", pa.uint8()),  # 1 after an orderly stop, 2 after one over an error
         ("recorded", pa.uint64()),  # records written so far
         ("dropped", pa.uint64()),  # records lost: spool full or unwritable
     ]

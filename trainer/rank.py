@@ -6,10 +6,12 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 import telemetry
 from telemetry.integrations.process_group import register_traced_backend
@@ -94,12 +96,27 @@ def _session(seat: Seat, config: TrainConfig, options: RunOptions) -> Iterator[N
         collector=options.collector,
         agent=seat.init_method == "env://",
         device=config.device,
-        meta={"recipe": config.recipe, "torch": torch.__version__},
+        meta={"recipe": config.recipe, "torch": torch.__version__, **_collectives(config), **_gpu(config, seat)},
     )
     try:
         yield
     finally:
         telemetry.stop()
+
+
+def _collectives(config: TrainConfig) -> dict[str, str]:
+    """What a flap of the network is held against."""
+    backend = BACKENDS[config.device]
+    usual = distributed_c10d.default_pg_nccl_timeout if backend == "nccl" else distributed_c10d.default_pg_timeout
+    seconds = config.collective_timeout_s or (usual.total_seconds() if usual is not None else 0)
+    return {"backend": backend, "collective_timeout_s": f"{seconds:g}"}
+
+
+def _gpu(config: TrainConfig, seat: Seat) -> dict[str, str]:
+    """Which GPU this is, whatever number anybody else gives it."""
+    if config.device == "cpu":
+        return {}
+    return {"gpu_uuid": str(torch.cuda.get_device_properties(seat.local_rank).uuid)}
 
 
 @contextmanager
@@ -108,6 +125,8 @@ def _process_group(seat: Seat, config: TrainConfig, options: RunOptions, device:
     backend = BACKENDS[config.device]
     if options.telemetry:
         backend = register_traced_backend(backend, topology=config.parallel.topology)
+    if config.collective_timeout_s is not None:
+        _fail_groups_after(timedelta(seconds=config.collective_timeout_s))
     dist.init_process_group(
         backend,
         init_method=seat.init_method,
@@ -117,6 +136,16 @@ def _process_group(seat: Seat, config: TrainConfig, options: RunOptions, device:
     )
     yield
     dist.destroy_process_group()
+
+
+def _fail_groups_after(timeout: timedelta) -> None:
+    """The timeout of every group that this process makes from now on.
+
+    A mesh makes its groups with torch's default, not with that of the default group; and gloo's sends and receives
+    keep for good what their group was made with.
+    """
+    distributed_c10d.default_pg_timeout = timeout
+    distributed_c10d.default_pg_nccl_timeout = timeout
 
 
 def _progress_path(grid: Grid, options: RunOptions) -> Path | None:

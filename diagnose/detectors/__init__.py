@@ -10,6 +10,7 @@ from diagnose.detectors.interface import Detector
 from diagnose.detectors.late_launch import detect_late_launch
 from diagnose.detectors.loss_anomaly import detect_loss_anomaly
 from diagnose.detectors.mfu_decline import detect_mfu_decline
+from diagnose.detectors.nic_flap import detect_nic_flap
 from diagnose.detectors.slow_link import detect_slow_link
 from diagnose.detectors.stage_imbalance import detect_stage_imbalance
 
@@ -22,6 +23,7 @@ DETECTORS: tuple[Detector, ...] = (
     detect_data_stall,
     detect_late_launch,
     detect_slow_link,
+    detect_nic_flap,
     detect_slow_checkpoints,
     detect_mfu_decline,
     detect_missing_evidence,

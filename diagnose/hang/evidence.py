@@ -12,9 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from diagnose.hang.network import Network
 from telemetry.topology import Topology
 
 WHOLE_GROUP = -1
+NO_NEWS = Network()
 NS_PER_S = 1_000_000_000
 
 
@@ -147,6 +149,7 @@ class HangEvidence:
     attempt: int = 0
     taken_ns: int = 0
     """Wall clock of the look; 0 when not known."""
+    network: Network = NO_NEWS
     notes: tuple[str, ...] = ()
     """What was wrong with the evidence itself: files that could not be read, versions not met before."""
 

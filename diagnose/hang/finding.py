@@ -45,6 +45,8 @@ def _numbers(verdict: HangVerdict) -> Evidence:
         "ranks_waiting": len(waiting),
         "ranks_seen": len(evidence.ranks),
     }
+    if verdict.cut_off is not None:
+        found |= {"device": verdict.cut_off.outage.device, "seconds_down": round(verdict.cut_off.down_s, 3)}
     if evidence.missing:
         found["left_nothing"] = fold_ranks(evidence.missing)
     for rank in verdict.initiating:

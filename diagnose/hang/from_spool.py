@@ -1,10 +1,12 @@
 """The rank files of a job, alive or dead, as evidence of why it stands still. No agent and no collector are needed."""
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from diagnose.hang.evidence import HangEvidence, Process
 from diagnose.hang.from_bodies import Body, evidence_from_bodies
+from diagnose.hang.network import spooled_network
 from telemetry.agent.collect import collect_evidence
 from telemetry.agent.rank_state import LIVING, look_at
 from telemetry.errors import UnreadableError, UsageError
@@ -30,7 +32,8 @@ def evidence_from_spool(spool: Path, run_id: str | None = None, attempt: int | N
     if _moves(evidence) and _lives(spool, run_id, attempt):
         note = f"something began {evidence.still_s:.1f} s ago; look again, or --watch"
         return HangEvidence(world_size=0, groups=(), ranks={}, run_id=run_id, attempt=attempt, notes=(note,))
-    return evidence
+    gave_up = any(one.process in (Process.DEAD, Process.ENDED) for one in evidence.ranks.values())
+    return replace(evidence, network=spooled_network(spool, run_id, attempt, gave_up=gave_up))
 
 
 def _newest(spool: Path, run_id: str | None, attempt: int | None) -> tuple[str, int]:

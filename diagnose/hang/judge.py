@@ -1,6 +1,7 @@
 """From evidence to verdict: who holds the job up.
 
 mismatch?          members disagree on an operation: the minority
+link down?         a host without its link, if the job stopped as it was lost
 died first?        a process that ended while the others still moved
 roots of waiting   ranks that others wait for and that wait for nobody; those missing that must be such
 nobody?            a deadlock, resolved by who left a collective out; else a stuck operation, or too little evidence
@@ -10,12 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from diagnose.findings import Kind
+from diagnose.hang.cut_off import cut_off_headline, cut_off_next_step, find_cut_off
 from diagnose.hang.deaths import UNSEEN, as_it_stood, first_to_fall
 from diagnose.hang.evidence import HangEvidence, Process
 from diagnose.hang.host_front import stopped_short
 from diagnose.hang.left_nothing import certain_roots
 from diagnose.hang.left_out import find_left_out
 from diagnose.hang.mismatch import Mismatch, find_mismatch
+from diagnose.hang.network import CutOff
 from diagnose.hang.verdict import HangVerdict, State
 from diagnose.hang.waits import WaitGraph, wait_graph
 from diagnose.hang.words import Cause, headline, next_step
@@ -36,7 +39,8 @@ def judge(evidence: HangEvidence) -> HangVerdict:
     evidence = as_it_stood(evidence)
     graph = _resolved(evidence)
     mismatch = find_mismatch(evidence)
-    blame = _by_mismatch(mismatch) or _by_death(evidence) or _by_waiting(evidence, graph)
+    cut_off = find_cut_off(evidence, graph) if mismatch is None else None
+    blame = _by_mismatch(mismatch) or _by_network(cut_off) or _by_death(evidence) or _by_waiting(evidence, graph)
     blamed = frozenset(blame.ranks)
     waits = {rank: wait for rank, wait in graph.waits.items() if rank not in blamed}
     return HangVerdict(
@@ -45,8 +49,11 @@ def judge(evidence: HangEvidence) -> HangVerdict:
         initiating=blame.ranks,
         states=_states(evidence, graph, blamed),
         waits=waits,
-        headline=headline(evidence, graph, blame.ranks, blame.cause, mismatch),
-        next_step=next_step(evidence, blame.ranks, blame.cause),
+        headline=cut_off_headline(evidence, cut_off)
+        if cut_off
+        else headline(evidence, graph, blame.ranks, blame.cause, mismatch),
+        next_step=cut_off_next_step(cut_off) if cut_off else next_step(evidence, blame.ranks, blame.cause),
+        cut_off=cut_off,
         confidence=round(blame.confidence * _seen(evidence) * (0.5 if UNSEEN in evidence.notes else 1), 2),
     )
 
@@ -64,6 +71,13 @@ def _by_mismatch(mismatch: Mismatch | None) -> _Blame | None:
         return None
     confidence = SURE if mismatch.by_majority else LIKELY if mismatch.odd else LIKELY / 2
     return _Blame(ranks=mismatch.odd, kind=Kind.COLLECTIVE_MISMATCH, cause=Cause.MISMATCH, confidence=confidence)
+
+
+def _by_network(found: CutOff | None) -> _Blame | None:
+    if found is None:
+        return None
+    kind = Kind.NIC_FLAP if found.is_flap else Kind.HUNG_COLLECTIVE
+    return _Blame(ranks=found.ranks, kind=kind, cause=Cause.CUT_OFF, confidence=LIKELY)
 
 
 def _by_death(evidence: HangEvidence) -> _Blame | None:

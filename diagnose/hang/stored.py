@@ -6,11 +6,15 @@ from typing import Any
 
 from diagnose.hang.evidence import HangEvidence, Process, RankEvidence
 from diagnose.hang.from_bodies import Body, evidence_from_bodies
+from diagnose.hang.network import stored_network
+from diagnose.settings import DetectorSettings
 from telemetry.stores.queries import Evidence, Heartbeats
 from telemetry.stores.reader import Reader
 
 ON_DEVICE = '"device": "cuda"'
 """Flight recorders are large: they are asked for where the live pages cannot know how far a device is."""
+FAILED = 2
+"""In a heartbeat's ``ended``: the rank stopped over an error."""
 ONE_STALL_NS = 120_000_000_000
 """Evidence of one stall is taken within that time; agents take it again every half minute."""
 
@@ -29,7 +33,11 @@ def load_stored(reader: Reader, run_id: str, attempt: int) -> HangEvidence | Non
         return None
     evidence = evidence_from_bodies(bodies, run_id, attempt)
     beats = reader.read(Heartbeats(run_id=run_id, attempt=attempt)).to_pylist()
-    return _still_true(evidence, {row["rank"]: row for row in beats})
+    standing = _still_true(evidence, {row["rank"]: row for row in beats})
+    if standing is None:
+        return None
+    settings = DetectorSettings.from_environment()
+    return replace(standing, network=stored_network(reader, run_id, attempt, beats, settings))
 
 
 def _bodies(reader: Reader, run_id: str, attempt: int, kinds: tuple[str, ...]) -> list[Body]:
@@ -50,5 +58,9 @@ def _still_true(evidence: HangEvidence, beats: Mapping[int, Mapping[str, Any]]) 
 
 def _went_on(one: RankEvidence, beat: Mapping[str, Any]) -> bool:
     """Whether a rank recorded anything, or ended in good order, after its evidence was taken."""
+    if beat["step"] > max(one.step, 0):
+        return True
+    if beat["ended"] == FAILED:  # spans that an error unwinds are recorded, too
+        return False
     ended = beat["ended"] and one.process is not Process.ENDED
-    return bool(beat["step"] > max(one.step, 0) or beat["recorded"] > one.recorded or ended)
+    return bool(beat["recorded"] > one.recorded or ended)

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from diagnose.findings import Kind
 from diagnose.hang.evidence import HangEvidence
+from diagnose.hang.network import CutOff
 
 
 class State(StrEnum):
@@ -65,6 +66,8 @@ class HangVerdict:
     next_step: str
     confidence: float
     """0 to 1."""
+    cut_off: CutOff | None = None
+    """The link that explains it, where one does."""
 
     def chain(self, rank: int) -> tuple[Wait, ...]:
         """From ``rank`` to the root: each wait is for the rank of the next."""

@@ -25,6 +25,7 @@ class Cause(StrEnum):
     MISMATCH = "mismatch"
     LEFT_OUT = "left out"
     ALL_ENTERED = "all entered"
+    CUT_OFF = "cut off"
     CIRCLE = "circle"
     NOTHING = "nothing"
 

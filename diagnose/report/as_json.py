@@ -3,6 +3,7 @@
 from typing import Any
 
 from diagnose.findings import Finding
+from diagnose.marks import Mark
 from diagnose.pipeline import Report
 
 SCHEMA = 1
@@ -16,6 +17,22 @@ def report_object(report: Report) -> dict[str, Any]:
         "attempt": report.attempt,
         "window": {"first_step": report.window.first_step, "last_step": report.window.last_step},
         "findings": [finding_object(finding) for finding in report.findings],
+        "marks": [mark_object(mark) for mark in report.marks],
+    }
+
+
+def mark_object(mark: Mark) -> dict[str, Any]:
+    """A mark as plain values."""
+    return {
+        "name": mark.name,
+        "host": mark.host,
+        "device": mark.device,
+        "at_ns": mark.at_ns,
+        "seconds": round(mark.seconds, 6),
+        "count": mark.count,
+        "lasts": mark.lasts,
+        "held_s": round(mark.held_s, 6),
+        "stretched": list(mark.stretched),
     }
 
 

@@ -1,24 +1,37 @@
 """A report for people: the verdict first, then evidence, then what to do."""
 
+import time
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from diagnose.findings import Finding, Role, Severity
+from diagnose.marks import Mark
 from diagnose.pipeline import Report
 from diagnose.ranges import fold_ranks
 
 _STYLE = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold cyan"}
 _INDENT = "    "
+MOST_MARKS = 12
 
 
 def report_text(report: Report) -> RenderableType:
     """The report as something rich prints."""
     heading = _heading(report)
+    marks = [Text(_mark(mark), style="dim") for mark in report.marks[-MOST_MARKS:]]
     if not report.findings:
-        return Group(Text(f"nothing found: {_looked_at(report)}", style="green"), heading)
-    return Group(*(part for finding in report.findings for part in _finding_text(finding)), heading)
+        return Group(Text(f"nothing found: {_looked_at(report)}", style="green"), *marks, heading)
+    return Group(*(part for finding in report.findings for part in _finding_text(finding)), *marks, heading)
+
+
+def _mark(mark: Mark) -> str:
+    """``12:03:44 data0 of host-2 lost its link for 3.1 s, and the job stood still for 3.5 s: ...``"""
+    times = f" {mark.count} times" if mark.count > 1 else ""
+    lasted = f"{mark.seconds:.1f} s ago, and it is down" if mark.lasts else f"for {mark.seconds:.1f} s"
+    held = f", and the job stood still for {mark.held_s:.1f} s: {mark.stretched[0]}" if mark.stretched else ""
+    at = time.strftime("%H:%M:%S", time.localtime(mark.at_ns / 1e9))
+    return f"{at} {mark.device} of {mark.host} lost its link{times} {lasted}{held}"
 
 
 def _looked_at(report: Report) -> str:

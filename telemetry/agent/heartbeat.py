@@ -13,6 +13,8 @@ from telemetry.tables import HEARTBEATS
 START_SLACK_S = 10.0
 """A process that began later than its rank by more than this has only inherited the rank's pid."""
 MAX_STEP = 2**32 - 1
+ENDED_FAILED = 2
+"""In ``ended``: the rank stopped recording over an error."""
 
 
 def is_alive(identity: RankIdentity) -> bool:
@@ -36,7 +38,7 @@ def heartbeat(identity: RankIdentity, state: LiveState, *, alive: bool) -> dict[
         "step": min(max(state.step, 0), MAX_STEP),
         "stage": int(state.stage or 0),
         "alive": int(alive),
-        "ended": int(state.ended),
+        "ended": ENDED_FAILED if state.failed else int(state.ended),
         "recorded": max(state.recorded, 0),
         "dropped": max(state.dropped, 0),
     }

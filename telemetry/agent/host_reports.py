@@ -68,16 +68,26 @@ class HostReports:
         self._jobs: dict[Owner, _Job] = {}
         self._complained = False
 
-    def ship(self, ranks: Iterable[FollowedRank], poster: Poster) -> None:
-        """Take in what was seen since the last time and post all that waits.
+    def take_in(self, ranks: Iterable[FollowedRank]) -> None:
+        """What was seen since the last time, for the jobs of ``ranks``: events are on the disk when this returns."""
+        living = [rank for rank in ranks if not rank.done]
+        self._living.become({rank.tail.identity.rank: rank.tail.identity.pid for rank in living if not rank.over})
+        self._follow(living)
+        samples, events = self._watch.take()
+        for job in self._jobs.values():
+            job.samples.extend(samples)
+            job.events.extend(events)
+            try:
+                journal.append(job.folder, job.host, events)
+            except OSError as error:
+                self._complain(error)
+
+    def ship(self, poster: Poster) -> None:
+        """Post all that waits.
 
         Raises:
             UnreachableError: later, perhaps: it waits on.
         """
-        living = [rank for rank in ranks if not rank.done]
-        self._living.become({rank.tail.identity.rank: rank.tail.identity.pid for rank in living if not rank.over})
-        self._follow(living)
-        self._take_in()
         for owner, job in self._jobs.items():
             for batch in _batches(job.events):
                 poster.post("host_events", labelled(journal.event_rows(job.host, batch), *owner))
@@ -97,16 +107,6 @@ class HostReports:
                 job = _Job(folder=folder, host=hosts.pop() if len(hosts) == 1 else self._own_host)
                 job.events.extend(dict(journal.read(folder)).get(job.host, ()))
                 self._jobs[rank.owner] = job
-
-    def _take_in(self) -> None:
-        samples, events = self._watch.take()
-        for job in self._jobs.values():
-            job.samples.extend(samples)
-            job.events.extend(events)
-            try:
-                journal.append(job.folder, job.host, events)
-            except OSError as error:
-                self._complain(error)
 
     def _complain(self, error: OSError) -> None:
         if not self._complained:

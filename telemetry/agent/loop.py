@@ -122,6 +122,9 @@ class Agent:
     def turn(self) -> None:
         """One round: what is new on the disk is stored when this returns."""
         self._host.look()
+        if self._reports is not None:
+            followed = [rank for rank in self._host.ranks.values() if rank.owner not in self._host.refused_runs]
+            self._reports.take_in(followed)
         # Who is over is noticed before the last look at the records, so none can come after it.
         beats = self._host.beats()
         self._announce()
@@ -130,7 +133,8 @@ class Agent:
             if (run_id, attempt) not in self._host.refused_runs:
                 self._poster.post("heartbeats", labelled(heartbeat_rows(rows), run_id, attempt))
         self._ship_evidence()
-        self._ship_host()
+        if self._reports is not None:
+            self._reports.ship(self._poster)
         self._host.finish(drained=drained)
 
     def _ship_evidence(self) -> None:
@@ -141,11 +145,6 @@ class Agent:
             if (run_id, attempt) not in self._host.refused_runs:
                 self._poster.post("evidence", labelled(evidence_rows(evidence), run_id, attempt))
             outbox.sent((run_id, attempt), evidence)
-
-    def _ship_host(self) -> None:
-        if self._reports is not None:
-            ranks = self._host.ranks.values()
-            self._reports.ship([rank for rank in ranks if rank.owner not in self._host.refused_runs], self._poster)
 
     def _announce(self) -> None:
         for owner, ranks in _by_owner(self._host.ranks.values(), self._is_unannounced).items():

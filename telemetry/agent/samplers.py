@@ -1,10 +1,17 @@
 """Which samplers run on this host, and how often."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+
+import pynvml
 
 from telemetry.agent.host_watch import Paced
 from telemetry.errors import UsageError
+from telemetry.samplers.host import open_host_sampler
+from telemetry.samplers.interface import GoneError, Sampler
+from telemetry.samplers.network import open_network_samplers
+from telemetry.samplers.nvml import open_nvml_sampler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +38,19 @@ class SamplerSettings:
 
 def open_samplers(settings: SamplerSettings, *, ranks: Callable[[], Mapping[int, int]]) -> list[Paced]:
     """Those that have something to read on this host. ``ranks`` tells rank -> pid of who trains here."""
-    return list(_opened(settings, ranks)) if settings.interval_s else []
+    if not settings.interval_s:
+        return []
+    fine = open_network_samplers(fine=True) if settings.network_s else []
+    return [
+        *(Paced(sampler=one, interval_s=settings.interval_s) for one in _found(ranks)),
+        *(Paced(sampler=one, interval_s=settings.network_s, window_s=0) for one in fine),
+    ]
 
 
-def _opened(settings: SamplerSettings, ranks: Callable[[], Mapping[int, int]]) -> Iterator[Paced]:
-    yield from ()
+def _found(ranks: Callable[[], Mapping[int, int]]) -> Iterator[Sampler]:
+    yield from open_network_samplers()
+    with suppress(GoneError):
+        yield open_host_sampler(ranks=ranks)
+    gpus = open_nvml_sampler(pynvml)
+    if gpus is not None:
+        yield gpus

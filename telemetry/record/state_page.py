@@ -54,7 +54,9 @@ class LiveState:
 
     pid: int
     ended: bool
-    """Whether the rank stopped recording in good order."""
+    """Whether the rank stopped recording, in good order or over an error."""
+    failed: bool
+    """Over an error."""
     step: int
     """-1 before the first."""
     step_started_ns: int
@@ -100,10 +102,11 @@ class StatePage:
         self.words[:] = memoryview(page.tobytes()).cast("q")
         self.words[0] = layout.STATE_MAGIC
 
-    def end(self) -> None:
-        """Say that the rank stops in good order."""
+    def end(self, *, failed: bool = False) -> None:
+        """Say that the rank stops recording: in good order, or over an error."""
         self.words[layout.WORD_BEAT] = monotonic_ns()
-        self.words[layout.WORD_FLAGS] = layout.STATE_STARTED | layout.STATE_ENDED
+        how = layout.STATE_FAILED if failed else 0
+        self.words[layout.WORD_FLAGS] = layout.STATE_STARTED | layout.STATE_ENDED | how
 
     def close(self) -> None:
         """Let go of the file; the page stays mapped for whoever still holds ``words``."""
@@ -152,6 +155,7 @@ def _decode(page: np.void) -> LiveState:
     return LiveState(
         pid=int(page["pid"]),
         ended=bool(page["flags"] & layout.STATE_ENDED),
+        failed=bool(page["flags"] & layout.STATE_FAILED),
         step=int(page["step"]),
         step_started_ns=int(page["step_started_ns"]),
         beat_ns=max([int(page["beat_ns"]), *(span.since_ns for span in spans)]),

@@ -27,6 +27,14 @@ RunOption = Annotated[str | None, typer.Option(help="Name of the run; made from 
 OutOption = Annotated[Path, typer.Option(help="Folder for logs, ground truth and rank files.")]
 DegreeOption = Annotated[int | None, typer.Option(min=1, help="Degree of the grid; the recipe's when left out.")]
 PeakOption = Annotated[float | None, typer.Option(help="Dense peak of one device in TFLOP/s, for MFU.")]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        help="Seconds after which an operation between ranks fails: more than a link may flap; torch's own when "
+        "left out.",
+        show_default=False,
+    ),
+]
 TelemetryOption = Annotated[bool, typer.Option("--telemetry/--no-telemetry", help="Record spans.")]
 
 
@@ -39,6 +47,7 @@ def train(
     tp: DegreeOption = None,
     seed: Annotated[int, typer.Option(help="Same seed, same loss.")] = 0,
     peak_tflops: PeakOption = None,
+    collective_timeout: TimeoutOption = None,
     run: RunOption = None,
     out: OutOption = Path("rankscope-out/train"),
     collector: CollectorOption = None,
@@ -49,7 +58,7 @@ def train(
     from trainer.run import launch  # noqa: PLC0415 - torch is an optional extra
 
     config = _configured(recipe_named(recipe), data, steps, {"dp": dp, "pp": pp, "tp": tp})
-    config = replace(config, seed=seed, peak_tflops=peak_tflops)
+    config = replace(config, seed=seed, peak_tflops=peak_tflops, collective_timeout_s=collective_timeout)
     options = RunOptions(out=out.resolve(), run_id=run, fault=fault, collector=collector, telemetry=telemetry)
     raise typer.Exit(launch(config, options))
 

@@ -1,0 +1,100 @@
+"""Whether a link that is down explains why a job stands still: then the host's network holds it up, and no rank; and
+while the link may come back in time it is no hang at all.
+
+    link of host-2   ----.                      .------        the job stopped within moments of the loss
+    job              -------|                     |----        and goes on once the link is back
+                         down  stands still     up  lost packets are sent again
+"""
+
+from diagnose.hang.deaths import CONSEQUENCES
+from diagnose.hang.evidence import NS_PER_S, HangEvidence, Process, RankEvidence
+from diagnose.hang.network import CutOff
+from diagnose.hang.waits import WaitGraph
+from diagnose.outages import Outage
+from diagnose.ranges import fold_ranks
+
+BEFORE_NS = 5 * NS_PER_S
+"""A job that stood still for longer when the link was lost stood still over something else: clocks, a long transfer."""
+AFTER_NS = 30 * NS_PER_S
+"""One that went on for longer does without that link."""
+GRACE_NS = 5 * NS_PER_S
+"""Beside as long as the outage: lost packets are tried again ever more seldom."""
+
+
+def find_cut_off(evidence: HangEvidence, graph: WaitGraph) -> CutOff | None:
+    """The newest outage that explains the standstill; None where none does."""
+    if not (graph.waits or graph.stuck or _all_fell_over_it(evidence)) or _somebody_stands_elsewhere(evidence, graph):
+        return None
+    for outage in sorted(evidence.network.outages, key=lambda outage: -outage.down_ns):
+        found = _cut_off(evidence, outage)
+        if found is not None:
+            return found
+    return None
+
+
+def _cut_off(evidence: HangEvidence, outage: Outage) -> CutOff | None:
+    ranks = tuple(sorted(rank for rank, one in evidence.ranks.items() if one.host == outage.host))
+    others = len(evidence.ranks) - len(ranks)
+    stopped_ns = evidence.moved_ns
+    taken_ns = max((one.taken_ns for one in evidence.ranks.values()), default=0)
+    now_ns = max(evidence.network.seen_ns, taken_ns)
+    if not ranks or not others or not stopped_ns:
+        return None
+    if not outage.down_ns - BEFORE_NS <= stopped_ns <= outage.down_ns + AFTER_NS:
+        return None
+    gave_up = evidence.network.gave_up
+    since_up_ns = now_ns - outage.up_ns
+    is_late = not outage.lasts and since_up_ns > outage.up_ns - outage.down_ns + GRACE_NS
+    if is_late and not gave_up:
+        return None
+    down_s = outage.seconds(now_ns)
+    return CutOff(outage=outage, ranks=ranks, down_s=down_s, is_flap=not gave_up and down_s < _limit_s(evidence))
+
+
+def _limit_s(evidence: HangEvidence) -> float:
+    """A link that is down for longer does not flap any more."""
+    longest_s = evidence.network.settings.longest_flap_s
+    return min(longest_s, evidence.network.patience.seconds or longest_s)
+
+
+def _somebody_stands_elsewhere(evidence: HangEvidence, graph: WaitGraph) -> bool:
+    """Whether a rank that others wait for stands outside of all communication: no link holds it there."""
+    seen = [evidence.ranks[rank] for rank in graph.roots() if rank in evidence.ranks]
+    return any(one.on_host or one.process is Process.STOPPED for one in seen)
+
+
+def _all_fell_over_it(evidence: HangEvidence) -> bool:
+    """Whether ranks have ended, and all that have show faults that a lost peer causes."""
+    fell = [one for one in evidence.ranks.values() if any(line.fault for line in one.log)]
+    return bool(fell) and all(map(_fell_over_a_peer, fell))
+
+
+def _fell_over_a_peer(one: RankEvidence) -> bool:
+    return any(line.fault in CONSEQUENCES for line in one.log)
+
+
+def cut_off_headline(evidence: HangEvidence, found: CutOff) -> str:
+    """The verdict in one line."""
+    outage, network = found.outage, evidence.network
+    who = f"{outage.device} of {outage.host} {outage.manner}"
+    cut = f"rank{'s' if len(found.ranks) > 1 else ''} {fold_ranks(found.ranks)} cut off"
+    if network.gave_up:
+        return f"{who} for {_seconds(found.down_s)}, {cut}: the job waited for it and gave up"
+    if not outage.lasts:
+        return f"{who} for {_seconds(found.down_s)} and has it again, {cut} meanwhile: the job is about to go on"
+    limit = network.patience
+    until = f"; it gives up after {limit.seconds:g} s ({limit.words})" if limit.seconds else ""
+    return f"{who} {_seconds(found.down_s)} ago, {cut}: the job waits for it{until}"
+
+
+def cut_off_next_step(found: CutOff) -> str:
+    """What to do now."""
+    outage = found.outage
+    look = f"on {outage.host}: dmesg and ethtool -S {outage.device}, the cable and the switch port"
+    if found.is_flap:
+        return f"nothing yet: a link that comes back in time costs only the wait; if it stays down, {look}"
+    return f"{look}; restart without the host"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s"

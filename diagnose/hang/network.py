@@ -1,0 +1,79 @@
+"""What hosts said of their links while the job stood still, and how long it waits for them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from diagnose.fleet import HostEvent
+from diagnose.outages import LINK_EVENTS, Outage, find_outages
+from diagnose.patience import Patience, patience_of
+from diagnose.settings import USUAL, DetectorSettings
+from diagnose.words import told_by
+from telemetry.agent import journal
+from telemetry.record.reader import RankReader, find_rank_dirs
+from telemetry.stores.host_queries import HostEvents
+from telemetry.stores.queries import Ranks
+from telemetry.stores.reader import Reader
+
+NO_PATIENCE = Patience()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """Links of the job's hosts. Nothing is known of them by default."""
+
+    outages: tuple[Outage, ...] = ()
+    patience: Patience = NO_PATIENCE
+    settings: DetectorSettings = USUAL
+    seen_ns: int = 0
+    """Wall clock of the newest thing known of the job; 0: that of the evidence."""
+    gave_up: bool = False
+    """Whether ranks ended over an error, or died, since they stood still."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutOff:
+    """A host without its link, and what that means for the job."""
+
+    outage: Outage
+    ranks: tuple[int, ...]
+    """Of the host."""
+    down_s: float
+    """So far, or until it came back."""
+    is_flap: bool
+    """The link may come back, or is back, before the job gives up."""
+
+
+def stored_network(
+    reader: Reader, run_id: str, attempt: int, beats: Iterable[Mapping[str, Any]], settings: DetectorSettings
+) -> Network:
+    """As the agents told. ``beats``: rows of ``heartbeats``."""
+    events = reader.read(HostEvents(run_id=run_id, attempt=attempt, names=tuple(map(str, LINK_EVENTS)))).to_pylist()
+    if not events:
+        return Network(settings=settings)
+    beats = list(beats)
+    words = reader.read(Ranks(run_id=run_id, attempt=attempt))["meta"].to_pylist()
+    return Network(
+        outages=tuple(find_outages(HostEvent(**row) for row in events)),
+        patience=patience_of([told_by(meta) for meta in words]),
+        settings=settings,
+        seen_ns=max((row["at_ns"] for row in beats), default=0),
+        gave_up=any(row["ended"] > 1 or not (row["alive"] or row["ended"]) for row in beats),
+    )
+
+
+def spooled_network(spool: Path, run_id: str, attempt: int, *, gave_up: bool) -> Network:
+    """As the agents wrote it down beside the rank files."""
+    folders = find_rank_dirs(spool, run_id, attempt)
+    events = [
+        HostEvent(host=host, device=one.device, at_ns=one.at_ns, name=one.name, text=one.text)
+        for folder in {folder.parent for folder in folders}
+        for host, seen in journal.read(folder)
+        for one in seen
+    ]
+    if not events:
+        return Network()
+    words = [RankReader(folder).identity().meta for folder in folders]
+    settings = DetectorSettings.from_environment()
+    return Network(outages=tuple(find_outages(events)), patience=patience_of(words), settings=settings, gave_up=gave_up)

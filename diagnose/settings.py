@@ -1,0 +1,56 @@
+"""Thresholds that people set: everything else follows from the noise of the run itself.
+
+RANKSCOPE_FLAPS            3        losses of link after which a NIC is a finding, not a mark
+RANKSCOPE_FLAPS_WITHIN_S   43200    counted over so long
+RANKSCOPE_LONG_FLAP_S      25       one that lasts so long is a finding by itself
+RANKSCOPE_LONGEST_FLAP_S   60       a link that is down for longer does not flap: it is cut
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from telemetry.errors import UsageError
+
+PREFIX = "RANKSCOPE_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetectorSettings:
+    """As gpud defines a flap of a port (down for 25 s, three times in 12 hours); shorter ones count here too, because
+    MegaScale's last several seconds.
+
+    Raises:
+        UsageError: a value below zero, or flaps below one.
+    """
+
+    flaps: int = 3
+    flaps_within_s: float = 12 * 3600.0
+    long_flap_s: float = 25.0
+    longest_flap_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        wrong = [field.name for field in fields(self) if getattr(self, field.name) < 0]
+        if wrong or self.flaps < 1:
+            name = wrong[0] if wrong else "flaps"
+            raise UsageError(
+                f"{PREFIX}{name.upper()} is {getattr(self, name)}", hint="flaps from 1, seconds from 0 upwards"
+            )
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "DetectorSettings":
+        """Raises:
+        UsageError: a variable that is no number, or one that cannot work.
+        """
+        given: dict[str, float] = {}
+        for field in fields(cls):
+            name = PREFIX + field.name.upper()
+            if text := environment.get(name, ""):
+                try:
+                    given[field.name] = int(text) if field.name == "flaps" else float(text)
+                except ValueError:
+                    raise UsageError(f"{name} is {text!r}", hint=f"a number, such as {field.default}") from None
+        return cls(**given)  # type: ignore[arg-type]
+
+
+USUAL = DetectorSettings()

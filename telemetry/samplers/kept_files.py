@@ -1,0 +1,103 @@
+"""Small files that hold one number, asked again and again: opened once, read by ``pread``.
+
+A file of sysfs is written anew by the kernel for every read from its start, so one descriptor serves for good, at an
+eighth of the cost of opening it again. Descriptors are scarce (1024 a process by default): past a half of what the
+process may have, files are opened at each look instead.
+
+    asked --answers--> a number
+      '----fails TRIES times----> retired: costs nothing --try_again()--> asked
+"""
+
+import os
+import resource
+from contextlib import suppress
+from pathlib import Path
+
+TRIES = 3
+LONGEST = 16_384
+"""Bytes of a file that are read. A number takes twenty, ``/proc/net/snmp`` two thousand."""
+_TOO_LARGE = 1 << 64
+
+
+class Descriptors:
+    """How many files may be kept open, shared by the samplers of a process."""
+
+    def __init__(self, at_most: int | None = None) -> None:
+        self._left = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2 if at_most is None else at_most
+
+    def take(self) -> bool:
+        """Whether one more may be kept."""
+        if self._left <= 0:
+            return False
+        self._left -= 1
+        return True
+
+    def give_back(self) -> None:
+        self._left += 1
+
+
+class KeptFile:
+    """One file. It need not exist, and may come and go."""
+
+    __slots__ = ("_descriptor", "_descriptors", "_fails", "last", "path")
+
+    def __init__(self, path: Path, descriptors: Descriptors) -> None:
+        self.path = str(path)
+        self._descriptors = descriptors
+        self._descriptor = -1
+        self._fails = 0
+        self.last: int | None = None
+        """The number that it held when it held one."""
+
+    def read(self) -> bytes:
+        """What it holds now.
+
+        Raises:
+            OSError: what the kernel says; ENODEV where the device behind an open file is gone.
+        """
+        if self._descriptor >= 0:
+            return os.pread(self._descriptor, LONGEST, 0)
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        kept = False
+        try:
+            held = os.pread(descriptor, LONGEST, 0)
+            kept = self._descriptors.take()
+        finally:
+            if not kept:
+                os.close(descriptor)
+        self._descriptor = descriptor if kept else -1
+        return held
+
+    def number(self) -> int | None:
+        """The whole number that it holds; None where it holds none or cannot be read. Retired after some tries."""
+        if self._fails >= TRIES:
+            return None
+        try:
+            value = int(self.read())
+        except (OSError, ValueError):
+            self._fails += 1
+            return None
+        if not -_TOO_LARGE < value < _TOO_LARGE:
+            self._fails += 1
+            return None
+        self._fails = 0
+        self.last = value
+        return value
+
+    def word(self) -> str:
+        """Its text without the line's end; empty where it cannot be read."""
+        with suppress(OSError):
+            return self.read().decode(errors="replace").strip()
+        return ""
+
+    def try_again(self) -> None:
+        """Ask a retired file once more: what failed may have been a device that began anew."""
+        if self._fails:
+            self._fails = TRIES - 1
+
+    def close(self) -> None:
+        """Safe to repeat, and it may be read again."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptors.give_back()
+            self._descriptor = -1

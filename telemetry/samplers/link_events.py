@@ -1,0 +1,181 @@
+"""The kernel's own news of links, over netlink, each stamped with the wall clock of its arrival.
+
+    kernel --RTM_NEWLINK, RTM_DELLINK--> socket --thread: recv, stamp--> queue --drain()--> NicSampler
+
+A message holds the whole state of a link as it is sent: flags, carrier, and how often the carrier came and went. So a
+lost message (ENOBUFS, a full queue) loses a time, never a count. The kernel sends several for one change, and where a
+link changes fast one for several changes; on a physical NIC it may hold one back for up to a second.
+
+    nlmsghdr   length:4 type:2 flags:2 sequence:4 port:4
+    ifinfomsg  family:1 pad:1 device-type:2 index:4 flags:4 change:4
+    attribute  length:2 type:2 value, padded to 4            (again and again)
+"""
+
+import errno
+import os
+import select
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+BUFFER_BYTES = 4 << 20
+_HEADER = struct.Struct("=IHHII")
+_LINK = struct.Struct("=BxHiII")
+_ATTRIBUTE = struct.Struct("=HH")
+_NUMBER = struct.Struct("=I")
+_NEWLINK, _DELLINK = 16, 17
+_GROUP_LINK = 1
+_IFF_UP = 0x1
+_ADDRESS, _NAME, _CARRIER, _CHANGES, _UPS, _DOWNS = 1, 3, 33, 35, 47, 48
+_TYPE_MASK = 0x3FFF
+_SO_RCVBUFFORCE = 33
+_LARGEST_MESSAGE = 1 << 16
+_AT_MOST_WAITING = 16_384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkMessage:
+    """One link as it was when the kernel spoke of it."""
+
+    at_ns: int
+    """Wall clock of arrival."""
+    index: int
+    name: str
+    address: str
+    """``02:42:...``; empty where it has none."""
+    is_deleted: bool
+    is_put_up: bool
+    """By its owner."""
+    has_carrier: bool | None
+    """None, as the numbers below: the kernel is too old to say."""
+    downs: int | None
+    ups: int | None
+    changes: int | None
+    """Both together."""
+
+
+class LinkNews(Protocol):
+    """Where news of links come from. Neither call blocks; which messages were lost is not told."""
+
+    def drain(self) -> list[LinkMessage]:
+        """Since the call before, in order of arrival."""
+
+    def close(self) -> None:
+        """Safe to repeat."""
+
+
+class LinkListener:
+    """Follows the links of the network namespace of the thread that makes it. What a storm of news takes past
+    ``buffer_bytes`` before the thread comes to read is lost.
+
+    Raises:
+        OSError: no netlink here.
+    """
+
+    def __init__(self, *, buffer_bytes: int = BUFFER_BYTES) -> None:
+        self._waiting: deque[LinkMessage] = deque(maxlen=_AT_MOST_WAITING)
+        self._socket = _listening_socket(buffer_bytes)
+        self._wake_end, self._wake = os.pipe2(os.O_CLOEXEC)
+        self._thread = threading.Thread(target=self._listen, name="rankscope-links", daemon=True)
+        self._thread.start()
+
+    def drain(self) -> list[LinkMessage]:
+        messages = []
+        with suppress(IndexError):
+            while True:
+                messages.append(self._waiting.popleft())
+        return messages
+
+    def close(self) -> None:
+        if self._wake < 0:
+            return
+        os.close(self._wake)
+        self._wake = -1
+        self._thread.join()
+        os.close(self._wake_end)
+        self._socket.close()
+
+    def _listen(self) -> None:
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        poll.register(self._wake_end, select.POLLIN)
+        while all(descriptor != self._wake_end for descriptor, _ in poll.poll()):
+            try:
+                data, (sender, _) = self._socket.recvfrom(_LARGEST_MESSAGE)
+            except OSError as error:
+                if error.errno in (errno.ENOBUFS, errno.EINTR, errno.EAGAIN):
+                    continue
+                return
+            if sender == 0:  # the kernel: other processes may write to the group too
+                self._waiting.extend(read_messages(data, time.time_ns()))
+
+
+def _listening_socket(buffer_bytes: int) -> socket.socket:
+    news = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+    try:
+        news.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+        with suppress(OSError):  # past the system's bound, where that is permitted
+            news.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, buffer_bytes)
+        news.bind((0, _GROUP_LINK))
+    except OSError:
+        news.close()
+        raise
+    news.setblocking(False)
+    return news
+
+
+def read_messages(data: bytes, at_ns: int) -> Iterator[LinkMessage]:
+    """The links that a datagram speaks of. What is cut short or of another kind is left out."""
+    start = 0
+    while start + _HEADER.size <= len(data):
+        length, kind, _, _, _ = _HEADER.unpack_from(data, start)
+        end = start + length
+        if length < _HEADER.size or end > len(data):
+            return
+        if kind in (_NEWLINK, _DELLINK) and length >= _HEADER.size + _LINK.size:
+            family, _, index, flags, _ = _LINK.unpack_from(data, start + _HEADER.size)
+            if family == socket.AF_UNSPEC:  # bridges and IPv6 speak of the same links in messages of their own
+                attributes = _attributes(data, start + _HEADER.size + _LINK.size, end)
+                yield _message(at_ns, index, kind == _DELLINK, bool(flags & _IFF_UP), attributes)
+        start += _padded(length)
+
+
+def _attributes(data: bytes, start: int, end: int) -> dict[int, bytes]:
+    found = {}
+    while start + _ATTRIBUTE.size <= end:
+        length, kind = _ATTRIBUTE.unpack_from(data, start)
+        if length < _ATTRIBUTE.size or start + length > end:
+            break
+        found[kind & _TYPE_MASK] = data[start + _ATTRIBUTE.size : start + length]
+        start += _padded(length)
+    return found
+
+
+def _message(at_ns: int, index: int, is_deleted: bool, is_put_up: bool, attributes: dict[int, bytes]) -> LinkMessage:
+    carrier = attributes.get(_CARRIER)
+    return LinkMessage(
+        at_ns=at_ns,
+        index=index,
+        name=attributes.get(_NAME, b"").rstrip(b"\0").decode(errors="replace"),
+        address=attributes.get(_ADDRESS, b"").hex(":"),
+        is_deleted=is_deleted,
+        is_put_up=is_put_up,
+        has_carrier=carrier[0] != 0 if carrier else None,
+        downs=_number(attributes.get(_DOWNS)),
+        ups=_number(attributes.get(_UPS)),
+        changes=_number(attributes.get(_CHANGES)),
+    )
+
+
+def _number(value: bytes | None) -> int | None:
+    return None if value is None or len(value) < _NUMBER.size else int(_NUMBER.unpack_from(value)[0])
+
+
+def _padded(length: int) -> int:
+    return (length + 3) & ~3

@@ -1,0 +1,191 @@
+"""nic-flap: the card that loses its link again and again and holds the job up, and no other."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from diagnose.detectors.nic_flap import detect_nic_flap
+from diagnose.findings import Finding, Kind, Role, Severity
+from diagnose.fleet import HostEvent
+from diagnose.marks import marks_of
+from diagnose.outages import find_outages
+from diagnose.patience import patience_of
+from diagnose.settings import DetectorSettings
+from diagnose.view import RunView
+from telemetry.errors import UsageError
+from telemetry.host_metrics import Happening
+from telemetry.stages import Stage
+from telemetry.topology import Topology
+from tests.diagnose.made_fleet import made_event, made_fleet, timed
+from tests.diagnose.made_operations import around, make_operations
+from tests.diagnose.made_view import make_view
+
+SECOND_NS = 1_000_000_000
+GRID = Topology(dp=4, pp=1, tp=2)
+HOSTS = ("h0", "h0", "h1", "h1", "h2", "h2", "h3", "h3")
+USUAL_NS = 30e6
+NUM_STEPS = 40
+
+
+def job(*, held: dict[int, float] | None = None, of_host: str = "h2", jitter: float = 0.1, seed: int = 0) -> RunView:
+    """Steps of a second with one gradient reduction, half a second in; ``held``: row -> seconds that it stood still,
+    of all replicas (each has a member on ``of_host``)."""
+    view = make_view(GRID, num_steps=NUM_STEPS, seed=seed)
+    step_ns = np.full(NUM_STEPS, 1.0 * SECOND_NS)
+    duration_ns = around(USUAL_NS, (NUM_STEPS, GRID.world_size), jitter=jitter, seed=seed)
+    for row, seconds in (held or {}).items():
+        duration_ns[row] += seconds * SECOND_NS
+        step_ns[row] += seconds * SECOND_NS
+    view = timed(replace(view, hosts=HOSTS, step_ns=step_ns))
+    assert view.step_start_ns is not None
+    start_ns = (view.step_start_ns + SECOND_NS // 2)[:, None] + np.zeros_like(duration_ns)
+    return replace(view, operations={Stage.GRADS_REDUCE_SCATTER: make_operations(duration_ns, start_ns)})
+
+
+def flaps(view: RunView, host: str, rows: dict[int, float], device: str = "eth0") -> RunView:
+    """The view whose host tells that it lost its link in these rows, for so many seconds each."""
+    assert view.step_start_ns is not None
+    events: list[HostEvent] = []
+    for row, seconds in rows.items():
+        down_ns = int(view.step_start_ns[row] + SECOND_NS // 2 + 5_000_000)
+        up_ns = down_ns + int(seconds * SECOND_NS)
+        events.append(made_event(Happening.LINK_DOWN, host, device, at_ns=down_ns))
+        events.append(made_event(Happening.LINK_UP, host, device, at_ns=up_ns))
+    return replace(view, fleet=made_fleet(*view.fleet.events, *events))
+
+
+def flapping(lengths: tuple[float, ...], *, host: str = "h2", seed: int = 0) -> RunView:
+    rows = {5 + 7 * number: seconds for number, seconds in enumerate(lengths)}
+    return flaps(job(held={row: 1.1 * seconds for row, seconds in rows.items()}, seed=seed), host, rows)
+
+
+def only(view: RunView) -> Finding:
+    (finding,) = detect_nic_flap(view)
+    return finding
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_healthy_network_yields_nothing(seed: int) -> None:
+    assert detect_nic_flap(job(jitter=1.0, seed=seed)) == []
+
+
+@pytest.mark.parametrize(("host", "seed"), [("h0", 1), ("h1", 2), ("h2", 3), ("h3", 4)])
+def test_a_card_that_flaps_three_times_is_named_with_its_host(host: str, seed: int) -> None:
+    finding = only(flapping((0.5, 3.0, 8.0), host=host, seed=seed))
+    assert (finding.kind, finding.hosts) == (Kind.NIC_FLAP, [host])
+    assert finding.ranks == [rank for rank, name in enumerate(HOSTS) if name == host]
+    assert finding.evidence["device"] == "eth0"
+    assert finding.evidence["flaps"] == 3
+    assert finding.stage == "grads-reduce-scatter"
+    assert finding.seconds_lost == pytest.approx(1.1 * 11.5, rel=0.05)
+    held = {suspect.rank for suspect in finding.suspects if suspect.role is Role.VICTIM}
+    assert held == set(range(8)) - set(finding.ranks)
+
+
+@pytest.mark.parametrize("lengths", [(0.5,), (8.0,), (3.0, 3.0)])
+def test_few_short_flaps_are_marks_and_no_finding(lengths: tuple[float, ...]) -> None:
+    view = flapping(lengths)
+    assert detect_nic_flap(view) == []
+    marks = marks_of(view)
+    assert [(mark.host, mark.device, round(mark.seconds, 3)) for mark in marks] == [
+        ("h2", "eth0", one) for one in lengths
+    ]
+    assert all("grads-reduce-scatter" in mark.stretched[0] for mark in marks)
+
+
+def test_one_long_flap_is_a_finding() -> None:
+    assert only(flapping((26.0,))).evidence["longest_s"] == 26.0
+
+
+def test_a_card_that_slowed_nothing_is_not_accused() -> None:
+    quiet = flaps(job(), "h1", {row: 0.4 for row in (3, 9, 15, 21)}, device="mgmt0")
+    assert detect_nic_flap(quiet) == []
+    assert all(not mark.stretched and not mark.held_s for mark in marks_of(quiet))
+
+
+def test_the_card_that_hurt_is_told_from_the_one_that_flapped_elsewhen() -> None:
+    view = flaps(flapping((3.0, 3.0, 3.0), host="h2"), "h0", {1: 0.1, 2: 0.1, 8: 0.1, 25: 0.1})
+    assert only(view).hosts == ["h2"]
+
+
+def test_groups_that_stay_on_one_host_are_not_put_down_to_its_card() -> None:
+    view = flapping((3.0, 3.0, 3.0))
+    assert detect_nic_flap(replace(view, hosts=("h2",) * 8)) == []
+
+
+def test_flaps_are_counted_over_as_long_as_the_setting_says() -> None:
+    view = flapping((3.0, 3.0, 3.0))
+    assert detect_nic_flap(replace(view, settings=DetectorSettings(flaps_within_s=10.0))) == []
+    assert detect_nic_flap(replace(view, settings=DetectorSettings(flaps=4))) == []
+    assert only(replace(flapping((3.0,)), settings=DetectorSettings(flaps=1))).evidence["flaps"] == 1
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "severity", "words"),
+    [
+        ("60", Severity.CRITICAL, "lives through such flaps"),
+        ("15", Severity.CRITICAL, "one a little longer ends it"),
+        ("8", Severity.CRITICAL, "the next one may end it"),
+    ],
+)
+def test_the_outlook_holds_the_longest_stand_against_the_jobs_patience(
+    timeout_s: str, severity: Severity, words: str
+) -> None:
+    told = ({"backend": "gloo", "collective_timeout_s": timeout_s},) * 8
+    finding = only(replace(flapping((3.0, 3.0, 8.0)), words=told))
+    assert words in finding.summary
+    assert finding.severity is severity
+
+
+def test_infinibands_own_budget_counts_where_it_is_shorter() -> None:
+    told = {"backend": "nccl", "collective_timeout_s": "600", "NCCL_IB_TIMEOUT": "18", "NCCL_IB_RETRY_CNT": "7"}
+    assert patience_of([told]).seconds == pytest.approx(7.516, rel=1e-3)
+    assert patience_of([{**told, "NCCL_IB_DISABLE": "1"}]).seconds == 600
+    assert patience_of([{**told, "NCCL_IB_TIMEOUT": "odd"}]).seconds == pytest.approx(30.06, rel=1e-3)
+    assert patience_of([{}, {"collective_timeout_s": "nan"}]).survives(1) is None
+
+
+def test_a_link_that_is_down_now_and_holds_the_job_up_is_a_finding_at_once() -> None:
+    view = job()
+    assert view.step_start_ns is not None
+    stopped_ns = int(view.step_start_ns[-1] + view.step_ns[-1])
+    down = made_event(Happening.LINK_DOWN, "h1", "eth0", at_ns=stopped_ns - SECOND_NS // 5)
+    fleet = made_fleet(down, seen_ns=stopped_ns + 4 * SECOND_NS)
+    finding = only(replace(view, fleet=replace(fleet, moved_ns=stopped_ns)))
+    assert (finding.hosts, finding.severity) == (["h1"], Severity.CRITICAL)
+    assert "is down" in finding.summary
+    moving = replace(fleet, moved_ns=fleet.seen_ns)
+    assert detect_nic_flap(replace(view, fleet=moving)) == []
+    old = replace(fleet, events=(replace(down, at_ns=stopped_ns - 3_600 * SECOND_NS),), moved_ns=stopped_ns)
+    assert detect_nic_flap(replace(view, fleet=old)) == []
+
+
+def test_a_card_of_a_host_without_ranks_is_nobodys_cause() -> None:
+    view = job()
+    assert view.step_start_ns is not None
+    stopped_ns = int(view.step_start_ns[-1] + view.step_ns[-1])
+    down = made_event(Happening.LINK_DOWN, "storage", "eth0", at_ns=stopped_ns)
+    fleet = replace(made_fleet(down, seen_ns=stopped_ns + 9 * SECOND_NS), moved_ns=stopped_ns)
+    assert detect_nic_flap(replace(view, fleet=fleet)) == []
+
+
+def test_outages_are_paired_whatever_was_missed() -> None:
+    names = [
+        ("link-up", 1, ""), ("link-down", 2, ""), ("link-down", 3, ""), ("link-up", 5, ""), ("link-flaps", 9, "4"),
+        ("link-flaps", 12, "?"), ("link-taken-down", 20, ""), ("link-up", 21, ""), ("device-gone", 30, ""),
+    ]  # fmt: skip
+    events = [made_event(name, "h", "eth0", at_ns=at * SECOND_NS, text=text) for name, at, text in names]
+    found = find_outages(reversed(events))
+    assert [(one.down_ns // SECOND_NS, one.up_ns // SECOND_NS, one.count) for one in found] == [
+        (2, 5, 1), (7, 9, 4), (10, 12, 1), (20, 21, 1), (30, 0, 1),
+    ]  # fmt: skip
+    assert [one.is_exact for one in found] == [True, False, False, True, True]
+
+
+def test_settings_that_cannot_work_are_refused() -> None:
+    assert DetectorSettings.from_environment({"RANKSCOPE_FLAPS": "5"}).flaps == 5
+    with pytest.raises(UsageError, match="RANKSCOPE_LONG_FLAP_S is 'soon'"):
+        DetectorSettings.from_environment({"RANKSCOPE_LONG_FLAP_S": "soon"})
+    with pytest.raises(UsageError, match="RANKSCOPE_FLAPS is 0"):
+        DetectorSettings.from_environment({"RANKSCOPE_FLAPS": "0"})

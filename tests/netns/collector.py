@@ -1,0 +1,93 @@
+"""A real collector on the management network of a cluster, behind a token, and questions to it from outside."""
+
+import json
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+
+from telemetry.readers import DEFAULT_PORT
+from telemetry.ship.client import CollectorClient
+from telemetry.stores.queries import Query
+from tests.deadline import until
+from tests.netns.cluster import COLLECTOR_ADDRESS, SWITCH, Cluster
+from tests.scenarios.command import COMMAND_S, Answer
+
+TOKEN = "of-this-cluster"
+URL = f"http://{COLLECTOR_ADDRESS}:{DEFAULT_PORT}"
+ENVIRONMENT = {"RANKSCOPE_TOKEN": TOKEN, "NO_COLOR": "1", "COLUMNS": "200", "NO_PROXY": COLLECTOR_ADDRESS}
+END_S = 15.0
+ANSWERS = (0, 1)
+"""Exit statuses of a command that found nothing, or something."""
+
+
+class Collector:
+    """``rankscope collect`` over an embedded store, from entering to leaving.
+
+    Answers typed queries (a ``Reader``) from any thread of a process outside the cluster. May serve job after job.
+    """
+
+    url = URL
+
+    def __init__(self, cluster: Cluster, store_dir: Path) -> None:
+        self.cluster = cluster
+        self.store = f"embedded:{store_dir}"
+        self._log = store_dir.with_suffix(".log")
+        self._cleanup = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as undo:
+            log = undo.enter_context(self._log.open("ab"))
+            process = self.cluster.run_in(SWITCH, self._command(), ENVIRONMENT, stdout=log, stderr=log)
+            undo.callback(_end, process)
+            self._client = undo.enter_context(CollectorClient(URL, TOKEN))
+            until(lambda: self._healthy() or process.poll() is not None, seconds=60, what="the collector")
+            assert process.poll() is None, self.said()
+            self._cleanup = undo.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cleanup.close()
+
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def read(self, query: Query) -> pa.Table:
+        """The rows of ``query``."""
+        with self.cluster.inside(SWITCH):
+            return self._client.read(query)
+
+    def rankscope(self, *arguments: object) -> Answer:
+        """`rankscope ARGUMENTS --store URL` as somebody on the management network runs it, to its end."""
+        command = [sys.executable, "-m", "ui.cli", *map(str, arguments), "--store", URL]
+        process = self.cluster.run_in(SWITCH, command, ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        out, error = process.communicate(timeout=COMMAND_S)
+        return Answer(status=process.returncode, out=out.decode(), error=error.decode())
+
+    def ask(self, *arguments: object) -> dict[str, Any]:
+        """The object of a command that reports, such as ``ask("diagnose", "hang", run)``; the command must answer."""
+        answer = self.rankscope(*arguments, "--json")
+        assert answer.status in ANSWERS, answer
+        found: dict[str, Any] = json.loads(answer.out)
+        return found
+
+    def _healthy(self) -> bool:
+        with self.cluster.inside(SWITCH):
+            return self._client.healthy()
+
+    def _command(self) -> list[str]:
+        listen = ["--host", COLLECTOR_ADDRESS, "--port", str(DEFAULT_PORT)]
+        return [sys.executable, "-m", "ui.cli", "collect", "--no-dashboard", "--store", self.store, *listen]
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """SIGTERM stores what was queued; SIGKILL where that takes too long."""
+    process.terminate()
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

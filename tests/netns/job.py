@@ -1,0 +1,212 @@
+"""A real training over the hosts of a cluster: eight gloo ranks, an agent a host, spans in the collector's store.
+
+OUT/spool/host-2/RUN/0/rank-00004 ...   a host's own rank files        OUT/logs/rank-00004.log, agent-host-2.log
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+from telemetry.errors import UnreadableError
+from telemetry.record.state_page import LiveState, read_state
+from telemetry.session import rank_folder
+from tests.deadline import until
+from tests.netns.cluster import Cluster
+from tests.netns.collector import ENVIRONMENT, Collector
+from tests.netns.zygote import Berth, Plan, Zygote, pids, statuses
+from tests.trainer.jobs import rank_log, small_config
+from trainer.config import RunOptions, TrainConfig
+
+ATTEMPT = 0
+START_S = 120.0
+STEP_S = 60.0
+END_S = 20.0
+MAX_TEXT_BYTES = 100_000
+"""Of the text to train on: read anew for every job."""
+LOOK_S = 0.02
+
+
+def quick_config(num_steps: int) -> TrainConfig:
+    """Two microbatches through dp2 x pp2 x tp2 of a very small model."""
+    config = small_config(num_steps=num_steps, global_microbatches=4, dp=2, pp=2, tp=2)
+    return replace(config, data=replace(config.data, max_bytes=MAX_TEXT_BYTES))
+
+
+class Job:
+    """From entering, which starts it, to leaving, when whatever still runs of it is ended.
+
+    Args:
+        out: a folder of its own; made here.
+        num_steps: of :func:`quick_config`, where no ``config`` is given.
+        placement: the host of each rank; None: consecutive ranks share a host.
+        collective_timeout_s: None: torch's own.
+        agent_options: such as ``("--stall-floor", "3")``.
+        environment: of the ranks and the agents, on top of this process's.
+        zygote: one that serves other jobs, too; None: one of its own.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        collector: Collector,
+        out: Path,
+        *,
+        run_id: str = "job",
+        num_steps: int = 10_000,
+        config: TrainConfig | None = None,
+        placement: Sequence[int] | None = None,
+        collective_timeout_s: float | None = None,
+        fault: str = "none",
+        agent_options: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        zygote: Zygote | None = None,
+    ) -> None:
+        self.cluster, self.collector, self.out, self.run_id = cluster, collector, out, run_id
+        config = quick_config(num_steps) if config is None else config
+        self.config = replace(config, collective_timeout_s=collective_timeout_s)
+        self.options = RunOptions(out=out, run_id=run_id, attempt=ATTEMPT, fault=fault)
+        self.placement = tuple(self._consecutive() if placement is None else placement)
+        assert len(self.placement) == self.world_size, self.placement
+        self._agent_options = tuple(agent_options)
+        self._environment = {**ENVIRONMENT, **(environment or {})}
+        self._zygote = zygote
+        self.agents: dict[int, subprocess.Popen[bytes]] = {}
+        self._cleanup = ExitStack()
+
+    def __enter__(self) -> Self:
+        self.out.mkdir(parents=True)
+        with ExitStack() as undo:
+            zygote = self._zygote or undo.enter_context(Zygote(self.out))
+            undo.callback(self._end_agents)
+            undo.callback(self._end_ranks, zygote)
+            zygote.start(self._plan())
+            for host in sorted(set(self.placement)):
+                self.agents[host] = self._start_agent(host)
+            until(lambda: pids(self.out) or not zygote.running, seconds=START_S, every=LOOK_S, what="ranks")
+            assert zygote.running, zygote.log.read_text()
+            self._cleanup = undo.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cleanup.close()
+
+    @property
+    def world_size(self) -> int:
+        return self.config.parallel.topology.world_size
+
+    def ranks_on(self, host: int) -> list[int]:
+        return [rank for rank, placed in enumerate(self.placement) if placed == host]
+
+    def spool_of(self, host: int) -> Path:
+        """Rank files of one host."""
+        return self.out / "spool" / self.cluster.host_name(host)
+
+    @property
+    def pids(self) -> list[int]:
+        """By rank."""
+        return pids(self.out)
+
+    @property
+    def statuses(self) -> dict[int, int]:
+        """Exit status of each rank that has ended; below zero the signal that killed it."""
+        return statuses(self.out)
+
+    def page(self, rank: int) -> LiveState | None:
+        """What the rank is in the middle of; None before it says so."""
+        spool = self.spool_of(self.placement[rank])
+        with suppress(UnreadableError):
+            return read_state(rank_folder(spool, self.run_id, ATTEMPT, rank))
+        return None
+
+    @property
+    def step(self) -> int:
+        """That every rank has begun; -1 before the first."""
+        return min(-1 if page is None else page.step for page in map(self.page, range(self.world_size)))
+
+    def wait_for_step(self, step: int, seconds: float = START_S) -> None:
+        """Until every rank has begun ``step``.
+
+        Raises:
+            AssertionError: a rank failed first, its last words in it; or it took too long.
+        """
+
+        def reached() -> bool:
+            failed = [rank for rank, status in self.statuses.items() if status]
+            assert not failed, f"{self.statuses}\n{self.log(failed[0])[-2000:]}"
+            return self.step >= step
+
+        until(reached, seconds=seconds, every=LOOK_S, what=f"step {step}")
+
+    def wait_for_steps(self, num_steps: int, seconds: float = START_S) -> None:
+        """Until so many more have begun."""
+        self.wait_for_step(self.step + num_steps, seconds)
+
+    def wait(self, seconds: float = START_S) -> dict[int, int]:
+        """Until every rank has ended by itself; how, as in :attr:`statuses`."""
+        until(lambda: len(self.statuses) == self.world_size, seconds=seconds, every=LOOK_S, what="the end of the ranks")
+        return self.statuses
+
+    def wait_until_stored(self, seconds: float = START_S) -> dict[int, int]:
+        """Until the agents have sent all there is and ended, which they do once their ranks have; how, by host."""
+        until(
+            lambda: all(agent.poll() is not None for agent in self.agents.values()),
+            seconds=seconds,
+            every=LOOK_S,
+            what="the end of the agents",
+        )
+        return {host: agent.returncode for host, agent in self.agents.items()}
+
+    def log(self, rank: int) -> str:
+        """What the rank printed so far."""
+        return rank_log(self.out, rank)
+
+    def agent_log(self, host: int) -> str:
+        return self._agent_log(host).read_text()
+
+    def _consecutive(self) -> list[int]:
+        return [rank * self.cluster.num_hosts // self.world_size for rank in range(self.world_size)]
+
+    def _plan(self) -> Plan:
+        berths = tuple(
+            Berth(
+                namespace=self.cluster.namespace(host),
+                host_name=self.cluster.host_name(host),
+                local_rank=self.placement[:rank].count(host),
+                spool=self.spool_of(host),
+            )
+            for rank, host in enumerate(self.placement)
+        )
+        return Plan(config=self.config, options=self.options, berths=berths, environment=self._environment)
+
+    def _agent_log(self, host: int) -> Path:
+        return self.out / "logs" / f"agent-{self.cluster.host_name(host)}.log"
+
+    def _start_agent(self, host: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "telemetry.agent", "--spool", self.spool_of(host), "--run", self.run_id]
+        command += ["--collector", self.collector.url, *self._agent_options]
+        environment = {**self._environment, "RANKSCOPE_HOST": self.cluster.host_name(host)}
+        self._agent_log(host).parent.mkdir(exist_ok=True)
+        with self._agent_log(host).open("ab") as log:
+            return self.cluster.run_in(host, command, environment, stdout=log, stderr=log)
+
+    def _end_ranks(self, zygote: Zygote) -> None:
+        with suppress(AssertionError):  # a zygote that is gone has taken its ranks with it
+            zygote.end(self.out)
+            until(lambda: len(self.statuses) == len(self.pids), seconds=END_S, every=LOOK_S, what="the ranks' end")
+
+    def _end_agents(self) -> None:
+        """A last round each, then no more."""
+        for agent in self.agents.values():
+            agent.terminate()
+        deadline = time.monotonic() + END_S
+        for agent in self.agents.values():
+            try:
+                agent.wait(max(deadline - time.monotonic(), 0.0))
+            except subprocess.TimeoutExpired:
+                agent.kill()
+                agent.wait()

@@ -1,0 +1,176 @@
+"""Namespaces as hosts: links go down and come back, the kernel counts, and nothing is left behind."""
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+
+import pytest
+
+from tests.deadline import until
+from tests.netns.cluster import NAMESPACES, Cluster, sweep
+from tests.parts import require, require_root
+from tests.trainer.jobs import alive
+
+pytestmark = pytest.mark.netns
+
+PORT = 5000
+REACHED_S, UNREACHED_S = 10.0, 0.5
+RATE, RATE_BYTES_PER_S, BURST_BYTES = "4mbit", 500_000, 32 * 1024
+NUM_BYTES = 150_000
+HOLDS_ON = """
+import sys, time
+from tests.netns.cluster import Cluster
+with Cluster(2) as cluster:
+    sleeper = cluster.run_in(1, ["sleep", "600"])
+    print(sleeper.pid, *cluster.namespaces, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _parts() -> None:
+    require_root("makes network namespaces")
+    require("ip")
+    require("tc")
+
+
+@pytest.fixture(scope="module")
+def cluster(_parts: None) -> Iterator[Cluster]:
+    with Cluster(3) as made:
+        yield made
+
+
+@pytest.fixture
+def listener(cluster: Cluster) -> Iterator[socket.socket]:
+    """On host 1."""
+    with cluster.inside(1):
+        made = socket.create_server((cluster.data_address(1), PORT))
+    with made:
+        yield made
+
+
+def connected(cluster: Cluster, host: int, seconds: float) -> socket.socket:
+    """From a host to the listener on host 1."""
+    with cluster.inside(host):
+        return socket.create_connection((cluster.data_address(1), PORT), timeout=seconds)
+
+
+def reaches(cluster: Cluster, host: int, seconds: float) -> bool:
+    with suppress(OSError):
+        connected(cluster, host, seconds).close()
+        return True
+    return False
+
+
+def test_the_kernel_counts_every_time_that_a_link_was_taken_down(cluster: Cluster) -> None:
+    before = [cluster.carrier_downs(host) for host in cluster.hosts]
+    for _ in range(5):
+        cluster.link_down(2)
+        cluster.link_up(2)
+    assert [cluster.carrier_downs(host) - before[host] for host in cluster.hosts] == [0, 0, 5]
+
+
+@pytest.mark.usefixtures("listener")
+def test_nothing_crosses_a_link_while_it_is_down(cluster: Cluster) -> None:
+    assert reaches(cluster, 0, REACHED_S)
+    cluster.link_down(1)
+    try:
+        assert not reaches(cluster, 0, UNREACHED_S)
+    finally:
+        cluster.link_up(1)
+    assert reaches(cluster, 0, REACHED_S)
+
+
+@pytest.mark.usefixtures("listener")
+def test_processes_of_one_host_talk_while_its_link_is_down(cluster: Cluster) -> None:
+    cluster.link_down(1)
+    try:
+        assert reaches(cluster, 1, REACHED_S)
+    finally:
+        cluster.link_up(1)
+
+
+def test_a_host_shows_its_own_links_alone(cluster: Cluster) -> None:
+    process = cluster.run_in(0, ["ls", "/sys/class/net"], stdout=subprocess.PIPE)
+    out, _ = process.communicate(timeout=REACHED_S)
+    assert {"data0", "mgmt0", "lo"} == {name.decode() for name in out.split()} - {"ifb0", "ifb1"}
+
+
+@pytest.mark.parametrize("slowed", [0, 1], ids=["sender", "receiver"])
+def test_a_slowed_link_lets_no_more_through_either_way(slowed: int, cluster: Cluster, listener: socket.socket) -> None:
+    cluster.slow(slowed, RATE)
+    try:
+        began = time.monotonic()
+        with connected(cluster, 0, REACHED_S) as sender, listener.accept()[0] as receiver:
+            sender.sendall(bytes(NUM_BYTES))
+            assert len(receiver.recv(NUM_BYTES, socket.MSG_WAITALL)) == NUM_BYTES
+        # What must at least have passed: a link can only be slower than its rate.
+        assert time.monotonic() - began >= (NUM_BYTES - BURST_BYTES) / RATE_BYTES_PER_S
+    finally:
+        cluster.unslow(slowed)
+
+
+def test_nothing_of_a_slowed_link_remains(cluster: Cluster) -> None:
+    cluster.slow(0, RATE)
+    assert "tbf" in shown(cluster)
+    cluster.unslow(0)
+    assert "tbf" not in shown(cluster)
+    cluster.unslow(0)
+
+
+def shown(cluster: Cluster) -> str:
+    """Queueing disciplines of host 0."""
+    process = cluster.run_in(0, [require("tc"), "qdisc", "show"], stdout=subprocess.PIPE)
+    return process.communicate(timeout=REACHED_S)[0].decode()
+
+
+def test_nothing_remains_of_a_cluster_that_was_left_by_an_error() -> None:
+    with ExitStack() as left, pytest.raises(ZeroDivisionError):
+        cluster = left.enter_context(Cluster(2))
+        names = cluster.namespaces
+        started = [
+            cluster.run_in(host, ["sh", "-c", "sleep 600 & echo $!; wait"], stdout=subprocess.PIPE) for host in (0, 1)
+        ]
+        grandchildren = [int(one.stdout.readline()) for one in started if one.stdout]
+        left.enter_context(started[0])
+        left.enter_context(started[1])
+        assert all(map(alive, grandchildren))
+        left.callback(lambda: 1 // 0)
+        left.close()
+    assert not any((NAMESPACES / name).exists() for name in names)
+    until(lambda: not any(map(alive, grandchildren)), what="the end of all that ran there")
+
+
+def test_sigterm_takes_the_cluster_down() -> None:
+    pid, names, sleeper = held_by_another(signal.SIGTERM)
+    assert not alive(pid)
+    assert not any((NAMESPACES / name).exists() for name in names)
+    assert not alive(sleeper)
+
+
+def test_what_a_killed_process_left_is_swept_away() -> None:
+    _, names, sleeper = held_by_another(signal.SIGKILL)
+    assert all((NAMESPACES / name).exists() for name in names)
+    sweep()
+    assert not any((NAMESPACES / name).exists() for name in names)
+    until(lambda: not alive(sleeper), what="the end of what ran there")
+
+
+def test_a_living_cluster_is_not_swept_away(cluster: Cluster) -> None:
+    sweep()
+    assert all((NAMESPACES / name).exists() for name in cluster.namespaces)
+
+
+def held_by_another(end: signal.Signals) -> tuple[int, list[str], int]:
+    """A process that held a cluster and was ended: its pid, the namespaces, and the pid of a program on a host."""
+    with subprocess.Popen([sys.executable, "-c", HOLDS_ON], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        sleeper, *names = holder.stdout.readline().split()
+        assert len(names) == 3
+        holder.send_signal(end)
+        holder.wait(30)
+    return holder.pid, names, int(sleeper)

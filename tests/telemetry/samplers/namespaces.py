@@ -1,0 +1,118 @@
+"""A host of one NIC: a network namespace, and a veth pair whose other end plays the switch.
+
+this namespace                 rankscope-nic-<pid>
+rsp<pid>  ------ veth ------   data0   <-- sampled by a process in there
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from telemetry.samplers.interface import Event
+from tests.parts import require, require_root
+
+INTERFACE = "data0"
+
+
+class Namespace:
+    """Its links, and what the kernel counts of them."""
+
+    def __init__(self, name: str, peer: str) -> None:
+        self.name = name
+        self._peer = peer
+        self._ip = require("ip")
+
+    def flap(self, times: int) -> None:
+        """The switch's end goes and comes, back to back, in one process."""
+        self.batch(self._flaps(times))
+
+    def flapping(self, times: int) -> "subprocess.Popen[str]":
+        """The same, under way."""
+        process = subprocess.Popen([self._ip, "-batch", "-"], stdin=subprocess.PIPE, text=True)
+        assert process.stdin is not None
+        process.stdin.write(self._flaps(times))
+        process.stdin.close()
+        return process
+
+    def cut(self) -> None:
+        self.batch(f"link set {self._peer} down\n")
+
+    def mend(self) -> None:
+        self.batch(f"link set {self._peer} up\n")
+
+    def batch(self, commands: str, *, inside: bool = False) -> None:
+        where = ["-n", self.name] if inside else []
+        subprocess.run([self._ip, *where, "-batch", "-"], input=commands, text=True, check=True, capture_output=True)
+
+    def counted(self, interface: str = INTERFACE) -> int:
+        """How often the kernel says that it lost its carrier."""
+        path = f"/sys/class/net/{interface}/carrier_down_count"
+        return int(subprocess.run([*self.inside(), "cat", path], check=True, capture_output=True).stdout)
+
+    def _flaps(self, times: int) -> str:
+        return f"link set {self._peer} down\nlink set {self._peer} up\n" * times
+
+    def inside(self) -> list[str]:
+        return [self._ip, "netns", "exec", self.name]
+
+
+@contextmanager
+def namespace_of_a_host() -> Iterator[Namespace]:
+    """Skips the test for who may not make one."""
+    require_root("network namespaces")
+    name, peer = f"rankscope-nic-{os.getpid()}", f"rsp{os.getpid()}"
+    ip = require("ip")
+    subprocess.run([ip, "netns", "add", name], check=True)
+    try:
+        host = Namespace(name, peer)
+        host.batch(f"link add {peer} type veth peer name {INTERFACE} netns {name}\nlink set {peer} up\n")
+        host.batch(f"link set {INTERFACE} up\n", inside=True)
+        yield host
+    finally:
+        subprocess.run([ip, "link", "del", peer], check=False, capture_output=True)
+        subprocess.run([ip, "netns", "del", name], check=True)
+
+
+class SamplingProcess:
+    """A sampler inside a namespace, asked over a pipe."""
+
+    def __init__(self, host: Namespace, *arguments: str) -> None:
+        command = [*host.inside(), sys.executable, "-m", "tests.telemetry.samplers.sampling_process", *arguments]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.pid = self._process.pid
+        self._answer()
+
+    def __enter__(self) -> "SamplingProcess":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        status = self._process.wait(timeout=30)
+        self._process.stdout.close()
+        assert status == 0
+
+    def look(self, at_ns: int = 0) -> tuple[dict[str, float], list[Event]]:
+        """Values by ``metric device``, and events. Without ``at_ns``: now."""
+        answer = self._ask(f"look {at_ns}")
+        return answer["values"], [Event(**event) for event in answer["events"]]
+
+    def news(self) -> list[dict[str, Any]]:
+        """Messages of netlink that no look has taken."""
+        answer: list[dict[str, Any]] = self._ask("news")
+        return answer
+
+    def _ask(self, question: str) -> Any:
+        assert self._process.stdin is not None
+        self._process.stdin.write(question + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline())

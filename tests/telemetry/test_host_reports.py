@@ -1,0 +1,217 @@
+"""What samplers see, from a thread of the agent to the store: thinned, written down, shipped, never twice."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import telemetry
+from telemetry.agent import journal
+from telemetry.agent.host import Host
+from telemetry.agent.host_reports import HostReports, LivingRanks
+from telemetry.agent.host_watch import HostWatch, Paced
+from telemetry.agent.loop import Agent, AgentSettings
+from telemetry.agent.thinning import Thinning
+from telemetry.errors import UnreachableError
+from telemetry.samplers.interface import Event, GoneError, Look, Reading
+from telemetry.ship.client import CollectorClient
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.host_queries import HostEvents, HostSamples
+from telemetry.topology import Topology
+from tests.deadline import until
+from tests.telemetry.faulty_store import FaultyStore
+from tests.telemetry.served import collecting
+
+SECOND_NS = 1_000_000_000
+BEGAN_NS = 1_790_000_000 * SECOND_NS
+RUN = {"run_id": "run", "attempt": 0}
+
+
+def level(value: float) -> Reading:
+    return Reading(metric="load", device="", value=value, is_counter=False)
+
+
+def counter(value: float) -> Reading:
+    return Reading(metric="errors", device="eth0", value=value, is_counter=True)
+
+
+def looks(thinning: Thinning, *readings: Reading, first: int = 0) -> list[tuple[str, int, float]]:
+    """A look a second; the samples that came of them, times in seconds."""
+    found = []
+    for number, one in enumerate(readings, start=first):
+        found += thinning.add(BEGAN_NS + number * SECOND_NS, [one])
+    return [(one.metric, (one.at_ns - BEGAN_NS) // SECOND_NS, one.value) for one in found]
+
+
+def test_a_level_is_told_as_its_mean_over_a_window() -> None:
+    assert looks(Thinning(window_s=3), *map(level, [1, 2, 6, 0, 0, 0, 9])) == [("load", 2, 3.0), ("load", 5, 0.0)]
+
+
+def test_a_counter_that_stands_still_is_told_once_a_minute() -> None:
+    told = looks(Thinning(window_s=5), *[counter(7)] * 131)
+    assert [at for _, at, _ in told] == [4, 64, 124]
+
+
+def test_a_counter_that_moves_is_told_at_the_end_of_its_window() -> None:
+    told = looks(Thinning(window_s=5), *map(counter, [7, 7, 7, 7, 7, 7, 8, 9, 9, 9, 9]))
+    assert told == [("errors", 4, 7.0), ("errors", 9, 9.0)]
+
+
+def test_a_clock_that_is_set_back_ends_the_window() -> None:
+    thinning = Thinning(window_s=5)
+    looks(thinning, level(1), level(3), first=100)
+    assert looks(thinning, level(9), first=2) == [("load", 101, 2.0)]
+
+
+def test_without_a_window_every_reading_passes() -> None:
+    assert [value for _, _, value in looks(Thinning(window_s=0), *map(counter, [1, 1, 1]))] == [1, 1, 1]
+
+
+class Counting:
+    """A sampler that counts its looks: ``fails`` says what becomes of each."""
+
+    def __init__(self, name: str = "counting", fails: dict[int, Exception] | None = None) -> None:
+        self.name = name
+        self.looked = 0
+        self.closed = threading.Event()
+        self._fails = fails or {}
+
+    def look(self, at_ns: int) -> Look:
+        self.looked += 1
+        if self.looked in self._fails:
+            raise self._fails[self.looked]
+        seen = Event(at_ns=at_ns, device="eth0", name="seen", text=str(self.looked))
+        return Look(readings=(counter(self.looked),), events=(seen,))
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+class Stuck:
+    """A sampler whose driver never answers."""
+
+    name = "stuck"
+
+    def __init__(self) -> None:
+        self.let_go = threading.Event()
+
+    def look(self, at_ns: int) -> Look:
+        self.let_go.wait()
+        return Look()
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def no_folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "spool"
+    telemetry.stop()
+
+
+def paced(sampler: Counting | Stuck) -> Paced:
+    return Paced(sampler=sampler, interval_s=0.01, window_s=0)
+
+
+def test_a_sampler_that_hangs_holds_up_no_other() -> None:
+    stuck, other = Stuck(), Counting()
+    watch = HostWatch([paced(stuck), paced(other)])
+    watch.start()
+    until(lambda: other.looked > 3, what="looks of the other sampler")
+    stuck.let_go.set()
+    watch.stop()
+    assert len(watch.take()[1]) == other.looked
+
+
+def test_a_sampler_whose_world_is_gone_is_closed_and_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    gone = Counting(fails={3: GoneError("no GPU is left")})
+    watch = HostWatch([paced(gone)])
+    watch.start()
+    until(gone.closed.is_set, what="the sampler's end")
+    watch.stop()
+    assert gone.looked == 3
+    assert "no GPU is left" in capsys.readouterr().err
+
+
+def test_a_look_that_goes_wrong_now_and_then_is_forgiven() -> None:
+    shaky = Counting(fails={2: OSError("busy"), 3: OSError("busy"), 5: ValueError("torn")})
+    watch = HostWatch([paced(shaky)])
+    watch.start()
+    until(lambda: shaky.looked > 8, what="looks")
+    watch.stop()
+    assert {"1", "4", "6"} <= {event.text for event in watch.take()[1]}
+
+
+def record_as(rank: int, spool: Path) -> None:
+    telemetry.start(
+        "run", topology=Topology(dp=2), rank=rank, local_rank=rank, host="gpu-07", attempt=0, spool=spool, agent=False
+    )
+    with telemetry.step(0):
+        pass
+
+
+class Scripted:
+    """A watch that has seen what a test says."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def take(self) -> tuple[list, list[Event]]:  # type: ignore[type-arg]
+        seen, self.events = self.events, []
+        return [], seen
+
+
+def event(number: int) -> Event:
+    return Event(at_ns=BEGAN_NS + number, device="eth0", name="link-down", text=f"{number} \N{SNOWMAN}\n")
+
+
+def stored_events(client: CollectorClient) -> list[str]:
+    return [row["text"] for row in client.read(HostEvents(run_id="run", attempt=0)).to_pylist()]
+
+
+def test_what_was_seen_is_stored_under_the_ranks_own_host(no_folder: Path, embedded: EmbeddedStore) -> None:
+    record_as(0, no_folder)
+    sampler = Counting()
+    with collecting(embedded) as client:
+        watch, living = HostWatch([paced(sampler)]), LivingRanks()
+        reports = HostReports(watch, living, own_host="another-name")
+        agent = Agent(Host(no_folder), client, AgentSettings(spool=no_folder, collector=""), None, reports)
+        watch.start()
+        until(lambda: sampler.looked > 3, what="looks")
+        agent.turn()
+        watch.stop()
+        agent.turn()
+        samples = client.read(HostSamples(run_id="run", attempt=0, period_ns=1)).to_pylist()
+        assert {row["host"] for row in samples} == {"gpu-07"}
+        assert sorted(row["value"] for row in samples) == list(range(1, sampler.looked + 1))
+        assert list(living.pids()) == [0]
+
+
+def test_events_survive_a_store_that_fails_and_an_agent_that_is_replaced(
+    no_folder: Path, embedded: EmbeddedStore
+) -> None:
+    record_as(0, no_folder)
+    faulty = FaultyStore(embedded)
+    with collecting(faulty) as client:
+        settings = AgentSettings(spool=no_folder, collector="")
+        watch = Scripted()
+        first = Agent(Host(no_folder), client, settings, None, HostReports(watch, LivingRanks(), own_host=""))  # type: ignore[arg-type]
+        first.turn()
+        watch.events = [event(1), event(2)]
+        faulty.down = True
+        with pytest.raises(UnreachableError):
+            first.turn()
+        faulty.down = False
+        assert stored_events(client) == []
+        second = Agent(Host(no_folder), client, settings, None, HostReports(Scripted(), LivingRanks(), own_host=""))  # type: ignore[arg-type]
+        second.turn()
+        first.turn()
+        assert stored_events(client) == [event(1).text, event(2).text]
+
+
+def test_the_journal_leaves_out_what_was_torn(tmp_path: Path) -> None:
+    journal.append(tmp_path, "odd/host", [event(1), event(2)])
+    (path,) = (tmp_path / "hosts").iterdir()
+    path.write_bytes(path.read_bytes() + b'{"at_ns": 3, "dev\xff\n[1, 2]\nnull\n' + b"[" * 100_000)
+    assert list(journal.read(tmp_path)) == [("odd/host", [event(1), event(2)])]
