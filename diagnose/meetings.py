@@ -113,6 +113,51 @@ def pair_meetings(
     )
 
 
+def round_trips(operations: Mapping[Stage, Operations], topology: Topology) -> Meetings | None:
+    """Pairs of pipeline neighbours, where a send ends as soon as it is buffered (gloo), so that no duration tells how
+    long the transfer took; None where there are none.
+
+        a   |send->|                   |<-recv |      there: from the send's start to the receive's end, by the clocks
+        b       |recv->|      |<-send|                of both; back likewise: in the sum their difference drops out
+
+    Of each way the shortest in a step: other microbatches wait for a receiver that is busy. Both members get half of
+    the sum, so that the transfer is the mean of there and back. (After NTP's two-way exchange, RFC 5905 section 8.)
+    """
+    if not all(stage in operations for pair in PAIRS for stage in pair[:2]):
+        return None
+    there, back = (
+        _shortest_ways(operations[send], operations[recv], topology, towards) for send, recv, towards in PAIRS
+    )
+    pairs = [(a, b) for a, b in there if (b, a) in back]
+    if not pairs:
+        return None
+    half = np.stack([(there[a, b] + back[b, a]) / 2 for a, b in pairs], axis=1)
+    half[half <= 0] = np.nan
+    ranks = np.array(pairs, dtype=np.int64)
+    return Meetings(
+        stage=Stage.FORWARD_SEND,
+        duration_ns=np.repeat(half[:, None, :, None], 2, axis=3),
+        ranks=ranks,
+        alike=ranks[:, 0] // topology.tp % topology.pp,
+    )
+
+
+def _shortest_ways(
+    sends: Operations, receives: Operations, topology: Topology, towards: int
+) -> dict[tuple[int, int], Floats]:
+    """By sender and receiver: from a send's start to its receive's end, the shortest of each step, [steps]."""
+    receiver, source = _peers(sends, topology, towards), _peers(receives, topology, -towards)
+    most = min(sends.duration_ns.shape[1], receives.duration_ns.shape[1])
+    found: dict[tuple[int, int], Floats] = {}
+    for a in np.flatnonzero(receiver != ABSENT).tolist():
+        b = int(receiver[a])
+        if source[b] == a:
+            known = sends.present[:, :most, a] & receives.present[:, :most, b]
+            way = np.where(known, receives.end_ns[:, :most, b] - sends.start_ns[:, :most, a], np.inf).min(axis=1)
+            found[a, b] = np.where(np.isfinite(way), way, np.nan)
+    return found
+
+
 def _peers(one: Operations, topology: Topology, towards: int) -> Ints:
     """The one peer of each rank in this stage, [ranks]; -1: none, or several."""
     known = np.where(one.present, one.peer, ABSENT)

@@ -19,6 +19,7 @@ MUCH = 0.4
 """Share of a symptom's cost and of its steps that a cause must have to explain it."""
 MUCH_OF_LATENESS = 0.15
 """The same where launches come later and later: their cost is what they grew by, and one of many waits."""
+_NETWORK = (Kind.SLOW_LINK, Kind.NIC_FLAP)
 _URGENCY = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
@@ -63,8 +64,9 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 def without_symptoms(findings: list[Finding]) -> list[Finding]:
     """Findings without the symptoms that another one explains: one that costs much of it, over much of its steps.
 
-    Symptoms are a decline, late launches and slow links that nobody in particular is to blame for, and slight slowness
-    on a host whose cores are crowded, where processor time is not what it was.
+    Symptoms are a decline, late launches and slow links that nobody in particular is to blame for, slowness of a rank
+    whose GPU is held down, and slight slowness beside a sick network, or on a host whose cores are crowded: there
+    processor time is not what it was.
     """
     return [one for one in findings if not any(_explains(cause, one) for cause in findings if _is_cause(cause, one))]
 
@@ -80,8 +82,11 @@ def _is_cause(cause: Finding, symptom: Finding) -> bool:
         return False
     if symptom.kind is Kind.MFU_DECLINE:
         return cause.kind is not Kind.MFU_DECLINE
+    if symptom.kind is Kind.COMPUTE_STRAGGLER and cause.kind is Kind.GPU_THROTTLED:
+        return 2 * len({*cause.ranks} & {*symptom.ranks}) >= len(symptom.ranks)
     if symptom.kind is Kind.COMPUTE_STRAGGLER and symptom.severity is Severity.INFO:
-        return cause.kind is Kind.HOST_CONTENTION and bool({*cause.hosts} & {*symptom.hosts})
+        near = cause.kind is Kind.HOST_CONTENTION and bool({*cause.hosts} & {*symptom.hosts})
+        return near or (cause.kind in _NETWORK and cause.severity is not Severity.INFO)
     return _is_symptom(symptom) and not _is_symptom(cause)
 
 

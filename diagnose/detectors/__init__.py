@@ -5,6 +5,8 @@ from diagnose.detectors.compute_straggler import detect_compute_stragglers
 from diagnose.detectors.data_imbalance import detect_data_imbalance
 from diagnose.detectors.data_stall import detect_data_stall
 from diagnose.detectors.evidence import detect_missing_evidence
+from diagnose.detectors.gpu_error import detect_gpu_errors
+from diagnose.detectors.gpu_throttled import detect_gpu_throttled
 from diagnose.detectors.host_contention import detect_host_contention
 from diagnose.detectors.interface import Detector
 from diagnose.detectors.late_launch import detect_late_launch
@@ -16,6 +18,8 @@ from diagnose.detectors.stage_imbalance import detect_stage_imbalance
 
 DETECTORS: tuple[Detector, ...] = (
     detect_loss_anomaly,
+    detect_gpu_errors,
+    detect_gpu_throttled,
     detect_compute_stragglers,
     detect_host_contention,
     detect_stage_imbalance,

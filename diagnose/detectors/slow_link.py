@@ -18,7 +18,7 @@ import numpy as np
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.detectors.slow_places import Against, FastGroups, Part, SlowGroup, parts_of
 from diagnose.findings import Finding, Kind, Role, Suspect, severity_of
-from diagnose.meetings import Floats, Meetings, all_meetings, least_excess, noise_between_steps
+from diagnose.meetings import PAIRS, Floats, Meetings, all_meetings, least_excess, noise_between_steps, round_trips
 from diagnose.peers import (
     MEDIAN_EFFICIENCY,
     FloatVector,
@@ -53,7 +53,7 @@ def detect_slow_link(view: RunView) -> list[Finding]:
         return []
     slow: list[SlowGroup] = []
     fast: list[FastGroups] = []
-    for meetings in all_meetings(view.operations, view.topology):
+    for meetings in _meetings(view):
         total_ns = meetings.transfer_total_ns()
         log_ratio = _log_ratio(total_ns, meetings)
         found = _slower_than_peers(meetings, total_ns, log_ratio)
@@ -63,6 +63,16 @@ def detect_slow_link(view: RunView) -> list[Finding]:
     slow = _without_decline(slow)
     findings = [_finding(view, part) for part in parts_of(slow, fast, view)] if slow else []
     return [one for one in findings if one is not None]
+
+
+def _meetings(view: RunView) -> list[Meetings]:
+    """All meetings; of ranks on processors the pairs' round trips, because their sends end before they arrive."""
+    found = all_meetings(view.operations, view.topology)
+    trips = round_trips(view.operations, view.topology) if view.off_cpu else None
+    if trips is None:
+        return found
+    sends = {send for send, _, _ in PAIRS}
+    return [*(one for one in found if one.stage not in sends), trips]
 
 
 def _without_decline(slow: list[SlowGroup]) -> list[SlowGroup]:

@@ -39,13 +39,14 @@ class Descriptors:
 class KeptFile:
     """One file. It need not exist, and may come and go."""
 
-    __slots__ = ("_descriptor", "_descriptors", "_fails", "last", "path")
+    __slots__ = ("_descriptor", "_descriptors", "_fails", "_held", "last", "path")
 
     def __init__(self, path: Path, descriptors: Descriptors) -> None:
         self.path = str(path)
         self._descriptors = descriptors
         self._descriptor = -1
         self._fails = 0
+        self._held = b""
         self.last: int | None = None
         """The number that it held when it held one."""
 
@@ -73,7 +74,8 @@ class KeptFile:
         if self._fails >= TRIES:
             return None
         try:
-            value = int(self.read())
+            held = self.read()
+            value = self.last if held == self._held and self.last is not None else int(held)
         except (OSError, ValueError):
             self._fails += 1
             return None
@@ -81,7 +83,7 @@ class KeptFile:
             self._fails += 1
             return None
         self._fails = 0
-        self.last = value
+        self._held, self.last = held, value
         return value
 
     def word(self) -> str:

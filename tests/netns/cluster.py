@@ -36,9 +36,8 @@ DATA_LINK, MGMT_LINK = "data0", "mgmt0"
 COLLECTOR_ADDRESS = "10.79.0.254"
 NAMESPACES = Path("/run/netns")
 CLONE_NEWNET = 0x4000_0000
-BURST, LATENCY = "32kb", "400ms"
+BURST, LATENCY = "4kb", "400ms"
 """Of a slowed link: what passes at once, and how long a packet may queue before it is dropped."""
-END_S = 5.0
 _OURS = re.compile(r"rs(\d+)-\d+-\w+")
 _libc = ctypes.CDLL(None, use_errno=True)
 _serials = iter(range(1_000_000))

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from telemetry.readers import DEFAULT_PORT
 from telemetry.ship.client import CollectorClient
-from telemetry.stores.queries import Query
+from telemetry.stores.question import Query
 from tests.deadline import until
 from tests.netns.cluster import COLLECTOR_ADDRESS, SWITCH, Cluster
 from tests.scenarios.command import COMMAND_S, Answer

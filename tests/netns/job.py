@@ -187,8 +187,8 @@ class Job:
         return self.out / "logs" / f"agent-{self.cluster.host_name(host)}.log"
 
     def _start_agent(self, host: int) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "telemetry.agent", "--spool", self.spool_of(host), "--run", self.run_id]
-        command += ["--collector", self.collector.url, *self._agent_options]
+        command = [sys.executable, "-m", "telemetry.agent", "--spool", str(self.spool_of(host)), "--run", self.run_id]
+        command += ["--collector", self.collector.url, "--appear", str(START_S), *self._agent_options]
         environment = {**self._environment, "RANKSCOPE_HOST": self.cluster.host_name(host)}
         self._agent_log(host).parent.mkdir(exist_ok=True)
         with self._agent_log(host).open("ab") as log:

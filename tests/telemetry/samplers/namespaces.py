@@ -10,12 +10,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from telemetry.samplers.interface import Event
 from tests.parts import require, require_root
 
 INTERFACE = "data0"
+PROJECT = Path(__file__).parents[3]
 
 
 class Namespace:
@@ -82,7 +84,7 @@ class SamplingProcess:
 
     def __init__(self, host: Namespace, *arguments: str) -> None:
         command = [*host.inside(), sys.executable, "-m", "tests.telemetry.samplers.sampling_process", *arguments]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=PROJECT)
         self.pid = self._process.pid
         self._answer()
 

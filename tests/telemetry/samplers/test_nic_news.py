@@ -161,8 +161,12 @@ def test_closing_the_sampler_closes_its_news(host: Host) -> None:
 def test_a_thousand_changes_in_one_look_are_all_told(host: Host) -> None:
     host.sampler.look(1)
     for at_ns in range(10, 2010, 2):
-        host.lose(at_ns)
-        host.gain(at_ns + 1)
+        host.kernel.lose()
+        host.say(at_ns)
+        host.kernel.gain()
+        host.say(at_ns + 1)
+    lose_link(host.folder, times=1000)
+    gain_link(host.folder)
     events = host.sampler.look(3000).events
     assert losses(events) == 1000
     assert len(events) == 2000

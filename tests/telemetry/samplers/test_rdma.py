@@ -209,4 +209,4 @@ def test_a_look_short_of_time_reads_states_first_and_the_next_goes_on(tmp_path: 
         assert sum(reading.metric == Metric.RDMA_UP for reading in look.readings) == 8
         assert len(look.readings) < 64
         seen |= set(values(look))
-    assert num_looks < 20
+    assert num_looks == 24

@@ -1,0 +1,206 @@
+"""gpu-error: a GPU that reports what no application does to it, or that is gone; one finding with all its faults.
+
+    gpu5   Xid 48 .. Xid 63 .. rows to remap        one finding, as grave as its gravest fault
+    gpu2   lost (Xid 79)                            culprit
+    gpu0   Xid 74, at about the same time           victim: the other end of its link is gone
+    all    Xid 45, after that                       what the driver clears away: silent
+    gpu1   Xid 31                                   the application may be the cause: told, at low severity
+
+Llama 3's 54 days: a faulty GPU or its memory made half of the unexpected interruptions (papers 2.15). What an Xid means
+stands in ``telemetry/samplers/xid.toml``.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from diagnose.detectors.accused import named, with_victims
+from diagnose.detectors.gpu_faults import CLEARED_AWAY, NS_PER_S, NVLINK_XIDS, Fault, Grade, faults_of_gpus
+from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
+from diagnose.gpus import Gpu, computes_on_cpu, gpu_of_ranks
+from diagnose.ranges import fold_ranks
+from diagnose.view import RunView
+from telemetry.samplers.xid import xid_catalogue
+
+NAME = "gpu-error"
+TOGETHER_NS = 120 * NS_PER_S
+"""Faults this close to a fatal one of another GPU may be its doing."""
+_SEVERITIES = {
+    Grade.FATAL: Severity.CRITICAL,
+    Grade.SERVICE: Severity.WARNING,
+    Grade.APPLICATION: Severity.INFO,
+}
+_CONFIDENCES = {Grade.FATAL: 0.95, Grade.SERVICE: 0.9, Grade.APPLICATION: 0.4}
+_TO_DO = {
+    "RESTART_APP": "restart the job without this GPU; if it comes again, drain the host",
+    "RESET_GPU": "drain the host and reset the GPU (nvidia-smi --gpu-reset); if it comes again, replace it",
+    "RESTART_BM": "drain the host and power it off and on; if the GPU does not come back, replace it",
+    "RESTART_VM": "drain the host and restart the virtual machine",
+    "CHECK_MECHANICALS": "drain the host and check the GPU's power cables and seat",
+    "UPDATE_SWFW": "update driver and firmware",
+    "WORKFLOW_NVLINK": "look at the links (nvidia-smi nvlink -s -e, dmesg), drain the host, reset the GPU; if it comes "
+    "again, have it and its cables or board checked",
+}
+_OTHERWISE = "drain the host, look into dmesg and nvidia-smi -q, and ask the vendor"
+_IF_APPLICATION = (
+    "look into the application first: run it with CUDA_LAUNCH_BLOCKING=1 or under compute-sanitizer; if only this GPU "
+    "has it, whatever runs there, drain the host"
+)
+
+
+def detect_gpu_errors(view: RunView) -> list[Finding]:
+    """One finding for each sick GPU of the job, and one for all GPUs whose faults the application may have made."""
+    faults = faults_of_gpus(view)
+    if not faults:
+        return []
+    gpus = gpu_of_ranks(view)
+    victims = _victims(faults)
+    sick = {gpu: some for gpu, some in faults.items() if _grade(some) > Grade.APPLICATION and gpu not in victims}
+    blamed = {
+        gpu: some
+        for gpu, some in faults.items()
+        if _grade(some) is Grade.APPLICATION and not _cleared_away(some) and not _follows(some, faults, gpu)
+    }
+    findings = [_sick(view, gpu, sick[gpu], gpus, victims.values()) for gpu in sick]
+    return [one for one in (*findings, _application(view, blamed, gpus)) if one is not None]
+
+
+def _grade(faults: Iterable[Fault]) -> Grade:
+    return max(fault.grade for fault in faults)
+
+
+def _victims(faults: Mapping[Gpu, list[Fault]]) -> dict[Gpu, Gpu]:
+    """GPUs with nothing but NVLink errors beside one of their host that is fatally ill otherwise -> that one."""
+    found: dict[Gpu, Gpu] = {}
+    for gpu, some in faults.items():
+        if all(fault.xid in NVLINK_XIDS or fault.grade is Grade.APPLICATION for fault in some):
+            for other, theirs in faults.items():
+                if other.host == gpu.host and other != gpu and _fatal_near(theirs, some[0], but=NVLINK_XIDS):
+                    found[gpu] = other
+    return found
+
+
+def _cleared_away(faults: Iterable[Fault]) -> bool:
+    return all(fault.xid == CLEARED_AWAY for fault in faults)
+
+
+def _follows(some: Sequence[Fault], faults: Mapping[Gpu, list[Fault]], gpu: Gpu) -> bool:
+    """Whether another GPU died at about that time: what the application then does is no news."""
+    return any(other != gpu and _fatal_near(theirs, some[0]) for other, theirs in faults.items())
+
+
+def _fatal_near(faults: Iterable[Fault], one: Fault, but: frozenset[int] = frozenset()) -> bool:
+    return any(
+        fault.grade is Grade.FATAL and fault.xid not in but and abs(fault.at_ns - one.at_ns) <= TOGETHER_NS
+        for fault in faults
+    )
+
+
+def _sick(
+    view: RunView, gpu: Gpu, faults: list[Fault], gpus: Sequence[Gpu | None], culprits: Iterable[Gpu]
+) -> Finding | None:
+    suspects = _suspects(view, gpu, gpus, grade=_grade(faults))
+    if not suspects:
+        return None
+    worst = max(faults, key=lambda fault: fault.grade)
+    ranks = [one.rank for one in suspects if one.role is Role.INITIATING]
+    who = named(view, ranks) if ranks else f"host {gpu.host}"
+    told = "; its neighbours' NVLink errors follow from it" if gpu in culprits else ""
+    return _finding(
+        view,
+        faults,
+        suspects,
+        summary=f"{who}: {gpu.device}: {_listed(faults)}, {_when(view, faults)}{told}",
+        next_step=f"on {gpu.host}: {_TO_DO.get(worst.action, _OTHERWISE)}",
+        affected=[gpu],
+    )
+
+
+def _suspects(view: RunView, gpu: Gpu, gpus: Sequence[Gpu | None], *, grade: Grade) -> tuple[Suspect, ...]:
+    """The ranks on a GPU, and whom a fatal fault keeps waiting; where nobody knows, all of its host that may be on it;
+    nobody for a GPU that the job does not use."""
+    ranks = [rank for rank, one in enumerate(gpus) if one == gpu]
+    if ranks:
+        everybody = with_victims(view, ranks)
+        return everybody if grade is Grade.FATAL else tuple(one for one in everybody if one.rank in ranks)
+    here = (rank for rank, one in enumerate(gpus) if one is None and view.hosts[rank] == gpu.host)
+    homeless = [rank for rank in here if not computes_on_cpu(view, rank)]
+    return tuple(Suspect(rank=rank, host=gpu.host, role=Role.UNKNOWN) for rank in homeless)
+
+
+def _application(view: RunView, blamed: Mapping[Gpu, list[Fault]], gpus: Sequence[Gpu | None]) -> Finding | None:
+    ranks = [rank for rank, gpu in enumerate(gpus) if gpu in blamed]
+    if not ranks:
+        return None
+    affected = [gpu for gpu in blamed if gpu in gpus]
+    faults = sorted((fault for gpu in affected for fault in blamed[gpu]), key=lambda fault: fault.at_ns)
+    first = next(rank for rank, gpu in enumerate(gpus) if gpu == faults[0].gpu)
+    where = f"{named(view, ranks)}, first on rank {first}" if len(ranks) > 1 else named(view, ranks)
+    return _finding(
+        view,
+        faults,
+        tuple(Suspect(rank=rank, host=view.hosts[rank], role=Role.INITIATING) for rank in ranks),
+        summary=f"{where}: {_listed(faults)}, {_when(view, faults)}; the application may be the cause",
+        next_step=f"rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}: {_IF_APPLICATION}",
+        affected=affected,
+    )
+
+
+def _listed(faults: Iterable[Fault]) -> str:
+    """Each once, the gravest first."""
+    graver = sorted(faults, key=lambda fault: (-fault.grade, fault.at_ns, not fault.xid))
+    return ", ".join(dict.fromkeys(fault.text for fault in graver))
+
+
+def _when(view: RunView, faults: Sequence[Fault]) -> str:
+    row = _row(view, faults[0])
+    if row is None:
+        return "before the first step that is looked at"
+    assert view.step_start_ns is not None
+    over = faults[0].at_ns > view.step_start_ns[row] + view.step_ns[row]
+    return f"{'after' if over else 'in'} step {int(view.steps[row])}"
+
+
+def _row(view: RunView, fault: Fault) -> int | None:
+    """The last step that had begun; None before any."""
+    if view.step_start_ns is None or not len(view.step_start_ns):
+        return None
+    row = int(np.searchsorted(view.step_start_ns, fault.at_ns, side="right")) - 1
+    return row if row >= 0 else None
+
+
+def _finding(
+    view: RunView,
+    faults: list[Fault],
+    suspects: tuple[Suspect, ...],
+    *,
+    summary: str,
+    next_step: str,
+    affected: Sequence[Gpu],
+) -> Finding:
+    grade = _grade(faults)
+    return Finding(
+        detector=NAME,
+        kind=Kind.GPU_ERROR,
+        severity=_SEVERITIES[grade],
+        suspects=suspects,
+        stage="",
+        window=_window(view, faults),
+        seconds_lost=0.0,
+        confidence=_CONFIDENCES[grade],
+        summary=summary,
+        next_step=next_step,
+        evidence={
+            "gpus": [f"{gpu.host}/{gpu.device}" for gpu in affected],
+            "errors": list(dict.fromkeys(fault.text for fault in faults)),
+            "xids": sorted({fault.xid for fault in faults if fault.xid}),
+            "first_at_ns": faults[0].at_ns,
+            "xid_catalogue": xid_catalogue().dated.isoformat(),
+        },
+    )
+
+
+def _window(view: RunView, faults: Sequence[Fault]) -> StepWindow:
+    """From the step of the first fault to the last step there is."""
+    row = _row(view, faults[0])
+    return view.window if row is None else view.between(row, len(view.steps) - 1)

@@ -1,0 +1,154 @@
+"""What is wrong with each GPU, from its host's events and counters: faults, graded.
+
+gpu-xid, gpu-error, device-gone            events, by NVIDIA's catalogue of Xids
+uncorrected ECC, rows to remap, NVLink     counters that grew, states that last
+corrected ECC                              nothing: that is what it is for
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from diagnose.fleet import HostEvent, HostSeries
+from diagnose.gpus import Gpu, is_gpu, total_growth
+from diagnose.view import RunView
+from telemetry.host_metrics import Happening, Metric
+from telemetry.samplers.xid import XidSeverity, meaning_of
+
+NS_PER_S = 1_000_000_000
+RECENT_NS = 600 * NS_PER_S
+"""Before the first step, only fatal faults this recent are told."""
+MIN_LINK_ERRORS = 100
+LINK_ERRORS_TO_PEERS = 10.0
+"""Times those of the median GPU, and of the next worse."""
+CLEARED_AWAY = 45
+"""Xid for work of a process that ended, however it ended: says nothing alone."""
+NVLINK_XIDS = frozenset({74, *range(144, 151), 155})
+
+
+class Grade(IntEnum):
+    """How bad a fault is for the job."""
+
+    APPLICATION = 1
+    """The application may be the cause."""
+    SERVICE = 2
+    """The job goes on; the GPU needs a reset or a look."""
+    FATAL = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that is wrong with a GPU."""
+
+    gpu: Gpu
+    at_ns: int
+    grade: Grade
+    text: str
+    action: str
+    """A bucket of NVIDIA's Xid catalogue."""
+    xid: int = 0
+
+
+_GRADES = {
+    XidSeverity.FATAL: Grade.FATAL,
+    XidSeverity.SERVICE: Grade.SERVICE,
+    XidSeverity.APPLICATION: Grade.APPLICATION,
+}
+
+
+def faults_of_gpus(view: RunView) -> dict[Gpu, list[Fault]]:
+    """Every GPU with faults that matter to the steps looked at, each in order of time."""
+    found: dict[Gpu, list[Fault]] = {}
+    for fault in (*_from_events(view), *_from_states(view), *_from_links(view)):
+        if _matters(fault, view):
+            found.setdefault(fault.gpu, []).append(fault)
+    return {gpu: sorted(faults, key=lambda fault: fault.at_ns) for gpu, faults in found.items()}
+
+
+def _matters(fault: Fault, view: RunView) -> bool:
+    if view.step_start_ns is None or not len(view.step_start_ns):
+        return True
+    before_ns = int(view.step_start_ns[0]) - fault.at_ns
+    return before_ns <= 0 or (fault.grade is Grade.FATAL and before_ns <= RECENT_NS)
+
+
+def _from_events(view: RunView) -> Iterator[Fault]:
+    for event in view.fleet.named(Happening.GPU_XID, Happening.GPU_ERROR, Happening.DEVICE_GONE):
+        if is_gpu(event.device) and (fault := _from_event(event)) is not None:
+            yield fault
+
+
+def _from_event(event: HostEvent) -> Fault | None:
+    gpu = Gpu(host=event.host, device=event.device)
+    if event.name == Happening.DEVICE_GONE:
+        text = event.text or "the GPU is lost"
+        return Fault(gpu=gpu, at_ns=event.at_ns, grade=Grade.FATAL, text=text, action="RESTART_BM")
+    if event.name == Happening.GPU_ERROR:
+        text = event.text or "critical error"
+        return Fault(gpu=gpu, at_ns=event.at_ns, grade=Grade.FATAL, text=text, action="RESET_GPU")
+    number, _, words = event.text.partition(" ")
+    if not number.isdigit():
+        return None
+    xid = meaning_of(int(number))
+    if xid.severity not in _GRADES:
+        return None
+    name = xid.name if xid.known else words or xid.name
+    return Fault(
+        gpu=gpu,
+        at_ns=event.at_ns,
+        grade=_GRADES[xid.severity],
+        text=f"Xid {xid.number} ({name})",
+        action=xid.action,
+        xid=xid.number,
+    )
+
+
+def _from_states(view: RunView) -> Iterator[Fault]:
+    for one in view.fleet.of(Metric.GPU_ECC_UNCORRECTED):
+        if (grown := int(total_growth(one)[-1])) > 0:
+            yield _of(one, _first_growth_ns(one), f"{grown} uncorrected memory errors", "RESET_GPU")
+    for metric, told in _STATES.items():
+        for one in view.fleet.of(metric):
+            if (state := int(one.value[-1])) > 0:
+                yield _of(one, _since_ns(one, view), *told(state))
+
+
+def _asked_for(action: int) -> tuple[str, str]:
+    wanted = {1: "a reset", 2: "a reboot of the host"}.get(action, "a reset once it is drained")
+    return f"the driver asks for {wanted}", "RESTART_BM" if action == 2 else "RESET_GPU"
+
+
+_STATES: dict[str, Callable[[int], tuple[str, str]]] = {
+    Metric.GPU_REMAP_FAILED: lambda _: ("a memory row could not be remapped", "CONTACT_SUPPORT"),
+    Metric.GPU_REMAP_PENDING: lambda _: ("memory rows wait for a reset to be remapped", "RESET_GPU"),
+    Metric.GPU_RECOVERY_ACTION: _asked_for,
+}
+"""States that last: what one means, and what to do."""
+
+
+def _since_ns(series: HostSeries, view: RunView) -> int:
+    """When a state was first seen over the steps looked at: one that is older matters to them too."""
+    first_ns = int(view.step_start_ns[0]) if view.step_start_ns is not None and len(view.step_start_ns) else 0
+    since = np.flatnonzero((series.value > 0) & (series.at_ns >= first_ns))
+    return int(series.at_ns[since[0]]) if len(since) else max(first_ns, int(series.at_ns[-1]))
+
+
+def _from_links(view: RunView) -> Iterator[Fault]:
+    """The one GPU whose NVLink errors grow far beyond those of all others."""
+    series = [one for one in view.fleet.of(Metric.GPU_NVLINK_ERRORS) if is_gpu(one.device)]
+    grown = np.array([float(total_growth(one)[-1]) for one in series])
+    for place, one in enumerate(series):
+        others = np.delete(grown, place)
+        if len(others) and grown[place] >= max(MIN_LINK_ERRORS, LINK_ERRORS_TO_PEERS * (1.0 + others.max())):
+            yield _of(one, _first_growth_ns(one), f"{grown[place]:.0f} NVLink errors", "WORKFLOW_NVLINK")
+
+
+def _of(series: HostSeries, at_ns: int, text: str, action: str) -> Fault:
+    gpu = Gpu(host=series.host, device=series.device)
+    return Fault(gpu=gpu, at_ns=at_ns, grade=Grade.SERVICE, text=text, action=action)
+
+
+def _first_growth_ns(series: HostSeries) -> int:
+    return int(series.at_ns[int(np.argmax(total_growth(series) > 0))])

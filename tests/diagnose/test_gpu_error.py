@@ -1,0 +1,246 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from diagnose.detectors.gpu_error import detect_gpu_errors
+from diagnose.findings import Finding, Kind, Role, Severity
+from diagnose.fleet import HostEvent
+from diagnose.view import RunView
+from telemetry.host_metrics import Happening, Metric
+from telemetry.topology import Topology
+from tests.diagnose.made_fleet import (
+    BEGAN_NS,
+    SECOND_NS,
+    MadeSeries,
+    looks_over,
+    made_event,
+    made_fleet,
+    made_series,
+    timed,
+)
+from tests.diagnose.made_view import make_view
+
+GRID = Topology(dp=4, pp=2, tp=2)
+HOST = "gpu-00"
+VIEW = timed(make_view(GRID, num_steps=60))
+AT_NS = BEGAN_NS + 3 * SECOND_NS
+LOOKS = looks_over(VIEW)
+
+
+def with_parts(*parts: MadeSeries | HostEvent, view: RunView = VIEW) -> RunView:
+    return replace(view, fleet=made_fleet(*parts))
+
+
+def xid(number: int, rank: int, *, at_ns: int = AT_NS) -> HostEvent:
+    host, device = f"gpu-{rank // 8:02d}", f"gpu{rank % 8}"
+    return made_event(Happening.GPU_XID, host, device, at_ns=at_ns, text=f"{number} as the driver words it")
+
+
+def gone(rank: int) -> HostEvent:
+    host, device = f"gpu-{rank // 8:02d}", f"gpu{rank % 8}"
+    return made_event(Happening.DEVICE_GONE, host, device, at_ns=AT_NS + SECOND_NS, text="the GPU is lost")
+
+
+def state(metric: str, rank: int, value: float, *, from_look: int = 5) -> MadeSeries:
+    values = np.where(np.arange(len(LOOKS)) >= from_look, value, 0.0)
+    return made_series(metric, f"gpu-{rank // 8:02d}", f"gpu{rank % 8}", LOOKS, values)
+
+
+def only(findings: list[Finding]) -> Finding:
+    (finding,) = findings
+    assert finding.kind is Kind.GPU_ERROR
+    return finding
+
+
+def quiet_counters(seed: int) -> list[MadeSeries]:
+    """What healthy GPUs count over a day: corrected errors, replays, the odd link error, rows remapped long ago."""
+    random = np.random.default_rng(seed)
+    parts = []
+    for rank in range(GRID.world_size):
+        parts.append(state(Metric.GPU_ECC_CORRECTED, rank, float(random.poisson(1.0))))
+        parts.append(state(Metric.GPU_NVLINK_ERRORS, rank, float(random.poisson(20.0))))
+        parts.append(state(Metric.GPU_PCIE_REPLAYS, rank, float(random.poisson(3.0))))
+        parts.append(state(Metric.GPU_ECC_UNCORRECTED, rank, 2.0, from_look=0))
+        parts.append(state(Metric.GPU_REMAPPED_ROWS_UNCORRECTED, rank, 1.0, from_look=0))
+        parts.append(state(Metric.GPU_REMAP_PENDING, rank, 0.0))
+    return parts
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_healthy_gpus_yield_nothing(seed: int) -> None:
+    assert detect_gpu_errors(with_parts(*quiet_counters(seed))) == []
+
+
+def test_a_single_corrected_memory_error_yields_nothing() -> None:
+    assert detect_gpu_errors(with_parts(state(Metric.GPU_ECC_CORRECTED, 5, 1.0))) == []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_gpu_that_fell_off_the_bus_is_named_with_its_rank_and_nobody_else(seed: int) -> None:
+    rank = int(np.random.default_rng(seed).integers(GRID.world_size))
+    finding = only(detect_gpu_errors(with_parts(*quiet_counters(seed), xid(79, rank), gone(rank))))
+    assert finding.ranks == [rank]
+    assert finding.severity is Severity.CRITICAL
+    assert finding.evidence["gpus"] == [f"gpu-{rank // 8:02d}/gpu{rank % 8}"]
+    assert finding.evidence["xids"] == [79]
+    assert "Xid 79 (the GPU fell off the bus)" in finding.summary
+    assert "power it off and on" in finding.next_step
+
+
+def test_all_faults_of_a_gpu_are_one_finding_the_gravest_first() -> None:
+    finding = only(
+        detect_gpu_errors(
+            with_parts(
+                xid(31, 5, at_ns=AT_NS - SECOND_NS),
+                xid(48, 5),
+                xid(48, 5, at_ns=AT_NS + 1),
+                xid(63, 5),
+                xid(45, 5),
+                made_event(Happening.GPU_ERROR, HOST, "gpu5", at_ns=AT_NS, text="uncorrectable memory error"),
+                state(Metric.GPU_ECC_UNCORRECTED, 5, 1.0),
+                state(Metric.GPU_REMAP_PENDING, 5, 1.0),
+            )
+        )
+    )
+    assert finding.ranks == [5]
+    assert finding.severity is Severity.CRITICAL
+    assert finding.evidence["xids"] == [31, 45, 48]
+    assert finding.summary.count("Xid 48") == 1
+    assert finding.summary.index("Xid 48") < finding.summary.index("memory rows wait") < finding.summary.index("Xid 31")
+
+
+@pytest.mark.parametrize(
+    ("metric", "words", "to_do"),
+    [
+        (Metric.GPU_ECC_UNCORRECTED, "1 uncorrected memory errors", "reset the GPU"),
+        (Metric.GPU_REMAP_PENDING, "memory rows wait for a reset to be remapped", "reset the GPU"),
+        (Metric.GPU_REMAP_FAILED, "a memory row could not be remapped", "ask the vendor"),
+        (Metric.GPU_RECOVERY_ACTION, "the driver asks for a reset", "reset the GPU"),
+    ],
+)
+def test_what_needs_a_reset_before_long_is_a_warning_that_says_so(metric: str, words: str, to_do: str) -> None:
+    finding = only(detect_gpu_errors(with_parts(state(metric, 9, 1.0))))
+    assert finding.ranks == [9]
+    assert finding.severity is Severity.WARNING
+    assert words in finding.summary
+    assert to_do in finding.next_step
+    assert [suspect.role for suspect in finding.suspects] == [Role.INITIATING]
+
+
+def test_rows_that_waited_before_the_first_step_are_still_told() -> None:
+    before = np.concatenate([np.arange(-30, 0) * SECOND_NS + BEGAN_NS, LOOKS])
+    finding = only(detect_gpu_errors(with_parts(made_series(Metric.GPU_REMAP_PENDING, HOST, "gpu5", before, 1.0))))
+    assert finding.window.first_step == 100
+
+
+def test_link_errors_far_beyond_all_others_are_a_warning() -> None:
+    finding = only(detect_gpu_errors(with_parts(*quiet_counters(0)[3:], state(Metric.GPU_NVLINK_ERRORS, 0, 5000.0))))
+    assert finding.ranks == [0]
+    assert finding.severity is Severity.WARNING
+    assert "5000 NVLink errors" in finding.summary
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_link_errors_that_many_have_accuse_nobody(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    parts = [state(Metric.GPU_NVLINK_ERRORS, rank, float(random.lognormal(5, 1))) for rank in range(GRID.world_size)]
+    assert detect_gpu_errors(with_parts(*parts)) == []
+
+
+@pytest.mark.parametrize("number", [13, 31, 43])
+def test_a_fault_that_the_application_may_have_made_is_told_as_such(number: int) -> None:
+    finding = only(detect_gpu_errors(with_parts(xid(number, 5))))
+    assert finding.ranks == [5]
+    assert finding.severity is Severity.INFO
+    assert "the application may be the cause" in finding.summary
+    assert "look into the application first" in finding.next_step
+
+
+def test_the_same_fault_of_the_application_on_many_gpus_is_one_finding() -> None:
+    faults = [xid(31, rank, at_ns=AT_NS + (rank != 6) * SECOND_NS) for rank in range(16)]
+    finding = only(detect_gpu_errors(with_parts(*faults)))
+    assert finding.ranks == list(range(16))
+    assert "first on rank 6" in finding.summary
+
+
+def test_work_that_was_cleared_away_yields_nothing() -> None:
+    assert detect_gpu_errors(with_parts(*(xid(45, rank) for rank in range(16)))) == []
+
+
+@pytest.mark.parametrize("number", [63, 92, 106, 154])
+def test_what_is_only_information_yields_nothing(number: int) -> None:
+    assert detect_gpu_errors(with_parts(xid(number, 5))) == []
+
+
+def test_what_the_application_does_after_a_gpu_died_is_not_told_beside_it() -> None:
+    aftermath = [xid(number, rank, at_ns=AT_NS + 20 * SECOND_NS) for rank in range(16) for number in (43, 45)]
+    assert only(detect_gpu_errors(with_parts(xid(79, 2), *aftermath))).ranks == [2]
+
+
+def test_neighbours_whose_links_broke_with_a_lost_gpu_are_victims() -> None:
+    broken = [xid(74, rank, at_ns=AT_NS + SECOND_NS) for rank in (0, 1, 3)]
+    finding = only(detect_gpu_errors(with_parts(xid(79, 2), gone(2), *broken)))
+    assert finding.ranks == [2]
+    assert "neighbours' NVLink errors follow" in finding.summary
+
+
+def test_a_link_error_by_itself_is_fatal() -> None:
+    finding = only(detect_gpu_errors(with_parts(xid(74, 3))))
+    assert (finding.ranks, finding.severity) == ([3], Severity.CRITICAL)
+    assert "nvidia-smi nvlink" in finding.next_step
+
+
+def test_a_number_that_the_catalogue_lacks_is_told_with_the_words_of_the_driver() -> None:
+    finding = only(detect_gpu_errors(with_parts(xid(4711, 5))))
+    assert finding.severity is Severity.WARNING
+    assert "Xid 4711 (as the driver words it)" in finding.summary
+
+
+@pytest.mark.parametrize(
+    ("number", "minutes_before", "told"), [(79, 2, True), (79, 30, False), (64, 2, False), (31, 2, False)]
+)
+def test_before_the_first_step_only_what_is_fatal_and_recent_is_told(
+    number: int, minutes_before: int, told: bool
+) -> None:
+    early = xid(number, 5, at_ns=BEGAN_NS - minutes_before * 60 * SECOND_NS)
+    assert bool(detect_gpu_errors(with_parts(early))) == told
+
+
+def test_a_fault_is_dated_by_the_step_in_which_it_came() -> None:
+    view = timed(make_view(GRID, num_steps=60))
+    assert view.step_start_ns is not None
+    finding = only(detect_gpu_errors(with_parts(xid(79, 5, at_ns=int(view.step_start_ns[20]) + 1000))))
+    assert "in step 120" in finding.summary
+    assert (finding.window.first_step, finding.window.last_step) == (120, 159)
+    after = only(detect_gpu_errors(with_parts(xid(79, 5, at_ns=int(view.step_start_ns[-1]) + 60 * SECOND_NS))))
+    assert "after step 159" in after.summary
+
+
+def test_a_gpu_that_the_job_does_not_use_is_none_of_its_business() -> None:
+    view = timed(make_view(Topology(dp=4), num_steps=60))
+    assert detect_gpu_errors(with_parts(xid(79, 6), view=view)) == []
+
+
+def test_a_job_on_processors_does_not_care_about_gpus() -> None:
+    view = replace(VIEW, words=({"device": "cpu"},) * GRID.world_size)
+    assert detect_gpu_errors(with_parts(xid(79, 5), view=view)) == []
+
+
+def test_where_nobody_knows_who_uses_the_gpu_the_host_is_named_and_no_rank() -> None:
+    view = replace(VIEW, words=({"device": "cuda", "gpu_uuid": "MIG-of-some-gpu"},) * GRID.world_size)
+    seen = made_event(Happening.GPU_SEEN, HOST, "gpu5", at_ns=1, text="GPU-5")
+    finding = only(detect_gpu_errors(with_parts(seen, xid(79, 5), view=view)))
+    assert finding.ranks == []
+    assert finding.summary.startswith(f"host {HOST}: gpu5")
+
+
+def test_a_run_without_a_finished_step_has_its_faults_told() -> None:
+    empty = np.zeros(0, dtype=np.int64)
+    view = replace(VIEW, steps=empty, step_ns=np.zeros(0), step_start_ns=empty, work={})
+    assert only(detect_gpu_errors(with_parts(xid(79, 5), view=view))).ranks == [5]
+
+
+def test_a_nic_that_is_gone_is_no_gpu() -> None:
+    nic = made_event(Happening.DEVICE_GONE, HOST, "eth0", at_ns=AT_NS)
+    assert detect_gpu_errors(with_parts(nic)) == []

@@ -1,0 +1,205 @@
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from diagnose.detectors.compute_straggler import detect_compute_stragglers
+from diagnose.detectors.gpu_throttled import detect_gpu_throttled
+from diagnose.findings import Kind, Role, Severity
+from telemetry.host_metrics import Happening, Metric
+from telemetry.topology import Topology
+from tests.diagnose.made_fleet import SECOND_NS, made_event, made_fleet
+from tests.diagnose.made_gpus import COUNTERS, FULL_MHZ, LOW_MHZ, Throttling, with_gpus
+from tests.diagnose.made_view import make_view
+
+MANY_PEERS = [Topology(dp=2, pp=2, tp=2), Topology(dp=4), Topology(dp=8, pp=4, tp=4)]
+GRIDS = [*MANY_PEERS, Topology(dp=2), Topology(dp=2, pp=2)]
+
+
+def culprit_of(topology: Topology, seed: int) -> int:
+    return int(np.random.default_rng(seed).integers(topology.world_size))
+
+
+@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@pytest.mark.parametrize("seed", range(20))
+def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
+    assert detect_gpu_throttled(with_gpus(make_view(topology, seed=seed), lottery=0.6, seed=seed)) == []
+
+
+@pytest.mark.parametrize(("topology", "factor"), [*product(MANY_PEERS, [1.1]), *product(GRIDS, [1.4])], ids=str)
+@pytest.mark.parametrize("seed", range(4))
+def test_one_throttled_gpu_that_slows_its_rank_is_named_and_nobody_else(
+    topology: Topology, factor: float, seed: int
+) -> None:
+    culprit = culprit_of(topology, seed)
+    view = make_view(topology, slow={culprit: factor}, seed=seed)
+    (finding,) = detect_gpu_throttled(with_gpus(view, [Throttling(rank=culprit, share=0.7)], lottery=0.05))
+    assert finding.kind is Kind.GPU_THROTTLED
+    assert finding.ranks == [culprit]
+    assert finding.evidence["ratio"] == pytest.approx(factor, rel=0.05)
+    assert finding.evidence["throttled_share"] == pytest.approx(0.7, abs=0.05)
+
+
+@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@pytest.mark.parametrize("jitter", [0.3, 1.0])
+@pytest.mark.parametrize("seed", range(12))
+def test_heavy_jitter_yields_nothing_even_where_a_gpu_is_throttled(
+    topology: Topology, jitter: float, seed: int
+) -> None:
+    view = make_view(topology, jitter=jitter, seed=seed)
+    throttling = [Throttling(rank=culprit_of(topology, seed), share=0.7)]
+    assert detect_gpu_throttled(with_gpus(view, throttling, lottery=0.3, seed=seed)) == []
+
+
+@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@pytest.mark.parametrize("seed", range(10))
+def test_a_throttled_gpu_that_slows_nothing_is_not_accused(topology: Topology, seed: int) -> None:
+    throttling = [Throttling(rank=culprit_of(topology, seed), share=0.9)]
+    assert detect_gpu_throttled(with_gpus(make_view(topology, seed=seed), throttling)) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_fleet_at_its_power_cap_is_healthy_although_one_rank_is_slow(seed: int) -> None:
+    view = make_view(Topology(dp=2, pp=2, tp=2), slow={5: 1.4}, seed=seed)
+    assert detect_gpu_throttled(with_gpus(view, everybody=0.9)) == []
+
+
+def test_the_slow_rank_is_not_the_one_whose_gpu_is_throttled() -> None:
+    view = make_view(Topology(dp=4, tp=2), slow={5: 1.4})
+    assert detect_gpu_throttled(with_gpus(view, [Throttling(rank=2, share=0.8)])) == []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_lasting_differences_among_ranks_are_not_put_down_to_throttling_that_comes_and_goes(seed: int) -> None:
+    view = make_view(Topology(dp=8), num_steps=80, slow={3: 1.15}, seed=seed)
+    rows = tuple(row for row in range(80) if row // 8 % 2)
+    assert detect_gpu_throttled(with_gpus(view, [Throttling(rank=3, share=0.8, rows=rows)])) == []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_wide_spread_among_all_ranks_is_not_put_down_to_a_throttled_gpu(seed: int) -> None:
+    view = make_view(Topology(dp=8, pp=2, tp=2), rank_spread=0.2, seed=seed)
+    assert detect_gpu_throttled(with_gpus(view, [Throttling(rank=seed, share=0.8)])) == []
+
+
+def test_slowness_too_slight_to_convict_a_rank_alone_is_enough_beside_its_gpu() -> None:
+    alone, beside = 0, 0
+    for seed in range(20):
+        view = make_view(Topology(dp=4), jitter=0.06, slow={1: 1.06}, seed=seed)
+        found = detect_gpu_throttled(with_gpus(view, [Throttling(rank=1, share=0.8)]))
+        assert all(finding.ranks == [1] for finding in found)
+        alone += len(detect_compute_stragglers(view))
+        beside += len(found)
+    assert alone == 0
+    assert beside >= 15
+
+
+def test_a_fault_that_begins_in_the_middle_is_dated_and_priced() -> None:
+    view = make_view(Topology(dp=2, pp=2, tp=2), num_steps=120, slow={5: 1.5}, slow_from_row=60, rank_spread=0.0)
+    (finding,) = detect_gpu_throttled(with_gpus(view, [Throttling(rank=5, share=0.9, from_row=60)]))
+    assert abs(finding.window.first_step - 160) <= 4  # looked at every four steps
+    assert f"since step {finding.window.first_step}" in finding.summary
+    assert finding.seconds_lost == pytest.approx(60 * 0.060, rel=0.15)
+    assert finding.severity is Severity.CRITICAL
+
+
+@pytest.mark.parametrize(
+    ("metric", "reason", "hint"),
+    [
+        (Metric.GPU_THROTTLE_POWER_NS, "power cap", "power limit"),
+        (Metric.GPU_THROTTLE_SOFTWARE_THERMAL_NS, "heat", "cooling"),
+        (Metric.GPU_THROTTLE_POWER_BRAKE_NS, "power brake", "power supplies"),
+    ],
+)
+def test_the_reason_decides_what_to_do_next(metric: str, reason: str, hint: str) -> None:
+    view = make_view(Topology(dp=4), slow={2: 1.3})
+    (finding,) = detect_gpu_throttled(with_gpus(view, [Throttling(rank=2, share=0.5, metric=metric)]))
+    assert finding.evidence["reason"] == reason
+    assert hint in finding.next_step
+
+
+def test_the_summary_names_rank_host_gpu_share_and_clocks() -> None:
+    view = make_view(Topology(dp=16), slow={9: 1.3})
+    (finding,) = detect_gpu_throttled(with_gpus(view, [Throttling(rank=9, share=0.5)]))
+    assert finding.summary.startswith("rank 9 (host gpu-01, dp9 pp0 tp0): gpu1 throttled by power cap 50% of the time")
+    assert f"at {LOW_MHZ:.0f} MHz against {FULL_MHZ:.0f}" in finding.summary
+    assert finding.evidence["gpus"] == ["gpu-01/gpu1"]
+
+
+def test_a_host_of_which_most_gpus_are_throttled_is_one_finding() -> None:
+    hot = range(8, 16)
+    view = make_view(Topology(dp=32), slow=dict.fromkeys(hot, 1.3))
+    throttling = [Throttling(rank=rank, share=0.6, metric=COUNTERS[1]) for rank in hot]
+    (finding,) = detect_gpu_throttled(with_gpus(view, throttling))
+    assert finding.ranks == list(hot)
+    assert finding.summary.startswith("host gpu-01 (ranks 8-15)")
+
+
+def test_those_who_wait_are_victims() -> None:
+    view = make_view(Topology(dp=2, pp=2, tp=2), slow={5: 1.5})
+    (finding,) = detect_gpu_throttled(with_gpus(view, [Throttling(rank=5, share=0.6)]))
+    assert {suspect.rank for suspect in finding.suspects if suspect.role is Role.VICTIM} == {4, 7}
+
+
+def test_a_gpu_that_follows_a_slower_one_of_its_boost_group_is_not_accused_beside_it() -> None:
+    view = make_view(Topology(dp=32), slow={8: 1.3, 9: 1.3})
+    throttling = [
+        Throttling(rank=8, share=0.6, metric=Metric.GPU_THROTTLE_SOFTWARE_THERMAL_NS),
+        Throttling(rank=9, share=0.6, metric=Metric.GPU_THROTTLE_SYNC_BOOST_NS),
+    ]
+    (finding,) = detect_gpu_throttled(with_gpus(view, throttling))
+    assert finding.ranks == [8]
+
+
+def test_a_rank_is_judged_by_the_gpu_whose_uuid_it_gave() -> None:
+    view = with_gpus(make_view(Topology(dp=4), slow={0: 1.4}), [Throttling(rank=3, share=0.7)])
+    assert detect_gpu_throttled(view) == []
+    uuids = [f"{rank}{rank}aa-bb" for rank in range(4)]
+    seen = [
+        made_event(Happening.GPU_SEEN, "gpu-00", f"gpu{3 - rank}", at_ns=SECOND_NS, text=f"GPU-{uuids[rank].upper()}")
+        for rank in range(4)
+    ]
+    view = replace(
+        view,
+        words=tuple({"device": "cuda", "gpu_uuid": uuid} for uuid in uuids),
+        fleet=replace(view.fleet, events=made_fleet(*seen).events),
+    )
+    (finding,) = detect_gpu_throttled(view)
+    assert finding.ranks == [0]
+    assert finding.evidence["gpus"] == ["gpu-00/gpu3"]
+
+
+def test_ranks_that_compute_on_processors_have_no_gpu_to_blame() -> None:
+    view = with_gpus(make_view(Topology(dp=4), slow={2: 1.4}), [Throttling(rank=2, share=0.7)])
+    assert detect_gpu_throttled(view)
+    assert detect_gpu_throttled(replace(view, words=({"device": "cpu"},) * 4)) == []
+
+
+def test_without_wall_times_or_counters_nobody_is_accused() -> None:
+    view = with_gpus(make_view(Topology(dp=4), slow={2: 1.4}), [Throttling(rank=2, share=0.7)])
+    assert detect_gpu_throttled(replace(view, step_start_ns=None)) == []
+    assert detect_gpu_throttled(replace(view, fleet=made_fleet())) == []
+
+
+def test_five_steps_are_too_few_to_accuse() -> None:
+    view = make_view(Topology(dp=4), num_steps=5, slow={1: 2.0})
+    assert detect_gpu_throttled(with_gpus(view, [Throttling(rank=1, share=0.9)])) == []
+
+
+def test_a_peer_whose_gpu_nobody_looked_at_proves_nothing() -> None:
+    view = with_gpus(make_view(Topology(dp=2), num_steps=60, slow={1: 1.4}), everybody=0.9)
+    short = {
+        metric: tuple(
+            replace(one, at_ns=one.at_ns[:7], value=one.value[:7], mean=one.mean[:7]) if one.device == "gpu0" else one
+            for one in many
+        )
+        for metric, many in view.fleet.series.items()
+    }
+    assert detect_gpu_throttled(replace(view, fleet=replace(view.fleet, series=short))) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_slowness_that_hardly_costs_anything_is_not_told(seed: int) -> None:
+    view = make_view(Topology(dp=8), num_steps=200, jitter=0.01, rank_spread=0.001, slow={3: 1.02}, seed=seed)
+    assert detect_gpu_throttled(with_gpus(view, [Throttling(rank=3, share=0.8)])) == []

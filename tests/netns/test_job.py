@@ -1,0 +1,133 @@
+"""A real training over namespaces: what it records arrives, it lives through a flap, and dies of a cut by itself."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from telemetry.errors import UsageError
+from telemetry.stages import Stage
+from telemetry.stores.queries import Ranks, Spans
+from tests.netns.cluster import Cluster
+from tests.netns.collector import Collector
+from tests.netns.job import ATTEMPT, Job
+from tests.netns.zygote import Zygote
+from tests.parts import require, require_root
+from tests.trainer.jobs import alive
+from trainer.config import TrainConfig
+
+pytestmark = [pytest.mark.netns, pytest.mark.gloo, pytest.mark.timeout(180)]
+
+NUM_STEPS = 5
+FLAPPED, CUT = 2, 3
+FLAP_S, CUT_TIMEOUT_S = 1.0, 4.0
+SPREAD = (0, 1, 2, 3, 3, 2, 1, 0)
+ALL_WELL = dict.fromkeys(range(8), 0)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    require_root("makes network namespaces")
+    require("ip")
+    with Cluster() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cluster")
+
+
+@pytest.fixture(scope="module")
+def zygote(folder: Path) -> Iterator[Zygote]:
+    with Zygote(folder) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def collector(zygote: Zygote, cluster: Cluster, folder: Path) -> Iterator[Collector]:
+    """Starts while the zygote loads."""
+    with Collector(cluster, folder / "store") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def finished(cluster: Cluster, collector: Collector, folder: Path, zygote: Zygote) -> Job:
+    """A job that went to its end through a flap, and all of it stored."""
+    job = Job(cluster, collector, folder / "flapped", run_id="flapped", num_steps=NUM_STEPS, zygote=zygote)
+    with job:
+        job.wait_for_step(2)
+        before = cluster.carrier_downs(FLAPPED)
+        cluster.flap(FLAPPED, FLAP_S)
+        assert job.wait() == ALL_WELL, job.log(0)
+        assert set(job.wait_until_stored().values()) == {0}, job.agent_log(0)
+        assert cluster.carrier_downs(FLAPPED) == before + 1
+    return job
+
+
+def test_every_rank_is_stored_under_its_own_host(finished: Job, collector: Collector) -> None:
+    rows = collector.read(Ranks(run_id=finished.run_id, attempt=ATTEMPT)).to_pylist()
+    assert [(row["rank"], row["host"], row["local_rank"]) for row in rows] == [
+        (rank, f"host-{rank // 2}", rank % 2) for rank in range(8)
+    ]
+
+
+def test_every_step_of_every_rank_is_stored(finished: Job, collector: Collector) -> None:
+    rows = steps_of(finished, collector)
+    assert sorted((row["step"], row["rank"]) for row in rows) == [
+        (step, rank) for step in range(NUM_STEPS) for rank in range(8)
+    ]
+
+
+def test_one_step_of_every_rank_outlasts_the_flap(finished: Job, collector: Collector) -> None:
+    rows = [row for row in steps_of(finished, collector) if row["duration_ns"] >= FLAP_S * 1e9 and row["step"] > 0]
+    assert {row["rank"] for row in rows} == set(range(8))
+
+
+def test_a_command_asks_the_collector_from_the_management_network(finished: Job, collector: Collector) -> None:
+    assert collector.ask("diagnose", "hang", finished.run_id)["run"] == finished.run_id
+
+
+def test_a_cut_ends_every_rank_after_the_collective_timeout(
+    cluster: Cluster, collector: Collector, folder: Path, zygote: Zygote
+) -> None:
+    job = Job(
+        cluster,
+        collector,
+        folder / "cut",
+        run_id="cut",
+        placement=SPREAD,
+        collective_timeout_s=CUT_TIMEOUT_S,
+        zygote=zygote,
+    )
+    try:
+        with job:
+            job.wait_for_step(2)
+            cluster.link_down(CUT)
+            assert job.wait(60) == dict.fromkeys(range(8), 1)
+    finally:
+        cluster.link_up(CUT)
+    assert all("RuntimeError" in job.log(rank) for rank in range(8))
+    assert any(f"Timed out waiting {CUT_TIMEOUT_S * 1000:.0f}ms" in job.log(rank) for rank in job.ranks_on(CUT))
+
+
+def test_nothing_of_a_job_remains_that_was_left_in_the_middle(
+    cluster: Cluster, collector: Collector, folder: Path, zygote: Zygote
+) -> None:
+    with Job(cluster, collector, folder / "left", run_id="left", zygote=zygote) as job:
+        started = [*job.pids, *(agent.pid for agent in job.agents.values())]
+        assert all(map(alive, started))
+    assert not any(map(alive, started))
+    assert zygote.running
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf")])
+def test_a_timeout_that_cannot_be_is_refused(seconds: float) -> None:
+    with pytest.raises(UsageError, match="collective_timeout_s"):
+        TrainConfig(collective_timeout_s=seconds)
+
+
+def steps_of(job: Job, collector: Collector) -> list[dict[str, int]]:
+    asked = Spans(run_id=job.run_id, attempt=ATTEMPT, first_step=0, last_step=NUM_STEPS, stages=(int(Stage.STEP),))
+    rows: list[dict[str, int]] = collector.read(asked).to_pylist()
+    return rows

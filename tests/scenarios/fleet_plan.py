@@ -1,0 +1,78 @@
+"""What is done to the network of a job in each trial, drawn from a seed."""
+
+import random
+from dataclasses import dataclass
+
+LENGTHS_S = (0.5, 3.0, 8.0)
+RATES = ("20mbit", "10mbit")
+SETTLE_STEPS = 8
+"""Before anything is done."""
+BETWEEN_STEPS = 4
+TOLD_STEPS = 25
+"""While people are told."""
+SLOW_STEP = 20
+SLOW_STEPS = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One job, and what happens to it."""
+
+    number: int
+    kind: str
+    host: int
+    flaps_s: tuple[float, ...] = ()
+    """How long the link of ``host`` is down, one after the other."""
+    rate: str = ""
+    """To which its link is throttled."""
+    fault: str = "none"
+    """Of the trainer's own."""
+    phase_s: float = 0.0
+    """After a step has begun."""
+
+    @property
+    def name(self) -> str:
+        what = " ".join(f"{one:g}s" for one in self.flaps_s) or self.rate or self.fault
+        return f"{self.number:02d} {self.kind} host-{self.host} {what}"
+
+    @property
+    def num_steps(self) -> int:
+        if self.kind in ("cut for good", "stalled rank"):
+            return 5_000
+        if self.rate or self.fault != "none":
+            return SLOW_STEPS
+        told_steps = TOLD_STEPS if len(self.flaps_s) > 1 else 0
+        return SETTLE_STEPS + 12 + (BETWEEN_STEPS + 2) * len(self.flaps_s) + told_steps
+
+
+KINDS = ("healthy", "one flap", "three flaps", "cut for good", "slow link", "stalled rank", "slow rank")
+
+
+def plan(seed: int, *, flaps: int = 30, healthy: int = 10, cuts: int = 4, slow: int = 6, told: int = 3) -> list[Trial]:
+    """``flaps`` jobs with a flap or three, and the others; ``told``: of each fault that only an alert is timed for."""
+    draw = random.Random(seed)
+    hosts = [draw.randrange(4) for _ in range(flaps + healthy + cuts + slow + 2 * told)]
+    kinds = ["one flap", "three flaps"] * (flaps // 2) + ["healthy"] * healthy + ["cut for good"] * cuts
+    kinds += ["slow link"] * slow + ["stalled rank"] * told + ["slow rank"] * told
+    trials = [_trial(number, kind, host, draw) for number, (kind, host) in enumerate(zip(kinds, hosts, strict=True))]
+    draw.shuffle(trials)
+    return trials
+
+
+def _trial(number: int, kind: str, host: int, draw: random.Random) -> Trial:
+    common = {"number": number, "kind": kind, "host": host, "phase_s": round(draw.uniform(0.0, 0.4), 3)}
+    length_s = LENGTHS_S[number // 2 % len(LENGTHS_S)]
+    rank = 2 * host + draw.randrange(2)
+    match kind:
+        case "one flap":
+            return Trial(**common, flaps_s=(length_s,))  # type: ignore[arg-type]
+        case "three flaps":
+            return Trial(**common, flaps_s=(length_s,) * 3)  # type: ignore[arg-type]
+        case "slow link":
+            return Trial(**common, rate=draw.choice(RATES))  # type: ignore[arg-type]
+        case "stalled rank":
+            return Trial(**common, fault=f"hang:rank={rank},step=15")  # type: ignore[arg-type]
+        case "slow rank":
+            return Trial(**common, fault=f"slow:rank={rank},factor=3,first_step=15")  # type: ignore[arg-type]
+        case _:
+            return Trial(**common)  # type: ignore[arg-type]

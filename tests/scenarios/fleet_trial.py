@@ -1,0 +1,212 @@
+"""One trial: a real job over namespaces, something done to its network, and what everybody says of it.
+
+job starts -> settles -> flap, cut or throttle -> ends -> marks and findings, beside the kernel's counts
+meanwhile: a watcher looks and writes its alerts into a file; a thread asks again and again whether it hangs
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from diagnose.hang.judge import judge
+from diagnose.hang.stored import load_stored
+from telemetry.errors import RankscopeError
+from tests.deadline import until
+from tests.netns.cluster import DATA_LINK, Cluster
+from tests.netns.collector import Collector
+from tests.netns.job import Job, quick_config
+from tests.netns.zygote import Zygote
+from tests.scenarios.fleet_plan import BETWEEN_STEPS, SETTLE_STEPS, SLOW_STEP, Trial
+
+TIMEOUT_S = 60.0
+CUT_TIMEOUT_S = 25.0
+"""Of the jobs whose link stays down: they give up after that."""
+SEQUENCE_LENGTH = 128
+"""Messages of 32 KiB between pipeline stages: large enough to feel a slow link."""
+ALERT_S = 60.0
+HANGS = ("hung-collective", "dead-rank", "collective-mismatch")
+
+
+@dataclass(slots=True, kw_only=True)
+class Seen:
+    """What came of a trial."""
+
+    trial: Trial
+    kernel_downs: int = 0
+    """Of the host's card, as the kernel counted."""
+    marks: list[dict[str, Any]] = field(default_factory=list)
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    verdicts: list[str] = field(default_factory=list)
+    """Kinds that ``diagnose hang`` gave while the job ran."""
+    fault_ns: int = 0
+    """When what is alerted for began."""
+    alert_s: float | None = None
+    """From then to the first alert that names the place."""
+    alert_steps: int | None = None
+    """Steps begun meanwhile."""
+
+    @property
+    def host(self) -> str:
+        return f"host-{self.trial.host}"
+
+    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+        return [one for one in self.findings if one["kind"] == kind]
+
+    @property
+    def counted(self) -> bool:
+        """Every flap of the host's card, and none of any other."""
+        told = sum(mark["count"] for mark in self.marks)
+        places = {(mark["host"], mark["device"]) for mark in self.marks}
+        return told == self.kernel_downs and places <= {(self.host, DATA_LINK)}
+
+    @property
+    def innocent(self) -> bool:
+        """Whether nobody else was accused, and nothing was called a hang that was none."""
+        others = [one for one in self.findings if one["hosts"] and one["hosts"] != [self.host]]
+        ends = self.trial.kind in ("cut for good", "stalled rank")
+        return not others and (ends or not set(self.verdicts) & set(HANGS))
+
+    @property
+    def exact(self) -> bool:
+        """Whether all of it is as it must be."""
+        return self.counted and self.innocent and self._told()
+
+    def _told(self) -> bool:
+        accusing = [one["kind"] for one in self.findings if one["hosts"]]
+        match self.trial.kind:
+            case "healthy":
+                return not accusing and not self.marks
+            case "one flap":
+                return not accusing and all(mark["lasts"] is False for mark in self.marks)
+            case "three flaps":
+                return accusing == ["nic-flap"]
+            case "cut for good":
+                hung = self.of_kind("hung-collective")
+                return bool(hung) and hung[0]["evidence"].get("device") == DATA_LINK
+            case "slow link":
+                return accusing == ["slow-link"]
+            case "stalled rank":
+                return accusing == ["hung-collective"]
+            case _:
+                return accusing == ["compute-straggler"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What trials share."""
+
+    cluster: Cluster
+    collector: Collector
+    zygote: Zygote
+    alerts: Path
+    """The file that a watcher writes into; no such file: nobody watches."""
+    folder: Path
+
+
+def stand_trial(trial: Trial, ground: Ground) -> Seen:
+    """Run it to its end."""
+    run_id = f"trial-{trial.number:02d}"
+    seen = Seen(trial=trial)
+    job = Job(
+        ground.cluster,
+        ground.collector,
+        ground.folder / run_id,
+        run_id=run_id,
+        config=_config(trial),
+        collective_timeout_s=CUT_TIMEOUT_S if trial.kind == "cut for good" else TIMEOUT_S,
+        fault=trial.fault,
+        zygote=ground.zygote,
+    )
+    before = ground.cluster.carrier_downs(trial.host)
+    try:
+        with job, _asked_whether_it_hangs(ground.collector, run_id, seen):
+            _disturb(trial, job, ground, seen)
+            if trial.kind != "stalled rank":
+                job.wait()
+                job.wait_until_stored()
+        seen.kernel_downs = ground.cluster.carrier_downs(trial.host) - before
+    finally:
+        ground.cluster.link_up(trial.host)
+        ground.cluster.unslow(trial.host)
+    report = ground.collector.ask("diagnose", run_id)
+    seen.marks, seen.findings = report["marks"], report["findings"]
+    return seen
+
+
+def _config(trial: Trial) -> Any:
+    config = quick_config(trial.num_steps)
+    return replace(config, model=replace(config.model, sequence_length=SEQUENCE_LENGTH)) if trial.rate else config
+
+
+def _disturb(trial: Trial, job: Job, ground: Ground, seen: Seen) -> None:
+    """Do to the job what the trial says, and wait for the alert where one is due."""
+    job.wait_for_step(SLOW_STEP if trial.rate else SETTLE_STEPS)
+    threading.Event().wait(trial.phase_s)
+    for seconds in trial.flaps_s:
+        seen.fault_ns, _ = ground.cluster.flap(trial.host, seconds)
+        job.wait_for_steps(BETWEEN_STEPS)
+    if trial.rate:
+        ground.cluster.slow(trial.host, trial.rate)
+        return
+    if trial.kind == "cut for good":
+        seen.fault_ns = ground.cluster.link_down(trial.host)
+        _wait_for_alert(seen, job, ground, f"nic-flap {_place(job)}", f"host={seen.host}")
+    elif trial.kind == "three flaps":
+        _wait_for_alert(seen, job, ground, f"nic-flap {_place(job)}", f"host={seen.host}")
+    elif trial.fault != "none":
+        job.wait_for_step(15)
+        seen.fault_ns = time.time_ns()
+        kind = "hung-collective" if trial.kind == "stalled rank" else "compute-straggler"
+        rank = trial.fault.partition("rank=")[2].partition(",")[0]
+        _wait_for_alert(seen, job, ground, f"{kind} {_place(job)}", f"rank={rank}")
+
+
+def _place(job: Job) -> str:
+    return f"run_id={job.run_id} "
+
+
+def _wait_for_alert(seen: Seen, job: Job, ground: Ground, *words: str) -> None:
+    """Note how long it took from the fault to the line with these words in the alerts' file."""
+    if not ground.alerts.exists():
+        return
+    step = 15 if seen.trial.fault != "none" else job.step
+
+    def told() -> bool:
+        lines = ground.alerts.read_text(errors="replace").splitlines()
+        return any(" firing " in line and all(word in line for word in words) for line in lines)
+
+    try:
+        until(lambda: told() or len(job.statuses) == job.world_size, seconds=ALERT_S, every=0.1, what="the alert")
+        until(told, seconds=ALERT_S, every=0.1, what="the alert")
+    except AssertionError:
+        return
+    seen.alert_s = (time.time_ns() - seen.fault_ns) / 1e9
+    seen.alert_steps = job.step - step
+
+
+@contextmanager
+def _asked_whether_it_hangs(collector: Collector, run_id: str, seen: Seen) -> Iterator[None]:
+    """Ask once a second, and note each kind of verdict."""
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.wait(1.0):
+            try:
+                evidence = load_stored(collector, run_id, 0)
+            except RankscopeError:
+                continue
+            kind = judge(evidence).kind if evidence is not None else None
+            if kind is not None and str(kind) not in seen.verdicts:
+                seen.verdicts.append(str(kind))
+
+    thread = threading.Thread(target=ask, name="asks-whether-it-hangs")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()

@@ -1,0 +1,137 @@
+"""Jobs over namespaces whose network is disturbed, many of them: is each flap counted, on the right card, and nobody
+else accused? And how long until people are told?
+
+python -m tests.scenarios.fleet_trials [--seed 0] [--only N ...] [--out DIR] [--write]
+
+Needs root. ``--write`` puts the table into docs/accuracy.md. Exit status 1 where a trial was not exact, or an alert
+late.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+from tests.benchmarks.accuracy_page import as_table, write_section
+from tests.deadline import until
+from tests.netns.cluster import SWITCH, Cluster
+from tests.netns.collector import ENVIRONMENT, URL, Collector
+from tests.netns.zygote import Zygote
+from tests.scenarios.fleet_plan import KINDS, Trial, plan
+from tests.scenarios.fleet_trial import Ground, Seen, stand_trial
+
+TITLE = "Disturbed networks"
+MAX_ALERT_S = 15.0
+MAX_ALERT_STEPS = 20
+HEADINGS = (
+    *("what happened", "jobs", "exact", "flaps by the kernel", "flaps told", "others accused"),
+    *("seconds to the alert, median (worst)", "steps to the alert, median (worst)"),
+)
+NOTES = """Four hosts (network namespaces, veth pairs, a bridge) of two ranks each train dp2 x pp2 x tp2 under gloo; a
+host's link is taken down at the switch for 0.5, 3 or 8 s at a random moment, or for good, or throttled by `tbf` in the
+midst of the run. Exact: each flap that the kernel counted is told, on the right card, and nothing else is accused;
+three flaps are a finding, one is none; no flap is ever called a hang; a link that stays down is a hung collective with
+that card as its cause; a slow link is that host's. The alert is that of `rankscope alerts run` beside the job: after
+the third flap, the cut, the moment a rank stopped, or the step from which it was slow (3 times)."""
+
+
+@contextmanager
+def watching(cluster: Cluster, folder: Path) -> Iterator[Path]:
+    """A real watcher on the management network; the file that its alerts go to."""
+    alerts = folder / "alerts.log"
+    alerts.touch()
+    (folder / "alerts.toml").write_text(f'[hooks.file]\ntype = "log"\npath = "{alerts}"\n')
+    command = [sys.executable, "-m", "ui.cli", "alerts", "run", "--store", URL, "--config", folder / "alerts.toml"]
+    command += ["--state", folder / "alerts.sqlite"]
+    with (folder / "watcher.log").open("ab") as log:
+        process = cluster.run_in(SWITCH, command, ENVIRONMENT, stdout=log, stderr=log)
+        try:
+            until(lambda: "watching" in (folder / "watcher.log").read_text(), seconds=60, what="the watcher")
+            yield alerts
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def run_trials(trials: Sequence[Trial], folder: Path) -> list[Seen]:
+    """One after the other over one cluster."""
+    with (
+        Cluster() as cluster,
+        Collector(cluster, folder / "store") as collector,
+        Zygote(folder) as zygote,
+        watching(cluster, folder) as alerts,
+    ):
+        ground = Ground(cluster=cluster, collector=collector, zygote=zygote, alerts=alerts, folder=folder)
+        return [_told(stand_trial(trial, ground)) for trial in trials]
+
+
+def _told(seen: Seen) -> Seen:
+    words = "exact" if seen.exact else f"NOT EXACT (counted {seen.counted}, innocent {seen.innocent})"
+    alert = "" if seen.alert_s is None else f", alert after {seen.alert_s:.1f} s, {seen.alert_steps} steps"
+    found = "; ".join(f"{one['kind']}: {one['summary'][:160]}" for one in seen.findings) or "nothing"
+    downs = f"downs {seen.kernel_downs}/{sum(mark['count'] for mark in seen.marks)}"
+    print(f"{seen.trial.name}: {words}, {downs}, {seen.verdicts}{alert}: {found}", file=sys.stderr, flush=True)
+    return seen
+
+
+def kind_row(kind: str, seen: Sequence[Seen]) -> tuple[str, ...]:
+    """A row under ``HEADINGS``."""
+    seconds = [one.alert_s for one in seen if one.alert_s is not None]
+    steps = [float(one.alert_steps) for one in seen if one.alert_steps is not None and one.trial.kind == "slow rank"]
+    return (
+        kind,
+        str(len(seen)),
+        str(sum(one.exact for one in seen)),
+        str(sum(one.kernel_downs for one in seen)),
+        str(sum(mark["count"] for one in seen for mark in one.marks)),
+        str(sum(not one.innocent for one in seen)),
+        _spread(seconds) if _is_told(kind) else "-",
+        _spread(steps) if kind == "slow rank" else "-",
+    )
+
+
+def _is_told(kind: str) -> bool:
+    return kind in ("three flaps", "cut for good", "stalled rank", "slow rank")
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{median(values):.1f} ({max(values):.1f})" if values else "never"
+
+
+def in_time(seen: Seen) -> bool:
+    """Whether people were told soon enough."""
+    if seen.trial.kind == "slow rank":
+        return seen.alert_steps is not None and seen.alert_steps <= MAX_ALERT_STEPS
+    return not _is_told(seen.trial.kind) or (seen.alert_s is not None and seen.alert_s <= MAX_ALERT_S)
+
+
+def main() -> int:
+    given = _arguments()
+    trials = [trial for trial in plan(given.seed) if not given.only or trial.number in given.only]
+    with tempfile.TemporaryDirectory(prefix="rankscope-fleet-") as temporary:
+        folder = given.out or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        seen = run_trials(trials, folder)
+    kinds = [kind for kind in KINDS if any(one.trial.kind == kind for one in seen)]
+    rows = [kind_row(kind, [one for one in seen if one.trial.kind == kind]) for kind in kinds]
+    section = f"{as_table(HEADINGS, rows)}\n\n{NOTES}"
+    print(section)
+    if given.write:
+        write_section(TITLE, f"python -m tests.scenarios.fleet_trials --seed {given.seed}", section)
+    return int(not all(one.exact and in_time(one) for one in seen))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", type=int, nargs="+", default=[], help="these trials alone")
+    parser.add_argument("--out", type=Path, help="keep everything here")
+    parser.add_argument("--write", action="store_true", help="write docs/accuracy.md")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

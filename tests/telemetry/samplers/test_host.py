@@ -1,0 +1,367 @@
+"""The host sampler on trees as kernels write them, and on this very machine."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from telemetry.host_metrics import Happening, Metric
+from telemetry.samplers.host import open_host_sampler
+from telemetry.samplers.interface import Event, GoneError, Look, Sampler
+from tests.deadline import until
+from tests.telemetry.samplers.made_proc import KERNELS, PAGE_BYTES, TICK_NS, Kernel, MadeHost, MadeProcess
+
+SECOND_NS = 1_000_000_000
+BEGAN_NS = 1_790_000_000 * SECOND_NS
+RANK_PID = 500
+
+
+class Sampled:
+    """A made host with rank 5 on it, looked at once a second."""
+
+    def __init__(self, host: MadeHost) -> None:
+        self.host = host
+        self.rank = MadeProcess(pid=RANK_PID, num_threads=7)
+        host.processes.append(self.rank)
+        host.write()
+        self.pids = {5: RANK_PID}
+        self.sampler = open_host_sampler(proc=host.proc, cgroups=host.cgroups, ranks=lambda: self.pids)
+        self.seconds = 0
+
+    def look(self, seconds: int = 1) -> Look:
+        self.host.write()
+        self.seconds += seconds
+        return self.sampler.look(BEGAN_NS + self.seconds * SECOND_NS)
+
+
+@pytest.fixture
+def sampled(tmp_path: Path) -> Iterator[Sampled]:
+    one = Sampled(MadeHost(root=tmp_path))
+    yield one
+    one.sampler.close()
+
+
+def values(look: Look, device: str = "") -> dict[str, float]:
+    return {reading.metric: reading.value for reading in look.readings if reading.device == device}
+
+
+def told(look: Look, name: Happening) -> list[tuple[str, str]]:
+    return [(event.device, event.text) for event in look.events if event.name == name]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_what_every_kernel_tells_is_read_alike(tmp_path: Path, kernel: Kernel) -> None:
+    one = Sampled(MadeHost(root=tmp_path, kernel=kernel, running=4, swapped_pages=(3, 4)))
+    one.look()
+    one.host.pass_time(used=0.25)
+    look = one.look()
+    host = values(look)
+    assert host[Metric.HOST_CPU_BUSY] == pytest.approx(0.25)
+    assert host[Metric.HOST_RUN_QUEUE] == 4
+    assert host[Metric.HOST_MEMORY_AVAILABLE_BYTES] == 20_000_000 * 1024
+    assert host[Metric.HOST_MEMORY_TOTAL_BYTES] == 32_000_000 * 1024
+    assert host[Metric.HOST_SWAP_IN_BYTES] == 3 * PAGE_BYTES
+    assert host[Metric.HOST_SWAP_OUT_BYTES] == 4 * PAGE_BYTES
+    assert host[Metric.HOST_MAJOR_FAULTS] == 7
+    assert values(look, "core1") == {Metric.HOST_CPU_BUSY: pytest.approx(0.25)}
+    for disk in ("sda", "nvme0n1"):
+        assert values(look, disk) == {
+            Metric.HOST_DISK_READ_BYTES: 100 * 512,
+            Metric.HOST_DISK_WRITE_BYTES: 200 * 512,
+            Metric.HOST_DISK_BUSY_NS: 300_000_000,
+        }
+    assert (Metric.RANK_RUN_DELAY_NS in values(look, "rank5")) == (kernel != "rhel5")
+    assert (Metric.HOST_PRESSURE_IO_NS in host) == (kernel == "current")
+    devices = {reading.device for reading in look.readings}
+    assert devices == {"", "core0", "core1", "sda", "nvme0n1", "rank5"}
+    one.sampler.close()
+
+
+def test_the_process_of_a_rank_is_read(sampled: Sampled) -> None:
+    rank = sampled.rank
+    rank.cpu_ticks, rank.core, rank.run_delay_ns, rank.major_faults = 150, 1, 12_345, 6
+    assert values(sampled.look(), "rank5") == {
+        Metric.RANK_CPU_NS: 150 * TICK_NS,
+        Metric.RANK_MAJOR_FAULTS: 6,
+        Metric.RANK_RESIDENT_BYTES: 100 * PAGE_BYTES,
+        Metric.RANK_THREADS: 7,
+        Metric.RANK_CORE: 1,
+        Metric.RANK_VOLUNTARY_SWITCHES: 10,
+        Metric.RANK_INVOLUNTARY_SWITCHES: 2,
+        Metric.RANK_RUN_DELAY_NS: 12_345,
+    }
+
+
+def test_what_only_grows_is_a_counter(sampled: Sampled) -> None:
+    sampled.look()
+    sampled.host.pass_time()
+    counters = {reading.metric for reading in sampled.look().readings if reading.is_counter}
+    assert {Metric.RANK_CPU_NS, Metric.RANK_RUN_DELAY_NS, Metric.HOST_PRESSURE_CPU_NS} <= counters
+    assert not counters & {Metric.HOST_CPU_BUSY, Metric.HOST_RUN_QUEUE, Metric.RANK_RESIDENT_BYTES, Metric.RANK_CORE}
+
+
+def test_pressure_is_told_in_nanoseconds(sampled: Sampled) -> None:
+    sampled.host.pressure_us.update(cpu=1, memory=2, io=3)
+    host = values(sampled.look())
+    assert [host[metric] for metric in Metric if metric.startswith("host-pressure")] == [1000, 2000, 3000]
+
+
+def test_stolen_time_is_not_used_time(sampled: Sampled) -> None:
+    sampled.look()
+    sampled.host.pass_time(used=0.5, stolen=0.3)
+    host = values(sampled.look())
+    assert host[Metric.HOST_CPU_BUSY] == pytest.approx(0.5)
+    assert host[Metric.HOST_CPU_STEAL] == pytest.approx(0.3)
+
+
+def test_of_many_cores_single_ones_are_told_now_and_then(tmp_path: Path) -> None:
+    one = Sampled(MadeHost(root=tmp_path, cores=[[0] * 10 for _ in range(64)]))
+    shares: list[dict[str, float]] = []
+    for look in range(9):
+        one.host.pass_time(used=0.5 if look < 5 else 1.0)
+        shares.append(values(one.look(), "core63"))
+    assert [bool(share) for share in shares] == [False] * 4 + [True] + [False] * 3 + [True]
+    assert shares[8][Metric.HOST_CPU_BUSY] == pytest.approx(1.0)
+    one.sampler.close()
+
+
+def test_a_count_of_busy_milliseconds_that_wraps_goes_on(sampled: Sampled) -> None:
+    sampled.host.disk = (100, 200, 2**32 - 100)
+    before = values(sampled.look(), "sda")[Metric.HOST_DISK_BUSY_NS]
+    sampled.host.disk = (100, 200, 400)
+    after = values(sampled.look(), "sda")[Metric.HOST_DISK_BUSY_NS]
+    assert after - before == 500 * 1_000_000
+
+
+@pytest.mark.parametrize("garbage", ["", "cpu\ncpu0 a b c d\nprocs_running many\n", "\x00\xff" * 300, "cpu 1 2 3\n"])
+def test_garbage_makes_a_look_shorter_and_nothing_else(sampled: Sampled, garbage: str) -> None:
+    sampled.look()
+    sampled.host.pass_time()
+    sampled.host.write()
+    for name in ("stat", "meminfo", "vmstat", "diskstats", "pressure/memory", f"{RANK_PID}/stat"):
+        (sampled.host.proc / name).write_text(garbage)
+    look = sampled.sampler.look(BEGAN_NS + 5 * SECOND_NS)
+    assert {reading.metric for reading in look.readings} <= {Metric.HOST_PRESSURE_CPU_NS, Metric.HOST_PRESSURE_IO_NS}
+    assert values(sampled.look(10))[Metric.HOST_RUN_QUEUE] == 1
+
+
+def test_a_rank_whose_process_is_not_there_is_left_out(sampled: Sampled) -> None:
+    sampled.pids = {5: RANK_PID, 6: 999}
+    assert {reading.device for reading in sampled.look().readings if "rank" in reading.device} == {"rank5"}
+
+
+def test_another_process_under_the_number_of_a_rank_is_not_taken_for_it(sampled: Sampled) -> None:
+    sampled.look()
+    sampled.rank.started = 2000
+    assert values(sampled.look(), "rank5") == {}
+
+
+def test_a_rank_that_is_another_process_now_is_followed_there(sampled: Sampled) -> None:
+    sampled.look()
+    sampled.host.processes.append(MadeProcess(pid=600, num_threads=3))
+    sampled.pids = {5: 600}
+    assert values(sampled.look(), "rank5")[Metric.RANK_THREADS] == 3
+
+
+def test_a_machine_without_proc_has_no_host_to_sample(tmp_path: Path) -> None:
+    with pytest.raises(GoneError):
+        open_host_sampler(proc=tmp_path / "proc", ranks=dict)
+
+
+def test_a_stop_and_its_end_are_told_once_each(sampled: Sampled) -> None:
+    looks = []
+    for state in "RTTTS":
+        sampled.rank.state = state
+        looks.append(sampled.look())
+    assert [[event.name for event in look.events] for look in looks] == [
+        [],
+        [Happening.RANK_STOPPED],
+        [],
+        [],
+        [Happening.RANK_CONTINUED],
+    ]
+    assert looks[1].events[0].device == "rank5"
+
+
+def test_a_rank_that_ran_between_two_looks_that_found_it_stopped_was_stopped_twice(sampled: Sampled) -> None:
+    sampled.rank.state = "T"
+    sampled.look()
+    sampled.rank.switches = (11, 2)
+    assert [event.name for event in sampled.look().events] == [Happening.RANK_CONTINUED, Happening.RANK_STOPPED]
+
+
+@pytest.mark.parametrize(
+    ("membership", "folder", "words"),
+    [
+        ("0::/pod/box", "pod/box", "usage_usec 7\nnr_periods 9\nnr_throttled 3\nthrottled_usec 42\n"),
+        ("4:cpu,cpuacct:/pod/box\n0::/", "cpu,cpuacct/pod/box", "nr_periods 9\nthrottled_time 42000\n"),
+        ("4:memory:/other\n2:cpu:/pod/box", "cpu/pod/box", "nr_periods 9\nthrottled_time 42000\n"),
+        ("2:cpu:/of/the/host", "cpu", "nr_periods 9\nthrottled_time 42000\n"),
+    ],
+    ids=["version 2", "version 1", "version 1, alone", "inside the container"],
+)
+def test_a_quota_that_holds_a_rank_back_is_read(sampled: Sampled, membership: str, folder: str, words: str) -> None:
+    (sampled.host.cgroups / folder).mkdir(parents=True)
+    (sampled.host.cgroups / folder / "cpu.stat").write_text(words)
+    sampled.rank.cgroup = membership
+    assert values(sampled.look(), "rank5")[Metric.RANK_THROTTLED_NS] == 42_000
+
+
+def test_a_quota_of_the_cgroup_above_counts_too(sampled: Sampled) -> None:
+    for folder in ("pod/box", "pod"):
+        (sampled.host.cgroups / folder).mkdir(parents=True, exist_ok=True)
+        (sampled.host.cgroups / folder / "cpu.stat").write_text("nr_throttled 1\nthrottled_usec 5\n")
+    sampled.rank.cgroup = "0::/pod/box"
+    assert values(sampled.look(), "rank5")[Metric.RANK_THROTTLED_NS] == 10_000
+
+
+def test_kills_for_want_of_memory_are_told_with_their_number(sampled: Sampled) -> None:
+    sampled.host.oom_kills = 3
+    assert told(sampled.look(), Happening.OOM_KILL) == []
+    sampled.host.oom_kills = 5
+    assert told(sampled.look(), Happening.OOM_KILL) == [("", "2")]
+    assert told(sampled.look(), Happening.OOM_KILL) == []
+
+
+class Neighbour:
+    """A process that spins on core 1 beside rank 5, which waits for that core."""
+
+    def __init__(self, sampled: Sampled, **process: object) -> None:
+        self.process = MadeProcess(pid=900, name="stress-ng (cpu)", core=1, **process)  # type: ignore[arg-type]
+        self._sampled = sampled
+        sampled.host.processes.append(self.process)
+
+    def burn(self, looks: int, *, share: float = 0.9, waits: float = 0.9) -> list[Event]:
+        """Events of so many looks, a second apart."""
+        events: list[Event] = []
+        for _ in range(looks):
+            self.process.cpu_ticks += round(share * 100)
+            self._sampled.rank.run_delay_ns += round(waits * SECOND_NS)
+            events += self._sampled.look().events
+        return events
+
+
+def test_a_process_that_takes_a_core_is_told_where_a_rank_waits(sampled: Sampled) -> None:
+    sampled.look()
+    first, *others = Neighbour(sampled).burn(looks=40)
+    assert (first.name, first.device, first.text) == (Happening.BUSY_PROCESS, "core1", "900 stress-ng (cpu) 0.90")
+    assert [event.text for event in others] == [first.text] * 3
+    assert [(event.at_ns - first.at_ns) // SECOND_NS for event in others] == [10, 20, 30]
+
+
+def test_nobody_is_looked_for_where_nobody_waits(sampled: Sampled) -> None:
+    sampled.look()
+    assert Neighbour(sampled).burn(looks=20, waits=0.05) == []
+
+
+def test_a_process_of_several_cores_has_no_core_of_its_own(sampled: Sampled) -> None:
+    sampled.look()
+    events = Neighbour(sampled, num_threads=4).burn(looks=5, share=3.0)
+    assert [(event.device, event.text) for event in events] == [("", "900 stress-ng (cpu) 3.00")]
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4])
+def test_a_process_that_takes_little_is_not_told(sampled: Sampled, share: float) -> None:
+    sampled.look()
+    assert Neighbour(sampled).burn(looks=20, share=share) == []
+
+
+def test_what_descends_from_a_rank_or_from_the_agent_is_nobody_else(sampled: Sampled) -> None:
+    sampled.host.processes.append(MadeProcess(pid=700, parent=RANK_PID))
+    sampled.look()
+    for parent in (700, os.getpid()):
+        assert Neighbour(sampled, parent=parent).burn(looks=20) == []
+
+
+def test_small_processes_of_one_name_that_crowd_a_core_count_together(sampled: Sampled) -> None:
+    crowd = [MadeProcess(pid=800 + number, name="burner", core=1) for number in range(6)]
+    sampled.host.processes += crowd
+    sampled.look()
+    neighbour = Neighbour(sampled)
+    events = []
+    for _ in range(5):
+        for number, process in enumerate(crowd):
+            process.cpu_ticks += 14 + number
+        events += neighbour.burn(looks=1, share=0.0)
+    assert [(event.device, event.text) for event in events] == [("core1", "805 burner 0.99")]
+
+
+def test_the_run_queue_and_pressure_show_that_somebody_waits(sampled: Sampled) -> None:
+    sampled.look()
+    neighbour = Neighbour(sampled)
+    sampled.host.running = 8
+    assert neighbour.burn(looks=5, waits=0.0)
+    sampled.host.running = 1
+    neighbour.burn(looks=20, waits=0.0)
+    assert neighbour.burn(looks=20, waits=0.0) == []
+    events = []
+    for _ in range(5):
+        sampled.host.pressure_us["cpu"] += 200_000
+        events += neighbour.burn(looks=1, waits=0.0)
+    assert [event.name for event in events] == [Happening.BUSY_PROCESS]
+
+
+def test_want_of_memory_names_the_largest_process_that_is_no_rank(sampled: Sampled) -> None:
+    sampled.rank.resident_pages = 10**6
+    sampled.host.processes += [MadeProcess(pid=901, name="redis", resident_pages=2000), MadeProcess(pid=902)]
+    sampled.look()
+    sampled.host.pressure_us["memory"] += 300_000
+    assert told(sampled.look(), Happening.MEMORY_SHORT) == [("", f"901 redis {2000 * PAGE_BYTES}")]
+
+
+@pytest.mark.parametrize("kernel", ["rhel5", "current"])
+def test_swapping_and_the_end_of_memory_are_want_of_memory(tmp_path: Path, kernel: Kernel) -> None:
+    one = Sampled(MadeHost(root=tmp_path, kernel=kernel))
+    one.look()
+    one.host.swapped_pages = (0, 1000)
+    assert len(told(one.look(), Happening.MEMORY_SHORT)) == 1
+    assert told(one.look(20), Happening.MEMORY_SHORT) == []
+    one.host.available_kib = 100_000
+    assert len(told(one.look(20), Happening.MEMORY_SHORT)) == 1
+    one.sampler.close()
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["sleep", "600"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def here(child: subprocess.Popen[bytes]) -> Iterator[Sampler]:
+    sampler = open_host_sampler(ranks=lambda: {3: child.pid})
+    yield sampler
+    sampler.close()
+
+
+def test_this_machine_is_read(here: Sampler) -> None:
+    first = here.look(time.time_ns())
+    until(lambda: Metric.HOST_CPU_BUSY in values(here.look(time.time_ns())), what="a share of processor time")
+    host, rank = values(first), values(first, "rank3")
+    assert 0 < host[Metric.HOST_MEMORY_AVAILABLE_BYTES] < host[Metric.HOST_MEMORY_TOTAL_BYTES]
+    assert host[Metric.HOST_RUN_QUEUE] >= 1
+    assert rank[Metric.RANK_THREADS] == 1
+    assert 0 <= rank[Metric.RANK_CORE] < (os.cpu_count() or 1)
+
+
+def test_a_process_that_is_really_stopped_continued_and_killed_is_told(
+    here: Sampler, child: subprocess.Popen[bytes]
+) -> None:
+    def seen(name: Happening) -> bool:
+        return bool(told(here.look(time.time_ns()), name))
+
+    child.send_signal(signal.SIGSTOP)
+    until(lambda: seen(Happening.RANK_STOPPED), what="the stop")
+    child.send_signal(signal.SIGCONT)
+    until(lambda: seen(Happening.RANK_CONTINUED), what="its end")
+    child.kill()
+    child.wait()
+    look = here.look(time.time_ns())
+    assert values(look, "rank3") == {}
+    assert values(look)
