@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench trials score install parts clean
+.PHONY: demo test lint bench trials score fleet install parts clean
 
 install: $(STAMP)  ## a virtual environment with everything in it
 
@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]' >&2
 	@touch $@
 
-parts:  ## Debian packages that tests run for real: a ClickHouse server and Chromium
+parts:  ## Debian packages that tests run for real: a ClickHouse server, Chromium, Alertmanager, iproute2
 	@./scripts/install-parts
 
 demo: install  ## train eight ranks in 3D with a slow one among them, and name it
@@ -43,6 +43,9 @@ trials: install  ## real hangs, many of them; rewrites the table in docs/accurac
 score: install  ## slow runs whose truth is known, simulated and real; rewrites their tables in docs/accuracy.md
 	@$(BIN)/python -m tests.score --write $(SCORE_ARGS)
 	@$(BIN)/python -m tests.score.real --write
+
+fleet: install parts  ## jobs over network namespaces with links that flap, break or slow; rewrites their table in docs/accuracy.md
+	@$(BIN)/python -m tests.scenarios.fleet_trials --write $(FLEET_ARGS)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

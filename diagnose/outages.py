@@ -5,7 +5,7 @@
     down        '----------'     '--'        '-----...    the last one lasts
 
 A *flap* is an outage that ended. Flaps that were over before anybody looked are counted by the kernel: their times are
-not known exactly.
+not known exactly. A port that was down when an agent began to look lost nothing: there may be no cable.
 """
 
 from collections import defaultdict
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from diagnose.fleet import HostEvent
-from telemetry.host_metrics import Happening
+from telemetry.host_metrics import LINK_ALREADY_DOWN, Happening
 
 NS_PER_S = 1_000_000_000
 LOOK_NS = 2 * NS_PER_S
@@ -72,7 +72,7 @@ def _of_device(events: list[HostEvent]) -> Iterator[Outage]:
             if opened is not None:
                 yield _outage(opened, opened.at_ns, event.at_ns)
             opened = None
-        elif opened is None:
+        elif opened is None and not event.text.startswith(LINK_ALREADY_DOWN):
             opened = event
         before_ns = event.at_ns
     if opened is not None:

@@ -14,7 +14,7 @@ from diagnose.patience import patience_of
 from diagnose.settings import DetectorSettings
 from diagnose.view import RunView
 from telemetry.errors import UsageError
-from telemetry.host_metrics import Happening
+from telemetry.host_metrics import LINK_ALREADY_DOWN, Happening
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.made_fleet import made_event, made_fleet, timed
@@ -181,6 +181,15 @@ def test_outages_are_paired_whatever_was_missed() -> None:
         (2, 5, 1), (7, 9, 4), (10, 12, 1), (20, 21, 1), (30, 0, 1),
     ]  # fmt: skip
     assert [one.is_exact for one in found] == [True, False, False, True, True]
+
+
+def test_a_port_that_was_down_when_looking_began_is_no_outage() -> None:
+    idle = made_event(
+        Happening.LINK_DOWN, "h", "eth1", at_ns=SECOND_NS, text=f"{LINK_ALREADY_DOWN} when sampling began"
+    )
+    assert find_outages([idle]) == []
+    lost = made_event(Happening.LINK_DOWN, "h", "eth1", at_ns=0)
+    assert [one.down_ns for one in find_outages([lost, idle])] == [0]
 
 
 def test_settings_that_cannot_work_are_refused() -> None:

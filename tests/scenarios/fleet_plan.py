@@ -10,8 +10,8 @@ SETTLE_STEPS = 8
 BETWEEN_STEPS = 4
 TOLD_STEPS = 25
 """While people are told."""
-SLOW_STEP = 20
-SLOW_STEPS = 50
+SLOW_STEP = 15
+SLOW_STEPS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,8 @@ class Trial:
     """To which its link is throttled."""
     fault: str = "none"
     """Of the trainer's own."""
+    watched: bool = True
+    """Whether people are to be told."""
     phase_s: float = 0.0
     """After a step has begun."""
 
@@ -41,7 +43,7 @@ class Trial:
             return 5_000
         if self.rate or self.fault != "none":
             return SLOW_STEPS
-        told_steps = TOLD_STEPS if len(self.flaps_s) > 1 else 0
+        told_steps = TOLD_STEPS if self.watched and len(self.flaps_s) > 1 else 0
         return SETTLE_STEPS + 12 + (BETWEEN_STEPS + 2) * len(self.flaps_s) + told_steps
 
 

@@ -1,0 +1,71 @@
+"""A disturbed network, end to end: a real job over namespaces, real agents and a real collector. Many more of these,
+and how long until people are told: ``make fleet``."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.netns.cluster import DATA_LINK, Cluster
+from tests.netns.collector import Collector
+from tests.netns.zygote import Zygote
+from tests.parts import require, require_root
+from tests.scenarios.fleet_plan import Trial
+from tests.scenarios.fleet_trial import HANGS, Ground, Seen, stand_trial
+
+pytestmark = [pytest.mark.netns, pytest.mark.gloo]
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    require_root("network namespaces")
+    require("ip")
+    require("tc")
+    folder = tmp_path_factory.mktemp("fleet")
+    with Cluster() as cluster, Collector(cluster, folder / "store") as collector, Zygote(folder) as zygote:
+        unwatched = folder / "no-alerts"
+        yield Ground(cluster=cluster, collector=collector, zygote=zygote, alerts=unwatched, folder=folder)
+
+
+def only_of(seen: Seen, kind: str) -> dict[str, Any]:
+    """The one finding of a kind; nobody is accused by another that anyone would be woken for."""
+    accusing = [one for one in seen.findings if one["hosts"] and one["severity"] != "info"]
+    assert [one["kind"] for one in accusing] == [kind], seen.findings
+    assert accusing[0]["hosts"] == [seen.host]
+    return accusing[0]
+
+
+def test_a_card_that_flaps_is_counted_and_named_and_never_called_a_hang(ground: Ground, tmp_path: Path) -> None:
+    seen = stand_trial(
+        Trial(number=0, kind="three flaps", host=1, flaps_s=(0.5, 3.0, 0.5), watched=False),
+        replace(ground, folder=tmp_path),
+    )
+    assert seen.kernel_downs == 3
+    assert [(mark["host"], mark["device"]) for mark in seen.marks] == [("host-1", DATA_LINK)] * 3
+    assert [mark["seconds"] for mark in seen.marks] == pytest.approx([0.5, 3.0, 0.5], abs=0.4)
+    finding = only_of(seen, "nic-flap")
+    assert finding["evidence"]["device"] == DATA_LINK
+    longest = next(mark for mark in seen.marks if mark["seconds"] > 2)
+    assert longest["held_s"] > 2
+    assert any({"2", "3"} & set(words_of(one)) for one in longest["stretched"]), longest
+    assert not set(seen.verdicts) & set(HANGS)
+
+
+def words_of(stretched: str) -> list[str]:
+    """The ranks of ``grads-all-reduce of ranks 0, 4 by 3.1 s in step 7``."""
+    return stretched.partition(" of ranks ")[2].partition(" by ")[0].replace(",", " ").replace("-", " ").split()
+
+
+def test_a_link_that_stays_down_is_a_hung_collective_with_the_card_as_its_cause(ground: Ground, tmp_path: Path) -> None:
+    seen = stand_trial(Trial(number=1, kind="cut for good", host=2), replace(ground, folder=tmp_path))
+    assert only_of(seen, "hung-collective")["evidence"]["device"] == DATA_LINK
+    assert [mark["lasts"] for mark in seen.marks] == [True]
+
+
+def test_a_slow_link_is_that_hosts_and_nobody_computes_slowly(ground: Ground, tmp_path: Path) -> None:
+    seen = stand_trial(Trial(number=2, kind="slow link", host=2, rate="10mbit"), replace(ground, folder=tmp_path))
+    only_of(seen, "slow-link")
+    assert not seen.of_kind("compute-straggler")
+    assert not seen.marks
