@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from diagnose.interfaces import may_carry
 from diagnose.operations import Operations
 from diagnose.outages import NS_PER_S, Outage, find_outages
 from diagnose.view import FloatVector, RunView
@@ -62,8 +63,15 @@ class Effect:
 
 
 def outage_effects(view: RunView) -> list[Effect]:
-    """The newest losses of link and what each did, in order of time."""
-    return [effect_of(view, outage) for outage in find_outages(view.fleet.events)[-MOST:]]
+    """The newest losses of link and what each did, in order of time: nothing by a card that the job does not use."""
+    return [
+        effect_of(view, outage) if may_carry(view.words, outage) else _without_effect(outage)
+        for outage in find_outages(view.fleet.events)[-MOST:]
+    ]
+
+
+def _without_effect(outage: Outage) -> Effect:
+    return Effect(outage=outage, stretched=(), held_up=(), held_s=0.0, steps=())
 
 
 def effect_of(view: RunView, outage: Outage) -> Effect:

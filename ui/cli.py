@@ -4,6 +4,7 @@ import sys
 
 import typer
 
+from diagnose.commands.alerts import alerts_app
 from diagnose.commands.group import diagnose_app
 from diagnose.commands.options import progress
 from diagnose.commands.simulate import simulate_run
@@ -29,6 +30,7 @@ for command in (demo, train, collect, agent, ui, runs, doctor):
 app.command("import")(import_run)
 app.command("simulate")(simulate_run)
 app.add_typer(diagnose_app, name="diagnose")
+app.add_typer(alerts_app, name="alerts")
 
 
 def main() -> None:

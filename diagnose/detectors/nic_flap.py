@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.findings import Finding, Kind, Role, Severity, Suspect, severity_of
+from diagnose.interfaces import may_carry
 from diagnose.outage_effect import CLOCKS_NS, Effect, outage_effects
 from diagnose.outages import NS_PER_S, Outage
 from diagnose.patience import Patience, patience_of
@@ -68,7 +69,14 @@ def _holds_up_now(view: RunView, outage: Outage) -> bool:
     usual_s = float(np.median(view.step_ns)) / NS_PER_S if len(view.step_ns) else 0.0
     stopped_ns = view.fleet.moved_ns
     near = outage.down_ns - CLOCKS_NS <= stopped_ns <= outage.down_ns + max(AFTER_S, usual_s) * NS_PER_S
-    return outage.lasts and near and view.fleet.still_s >= max(STILL_S, usual_s) and bool(_home(view, outage.host))
+    uses = may_carry(view.words, outage)
+    return (
+        outage.lasts
+        and uses
+        and near
+        and view.fleet.still_s >= max(STILL_S, usual_s)
+        and bool(_home(view, outage.host))
+    )
 
 
 def _standing(view: RunView, outage: Outage) -> Finding:

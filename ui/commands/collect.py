@@ -1,12 +1,19 @@
 """`rankscope collect`: the collector, with the dashboard on the same server."""
 
+import sys
+from contextlib import ExitStack
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from fastapi import FastAPI
 from rich.text import Text
 
+from diagnose.alerts.child import KeptAlive
+from diagnose.alerts.settings import make_hooks, read_settings
 from diagnose.commands.options import progress
+from telemetry.errors import UsageError
 from telemetry.readers import DEFAULT_PORT
 from telemetry.stores.address import without_password
 from telemetry.stores.interface import Store
@@ -18,6 +25,10 @@ StoreOption = Annotated[
 HostOption = Annotated[str, typer.Option(help="Address to listen on; any but loopback needs RANKSCOPE_TOKEN.")]
 PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")]
 DashboardOption = Annotated[bool, typer.Option("--dashboard/--no-dashboard", help="Serve the dashboard, too.")]
+AlertsOption = Annotated[
+    Path | None,
+    typer.Option(help="Watch the runs, too, and tell the hooks of this file of rules.", show_default=False),
+]
 
 
 def collect(
@@ -25,20 +36,53 @@ def collect(
     host: HostOption = "127.0.0.1",
     port: PortOption = DEFAULT_PORT,
     dashboard: DashboardOption = True,
+    alerts: AlertsOption = None,
 ) -> None:
     """Take in spans, keep them in a store, answer queries. Ctrl-C ends it; nothing acknowledged is lost."""
     from telemetry.ship.collector import run_collector  # noqa: PLC0415 - the engine is an optional extra
     from telemetry.ship.settings import CollectorSettings  # noqa: PLC0415
 
     settings = CollectorSettings.checked(store=store, host=host, port=port)
+    watcher = _watcher(alerts, host, port, dashboard) if alerts else None
 
     def extend(server: FastAPI, opened: Store) -> None:
         """Called when the port is ours and the store is open."""
         if dashboard:
             _mount(server, opened)
         progress.print(Text(f"collector on http://{host}:{port}, store {without_password(store)}"))
+        if watcher:
+            beside.enter_context(watcher)
 
-    run_collector(settings, extend=extend)
+    with ExitStack() as beside:
+        run_collector(settings, extend=extend)
+
+
+def _watcher(rules: Path, host: str, port: int, dashboard: bool) -> KeptAlive:
+    """The watcher of alerts, not started yet. Its file is checked here: what is wrong in it ends the command.
+
+    Raises:
+        UsageError: the file of rules is wrong, or nobody knows yet where the collector will be.
+    """
+    if port == 0:
+        raise UsageError("--alerts with --port 0", hint="the watcher must be told where the collector is: give a port")
+    said = read_settings(rules)
+    make_hooks(said)
+    address = f"http://{_near(host)}:{port}"
+    told = ["--config", str(rules), "--store", address, "--with-parent"]
+    linked = ["--dashboard", address] if dashboard and not said.dashboard else []
+    command = [sys.executable, "-m", "ui.cli", "alerts", "run", *told, *linked]
+    return KeptAlive(command, lambda text: progress.print(Text(text)))
+
+
+def _near(host: str) -> str:
+    """What to call for a server that listens on ``host`` of this machine."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    if address.version == 6:
+        return "[::1]" if address.is_unspecified else f"[{address}]"
+    return "127.0.0.1" if address.is_unspecified else str(address)
 
 
 def _mount(server: FastAPI, store: Store) -> None:

@@ -1,0 +1,100 @@
+"""The watcher as a process of its own beside a collector: what it does never takes the collector's time.
+
+collector ---pipe to stdin---> rankscope alerts run --with-parent
+    |                              | dies: started again, after a pause that doubles up to a minute
+    +--- ends, or is killed -----> reads the end of its input, and ends in order
+"""
+
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from diagnose.alerts.complaints import Say
+
+FIRST_PAUSE_S = 1.0
+MOST_PAUSE_S = 60.0
+LONG_LIFE_S = 120.0
+"""One that lived for so long did not die of how it was started: pauses begin anew."""
+FINISH_S = 10.0
+"""How long it may take to end in order."""
+
+
+class KeptAlive:
+    """A process that is started again when it dies, for as long as the block lasts.
+
+    ``first_pause_s``: before it is started again; doubled each time, up to a minute.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        say: Say,
+        *,
+        first_pause_s: float = FIRST_PAUSE_S,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.pid = 0
+        """Of the process that runs, or ran last."""
+        self._command = command
+        self._say = say
+        self._first_pause_s = first_pause_s
+        self._clock_s = clock_s
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending.set()
+        with self._lock:
+            _end(self._process)
+        self._thread.join(FINISH_S)
+
+    def _run(self) -> None:
+        pause_s = self._first_pause_s
+        while not self._ending.is_set():
+            began_s = self._clock_s()
+            status = self._lived()
+            if self._ending.is_set():
+                return
+            pause_s = self._first_pause_s if self._clock_s() - began_s >= LONG_LIFE_S else pause_s
+            self._say(f"the watcher of alerts ended ({status}); it is started again in {pause_s:g} s")
+            self._ending.wait(pause_s)
+            pause_s = min(MOST_PAUSE_S, 2 * pause_s)
+
+    def _lived(self) -> str:
+        """One life of the process, and how it ended."""
+        try:
+            with self._lock:
+                if self._ending.is_set():
+                    return ""
+                # A group of its own: Ctrl-C is the collector's to hear.
+                self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, process_group=0)
+            self.pid = self._process.pid
+            with self._process as process:
+                status = process.wait()
+        except OSError as error:
+            return str(error)
+        return f"signal {-status}" if status < 0 else f"status {status}"
+
+
+def _end(process: subprocess.Popen[bytes] | None) -> None:
+    """Let it end in order; kill it where it does not."""
+    if process is None:
+        return
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(FINISH_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

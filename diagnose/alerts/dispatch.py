@@ -1,0 +1,128 @@
+"""From the outbox to a hook: one thread for each, so that a dead one delays no other.
+
+    outbox of the hook --oldest `hook.batch`--> send ---returned-------------> struck out; the next
+              ^                                   +-----HookError, again-----> the same, after a pause that doubles
+              |                                   +-----HookError, for good--> one by one; what is refused
+              +--- at least once -----------------+                            alone is dropped, and told
+
+Notices go out in order of number, and nothing overtakes what was not taken: the order within a fingerprint holds.
+"""
+
+import random
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from diagnose.alerts.complaints import Complaints
+from diagnose.alerts.hooks.interface import Hook, HookError
+from diagnose.alerts.notice import Notice
+
+MAX_ASKED_S = 3600.0
+"""A receiver that asks to wait longer is asked again after this."""
+IDLE_S = 5.0
+"""The outbox is looked at after this even if nobody said that there is something."""
+
+
+class Outbox(Protocol):
+    """What hooks have not taken yet. For any thread; see ``ledger.Ledger``."""
+
+    def waiting(self, hook: str, most: int) -> list[Notice]: ...
+
+    def taken(self, hook: str, notices: Sequence[Notice]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """How long to wait after the n-th failure in a row: doubled each time up to ``most_s``, half of it by chance."""
+
+    first_s: float = 1.0
+    most_s: float = 60.0
+    chance: Callable[[], float] = random.random
+
+    def pause_s(self, failures: int, asked_s: float) -> float:
+        """Seconds; no less than the receiver asked for."""
+        doubled_s = self.first_s * 2.0 ** min(failures - 1, 30)
+        return max(min(asked_s, MAX_ASKED_S), min(self.most_s, doubled_s) * (0.5 + 0.5 * self.chance()))
+
+
+class Dispatcher:
+    """The thread of one hook. It ends by :meth:`finish`; what is left by then stays in the outbox."""
+
+    def __init__(self, hook: Hook, outbox: Outbox, complaints: Complaints, backoff: Backoff | None = None) -> None:
+        self.hook = hook
+        self._outbox = outbox
+        self._complaints = complaints
+        self._backoff = backoff or Backoff()
+        self._there_is_more = threading.Event()
+        self._ending = threading.Event()
+        self._failures = 0
+        self._alone = 0
+        # A hook that blocks must not keep the process alive.
+        self._thread = threading.Thread(target=self._run, name=f"hook {hook.name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There is something in the outbox."""
+        self._there_is_more.set()
+
+    def finish(self, within_s: float) -> None:
+        """Send what can be sent at once, then end; wait for that no longer than ``within_s``."""
+        self._ending.set()
+        self._there_is_more.set()
+        self._thread.join(within_s)
+
+    def _run(self) -> None:
+        while True:
+            self._there_is_more.clear()
+            ending = self._ending.is_set()
+            # A ledger that is closed under us: the process ends. One on a full disk: later.
+            with suppress(sqlite3.Error):
+                self._send_all()
+            if ending:
+                return
+            self._there_is_more.wait(IDLE_S)
+
+    def _send_all(self) -> None:
+        """Until the outbox is empty, or the end has come and the receiver does not take it."""
+        while notices := self._outbox.waiting(self.hook.name, 1 if self._alone else self.hook.batch):
+            failure = self._sent(notices)
+            if failure is None:
+                self._struck(notices)
+            elif failure.again:
+                if self._paused(failure):
+                    return
+            elif len(notices) > 1:
+                self._alone = len(notices)
+            else:
+                self._complaints.tell(f"{self._named(failure)}; refused for good, dropped: {notices[0].summary}")
+                self._struck(notices)
+
+    def _sent(self, notices: Sequence[Notice]) -> HookError | None:
+        try:
+            self.hook.send(notices)
+        except HookError as error:
+            return error
+        except Exception as error:  # a hook from outside may raise anything; its thread must outlive it
+            return HookError(f"{type(error).__name__}: {error}", again=True)
+        return None
+
+    def _struck(self, notices: Sequence[Notice]) -> None:
+        self._outbox.taken(self.hook.name, notices)
+        self._alone = max(0, self._alone - len(notices))
+        self._failures = 0
+        self._complaints.end(self.hook.name, f"hook {self.hook.name}: takes notices again")
+
+    def _paused(self, failure: HookError) -> bool:
+        """Wait before the next try; whether the end came meanwhile."""
+        self._failures += 1
+        self._complaints.begin(self.hook.name, f"{self._named(failure)}; what waits for it is kept and tried again")
+        return self._ending.wait(self._backoff.pause_s(self._failures, failure.after_s))
+
+    def _named(self, failure: HookError) -> str:
+        words, name = str(failure), f"hook {self.hook.name}"
+        return words if words.startswith(name) else f"{name}: {words}"

@@ -1,0 +1,65 @@
+"""Alertmanager, through its API v2: from 0.16 on, tried on 0.25.
+
+An alert is its labels there. It lasts until it is posted with an end, or until nothing is heard of it for
+``resolve_timeout`` (five minutes unless its configuration says otherwise): so what fires is told again every minute.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import pydantic
+from pydantic import SecretStr
+
+from diagnose.alerts.hooks.keys import MAY_STAND, Batch, Seconds, read_keys
+from diagnose.alerts.hooks.post import Receiver
+from diagnose.alerts.hooks.shape import annotations_of, labels_of, link_of, stamp
+from diagnose.alerts.notice import Notice, Status
+
+LabelName = Annotated[str, pydantic.Field(pattern="^[a-zA-Z_][a-zA-Z0-9_]*$")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertmanagerKeys:
+    """``[hooks.NAME]`` with ``type = "alertmanager"``."""
+
+    url: SecretStr = field(metadata=MAY_STAND)
+    """Where its web page is: ``http://host:9093``, with a prefix where it has one."""
+    token: SecretStr | None = None
+    """For a proxy before it that asks for a bearer token."""
+    labels: Mapping[LabelName, str] = field(default_factory=dict)
+    """Added to every alert: ``cluster``, ``team``. An alert's own labels win."""
+    resend_s: Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)] = 60.0
+    """Well below Alertmanager's ``resolve_timeout``."""
+    batch: Batch = 200
+    timeout_s: Seconds = 10.0
+
+
+class AlertmanagerHook:
+    """Posts alerts to ``/api/v2/alerts``."""
+
+    def __init__(self, name: str, table: Mapping[str, object]) -> None:
+        keys = read_keys(AlertmanagerKeys, name, table)
+        self.name = name
+        self.resend_s = keys.resend_s
+        self.batch = keys.batch
+        self._labels = keys.labels
+        self._receiver = Receiver(name, keys.url, path="/api/v2/alerts", token=keys.token, timeout_s=keys.timeout_s)
+
+    def send(self, notices: Sequence[Notice]) -> None:
+        """Of each alert the newest notice alone: Alertmanager keeps states, not events."""
+        newest = {notice.fingerprint: notice for notice in notices}
+        self._receiver.post([alertmanager_alert(notice, self._labels) for notice in newest.values()])
+
+
+def alertmanager_alert(notice: Notice, more_labels: Mapping[str, str]) -> dict[str, object]:
+    """``notice`` as an element of what is posted to ``/api/v2/alerts``."""
+    alert: dict[str, object] = {
+        "labels": {**more_labels, **labels_of(notice)},
+        "annotations": annotations_of(notice),
+        "startsAt": stamp(notice.starts_ns),
+        "generatorURL": link_of(notice),
+    }
+    if notice.status is Status.RESOLVED:
+        alert["endsAt"] = stamp(max(notice.starts_ns, notice.ends_ns))
+    return alert

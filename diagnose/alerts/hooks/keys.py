@@ -1,0 +1,130 @@
+"""The keys of a hook's table: a frozen dataclass beside its hook, checked at birth.
+
+    [hooks.pager]                             @dataclass(frozen=True, slots=True, kw_only=True)
+    type = "pagerduty"                        class PagerDutyKeys:
+    routing_key_env = "PAGERDUTY_KEY"   -->       routing_key: SecretStr
+    timeout_s = 5                                 timeout_s: Seconds = 10.0
+
+No secret stands in a configuration: ``NAME_env`` says which variable of the environment holds it, ``NAME_file`` which
+file. It is read once.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import pydantic
+from pydantic import SecretStr, TypeAdapter, ValidationError
+
+from telemetry.errors import UsageError
+
+Seconds = Annotated[float, pydantic.Field(gt=0, le=600, allow_inf_nan=False)]
+"""Of a timeout."""
+ResendSeconds = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
+Batch = Annotated[int, pydantic.Field(ge=1, le=1000)]
+Words = Annotated[str, pydantic.Field(min_length=1)]
+MAY_STAND = {"may_stand": True}
+"""Metadata of a field that is a secret only sometimes (an address): plain ``NAME`` is taken too."""
+
+Keys = TypeVar("Keys")
+_SOURCES = ("_env", "_file")
+
+
+def read_keys(keys: type[Keys], hook: str, table: Mapping[str, object]) -> Keys:
+    """The dataclass ``keys`` filled from the ``table`` of the hook named ``hook``.
+
+    Fields of type ``SecretStr`` are secrets. Types are taken strictly; lists become tuples.
+
+    Raises:
+        UsageError: a key that is unknown, missing, of a wrong type or out of range; a secret that is not where it is
+            said to be. No value is repeated in the message.
+    """
+    types = get_type_hints(keys, include_extras=True)
+    wanted = {field.name: field for field in fields(keys)}  # type: ignore[arg-type]
+    _refuse_unknown(hook, table, wanted, types)
+    values: dict[str, Any] = {}
+    for name, field in wanted.items():
+        value = _secret(hook, table, name) if _is_secret(types[name]) else table.get(name)
+        if value is not None:
+            values[name] = _checked(hook, name, types[name], value)
+        elif field.default is MISSING and field.default_factory is MISSING:
+            spelled = " or ".join(_spelled(field, types[name]))
+            raise UsageError(f"hook {hook} needs {spelled}", hint=f"add it to [hooks.{hook}]")
+    return keys(**values)
+
+
+def _refuse_unknown(
+    hook: str, table: Mapping[str, object], wanted: Mapping[str, "Field[Any]"], types: Mapping[str, Any]
+) -> None:
+    known = ["type", *(key for name, field in wanted.items() for key in _spelled(field, types[name]))]
+    for key in table:
+        if key in known:
+            continue
+        if key in wanted:
+            raise UsageError(
+                f"hook {hook}: {key} is a secret and stands in no configuration",
+                hint=f'write {key}_env = "NAME" (a variable of the environment) or {key}_file = "PATH"',
+            )
+        close = get_close_matches(key, known, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(known)}"
+        raise UsageError(f"hook {hook} has no key {key!r}", hint=hint)
+
+
+def _spelled(field: "Field[Any]", of_type: object) -> list[str]:
+    """The keys that fill a field."""
+    if not _is_secret(of_type):
+        return [field.name]
+    plain = [field.name] if "may_stand" in field.metadata else []
+    return plain + [field.name + source for source in _SOURCES]
+
+
+def _is_secret(of_type: object) -> bool:
+    return of_type in (SecretStr, SecretStr | None)
+
+
+def _secret(hook: str, table: Mapping[str, object], name: str) -> SecretStr | None:
+    said = [key for key in (name, *(name + source for source in _SOURCES)) if key in table]
+    if not said:
+        return None
+    if len(said) > 1:
+        raise UsageError(f"hook {hook}: {' and '.join(said)} say the same thing", hint="keep one of them")
+    key = said[0]
+    place = _checked(hook, key, Words, table[key])
+    found = (_plain(hook, key, place) if key == name else _found(hook, key, place)).strip()
+    if not (found and found.isprintable()):
+        raise UsageError(f"hook {hook}: what {key} says is empty, or more than one line", hint="set it")
+    return SecretStr(found)
+
+
+def _plain(hook: str, key: str, address: str) -> str:
+    if "@" in address.partition("://")[2].partition("/")[0]:
+        raise UsageError(f"hook {hook}: {key} holds a user and a password", hint=f"use {key}_env or {key}_file")
+    return address
+
+
+def _found(hook: str, key: str, place: str) -> str:
+    if key.endswith("_env"):
+        if place not in os.environ:
+            raise UsageError(f"hook {hook}: the variable that {key} names is not set", hint="export it")
+        return os.environ[place]
+    try:
+        return Path(place).read_text()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UsageError(
+            f"hook {hook}: the file that {key} names: {why}", hint="one line of text with nothing else than the secret"
+        ) from None
+
+
+def _checked(hook: str, key: str, of_type: Any, value: object) -> Any:
+    try:
+        value = tuple(value) if isinstance(value, list) else value
+        return TypeAdapter(of_type).validate_python(value, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        raise UsageError(
+            f"hook {hook}: {key}: {first['msg']}", hint="docs/guides/alert-hooks.md has all keys"
+        ) from None

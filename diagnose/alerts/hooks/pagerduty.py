@@ -1,0 +1,88 @@
+"""PagerDuty, through its Events API v2: an alert is an incident, by its ``dedup_key``.
+
+One notice a call: to open an incident again that has just been resolved would wake somebody twice.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import SecretStr
+
+from diagnose.alerts.hooks.keys import MAY_STAND, ResendSeconds, Seconds, read_keys
+from diagnose.alerts.hooks.post import Receiver
+from diagnose.alerts.hooks.shape import link_of, stamp
+from diagnose.alerts.hooks.words import as_utf8, cut, one_line
+from diagnose.alerts.notice import Notice, Status
+from diagnose.findings import Severity
+
+EVENTS_URL = "https://events.pagerduty.com"
+MAX_SUMMARY = 1024
+MAX_KEY = 255
+MAX_WORDS = 4096
+"""Of one detail; an event may have 512 KiB."""
+_LEVELS = {Severity.CRITICAL: "critical", Severity.WARNING: "warning", Severity.INFO: "info"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PagerDutyKeys:
+    """``[hooks.NAME]`` with ``type = "pagerduty"``."""
+
+    routing_key: SecretStr
+    """Integration key of a service or an orchestration."""
+    url: SecretStr = field(default=SecretStr(EVENTS_URL), metadata=MAY_STAND)
+    """Another region's: ``https://events.eu.pagerduty.com``."""
+    resend_s: ResendSeconds = 0.0
+    timeout_s: Seconds = 10.0
+
+
+class PagerDutyHook:
+    """Triggers and resolves incidents."""
+
+    batch = 1
+
+    def __init__(self, name: str, table: Mapping[str, object]) -> None:
+        self._keys = read_keys(PagerDutyKeys, name, table)
+        self.name = name
+        self.resend_s = self._keys.resend_s
+        self._receiver = Receiver(
+            name,
+            self._keys.url,
+            path="/v2/enqueue",
+            timeout_s=self._keys.timeout_s,
+            secrets=[self._keys.routing_key],
+        )
+
+    def send(self, notices: Sequence[Notice]) -> None:
+        for notice in notices:
+            self._receiver.post({"routing_key": self._keys.routing_key.get_secret_value(), **pagerduty_event(notice)})
+
+
+def pagerduty_event(notice: Notice) -> dict[str, object]:
+    """``notice`` as an event, but for its routing key."""
+    key = cut(as_utf8(f"{notice.fingerprint}-{notice.labels.get('run_id', '')}"), MAX_KEY)
+    if notice.status is Status.RESOLVED:
+        return {"event_action": "resolve", "dedup_key": key}
+    link = link_of(notice)
+    return {
+        "event_action": "trigger",
+        "dedup_key": key,
+        "payload": _payload(notice),
+        "client": "rankscope",
+        **({"client_url": link, "links": [{"href": link, "text": "dashboard"}]} if link else {}),
+    }
+
+
+def _payload(notice: Notice) -> dict[str, object]:
+    labels = {name: as_utf8(value) for name, value in notice.labels.items() if value}
+    details = {**labels, "cost": notice.cost, "next_step": notice.next_step, **notice.details}
+    told = {
+        "summary": one_line(notice.summary, MAX_SUMMARY),
+        "source": labels.get("host") or labels.get("run_id") or "rankscope",
+        "severity": _LEVELS[notice.severity],
+        "timestamp": stamp(notice.starts_ns),
+        "component": labels.get("device") or labels.get("stage", ""),
+        "group": labels.get("run_id", ""),
+        "class": labels.get("alertname", ""),
+    }
+    custom = {name: cut(as_utf8(words), MAX_WORDS) for name, words in details.items() if words}
+    return {**{name: words for name, words in told.items() if words}, "custom_details": custom}

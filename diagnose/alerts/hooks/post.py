@@ -1,0 +1,180 @@
+"""One POST to a receiver: bounded as a whole, and every way it can fail told as a ``HookError``.
+
+    2xx, read to its end                             it has them
+    408, 429, 5xx, refused, cut off, not in time     again, after Retry-After where it says so
+    3xx, other 4xx                                   never; the start of its words is told
+
+The whole of it, from the name's look-up to the last byte, shares one deadline: a receiver that drips bytes holds
+nobody. What is logged or told names scheme, host and port alone: paths, tokens and passwords may be secrets.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+
+import httpx
+from pydantic import SecretStr
+
+from diagnose.alerts.hooks.interface import HookError
+from diagnose.alerts.hooks.words import one_line, without
+from telemetry.errors import UsageError
+
+CONNECT_S = 5.0
+LONGEST_WAIT_S = 3600.0
+"""Nobody is obeyed who asks to be left alone for longer."""
+ENOUGH_BYTES = 64 * 2**10
+"""Of an answer; what comes after says nothing new."""
+LONG_SEGMENT = 16
+"""Parts of a path from this length on may be secrets by themselves."""
+LATER = (408, 429)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    headers: httpx.Headers
+    words: str
+
+
+class Receiver:
+    """An address that takes POSTs. For one thread at a time.
+
+    Args:
+        hook: name of the hook, for messages.
+        url: where to; a user and password in it are presented as such.
+        path: appended to it, unless it is there already.
+        token: presented as ``Authorization: Bearer``.
+        secrets: further words that no message may repeat.
+
+    Raises:
+        UsageError: ``url`` is none, or the token is not ASCII.
+    """
+
+    def __init__(
+        self,
+        hook: str,
+        url: SecretStr,
+        *,
+        timeout_s: float,
+        path: str = "",
+        token: SecretStr | None = None,
+        secrets: Sequence[SecretStr] = (),
+    ) -> None:
+        whole = _parsed(hook, url.get_secret_value())
+        if not whole.path.endswith(path):
+            whole = whole.copy_with(path=whole.path.rstrip("/") + path)
+        self._target = whole.raw_path
+        self._place = whole.copy_with(raw_path=b"/", userinfo=b"", fragment=None)
+        self._user = (whole.username, whole.password) if whole.userinfo else None
+        self._headers = _authorization(hook, token)
+        self._timeout_s = timeout_s
+        self._who = f"hook {hook}: {str(self._place).rstrip('/')}"
+        self._secrets = [*_secrets_of(whole), *(each.get_secret_value() for each in (*secrets, token) if each)]
+        # No proxy stands between this machine and itself.
+        self._through_proxy = whole.host not in ("127.0.0.1", "::1", "localhost")
+        self._tls = httpx.create_ssl_context() if whole.scheme == "https" else False
+
+    def post(
+        self, body: object, *, content_type: str = "application/json", headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Hand over ``body`` as JSON. On return the receiver has answered 2xx.
+
+        Raises:
+            HookError: it has not.
+        """
+        sent = {"Content-Type": content_type, **self._headers, **(headers or {})}
+        try:
+            answer = _run(self._ask(json.dumps(body).encode(), sent))
+        except TimeoutError:
+            raise self._error(f"no whole answer within {self._timeout_s:g} s", again=True) from None
+        except (httpx.HTTPError, OSError) as error:
+            raise self._error(str(error) or type(error).__name__, again=True) from None
+        self._judge(answer)
+
+    async def _ask(self, content: bytes, headers: Mapping[str, str]) -> _Answer:
+        # The path travels beside the URL, because httpx logs URLs.
+        async with (
+            asyncio.timeout(self._timeout_s),
+            httpx.AsyncClient(
+                timeout=httpx.Timeout(self._timeout_s, connect=min(CONNECT_S, self._timeout_s)),
+                auth=self._user,
+                verify=self._tls,
+                trust_env=self._through_proxy,
+                headers={"User-Agent": "rankscope", "Accept-Encoding": "identity"},
+            ) as http,
+            http.stream(
+                "POST", self._place, content=content, headers=headers, extensions={"target": self._target}
+            ) as answer,
+        ):
+            return _Answer(answer.status_code, answer.headers, await _start_of(answer))
+
+    def _judge(self, answer: _Answer) -> None:
+        status = answer.status
+        if 200 <= status < 300:
+            return
+        told = f"status {status}: {answer.words}" if answer.words else f"status {status}"
+        if status in LATER or status >= 500:
+            raise self._error(told, again=True, after_s=_asked_wait_s(answer.headers, time.time()))
+        if 300 <= status < 400:
+            told = f"status {status}: it redirects, which is not followed; give the final address"
+        raise self._error(told, again=False)
+
+    def _error(self, told: str, *, again: bool, after_s: float = 0.0) -> HookError:
+        return HookError(f"{self._who}: {one_line(without(self._secrets, told), 300)}", again=again, after_s=after_s)
+
+
+def _run(work: Coroutine[object, object, _Answer]) -> _Answer:
+    """Like ``asyncio.run``, which would wait for a look-up of a name that nobody waits for any more."""
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(work)
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+async def _start_of(answer: httpx.Response) -> str:
+    start = b""
+    async for piece in answer.aiter_raw():
+        start += piece
+        if len(start) >= ENOUGH_BYTES:
+            break
+    return start[:ENOUGH_BYTES].decode("utf-8", "replace")
+
+
+def _asked_wait_s(headers: httpx.Headers, now_s: float) -> float:
+    """What ``Retry-After`` says, in seconds or as a date; 0 where it says nothing."""
+    asked = headers.get("Retry-After", "").strip()
+    if asked.isascii() and asked.isdigit():
+        return min(float(asked), LONGEST_WAIT_S)
+    try:
+        return min(max(0.0, parsedate_to_datetime(asked).timestamp() - now_s), LONGEST_WAIT_S)
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def _parsed(hook: str, url: str) -> httpx.URL:
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, ValueError):
+        parsed = httpx.URL("")
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise UsageError(f"hook {hook}: its url is no address", hint="it begins with http:// or https://")
+    return parsed
+
+
+def _authorization(hook: str, token: SecretStr | None) -> dict[str, str]:
+    if token is None:
+        return {}
+    if not token.get_secret_value().isascii():
+        raise UsageError(f"hook {hook}: its token has letters beyond ASCII", hint="is it the right one?")
+    return {"Authorization": f"Bearer {token.get_secret_value()}"}
+
+
+def _secrets_of(url: httpx.URL) -> list[str]:
+    path = url.raw_path.decode("ascii")
+    segments = [part for part in path.replace("?", "/").split("/") if len(part) >= LONG_SEGMENT]
+    return [str(url), url.password, *segments, *([path] if len(path) > LONG_SEGMENT else [])]

@@ -1,0 +1,225 @@
+"""What survives ``kill -9``: alerts and unsent notices, in one SQLite file.
+
+    alerts(fingerprint, body)                               the state between two looks
+    outbox(hook, number, fingerprint, repeated, body)       what a hook has not taken yet, in order of number
+    numbers(next_number)
+
+One look is one transaction: what stands and what is to be told are written together, so that neither is ever without
+the other. A notice leaves the outbox once its hook has taken it. A process that is killed between the two tells it
+again: at least once.
+
+Beside the file lies ``FILE.lock``, locked while a watcher lives; the kernel unlocks it with the process.
+"""
+
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+from diagnose.alerts.alert import Alert
+from diagnose.alerts.life import Outcome, State
+from diagnose.alerts.notice import Notice
+from diagnose.alerts.written import alert_text, notice_text, read_alert, read_notice
+from telemetry.errors import UnreadableError, UsageError
+
+VERSION = 1
+BUSY_S = 10.0
+_SCHEMA = """
+CREATE TABLE alerts (fingerprint TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE outbox (
+    hook TEXT NOT NULL, number INTEGER NOT NULL, fingerprint TEXT NOT NULL, repeated INTEGER NOT NULL,
+    body TEXT NOT NULL, PRIMARY KEY (hook, number)
+) WITHOUT ROWID;
+CREATE INDEX of_alert ON outbox (fingerprint);
+CREATE TABLE numbers (next_number INTEGER NOT NULL);
+INSERT INTO numbers VALUES (1);
+"""
+
+
+def default_state_file(environment: Mapping[str, str] = os.environ) -> Path:
+    """``rankscope/alerts.sqlite`` in this user's folder of state (XDG_STATE_HOME)."""
+    folder = environment.get("XDG_STATE_HOME", "")
+    return (Path(folder) if os.path.isabs(folder) else Path.home() / ".local" / "state") / "rankscope/alerts.sqlite"
+
+
+class Ledger:
+    """The file, as one watcher and the threads of its hooks use it. For any thread.
+
+    Raises:
+        UsageError: another watcher has it, or it cannot be made there.
+        UnreadableError: it is no ledger, or one of another version.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._lock = threading.Lock()
+        self._held = _hold(path)
+        try:
+            self._database: sqlite3.Connection | None = _open(path)
+        except BaseException:
+            os.close(self._held)
+            raise
+        self._written: dict[str, Alert] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of it. What a hook takes afterwards is told again next time. Safe to repeat."""
+        with self._lock:
+            if self._database is not None:
+                self._database.close()
+                os.close(self._held)
+            self._database = None
+
+    def load(self) -> State:
+        """What stood after the last look."""
+        with self._transaction() as database:
+            bodies = database.execute("SELECT body FROM alerts ORDER BY fingerprint")
+            alerts = {alert.fingerprint: alert for alert in (read_alert(body) for (body,) in bodies)}
+            (number,) = database.execute("SELECT next_number FROM numbers").fetchone()
+        self._written = dict(alerts)
+        return State(alerts=alerts, next_number=number)
+
+    def store(self, outcome: Outcome) -> None:
+        """Write what a look led to: all of it, or, where this raises, nothing.
+
+        Raises:
+            sqlite3.Error: the disk is full, or the like.
+        """
+        alerts = outcome.state.alerts
+        changed = [alert for name, alert in alerts.items() if self._written.get(name) != alert]
+        gone = [name for name in self._written if name not in alerts]
+        if not (changed or gone or outcome.tellings):
+            return
+        with self._transaction() as database:
+            database.executemany("DELETE FROM alerts WHERE fingerprint = ?", ((name,) for name in gone))
+            database.executemany(
+                "INSERT OR REPLACE INTO alerts VALUES (?, ?)", ((one.fingerprint, alert_text(one)) for one in changed)
+            )
+            for telling in outcome.tellings:
+                _put(database, telling.notice, telling.hooks)
+            database.execute("UPDATE numbers SET next_number = ?", (outcome.state.next_number,))
+        self._written = dict(alerts)
+
+    def waiting(self, hook: str, most: int) -> list[Notice]:
+        """The oldest notices that ``hook`` has not taken yet."""
+        with self._transaction() as database:
+            rows = database.execute("SELECT body FROM outbox WHERE hook = ? ORDER BY number LIMIT ?", (hook, most))
+            return [read_notice(body) for (body,) in rows]
+
+    def taken(self, hook: str, notices: Iterable[Notice]) -> None:
+        """Strike out what ``hook`` has taken, or never will."""
+        with self._transaction() as database:
+            rows = ((hook, notice.number) for notice in notices)
+            database.executemany("DELETE FROM outbox WHERE hook = ? AND number = ?", rows)
+
+    def num_waiting(self) -> dict[str, int]:
+        """Hook -> notices that it has not taken yet."""
+        with self._transaction() as database:
+            return _num_waiting(database)
+
+    def drop_all_but(self, hooks: Iterable[str]) -> dict[str, int]:
+        """Strike out what waits for hooks that are no longer named: hook -> how many."""
+        with self._transaction() as database:
+            dropped = {name: count for name, count in _num_waiting(database).items() if name not in set(hooks)}
+            database.executemany("DELETE FROM outbox WHERE hook = ?", ((name,) for name in dropped))
+        return dropped
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            if self._database is None:
+                raise sqlite3.ProgrammingError("the ledger is closed")
+            with self._database:
+                self._database.execute("BEGIN")
+                yield self._database
+
+
+def read_ledger(path: Path) -> tuple[State, dict[str, int]]:
+    """What stands in a ledger and how many notices wait for each hook, without disturbing its watcher.
+
+    Raises:
+        UnreadableError: it is no ledger, or one of another version.
+    """
+    if not path.exists():
+        return State(), {}
+    database = _open(path)
+    try:
+        alerts = {one.fingerprint: one for one in map(read_alert, _column(database, "SELECT body FROM alerts"))}
+        return State(alerts=alerts), _num_waiting(database)
+    finally:
+        database.close()
+
+
+def _hold(path: Path) -> int:
+    """The lock, ours until this process ends."""
+    lock = path.with_name(path.name + ".lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UsageError(
+            f"cannot keep alerts in {path}: {error.strerror}",
+            hint="say where: --state FILE, or `state` in the file of rules",
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise UsageError(
+            f"another watcher keeps its alerts in {path}",
+            hint="let it be, end it, or give this one its own: --state FILE",
+        ) from error
+    return descriptor
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    try:
+        database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        version = _set_up(database)
+    except sqlite3.Error as error:
+        raise UnreadableError(f"{path} holds no alerts: {error}", hint="move it away, or say --state FILE") from error
+    if version != VERSION:
+        database.close()
+        raise UnreadableError(
+            f"{path} was written by another version of rankscope ({version})", hint="move it away, or say --state FILE"
+        )
+    return database
+
+
+def _set_up(database: sqlite3.Connection) -> int:
+    """The version of the file; a new one gets its tables."""
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute("PRAGMA synchronous = NORMAL")
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version == 0 and not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        database.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
+        return VERSION
+    return int(version)
+
+
+def _put(database: sqlite3.Connection, notice: Notice, hooks: Iterable[str]) -> None:
+    """Into the outbox; earlier repetitions that a hook has not taken yet say less than this, and go."""
+    body = notice_text(notice)
+    for hook in hooks:
+        database.execute(
+            "DELETE FROM outbox WHERE hook = ? AND fingerprint = ? AND repeated",
+            (hook, notice.fingerprint),
+        )
+        row = (hook, notice.number, notice.fingerprint, notice.repeated, body)
+        database.execute("INSERT INTO outbox VALUES (?, ?, ?, ?, ?)", row)
+
+
+def _num_waiting(database: sqlite3.Connection) -> dict[str, int]:
+    return dict(database.execute("SELECT hook, count(*) FROM outbox GROUP BY hook").fetchall())
+
+
+def _column(database: sqlite3.Connection, sql: str) -> list[str]:
+    return [text for (text,) in database.execute(sql)]

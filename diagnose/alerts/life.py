@@ -1,0 +1,236 @@
+"""The life of alerts: a pure function from what stood and what was seen to what stands and what is told.
+
+    state, look --matching--> each alert: seen or absent --> its next phase --inhibition--> what is told
+                                                                                               |
+                            notices with the hooks that get them  <----------------------------+
+
+No clock, no store, no thread: time is an argument. A look that failed moves nothing, but what fires is told again to
+hooks that ask for it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from diagnose.alerts.alert import MOST_REMEMBERED, URGENCY, Alert, Phase, account_of
+from diagnose.alerts.inhibition import Causes
+from diagnose.alerts.look import Look
+from diagnose.alerts.matching import Match, matches
+from diagnose.alerts.notice import Notice, Status
+from diagnose.alerts.rules import Policy, Rule
+from diagnose.alerts.wording import notice_of
+
+KEEP_STEPS = 10
+"""An alert is not over before so many steps have passed, however long a step takes."""
+REMEMBER_NS = 86_400_000_000_000
+"""How long a resolved alert is listed."""
+SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What stands between two looks. A value: it can be stored and loaded."""
+
+    alerts: Mapping[str, Alert] = field(default_factory=dict)
+    """By fingerprint."""
+    next_number: int = 1
+    """Of the next notice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telling:
+    """A notice and the hooks that get it."""
+
+    notice: Notice
+    hooks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a look led to."""
+
+    state: State
+    tellings: tuple[Telling, ...]
+
+
+def advance(state: State, look: Look, policy: Policy) -> Outcome:
+    """What stands after ``look``, and what is to be told."""
+    alerts = _moved(state.alerts, look, policy)
+    causes = Causes(alerts.values(), policy, look.now_ns)
+    mouth = _Mouth(policy, look.now_ns, state.next_number)
+    for fingerprint, alert in alerts.items():
+        moved = not _stands_still(alert, look)
+        alerts[fingerprint] = mouth.told(_held_back(alert, causes) if moved else alert, moved=moved)
+    return Outcome(
+        state=State(alerts=alerts, next_number=mouth.next_number),
+        tellings=tuple(mouth.tellings),
+    )
+
+
+def _moved(alerts: Mapping[str, Alert], look: Look, policy: Policy) -> dict[str, Alert]:
+    """Every alert after the look; those that are new come last."""
+    seen = {} if look.blind else matches(look, alerts, policy)
+    steps_s = {(run.run_id, run.attempt): run.step_s for run in look.runs}
+    moved: dict[str, Alert] = {}
+    for fingerprint, before in alerts.items():
+        match = seen.pop(fingerprint, None)
+        alert = _in_time(before, look.now_ns)
+        if _stands_still(alert, look):
+            moved[fingerprint] = alert
+        elif match is not None and (match.sighting.sharp or not alert.sharp):
+            moved[fingerprint] = _seen(alert, match, look.now_ns, policy)
+        elif (after := _absent(alert, look.now_ns, policy, steps_s.get(alert.run))) is not None:
+            moved[fingerprint] = after
+    for fingerprint, match in seen.items():
+        moved[fingerprint] = _ripened(_begun(fingerprint, match, look.now_ns), look.now_ns, policy)
+    return moved
+
+
+def _stands_still(alert: Alert, look: Look) -> bool:
+    return look.blind or alert.run in look.failed
+
+
+def _in_time(alert: Alert, now_ns: int) -> Alert:
+    """A wall clock that was set back must not hold an alert up for as long."""
+    if max(alert.began_ns, alert.changed_ns, alert.absent_ns) <= now_ns:
+        return alert
+    return replace(
+        alert,
+        began_ns=min(alert.began_ns, now_ns),
+        changed_ns=min(alert.changed_ns, now_ns),
+        absent_ns=min(alert.absent_ns, now_ns),
+        told_ns={hook: min(at_ns, now_ns) for hook, at_ns in alert.told_ns.items()},
+    )
+
+
+def _begun(fingerprint: str, match: Match, now_ns: int) -> Alert:
+    finding = match.sighting.finding
+    return Alert(
+        fingerprint=fingerprint,
+        labels=match.labels,
+        phase=Phase.PENDING,
+        account=account_of(finding),
+        ranks=tuple(finding.ranks[:MOST_REMEMBERED]),
+        began_ns=now_ns,
+        changed_ns=now_ns,
+        sharp=match.sighting.sharp,
+    )
+
+
+def _seen(alert: Alert, match: Match, now_ns: int, policy: Policy) -> Alert:
+    """The alert after a look that showed it."""
+    if alert.phase is Phase.RESOLVED:
+        fresh = _begun(alert.fingerprint, match, now_ns)
+    else:
+        fresh = replace(
+            alert,
+            account=account_of(match.sighting.finding),
+            ranks=_joined(alert.ranks, match.sighting.finding.ranks),
+            sharp=alert.sharp or match.sighting.sharp,
+            absent_ns=0,
+        )
+    came_back = (now_ns,) if alert.absent_ns else ()
+    recent = _recent(alert.returns_ns + came_back, now_ns, policy)
+    return _ripened(replace(fresh, returns_ns=recent), now_ns, policy)
+
+
+def _joined(known: tuple[int, ...], ranks: list[int]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys((*known, *ranks)))[:MOST_REMEMBERED]
+
+
+def _recent(returns_ns: tuple[int, ...], now_ns: int, policy: Policy) -> tuple[int, ...]:
+    """What still counts; no more of it than is asked for."""
+    since_ns = now_ns - policy.flapping.within_s * SECOND_NS
+    return tuple(at_ns for at_ns in returns_ns if at_ns > since_ns)[-policy.flapping.times :]
+
+
+def _ripened(alert: Alert, now_ns: int, policy: Policy) -> Alert:
+    """Firing, where it was seen for long enough."""
+    for_s = policy.rule(alert.kind).for_s
+    if alert.phase is not Phase.PENDING or now_ns - alert.began_ns < for_s * SECOND_NS:
+        return alert
+    labels = {**alert.labels, "severity": str(alert.account.severity)}
+    return replace(alert, phase=Phase.FIRING, changed_ns=now_ns, labels=labels)
+
+
+def _absent(alert: Alert, now_ns: int, policy: Policy, step_s: float | None) -> Alert | None:
+    """The alert after a look that did not show it; None where it is forgotten. ``step_s`` of None: the run is over."""
+    if alert.phase is Phase.RESOLVED:
+        return alert if now_ns - alert.changed_ns < REMEMBER_NS else None
+    alert = replace(alert, absent_ns=alert.absent_ns or now_ns)
+    rule = policy.rule(alert.kind)
+    quiet_ns = now_ns - alert.absent_ns
+    if alert.phase is Phase.PENDING:
+        if quiet_ns < rule.for_s * SECOND_NS:
+            return alert
+        return _resolved(alert, now_ns) if alert.returns_ns else None
+    return alert if quiet_ns < _quiet_s(alert, rule, now_ns, policy, step_s) * SECOND_NS else _resolved(alert, now_ns)
+
+
+def _quiet_s(alert: Alert, rule: Rule, now_ns: int, policy: Policy, step_s: float | None) -> float:
+    """How long it must not be seen before it is over."""
+    if step_s is None:
+        return rule.keep_firing_for_s
+    usual_s = max(rule.keep_firing_for_s, KEEP_STEPS * step_s)
+    # What people were not told needs no damping: when it comes again it is a trouble of its own.
+    flaps = alert.told is not None and len(_recent(alert.returns_ns, now_ns, policy)) >= policy.flapping.times
+    return max(usual_s, policy.flapping.quiet_s) if flaps else usual_s
+
+
+def _resolved(alert: Alert, now_ns: int) -> Alert:
+    return replace(alert, phase=Phase.RESOLVED, changed_ns=now_ns, held_back_by="")
+
+
+def _held_back(alert: Alert, causes: Causes) -> Alert:
+    """With the cause that explains it, while it fires untold."""
+    cause = causes.of(alert) if alert.phase is Phase.FIRING and alert.told is None else None
+    held_back_by = cause.fingerprint if cause else ""
+    return alert if alert.held_back_by == held_back_by else replace(alert, held_back_by=held_back_by)
+
+
+class _Mouth:
+    """Says what is to be said of each alert, and numbers it."""
+
+    def __init__(self, policy: Policy, now_ns: int, next_number: int) -> None:
+        self.tellings: list[Telling] = []
+        self.next_number = next_number
+        self._policy = policy
+        self._now_ns = now_ns
+
+    def told(self, alert: Alert, *, moved: bool) -> Alert:
+        """The alert once what there is to say of it has been said."""
+        if alert.phase is Phase.RESOLVED and alert.told is not None:
+            self._say(alert, Status.RESOLVED, tuple(alert.told_ns))
+            return replace(alert, told=None, told_ns={})
+        if alert.phase is not Phase.FIRING:
+            return alert
+        hooks = self._policy.rule(alert.kind).hooks
+        if alert.told is None:
+            is_news = moved and not alert.absent_ns and not alert.held_back_by and bool(hooks)
+            return self._fired(alert, hooks) if is_news else alert
+        if URGENCY[alert.account.severity] > URGENCY[alert.told]:
+            return self._fired(alert, tuple(alert.told_ns))
+        return self._repeated(alert)
+
+    def _fired(self, alert: Alert, hooks: tuple[str, ...]) -> Alert:
+        self._say(alert, Status.FIRING, hooks)
+        return replace(alert, told=alert.account.severity, told_ns=dict.fromkeys(hooks, self._now_ns))
+
+    def _repeated(self, alert: Alert) -> Alert:
+        due = tuple(self._due(alert))
+        if not due:
+            return alert
+        self._say(alert, Status.FIRING, due, repeated=True)
+        return replace(alert, told_ns={**alert.told_ns, **dict.fromkeys(due, self._now_ns)})
+
+    def _due(self, alert: Alert) -> Iterator[str]:
+        for hook, at_ns in alert.told_ns.items():
+            resend_s = self._policy.resend_s.get(hook, 0.0)
+            if resend_s > 0 and self._now_ns - at_ns >= resend_s * SECOND_NS:
+                yield hook
+
+    def _say(self, alert: Alert, status: Status, hooks: tuple[str, ...], *, repeated: bool = False) -> None:
+        notice = notice_of(
+            alert, status, number=self.next_number, repeated=repeated, now_ns=self._now_ns, policy=self._policy
+        )
+        self.tellings.append(Telling(notice=notice, hooks=hooks))
+        self.next_number += 1

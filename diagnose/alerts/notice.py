@@ -1,0 +1,49 @@
+"""What is told to people: one alert at one moment of its life, in a form that every hook can spell.
+
+    finding --rules--> alert (state machine) --outbox--> Notice --hook--> Alertmanager, PagerDuty, Slack, a command ...
+
+Labels identify an alert and never change while it lives; numbers and words that change stand beside them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from diagnose.findings import Severity
+
+
+class Status(StrEnum):
+    """What a notice says of its alert."""
+
+    FIRING = "firing"
+    RESOLVED = "resolved"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """One thing to tell. Hooks get those of one fingerprint in order of ``number``, each at least once."""
+
+    fingerprint: str
+    """16 hexadecimal digits over the labels: the same alert after a restart has the same."""
+    number: int
+    """Counts the notices of all alerts upwards: a receiver may tell a repetition by (fingerprint, number)."""
+    status: Status
+    repeated: bool
+    """Whether people were told before, and this only says that it lasts."""
+    labels: Mapping[str, str]
+    """``alertname`` (kind of finding), ``severity``, ``run_id``, ``attempt``, and where they are known ``host``,
+    ``rank``, ``device``, ``stage``. Values are text, names fit Prometheus."""
+    severity: Severity
+    summary: str
+    """One line: what, which rank and host, since when."""
+    cost: str
+    """``12.7 s lost so far``; empty where it costs nothing yet."""
+    next_step: str
+    link: str
+    """Dashboard view of the run and window; empty where no address is set."""
+    starts_ns: int
+    """Wall clock: when the trouble was first seen."""
+    ends_ns: int
+    """Wall clock: when it was over; 0 while it is not."""
+    details: Mapping[str, str]
+    """Further words by name: steps, victims, what it explains."""

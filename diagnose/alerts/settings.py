@@ -1,0 +1,235 @@
+"""The file of rules and hooks: TOML, checked as a whole before anything starts.
+
+    dashboard = "https://rankscope.example"   every = "5s"   state = "/var/lib/rankscope/alerts.sqlite"
+    [flapping]            times  within  quiet
+    [rules]               for  keep_firing_for  severity  hooks        of all kinds
+    [rules.KIND]          the same, of one kind
+    [hooks.NAME]          type, and the keys of that type
+
+A kind's own table goes before ``[rules]``, and that before what is built in. Durations are ``"30s"``, ``"5m"``,
+``"1h"`` or a number of seconds.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from diagnose.alerts.hooks.interface import Hook
+from diagnose.alerts.hooks.registry import make_hook
+from diagnose.alerts.rules import DEFAULTS, Flapping, Policy, Rule
+from diagnose.findings import Kind, Severity
+from telemetry.errors import UnreadableError, UsageError
+
+DEFAULT_EVERY_S = 5.0
+MIN_EVERY_S = 0.2
+MAX_S = 366 * 86_400.0
+SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+LOG: Mapping[str, Mapping[str, object]] = {"log": {"type": "log"}}
+"""The hooks of who names none: lines on stderr."""
+_OF_RULE = ("for", "keep_firing_for", "severity", "hooks")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the file says. Its hooks are made by :func:`make_hooks`: they may need secrets that others lack."""
+
+    rules: Mapping[str, Rule]
+    flapping: Flapping = field(default_factory=Flapping)
+    hooks: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: LOG)
+    every_s: float = DEFAULT_EVERY_S
+    dashboard: str = ""
+    state: Path | None = None
+
+    def policy(self, hooks: Iterable[Hook]) -> Policy:
+        """What the state machine goes by."""
+        resend_s = {hook.name: float(hook.resend_s) for hook in hooks}
+        return Policy(rules=self.rules, flapping=self.flapping, resend_s=resend_s, dashboard=self.dashboard)
+
+
+def default_settings() -> Settings:
+    """Without a file: every kind by its defaults, told on stderr."""
+    return parse_settings("", where="defaults")
+
+
+def read_settings(path: Path) -> Settings:
+    """The settings in a file.
+
+    Raises:
+        UnreadableError: there is none, or it is no TOML.
+        UsageError: something in it is unknown, of the wrong form, or out of range.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UnreadableError(
+            f"{path}: {why}", hint="name a file of rules: --config FILE; see docs/guides/alerts.md"
+        ) from None
+    settings = parse_settings(text, where=str(path))
+    return replace(settings, state=settings.state and path.parent / settings.state.expanduser())
+
+
+def parse_settings(text: str, *, where: str) -> Settings:
+    """The settings in a text; see :func:`read_settings`. ``where`` stands in front of what is wrong."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UnreadableError(f"{where}: no TOML: {error}", hint="see docs/guides/alerts.md for an example") from None
+    top = _Table(document, where, "", ("dashboard", "every", "state", "flapping", "rules", "hooks"))
+    hooks = _hooks(top, where)
+    flapping = top.table("flapping", ("times", "within", "quiet"))
+    usual = Flapping()
+    state = top.text("state", "")
+    return Settings(
+        rules=_rules(top, where, hooks),
+        flapping=Flapping(
+            times=flapping.count("times", usual.times),
+            within_s=flapping.duration("within", usual.within_s),
+            quiet_s=flapping.duration("quiet", usual.quiet_s),
+        ),
+        hooks=hooks,
+        every_s=top.duration("every", DEFAULT_EVERY_S, least_s=MIN_EVERY_S),
+        dashboard=checked_dashboard(top.text("dashboard", ""), where),
+        state=Path(state) if state else None,
+    )
+
+
+def make_hooks(settings: Settings) -> tuple[Hook, ...]:
+    """The hooks of the file, each as its type makes it.
+
+    Raises:
+        UsageError: a hook's table is wrong, or a secret is not where it should be.
+    """
+    return tuple(make_hook(name, table) for name, table in settings.hooks.items())
+
+
+def checked_dashboard(address: str, where: str = "--dashboard") -> str:
+    """``address``, which links are built on.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if address and not re.fullmatch(r"https?://[^\s?#]+", address):
+        raise UsageError(f"{where}: dashboard is {address!r}", hint='an address such as "http://127.0.0.1:8719"')
+    return address
+
+
+def _hooks(top: "_Table", where: str) -> Mapping[str, Mapping[str, object]]:
+    tables = top.tables("hooks")
+    for name in tables:
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
+            raise UsageError(f"{where}: hooks.{name!r} is no name", hint="letters, digits, - and _")
+    return tables or LOG
+
+
+def _rules(top: "_Table", where: str, hooks: Mapping[str, object]) -> dict[str, Rule]:
+    tables = top.tables("rules", beside=_OF_RULE)
+    for kind in tables:
+        if kind not in set(Kind):
+            raise UsageError(f"{where}: rules.{kind}: no such kind of finding", hint=_nearest(kind, Kind))
+    for_all = top.table("rules", (*_OF_RULE, *tables))
+    return {
+        str(kind): _rule(
+            _Table(tables.get(str(kind), {}), where, f"rules.{kind}", _OF_RULE),
+            _rule(for_all, replace(usual, hooks=tuple(hooks)), hooks),
+            hooks,
+        )
+        for kind, usual in DEFAULTS.items()
+    }
+
+
+def _rule(table: "_Table", usual: Rule, hooks: Mapping[str, object]) -> Rule:
+    return Rule(
+        for_s=table.duration("for", usual.for_s),
+        keep_firing_for_s=table.duration("keep_firing_for", usual.keep_firing_for_s),
+        severity=Severity(table.choice("severity", usual.severity, tuple(Severity))),
+        hooks=table.names("hooks", usual.hooks, hooks),
+    )
+
+
+class _Table:
+    """A table of the file, read key by key. Every complaint names file and key."""
+
+    def __init__(self, values: Mapping[str, Any], where: str, name: str, known: Iterable[str]) -> None:
+        self._values = values
+        self._where = where
+        self._name = name
+        for key in values:
+            if key not in (names := list(known)):
+                raise UsageError(f"{self._at(key)}: no such key", hint=_nearest(key, names))
+
+    def table(self, key: str, known: Iterable[str]) -> "_Table":
+        """A table in this one; an empty one where there is none."""
+        return _Table(self._is("a table", dict, key, {}), self._where, self._prefixed(key), known)
+
+    def tables(self, key: str, beside: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
+        """The tables in the table ``key``, by name; the keys ``beside`` them are left to others."""
+        named = {name: value for name, value in self._is("a table", dict, key, {}).items() if name not in beside}
+        for name, value in named.items():
+            if not isinstance(value, dict):
+                raise UsageError(
+                    f"{self._at(key)}.{name} is no table",
+                    hint=f"write [{key}.{name}]" + (f", or one of {', '.join(beside)}" if beside else ""),
+                )
+        return named
+
+    def text(self, key: str, default: str) -> str:
+        return str(self._is("text", str, key, default))
+
+    def count(self, key: str, default: int) -> int:
+        number = self._is("a number", int, key, default)
+        if isinstance(number, bool) or not 1 <= number <= 1000:
+            raise UsageError(f"{self._at(key)} is {number}", hint="a whole number from 1 to 1000")
+        return int(number)
+
+    def duration(self, key: str, default: float, *, least_s: float = 0.0) -> float:
+        value = self._values.get(key, default)
+        seconds = _seconds(value)
+        if seconds is None or not least_s <= seconds <= MAX_S:
+            least = f", {least_s:g} s or more" if least_s else ""
+            raise UsageError(f"{self._at(key)} is {value!r}", hint=f'a duration such as "30s", "5m" or 90{least}')
+        return seconds
+
+    def choice(self, key: str, default: str, choices: tuple[str, ...]) -> str:
+        value = self._values.get(key, default)
+        if value not in choices:
+            raise UsageError(f"{self._at(key)} is {value!r}", hint=f"one of {', '.join(choices)}")
+        return str(value)
+
+    def names(self, key: str, default: tuple[str, ...], known: Iterable[str]) -> tuple[str, ...]:
+        values = self._is("a list of names", list, key, list(default))
+        for value in values:
+            if value not in known:
+                raise UsageError(
+                    f"{self._at(key)}: no hook {value!r}", hint=f"{_nearest(value, known)}; [hooks.NAME] makes one"
+                )
+        return tuple(dict.fromkeys(values))
+
+    def _is(self, what: str, of_type: type, key: str, default: Any) -> Any:
+        value = self._values.get(key, default)
+        if not isinstance(value, of_type):
+            raise UsageError(f"{self._at(key)} is {value!r}", hint=f"it is {what}")
+        return value
+
+    def _at(self, key: str) -> str:
+        return f"{self._where}: {self._prefixed(key)}"
+
+    def _prefixed(self, key: str) -> str:
+        return f"{self._name}.{key}" if self._name else key
+
+
+def _seconds(value: object) -> float | None:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d)", value) if isinstance(value, str) else None
+    return float(match[1]) * SECONDS[match[2]] if match else None
+
+
+def _nearest(word: object, known: Iterable[str]) -> str:
+    names = [str(name) for name in known]
+    close = get_close_matches(str(word), names, n=1)
+    return f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"

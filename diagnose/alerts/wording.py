@@ -1,0 +1,66 @@
+"""An alert in words: the notice that people read."""
+
+import time
+from urllib.parse import urlencode
+
+from diagnose.alerts.alert import Alert
+from diagnose.alerts.notice import Notice, Status
+from diagnose.alerts.rules import Policy
+from diagnose.findings import Kind
+
+LEAST_COST_S = 0.05
+_STANDING = frozenset({Kind.HUNG_COLLECTIVE, Kind.DEAD_RANK, Kind.COLLECTIVE_MISMATCH})
+"""Kinds of a job that stands still: another page of the dashboard tells of it."""
+
+
+def notice_of(alert: Alert, status: Status, *, number: int, repeated: bool, now_ns: int, policy: Policy) -> Notice:
+    """What is told of ``alert`` now."""
+    account = alert.account
+    is_over = status is Status.RESOLVED
+    ends_ns = (alert.absent_ns or now_ns) if is_over else 0
+    return Notice(
+        fingerprint=alert.fingerprint,
+        number=number,
+        status=status,
+        repeated=repeated,
+        labels=alert.labels,
+        severity=account.severity,
+        summary=_over(alert, ends_ns) if is_over else f"{account.summary}; seen since {_clock(alert.began_ns)}",
+        cost=f"{account.seconds_lost:.1f} s lost so far" if account.seconds_lost >= LEAST_COST_S else "",
+        next_step="" if is_over else account.next_step,
+        link=link_to(alert, policy.dashboard),
+        starts_ns=alert.began_ns,
+        ends_ns=ends_ns,
+        details={**account.details, "steps": f"{account.first_step}-{account.last_step}"},
+    )
+
+
+def link_to(alert: Alert, dashboard: str) -> str:
+    """The dashboard's view of the run over the steps meant, with the rank where it is one; empty without an address."""
+    if not dashboard:
+        return ""
+    account = alert.account
+    rank = alert.labels.get("rank", "")
+    run_id, attempt = alert.run
+    query = {
+        "view": "hang" if alert.kind in _STANDING else "overview",
+        "run": run_id,
+        "attempt": str(attempt),
+        "steps": f"{account.first_step}-{account.last_step}",
+        "rank": rank if rank.isdigit() else "",
+    }
+    return f"{dashboard.rstrip('/')}/?{urlencode({name: value for name, value in query.items() if value})}"
+
+
+def _over(alert: Alert, ends_ns: int) -> str:
+    return f"over after {_duration((ends_ns - alert.began_ns) / 1e9)}: {alert.account.summary}"
+
+
+def _clock(at_ns: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at_ns // 1_000_000_000))
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{max(0.0, seconds):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

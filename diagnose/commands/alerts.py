@@ -1,0 +1,141 @@
+"""`rankscope alerts`: the watcher and its hooks."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from diagnose.alerts.complaints import Complaints
+from diagnose.alerts.dispatch import Dispatcher
+from diagnose.alerts.hooks.interface import Hook, HookError
+from diagnose.alerts.hooks.registry import make_hook
+from diagnose.alerts.ledger import Ledger, default_state_file, read_ledger
+from diagnose.alerts.listing import num_firing, state_object, state_text
+from diagnose.alerts.notice import Notice
+from diagnose.alerts.sample import sample_notices
+from diagnose.alerts.settings import Settings, checked_dashboard, default_settings, make_hooks, read_settings
+from diagnose.alerts.watch import Watcher, dispatching, watch
+from diagnose.commands.options import DEFAULT_STORE, JsonOption, StoreOption, out, progress
+from telemetry.errors import UnreachableError, UsageError
+from telemetry.readers import open_reader
+from telemetry.stores.address import without_password
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", envvar="RANKSCOPE_ALERTS", help="File of rules and hooks (TOML).", show_default=False),
+]
+StateOption = Annotated[
+    Path | None, typer.Option("--state", help="Where alerts are kept between two looks.", show_default=False)
+]
+EveryOption = Annotated[
+    float | None, typer.Option(help="Seconds between two looks; more where a look takes long.", min=0.2)
+]
+DashboardOption = Annotated[str, typer.Option(help="Address of the dashboard: notices link to it.", show_default=False)]
+WithParentOption = Annotated[bool, typer.Option("--with-parent", hidden=True, help="End when standard input does.")]
+HookArgument = Annotated[str, typer.Argument(help="Name of the hook in the file of rules.")]
+
+alerts_app = typer.Typer(help="Tell people when something goes wrong, once, and when it is over.", no_args_is_help=True)
+
+
+@alerts_app.command("run")
+def run(
+    config: ConfigOption = None,
+    store: StoreOption = DEFAULT_STORE,
+    every: EveryOption = None,
+    dashboard: DashboardOption = "",
+    state: StateOption = None,
+    with_parent: WithParentOption = False,
+) -> None:
+    """Watch the newest runs and tell the hooks. SIGTERM or Ctrl-C ends it; what is unsent is sent next time."""
+    settings = _settings(config, state, dashboard)
+    hooks = make_hooks(settings)
+    stop = _ended_by_signals(with_parent)
+    complaints = Complaints(lambda text: progress.print(Text(text)))
+    with ExitStack() as open_things:
+        ledger = open_things.enter_context(Ledger(_state_file(settings)))
+        for name, count in ledger.drop_all_but(hook.name for hook in hooks).items():
+            complaints.tell(f"hook {name} is no longer there: {count} notices that waited for it are dropped")
+        dispatchers = [Dispatcher(hook, ledger, complaints) for hook in hooks]
+        watcher = Watcher(
+            open_reader=partial(open_reader, store),
+            ledger=ledger,
+            policy=settings.policy(hooks),
+            dispatchers=dispatchers,
+            complaints=complaints,
+        )
+        open_things.callback(watcher.close)
+        watcher.open()
+        open_things.enter_context(dispatching(dispatchers))
+        complaints.tell(f"watching {without_password(store)}; alerts go to {', '.join(hook.name for hook in hooks)}")
+        watch(watcher, every or settings.every_s, stop)
+
+
+@alerts_app.command("list")
+def list_alerts(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
+    """Alerts that are pending, firing, or were resolved within a day. Exit status 1 when any fires."""
+    stands, waiting = read_ledger(_state_file(_settings(config, state, "")))
+    if json:
+        out.print_json(data=state_object(stands, waiting))
+    else:
+        out.print(state_text(stands, waiting))
+    raise typer.Exit(int(num_firing(stands) > 0))
+
+
+@alerts_app.command("test")
+def try_hook(hook: HookArgument, config: ConfigOption = None, dashboard: DashboardOption = "") -> None:
+    """Send a sample alert and its end through a hook. Exit status 2 when it is refused, 3 when nobody answers."""
+    settings = _settings(config, None, dashboard)
+    if hook not in settings.hooks:
+        raise UsageError(f"no hook {hook!r}", hint=f"there are {', '.join(settings.hooks)}; see --config")
+    made = make_hook(hook, settings.hooks[hook])
+    for notice in sample_notices(time.time_ns(), settings.dashboard):
+        _send(made, notice)
+        out.print(Text(f"hook {hook}: took the sample, {notice.status}"))
+
+
+def _send(hook: Hook, notice: Notice) -> None:
+    """Hand a notice over; what the receiver answered instead is a user's error."""
+    try:
+        hook.send([notice])
+    except HookError as error:
+        words = str(error) if str(error).startswith(f"hook {hook.name}") else f"hook {hook.name}: {error}"
+        if error.again:
+            raise UnreachableError(words, hint="is the receiver running, and is this its address?") from error
+        raise UsageError(words, hint=f"the receiver refused it for good: look at [hooks.{hook.name}]") from error
+
+
+def _settings(config: Path | None, state: Path | None, dashboard: str) -> Settings:
+    """What the file says, and what the command line says instead."""
+    settings = read_settings(config) if config else default_settings()
+    return replace(
+        settings, state=state or settings.state, dashboard=checked_dashboard(dashboard) or settings.dashboard
+    )
+
+
+def _state_file(settings: Settings) -> Path:
+    return settings.state or default_state_file()
+
+
+def _ended_by_signals(with_parent: bool) -> threading.Event:
+    """Set by SIGTERM and Ctrl-C; and, where asked, when whoever holds our standard input is gone."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    if with_parent:
+        threading.Thread(target=_wait_for_end_of_input, args=(stop,), name="parent", daemon=True).start()
+    return stop
+
+
+def _wait_for_end_of_input(stop: threading.Event) -> None:
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    stop.set()

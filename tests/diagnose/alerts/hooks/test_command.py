@@ -1,0 +1,131 @@
+"""The command: real programs, told by stdin, never by a shell, and gone when their time is up."""
+
+import json
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from diagnose.alerts.hooks.command import INHERITED
+from diagnose.alerts.hooks.interface import Hook, HookError
+from diagnose.alerts.hooks.registry import make_hook
+from diagnose.alerts.hooks.shape import v4_body
+from tests.deadline import until
+from tests.diagnose.alerts.made_notice import made_notice
+
+TELL = """
+import json, os, sys
+told = {"argv": sys.argv[2:], "stdin": json.load(sys.stdin), "environment": dict(os.environ),
+        "leads": os.getpgid(0) == os.getpid(), "open": sorted(os.listdir("/proc/self/fd"))}
+open(sys.argv[1], "w").write(json.dumps(told))
+"""
+LEAVE_A_GRANDCHILD = 'sleep 300 & echo $! > "$0"; sleep "$1"'
+
+
+def command(*argv: str, **keys: object) -> Hook:
+    return make_hook("page", {"type": "command", "argv": list(argv), **keys})
+
+
+def python(program: str, *arguments: str, **keys: object) -> Hook:
+    return command(sys.executable, "-c", program, *arguments, **keys)
+
+
+def refusal(hook: Hook) -> HookError:
+    with pytest.raises(HookError) as caught:
+        hook.send([made_notice()])
+    assert caught.value.again
+    return caught.value
+
+
+def gone(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """What a command sees of the world."""
+    for name in ("PAGER_PASSWORD", "AWS_SECRET_ACCESS_KEY", "RANKSCOPE_TOKEN", "LD_PRELOAD"):
+        monkeypatch.setenv(name, "" if name == "LD_PRELOAD" else f"secret of {name}")
+    canary = tmp_path / "canary"
+    arguments = ["two words", f"$(touch {canary})", f"`touch {canary}`; touch {canary}", "*", "$HOME", ""]
+    python(TELL, str(tmp_path / "told"), *arguments, pass_env=["PAGER_PASSWORD"]).send([made_notice(number=12)])
+    assert not canary.exists()
+    told: dict[str, object] = json.loads((tmp_path / "told").read_text())
+    assert told["argv"] == arguments
+    return told
+
+
+def test_arguments_are_passed_word_for_word_and_the_body_is_on_stdin(told: dict[str, object]) -> None:
+    assert told["stdin"] == v4_body("page", [made_notice(number=12)])
+    assert told["leads"]
+
+
+def test_the_environment_has_the_alert_and_no_secret_but_those_it_was_given(told: dict[str, object]) -> None:
+    environment: dict[str, str] = told["environment"]  # type: ignore[assignment]
+    alert = {name.removeprefix("RANKSCOPE_ALERT_"): value for name, value in environment.items() if "_ALERT_" in name}
+    assert alert == {
+        "STATUS": "firing",
+        "FINGERPRINT": "00c0ffee00c0ffee",
+        "NUMBER": "12",
+        "NAME": "hung-collective",
+        "SEVERITY": "critical",
+        "RUN_ID": "monday",
+        "HOST": "gpu-003",
+        "RANK": "5",
+        "SUMMARY": made_notice().summary,
+        "LINK": made_notice().link,
+    }
+    assert environment["PAGER_PASSWORD"] == "secret of PAGER_PASSWORD"
+    assert {name for name in environment if "_ALERT_" not in name} <= {*INHERITED, "PAGER_PASSWORD"}
+    # Standard input, output and error, and the folder that is being listed.
+    assert len(told["open"]) == 4  # type: ignore[arg-type]
+
+
+def test_a_command_that_fails_is_told_by_its_first_words_and_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGER_PASSWORD", "hunter2hunter2")
+    fails = "import os, sys; sys.exit('no route as ' + os.environ['PAGER_PASSWORD'] + '\\x1b[31m\\nsecond line')"
+    error = refusal(python(fails, pass_env=["PAGER_PASSWORD"]))
+    assert str(error) == f"hook page: {sys.executable}: exit status 1: no route as ***\\x1b[31m"
+
+
+def test_a_command_that_is_killed_is_told() -> None:
+    assert "killed by signal 9" in str(refusal(python("import os; os.kill(os.getpid(), 9)")))
+
+
+def test_a_command_that_does_not_read_or_talks_without_end_is_taken(tmp_path: Path) -> None:
+    make_hook("page", {"type": "command", "argv": ["true"]}).send([made_notice(summary="x" * 1_000_000)])
+    python("import sys; sys.stderr.write('x' * 3_000_000); sys.stdout.write('x' * 3_000_000)").send([made_notice()])
+
+
+def test_when_its_time_is_up_its_children_are_gone_too(tmp_path: Path) -> None:
+    error = refusal(command("sh", "-c", LEAVE_A_GRANDCHILD, str(tmp_path / "pid"), "300", timeout_s=1.5))
+    assert "not over within 1.5 s, killed" in str(error)
+    pid = int((tmp_path / "pid").read_text())
+    until(lambda: gone(pid), seconds=10, what=f"the end of process {pid}")
+
+
+def test_what_a_command_leaves_behind_holds_nobody_and_lives_on(tmp_path: Path) -> None:
+    command("sh", "-c", LEAVE_A_GRANDCHILD, str(tmp_path / "pid"), "0", timeout_s=60).send([made_notice()])
+    left = psutil.Process(int((tmp_path / "pid").read_text()))
+    try:
+        assert not gone(left.pid)
+    finally:
+        left.kill()
+
+
+def test_a_program_that_vanished_is_asked_again(tmp_path: Path) -> None:
+    program = tmp_path / "page"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    hook = command(str(program))
+    hook.send([made_notice()])
+    program.unlink()
+    assert "No such file" in str(refusal(hook))
+
+
+def test_odd_words_do_not_keep_a_command_from_starting() -> None:
+    command("true").send([made_notice(labels={"host": "a\0b\udcff\ud800\u2603"}, summary="=" * 1_000_000)])

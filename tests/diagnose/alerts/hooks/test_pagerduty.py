@@ -1,0 +1,90 @@
+"""PagerDuty: an incident is opened once, and closed by the same key."""
+
+import json
+
+import pytest
+
+from diagnose.alerts.hooks.interface import Hook, HookError
+from diagnose.alerts.hooks.pagerduty import pagerduty_event
+from diagnose.alerts.hooks.registry import make_hook
+from diagnose.alerts.notice import Status
+from diagnose.findings import Severity
+from tests.diagnose.alerts.hooks.http_receiver import HttpReceiver, answers
+from tests.diagnose.alerts.made_notice import made_notice
+
+KEY = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture
+def hook(receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch) -> Hook:
+    monkeypatch.setenv("PAGERDUTY_KEY", KEY)
+    receiver.behaviour = answers(202, b'{"status":"success"}')
+    return make_hook("pager", {"type": "pagerduty", "routing_key_env": "PAGERDUTY_KEY", "url": receiver.url})
+
+
+def test_what_fires_opens_an_incident_with_what_is_known(hook: Hook, receiver: HttpReceiver) -> None:
+    hook.send([made_notice()])
+    (request,) = receiver.requests
+    assert request.path == "/v2/enqueue"
+    event = request.body
+    assert (event["routing_key"], event["event_action"]) == (KEY, "trigger")
+    assert event["links"] == [{"href": made_notice().link, "text": "dashboard"}]
+    payload = event["payload"]
+    assert payload["summary"] == made_notice().summary
+    assert payload["timestamp"] == "2026-09-21T14:13:20.25Z"
+    told = {name: payload[name] for name in ("source", "severity", "component", "group", "class")}
+    assert told == {
+        "source": "gpu-003",
+        "severity": "critical",
+        "component": "grads-all-reduce",
+        "group": "monday",
+        "class": "hung-collective",
+    }
+    assert payload["custom_details"]["cost"] == "12.7 s lost so far"
+    assert payload["custom_details"]["rank"] == "5"
+    assert payload["custom_details"]["victims"] == "ranks 0 to 4, 6, 7"
+
+
+def test_what_is_over_closes_the_same_incident(hook: Hook, receiver: HttpReceiver) -> None:
+    hook.send([made_notice()])
+    hook.send([made_notice(status=Status.RESOLVED)])
+    opened, closed = (request.body for request in receiver.requests)
+    assert closed == {"routing_key": KEY, "event_action": "resolve", "dedup_key": opened["dedup_key"]}
+
+
+def test_one_notice_goes_at_a_time_so_that_no_closed_incident_is_opened_again(hook: Hook) -> None:
+    assert hook.batch == 1
+
+
+def test_the_key_of_an_incident_tells_runs_apart_and_fits() -> None:
+    keys = {
+        str(pagerduty_event(made_notice(fingerprint=fingerprint, labels={"run_id": run}))["dedup_key"])
+        for fingerprint in ("00c0ffee00c0ffee", "00c0ffee00c0ffef")
+        for run in ("monday", "tuesday", "x" * 500)
+    }
+    assert len(keys) == 6
+    assert max(len(key) for key in keys) == 255
+
+
+@pytest.mark.parametrize("severity", Severity)
+def test_every_severity_is_one_of_theirs(severity: Severity) -> None:
+    payload = pagerduty_event(made_notice(severity=severity))["payload"]
+    assert payload["severity"] in ("critical", "error", "warning", "info")  # type: ignore[index]
+
+
+def test_an_event_stays_within_the_limits(hook: Hook, receiver: HttpReceiver) -> None:
+    long = "no end \u2603 " * 100_000
+    hook.send([made_notice(summary=long, details={"log": long}, link="")])
+    event = receiver.requests[0].body
+    assert len(event["payload"]["summary"]) == 1024
+    assert len(json.dumps(event)) < 512 * 2**10
+    assert "links" not in event
+
+
+def test_the_routing_key_is_not_told(hook: Hook, receiver: HttpReceiver) -> None:
+    receiver.behaviour = answers(400, f'{{"errors": ["routing_key {KEY} is unknown"]}}'.encode())
+    with pytest.raises(HookError) as caught:
+        hook.send([made_notice()])
+    assert not caught.value.again
+    assert "routing_key *** is unknown" in str(caught.value)
+    assert KEY not in f"{vars(hook)}"

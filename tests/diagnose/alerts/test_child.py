@@ -1,0 +1,37 @@
+"""A process that is kept alive, and ends with its block."""
+
+import sys
+from pathlib import Path
+
+from diagnose.alerts.child import KeptAlive
+from tests.deadline import until
+
+LIVES = (
+    "import sys; open(sys.argv[1], 'a').write('born\\n'); sys.stdin.read(); open(sys.argv[1], 'a').write('ended\\n')"
+)
+DIES = "import sys; open(sys.argv[1], 'a').write('born\\n'); sys.exit(3)"
+
+
+def test_it_ends_in_order_with_its_block(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    with KeptAlive([sys.executable, "-c", LIVES, str(told)], print):
+        until(told.is_file)
+    assert told.read_text() == "born\nended\n"
+
+
+def test_what_dies_is_started_again_after_pauses_that_double(tmp_path: Path) -> None:
+    told, said = tmp_path / "told", []
+    command = [sys.executable, "-c", DIES, str(told)]
+    with KeptAlive(command, said.append, first_pause_s=0.01, clock_s=lambda: 0.0):
+        until(lambda: len(said) >= 3)
+    assert told.read_text().count("born") >= 3
+    assert said[:3] == [
+        f"the watcher of alerts ended (status 3); it is started again in {s:g} s" for s in (0.01, 0.02, 0.04)
+    ]
+
+
+def test_what_cannot_be_started_is_told(tmp_path: Path) -> None:
+    said: list[str] = []
+    with KeptAlive([str(tmp_path / "none")], said.append, first_pause_s=0.01):
+        until(lambda: said)
+    assert "No such file" in said[0]

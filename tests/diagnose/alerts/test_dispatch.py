@@ -1,0 +1,186 @@
+"""From the outbox to hooks that refuse, block, or take it."""
+
+import resource
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from diagnose.alerts.complaints import Complaints
+from diagnose.alerts.dispatch import Backoff, Dispatcher
+from diagnose.alerts.hooks.interface import Hook, HookError
+from diagnose.alerts.hooks.memory import MemoryHook
+from diagnose.alerts.ledger import Ledger
+from diagnose.alerts.life import advance
+from diagnose.alerts.look import Look, RunSeen, Sighting
+from diagnose.alerts.notice import Notice
+from diagnose.findings import Kind
+from tests.deadline import until
+from tests.diagnose.alerts.made_looks import RUN, START_NS, finding, policy
+
+AT_ONCE = Backoff(first_s=0.001, most_s=0.01)
+MOST_BYTES = 160 * 2**20
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with Ledger(tmp_path / "alerts.sqlite") as opened:
+        yield opened
+
+
+def tell(ledger: Ledger, count: int, *hooks: str, first_rank: int = 0) -> list[Notice]:
+    """Fill the outbox with the alerts of a look that finds ``count`` troubles."""
+    found = (finding(Kind.COMPUTE_STRAGGLER, 8 * (first_rank + number)) for number in range(count))
+    run = RunSeen(run_id=RUN, attempt=0, step_s=1, sightings=tuple(Sighting(finding=one, sharp=True) for one in found))
+    outcome = advance(ledger.load(), Look(now_ns=START_NS, runs=(run,)), policy(hooks=hooks, for_s=0))
+    ledger.store(outcome)
+    return [telling.notice for telling in outcome.tellings]
+
+
+@contextmanager
+def working(ledger: Ledger, *hooks: Hook, said: list[str] | None = None) -> Iterator[list[Dispatcher]]:
+    complaints = Complaints((said if said is not None else []).append)
+    dispatchers = [Dispatcher(hook, ledger, complaints, AT_ONCE) for hook in hooks]
+    for one in dispatchers:
+        one.start()
+    try:
+        yield dispatchers
+    finally:
+        for one in dispatchers:
+            one.finish(10)
+
+
+def peak_bytes() -> int:
+    """The most memory that this process ever had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+class Blocking(MemoryHook):
+    """A receiver that never answers."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.asked = threading.Event()
+        self.released = threading.Event()
+
+    def send(self, notices: Sequence[Notice]) -> None:
+        self.asked.set()
+        self.released.wait(30)
+
+
+class Picky(MemoryHook):
+    """Refuses a batch for good if a certain notice is in it."""
+
+    def __init__(self, number: int, *, batch: int) -> None:
+        super().__init__("picky", batch=batch)
+        self.number = number
+
+    def send(self, notices: Sequence[Notice]) -> None:
+        if any(notice.number == self.number for notice in notices):
+            raise HookError("status 400", again=False)
+        super().send(notices)
+
+
+def test_notices_arrive_in_order_and_leave_the_outbox(ledger: Ledger) -> None:
+    hook = MemoryHook("log", batch=7)
+    told = tell(ledger, 100, "log")
+    with working(ledger, hook):
+        until(lambda: not ledger.num_waiting())
+    assert hook.taken == told
+
+
+def test_a_hook_that_refuses_for_now_is_asked_until_it_takes_them(ledger: Ledger) -> None:
+    hook = MemoryHook("log", batch=3)
+    hook.refusals = [HookError("status 503", again=True) for _ in range(5)]
+    told, said = tell(ledger, 10, "log"), []
+    with working(ledger, hook, said=said):
+        until(lambda: not ledger.num_waiting())
+    assert hook.taken == told
+    assert said == [
+        "hook log: status 503; what waits for it is kept and tried again",
+        "hook log: takes notices again",
+    ]
+
+
+def test_what_a_hook_raises_by_mistake_is_a_refusal_for_now(ledger: Ledger) -> None:
+    hook = MemoryHook("log")
+    hook.refusals = [ZeroDivisionError("oops")]  # type: ignore[list-item]
+    told = tell(ledger, 2, "log")
+    with working(ledger, hook):
+        until(lambda: not ledger.num_waiting())
+    assert hook.taken == told
+
+
+def test_of_a_batch_that_is_refused_for_good_only_the_one_at_fault_is_dropped(ledger: Ledger) -> None:
+    hook, said = Picky(4, batch=10), []
+    told = tell(ledger, 12, "picky")
+    with working(ledger, hook, said=said):
+        until(lambda: not ledger.num_waiting())
+    assert hook.taken == [notice for notice in told if notice.number != 4]
+    assert len(said) == 1
+    assert "refused for good, dropped: compute-straggler of [24]" in said[0]
+
+
+def test_a_dead_hook_delays_no_other(ledger: Ledger) -> None:
+    dead, well = Blocking("dead"), MemoryHook("well")
+    told = tell(ledger, 20, "dead", "well")
+    with working(ledger, dead, well):
+        until(dead.asked.is_set)
+        until(lambda: ledger.num_waiting() == {"dead": 20})
+        dead.released.set()
+    assert well.taken == told
+
+
+def test_what_comes_later_is_sent_when_it_is_there(ledger: Ledger) -> None:
+    hook = MemoryHook("log")
+    with working(ledger, hook) as (dispatcher,):
+        for number in range(3):
+            tell(ledger, 1, "log", first_rank=number)
+            dispatcher.wake()
+            until(lambda: not ledger.num_waiting(), seconds=4)
+    assert [notice.labels["rank"] for notice in hook.taken] == ["0", "8", "16"]
+
+
+def test_at_the_end_what_can_be_sent_is_sent_and_the_rest_is_kept(ledger: Ledger) -> None:
+    well, ill = MemoryHook("well"), MemoryHook("ill")
+    ill.refusals = [HookError("refused", again=True, after_s=3600)] * 100
+    told = tell(ledger, 30, "well", "ill")
+    with working(ledger, well, ill):
+        pass
+    assert well.taken == told
+    assert ledger.num_waiting() == {"ill": 30}
+
+
+def test_a_hook_that_ends_after_the_ledger_was_closed_hurts_nobody(ledger: Ledger) -> None:
+    hook = Blocking("slow")
+    tell(ledger, 1, "slow")
+    dispatcher = Dispatcher(hook, ledger, Complaints(print), AT_ONCE)
+    dispatcher.start()
+    until(hook.asked.is_set)
+    dispatcher.finish(0)
+    ledger.close()
+    hook.released.set()
+    dispatcher.finish(10)
+
+
+def test_pauses_double_up_to_a_bound_and_are_as_long_as_the_receiver_asks() -> None:
+    longest = Backoff(first_s=1, most_s=60, chance=lambda: 1.0)
+    shortest = Backoff(first_s=1, most_s=60, chance=lambda: 0.0)
+    assert [longest.pause_s(failures, 0) for failures in (1, 2, 3, 7, 10_000)] == [1, 2, 4, 60, 60]
+    assert shortest.pause_s(3, 0) == 2
+    assert shortest.pause_s(1, 90) == 90
+    assert shortest.pause_s(1, 1e9) == 3600
+
+
+def test_ten_thousand_findings_in_a_look_arrive_in_order_in_bounded_memory(ledger: Ledger) -> None:
+    hooks = [MemoryHook("log", batch=100), MemoryHook("manager", batch=64)]
+    before_bytes = peak_bytes()
+    told = tell(ledger, 10_000, "log", "manager")
+    assert len(told) == 10_000
+    assert peak_bytes() - before_bytes < MOST_BYTES
+    with working(ledger, *hooks):
+        until(lambda: not ledger.num_waiting(), every=0.2)
+    for hook in hooks:
+        assert [notice.number for notice in hook.taken] == list(range(1, 10_001))

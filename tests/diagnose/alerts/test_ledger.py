@@ -1,0 +1,150 @@
+"""What stands and what is unsent, in one file."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from diagnose.alerts.ledger import Ledger, default_state_file, read_ledger
+from diagnose.alerts.life import Outcome, State, advance
+from diagnose.alerts.look import Look, RunSeen, Sighting
+from diagnose.alerts.rules import Policy
+from diagnose.findings import Finding, Kind
+from telemetry.errors import UnreadableError, UsageError
+from tests.diagnose.alerts.made_looks import RUN, SECOND_NS, START_NS, finding, policy
+
+STRAGGLER = finding(Kind.COMPUTE_STRAGGLER, 5)
+RULES = policy(hooks=("log", "pager"), for_s=0, keep_firing_for_s=60, resend_s=30)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "alerts.sqlite"
+
+
+@pytest.fixture
+def ledger(path: Path) -> Iterator[Ledger]:
+    with Ledger(path) as opened:
+        yield opened
+
+
+def look(ledger: Ledger, state: State, at_s: float, *findings: Finding, rules: Policy = RULES) -> Outcome:
+    """One look, written down."""
+    seen = tuple(Sighting(finding=one, sharp=True) for one in findings)
+    run = RunSeen(run_id=RUN, attempt=0, step_s=1, sightings=seen)
+    outcome = advance(state, Look(now_ns=START_NS + int(at_s * SECOND_NS), runs=(run,)), rules)
+    ledger.store(outcome)
+    return outcome
+
+
+def test_what_was_stored_is_what_is_loaded(ledger: Ledger) -> None:
+    outcome = look(ledger, State(), 0, STRAGGLER, finding(Kind.DEAD_RANK, 9))
+    assert ledger.load() == outcome.state
+    assert ledger.waiting("log", 10) == [telling.notice for telling in outcome.tellings]
+
+
+def test_a_notice_leaves_the_outbox_of_the_hook_that_took_it(ledger: Ledger) -> None:
+    look(ledger, State(), 0, STRAGGLER)
+    ledger.taken("log", ledger.waiting("log", 10))
+    assert ledger.num_waiting() == {"pager": 1}
+
+
+def test_a_look_that_cannot_be_written_leaves_nothing_behind(ledger: Ledger) -> None:
+    first = look(ledger, State(), 0, STRAGGLER)
+    twice = Outcome(state=State(next_number=9), tellings=first.tellings)  # the same number again
+    with pytest.raises(sqlite3.IntegrityError):
+        ledger.store(twice)
+    assert ledger.load() == first.state
+    assert ledger.num_waiting() == {"log": 1, "pager": 1}
+
+
+def test_a_repetition_replaces_the_unsent_one_before_it_and_nothing_else(ledger: Ledger) -> None:
+    state = State()
+    for at_s in range(0, 3600, 30):
+        state = look(ledger, state, at_s, STRAGGLER).state
+    waiting = ledger.waiting("log", 1000)
+    assert [notice.repeated for notice in waiting] == [False, True]
+    assert waiting[-1].number == state.next_number - 1
+
+
+def test_an_end_replaces_the_repetition_before_it(ledger: Ledger) -> None:
+    state = State()
+    for at_s in range(0, 90, 30):
+        state = look(ledger, state, at_s, STRAGGLER).state
+    for at_s in range(90, 180, 30):
+        state = look(ledger, state, at_s).state
+    assert [str(notice.status) for notice in ledger.waiting("log", 10)] == ["firing", "resolved"]
+
+
+def test_a_second_watcher_is_told_so(ledger: Ledger, path: Path) -> None:
+    with pytest.raises(UsageError, match="another watcher keeps its alerts in"):
+        Ledger(path)
+    ledger.close()
+    Ledger(path).close()
+
+
+def test_the_lock_dies_with_its_process(path: Path) -> None:
+    code = (
+        "from pathlib import Path; from diagnose.alerts.ledger import Ledger; "
+        f"held = Ledger(Path({str(path)!r})); print(1, flush=True); input()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline()
+        with pytest.raises(UsageError):
+            Ledger(path)
+        other.kill()
+    Ledger(path).close()
+
+
+def test_reading_disturbs_no_watcher(ledger: Ledger, path: Path) -> None:
+    outcome = look(ledger, State(), 0, STRAGGLER)
+    state, waiting = read_ledger(path)
+    assert state.alerts == outcome.state.alerts
+    assert waiting == {"log": 1, "pager": 1}
+    look(ledger, outcome.state, 5, STRAGGLER)
+
+
+def test_where_no_watcher_ever_was_nothing_stands(tmp_path: Path) -> None:
+    assert read_ledger(tmp_path / "none.sqlite") == (State(), {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_is_no_ledger_is_refused_and_left_alone(tmp_path: Path) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_text("dear diary, " * 100)
+    for opened in (Ledger, read_ledger):
+        with pytest.raises(UnreadableError, match="holds no alerts"):
+            opened(other)
+    assert other.read_text() == "dear diary, " * 100
+
+
+def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "new.sqlite"
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA user_version = 99")
+    database.close()
+    with pytest.raises(UnreadableError, match="another version"):
+        Ledger(path)
+
+
+def test_a_place_that_cannot_be_written_is_a_users_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot keep alerts"):
+        Ledger(tmp_path / "file" / "alerts.sqlite")
+
+
+def test_what_waits_for_a_hook_that_is_gone_is_dropped(ledger: Ledger) -> None:
+    look(ledger, State(), 0, STRAGGLER)
+    assert ledger.drop_all_but(["log"]) == {"pager": 1}
+    assert ledger.num_waiting() == {"log": 1}
+
+
+def test_the_usual_place_follows_the_environment() -> None:
+    assert default_state_file({"XDG_STATE_HOME": "/var/state"}) == Path("/var/state/rankscope/alerts.sqlite")
+    at_home = Path(os.path.expanduser("~")) / ".local/state/rankscope/alerts.sqlite"
+    assert default_state_file({"XDG_STATE_HOME": "not/absolute"}) == default_state_file({}) == at_home

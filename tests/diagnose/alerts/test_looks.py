@@ -1,0 +1,110 @@
+"""Which runs are looked at, and what of their findings holds now."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from diagnose.alerts.complaints import Complaints
+from diagnose.alerts.look import Look, RunSeen
+from diagnose.alerts.looks import Watching
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.queries import Ranks
+from telemetry.stores.question import Query
+from telemetry.stores.reader import StoreReader
+from tests.diagnose.alerts.made_store import put_beats, put_run
+from tests.ui.memory_store import memory_store
+
+SLOW = "slow:rank=5,factor=1.4"
+
+
+@pytest.fixture
+def store() -> Iterator[EmbeddedStore]:
+    with memory_store() as opened:
+        yield opened
+
+
+def look(store: EmbeddedStore, said: list[str] | None = None, *, after_s: float = 0) -> Look:
+    complaints = Complaints((said if said is not None else []).append)
+    watching = Watching(complaints, clock_ns=lambda: time.time_ns() + int(after_s * 1e9))
+    return watching.look(StoreReader(store), period_s=5)
+
+
+def named(run: RunSeen) -> set[tuple[str, tuple[int, ...]]]:
+    return {(str(one.finding.kind), tuple(one.finding.ranks)) for one in run.sightings}
+
+
+def test_a_slow_rank_is_seen_and_dated(store: EmbeddedStore) -> None:
+    put_run(store, "monday", SLOW)
+    (run,) = look(store).runs
+    assert (run.run_id, run.attempt) == ("monday", 0)
+    assert ("compute-straggler", (5,)) in named(run)
+    assert 0.1 < run.step_s < 10
+
+
+@pytest.mark.parametrize("num_steps", [30, 230])
+def test_a_rank_that_is_slow_for_twelve_steps_is_seen_however_long_the_run(
+    store: EmbeddedStore, num_steps: int
+) -> None:
+    put_run(store, "monday", f"{SLOW},first_step={num_steps - 12}", num_steps=num_steps)
+    (run,) = look(store).runs
+    assert ("compute-straggler", (5,)) in named(run)
+
+
+def test_what_is_over_is_not_seen(store: EmbeddedStore) -> None:
+    put_run(store, "monday", f"{SLOW},first_step=60,last_step=100", num_steps=140)
+    (run,) = look(store).runs
+    assert not [one for one in named(run) if one[0] == "compute-straggler"]
+
+
+def test_a_run_that_ended_in_good_order_is_over(store: EmbeddedStore) -> None:
+    put_run(store, "monday", SLOW)
+    put_beats(store, "monday", ended=False)
+    assert look(store).runs
+    put_beats(store, "monday", ended=True)
+    assert not look(store).runs
+
+
+def test_a_run_that_nobody_heard_of_for_an_hour_is_over(store: EmbeddedStore) -> None:
+    put_run(store, "monday", SLOW)
+    assert look(store, after_s=3000).runs
+    assert not look(store, after_s=4000).runs
+
+
+def test_a_run_that_stands_still_is_alive_while_its_agent_speaks(store: EmbeddedStore) -> None:
+    put_run(store, "monday", SLOW, ended_s=7200)
+    assert not look(store).runs
+    put_beats(store, "monday", ended=False)
+    assert look(store).runs
+
+
+def test_one_run_that_cannot_be_looked_at_spoils_no_other(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_run(store, "monday", SLOW)
+    put_run(store, "tuesday", SLOW)
+    reader, said = StoreReader(store), []
+    answer = reader.read
+
+    def read(query: Query) -> object:
+        if isinstance(query, Ranks) and query.run_id == "monday":
+            raise ZeroDivisionError("in a detector")
+        return answer(query)
+
+    monkeypatch.setattr(reader, "read", read)
+    watching = Watching(Complaints(said.append))
+    for _ in range(2):
+        seen = watching.look(reader, period_s=5)
+        assert [run.run_id for run in seen.runs] == ["tuesday"]
+        assert seen.failed == {("monday", 0)}
+    assert said == ["run monday/0: cannot be looked at: ZeroDivisionError: in a detector"]
+    monkeypatch.undo()
+    assert len(watching.look(reader, period_s=5).runs) == 2
+    assert said[1:] == ["run monday/0: looked at again"]
+
+
+def test_an_empty_store_has_nothing_to_tell(store: EmbeddedStore) -> None:
+    seen = look(store)
+    assert not seen.runs
+    assert not seen.failed
+    assert not seen.blind

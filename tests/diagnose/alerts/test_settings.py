@@ -1,0 +1,116 @@
+"""The file of rules and hooks: what it may say, and how it is told what it may not."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from diagnose.alerts.rules import DEFAULTS
+from diagnose.alerts.settings import default_settings, make_hooks, parse_settings, read_settings
+from diagnose.findings import Kind, Severity
+from telemetry.errors import UnreadableError, UsageError
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "alerts.md"
+TWO_HOOKS = '[hooks.log]\ntype = "log"\n[hooks.more]\ntype = "log"\n'
+
+
+def test_every_kind_of_finding_has_a_rule() -> None:
+    assert set(DEFAULTS) == set(Kind)
+
+
+def test_without_a_file_all_kinds_go_to_the_log() -> None:
+    settings = default_settings()
+    assert {rule.hooks for rule in settings.rules.values()} == {("log",)}
+    assert [hook.name for hook in make_hooks(settings)] == ["log"]
+
+
+def test_a_kinds_own_rule_goes_before_that_of_all_and_that_before_what_is_built_in() -> None:
+    text = (
+        TWO_HOOKS + '[rules]\nkeep_firing_for = "2m"\nhooks = ["more"]\n[rules.nic-flap]\nfor = 1.5\nseverity = "info"'
+    )
+    rules = parse_settings(text, where="test").rules
+    assert rules["nic-flap"].for_s == 1.5
+    assert rules["nic-flap"].keep_firing_for_s == 120
+    assert rules["nic-flap"].severity is Severity.INFO
+    assert rules["nic-flap"].hooks == ("more",)
+    assert rules["dead-rank"].for_s == DEFAULTS[Kind.DEAD_RANK].for_s
+
+
+def test_a_kind_may_be_told_to_nobody() -> None:
+    assert parse_settings("[rules.mfu-decline]\nhooks = []", where="test").rules["mfu-decline"].hooks == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [('"30s"', 30), ('"5m"', 300), ('"1.5h"', 5400), ('"250 ms"', 0.25), ("7", 7), ('"1d"', 86_400)],
+)
+def test_durations_are_text_or_seconds(text: str, seconds: float) -> None:
+    assert parse_settings(f"[rules]\nfor = {text}", where="test").rules["nic-flap"].for_s == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "hint"),
+    [
+        ("evry = 5", "test: evry: no such key", "did you mean every?"),
+        ("every = 0", "test: every is 0", "0.2 s or more"),
+        ('every = "soon"', "test: every is 'soon'", "a duration such as"),
+        ("every = true", "test: every is True", "a duration such as"),
+        ("every = nan", "test: every is nan", "a duration such as"),
+        ("dashboard = 5", "test: dashboard is 5", "it is text"),
+        ('dashboard = "example.org"', "test: dashboard is 'example.org'", "http"),
+        ("[rules]\nfro = 5", "test: rules.fro is no table", "for, keep_firing_for"),
+        ("[rules.nic-flop]\nfor = 5", "test: rules.nic-flop: no such kind", "did you mean nic-flap?"),
+        ("[rules.nic-flap]\nfro = 5", "test: rules.nic-flap.fro: no such key", "did you mean for?"),
+        ("[rules.nic-flap]\nfor = -1", "test: rules.nic-flap.for is -1", "a duration"),
+        ('[rules.nic-flap]\nseverity = "bad"', "test: rules.nic-flap.severity is 'bad'", "critical, warning, info"),
+        ('[rules]\nhooks = ["pagr"]', "test: rules.hooks: no hook 'pagr'", "there are log"),
+        ('[rules]\nhooks = "log"', "test: rules.hooks is 'log'", "a list of names"),
+        ("[flapping]\ntimes = 0", "test: flapping.times is 0", "1 to 1000"),
+        ("flapping = 3", "test: flapping is 3", "it is a table"),
+        ("[hooks]\nlog = 3", "test: hooks.log is no table", "[hooks.log]"),
+        ('[hooks."a b"]\ntype = "log"', "is no name", "letters"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place_and_a_hint(text: str, what: str, hint: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse_settings(text, where="test")
+    assert what in raised.value.message
+    assert hint in raised.value.hint
+
+
+def test_a_hook_of_no_known_type_is_told_when_hooks_are_made() -> None:
+    with pytest.raises(UsageError, match="pigeon"):
+        make_hooks(parse_settings('[hooks.far]\ntype = "pigeon"', where="test"))
+
+
+def test_what_is_no_toml_is_told_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text("every = 5\n[rules\n")
+    with pytest.raises(UnreadableError, match="line 2"):
+        read_settings(path)
+    with pytest.raises(UnreadableError, match="No such file"):
+        read_settings(tmp_path / "none.toml")
+
+
+def test_the_state_lies_beside_the_file_unless_it_says_where(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text('state = "alerts.sqlite"')
+    assert read_settings(path).state == tmp_path / "alerts.sqlite"
+    path.write_text('state = "/var/lib/alerts.sqlite"')
+    assert read_settings(path).state == Path("/var/lib/alerts.sqlite")
+
+
+def test_the_example_in_the_guide_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    (example,) = re.findall(r"```toml\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    settings = parse_settings(example, where="guide")
+    assert settings.every_s == 5
+    assert settings.rules["nic-flap"].hooks == ("pager", "manager")
+    for name in re.findall(r'_env = "(\w+)"', example):
+        monkeypatch.setenv(name, "https://127.0.0.1/" + "k" * 32 if name.endswith("URL") else "k" * 32)
+    assert {hook.name for hook in make_hooks(settings)} == set(settings.hooks)
+
+
+def test_the_guide_has_the_built_in_rules_of_every_kind() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \| ([0-9.]+) s \| ([0-9.]+) s \|", GUIDE.read_text(), re.MULTILINE)
+    told = {kind: (float(for_s), float(keep_s)) for kind, for_s, keep_s in rows}
+    assert told == {str(kind): (rule.for_s, rule.keep_firing_for_s) for kind, rule in DEFAULTS.items()}

@@ -1,0 +1,176 @@
+"""`rankscope alerts run` as a real process: killed, cut off from its store and its receiver, ended."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from diagnose.alerts.ledger import read_ledger
+from telemetry.stores.embedded import EmbeddedStore
+from tests.deadline import until
+from tests.diagnose.alerts.made_store import put_beats, put_run
+from tests.integration.processes import Part, free_port
+from tests.scenarios.command import rankscope
+from tests.telemetry.served import collecting
+from tests.ui.memory_store import memory_store
+
+RULES = """
+state = "alerts.sqlite"
+every = 0.2
+[rules]
+for = 0
+keep_firing_for = 2
+[hooks.file]
+type = "log"
+path = "{told}"
+resend_s = 0.5
+"""
+SLOW_MACHINE_S = 120
+pytestmark = pytest.mark.chaos
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """A collector over a run with a slow rank, a file of rules, and the file that notices go to."""
+
+    store: EmbeddedStore
+    rules: Path
+    told: Path
+    command: list[str]
+    watcher: Part
+
+    def lines(self, status: str) -> list[str]:
+        text = self.told.read_text() if self.told.is_file() else ""
+        return [line for line in text.splitlines() if line.split()[1] == status]
+
+    def waiting(self) -> int:
+        """Notices that were not sent yet."""
+        return sum(read_ledger(self.rules.parent / "alerts.sqlite")[1].values())
+
+    def looks_again(self) -> None:
+        """The watcher has looked and told since this was asked."""
+        before = len(self.lines("still-firing"))
+        until(lambda: len(self.lines("still-firing")) > before, what="another look", seconds=SLOW_MACHINE_S)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    rules, told, log = tmp_path / "rules.toml", tmp_path / "told.log", tmp_path / "watcher.log"
+    rules.write_text(RULES.format(told=told))
+    with memory_store() as store, collecting(store) as client:
+        put_run(store, "monday", "slow:rank=5,factor=1.4", num_steps=20)
+        put_beats(store, "monday", ended=False)
+        command = [sys.executable, "-m", "ui.cli", "alerts", "run", "--config", str(rules), "--store", client.url]
+        watcher = Part("watcher", command, log)
+        yield Scene(store=store, rules=rules, told=told, command=command, watcher=watcher)
+        watcher.kill()
+
+
+def test_a_watcher_that_is_killed_between_looks_loses_and_repeats_nothing(scene: Scene) -> None:
+    scene.watcher.start()
+    until(lambda: scene.lines("firing"), what="the alert", seconds=SLOW_MACHINE_S)
+    for _ in range(2):
+        scene.looks_again()
+        scene.watcher.kill()
+        scene.watcher.start()
+    scene.looks_again()
+    put_beats(scene.store, "monday", ended=True)
+    until(lambda: scene.lines("resolved"), what="the end", seconds=SLOW_MACHINE_S)
+    assert scene.watcher.end() == 0
+    assert len(scene.lines("firing")) == 1
+    assert len(scene.lines("resolved")) == 1
+    assert rankscope("alerts", "list", "--config", scene.rules).status == 0
+
+
+def test_what_was_not_sent_when_it_was_killed_is_sent_by_the_next_one(scene: Scene) -> None:
+    os.mkfifo(scene.told)  # a receiver that nobody is behind
+    scene.watcher.start()
+    until(
+        lambda: (scene.rules.parent / "alerts.sqlite").exists() and scene.waiting(),
+        what="a notice that waits",
+        seconds=SLOW_MACHINE_S,
+    )
+    scene.watcher.kill()
+    scene.told.unlink()
+    scene.watcher.start()
+    until(lambda: scene.lines("firing"), what="the alert", seconds=SLOW_MACHINE_S)
+    scene.looks_again()
+    assert len(scene.lines("firing")) == 1
+    answer = rankscope("alerts", "list", "--config", scene.rules, "--json")
+    assert answer.status == 1
+    assert '"kind": "compute-straggler"' in answer.out
+    second = rankscope("alerts", "run", "--config", scene.rules, "--store", "http://127.0.0.1:1")
+    assert second.status == 2
+    assert "another watcher" in second.error
+
+
+def test_a_collector_that_is_gone_is_told_once_and_ends_nothing(scene: Scene, tmp_path: Path) -> None:
+    log = tmp_path / "alone.log"
+    command = ["alerts", "run", "--config", str(scene.rules), "--store", "http://127.0.0.1:1", "--every", "0.2"]
+    alone = Part("alone", [sys.executable, "-m", "ui.cli", *command], log)
+    alone.start()
+    until(
+        lambda: log.is_file() and "alerts stand still" in log.read_text(), what="the complaint", seconds=SLOW_MACHINE_S
+    )
+    until(ticked(alone.pid), what="some more looks", seconds=SLOW_MACHINE_S)
+    assert alone.end() == 0
+    assert log.read_text().count("alerts stand still") == 1
+
+
+def ticked(pid: int) -> Callable[[], bool]:
+    """Whether the process has woken up a good many times since."""
+
+    def switches() -> int:
+        status = Path(f"/proc/{pid}/status").read_text()
+        return int(next(line.split()[1] for line in status.splitlines() if line.startswith("voluntary")))
+
+    first = switches()
+    return lambda: switches() > first + 10
+
+
+def test_a_watcher_ends_with_whoever_holds_its_input(scene: Scene) -> None:
+    command = [*scene.command, "--with-parent"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+        until(lambda: scene.lines("firing"), what="the alert", seconds=SLOW_MACHINE_S)
+        assert child.stdin is not None
+        child.stdin.close()
+        assert child.wait(30) == 0
+
+
+def test_a_collector_with_alerts_watches_its_own_runs_and_takes_the_watcher_with_it(
+    scene: Scene, tmp_path: Path
+) -> None:
+    log = tmp_path / "collector.log"
+    port = free_port()
+    said = ["collect", "--no-dashboard", "--alerts", str(scene.rules), "--store", f"embedded:{tmp_path / 'store'}"]
+    collector = Part("collector", [sys.executable, "-m", "ui.cli", *said, "--port", str(port)], log)
+    collector.start()
+    until(lambda: "watching http" in log.read_text(), what="the watcher", seconds=SLOW_MACHINE_S)
+    (watcher,) = children(collector.pid)
+    collector.kill()
+    until(lambda: not lives(watcher), what="its end", seconds=SLOW_MACHINE_S)
+
+
+def test_a_collector_whose_rules_are_wrong_does_not_start(scene: Scene, tmp_path: Path) -> None:
+    scene.rules.write_text("evry = 5")
+    answer = rankscope("collect", "--alerts", scene.rules, "--store", f"embedded:{tmp_path / 'store'}")
+    assert answer.status == 2
+    assert "did you mean every?" in answer.error
+    assert not (tmp_path / "store").exists()
+
+
+def children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+def lives(pid: int) -> bool:
+    """Whether a process runs; one that ended and that nobody asked after yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
