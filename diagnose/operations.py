@@ -9,7 +9,7 @@
 No object stands for a single operation: ten million of them are five arrays.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,10 @@ class Operations:
     @property
     def end_ns(self) -> Int64s:
         return self.start_ns + self.duration_ns
+
+    def newest(self, num_steps: int) -> "Operations":
+        """Of the last so many steps."""
+        return Operations(**{field.name: getattr(self, field.name)[-num_steps:] for field in fields(self)})
 
     def total_ns(self) -> npt.NDArray[np.float64]:
         """Time of each rank in the stage in each step, [steps, ranks]; NaN where it never was in it."""

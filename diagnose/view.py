@@ -10,7 +10,7 @@ GPUs), because a span that contains a collective is as long on the victim as on 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -99,6 +99,24 @@ class RunView:
     def describe(self, rank: int) -> str:
         """``rank 5 (host gpu-03, dp1 pp0 tp1)``."""
         return f"rank {rank} (host {self.hosts[rank] or 'unknown'}, {self.topology.place(rank)})"
+
+    def newest(self, num_steps: int) -> "RunView":
+        """The same over the last so many steps."""
+        work = {
+            stage: replace(
+                one, ns=one.ns[-num_steps:], each_ns=None if one.each_ns is None else one.each_ns[-num_steps:]
+            )
+            for stage, one in self.work.items()
+        }
+        return replace(
+            self,
+            steps=self.steps[-num_steps:],
+            step_ns=self.step_ns[-num_steps:],
+            step_start_ns=None if self.step_start_ns is None else self.step_start_ns[-num_steps:],
+            work=work,
+            off_cpu={stage: ns[-num_steps:] for stage, ns in self.off_cpu.items()},
+            operations={stage: one.newest(num_steps) for stage, one in self.operations.items()},
+        )
 
     def between(self, first_row: int, last_row: int) -> StepWindow:
         """The window from one row to another, both included."""

@@ -1,24 +1,27 @@
 """One look at a store: which runs are alive, and what is wrong with them.
 
-    Runs, Heartbeats --> attempts that are alive --diagnose, twice--> findings that hold now --> Look
-                                                   newest 200 steps
-                                                   newest 40 steps
+    Runs, Heartbeats --> attempts that are alive --load--> newest 200 steps --diagnose--> findings that hold now
+                                                           newest 40 of them --'                             |--> Look
 
 Over 200 steps weak and rare troubles show; over 40 those show that have just begun, and what is over no longer does.
 A finding that names its first and last step holds now if it reaches the newest steps.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from diagnose.alerts.complaints import Complaints
 from diagnose.alerts.look import Look, RunSeen, Sighting
-from diagnose.findings import Finding, Kind, StepWindow
-from diagnose.pipeline import Report, diagnose_run
+from diagnose.findings import Finding, Kind
+from diagnose.load import load_view
+from diagnose.outages import LINK_EVENTS
+from diagnose.pipeline import Report, diagnose_view, stall_first
 from telemetry.errors import RankscopeError, UnreachableError
-from telemetry.stores.queries import Heartbeats, Runs, Steps
+from telemetry.host_metrics import Happening
+from telemetry.stores.host_queries import HostEvents
+from telemetry.stores.queries import EvidenceCount, Heartbeats, Runs, Steps
 from telemetry.stores.reader import Reader
 
 RECENT_STEPS = 40
@@ -31,6 +34,8 @@ MOST_RUNS = 16
 """The newest so many are looked at."""
 MOST_FINDINGS = 10_000
 """Of one run, the worst: what comes in one look stays bounded."""
+URGENT = tuple(map(str, (*LINK_EVENTS, Happening.GPU_XID, Happening.GPU_ERROR, Happening.RANK_STOPPED)))
+"""Events that a look does not wait for."""
 _STANDING = frozenset({Kind.HUNG_COLLECTIVE, Kind.DEAD_RANK, Kind.COLLECTIVE_MISMATCH})
 """About ranks as they are now, whatever the steps."""
 
@@ -49,6 +54,23 @@ class Watching:
     def __init__(self, complaints: Complaints, *, clock_ns: Callable[[], int] = time.time_ns) -> None:
         self._complaints = complaints
         self._clock_ns = clock_ns
+        self._alive: list[tuple[str, int]] = []
+
+    def news(self, reader: Reader) -> Hashable:
+        """Whatever changes when a job of the last look stalls, loses a rank or a link: cheap to ask.
+
+        Raises:
+            UnreachableError: nobody answers.
+        """
+        questions = [
+            question
+            for run_id, attempt in self._alive
+            for question in (
+                EvidenceCount(run_id=run_id, attempt=attempt),
+                HostEvents(run_id=run_id, attempt=attempt, names=URGENT, limit=1),
+            )
+        ]
+        return tuple(str(reader.read(question).to_pylist()) for question in questions)
 
     def look(self, reader: Reader, period_s: float) -> Look:
         """What ``reader`` shows now. A run that cannot be diagnosed spoils no other.
@@ -60,7 +82,7 @@ class Watching:
         """
         now_ns = self._clock_ns()
         seen, failed = [], set()
-        alive = list(_alive(reader, now_ns))
+        self._alive = alive = list(_alive(reader, now_ns))
         for run_id, attempt in alive:
             name = f"run {run_id}/{attempt}"
             try:
@@ -79,13 +101,13 @@ class Watching:
 
 
 def _seen(reader: Reader, run_id: str, attempt: int, period_s: float) -> RunSeen:
-    report = diagnose_run(reader, run_id, attempt)
+    view = load_view(reader, run_id, attempt)
+    report = stall_first(diagnose_view(view), reader)
     pace = _pace(reader, report)
     still_steps = max(STILL_STEPS, round(3 * period_s / pace.step_s)) if pace.step_s > 0 else STILL_STEPS
     sightings = list(_holding(report, still_steps))
     if report.num_steps > RECENT_STEPS:
-        recent = StepWindow(first_step=pace.last_step - RECENT_STEPS + 1, last_step=pace.last_step)
-        sightings += _holding(diagnose_run(reader, run_id, attempt, recent), still_steps)
+        sightings += _holding(diagnose_view(view.newest(RECENT_STEPS)), still_steps)
     return RunSeen(run_id=run_id, attempt=attempt, step_s=pace.step_s, sightings=tuple(sightings))
 
 

@@ -10,7 +10,7 @@ It ends when it is told to, and of nothing else.
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 from diagnose.alerts.alert import Phase
@@ -28,6 +28,8 @@ MAX_SHARE = 3
 """Pauses are at least so many times as long as the look before: a slow store is not looked at without end."""
 FINISH_S = 5.0
 """How long the hooks may take for what is left when the watcher ends."""
+GLANCE_S = 1.0
+"""Between two cheap questions whether anything has happened."""
 SOON_S = 0.5
 """The least pause before a pending alert is looked at again."""
 
@@ -79,6 +81,14 @@ class Watcher:
         self.state = outcome.state
         for hook in {hook for telling in outcome.tellings for hook in telling.hooks}:
             self._wake(hook)
+
+    def news(self) -> Hashable:
+        """Changes when a look should not wait; None where nobody answers."""
+        try:
+            return self._watching.news(self._source.reader())
+        except (UnreachableError, UsageError):
+            self._source.close()
+            return None
 
     def pause_s(self, every_s: float, took_s: float) -> float:
         """Seconds until the next look; sooner where an alert that is pending may fire before."""
@@ -132,13 +142,21 @@ class _Source:
 
 
 def watch(watcher: Watcher, every_s: float, stop: threading.Event) -> None:
-    """Look every ``every_s``, and less often where a look takes long, until ``stop`` is set."""
+    """Look every ``every_s``, less often where a look takes long, at once where there is news; until ``stop``."""
     pause_s = every_s
     while not stop.is_set():
-        began_s = time.monotonic()
+        began_s, known = time.monotonic(), watcher.news()
         watcher.look(pause_s + every_s)
         pause_s = watcher.pause_s(every_s, time.monotonic() - began_s)
-        stop.wait(pause_s)
+        _rest(watcher, known, pause_s, stop)
+
+
+def _rest(watcher: Watcher, known: Hashable, pause_s: float, stop: threading.Event) -> None:
+    """Until the next look is due, or something has happened since ``known`` that cannot wait for it."""
+    until_s = time.monotonic() + pause_s
+    while (left_s := until_s - time.monotonic()) > 0 and not stop.wait(min(GLANCE_S, left_s)):
+        if watcher.news() != known:
+            return
 
 
 @contextmanager

@@ -69,14 +69,8 @@ def _holds_up_now(view: RunView, outage: Outage) -> bool:
     usual_s = float(np.median(view.step_ns)) / NS_PER_S if len(view.step_ns) else 0.0
     stopped_ns = view.fleet.moved_ns
     near = outage.down_ns - CLOCKS_NS <= stopped_ns <= outage.down_ns + max(AFTER_S, usual_s) * NS_PER_S
-    uses = may_carry(view.words, outage)
-    return (
-        outage.lasts
-        and uses
-        and near
-        and view.fleet.still_s >= max(STILL_S, usual_s)
-        and bool(_home(view, outage.host))
-    )
+    stands = near and view.fleet.still_s >= max(STILL_S, usual_s)
+    return outage.lasts and stands and may_carry(view.words, outage) and bool(_home(view, outage.host))
 
 
 def _standing(view: RunView, outage: Outage) -> Finding:

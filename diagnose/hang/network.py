@@ -1,11 +1,12 @@
 """What hosts said of their links while the job stood still, and how long it waits for them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from diagnose.fleet import HostEvent
+from diagnose.interfaces import may_carry
 from diagnose.outages import LINK_EVENTS, Outage, find_outages
 from diagnose.patience import Patience, patience_of
 from diagnose.settings import USUAL, DetectorSettings
@@ -53,10 +54,11 @@ def stored_network(
     if not events:
         return Network(settings=settings)
     beats = list(beats)
-    words = reader.read(Ranks(run_id=run_id, attempt=attempt))["meta"].to_pylist()
+    metas = reader.read(Ranks(run_id=run_id, attempt=attempt))["meta"].to_pylist()
+    words = [told_by(meta) for meta in metas]
     return Network(
-        outages=tuple(find_outages(HostEvent(**row) for row in events)),
-        patience=patience_of([told_by(meta) for meta in words]),
+        outages=_of_the_job(find_outages(HostEvent(**row) for row in events), words),
+        patience=patience_of(words),
         settings=settings,
         seen_ns=max((row["at_ns"] for row in beats), default=0),
         gave_up=any(row["ended"] > 1 or not (row["alive"] or row["ended"]) for row in beats),
@@ -76,4 +78,10 @@ def spooled_network(spool: Path, run_id: str, attempt: int, *, gave_up: bool) ->
         return Network()
     words = [RankReader(folder).identity().meta for folder in folders]
     settings = DetectorSettings.from_environment()
-    return Network(outages=tuple(find_outages(events)), patience=patience_of(words), settings=settings, gave_up=gave_up)
+    outages = _of_the_job(find_outages(events), words)
+    return Network(outages=outages, patience=patience_of(words), settings=settings, gave_up=gave_up)
+
+
+def _of_the_job(outages: list[Outage], words: Sequence[Mapping[str, str]]) -> tuple[Outage, ...]:
+    """Those of cards that may carry its collectives."""
+    return tuple(outage for outage in outages if may_carry(words, outage))

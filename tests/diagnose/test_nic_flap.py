@@ -146,6 +146,21 @@ def test_infinibands_own_budget_counts_where_it_is_shorter() -> None:
     assert patience_of([{}, {"collective_timeout_s": "nan"}]).survives(1) is None
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ({"backend": "gloo", "GLOO_SOCKET_IFNAME": "data0,data1"}, False),
+        ({"backend": "gloo", "GLOO_SOCKET_IFNAME": "eth0.7"}, True),
+        ({"backend": "nccl", "NCCL_IB_DISABLE": "1", "NCCL_SOCKET_IFNAME": "=data0"}, False),
+        ({"backend": "nccl", "NCCL_SOCKET_IFNAME": "=data0"}, True),
+        ({"backend": "nccl", "NCCL_IB_DISABLE": "1", "NCCL_SOCKET_IFNAME": "^docker"}, True),
+        ({}, True),
+    ],
+)
+def test_a_card_that_the_job_does_not_use_is_not_accused(words: dict[str, str], told: bool) -> None:
+    assert bool(detect_nic_flap(replace(flapping((3.0, 3.0, 3.0)), words=(words,) * 8))) is told
+
+
 def test_a_link_that_is_down_now_and_holds_the_job_up_is_a_finding_at_once() -> None:
     view = job()
     assert view.step_start_ns is not None
