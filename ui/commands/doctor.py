@@ -1,100 +1,81 @@
-"""`rankscope doctor`: is this machine fit, and who owns the names we import by."""
+"""`rankscope doctor`: is this machine fit; is this node sound; which node of several is not."""
 
-import importlib.metadata
-import importlib.util
-import shutil
-import sys
-import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from diagnose.commands.options import JsonOption, out
+from telemetry.errors import UsageError
+from trainer.fault.selfcheck.expectations import Expectations, read_expectations
+from trainer.fault.selfcheck.meeting import HINT, Meeting
+from trainer.fault.selfcheck.node import NodeChecks
+from trainer.fault.selfcheck.pairs.paired_test import PairedTest
+from ui.commands.fitness import fitness, fitness_object, fitness_table
+from ui.commands.node_checks import check_this_node
+from ui.commands.paired_nodes import pair_this_node
 
-PACKAGES = ("telemetry", "trainer", "diagnose", "ui")
-LIBRARIES = {
-    "torch": "the trainer and GPU clocks; pip install 'rankscope[train]'",
-    "pyarrow": "the agent; pip install 'rankscope[agent]'",
-    "psutil": "the agent; pip install 'rankscope[agent]'",
-    "chdb": "the embedded store; pip install 'rankscope[store]'",
-    "clickhouse-driver": "a ClickHouse server; pip install 'rankscope[store]'",
-    "dash": "the dashboard; pip install 'rankscope[ui]'",
-}
-MIN_SPOOL_BYTES = 2 * 2**30
+NodeOption = Annotated[bool, typer.Option("--node", help="Check memory, products, copies, network, disk of this node.")]
+PairsOption = Annotated[bool, typer.Option("--pairs", help="Take part, on each node, in the paired test of nodes.")]
+SecondsOption = Annotated[float, typer.Option(help="Kill a check, or a round, that takes longer: it has failed.")]
+InterfaceOption = Annotated[
+    str | None, typer.Option(help="Network interface; found when left out.", show_default=False)
+]
+ExpectOption = Annotated[
+    Path | None, typer.Option(help="TOML file of lowest values, such as gemm_tflops = 600.", show_default=False)
+]
+FolderOption = Annotated[
+    Path | None, typer.Option(help="Folder of the disk to try; the temporary one when left out.", show_default=False)
+]
+EndpointOption = Annotated[
+    str | None, typer.Option("--rdzv-endpoint", metavar="HOST:PORT", help="Where nodes meet: an address of node 0.")
+]
+RankOption = Annotated[int | None, typer.Option("--node-rank", help="Which node this is, from 0.", show_default=False)]
+NodesOption = Annotated[int | None, typer.Option("--nnodes", help="How many nodes there are.", show_default=False)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One thing looked at."""
-
-    name: str
-    fit: bool
-    found: str
-    hint: str = ""
-
-
-def doctor(json: JsonOption = False) -> None:
+def doctor(
+    node: NodeOption = False,
+    pairs: PairsOption = False,
+    seconds: SecondsOption = 15.0,
+    interface: InterfaceOption = None,
+    expect: ExpectOption = None,
+    folder: FolderOption = None,
+    rdzv_endpoint: EndpointOption = None,
+    node_rank: RankOption = None,
+    nnodes: NodesOption = None,
+    json: JsonOption = False,
+) -> None:
     """Check this machine. Exit status 1 when something is amiss."""
-    checks = [*_names(), *_libraries(), _python(), _spool_space(), _gpu()]
-    if json:
-        rows = [{"name": one.name, "fit": one.fit, "found": one.found, "hint": one.hint} for one in checks]
-        out.print_json(data={"schema": 1, "checks": rows})
+    meeting = _meeting(rdzv_endpoint, node_rank, nnodes, interface)
+    if node and pairs:
+        raise UsageError("--node and --pairs are two tests", hint="one after the other")
+    if node:
+        place = {} if folder is None else {"folder": folder}
+        checks = NodeChecks(deadline_s=seconds, interface=interface, meeting=meeting, **place)
+        amiss = check_this_node(checks, read_expectations(expect) if expect else Expectations(), json=json)
+    elif pairs:
+        if meeting is None:
+            raise UsageError("--pairs needs to know where nodes meet", hint=HINT)
+        amiss = pair_this_node(PairedTest(meeting=meeting, deadline_s=seconds), json=json)
     else:
-        out.print(_table(checks))
-    raise typer.Exit(int(not all(check.fit for check in checks)))
+        amiss = _check_fitness(json=json)
+    raise typer.Exit(int(amiss))
 
 
-def _names() -> Iterator[Check]:
-    """The four package names are general words: another distribution may shadow them."""
-    home = Path(__file__).resolve().parents[2]
-    for package in PACKAGES:
-        spec = importlib.util.find_spec(package)
-        origin = Path(spec.origin or "").resolve() if spec else None
-        ours = origin is not None and home in origin.parents
-        yield Check(
-            name=f"package {package}",
-            fit=ours,
-            found=str(origin.parent if origin else "missing"),
-            hint="" if ours else "another package or folder of this name comes first on sys.path: start elsewhere",
-        )
+def _meeting(endpoint: str | None, index: int | None, nodes: int | None, interface: str | None) -> Meeting | None:
+    """All three of its options, or none."""
+    if endpoint is None and index is None and nodes is None:
+        return None
+    if endpoint is None or index is None or nodes is None:
+        raise UsageError("--rdzv-endpoint, --node-rank and --nnodes belong together", hint=HINT)
+    return Meeting(endpoint=endpoint, index=index, nodes=nodes, interface=interface)
 
 
-def _libraries() -> Iterator[Check]:
-    for name, needed_by in LIBRARIES.items():
-        try:
-            yield Check(name=name, fit=True, found=importlib.metadata.version(name))
-        except importlib.metadata.PackageNotFoundError:
-            yield Check(name=name, fit=False, found="not installed", hint=f"needed by {needed_by}")
-
-
-def _python() -> Check:
-    version = ".".join(map(str, sys.version_info[:3]))
-    fit = sys.version_info >= (3, 11)
-    return Check(name="Python", fit=fit, found=version, hint="" if fit else "3.11 or newer")
-
-
-def _spool_space() -> Check:
-    folder = tempfile.gettempdir()
-    free = shutil.disk_usage(folder).free
-    return Check(
-        name="room for rank files",
-        fit=free >= MIN_SPOOL_BYTES,
-        found=f"{free / 2**30:.1f} GiB free in {folder}",
-        hint="" if free >= MIN_SPOOL_BYTES else "set RANKSCOPE_SPOOL to a local disk with 2 GiB or more",
-    )
-
-
-def _gpu() -> Check:
-    """A GPU is welcome and not needed."""
-    return Check(name="NVIDIA driver", fit=True, found=shutil.which("nvidia-smi") or "none: ranks run on the CPU")
-
-
-def _table(checks: list[Check]) -> Table:
-    table = Table("", "check", "found", "hint", box=None, header_style="bold")
-    for check in checks:
-        table.add_row("[green]ok[/]" if check.fit else "[red]no[/]", check.name, escape(check.found), check.hint)
-    return table
+def _check_fitness(*, json: bool) -> bool:
+    checks = fitness()
+    if json:
+        out.print_json(data=fitness_object(checks))
+    else:
+        out.print(fitness_table(checks))
+    return not all(check.fit for check in checks)

@@ -1,0 +1,136 @@
+"""`rankscope doctor --node`: bounded whatever hangs, clear whatever is missing, and nothing left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.deadline import until
+from tests.scenarios.command import Answer, rankscope
+from tests.trainer.jobs import alive
+
+NEEDS_TORCH = {"gemm", "device-memory", "device-copies", "all-to-all", "neighbours"}
+EVERYWHERE = {"host-memory", "host-copies", "loopback", "nic-pair", "disk", "shared-memory-room", "shared-memory"}
+EXAMINER = "trainer.fault.selfcheck.examiner"
+HELD_BYTES = 100 << 20
+BROKEN_TORCH = 'raise ImportError("no torch on this machine")'
+
+
+def by_check(answer: Answer) -> dict[str, dict[str, Any]]:
+    told = json.loads(answer.out)
+    return {one["check"]: one for one in told["checks"]}
+
+
+@pytest.fixture
+def without_torch(tmp_path: Path) -> dict[str, str]:
+    """An environment in which torch cannot be imported."""
+    (tmp_path / "first" / "torch").mkdir(parents=True)
+    (tmp_path / "first" / "torch" / "__init__.py").write_text(BROKEN_TORCH)
+    return {"PYTHONPATH": str(tmp_path / "first")}
+
+
+@pytest.mark.gloo
+def test_all_checks_of_a_sound_machine_pass(tmp_path: Path) -> None:
+    answer = rankscope("doctor", "--node", "--folder", tmp_path, "--seconds", 60, "--json")
+    assert answer.status == 0, answer.out + answer.error
+    found = by_check(answer)
+    assert set(found) == NEEDS_TORCH | EVERYWHERE
+    assert {found[check]["verdict"] for check in ("gemm", "all-to-all", "disk", "host-memory")} == {"measured"}
+
+
+def test_without_torch_the_others_are_made_and_an_expectation_is_held_against_them(
+    tmp_path: Path, without_torch: dict[str, str]
+) -> None:
+    (tmp_path / "expect.toml").write_text("shared_memory_free_gib = 1e9\nhost_copy_gb_s = 1e-9\n")
+    answer = rankscope("doctor", "--node", "--expect", tmp_path / "expect.toml", "--json", **without_torch)
+    assert answer.status == 1, answer.error
+    found = by_check(answer)
+    assert {check for check, one in found.items() if one["verdict"] == "skipped"} >= NEEDS_TORCH
+    assert "no torch on this machine" in found["gemm"]["detail"]
+    assert (found["shared-memory-room"]["verdict"], found["host-copies"]["verdict"]) == ("slow", "ok")
+
+
+def test_a_check_that_hangs_has_failed_and_the_next_are_made(without_torch: dict[str, str]) -> None:
+    with node_check(without_torch, seconds=5) as process:
+        first_check_of(process).send_signal(signal.SIGSTOP)
+        out, _ = process.communicate(timeout=120)
+    found = by_check(Answer(status=process.returncode, out=out, error=""))
+    assert process.returncode == 1
+    hung = [one["detail"] for one in found.values() if one["verdict"] == "failed"]
+    assert hung == ["did not finish in 5 s"]
+    assert found["shared-memory"]["verdict"] == "measured"
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_nothing_lives_on_when_the_command_is_ended(how: signal.Signals, without_torch: dict[str, str]) -> None:
+    with node_check(without_torch, seconds=600) as process:
+        check = first_check_of(process)
+        check.send_signal(signal.SIGSTOP)  # it would not end by itself
+        family = [check, *psutil.Process(process.pid).children(recursive=True)]
+        try:
+            process.send_signal(how)
+            process.wait(60)
+            until(lambda: not any(alive(one.pid) for one in family), what="the end of all its processes")
+        finally:
+            for one in family:
+                with suppress(psutil.Error):
+                    one.kill()
+    assert process.returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--node", "--seconds", "1"), "too few"),
+        (("--node", "--interface", "eth99"), "no network interface 'eth99'"),
+        (("--node", "--folder", "/nowhere"), "no folder /nowhere"),
+        (("--node", "--expect", "/nowhere.toml"), "cannot read expectations"),
+        (("--node", "--pairs"), "two tests"),
+        (("--node", "--node-rank", "1"), "belong together"),
+        (("--pairs",), "where nodes meet"),
+    ],
+)
+def test_wrong_use_is_told(arguments: tuple[str, ...], words: str) -> None:
+    answer = rankscope("doctor", *arguments)
+    assert answer.status == 2, answer.out
+    assert words in answer.error
+    assert "hint: " in answer.error
+
+
+@contextmanager
+def node_check(environment: dict[str, str], *, seconds: int) -> Iterator["subprocess.Popen[str]"]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ui.cli", "doctor", "--node", "--seconds", str(seconds), "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def first_check_of(process: "subprocess.Popen[str]") -> psutil.Process:
+    """A check under way that will go on for a while: what the examiner has forked and has taken memory."""
+    found: list[psutil.Process] = []
+
+    def look() -> bool:
+        with suppress(psutil.Error):
+            for child in psutil.Process(process.pid).children():
+                if EXAMINER in child.cmdline():
+                    found.extend(check for check in child.children() if check.memory_info().rss > HELD_BYTES)
+        return bool(found)
+
+    until(look, every=0.002, what="a check under way")
+    return found[0]

@@ -1,0 +1,78 @@
+"""A call ends by its deadline, and nothing of it lives on."""
+
+import os
+import signal
+import threading
+from functools import partial
+from multiprocessing import Pipe
+from pathlib import Path
+
+from tests.deadline import until
+from tests.trainer.jobs import alive
+from trainer.fault.selfcheck.bounded import Outcome, run_bounded
+
+LONG_S = 30.0
+
+
+def stand_still(note: Path) -> None:
+    """Deaf to everything but SIGKILL."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    note.write_text(str(os.getpid()))
+    threading.Event().wait()
+
+
+def stop_itself(note: Path) -> None:
+    note.write_text(str(os.getpid()))
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def die_by(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+def fork_further(note: Path) -> list[Outcome]:
+    return run_bounded([partial(stand_still, note)], LONG_S)
+
+
+def divide(by: int) -> float:
+    return 1 / by
+
+
+def one(call: object, deadline_s: float = LONG_S) -> Outcome:
+    assert callable(call)
+    (outcome,) = run_bounded([call], deadline_s)
+    return outcome
+
+
+def test_a_call_gives_its_value() -> None:
+    outcome = one(partial(divide, 2))
+    assert (outcome.value, outcome.error) == (0.5, "")
+
+
+def test_an_exception_is_the_error() -> None:
+    assert one(partial(divide, 0)).error == "ZeroDivisionError: division by zero"
+
+
+def test_a_death_is_named_by_its_signal() -> None:
+    assert one(partial(die_by, signal.SIGUSR1)).error == "was killed by SIGUSR1"
+
+
+def test_a_call_that_does_not_end_is_killed_and_says_so(tmp_path: Path) -> None:
+    for hang in (stand_still, stop_itself):
+        note = tmp_path / hang.__name__
+        assert one(partial(hang, note), 0.5).error == "did not finish in 0.5 s"
+        assert not alive(int(note.read_text()))
+
+
+def test_what_a_killed_call_had_forked_dies_with_it(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    assert one(partial(fork_further, note), 1.0).error == "did not finish in 1 s"
+    until(lambda: not alive(int(note.read_text())), what="its end")
+
+
+def test_calls_run_at_the_same_time_and_one_that_hangs_costs_the_others_nothing(tmp_path: Path) -> None:
+    mine, theirs = Pipe()
+    with mine, theirs:
+        outcomes = run_bounded([mine.recv, partial(theirs.send, 7), partial(stand_still, tmp_path / "pid")], 1.0)
+    assert [outcome.value for outcome in outcomes] == [7, None, None]
+    assert [bool(outcome.error) for outcome in outcomes] == [False, False, True]

@@ -1,0 +1,169 @@
+"""Each check measures this machine, and sees what is broken."""
+
+import itertools
+import resource
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.integration.processes import free_port
+from trainer.fault.selfcheck.bounded import run_bounded
+from trainer.fault.selfcheck.checks import (
+    all_to_all,
+    device_copies,
+    device_memory,
+    disk,
+    gemm,
+    host_copies,
+    host_memory,
+    loopback,
+    neighbours,
+    nic_pair,
+    shared_memory,
+    shared_memory_room,
+)
+from trainer.fault.selfcheck.checks.pattern import base_words
+from trainer.fault.selfcheck.expectations import Expectations
+from trainer.fault.selfcheck.meeting import Meeting
+from trainer.fault.selfcheck.network import Interface
+from trainer.fault.selfcheck.result import CheckResult, Verdict
+
+LONG_S = 60.0
+SHORT = {"measure_s": 0.05}
+SMALL = {**SHORT, "size_bytes": 16 << 20}
+LOOPBACK = Interface(name="lo", address="127.0.0.1", speed_mbps=None)
+NOT_OURS = Interface(name="eth9", address="192.0.2.77", speed_mbps=None)
+
+
+def in_process(call: object) -> CheckResult:
+    """As the examiner runs it: in a process of its own."""
+    assert callable(call)
+    (outcome,) = run_bounded([call], LONG_S)
+    assert not outcome.error, outcome.error
+    assert isinstance(outcome.value, CheckResult)
+    return outcome.value
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        partial(host_memory.run, **SMALL),
+        partial(host_copies.run, **SMALL),
+        partial(device_memory.run, device="cpu", **SMALL),
+        partial(gemm.run, device="cpu", size=128, **SHORT),
+        partial(shared_memory.run, **SMALL),
+        partial(shared_memory_room.run, **SHORT),
+        partial(disk.run, folder=Path("/dev/shm"), **SMALL),
+        partial(loopback.run, interface=LOOPBACK, measure_s=0.2),
+        partial(nic_pair.run, source=LOOPBACK, target=LOOPBACK, measure_s=0.2),
+        partial(all_to_all.run, devices=["cpu", "cpu"], deadline_s=LONG_S, measure_s=0.05, size_bytes=1 << 16),
+    ],
+    ids=lambda call: call.func.__module__.rpartition(".")[2],
+)
+def test_a_check_measures_what_may_be_expected_of_it(call: object) -> None:
+    result = in_process(call)
+    assert result.verdict is Verdict.MEASURED, result.detail
+    assert result.value is not None
+    assert result.value > 0
+    assert result.measured in {*Expectations.__dataclass_fields__}
+
+
+def test_copies_between_devices_arrive() -> None:
+    assert device_copies.run(source="cpu", target="cpu", **SMALL).verdict is Verdict.MEASURED
+
+
+@pytest.mark.parametrize("turn", [0, 1, 2])
+def test_one_flipped_bit_of_host_memory_is_found(turn: int) -> None:
+    base = base_words()
+    memory = np.empty((2, len(base)), dtype=np.uint64)
+    host_memory.write(memory, base, turn)
+    host_memory.verify(memory, base, turn)
+    memory[1, 12345] ^= np.uint64(1 << 40)
+    with pytest.raises(host_memory.WrongDataError, match="block 1, word 12345"):
+        host_memory.verify(memory, base, turn)
+
+
+def test_a_block_in_the_place_of_another_is_found() -> None:
+    base = base_words()
+    memory = np.empty((2, len(base)), dtype=np.uint64)
+    host_memory.write(memory, base, 0)
+    memory[1] = memory[0]
+    with pytest.raises(host_memory.WrongDataError, match="block 1, word 0"):
+        host_memory.verify(memory, base, 0)
+
+
+def test_one_flipped_bit_of_device_memory_is_found() -> None:
+    base = torch.arange(1 << 16)
+    blocks = [torch.empty_like(base) for _ in range(3)]
+    device_memory.write(blocks, base, 1)
+    assert device_memory.changed(blocks, base, 1) == []
+    blocks[2][77] ^= 1 << 62
+    assert device_memory.changed(blocks, base, 1) == [2]
+
+
+def test_a_product_that_is_wrong_now_and_then_is_found() -> None:
+    turns = itertools.count()
+
+    def multiply(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+        torch.mm(a, b, out=out)
+        if next(turns) == 2:
+            out[3, 4] = torch.nextafter(out[3, 4], torch.tensor(torch.inf))
+
+    result = gemm.run(device="cpu", size=64, measure_s=0.0, multiply=multiply)
+    assert result.verdict is Verdict.FAILED
+    assert "the same product differed in 1 of" in result.detail
+
+
+def test_a_disk_without_room_fails(tmp_path: Path) -> None:
+    result = in_process(partial(with_files_up_to, 12 << 20, partial(disk.run, folder=tmp_path, **SMALL)))
+    assert (result.verdict, result.detail) == (Verdict.FAILED, "File too large")
+
+
+def test_shared_memory_without_room_fails() -> None:
+    result = in_process(partial(with_files_up_to, 8 << 20, partial(shared_memory.run, **SMALL)))
+    assert (result.verdict, result.detail) == (Verdict.FAILED, "File too large: 16 MiB wanted")
+
+
+def test_a_disk_that_is_not_there_fails(tmp_path: Path) -> None:
+    result = disk.run(folder=tmp_path / "gone", **SMALL)
+    assert (result.verdict, result.detail) == (Verdict.FAILED, "No such file or directory")
+
+
+def test_nothing_stays_on_the_disk(tmp_path: Path) -> None:
+    assert disk.run(folder=tmp_path, **SMALL).verdict is Verdict.MEASURED
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_address_that_is_not_ours_fails() -> None:
+    result = nic_pair.run(source=LOOPBACK, target=NOT_OURS, **SHORT)
+    assert result.verdict is Verdict.FAILED
+    assert "Cannot assign requested address" in result.detail
+
+
+@pytest.mark.gloo
+def test_the_member_that_breaks_a_collective_is_named() -> None:
+    result = in_process(partial(all_to_all.run, devices=["cpu", "broken"], measure_s=0.05, deadline_s=3.0))
+    assert result.verdict is Verdict.FAILED
+    assert "broken (rank 1) RuntimeError" in result.detail
+
+
+@pytest.mark.gloo
+def test_neighbours_all_reduce_with_each_other() -> None:
+    endpoint = f"127.0.0.1:{free_port()}"
+    meetings = [Meeting(endpoint=endpoint, index=index, nodes=2, patience_s=LONG_S) for index in range(2)]
+    calls = [
+        partial(neighbours.run, meeting=meeting, device="cpu", measure_s=0.05, size_bytes=1 << 16)
+        for meeting in meetings
+    ]
+    outcomes = run_bounded(calls, LONG_S)
+    assert [outcome.error for outcome in outcomes] == ["", ""]
+    assert [outcome.value.verdict for outcome in outcomes] == [Verdict.MEASURED] * 2
+
+
+def with_files_up_to(size_bytes: int, call: partial[CheckResult]) -> CheckResult:
+    """The kernel refuses larger ones."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, size_bytes))
+    return call()

@@ -1,0 +1,80 @@
+"""Where nodes meet, and what they tell each other there."""
+
+import pytest
+
+from telemetry.errors import UsageError
+from trainer.fault.selfcheck.meeting import Meeting
+from trainer.fault.selfcheck.network import interface_named, interface_towards
+from trainer.fault.selfcheck.pairs.cause import cause_of
+from trainer.fault.selfcheck.pairs.coordinator import as_run
+from trainer.fault.selfcheck.pairs.judge import judge
+from trainer.fault.selfcheck.pairs.records import PairedVerdict, PairRun
+from trainer.fault.selfcheck.pairs.wire import read_verdict, verdict_object
+
+RUNS = tuple(
+    PairRun(round=round, members=pair, seconds=seconds, own_s=own_s)
+    for round, pair, seconds, own_s in [
+        (0, (0, 1), 1.0, (0.4, 0.4)),
+        (1, (1, 2), 3.0, (0.4, 2.4)),
+        (2, (0, 2), 3.1, (0.5, 2.5)),
+    ]
+)
+
+
+def verdict_of(*runs: PairRun) -> PairedVerdict:
+    return PairedVerdict(hosts=("a", "b", "c"), runs=runs, judgement=judge(range(3), runs))
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "index", "nodes"),
+    [("node0", 0, 2), ("node0:", 0, 2), (":29500", 0, 2), ("node0:99999", 0, 2), ("node0:1", 2, 2), ("node0:1", 0, 1)],
+)
+def test_a_meeting_that_cannot_be_is_refused(endpoint: str, index: int, nodes: int) -> None:
+    with pytest.raises(UsageError):
+        Meeting(endpoint=endpoint, index=index, nodes=nodes)
+
+
+def test_an_address_of_the_sixth_version_is_taken_apart() -> None:
+    meeting = Meeting(endpoint="[fd00::2]:29500", index=0, nodes=2)
+    assert (meeting.host, meeting.port) == ("fd00::2", 29500)
+
+
+def test_the_loopback_leads_to_itself() -> None:
+    assert interface_towards("127.0.0.1") == "lo"
+    assert interface_named("lo").address == "127.0.0.1"
+
+
+def test_a_verdict_survives_its_way_between_nodes() -> None:
+    failed = PairRun(round=2, members=(0, 2), seconds=None, reason="node 2: gave no answer")
+    for verdict in (verdict_of(*RUNS), verdict_of(*RUNS[:2], failed)):
+        assert read_verdict(verdict_object(verdict)) == verdict
+
+
+def test_a_pair_is_as_slow_as_its_slower_half() -> None:
+    shares = [{"seconds": 1.0, "own_s": 0.5, "reason": ""}, {"seconds": 1.2, "own_s": 0.7, "reason": ""}]
+    run = as_run(1, (3, 5), shares)
+    assert (run.seconds, run.own_s) == (1.2, (0.5, 0.7))
+
+
+def test_a_pair_in_which_one_gave_no_answer_has_failed() -> None:
+    run = as_run(0, (3, 5), [{"seconds": None, "own_s": 0.0, "reason": "did not finish in 5 s"}, None])
+    assert (run.seconds, run.reason) == (None, "node 3: did not finish in 5 s; node 5: gave no answer")
+
+
+def test_a_node_that_computes_slowly_is_told_from_one_with_a_slow_network() -> None:
+    verdict = verdict_of(*RUNS)
+    assert "took 6.0x as long" in cause_of(verdict.judgement.bad[0], verdict)
+    even = verdict_of(
+        *(PairRun(round=run.round, members=run.members, seconds=run.seconds, own_s=(0.4, 0.4)) for run in RUNS)
+    )
+    assert "as fast as the others'" in cause_of(even.judgement.bad[0], even)
+
+
+def test_a_node_that_fails_is_given_the_last_reason() -> None:
+    failed = [
+        PairRun(round=1, members=(1, 2), seconds=None, reason="x"),
+        PairRun(round=2, members=(0, 2), seconds=None, reason="y"),
+    ]
+    verdict = verdict_of(RUNS[0], *failed)
+    assert [(bad.node, bad.failed) for bad in verdict.judgement.bad] == [(2, True)]
+    assert cause_of(verdict.judgement.bad[0], verdict) == "y"

@@ -1,0 +1,53 @@
+"""The process that runs the checks of a node: ``python -m``, by :func:`trainer.fault.selfcheck.node.check_node` alone.
+
+It imports torch once and forks for each check, so it never touches a device itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from telemetry.errors import UsageError
+from trainer.fault.selfcheck.answers import Tell, serve
+from trainer.fault.selfcheck.bounded import Outcome, run_bounded
+from trainer.fault.selfcheck.network import interface_named
+from trainer.fault.selfcheck.node import Begun, NodeChecks
+from trainer.fault.selfcheck.result import CheckResult, failed
+from trainer.fault.selfcheck.suite import rounds_of
+from trainer.fault.selfcheck.task import Task
+
+
+def examine(checks: NodeChecks, tell: Tell) -> None:
+    """Tell what is checked and how each check came out.
+
+    Raises:
+        UsageError: no such folder or interface.
+    """
+    _find_folder(checks)
+    if checks.interface:
+        interface_named(checks.interface)
+    for tasks in rounds_of(checks, tell):
+        tell(Begun(check=tasks[0].check))
+        outcomes = run_bounded([task.call for task in tasks], max(task.deadline_s for task in tasks))
+        for result in _results(tasks, outcomes):
+            tell(result)
+
+
+def _find_folder(checks: NodeChecks) -> None:
+    """Looked for from a process of its own: a dead mount holds whoever asks. The check of the disk then says so."""
+    (found,) = run_bounded([checks.folder.is_dir], checks.deadline_s)
+    if found.value is False:
+        raise UsageError(f"no folder {checks.folder}", hint="--folder takes a folder of the disk to be tried")
+
+
+def _results(tasks: Sequence[Task], outcomes: Sequence[Outcome]) -> list[CheckResult]:
+    return [
+        replace(
+            failed(task.check, task.subject, outcome.error) if outcome.error else outcome.value,
+            seconds=outcome.seconds,
+        )
+        for task, outcome in zip(tasks, outcomes, strict=True)
+    ]
+
+
+if __name__ == "__main__":
+    serve(examine)

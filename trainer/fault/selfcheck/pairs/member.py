@@ -1,0 +1,25 @@
+"""The process of a node in the paired test: ``python -m``, by :func:`.paired_test.run_paired_test` alone."""
+
+from telemetry.errors import UsageError
+from trainer.fault.selfcheck.answers import Tell, serve
+from trainer.fault.selfcheck.bounded import first_line
+from trainer.fault.selfcheck.network import interface_named
+from trainer.fault.selfcheck.pairs.paired_test import PairedTest
+
+
+def work(test: PairedTest, tell: Tell) -> None:
+    """Raises:
+    UsageError: torch is missing, or there is no such interface.
+    """
+    if test.meeting.interface:
+        interface_named(test.meeting.interface)
+    try:
+        from trainer.fault.selfcheck.pairs.rounds import take_part  # noqa: PLC0415 - torch is an optional extra
+    except ImportError as error:
+        reason = f"the paired test needs torch ({first_line(error)})"
+        raise UsageError(reason, hint="pip install 'rankscope[train]'") from error
+    take_part(test, tell)
+
+
+if __name__ == "__main__":
+    serve(work)
