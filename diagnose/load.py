@@ -88,6 +88,7 @@ def load_view(reader: Reader, run_id: str, attempt: int, window: StepWindow | No
             attempt,
             *_time_of(starts_ns[rows], history.values[rows]),
             num_hosts=len(ranks["host"].unique()),
+            up_to_now=rows.stop == len(history.steps),
         ),
         settings=DetectorSettings.from_environment(),
         words=_words(ranks, topology),

@@ -23,14 +23,25 @@ MANY_HOSTS = 64
 METRICS = tuple(str(metric) for metric in Metric)
 
 
-def load_fleet(reader: Reader, run_id: str, attempt: int, first_ns: int, last_ns: int, num_hosts: int = 1) -> Fleet:
+def load_fleet(
+    reader: Reader,
+    run_id: str,
+    attempt: int,
+    first_ns: int,
+    last_ns: int,
+    *,
+    num_hosts: int = 1,
+    up_to_now: bool = False,
+) -> Fleet:
     """What the hosts of an attempt said from ``first_ns`` to ``last_ns`` (wall clock), and all their events.
 
-    Where both are 0, the newest quarter of an hour.
+    Where both are 0, the newest quarter of an hour. ``up_to_now``: and what they said since, while a job stands still.
     """
     seen_ns, moved_ns = _seen(reader, run_id, attempt)
     if not last_ns:
         first_ns, last_ns = seen_ns - SILENT_NS, seen_ns
+    if up_to_now:
+        last_ns = min(max(last_ns, seen_ns), last_ns + SILENT_NS)
     events = reader.read(HostEvents(run_id=run_id, attempt=attempt))
     samples = reader.read(
         HostSamples(

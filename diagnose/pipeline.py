@@ -65,8 +65,9 @@ def without_symptoms(findings: list[Finding]) -> list[Finding]:
     """Findings without the symptoms that another one explains: one that costs much of it, over much of its steps.
 
     Symptoms are a decline, late launches and slow links that nobody in particular is to blame for, slowness of a rank
-    whose GPU is held down, and slight slowness beside a sick network, or on a host whose cores are crowded: there
-    processor time is not what it was.
+    whose GPU is held down or whose host says why, and slight slowness beside a sick network, or on a host whose cores
+    are crowded: there processor time is not what it was. A host that merely looks unlike others steps back behind
+    whoever is accused.
     """
     return [one for one in findings if not any(_explains(cause, one) for cause in findings if _is_cause(cause, one))]
 
@@ -82,12 +83,19 @@ def _is_cause(cause: Finding, symptom: Finding) -> bool:
         return False
     if symptom.kind is Kind.MFU_DECLINE:
         return cause.kind is not Kind.MFU_DECLINE
-    if symptom.kind is Kind.COMPUTE_STRAGGLER and cause.kind is Kind.GPU_THROTTLED:
+    if symptom.kind is Kind.UNLIKE_HOST:
+        return cause.kind is not Kind.UNLIKE_HOST and bool(cause.hosts)
+    if symptom.kind is Kind.COMPUTE_STRAGGLER and (cause.kind is Kind.GPU_THROTTLED or _has_witness(cause)):
         return 2 * len({*cause.ranks} & {*symptom.ranks}) >= len(symptom.ranks)
     if symptom.kind is Kind.COMPUTE_STRAGGLER and symptom.severity is Severity.INFO:
         near = cause.kind is Kind.HOST_CONTENTION and bool({*cause.hosts} & {*symptom.hosts})
         return near or (cause.kind in _NETWORK and cause.severity is not Severity.INFO)
     return _is_symptom(symptom) and not _is_symptom(cause)
+
+
+def _has_witness(finding: Finding) -> bool:
+    """Whether a host itself says what keeps its ranks from computing: paging takes processor time, too."""
+    return finding.kind is Kind.HOST_CONTENTION and "cause" in finding.evidence
 
 
 def _explains(cause: Finding, symptom: Finding) -> bool:

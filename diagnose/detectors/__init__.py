@@ -15,6 +15,7 @@ from diagnose.detectors.mfu_decline import detect_mfu_decline
 from diagnose.detectors.nic_flap import detect_nic_flap
 from diagnose.detectors.slow_link import detect_slow_link
 from diagnose.detectors.stage_imbalance import detect_stage_imbalance
+from diagnose.detectors.unlike_host import detect_unlike_host
 
 DETECTORS: tuple[Detector, ...] = (
     detect_loss_anomaly,
@@ -29,6 +30,7 @@ DETECTORS: tuple[Detector, ...] = (
     detect_slow_link,
     detect_nic_flap,
     detect_slow_checkpoints,
+    detect_unlike_host,
     detect_mfu_decline,
     detect_missing_evidence,
 )

@@ -62,43 +62,42 @@ class HostResources:
         self._pages = ProcFile(proc / "vmstat")
         self._disks = ProcFile(proc / "diskstats")
         self._pressures = [(metric, ProcFile(proc / "pressure" / name)) for metric, name in _PRESSURES]
-        self._ticks: dict[bytes, Ticks] = {}
-        self._core_ticks: dict[bytes, Ticks] = {}
+        self._ticks: dict[str, Ticks] = {}
+        self._core_ticks: dict[str, Ticks] = {}
         self._looks = 0
         self._busy_ms: defaultdict[str, WrappingCounter] = defaultdict(WrappingCounter)
 
     def look(self) -> Resources:
         """Everything there is to read; no readings where ``/proc`` is not there."""
-        lines = self._stat.read().split(b"\n")
-        ticks = dict(_ticks(lines))
+        stat = self._stat.read()
+        num_cores = stat.count(b"\ncpu")
         pages = _numbers(self._pages.read(), _PAGES)
         readings = [
-            *self._shares(ticks),
-            *_run_queue(lines),
+            *self._shares(stat, num_cores),
+            *_run_queue(stat),
             *_memory(_numbers(self._memory.read(), _MEMORY)),
             *_page_counters(pages),
             *self._disk_counters(),
             *self._pressure(),
         ]
-        return Resources(
-            readings=tuple(readings), num_cores=len(ticks.keys() - {b"cpu"}), oom_kills=pages.get(b"oom_kill", 0)
-        )
+        return Resources(readings=tuple(readings), num_cores=num_cores, oom_kills=pages.get(b"oom_kill", 0))
 
     def close(self) -> None:
         for file in (self._stat, self._memory, self._pages, self._disks, *(file for _, file in self._pressures)):
             file.close()
 
-    def _shares(self, ticks: dict[bytes, Ticks]) -> Iterator[Reading]:
+    def _shares(self, stat: bytes, num_cores: int) -> Iterator[Reading]:
         """Of all cores together each time, of single ones in their turn."""
-        if b"cpu" in ticks:
-            yield from _share(self._ticks.get(b"cpu"), ticks[b"cpu"], "")
-            self._ticks = {b"cpu": ticks[b"cpu"]}
-        if self._looks % max(1, -(-(len(ticks) - 1) // CORES_A_LOOK)) == 0:
-            for name, now in ticks.items():
-                if name != b"cpu":
-                    yield from _share(self._core_ticks.get(name), now, f"core{name[3:].decode()}")
-            self._core_ticks = ticks
+        first = stat[: stat.find(b"\n") + 1]
+        yield from self._shares_of(first, self._ticks)
+        if self._looks % max(1, -(-num_cores // CORES_A_LOOK)) == 0:
+            yield from self._shares_of(stat[len(first) :], self._core_ticks)
         self._looks += 1
+
+    def _shares_of(self, lines: bytes, before: dict[str, Ticks]) -> Iterator[Reading]:
+        for device, now in _ticks(lines):
+            yield from _share(before.get(device), now, device)
+            before[device] = now
 
     def _disk_counters(self) -> Iterator[Reading]:
         for name, (read, written, busy_ms) in _disks(self._disks.read()):
@@ -121,9 +120,9 @@ def _level(metric: Metric, value: float, device: str = "") -> Reading:
     return Reading(metric=metric, device=device, value=float(value), is_counter=False)
 
 
-def _ticks(lines: list[bytes]) -> Iterator[tuple[bytes, Ticks]]:
-    """``cpu`` for all cores, ``cpu3`` for one. Old kernels know no steal."""
-    for line in lines:
+def _ticks(lines: bytes) -> Iterator[tuple[str, Ticks]]:
+    """By device: empty for all cores. Old kernels know no steal."""
+    for line in lines.split(b"\n"):
         if not line.startswith(b"cpu"):
             return
         name, *fields = line.split()
@@ -133,7 +132,8 @@ def _ticks(lines: list[bytes]) -> Iterator[tuple[bytes, Ticks]]:
             continue
         if len(uses) >= 4:
             used = sum(uses[one] for one in _USED if one < len(uses))
-            yield name, (used, uses[_STEAL] if len(uses) > _STEAL else 0, sum(uses))
+            device = f"core{name[3:].decode(errors='replace')}" if name != b"cpu" else ""
+            yield device, (used, uses[_STEAL] if len(uses) > _STEAL else 0, sum(uses))
 
 
 def _share(before: Ticks | None, now: Ticks, device: str) -> Iterator[Reading]:
@@ -145,11 +145,10 @@ def _share(before: Ticks | None, now: Ticks, device: str) -> Iterator[Reading]:
         yield _level(Metric.HOST_CPU_STEAL, min(1.0, max(0.0, stolen)))
 
 
-def _run_queue(lines: list[bytes]) -> Iterator[Reading]:
-    for line in reversed(lines):
-        if line.startswith(b"procs_running ") and line[14:].strip().isdigit():
-            yield _level(Metric.HOST_RUN_QUEUE, int(line[14:]))
-            return
+def _run_queue(stat: bytes) -> Iterator[Reading]:
+    count = stat[stat.rfind(b"\nprocs_running ") + 15 :].split(b"\n", 1)[0]
+    if b"\nprocs_running " in stat and count.isdigit():
+        yield _level(Metric.HOST_RUN_QUEUE, int(count))
 
 
 def _numbers(told: bytes, lines: re.Pattern[bytes]) -> dict[bytes, int]:

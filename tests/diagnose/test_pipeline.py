@@ -1,5 +1,7 @@
 """One trouble, one finding: a symptom is not told beside its cause."""
 
+from dataclasses import replace
+
 import pytest
 
 from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
@@ -75,3 +77,33 @@ def test_late_launches_of_nobody_step_back_behind_the_rank_that_makes_them_late(
     assert without_symptoms([late, cause]) == [cause]
     named = _finding(Kind.LATE_LAUNCH, 0, 59, 9.0, rank=5)
     assert without_symptoms([named, cause]) == [named, cause]
+
+
+def test_a_slow_rank_steps_back_behind_its_gpu_that_is_held_down() -> None:
+    slow = _finding(Kind.COMPUTE_STRAGGLER, 20, 59, 9.0, rank=3, severity="critical")
+    held_down, other = (_finding(Kind.GPU_THROTTLED, 20, 59, 9.0, rank=rank) for rank in (3, 4))
+    assert without_symptoms([slow, held_down]) == [held_down]
+    assert without_symptoms([slow, other]) == [slow, other]
+
+
+def test_a_slow_rank_steps_back_behind_its_host_only_where_the_host_says_why() -> None:
+    slow = _finding(Kind.COMPUTE_STRAGGLER, 20, 59, 9.0, rank=3, severity="critical")
+    crowded = _finding(Kind.HOST_CONTENTION, 20, 59, 9.0, rank=3)
+    paging = replace(crowded, evidence={"cause": "memory"})
+    assert without_symptoms([slow, paging]) == [paging]
+    assert without_symptoms([slow, crowded]) == [slow, crowded]
+
+
+@pytest.mark.parametrize("kind", [Kind.NIC_FLAP, Kind.SLOW_LINK])
+def test_slight_slowness_steps_back_behind_a_sick_network(kind: Kind) -> None:
+    slight = _finding(Kind.COMPUTE_STRAGGLER, 20, 59, 1.0, rank=9, severity="info")
+    sick = _finding(kind, 20, 59, 9.0, rank=3)
+    assert without_symptoms([sick, slight]) == [sick]
+    certain = replace(slight, severity=Severity.WARNING)
+    assert without_symptoms([sick, certain]) == [sick, certain]
+
+
+def test_a_host_that_merely_looks_unlike_others_steps_back_behind_whoever_is_accused() -> None:
+    unlike, accused = _finding(Kind.UNLIKE_HOST, 0, 59, 2.0, rank=9), _finding(Kind.NIC_FLAP, 0, 59, 9.0, rank=3)
+    assert without_symptoms([unlike, accused]) == [accused]
+    assert unlike in without_symptoms([unlike, DECLINE])

@@ -47,6 +47,11 @@ class Slowed:
         return [(finding["kind"], finding["ranks"]) for finding in self.findings if finding["ranks"]]
 
     @property
+    def causes(self) -> list[str]:
+        """What the host saw, of each finding that has it."""
+        return [finding["evidence"]["cause"] for finding in self.findings if "cause" in finding["evidence"]]
+
+    @property
     def victims(self) -> set[int]:
         """Ranks that are said to wait."""
         return {one["rank"] for finding in self.findings for one in finding["suspects"] if one["role"] == "victim"}

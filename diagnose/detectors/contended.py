@@ -1,0 +1,221 @@
+"""Which ranks are kept from their work, by spans alone: one among its peers and neighbours, or most of a host.
+
+    rank 4   |cpu|..|cpu|.|cpu|          .  own wall time without processor time
+    rank 5   |cpu|.......|cpu|.....|cpu|    above its peers of the pipeline stage, above the others of its host, in most
+                                            steps of a stretch, by much more than it moves and than others lie apart
+
+Robust statistics as in compute-straggler; thresholds ours.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from diagnose.detectors.evidence import MIN_STEPS
+from diagnose.detectors.off_core import SPREAD_FLOOR, OffCore, row_medians, spread_of
+from diagnose.meetings import least_excess, noise_between_steps
+from diagnose.peers import (
+    MEDIAN_EFFICIENCY,
+    Excess,
+    Stretch,
+    highest_stretch,
+    measure_excess,
+    peer_median,
+    robust_sigma,
+)
+from diagnose.view import FloatMatrix, FloatVector, IntVector, RunView
+
+CERTAIN_EXTRA = 1.0
+CERTAIN_SHARE = 0.8
+CERTAIN_Z = 12.0
+CERTAIN_SPREADS = 2.0
+"""In place of the above, where it is that much, that often and that surely: replicas of a job that waits for one rank
+crowd their cores at different times, so that few ranks lie far apart."""
+NOISE_FLOOR = 0.03
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bars:
+    """What spans must show."""
+
+    ratio: float
+    """Of own wall time to processor time, over the same of its peers."""
+    extra: float
+    """Time off the core beyond that of its peers, in units of its processor time."""
+    share: float
+    """Of steps."""
+    z: float
+    spreads: float
+    """Distance from the others, in units of how far those lie apart."""
+
+    @property
+    def log_ratio(self) -> float:
+        return float(np.log(self.ratio))
+
+
+ALONE = Bars(ratio=1.3, extra=0.3, share=0.6, z=6.0, spreads=5.0)
+WITNESSED = Bars(ratio=1.1, extra=0.1, share=0.6, z=5.0, spreads=1.5)
+"""Beside a strong witness."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contended:
+    """Ranks kept from their work: one, or those of a host."""
+
+    ranks: tuple[int, ...]
+    stretch: Stretch
+    ratio: float
+    extra: float
+    share: float
+    excess_ns: float
+    """A step, median over the stretch, of the worst rank."""
+    whole_host: bool
+    by_whole_time: bool
+    """``ratio`` and ``extra`` are of all wall time of own work, not of that off the core."""
+
+
+def contended(time: OffCore, view: RunView, bars: Bars) -> list[Contended]:
+    """Hosts most of whose ranks are, and single ranks elsewhere."""
+    hosts = _contended_hosts(time, view, bars)
+    taken = {rank for one in hosts for rank in one.ranks}
+    return [*hosts, *(one for one in _contended_ranks(time, view, bars) if not taken & {*one.ranks})]
+
+
+def with_processor_time(time: OffCore, view: RunView) -> OffCore:
+    """All wall time of own work against that of peers, in place of time off the core alone: paging in takes processor
+    time as well as waiting."""
+    wall_ns = time.off_ns + time.cpu_ns
+    level = np.log(wall_ns)
+    relative: FloatMatrix = level - _expected(level, view.pp_of_rank)
+    return OffCore(off_ns=wall_ns, cpu_ns=time.cpu_ns, log_stretch=relative, whole=True)
+
+
+def _contended_ranks(time: OffCore, view: RunView, bars: Bars) -> list[Contended]:
+    level = time.log_stretch
+    above = level - _expected(level, view.pp_of_rank)
+    noise = noise_between_steps(above, NOISE_FLOOR)
+    extra_ns = time.off_ns - _expected(time.off_ns, view.pp_of_rank)
+    host = _host_of_rank(view)
+    found = (
+        _contended_rank(rank, time, above, noise, extra_ns, host, bars) for rank in _worth_a_look(above, noise, bars)
+    )
+    return [one for one in found if one is not None]
+
+
+def _expected(values: FloatMatrix, group_of_rank: IntVector) -> FloatMatrix:
+    """Median of a rank's peers; of all other ranks where it is alone in its group."""
+    return np.where(
+        np.bincount(group_of_rank)[group_of_rank] > 1,
+        peer_median(values, group_of_rank),
+        peer_median(values, np.zeros_like(group_of_rank)),
+    )
+
+
+def _worth_a_look(above: FloatMatrix, noise: float, bars: Bars) -> list[int]:
+    """Columns that are high enough, often enough for the shortest stretch: few, of thousands."""
+    level = max(bars.log_ratio, least_excess(bars.z, noise, len(above)))
+    return np.flatnonzero((above >= level).sum(axis=0) >= MIN_STEPS // 2).tolist()
+
+
+def _host_of_rank(view: RunView) -> IntVector:
+    return np.unique(view.hosts, return_inverse=True)[1].astype(np.int64)
+
+
+def _contended_rank(
+    rank: int,
+    time: OffCore,
+    above: FloatMatrix,
+    noise: float,
+    extra_ns: FloatMatrix,
+    host: IntVector,
+    bars: Bars,
+) -> Contended | None:
+    neighbours = np.flatnonzero((host == host[rank]) & (np.arange(len(host)) != rank))
+    series = above[:, rank]
+    if len(neighbours):
+        series = np.minimum(series, time.log_stretch[:, rank] - row_medians(time.log_stretch[:, neighbours]))
+    others = np.arange(len(host)) != rank
+    if others.sum() == 1:  # the mirror image of the one rank
+        others[:] = False
+    return _judged((rank,), series, above[:, others], noise, time, extra_ns, bars, whole_host=False)
+
+
+def _contended_hosts(time: OffCore, view: RunView, bars: Bars) -> list[Contended]:
+    """Hosts whose typical rank, and most of whose ranks, lie above those of the other hosts.
+
+    Few hosts tell little about how far hosts lie apart by chance; how far ranks of one host do, tells the rest.
+    """
+    host = _host_of_rank(view)
+    if host.max() == 0:
+        return []
+    typical = np.stack([row_medians(time.log_stretch[:, host == one]) for one in range(host.max() + 1)], axis=1)
+    above = typical - peer_median(typical, np.zeros(typical.shape[1], dtype=np.int64))
+    noise = noise_between_steps(above, NOISE_FLOOR)
+    elsewhere = row_medians(time.log_stretch)[:, None]
+    extra_ns = time.off_ns - row_medians(time.off_ns)[:, None]
+    within = robust_sigma(row_medians((time.log_stretch - typical[:, host]).T), SPREAD_FLOOR)
+    within *= MEDIAN_EFFICIENCY * float(np.sqrt(1.0 + 1.0 / host.max()))  # against the median of the other hosts
+    found: list[Contended] = []
+    for one in _worth_a_look(above, noise, bars):
+        members = np.flatnonzero(host == one)
+        high = np.nanmedian(time.log_stretch[:, members] - elsewhere, axis=0) >= bars.log_ratio / 2
+        others = np.arange(typical.shape[1]) != one if typical.shape[1] > 2 else np.zeros(2, dtype=bool)
+        if len(members) < 2 or not view.hosts[members[0]]:
+            continue
+        ranks = tuple(members[high].tolist())
+        judged = _judged(
+            ranks,
+            above[:, one],
+            above[:, others],
+            noise,
+            time,
+            extra_ns,
+            bars,
+            whole_host=True,
+            least_spread=within / float(np.sqrt(len(members))),
+        )
+        if judged is not None and 2 * len(ranks) > len(members):
+            found.append(judged)
+    return found
+
+
+def _judged(
+    ranks: tuple[int, ...],
+    series: FloatVector,
+    others: FloatMatrix,
+    noise: float,
+    time: OffCore,
+    extra_ns: FloatMatrix,
+    bars: Bars,
+    *,
+    whole_host: bool,
+    least_spread: float = 0.0,
+) -> Contended | None:
+    """The ranks as contended, if ``series`` is high enough, often enough and surely enough, and far from ``others``."""
+    stretch = highest_stretch(series - bars.log_ratio / 2)
+    excess = measure_excess(series[stretch.rows], above=bars.log_ratio / 2, noise=noise)
+    if not ranks or excess.num_rows < MIN_STEPS or excess.median < bars.log_ratio:
+        return None
+    if excess.share < bars.share or excess.z < bars.z:
+        return None
+    spread = max(least_spread, spread_of(row_medians(others[stretch.rows].T)))
+    excess_ns = row_medians(extra_ns[stretch.rows][:, list(ranks)].T)
+    extra = row_medians((extra_ns / time.cpu_ns)[stretch.rows][:, list(ranks)].T)
+    if not float(np.nanmedian(extra)) >= bars.extra or excess.median < _min_spreads(excess, extra, bars) * spread:
+        return None
+    return Contended(
+        ranks=ranks,
+        stretch=stretch,
+        ratio=float(np.exp(excess.median)),
+        extra=float(np.nanmax(extra)),
+        share=excess.share,
+        excess_ns=float(np.nanmax(excess_ns)),
+        whole_host=whole_host,
+        by_whole_time=time.whole,
+    )
+
+
+def _min_spreads(excess: Excess, extra: FloatVector, bars: Bars) -> float:
+    """How far from the others a rank must lie: less where it loses more than it computes, step after step."""
+    certain = excess.z >= CERTAIN_Z and excess.share >= CERTAIN_SHARE and float(np.nanmedian(extra)) >= CERTAIN_EXTRA
+    return min(CERTAIN_SPREADS, bars.spreads) if certain else bars.spreads

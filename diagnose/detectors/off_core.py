@@ -1,0 +1,58 @@
+"""How long ranks on processors were off their cores while they computed: own wall time less processor time."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from diagnose.peers import robust_sigma
+from diagnose.view import Basis, FloatMatrix, FloatVector, RunView
+
+SPREAD_FLOOR = 0.03
+UPPER_TENTH_TO_SIGMA = 1.2816
+"""Distance of the upper tenth from the median, in standard deviations of a normal distribution."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffCore:
+    """Own time of each rank over all compute stages, nanoseconds [steps, ranks]; NaN where it was not measured."""
+
+    off_ns: FloatMatrix
+    cpu_ns: FloatMatrix
+    log_stretch: FloatMatrix
+    """Log of own wall time over processor time: zero for who is never off the core."""
+    whole: bool = False
+    """``off_ns`` is all wall time of own work, and ``log_stretch`` its logarithm less that of its peers."""
+
+
+def off_core(view: RunView) -> OffCore | None:
+    """None where processor time was not measured: ranks on GPUs."""
+    stages = [stage for stage in view.off_cpu if stage in view.work]
+    if not stages or any(view.work[stage].basis is not Basis.PROCESSOR_TIME for stage in stages):
+        return None
+    off_ns: FloatMatrix = np.sum([view.off_cpu[stage] for stage in stages], axis=0)
+    cpu_ns: FloatMatrix = np.sum([view.work[stage].ns for stage in stages], axis=0)
+    known = (cpu_ns > 0) & (off_ns >= 0)
+    off_ns, cpu_ns = np.where(known, off_ns, np.nan), np.where(known, cpu_ns, np.nan)
+    return OffCore(off_ns=off_ns, cpu_ns=cpu_ns, log_stretch=np.log1p(off_ns / cpu_ns))
+
+
+def row_medians(values: FloatMatrix) -> FloatVector:
+    """Median along the columns; NaN for a row without values."""
+    missing = np.isnan(values)
+    if values.size and not missing.any():
+        return np.asarray(np.median(values, axis=1))
+    medians = np.full(len(values), np.nan)
+    known = ~missing.all(axis=1)
+    if known.any():
+        medians[known] = np.nanmedian(values[known], axis=1)
+    return medians
+
+
+def spread_of(medians: FloatVector) -> float:
+    """How far apart ranks lie that nobody suspects, as a standard deviation. Time off the core has a long upper tail,
+    so its upper end tells as well."""
+    known = medians[~np.isnan(medians)]
+    if not len(known):
+        return SPREAD_FLOOR
+    upper = float(np.quantile(known, 0.9) - np.median(known)) / UPPER_TENTH_TO_SIGMA
+    return max(upper, robust_sigma(known, SPREAD_FLOOR))

@@ -1,0 +1,284 @@
+"""unlike-host: a machine that measures otherwise than all that do the same work, minute after minute.
+
+    host 0   ~~~~~~~~~~~~~~~~~~~~~~~       windows of 8 samples; how far each host is from the median of the others
+    host 1   ~~~~~~~~~~~~~~~~~~~~~~~       (root mean square); unlike is who is far beyond what the others differ by,
+    host 2   ~~~~~~~~.______________       with nobody near, for four minutes: either it became so, or it is so by
+    host 3   ~~~~~~~~~~~~~~~~~~~~~~~       very much
+
+Algorithm 9 of the field's list, after Minder (NSDI'25): one metric at a time, in order of sensitivity, no training, no
+spans, so that it speaks while the trainer is silent. Minder sums distances between all pairs; the distance to the
+median says the same in linear time, and does not saturate where hosts are few. Series are smoothed where Minder learns
+to. Hosts are compared that hold ranks of the same pipeline stages. While steps go on a host is named only if it became
+unlike as they became slower: looking different is no fault.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from diagnose.change_points import find_rise
+from diagnose.detectors.accused import initiating
+from diagnose.detectors.host_features import FEATURES, Feature
+from diagnose.detectors.host_grid import Grid, grid_of, on_grid, rms_over_windows, smoothed
+from diagnose.findings import Finding, Kind, Severity
+from diagnose.peers import SMALL_GROUP, Stretch, highest_stretch
+from diagnose.ranges import fold_ranks
+from diagnose.view import FloatMatrix, FloatVector, IntVector, RunView
+
+NAME = "unlike-host"
+PERSIST_S = 240.0
+"""As Minder has it."""
+MIN_HOSTS = 4
+WINDOW = 8
+"""Samples."""
+MAX_WINDOWS = 300
+"""Looked at: of more samples, windows that overlap less."""
+SMOOTHED = 4
+"""Samples of which one mean is taken first."""
+SPAN = WINDOW + SMOOTHED - 1
+"""Samples that one window rests on."""
+MIN_TIMES = 5.0
+"""What the others typically differ by."""
+MIN_TIMES_EVER, MIN_LEAD_EVER, MIN_FACTOR_EVER = 8.0, 4.0, 4.0
+"""The same for a host that was so when what is known begins, and how many times more or less than the others it must
+have: machines differ, and that is no trouble."""
+ALIKE_BEFORE = 0.5
+"""Of the distance while it is unlike, what it was before at most."""
+MIN_LEAD = 2.0
+"""Times what the next host differs by."""
+MIN_SHARE = 0.8
+"""Of windows in which it is the one."""
+STILL_S = 60.0
+STILL_STEPS = 5.0
+"""A job stands still that finished no step for so long, and for so many steps' time, while its hosts talk."""
+BEFORE_S = 120.0
+"""A cause may show this long before steps become slower."""
+MAX_CONFIDENCE = 0.7
+"""Nothing says that the difference is the cause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unlike:
+    """A host that stands apart in one metric."""
+
+    host: str
+    feature: Feature
+    first_ns: int
+    last_ns: int
+    own: float
+    others: float
+    times: float
+    """How far it is from the others, in units of how far those are from each other."""
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """What has to be explained, and when; a silent trainer leaves everything open."""
+
+    first_ns: int
+    lost_s: float
+    words: str
+
+
+def detect_unlike_host(view: RunView, *, persist_s: float = PERSIST_S) -> list[Finding]:
+    """At most one finding: the first metric in which one host stands apart, and others in which it does too."""
+    groups = _groups(view)
+    trouble = _trouble(view)
+    if not groups or trouble is None or not view.fleet.series:
+        return []
+    grid = grid_of(view.fleet, [host for group in groups for host in group], [one.metric for one in FEATURES])
+    if grid is None or grid.num_columns <= SPAN:
+        return []
+    found = [one for one in _all_unlike(view, grid, groups, persist_s) if _may_explain(one, trouble, grid)]
+    return [_finding(view, found[0], trouble, [one for one in found[1:] if one.host == found[0].host])] if found else []
+
+
+def _groups(view: RunView) -> list[list[str]]:
+    """Hosts that hold equally many ranks of the same pipeline stages, four or more."""
+    ranks: dict[str, list[int]] = {}
+    for host, stage in zip(view.hosts, view.pp_of_rank.tolist(), strict=True):
+        ranks.setdefault(host, []).append(stage)
+    alike: dict[tuple[int, ...], list[str]] = {}
+    for host, stages in ranks.items():
+        if host:
+            alike.setdefault(tuple(sorted(stages)), []).append(host)
+    return [group for group in alike.values() if len(group) >= MIN_HOSTS]
+
+
+def _trouble(view: RunView) -> Trouble | None:
+    """None where steps go on as ever."""
+    if not len(view.steps):
+        return Trouble(first_ns=0, lost_s=0.0, words="the trainer tells nothing")
+    if view.step_start_ns is None:
+        return None
+    usual_ns = float(np.median(view.step_ns))
+    ended_ns = int(view.step_start_ns[-1] + view.step_ns[-1])
+    if view.fleet.seen_ns - ended_ns > max(STILL_S * 1e9, STILL_STEPS * usual_ns):
+        still_s = (view.fleet.seen_ns - ended_ns) / 1e9
+        return Trouble(first_ns=ended_ns, lost_s=still_s, words=f"no step was finished for {still_s:.0f} s")
+    return _slower(view, view.step_start_ns)
+
+
+def _slower(view: RunView, start_ns: IntVector) -> Trouble | None:
+    """Steps that became slower and still are."""
+    values = view.history.values if len(view.history.steps) else view.step_ns
+    steps = view.history.steps if len(view.history.steps) else view.steps
+    steps, values = steps[values > 0], values[values > 0]
+    rise = find_rise(values)
+    if rise is None or rise.end < len(values):
+        return None
+    slow = np.flatnonzero(view.steps >= steps[rise.first])
+    if not len(slow):
+        return None
+    lost_s = (rise.after_ns - rise.before_ns) * len(slow) / 1e9
+    words = f"steps take {rise.ratio:.2f} times as long since step {steps[rise.first]}"
+    began_ns = int(start_ns[slow[0]]) if len(slow) < len(view.steps) else 0
+    return Trouble(first_ns=began_ns, lost_s=lost_s, words=words)
+
+
+def _may_explain(one: Unlike, trouble: Trouble, grid: Grid) -> bool:
+    """Unlike to the end, and not since long before. Where the trouble is older than what hosts told, nobody knows."""
+    to_the_end = one.last_ns >= grid.at_ns(grid.num_columns - 1) - SPAN * grid.period_ns
+    return to_the_end and (trouble.first_ns <= grid.first_ns or one.first_ns >= trouble.first_ns - BEFORE_S * 1e9)
+
+
+def _all_unlike(view: RunView, grid: Grid, groups: list[list[str]], persist_s: float) -> Iterator[Unlike]:
+    rows = {host: row for row, host in enumerate(grid.hosts)}
+    for feature in FEATURES:
+        series = view.fleet.of(feature.metric)
+        if len({one.host for one in series}) < MIN_HOSTS:
+            continue
+        values = on_grid(grid, series, counter=feature.counter, of_devices=feature.of_devices)
+        for group in groups:
+            members = [rows[host] for host in group if host in rows]
+            if len(members) >= MIN_HOSTS:
+                yield from _unlike(grid, np.asarray(members), values[members], feature, persist_s)
+
+
+def _unlike(
+    grid: Grid, members: IntVector, values: FloatMatrix, feature: Feature, persist_s: float
+) -> Iterator[Unlike]:
+    """The host of a group that stands apart, if one does for so long."""
+    expected = _expected(values)
+    every = -(-grid.num_columns // MAX_WINDOWS)
+    difference = smoothed(values - expected, SMOOTHED)
+    distance = rms_over_windows(difference, WINDOW, every)
+    level = np.abs(expected[:, SPAN - 1 :: every])
+    least = np.maximum(feature.least, feature.least_share * level)
+    far = _far(distance)
+    is_the_one = (distance == far.first) & (distance >= least) & far.apart
+    host = int(is_the_one.sum(axis=1).argmax())
+    stretch = highest_stretch(is_the_one[host] - MIN_SHARE)
+    hits = is_the_one[host][stretch.rows]
+    if not hits.any() or (stretch.length - 1) * every * grid.period_ns < persist_s * 1e9:
+        return
+    own, floor = distance[host], least[host] / MIN_TIMES
+    times, lead = (
+        float(np.median((own / np.maximum(of, floor))[stretch.rows][hits])) for of in (far.typical, far.second)
+    )
+    columns = slice(stretch.first * every, stretch.last * every + SPAN)
+    has, have = (float(np.nanmedian(of[host, columns])) for of in (values, expected))
+    by_far = times >= MIN_TIMES_EVER and lead >= MIN_LEAD_EVER and _is_far(has, have)
+    if not by_far and not _became(own, stretch):
+        return
+    yield Unlike(
+        host=grid.hosts[members[host]],
+        feature=feature,
+        first_ns=grid.at_ns(columns.start),
+        last_ns=grid.at_ns(columns.stop - 1),
+        own=has,
+        others=have,
+        times=times,
+        share=float(hits.mean()),
+    )
+
+
+def _became(distance: FloatVector, stretch: Stretch) -> bool:
+    """Whether a host was like the others before."""
+    before = distance[: stretch.first]
+    before = before[~np.isnan(before)]
+    return len(before) > WINDOW and bool(np.median(before) <= ALIKE_BEFORE * np.nanmedian(distance[stretch.rows]))
+
+
+def _is_far(own: float, others: float) -> bool:
+    return max(own, others) >= MIN_FACTOR_EVER * max(0.0, min(own, others))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Far:
+    """Of each window: the two largest distances, the typical one but for the largest, and whether that stands apart."""
+
+    first: FloatVector
+    second: FloatVector
+    typical: FloatVector
+    apart: npt.NDArray[np.bool_]
+
+
+def _far(distance: FloatMatrix) -> Far:
+    """Hosts that were not heard of count as the nearest."""
+    known = ~np.isnan(distance)
+    count = len(distance)
+    middle = (count - 1) // 2
+    ordered = np.partition(np.where(known, distance, 0.0), (middle, count - 2, count - 1), axis=0)
+    first, second, typical = ordered[-1], ordered[-2], ordered[middle]
+    apart = (first >= MIN_TIMES * typical) & (first >= MIN_LEAD * second) & (known.sum(axis=0) >= MIN_HOSTS)
+    return Far(first=first, second=second, typical=typical, apart=apart)
+
+
+def _expected(values: FloatMatrix) -> FloatMatrix:
+    """Median of the other hosts at each time; of all where one more or less does not move it."""
+    known = ~np.isnan(values).all(axis=1)
+    expected = np.full(values.shape, np.nan)
+    if not known.any():
+        return expected
+    if known.sum() <= SMALL_GROUP:
+        for row in np.flatnonzero(known):
+            expected[row] = _median(np.delete(values, row, axis=0))
+        return expected
+    expected[:] = _median(values[known])
+    return expected
+
+
+def _median(values: FloatMatrix) -> FloatVector:
+    """Along hosts; NaN where nobody has a value."""
+    missing = np.isnan(values)
+    if not missing.any():
+        return np.asarray(np.median(values, axis=0))
+    result = np.full(values.shape[1], np.nan)
+    some = ~missing.all(axis=0)
+    result[some] = np.nanmedian(values[:, some], axis=0)
+    return result
+
+
+def _finding(view: RunView, one: Unlike, trouble: Trouble, also: list[Unlike]) -> Finding:
+    ranks = [rank for rank, host in enumerate(view.hosts) if host == one.host]
+    since = time.strftime("%H:%M:%S UTC", time.gmtime(one.first_ns // 1_000_000_000))
+    more = f"; so {', '.join(str(other.feature.metric) for other in also)}" if also else ""
+    return Finding(
+        detector=NAME,
+        kind=Kind.UNLIKE_HOST,
+        severity=Severity.WARNING,
+        suspects=initiating(view, ranks),
+        stage="",
+        window=view.window,
+        seconds_lost=trouble.lost_s,
+        confidence=round(MAX_CONFIDENCE * one.share, 2),
+        summary=f"host {one.host} (ranks {fold_ranks(ranks)}): unlike the hosts of the same work since {since}, "
+        f"{one.feature.metric} {one.own:.4g} where they have {one.others:.4g} {one.feature.unit}{more}; "
+        f"{trouble.words}",
+        next_step=f"look at {one.host} first: rankscope doctor --node there; what changed at {since}",
+        evidence={
+            "metric": str(one.feature.metric),
+            "own": float(f"{one.own:.5g}"),
+            "others": float(f"{one.others:.5g}"),
+            "times_the_usual_distance": round(one.times, 1),
+            "since_ns": one.first_ns,
+            "lasts_s": round((one.last_ns - one.first_ns) / 1e9),
+            "share_of_windows": round(one.share, 2),
+            "metrics": [str(other.feature.metric) for other in (one, *also)],
+        },
+    )

@@ -1,0 +1,128 @@
+"""A small real job on one host, and what a host does to its ranks: named with who does it."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from diagnose.findings import Finding, Kind, StepWindow
+from diagnose.pipeline import diagnose_run
+from telemetry.record.reader import RankReader
+from telemetry.session import rank_folder
+from telemetry.ship.client import CollectorClient
+from tests.deadline import until
+from tests.scenarios.hang_job import collecting
+from tests.scenarios.mapped_ranks import LIMITED_RANK, NUM_RANKS, RUN
+from tests.scenarios.memory_limit import memory_limit
+
+pytestmark = pytest.mark.timeout(300)
+
+CROWDED_RANK = 1
+NAME = "burn-a-core"
+NUM_BURNERS = 4
+LEFT_BYTES = 40 * 2**20
+"""Of the 64 MiB that a rank goes through in each step."""
+START_S, VERDICT_S = 60.0, 90.0
+MIN_STEPS = 12
+
+
+@dataclass(slots=True, kw_only=True)
+class BusyJob:
+    """The job, its agent, and questions to its collector."""
+
+    client: CollectorClient
+    spool: Path
+
+    def pid(self, rank: int) -> int:
+        return RankReader(rank_folder(self.spool, RUN, 0, rank)).identity().pid
+
+    def step(self) -> int:
+        """That the ranks are at."""
+        return RankReader(rank_folder(self.spool, RUN, 0, 0)).live().step
+
+    def accused(self, first_step: int) -> list[Finding]:
+        """Whom the detectors accuse of anything since a step."""
+        window = StepWindow(first_step=first_step, last_step=self.step() - 1)
+        return [finding for finding in diagnose_run(self.client, RUN, 0, window).findings if finding.ranks]
+
+
+@contextmanager
+def busy_job(folder: Path, procs: Path) -> Iterator[BusyJob]:
+    """Four ranks under way; ended on leaving."""
+    spool = folder / "spool"
+    spool.mkdir()
+    with ExitStack() as stack, (folder / "job.log").open("wb") as log:
+        client = stack.enter_context(collecting(folder))
+        job = [sys.executable, "-m", "tests.scenarios.mapped_ranks", str(spool), str(folder / "data"), str(procs)]
+        agent = [sys.executable, "-m", "telemetry.agent", "--spool", str(spool), "--collector", client.url]
+        for command in (job, agent):
+            process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            stack.callback(_end, process)
+        found = BusyJob(client=client, spool=spool)
+        until(lambda: _folders(spool) == NUM_RANKS and found.step() > MIN_STEPS, seconds=START_S, what="steps")
+        yield found
+
+
+@contextmanager
+def burners(core: int, folder: Path) -> Iterator[list[int]]:
+    """Processes under a name of their own that want one core; their pids."""
+    program = folder / NAME
+    program.symlink_to("/bin/sh")
+    processes = [
+        subprocess.Popen([program, "-c", "while :; do :; done"], start_new_session=True) for _ in range(NUM_BURNERS)
+    ]
+    try:
+        for process in processes:
+            os.sched_setaffinity(process.pid, {core})
+        yield [process.pid for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def the_contention(job: BusyJob, cause: str) -> Finding:
+    """Of the steps from now on, as soon as it is found with its cause. Nobody but its rank is accused of anything."""
+    first_step, found = job.step(), list[Finding]()
+
+    def is_found() -> bool:
+        if job.step() - first_step >= MIN_STEPS:
+            found[:] = job.accused(first_step)
+        return any(finding.evidence.get("cause") == cause for finding in found)
+
+    until(is_found, seconds=VERDICT_S, every=1.0, what=f"contention by {cause}")
+    (finding,) = (finding for finding in found if finding.kind is Kind.HOST_CONTENTION)
+    assert [other.ranks for other in found if other.ranks != finding.ranks] == []
+    return finding
+
+
+def test_who_crowds_the_core_of_a_rank_and_who_lacks_memory_are_named(tmp_path: Path) -> None:
+    core = max(os.sched_getaffinity(0))
+    with memory_limit() as limit, busy_job(tmp_path, limit.procs) as job:
+        os.sched_setaffinity(job.pid(CROWDED_RANK), {core})
+        with burners(core, tmp_path) as pids:
+            finding = the_contention(job, "process")
+        assert (finding.ranks, finding.hosts) == ([CROWDED_RANK], ["box"])
+        assert finding.evidence["process"] in {f"{pid} {NAME}" for pid in pids}
+        assert f"of core {core}, where rank {CROWDED_RANK} runs" in finding.summary
+
+        limit.cut(LEFT_BYTES)
+        finding = the_contention(job, "memory")
+        assert (finding.ranks, finding.hosts) == ([LIMITED_RANK], ["box"])
+        assert "waits for memory" in finding.summary
+
+
+def _folders(spool: Path) -> int:
+    return len(list(spool.glob("**/meta.json")))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """With all that it started: they are one session."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
