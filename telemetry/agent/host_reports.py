@@ -1,12 +1,19 @@
 """What this host's samplers saw, for every job that has ranks here: on disk first, then shipped.
 
-Nobody else tells whose a host is: each run and attempt that has living ranks here gets the rows. A collector that is
-away for long costs the oldest samples; events are in the journal all the same.
+    samplers --HostWatch--> take, once a second, by a thread of its own --> journal, waiting rows
+                                                                                   |
+                                                      the agent's loop --ship------'
+
+Nobody else tells whose a host is: each run and attempt that has living ranks here gets the rows. What lasts (a GPU that
+was seen, a link that is down) is told to a job that comes later, too. A collector that is away for long costs the
+oldest samples; events are in the journal all the same.
 """
 
 import sys
+import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -18,6 +25,8 @@ from telemetry.agent import journal
 from telemetry.agent.host import FollowedRank, Owner
 from telemetry.agent.host_watch import HostWatch
 from telemetry.agent.thinning import HostSample
+from telemetry.errors import RankscopeError
+from telemetry.host_metrics import Happening
 from telemetry.samplers.interface import Event
 from telemetry.ship.wire import Ack, labelled
 from telemetry.tables import HOST_SAMPLES
@@ -25,6 +34,11 @@ from telemetry.tables import HOST_SAMPLES
 MAX_SAMPLES = 200_000
 MAX_EVENTS = 20_000
 BATCH_ROWS = 20_000
+TAKE_S = 1.0
+_BEGIN = (Happening.LINK_DOWN, Happening.LINK_TAKEN_DOWN, Happening.DEVICE_GONE, Happening.GPU_SEEN)
+"""What holds until something else is told of the same device."""
+_OF_RANKS = "rank"
+"""How devices begin that are processes of ranks."""
 
 
 class Poster(Protocol):
@@ -50,7 +64,7 @@ class LivingRanks:
         self._pids: Mapping[int, int] = {}
 
     def pids(self) -> Mapping[int, int]:
-        """Rank -> pid."""
+        """Rank -> pid. Of several jobs on one host those of the newest: to it the others are strangers."""
         return self._pids
 
     def become(self, pids: Mapping[int, int]) -> None:
@@ -59,69 +73,121 @@ class LivingRanks:
 
 
 class HostReports:
-    """For one thread, the agent's loop."""
+    """``follow`` and ``ship`` are for the agent's loop; a thread between ``start`` and ``stop`` takes and writes down,
+    however long shipping takes."""
 
     def __init__(self, watch: HostWatch, living: LivingRanks, *, own_host: str) -> None:
         self._watch = watch
         self._living = living
         self._own_host = own_host
+        self._lock = threading.Lock()
         self._jobs: dict[Owner, _Job] = {}
+        self._newest: Owner | None = None
+        self._lasting: dict[str, Event] = {}
         self._complained = False
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rankscope-host-reports", daemon=True)
 
-    def take_in(self, ranks: Iterable[FollowedRank]) -> None:
-        """What was seen since the last time, for the jobs of ``ranks``: events are on the disk when this returns."""
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, and take in what the samplers left. Safe to repeat."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.take_in()
+
+    def follow(self, ranks: Iterable[FollowedRank]) -> None:
+        """The ranks there are now. Of a job that is new here the journal says what an agent before this one saw."""
         living = [rank for rank in ranks if not rank.done]
-        self._living.become({rank.tail.identity.rank: rank.tail.identity.pid for rank in living if not rank.over})
-        self._follow(living)
-        samples, events = self._watch.take()
-        for job in self._jobs.values():
-            job.samples.extend(samples)
-            job.events.extend(events)
-            try:
-                journal.append(job.folder, job.host, events)
-            except OSError as error:
-                self._complain(error)
+        if not living:
+            return  # the last seconds are still theirs
+        newest = max(living, key=lambda rank: rank.tail.identity.started_ns).owner
+        own = {one.tail.identity.rank: one.tail.identity.pid for one in living if one.owner == newest and not one.over}
+        self._living.become(own)
+        owners = {rank.owner for rank in living}
+        with self._lock:
+            self._newest = newest
+            self._jobs = {owner: job for owner, job in self._jobs.items() if owner in owners or job.events}
+            for rank in living:
+                if rank.owner not in self._jobs:
+                    self._jobs[rank.owner] = self._joined(rank, living)
 
-    def ship(self, poster: Poster) -> None:
+    def take_in(self) -> None:
+        """What was seen since the last time, for all jobs: events are on the disk when this returns."""
+        samples, events = self._watch.take()
+        with self._lock:
+            for event in events:
+                self._remember(event)
+            for owner, job in self._jobs.items():
+                own = owner == self._newest
+                job.samples.extend(one for one in samples if own or not one.device.startswith(_OF_RANKS))
+                self._tell(job, events)
+
+    def ship(self, poster: Poster, refused: Collection[Owner] = ()) -> None:
         """Post all that waits.
 
         Raises:
             UnreachableError: later, perhaps: it waits on.
         """
-        for owner, job in self._jobs.items():
-            for batch in _batches(job.events):
-                poster.post("host_events", labelled(journal.event_rows(job.host, batch), *owner))
-                _drop(job.events, len(batch))
-            for samples in _batches(job.samples):
+        for owner, job in list(self._jobs.items()):
+            if owner in refused:
+                continue
+            for events in self._batches(job.events):
+                poster.post("host_events", labelled(journal.event_rows(job.host, events), *owner))
+                self._drop(job.events, events)
+            for samples in self._batches(job.samples):
                 poster.post("host_samples", labelled(_sample_rows(job.host, samples), *owner))
-                _drop(job.samples, len(samples))
+                self._drop(job.samples, samples)
 
-    def _follow(self, living: list[FollowedRank]) -> None:
-        """Jobs that have ranks here now; of a new one the journal says what an agent before this one saw."""
-        owners = {rank.owner for rank in living}
-        self._jobs = {owner: job for owner, job in self._jobs.items() if owner in owners}
-        for rank in living:
-            if rank.owner not in self._jobs:
-                folder = rank.tail.reader.folder.parent
-                hosts = {one.tail.identity.host for one in living if one.owner == rank.owner}
-                job = _Job(folder=folder, host=hosts.pop() if len(hosts) == 1 else self._own_host)
-                job.events.extend(dict(journal.read(folder)).get(job.host, ()))
-                self._jobs[rank.owner] = job
+    def ship_the_last(self, poster: Poster, refused: Collection[Owner] = ()) -> None:
+        """Once, as the agent ends: a collector that is gone misses some seconds of samples; events are on the disk."""
+        with suppress(RankscopeError):
+            self.ship(poster, refused)
 
-    def _complain(self, error: OSError) -> None:
-        if not self._complained:
-            self._complained = True
-            print(f"rankscope agent: cannot write events down: {error}", file=sys.stderr, flush=True)
+    def _run(self) -> None:
+        while not self._stop.wait(TAKE_S):
+            self.take_in()
 
+    def _joined(self, rank: FollowedRank, living: list[FollowedRank]) -> _Job:
+        hosts = {one.tail.identity.host for one in living if one.owner == rank.owner}
+        job = _Job(folder=rank.tail.reader.folder.parent, host=hosts.pop() if len(hosts) == 1 else self._own_host)
+        job.events.extend(dict(journal.read(job.folder)).get(job.host, ()))
+        known = set(job.events)
+        self._tell(job, [event for event in self._lasting.values() if event not in known])
+        return job
 
-def _batches(rows: deque) -> Iterator[list]:  # type: ignore[type-arg]
-    while rows:
-        yield list(islice(rows, BATCH_ROWS))
+    def _remember(self, event: Event) -> None:
+        if event.name in _BEGIN:
+            self._lasting.setdefault(event.device, event)
+        elif event.name == Happening.LINK_UP:
+            self._lasting.pop(event.device, None)
 
+    def _tell(self, job: _Job, events: list[Event]) -> None:
+        job.events.extend(events)
+        try:
+            journal.append(job.folder, job.host, events)
+        except OSError as error:
+            if not self._complained:
+                self._complained = True
+                print(f"rankscope agent: cannot write events down: {error}", file=sys.stderr, flush=True)
 
-def _drop(rows: deque, count: int) -> None:  # type: ignore[type-arg]
-    for _ in range(count):
-        rows.popleft()
+    def _batches(self, rows: deque) -> Iterator[list]:  # type: ignore[type-arg]
+        """What waits, in parts; each is to be dropped before the next is asked for."""
+        while True:
+            with self._lock:
+                batch = list(islice(rows, BATCH_ROWS))
+            if not batch:
+                return
+            yield batch
+
+    def _drop(self, rows: deque, batch: list) -> None:  # type: ignore[type-arg]
+        """Those of ``batch`` that still stand in front: rows that overflowed went by themselves."""
+        with self._lock:
+            sent = {id(one) for one in batch}
+            while rows and id(rows[0]) in sent:
+                rows.popleft()
 
 
 def _sample_rows(host: str, samples: list[HostSample]) -> pa.Table:

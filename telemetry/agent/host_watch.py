@@ -75,17 +75,18 @@ class HostWatch:
                 wrong = 0
                 self._put(thinning.add(at_ns, look.readings), look.events)
             except GoneError as error:
-                return self._retire(sampler, str(error))
+                return self._retire(sampler, thinning, str(error))
             except Exception as error:
                 wrong += 1
                 if wrong >= SURE_AFTER:
-                    return self._retire(sampler, f"{type(error).__name__}: {error}")
+                    return self._retire(sampler, thinning, f"{type(error).__name__}: {error}")
             next_s = max(next_s + paced.interval_s, time.monotonic())
             self._stop.wait(next_s - time.monotonic())
         self._put(thinning.end(), ())
         sampler.close()
 
-    def _retire(self, sampler: Sampler, reason: str) -> None:
+    def _retire(self, sampler: Sampler, thinning: Thinning, reason: str) -> None:
+        self._put(thinning.end(), ())
         print(f"rankscope agent: {sampler.name} is sampled no more: {reason}", file=sys.stderr, flush=True)
         with suppress(Exception):
             sampler.close()

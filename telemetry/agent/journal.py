@@ -7,6 +7,7 @@ twice is the same row.
 """
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -34,9 +35,14 @@ def append(attempt_folder: Path, host: str, events: Iterable[Event]) -> None:
         return
     path = attempt_folder / FOLDER / (quote(host, safe="") + SUFFIX)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        if file.tell() < MAX_BYTES:
-            file.write(lines)
+    with path.open("ab+") as file:
+        size = file.tell()
+        if size >= MAX_BYTES:
+            return
+        if size:  # a writer that was killed may have torn its last line
+            file.seek(-1, os.SEEK_END)
+            lines = lines if file.read(1) == b"\n" else f"\n{lines}"
+        file.write(lines.encode())
 
 
 def read(attempt_folder: Path) -> Iterator[tuple[str, list[Event]]]:

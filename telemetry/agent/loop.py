@@ -123,8 +123,8 @@ class Agent:
         """One round: what is new on the disk is stored when this returns."""
         self._host.look()
         if self._reports is not None:
-            followed = [rank for rank in self._host.ranks.values() if rank.owner not in self._host.refused_runs]
-            self._reports.take_in(followed)
+            refused = self._host.refused_runs
+            self._reports.follow([rank for rank in self._host.ranks.values() if rank.owner not in refused])
         # Who is over is noticed before the last look at the records, so none can come after it.
         beats = self._host.beats()
         self._announce()
@@ -134,7 +134,7 @@ class Agent:
                 self._poster.post("heartbeats", labelled(heartbeat_rows(rows), run_id, attempt))
         self._ship_evidence()
         if self._reports is not None:
-            self._reports.ship(self._poster)
+            self._reports.ship(self._poster, self._host.refused_runs)
         self._host.finish(drained=drained)
 
     def _ship_evidence(self) -> None:
@@ -236,9 +236,16 @@ def run_agent(settings: AgentSettings, stop: threading.Event | None = None) -> N
     reports = HostReports(samplers, living, own_host=RecordingSettings.from_environment().host)
     watch.start()
     samplers.start()
+    reports.start()
     try:
         with CollectorClient(settings.collector, settings.token) as client:
-            Agent(host, client, settings, watch, reports).run(stop or threading.Event())
+            try:
+                Agent(host, client, settings, watch, reports).run(stop or threading.Event())
+            finally:
+                samplers.stop()
+                reports.stop()
+                reports.ship_the_last(client, host.refused_runs)
     finally:
         samplers.stop()
+        reports.stop()
         watch.stop()

@@ -178,9 +178,10 @@ def test_what_was_seen_is_stored_under_the_ranks_own_host(no_folder: Path, embed
         reports = HostReports(watch, living, own_host="another-name")
         agent = Agent(Host(no_folder), client, AgentSettings(spool=no_folder, collector=""), None, reports)
         watch.start()
-        until(lambda: sampler.looked > 3, what="looks")
         agent.turn()
+        until(lambda: sampler.looked > 3, what="looks")
         watch.stop()
+        reports.stop()
         agent.turn()
         samples = client.read(HostSamples(run_id="run", attempt=0, period_ns=1)).to_pylist()
         assert {row["host"] for row in samples} == {"gpu-07"}
@@ -196,10 +197,12 @@ def test_events_survive_a_store_that_fails_and_an_agent_that_is_replaced(
     with collecting(faulty) as client:
         settings = AgentSettings(spool=no_folder, collector="")
         watch = Scripted()
-        first = Agent(Host(no_folder), client, settings, None, HostReports(watch, LivingRanks(), own_host=""))  # type: ignore[arg-type]
+        reports = HostReports(watch, LivingRanks(), own_host="")  # type: ignore[arg-type]
+        first = Agent(Host(no_folder), client, settings, None, reports)
         first.turn()
         watch.events = [event(1), event(2)]
         faulty.down = True
+        reports.take_in()
         with pytest.raises(UnreachableError):
             first.turn()
         faulty.down = False
@@ -208,6 +211,44 @@ def test_events_survive_a_store_that_fails_and_an_agent_that_is_replaced(
         second.turn()
         first.turn()
         assert stored_events(client) == [event(1).text, event(2).text]
+
+
+def test_events_are_written_down_while_the_agent_waits_for_a_collector(
+    no_folder: Path, embedded: EmbeddedStore
+) -> None:
+    record_as(0, no_folder)
+    watch = Scripted()
+    reports = HostReports(watch, LivingRanks(), own_host="")  # type: ignore[arg-type]
+    with collecting(embedded) as client:
+        Agent(Host(no_folder), client, AgentSettings(spool=no_folder, collector=""), None, reports).turn()
+    watch.events = [event(1)]
+    reports.start()
+    until(lambda: dict(journal.read(no_folder / "run" / "0")), what="the journal")
+    reports.stop()
+
+
+def test_what_lasts_is_told_to_a_job_that_comes_later(no_folder: Path, embedded: EmbeddedStore) -> None:
+    watch = Scripted()
+    reports = HostReports(watch, LivingRanks(), own_host="")  # type: ignore[arg-type]
+    told = [("eth0", "link-down"), ("eth1", "link-down"), ("eth1", "link-up"), ("gpu0", "gpu-seen"), ("", "oom-kill")]
+    watch.events = [Event(at_ns=at, device=device, name=name, text="") for at, (device, name) in enumerate(told)]
+    reports.take_in()
+    record_as(0, no_folder)
+    with collecting(embedded) as client:
+        Agent(Host(no_folder), client, AgentSettings(spool=no_folder, collector=""), None, reports).turn()
+        rows = client.read(HostEvents(run_id="run", attempt=0)).to_pylist()
+    assert [(row["at_ns"], row["device"], row["name"]) for row in rows] == [
+        (0, "eth0", "link-down"),
+        (3, "gpu0", "gpu-seen"),
+    ]
+
+
+def test_a_writer_that_was_killed_spoils_its_own_line_alone(tmp_path: Path) -> None:
+    journal.append(tmp_path, "h", [event(1)])
+    (path,) = (tmp_path / "hosts").iterdir()
+    path.write_bytes(path.read_bytes() + b'{"at_ns": 3, "dev')
+    journal.append(tmp_path, "h", [event(2)])
+    assert list(journal.read(tmp_path)) == [("h", [event(1), event(2)])]
 
 
 def test_the_journal_leaves_out_what_was_torn(tmp_path: Path) -> None:
