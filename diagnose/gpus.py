@@ -1,20 +1,24 @@
 """Which GPU a rank computes on, and what GPUs did during each step.
 
 rank 5 said gpu_uuid  ->  the device that a gpu-seen event of its host gave this UUID
-it said nothing       ->  the n-th rank of a host has gpu<n>, as launchers hand them out
+it said nothing       ->  the n-th rank of a host has gpu<n>, as launchers hand them out: assumed, no more, because
+                          CUDA_VISIBLE_DEVICES may name them in another order
 it computes on a CPU  ->  none
 
 counter  o.......o/o''o''o     growth between a step's two ends, by straight lines between what was told (o)
 steps    |----|----|----|
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.fleet import HostSeries
+from diagnose.counters import total_growth
+from diagnose.fleet import HostSeries, IntVector
 from diagnose.view import FloatMatrix, FloatVector, RunView
+from telemetry.agent.thinning import REPEAT_S
 from telemetry.host_metrics import Happening
 
 UUID_WORD = "gpu_uuid"
@@ -41,9 +45,8 @@ def gpu_of_ranks(view: RunView) -> tuple[Gpu | None, ...]:
     places: dict[str, int] = {}
     found: list[Gpu | None] = []
     for rank, host in enumerate(view.hosts):
-        words = view.words[rank] if rank < len(view.words) else {}
         place = places[host] = places.get(host, -1) + 1
-        uuid = _plain(words.get(UUID_WORD, ""))
+        uuid = _uuid_of_rank(view, rank)
         if not host or computes_on_cpu(view, rank):
             found.append(None)
         elif uuid and host in hosts_seen:
@@ -52,6 +55,21 @@ def gpu_of_ranks(view: RunView) -> tuple[Gpu | None, ...]:
         else:
             found.append(Gpu(host=host, device=f"gpu{place}"))
     return tuple(found)
+
+
+def assumed_ranks(view: RunView) -> frozenset[int]:
+    """Ranks that share their host with others and of whom nobody said which of its GPUs they have."""
+    hosts_seen = {host for host, _ in _device_of_uuid(view)}
+    ranks_of_host = Counter(view.hosts)
+    return frozenset(
+        rank
+        for rank, host in enumerate(view.hosts)
+        if ranks_of_host[host] > 1 and not (_uuid_of_rank(view, rank) and host in hosts_seen)
+    )
+
+
+def _uuid_of_rank(view: RunView, rank: int) -> str:
+    return _plain(view.words[rank].get(UUID_WORD, "")) if rank < len(view.words) else ""
 
 
 def computes_on_cpu(view: RunView, rank: int) -> bool:
@@ -106,7 +124,7 @@ def _knots(series: HostSeries, until_ns: int) -> tuple[FloatVector, FloatVector]
     longer than usual, and since it was last told."""
     counted = total_growth(series)
     gaps = np.diff(series.at_ns)
-    usual_ns = gaps.min() if len(gaps) else 0
+    usual_ns = _usual_gap_ns(gaps)
     still = np.flatnonzero(gaps > 1.5 * usual_ns)
     at_ns = np.concatenate([series.at_ns, series.at_ns[still + 1] - usual_ns, [max(until_ns, int(series.at_ns[-1]))]])
     stood = np.concatenate([counted, counted[still], counted[-1:]])
@@ -114,9 +132,11 @@ def _knots(series: HostSeries, until_ns: int) -> tuple[FloatVector, FloatVector]
     return (at_ns[order] - series.at_ns[0]).astype(np.float64), stood[order]
 
 
-def total_growth(series: HostSeries) -> FloatVector:
-    """By how much a counter has grown since the first look; where it falls, it began anew."""
-    return np.concatenate([[0.0], np.cumsum(np.maximum(np.diff(series.value), 0.0))])
+def _usual_gap_ns(gaps: IntVector) -> int:
+    """Between two looks at a counter that moves. How often one is told that stands still says nothing about it."""
+    moving = gaps[gaps < 0.9 * REPEAT_S * 1e9]
+    some = moving if len(moving) else gaps
+    return int(np.median(some)) if len(some) else 0
 
 
 def level_between(series: HostSeries | None, first_ns: float, last_ns: float) -> float:

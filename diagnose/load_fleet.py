@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from diagnose.fleet import Fleet, HostEvent, HostSeries
-from telemetry.host_metrics import Metric
+from telemetry.host_metrics import Happening, Metric
 from telemetry.stores.host_queries import LAST_NS, HostEvents, HostSamples
 from telemetry.stores.queries import Heartbeats
 from telemetry.stores.reader import Reader
@@ -20,7 +20,19 @@ MAX_PERIODS = 900
 """Of one series: longer times are looked at in coarser periods."""
 MANY_HOSTS = 64
 """Above it, cores and disks are left out, and periods are coarser."""
-METRICS = tuple(str(metric) for metric in Metric)
+UNREAD = {
+    *(Metric.NIC_CARRIER_DOWNS, Metric.NIC_CARRIER_UPS, Metric.NIC_SPEED_MBPS, Metric.RDMA_UP, Metric.RDMA_RATE_GBPS),
+    *(Metric.GPU_MEMORY_CLOCK_MHZ, Metric.GPU_MEMORY_TEMPERATURE_C, Metric.GPU_MEMORY_TOTAL_BYTES),
+    *(Metric.GPU_ECC_CORRECTED, Metric.GPU_REMAPPED_ROWS_CORRECTED, Metric.GPU_REMAPPED_ROWS_UNCORRECTED),
+    *(Metric.HOST_SWAP_IN_BYTES, Metric.HOST_MAJOR_FAULTS, Metric.HOST_DISK_READ_BYTES, Metric.HOST_DISK_WRITE_BYTES),
+    *(Metric.RANK_CPU_NS, Metric.RANK_RESIDENT_BYTES, Metric.RANK_THREADS),
+    *(Metric.RANK_VOLUNTARY_SWITCHES, Metric.RANK_INVOLUNTARY_SWITCHES),
+}
+"""For people and dashboards: no detector asks for them."""
+METRICS = tuple(str(metric) for metric in Metric if metric not in UNREAD)
+OFTEN = (str(Happening.BUSY_PROCESS), str(Happening.MEMORY_SHORT))
+"""Events that a busy fleet is full of: only those of the window count."""
+RARE = tuple(str(name) for name in Happening if str(name) not in OFTEN)
 
 
 def load_fleet(
@@ -42,19 +54,23 @@ def load_fleet(
         first_ns, last_ns = seen_ns - SILENT_NS, seen_ns
     if up_to_now:
         last_ns = min(max(last_ns, seen_ns), last_ns + SILENT_NS)
-    events = reader.read(HostEvents(run_id=run_id, attempt=attempt))
+    earliest_ns, latest_ns = max(0, first_ns - MARGIN_NS), min(LAST_NS, last_ns + MARGIN_NS)
+    rare = reader.read(HostEvents(run_id=run_id, attempt=attempt, names=RARE))
+    often = reader.read(
+        HostEvents(run_id=run_id, attempt=attempt, names=OFTEN, first_ns=earliest_ns, last_ns=latest_ns)
+    )
     samples = reader.read(
         HostSamples(
             run_id=run_id,
             attempt=attempt,
             metrics=METRICS,
-            first_ns=max(0, first_ns - MARGIN_NS),
-            last_ns=min(LAST_NS, last_ns + MARGIN_NS),
-            period_ns=_period_ns(last_ns - first_ns + 2 * MARGIN_NS, num_hosts),
+            first_ns=earliest_ns,
+            last_ns=latest_ns,
+            period_ns=_period_ns(latest_ns - earliest_ns, num_hosts),
             parts=num_hosts <= MANY_HOSTS,
         )
     )
-    return Fleet(series=_series(samples), events=_events(events), seen_ns=seen_ns, moved_ns=moved_ns)
+    return Fleet(series=_series(samples), events=_events(rare, often), seen_ns=seen_ns, moved_ns=moved_ns)
 
 
 def _period_ns(length_ns: int, num_hosts: int) -> int:
@@ -75,21 +91,21 @@ def _series(table: pa.Table) -> dict[str, tuple[HostSeries, ...]]:
     """Rows come ordered by metric, host, device, at_ns: a series is a stretch of equal names."""
     if not table.num_rows:
         return {}
-    names = [table[name].to_numpy(zero_copy_only=False) for name in ("metric", "host", "device")]
+    named = [table[name].combine_chunks().dictionary_encode() for name in ("metric", "host", "device")]
+    codes = [column.indices.to_numpy() for column in named]
+    words = [column.dictionary.to_pylist() for column in named]
     at_ns, value, mean = (table[name].to_numpy() for name in ("at_ns", "value", "mean"))
-    changes = np.logical_or.reduce([column[1:] != column[:-1] for column in names])
+    changes = np.logical_or.reduce([column[1:] != column[:-1] for column in codes])
     bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), table.num_rows]
     found: dict[str, list[HostSeries]] = {}
     for first, stop in pairwise(bounds):
-        metric, host, device = (str(column[first]) for column in names)
+        metric, host, device = (words[part][codes[part][first]] for part in range(3))
         rows = slice(first, stop)
         one = HostSeries(host=host, device=device, at_ns=at_ns[rows], value=value[rows], mean=mean[rows])
         found.setdefault(metric, []).append(one)
     return {metric: tuple(series) for metric, series in found.items()}
 
 
-def _events(table: pa.Table) -> tuple[HostEvent, ...]:
-    return tuple(
-        HostEvent(host=row["host"], device=row["device"], at_ns=row["at_ns"], name=row["name"], text=row["text"])
-        for row in table.to_pylist()
-    )
+def _events(*tables: pa.Table) -> tuple[HostEvent, ...]:
+    found = (HostEvent(**row) for table in tables for row in table.to_pylist())
+    return tuple(sorted(found, key=lambda event: event.at_ns))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from diagnose.detectors.nic_flap import stretched_words
-from diagnose.outage_effect import Effect, outage_effects
+from diagnose.outages import Effect
 from diagnose.view import RunView
 
 
@@ -28,7 +28,7 @@ class Mark:
 
 def marks_of(view: RunView) -> tuple[Mark, ...]:
     """The newest losses of link, in order of time."""
-    return tuple(_link_mark(view, effect) for effect in outage_effects(view))
+    return tuple(_link_mark(view, effect) for effect in view.effects)
 
 
 def _link_mark(view: RunView, effect: Effect) -> Mark:

@@ -8,66 +8,40 @@ Those of a group that leaves the host were stretched by the link; whoever else s
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from diagnose.interfaces import may_carry
 from diagnose.operations import Operations
-from diagnose.outages import NS_PER_S, Outage, find_outages
+from diagnose.outages import NS_PER_S, Effect, Outage, Stretched, find_outages
 from diagnose.view import FloatVector, RunView
 from telemetry.stages import Stage, StageClass, Stream
 from telemetry.topology import Axis
 
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 MUCH = 0.3
 """Of the outage that an operation must stand longer than usual."""
 LEAST_S = 0.1
-TWICE = 2.0
+OFTEN = 0.25
+"""Of steps without the outage: what stands still that often does so without it."""
+MOST_HELD = 5_000
+"""Operations of one stage that are looked at more closely."""
 CLOCKS_NS = 5 * NS_PER_S
 """Hosts agree on the time within this."""
 MOST = 200
 _ALONG: dict[Stream, Axis] = {Stream.DP: "dp", Stream.TP: "tp"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stretched:
-    """Operations of one stage and group that stood over an outage."""
-
-    stage: Stage
-    ranks: tuple[int, ...]
-    """The group, or the two sides."""
-    step: int
-    held_s: float
-    """The longest beyond its usual time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
-    """Of one outage on the job."""
-
-    outage: Outage
-    stretched: tuple[Stretched, ...]
-    """By the link itself: groups of the host's ranks that leave the host. The longest first."""
-    held_up: tuple[int, ...]
-    """All ranks that stood, on any host."""
-    held_s: float
-    """The longest of all."""
-    steps: tuple[int, ...]
-
-    @property
-    def hurt(self) -> bool:
-        return bool(self.stretched)
-
-
-def outage_effects(view: RunView) -> list[Effect]:
-    """The newest losses of link and what each did, in order of time: nothing by a card that the job does not use."""
-    return [
-        effect_of(view, outage) if may_carry(view.words, outage) else _without_effect(outage)
-        for outage in find_outages(view.fleet.events)[-MOST:]
-    ]
+def with_effects(view: RunView) -> RunView:
+    """The view with the newest losses of link and what each did, in order of time: nothing by a card that the job does
+    not use."""
+    outages = find_outages(view.fleet.events)[-MOST:]
+    effects = (effect_of(view, one) if may_carry(view.words, one) else _without_effect(one) for one in outages)
+    return replace(view, effects=tuple(effects))
 
 
 def _without_effect(outage: Outage) -> Effect:
@@ -76,15 +50,18 @@ def _without_effect(outage: Outage) -> Effect:
 
 def effect_of(view: RunView, outage: Outage) -> Effect:
     """What the steps of ``view`` show of ``outage``; nothing where they do not overlap."""
-    found = [one for stage in view.operations for one in _held(view, stage, outage)]
-    home = {rank for rank, host in enumerate(view.hosts) if host == outage.host}
+    is_home = np.array([host == outage.host for host in view.hosts], dtype=np.bool_)
+    home = set(np.flatnonzero(is_home).tolist())
+    found = [one for stage in view.operations for one in _held(view, stage, outage, is_home)] if home else []
     direct: dict[tuple[Stage, tuple[int, ...]], Stretched] = {}
     for one in found:
         ranks = _group(view, one)
-        if home & set(ranks) and not set(ranks) <= home:
+        if one.rank in home and not set(ranks) <= home:
             key, before = (one.stage, ranks), direct.get((one.stage, ranks))
             if before is None or before.held_s < one.held_s:
                 direct[key] = Stretched(stage=one.stage, ranks=ranks, step=one.step, held_s=one.held_s)
+    steps = {one.step for one in direct.values()}
+    found = [one for one in found if one.step in steps]  # the others' clocks may differ: they stood in the same steps
     return Effect(
         outage=outage,
         stretched=tuple(sorted(direct.values(), key=lambda one: -one.held_s)),
@@ -103,32 +80,35 @@ class _Held:
     held_s: float
 
 
-def _held(view: RunView, stage: Stage, outage: Outage) -> Iterator[_Held]:
+def _held(view: RunView, stage: Stage, outage: Outage, is_home: Bools) -> Iterator[_Held]:
     """Operations of a stage that stood over the outage."""
     operations = view.operations[stage]
     until_ns = outage.up_ns or view.fleet.seen_ns or 2**62
     near = _near(view, outage.down_ns, until_ns)
-    if near.start == near.stop:
-        return
     least_ns = max(LEAST_S, MUCH * outage.seconds(until_ns)) * NS_PER_S
     started, lasted = operations.start_ns[near], operations.duration_ns[near]
-    over = (started < until_ns) & (started + lasted > outage.down_ns) & (lasted > least_ns)
-    rows, occurrences, ranks = np.nonzero(over)
-    rows += near.start
-    if not len(rows):
-        return
-    held_ns = operations.duration_ns[rows, occurrences, ranks] - _usual_ns(operations, rows, occurrences, ranks)
-    for index in np.flatnonzero(held_ns >= least_ns):
-        row, occurrence, rank = int(rows[index]), int(occurrences[index]), int(ranks[index])
-        duration_ns = operations.duration_ns[row, occurrence, rank]
-        if duration_ns >= TWICE * (duration_ns - held_ns[index]):
-            yield _Held(
-                stage=stage,
-                rank=rank,
-                peer=int(operations.peer[row, occurrence, rank]),
-                step=int(view.steps[row]),
-                held_s=float(held_ns[index]) / NS_PER_S,
-            )
+    slack_ns = np.where(is_home, 0, CLOCKS_NS)  # the outage is told by the host's own clock
+    over = (started < until_ns + slack_ns) & (started + lasted > outage.down_ns - slack_ns) & (lasted > least_ns)
+    rows, occurrences, ranks = _longest(lasted, np.nonzero(over))
+    usual_ns = _usual_ns(operations, rows + near.start, occurrences, ranks, least_ns)
+    longer_ns = lasted[rows, occurrences, ranks] - usual_ns
+    for index in np.flatnonzero((longer_ns >= least_ns) & (longer_ns >= usual_ns)).tolist():
+        row, occurrence, rank = int(rows[index]) + near.start, int(occurrences[index]), int(ranks[index])
+        yield _Held(
+            stage=stage,
+            rank=rank,
+            peer=int(operations.peer[row, occurrence, rank]),
+            step=int(view.steps[row]),
+            held_s=float(longer_ns[index]) / NS_PER_S,
+        )
+
+
+def _longest(lasted: Ints, found: tuple[Ints, ...]) -> tuple[Ints, ...]:
+    """Of very many the longest: when a switch dies, all ranks stand."""
+    if len(found[0]) <= MOST_HELD:
+        return found
+    chosen = np.argpartition(-lasted[found], MOST_HELD)[:MOST_HELD]
+    return tuple(one[chosen] for one in found)
 
 
 def _near(view: RunView, down_ns: int, until_ns: int) -> slice:
@@ -140,15 +120,19 @@ def _near(view: RunView, down_ns: int, until_ns: int) -> slice:
     return slice(first, max(first, int(np.searchsorted(view.step_start_ns, until_ns + CLOCKS_NS))))
 
 
-def _usual_ns(operations: Operations, rows: Ints, occurrences: Ints, ranks: Ints) -> FloatVector:
-    """Of each operation the median of the same in other steps; the least that any took where there is none."""
+def _usual_ns(operations: Operations, rows: Ints, occurrences: Ints, ranks: Ints, least_ns: float) -> FloatVector:
+    """Of each operation the median of the same in other steps; NaN where there is none, or where it often stands
+    still for ``least_ns`` without any outage."""
     durations = np.where(
         operations.present[:, occurrences, ranks], operations.duration_ns[:, occurrences, ranks], np.nan
     )
     durations[rows, np.arange(len(rows))] = np.nan
+    usual = np.full(len(rows), np.nan)
     known = ~np.isnan(durations).all(axis=0)
-    usual = np.zeros(len(rows))
     usual[known] = np.nanmedian(durations[:, known], axis=0)
+    with np.errstate(invalid="ignore"):
+        often = (durations - usual >= least_ns).sum(axis=0) > OFTEN * (~np.isnan(durations)).sum(axis=0)
+    usual[often] = np.nan
     return usual
 
 

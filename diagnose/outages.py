@@ -14,8 +14,11 @@ from dataclasses import dataclass
 
 from diagnose.fleet import HostEvent
 from telemetry.host_metrics import LINK_ALREADY_DOWN, Happening
+from telemetry.stages import Stage
 
 NS_PER_S = 1_000_000_000
+GPU = "gpu"
+"""How devices begin that are no cards: one that disappears is told by gpu-error."""
 LOOK_NS = 2 * NS_PER_S
 """Flaps that were only counted happened within so long before they were told."""
 LINK_EVENTS = (
@@ -51,11 +54,41 @@ class Outage:
         return max(0, (self.up_ns or now_ns) - self.down_ns) / NS_PER_S
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretched:
+    """Operations of one stage and group that stood over an outage."""
+
+    stage: Stage
+    ranks: tuple[int, ...]
+    """The group, or the two sides."""
+    step: int
+    held_s: float
+    """The longest beyond its usual time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """Of one outage on the job."""
+
+    outage: Outage
+    stretched: tuple[Stretched, ...]
+    """By the link itself: groups of the host's ranks that leave the host. The longest first."""
+    held_up: tuple[int, ...]
+    """All ranks that stood, on any host."""
+    held_s: float
+    """The longest of all."""
+    steps: tuple[int, ...]
+
+    @property
+    def hurt(self) -> bool:
+        return bool(self.stretched)
+
+
 def find_outages(events: Iterable[HostEvent]) -> list[Outage]:
     """All outages, in order of time."""
     by_device: dict[tuple[str, str], list[HostEvent]] = defaultdict(list)
     for event in sorted(events, key=lambda event: event.at_ns):
-        if event.name in LINK_EVENTS:
+        if event.name in LINK_EVENTS and not event.device.startswith(GPU):
             by_device[event.host, event.device].append(event)
     found = (outage for of_device in by_device.values() for outage in _of_device(of_device))
     return sorted(found, key=lambda outage: outage.down_ns)

@@ -11,6 +11,7 @@ from diagnose.hang.judge import judge
 from diagnose.hang.stored import load_stored
 from diagnose.load import load_view
 from diagnose.marks import Mark, marks_of
+from diagnose.outage_effect import with_effects
 from diagnose.view import RunView
 from telemetry.errors import UnreadableError
 from telemetry.stores.reader import Reader
@@ -44,6 +45,7 @@ class Report:
 
 def diagnose_view(view: RunView) -> Report:
     """All findings about a view, by severity, then by the time they cost."""
+    view = with_effects(view)
     findings = worst_first(without_symptoms([finding for detect in DETECTORS for finding in detect(view)]))
     return Report(
         run_id=view.run_id,

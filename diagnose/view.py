@@ -19,6 +19,7 @@ import numpy.typing as npt
 from diagnose.findings import StepWindow
 from diagnose.fleet import NO_FLEET, Fleet
 from diagnose.operations import Operations
+from diagnose.outages import Effect
 from diagnose.settings import USUAL, DetectorSettings
 from telemetry.stages import Stage
 from telemetry.topology import Topology
@@ -81,6 +82,8 @@ class RunView:
     """Wall clock at which the first rank began each step; None where it is not known."""
     fleet: Fleet = NO_FLEET
     """What the hosts said meanwhile."""
+    effects: tuple[Effect, ...] = ()
+    """Losses of link and what each did to the steps: see ``outage_effect.with_effects``."""
     settings: DetectorSettings = USUAL
     words: tuple[Mapping[str, str], ...] = ()
     """Of each rank what it said about itself as it began (``RankIdentity.meta``); empty where nothing is known."""

@@ -62,6 +62,9 @@ RANKS = pa.schema(
     ]
 )
 
+ENDED_WELL, ENDED_FAILED = 1, 2
+"""In ``ended`` of a heartbeat: the rank stopped recording in good order, or over an error; 0: it has not."""
+
 HEARTBEATS = pa.schema(
     [
         ("rank", pa.uint32()),

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from telemetry.stages import STAGE_BY_CODE
+from telemetry.tables import ENDED_WELL
 from telemetry.topology import Topology
 from ui.records import (
     SPAN_COLUMNS,
@@ -78,7 +79,7 @@ def rank_states(heartbeats: pa.Table) -> Iterator[RankState]:
             step=row["step"],
             stage=STAGE_BY_CODE.get(row["stage"]),
             alive=bool(row["alive"]),
-            ended=bool(row["ended"]),
+            ended=row["ended"] == ENDED_WELL,
             dropped=row["dropped"],
         )
 

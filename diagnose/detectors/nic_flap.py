@@ -16,8 +16,7 @@ import numpy as np
 
 from diagnose.findings import Finding, Kind, Role, Severity, Suspect, severity_of
 from diagnose.interfaces import may_carry
-from diagnose.outage_effect import CLOCKS_NS, Effect, outage_effects
-from diagnose.outages import NS_PER_S, Outage
+from diagnose.outages import NS_PER_S, Effect, Outage
 from diagnose.patience import Patience, patience_of
 from diagnose.ranges import fold_ranks
 from diagnose.view import RunView
@@ -27,7 +26,8 @@ MOST_VICTIMS = 64
 MOST_WORDS = 8
 STILL_S = 3.0
 """Without a record from any rank, or a usual step if that takes longer, while a link is down."""
-AFTER_S = 10.0
+BEFORE_S, AFTER_S = 5.0, 10.0
+"""Around the loss of link within which the job must have stopped: clocks, long transfers, computing."""
 CLOSE = 0.5
 """Of the job's patience: a flap that long may be its last."""
 
@@ -53,14 +53,13 @@ class Flapping:
 def detect_nic_flap(view: RunView) -> list[Finding]:
     """One finding for each card that flaps and holds the job up."""
     by_card: dict[tuple[str, str], list[Effect]] = defaultdict(list)
-    effects = outage_effects(view)
-    newest_ns = max((one.outage.down_ns for one in effects), default=0)
-    for effect in effects:
+    newest_ns = max((one.outage.down_ns for one in view.effects), default=0)
+    for effect in view.effects:
         if newest_ns - effect.outage.down_ns <= view.settings.flaps_within_s * NS_PER_S:
             by_card[effect.outage.host, effect.outage.device].append(effect)
     cards = [Flapping(host=host, device=device, effects=tuple(found)) for (host, device), found in by_card.items()]
     return [_finding(view, card) for card in cards if _is_told(view, card)] + [
-        _standing(view, effect.outage) for effect in effects if _holds_up_now(view, effect.outage)
+        _standing(view, effect.outage) for effect in view.effects if _holds_up_now(view, effect.outage)
     ]
 
 
@@ -68,7 +67,7 @@ def _holds_up_now(view: RunView, outage: Outage) -> bool:
     """Whether the link is down and no rank has done anything since moments after it was lost."""
     usual_s = float(np.median(view.step_ns)) / NS_PER_S if len(view.step_ns) else 0.0
     stopped_ns = view.fleet.moved_ns
-    near = outage.down_ns - CLOCKS_NS <= stopped_ns <= outage.down_ns + max(AFTER_S, usual_s) * NS_PER_S
+    near = outage.down_ns - BEFORE_S * NS_PER_S <= stopped_ns <= outage.down_ns + max(AFTER_S, usual_s) * NS_PER_S
     stands = near and view.fleet.still_s >= max(STILL_S, usual_s)
     return outage.lasts and stands and may_carry(view.words, outage) and bool(_home(view, outage.host))
 

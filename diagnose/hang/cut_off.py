@@ -17,13 +17,18 @@ BEFORE_NS = 5 * NS_PER_S
 """A job that stood still for longer when the link was lost stood still over something else: clocks, a long transfer."""
 AFTER_NS = 30 * NS_PER_S
 """One that went on for longer does without that link."""
+CLOCKS_NS = NS_PER_S
+LATEST_NS = 2**62
+GIVING_UP = ("SIGABRT", "SIGTERM", "SIGINT", "SIGHUP")
+"""How a rank ends that gives a collective up, or that somebody ends."""
 GRACE_NS = 5 * NS_PER_S
 """Beside as long as the outage: lost packets are tried again ever more seldom."""
 
 
 def find_cut_off(evidence: HangEvidence, graph: WaitGraph) -> CutOff | None:
     """The newest outage that explains the standstill; None where none does."""
-    if not (graph.waits or graph.stuck or _all_fell_over_it(evidence)) or _somebody_stands_elsewhere(evidence, graph):
+    stands = bool(graph.waits or graph.stuck) or _all_fell_over_it(evidence)
+    if not stands or _somebody_stands_elsewhere(evidence, graph) or _somebody_was_killed(evidence):
         return None
     for outage in sorted(evidence.network.outages, key=lambda outage: -outage.down_ns):
         found = _cut_off(evidence, outage)
@@ -40,7 +45,7 @@ def _cut_off(evidence: HangEvidence, outage: Outage) -> CutOff | None:
     now_ns = max(evidence.network.seen_ns, taken_ns)
     if not ranks or not others or not stopped_ns:
         return None
-    if not outage.down_ns - BEFORE_NS <= stopped_ns <= outage.down_ns + AFTER_NS:
+    if not outage.down_ns - BEFORE_NS <= stopped_ns <= min(outage.down_ns + AFTER_NS, _end_ns(outage)):
         return None
     gave_up = evidence.network.gave_up
     since_up_ns = now_ns - outage.up_ns
@@ -49,6 +54,11 @@ def _cut_off(evidence: HangEvidence, outage: Outage) -> CutOff | None:
         return None
     down_s = outage.seconds(now_ns)
     return CutOff(outage=outage, ranks=ranks, down_s=down_s, is_flap=not gave_up and down_s < _limit_s(evidence))
+
+
+def _end_ns(outage: Outage) -> int:
+    """A job that went on for longer than this lived through it."""
+    return (outage.up_ns or LATEST_NS) + CLOCKS_NS
 
 
 def _limit_s(evidence: HangEvidence) -> float:
@@ -61,6 +71,12 @@ def _somebody_stands_elsewhere(evidence: HangEvidence, graph: WaitGraph) -> bool
     """Whether a rank that others wait for stands outside of all communication: no link holds it there."""
     seen = [evidence.ranks[rank] for rank in graph.roots() if rank in evidence.ranks]
     return any(one.on_host or one.process is Process.STOPPED for one in seen)
+
+
+def _somebody_was_killed(evidence: HangEvidence) -> bool:
+    """Whether a rank ended in a way that no lost peer causes, before the job stood still for long."""
+    dead = [one for one in evidence.ranks.values() if one.process is Process.DEAD]
+    return any(one.ended_by.startswith("SIG") and one.ended_by not in GIVING_UP for one in dead)
 
 
 def _all_fell_over_it(evidence: HangEvidence) -> bool:

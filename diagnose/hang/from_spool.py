@@ -32,8 +32,7 @@ def evidence_from_spool(spool: Path, run_id: str | None = None, attempt: int | N
     if _moves(evidence) and _lives(spool, run_id, attempt):
         note = f"something began {evidence.still_s:.1f} s ago; look again, or --watch"
         return HangEvidence(world_size=0, groups=(), ranks={}, run_id=run_id, attempt=attempt, notes=(note,))
-    gave_up = any(one.process in (Process.DEAD, Process.ENDED) for one in evidence.ranks.values())
-    return replace(evidence, network=spooled_network(spool, run_id, attempt, gave_up=gave_up))
+    return replace(evidence, network=spooled_network(spool, run_id, attempt))
 
 
 def _newest(spool: Path, run_id: str | None, attempt: int | None) -> tuple[str, int]:

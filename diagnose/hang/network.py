@@ -1,6 +1,7 @@
 """What hosts said of their links while the job stood still, and how long it waits for them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,13 @@ from diagnose.patience import Patience, patience_of
 from diagnose.settings import USUAL, DetectorSettings
 from diagnose.words import told_by
 from telemetry.agent import journal
+from telemetry.agent.heartbeat import is_alive
+from telemetry.errors import UnreadableError
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.stores.host_queries import HostEvents
 from telemetry.stores.queries import Ranks
 from telemetry.stores.reader import Reader
+from telemetry.tables import ENDED_FAILED
 
 NO_PATIENCE = Patience()
 
@@ -61,11 +65,11 @@ def stored_network(
         patience=patience_of(words),
         settings=settings,
         seen_ns=max((row["at_ns"] for row in beats), default=0),
-        gave_up=any(row["ended"] > 1 or not (row["alive"] or row["ended"]) for row in beats),
+        gave_up=any(row["ended"] == ENDED_FAILED or not (row["alive"] or row["ended"]) for row in beats),
     )
 
 
-def spooled_network(spool: Path, run_id: str, attempt: int, *, gave_up: bool) -> Network:
+def spooled_network(spool: Path, run_id: str, attempt: int) -> Network:
     """As the agents wrote it down beside the rank files."""
     folders = find_rank_dirs(spool, run_id, attempt)
     events = [
@@ -76,10 +80,19 @@ def spooled_network(spool: Path, run_id: str, attempt: int, *, gave_up: bool) ->
     ]
     if not events:
         return Network()
-    words = [RankReader(folder).identity().meta for folder in folders]
-    settings = DetectorSettings.from_environment()
-    outages = _of_the_job(find_outages(events), words)
-    return Network(outages=outages, patience=patience_of(words), settings=settings, gave_up=gave_up)
+    words, gave_up = [], False
+    for folder in folders:
+        with suppress(UnreadableError):  # what can be read counts
+            reader = RankReader(folder)
+            state, identity = reader.live(), reader.identity()
+            words.append(identity.meta)
+            gave_up |= state.failed or not (state.ended or is_alive(identity))
+    return Network(
+        outages=_of_the_job(find_outages(events), words),
+        patience=patience_of(words),
+        settings=DetectorSettings.from_environment(),
+        gave_up=gave_up,
+    )
 
 
 def _of_the_job(outages: list[Outage], words: Sequence[Mapping[str, str]]) -> tuple[Outage, ...]:

@@ -10,11 +10,10 @@ from diagnose.hang.network import stored_network
 from diagnose.settings import DetectorSettings
 from telemetry.stores.queries import Evidence, Heartbeats
 from telemetry.stores.reader import Reader
+from telemetry.tables import ENDED_FAILED
 
 ON_DEVICE = '"device": "cuda"'
 """Flight recorders are large: they are asked for where the live pages cannot know how far a device is."""
-FAILED = 2
-"""In a heartbeat's ``ended``: the rank stopped over an error."""
 ONE_STALL_NS = 120_000_000_000
 """Evidence of one stall is taken within that time; agents take it again every half minute."""
 
@@ -60,7 +59,7 @@ def _went_on(one: RankEvidence, beat: Mapping[str, Any]) -> bool:
     """Whether a rank recorded anything, or ended in good order, after its evidence was taken."""
     if beat["step"] > max(one.step, 0):
         return True
-    if beat["ended"] == FAILED:  # spans that an error unwinds are recorded, too
+    if beat["ended"] == ENDED_FAILED:  # spans that an error unwinds are recorded, too
         return False
     ended = beat["ended"] and one.process is not Process.ENDED
     return bool(beat["recorded"] > one.recorded or ended)

@@ -8,13 +8,11 @@ import pyarrow as pa
 
 from telemetry.record.state_page import LiveState
 from telemetry.records import RankIdentity
-from telemetry.tables import HEARTBEATS
+from telemetry.tables import ENDED_FAILED, ENDED_WELL, HEARTBEATS
 
 START_SLACK_S = 10.0
 """A process that began later than its rank by more than this has only inherited the rank's pid."""
 MAX_STEP = 2**32 - 1
-ENDED_FAILED = 2
-"""In ``ended``: the rank stopped recording over an error."""
 
 
 def is_alive(identity: RankIdentity) -> bool:
@@ -38,7 +36,7 @@ def heartbeat(identity: RankIdentity, state: LiveState, *, alive: bool) -> dict[
         "step": min(max(state.step, 0), MAX_STEP),
         "stage": int(state.stage or 0),
         "alive": int(alive),
-        "ended": ENDED_FAILED if state.failed else int(state.ended),
+        "ended": ENDED_FAILED if state.failed else ENDED_WELL if state.ended else 0,
         "recorded": max(state.recorded, 0),
         "dropped": max(state.dropped, 0),
     }

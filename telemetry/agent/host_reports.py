@@ -24,9 +24,9 @@ import pyarrow as pa
 from telemetry.agent import journal
 from telemetry.agent.host import FollowedRank, Owner
 from telemetry.agent.host_watch import HostWatch
-from telemetry.agent.thinning import HostSample
+from telemetry.agent.thinning import WINDOW_S, HostSample
 from telemetry.errors import RankscopeError
-from telemetry.host_metrics import Happening
+from telemetry.host_metrics import Happening, Metric
 from telemetry.samplers.interface import Event
 from telemetry.ship.wire import Ack, labelled
 from telemetry.tables import HOST_SAMPLES
@@ -37,6 +37,9 @@ BATCH_ROWS = 20_000
 TAKE_S = 1.0
 _BEGIN = (Happening.LINK_DOWN, Happening.LINK_TAKEN_DOWN, Happening.DEVICE_GONE, Happening.GPU_SEEN)
 """What holds until something else is told of the same device."""
+_UP = (Metric.NIC_UP, Metric.RDMA_UP)
+SURE_NS = 2 * round(WINDOW_S * 1e9)
+"""After a loss: a level is the mean of a window."""
 _OF_RANKS = "rank"
 """How devices begin that are processes of ranks."""
 
@@ -120,6 +123,8 @@ class HostReports:
         with self._lock:
             for event in events:
                 self._remember(event)
+            back = self._links_back(samples)
+            events = [*events, *back]
             for owner, job in self._jobs.items():
                 own = owner == self._newest
                 job.samples.extend(one for one in samples if own or not one.device.startswith(_OF_RANKS))
@@ -153,10 +158,23 @@ class HostReports:
     def _joined(self, rank: FollowedRank, living: list[FollowedRank]) -> _Job:
         hosts = {one.tail.identity.host for one in living if one.owner == rank.owner}
         job = _Job(folder=rank.tail.reader.folder.parent, host=hosts.pop() if len(hosts) == 1 else self._own_host)
-        job.events.extend(dict(journal.read(job.folder)).get(job.host, ()))
-        known = set(job.events)
+        known = dict(journal.read(job.folder)).get(job.host, [])
+        job.events.extend(known)
+        for event in known:
+            self._remember(event)
         self._tell(job, [event for event in self._lasting.values() if event not in known])
         return job
+
+    def _links_back(self, samples: list[HostSample]) -> list[Event]:
+        """Links that came back while nobody looked: they were up all through a window after they were lost."""
+        back: list[Event] = []
+        for one in samples:
+            lost = self._lasting.get(one.device)
+            is_up = one.metric in _UP and one.value == 1.0
+            if is_up and lost is not None and lost.at_ns < one.at_ns - SURE_NS:
+                back.append(Event(at_ns=one.at_ns, device=one.device, name=Happening.LINK_UP, text="unseen"))
+                self._remember(back[-1])
+        return back
 
     def _remember(self, event: Event) -> None:
         if event.name in _BEGIN:

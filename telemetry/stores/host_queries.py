@@ -39,7 +39,11 @@ class HostSamples(Fields):
         FROM (
             SELECT metric, host, device, intDiv(at_ns, %(period_ns)s) AS period, max(at_ns) AS newest,
                 argMax(value, at_ns) AS newest_value, avg(value) AS mean, max(value) AS highest
-            FROM host_samples WHERE {_IN_TIME}{among("metric", "metrics", self.metrics)}{whole}
+            FROM (
+                SELECT metric, host, device, at_ns, max(value) AS value
+                FROM host_samples WHERE {_IN_TIME}{among("metric", "metrics", self.metrics)}{whole}
+                GROUP BY metric, host, device, at_ns
+            )
             GROUP BY metric, host, device, period
         )
         ORDER BY metric, host, device, at_ns

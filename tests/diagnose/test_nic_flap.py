@@ -9,6 +9,7 @@ from diagnose.detectors.nic_flap import detect_nic_flap
 from diagnose.findings import Finding, Kind, Role, Severity
 from diagnose.fleet import HostEvent
 from diagnose.marks import marks_of
+from diagnose.outage_effect import with_effects
 from diagnose.outages import find_outages
 from diagnose.patience import patience_of
 from diagnose.settings import DetectorSettings
@@ -60,14 +61,18 @@ def flapping(lengths: tuple[float, ...], *, host: str = "h2", seed: int = 0) -> 
     return flaps(job(held={row: 1.1 * seconds for row, seconds in rows.items()}, seed=seed), host, rows)
 
 
+def found_in(view: RunView) -> list[Finding]:
+    return detect_nic_flap(with_effects(view))
+
+
 def only(view: RunView) -> Finding:
-    (finding,) = detect_nic_flap(view)
+    (finding,) = found_in(view)
     return finding
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_healthy_network_yields_nothing(seed: int) -> None:
-    assert detect_nic_flap(job(jitter=1.0, seed=seed)) == []
+    assert found_in(job(jitter=1.0, seed=seed)) == []
 
 
 @pytest.mark.parametrize(("host", "seed"), [("h0", 1), ("h1", 2), ("h2", 3), ("h3", 4)])
@@ -86,8 +91,8 @@ def test_a_card_that_flaps_three_times_is_named_with_its_host(host: str, seed: i
 @pytest.mark.parametrize("lengths", [(0.5,), (8.0,), (3.0, 3.0)])
 def test_few_short_flaps_are_marks_and_no_finding(lengths: tuple[float, ...]) -> None:
     view = flapping(lengths)
-    assert detect_nic_flap(view) == []
-    marks = marks_of(view)
+    assert found_in(view) == []
+    marks = marks_of(with_effects(view))
     assert [(mark.host, mark.device, round(mark.seconds, 3)) for mark in marks] == [
         ("h2", "eth0", one) for one in lengths
     ]
@@ -100,8 +105,8 @@ def test_one_long_flap_is_a_finding() -> None:
 
 def test_a_card_that_slowed_nothing_is_not_accused() -> None:
     quiet = flaps(job(), "h1", {row: 0.4 for row in (3, 9, 15, 21)}, device="mgmt0")
-    assert detect_nic_flap(quiet) == []
-    assert all(not mark.stretched and not mark.held_s for mark in marks_of(quiet))
+    assert found_in(quiet) == []
+    assert all(not mark.stretched and not mark.held_s for mark in marks_of(with_effects(quiet)))
 
 
 def test_the_card_that_hurt_is_told_from_the_one_that_flapped_elsewhen() -> None:
@@ -111,13 +116,13 @@ def test_the_card_that_hurt_is_told_from_the_one_that_flapped_elsewhen() -> None
 
 def test_groups_that_stay_on_one_host_are_not_put_down_to_its_card() -> None:
     view = flapping((3.0, 3.0, 3.0))
-    assert detect_nic_flap(replace(view, hosts=("h2",) * 8)) == []
+    assert found_in(replace(view, hosts=("h2",) * 8)) == []
 
 
 def test_flaps_are_counted_over_as_long_as_the_setting_says() -> None:
     view = flapping((3.0, 3.0, 3.0))
-    assert detect_nic_flap(replace(view, settings=DetectorSettings(flaps_within_s=10.0))) == []
-    assert detect_nic_flap(replace(view, settings=DetectorSettings(flaps=4))) == []
+    assert found_in(replace(view, settings=DetectorSettings(flaps_within_s=10.0))) == []
+    assert found_in(replace(view, settings=DetectorSettings(flaps=4))) == []
     assert only(replace(flapping((3.0,)), settings=DetectorSettings(flaps=1))).evidence["flaps"] == 1
 
 
@@ -158,7 +163,7 @@ def test_infinibands_own_budget_counts_where_it_is_shorter() -> None:
     ],
 )
 def test_a_card_that_the_job_does_not_use_is_not_accused(words: dict[str, str], told: bool) -> None:
-    assert bool(detect_nic_flap(replace(flapping((3.0, 3.0, 3.0)), words=(words,) * 8))) is told
+    assert bool(found_in(replace(flapping((3.0, 3.0, 3.0)), words=(words,) * 8))) is told
 
 
 def test_a_link_that_is_down_now_and_holds_the_job_up_is_a_finding_at_once() -> None:
@@ -171,9 +176,9 @@ def test_a_link_that_is_down_now_and_holds_the_job_up_is_a_finding_at_once() -> 
     assert (finding.hosts, finding.severity) == (["h1"], Severity.CRITICAL)
     assert "is down" in finding.summary
     moving = replace(fleet, moved_ns=fleet.seen_ns)
-    assert detect_nic_flap(replace(view, fleet=moving)) == []
+    assert found_in(replace(view, fleet=moving)) == []
     old = replace(fleet, events=(replace(down, at_ns=stopped_ns - 3_600 * SECOND_NS),), moved_ns=stopped_ns)
-    assert detect_nic_flap(replace(view, fleet=old)) == []
+    assert found_in(replace(view, fleet=old)) == []
 
 
 def test_a_card_of_a_host_without_ranks_is_nobodys_cause() -> None:
@@ -182,7 +187,7 @@ def test_a_card_of_a_host_without_ranks_is_nobodys_cause() -> None:
     stopped_ns = int(view.step_start_ns[-1] + view.step_ns[-1])
     down = made_event(Happening.LINK_DOWN, "storage", "eth0", at_ns=stopped_ns)
     fleet = replace(made_fleet(down, seen_ns=stopped_ns + 9 * SECOND_NS), moved_ns=stopped_ns)
-    assert detect_nic_flap(replace(view, fleet=fleet)) == []
+    assert found_in(replace(view, fleet=fleet)) == []
 
 
 def test_outages_are_paired_whatever_was_missed() -> None:
@@ -213,3 +218,24 @@ def test_settings_that_cannot_work_are_refused() -> None:
         DetectorSettings.from_environment({"RANKSCOPE_LONG_FLAP_S": "soon"})
     with pytest.raises(UsageError, match="RANKSCOPE_FLAPS is 0"):
         DetectorSettings.from_environment({"RANKSCOPE_FLAPS": "0"})
+
+
+def test_a_gpu_that_disappears_is_no_card() -> None:
+    assert find_outages([made_event(Happening.DEVICE_GONE, "h", "gpu3", at_ns=SECOND_NS)]) == []
+
+
+@pytest.mark.parametrize("skew_s", [-4.0, 4.0])
+def test_ranks_of_hosts_whose_clocks_differ_are_victims_all_the_same(skew_s: float) -> None:
+    view = flapping((3.0, 3.0, 3.0))
+    stage = Stage.GRADS_REDUCE_SCATTER
+    start_ns = view.operations[stage].start_ns.copy()
+    start_ns[:, :, [rank for rank, host in enumerate(HOSTS) if host != "h2"]] += round(skew_s * SECOND_NS)
+    skewed = replace(view, operations={stage: replace(view.operations[stage], start_ns=start_ns)})
+    finding = only(skewed)
+    assert finding.hosts == ["h2"]
+    assert len(finding.suspects) == len(HOSTS)
+
+
+def test_operations_that_often_stand_still_are_not_put_down_to_a_flap() -> None:
+    stalls = dict.fromkeys(range(0, NUM_STEPS, 3), 1.0)
+    assert found_in(flaps(job(held=stalls), "h2", {row: 0.9 for row in (3, 9, 15)})) == []

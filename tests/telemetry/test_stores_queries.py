@@ -104,6 +104,7 @@ def _fill_hosts(store: Store) -> None:
     for _ in range(2):
         insert(store, "host_samples", made("host_samples", samples), **RUN)
         insert(store, "host_events", made("host_events", events), **RUN)
+    insert(store, "host_samples", made("host_samples", samples[:1]), **RUN)
     insert(store, "host_samples", made("host_samples", [{**up, "at_ns": 12, "value": 7.0}]), run_id="other")
 
 

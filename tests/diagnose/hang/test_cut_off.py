@@ -129,6 +129,35 @@ def test_a_link_that_does_not_explain_it_is_not_accused(store: EmbeddedStore, ti
     assert (found.kind, found.initiating) == (Kind.HUNG_COLLECTIVE, ())
 
 
+def killed(rank: int, *, after_s: float, ended_by: str = "SIGKILL") -> dict[int, dict[str, Any]]:
+    """All wait in the reduction; ``rank`` died so long after the job stopped."""
+    states = all_in_reduction()
+    died_ns = SINCE_NS + round(after_s * SECOND_NS)
+    states[rank] |= {"process": "dead", "living": "alive", "died_ns": died_ns, "ended_by": ended_by}
+    return states
+
+
+def test_a_rank_that_is_killed_while_a_link_is_down_is_the_dead_rank(store: EmbeddedStore) -> None:
+    found = verdict(store, killed(2, after_s=1), alive=1)
+    assert found is not None
+    assert (found.kind, found.initiating, found.cut_off) == (Kind.DEAD_RANK, (2,), None)
+
+
+def test_a_rank_that_dies_after_a_flap_that_the_job_lived_through_is_not_put_down_to_it(store: EmbeddedStore) -> None:
+    found = verdict(store, killed(2, after_s=1, ended_by="exit 1"), down_after_s=-20.0, up_after_s=-19.8)
+    assert found is not None
+    assert (found.kind, found.initiating, found.cut_off) == (Kind.DEAD_RANK, (2,), None)
+
+
+def test_the_watchdogs_abort_of_all_ranks_leaves_the_link_the_cause(store: EmbeddedStore) -> None:
+    states = all_in_reduction()
+    for one in states.values():
+        one |= {"process": "dead", "living": "alive", "died_ns": SINCE_NS + 30 * SECOND_NS, "ended_by": "SIGABRT"}
+    found = verdict(store, states, alive=0)
+    assert found is not None
+    assert (found.kind, found.initiating) == (Kind.HUNG_COLLECTIVE, CUT_OFF)
+
+
 def test_a_rank_that_stands_in_its_own_work_is_not_excused_by_a_link(store: EmbeddedStore) -> None:
     found = verdict(store, behind_in_tp(3))
     assert found is not None
