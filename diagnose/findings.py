@@ -97,5 +97,8 @@ class Finding:
 
     @property
     def hosts(self) -> list[str]:
-        """Hosts of the initiating ranks, as far as they are known."""
-        return sorted({suspect.host for suspect in self.suspects if suspect.role is Role.INITIATING} - {""})
+        """Hosts of the initiating ranks, as far as they are known; where a host alone is to blame, those of the
+        evidence."""
+        named = {suspect.host for suspect in self.suspects if suspect.role is Role.INITIATING} - {""}
+        told = self.evidence.get("hosts")
+        return sorted(named) or (sorted(map(str, told)) if isinstance(told, list) else [])

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
+from diagnose.detectors.expected import expected_of_ranks
 from diagnose.detectors.off_core import SPREAD_FLOOR, OffCore, row_medians, spread_of
 from diagnose.meetings import least_excess, noise_between_steps
 from diagnose.peers import (
@@ -86,29 +87,20 @@ def with_processor_time(time: OffCore, view: RunView) -> OffCore:
     time as well as waiting."""
     wall_ns = time.off_ns + time.cpu_ns
     level = np.log(wall_ns)
-    relative: FloatMatrix = level - _expected(level, view.pp_of_rank)
+    relative: FloatMatrix = level - expected_of_ranks(level, view)
     return OffCore(off_ns=wall_ns, cpu_ns=time.cpu_ns, log_stretch=relative, whole=True)
 
 
 def _contended_ranks(time: OffCore, view: RunView, bars: Bars) -> list[Contended]:
     level = time.log_stretch
-    above = level - _expected(level, view.pp_of_rank)
+    above = level - expected_of_ranks(level, view)
     noise = noise_between_steps(above, NOISE_FLOOR)
-    extra_ns = time.off_ns - _expected(time.off_ns, view.pp_of_rank)
+    extra_ns = time.off_ns - expected_of_ranks(time.off_ns, view)
     host = _host_of_rank(view)
     found = (
         _contended_rank(rank, time, above, noise, extra_ns, host, bars) for rank in _worth_a_look(above, noise, bars)
     )
     return [one for one in found if one is not None]
-
-
-def _expected(values: FloatMatrix, group_of_rank: IntVector) -> FloatMatrix:
-    """Median of a rank's peers; of all other ranks where it is alone in its group."""
-    return np.where(
-        np.bincount(group_of_rank)[group_of_rank] > 1,
-        peer_median(values, group_of_rank),
-        peer_median(values, np.zeros_like(group_of_rank)),
-    )
 
 
 def _worth_a_look(above: FloatMatrix, noise: float, bars: Bars) -> list[int]:

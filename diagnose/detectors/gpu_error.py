@@ -6,18 +6,22 @@
     all    Xid 45, after that                       what the driver clears away: silent
     gpu1   Xid 31                                   the application may be the cause: told, at low severity
 
+Which rank computes on it is only assumed where ranks do not tell the UUID of their GPU: such a rank is no culprit, and
+the GPU is named alone.
+
 Llama 3's 54 days: a faulty GPU or its memory made half of the unexpected interruptions (papers 2.15). What an Xid means
 stands in ``telemetry/samplers/xid.toml``.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from diagnose.detectors.accused import named, with_victims
 from diagnose.detectors.gpu_faults import CLEARED_AWAY, NS_PER_S, NVLINK_XIDS, Fault, Grade, faults_of_gpus
 from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
-from diagnose.gpus import Gpu, computes_on_cpu, gpu_of_ranks
+from diagnose.gpus import Gpu, assumed_ranks, computes_on_cpu, gpu_of_ranks
 from diagnose.ranges import fold_ranks
 from diagnose.view import RunView
 from telemetry.samplers.xid import xid_catalogue
@@ -31,6 +35,8 @@ _SEVERITIES = {
     Grade.APPLICATION: Severity.INFO,
 }
 _CONFIDENCES = {Grade.FATAL: 0.95, Grade.SERVICE: 0.9, Grade.APPLICATION: 0.4}
+ASSUMED_FACTOR = 0.7
+"""Of confidence, where nobody knows which rank has the GPU."""
 _TO_DO = {
     "RESTART_APP": "restart the job without this GPU; if it comes again, drain the host",
     "RESET_GPU": "drain the host and reset the GPU (nvidia-smi --gpu-reset); if it comes again, replace it",
@@ -48,12 +54,23 @@ _IF_APPLICATION = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """The GPU of each rank, and of which ranks that is only assumed."""
+
+    gpus: tuple[Gpu | None, ...]
+    assumed: frozenset[int]
+
+    def on(self, gpus: Container[Gpu | None]) -> list[int]:
+        return [rank for rank, gpu in enumerate(self.gpus) if gpu is not None and gpu in gpus]
+
+
 def detect_gpu_errors(view: RunView) -> list[Finding]:
     """One finding for each sick GPU of the job, and one for all GPUs whose faults the application may have made."""
     faults = faults_of_gpus(view)
     if not faults:
         return []
-    gpus = gpu_of_ranks(view)
+    ranks = Ranks(gpus=gpu_of_ranks(view), assumed=assumed_ranks(view))
     victims = _victims(faults)
     sick = {gpu: some for gpu, some in faults.items() if _grade(some) > Grade.APPLICATION and gpu not in victims}
     blamed = {
@@ -61,8 +78,8 @@ def detect_gpu_errors(view: RunView) -> list[Finding]:
         for gpu, some in faults.items()
         if _grade(some) is Grade.APPLICATION and not _cleared_away(some) and not _follows(some, faults, gpu)
     }
-    findings = [_sick(view, gpu, sick[gpu], gpus, victims.values()) for gpu in sick]
-    return [one for one in (*findings, _application(view, blamed, gpus)) if one is not None]
+    findings = [_sick(view, gpu, sick[gpu], ranks, victims.values()) for gpu in sick]
+    return [one for one in (*findings, _application(view, blamed, ranks)) if one is not None]
 
 
 def _grade(faults: Iterable[Fault]) -> Grade:
@@ -96,54 +113,67 @@ def _fatal_near(faults: Iterable[Fault], one: Fault, but: frozenset[int] = froze
     )
 
 
-def _sick(
-    view: RunView, gpu: Gpu, faults: list[Fault], gpus: Sequence[Gpu | None], culprits: Iterable[Gpu]
-) -> Finding | None:
-    suspects = _suspects(view, gpu, gpus, grade=_grade(faults))
+def _sick(view: RunView, gpu: Gpu, faults: list[Fault], ranks: Ranks, culprits: Iterable[Gpu]) -> Finding | None:
+    suspects = _suspects(view, gpu, ranks, grade=_grade(faults))
     if not suspects:
         return None
     worst = max(faults, key=lambda fault: fault.grade)
-    ranks = [one.rank for one in suspects if one.role is Role.INITIATING]
-    who = named(view, ranks) if ranks else f"host {gpu.host}"
     told = "; its neighbours' NVLink errors follow from it" if gpu in culprits else ""
     return _finding(
         view,
         faults,
         suspects,
-        summary=f"{who}: {gpu.device}: {_listed(faults)}, {_when(view, faults)}{told}",
+        summary=f"{_who(view, gpu, suspects, ranks)}: {_listed(faults)}, {_when(view, faults)}{told}",
         next_step=f"on {gpu.host}: {_TO_DO.get(worst.action, _OTHERWISE)}",
         affected=[gpu],
     )
 
 
-def _suspects(view: RunView, gpu: Gpu, gpus: Sequence[Gpu | None], *, grade: Grade) -> tuple[Suspect, ...]:
-    """The ranks on a GPU, and whom a fatal fault keeps waiting; where nobody knows, all of its host that may be on it;
-    nobody for a GPU that the job does not use."""
-    ranks = [rank for rank, one in enumerate(gpus) if one == gpu]
-    if ranks:
-        everybody = with_victims(view, ranks)
-        return everybody if grade is Grade.FATAL else tuple(one for one in everybody if one.rank in ranks)
-    here = (rank for rank, one in enumerate(gpus) if one is None and view.hosts[rank] == gpu.host)
-    homeless = [rank for rank in here if not computes_on_cpu(view, rank)]
-    return tuple(Suspect(rank=rank, host=gpu.host, role=Role.UNKNOWN) for rank in homeless)
+def _who(view: RunView, gpu: Gpu, suspects: Sequence[Suspect], ranks: Ranks) -> str:
+    """``rank 5 (host gpu-03, dp1 pp0 tp1): gpu5``; ``host gpu-03: gpu5 (rank 5's, if ...)`` where nobody knows."""
+    known = [one.rank for one in suspects if one.role is Role.INITIATING]
+    if known:
+        return f"{named(view, known)}: {gpu.device}"
+    presumed = ranks.on([gpu])
+    words = f" (rank {fold_ranks(presumed)}'s, if ranks have GPUs in their order)" if presumed else ""
+    return f"host {gpu.host}: {gpu.device}{words}"
 
 
-def _application(view: RunView, blamed: Mapping[Gpu, list[Fault]], gpus: Sequence[Gpu | None]) -> Finding | None:
-    ranks = [rank for rank, gpu in enumerate(gpus) if gpu in blamed]
-    if not ranks:
+def _suspects(view: RunView, gpu: Gpu, ranks: Ranks, *, grade: Grade) -> tuple[Suspect, ...]:
+    """The ranks on a GPU, and whom a fatal fault keeps waiting; where nobody knows, the one that is presumed there, or
+    all of its host that may be; nobody for a GPU that the job does not use."""
+    here = ranks.on([gpu])
+    if here and ranks.assumed.isdisjoint(here):
+        everybody = with_victims(view, here)
+        return everybody if grade is Grade.FATAL else tuple(one for one in everybody if one.rank in here)
+    homeless = (rank for rank, one in enumerate(ranks.gpus) if one is None and view.hosts[rank] == gpu.host)
+    maybe = here or [rank for rank in homeless if not computes_on_cpu(view, rank)]
+    return tuple(Suspect(rank=rank, host=gpu.host, role=Role.UNKNOWN) for rank in maybe)
+
+
+def _application(view: RunView, blamed: Mapping[Gpu, list[Fault]], ranks: Ranks) -> Finding | None:
+    here = ranks.on(blamed)
+    if not here:
         return None
-    affected = [gpu for gpu in blamed if gpu in gpus]
+    affected = [gpu for gpu in blamed if gpu in ranks.gpus]
     faults = sorted((fault for gpu in affected for fault in blamed[gpu]), key=lambda fault: fault.at_ns)
-    first = next(rank for rank, gpu in enumerate(gpus) if gpu == faults[0].gpu)
-    where = f"{named(view, ranks)}, first on rank {first}" if len(ranks) > 1 else named(view, ranks)
     return _finding(
         view,
         faults,
-        tuple(Suspect(rank=rank, host=view.hosts[rank], role=Role.INITIATING) for rank in ranks),
-        summary=f"{where}: {_listed(faults)}, {_when(view, faults)}; the application may be the cause",
-        next_step=f"rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}: {_IF_APPLICATION}",
+        tuple(
+            Suspect(rank=rank, host=view.hosts[rank], role=Role.UNKNOWN if rank in ranks.assumed else Role.INITIATING)
+            for rank in here
+        ),
+        summary=f"{_where(view, here, faults[0].gpu, ranks)}: {_listed(faults)}, {_when(view, faults)}; the "
+        "application may be the cause",
+        next_step=f"rank{'s' if len(here) > 1 else ''} {fold_ranks(here)}: {_IF_APPLICATION}",
         affected=affected,
     )
+
+
+def _where(view: RunView, here: list[int], first: Gpu, ranks: Ranks) -> str:
+    where = f"{named(view, here)}, first on rank {ranks.on([first])[0]}" if len(here) > 1 else named(view, here)
+    return where if ranks.assumed.isdisjoint(here) else f"{where}, if ranks have GPUs in their order"
 
 
 def _listed(faults: Iterable[Fault]) -> str:
@@ -179,6 +209,7 @@ def _finding(
     affected: Sequence[Gpu],
 ) -> Finding:
     grade = _grade(faults)
+    is_known = any(one.role is Role.INITIATING for one in suspects)
     return Finding(
         detector=NAME,
         kind=Kind.GPU_ERROR,
@@ -187,10 +218,11 @@ def _finding(
         stage="",
         window=_window(view, faults),
         seconds_lost=0.0,
-        confidence=_CONFIDENCES[grade],
+        confidence=round(_CONFIDENCES[grade] * (1.0 if is_known else ASSUMED_FACTOR), 2),
         summary=summary,
         next_step=next_step,
         evidence={
+            "hosts": sorted({gpu.host for gpu in affected}),
             "gpus": [f"{gpu.host}/{gpu.device}" for gpu in affected],
             "errors": list(dict.fromkeys(fault.text for fault in faults)),
             "xids": sorted({fault.xid for fault in faults if fault.xid}),

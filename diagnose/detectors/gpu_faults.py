@@ -11,8 +11,9 @@ from enum import IntEnum
 
 import numpy as np
 
+from diagnose.counters import total_growth
 from diagnose.fleet import HostEvent, HostSeries
-from diagnose.gpus import Gpu, is_gpu, total_growth
+from diagnose.gpus import Gpu, is_gpu
 from diagnose.view import RunView
 from telemetry.host_metrics import Happening, Metric
 from telemetry.samplers.xid import XidSeverity, meaning_of

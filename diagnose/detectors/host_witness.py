@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from diagnose.detectors.host_causes import Cause, Witness
-from diagnose.detectors.host_events import Taker, stops_of, takers
-from diagnose.detectors.host_series import Measures, Period, Place
 from diagnose.fleet import HostEvent
 from diagnose.peers import robust_sigma
 from diagnose.view import FloatVector, RunView
+from diagnose.witness.causes import Cause, Witness
+from diagnose.witness.events import Taker, stops_of, takers
+from diagnose.witness.series import Measures, Period, Place
 from telemetry.host_metrics import Happening, Metric
 
 MIN_SHARE = 0.05

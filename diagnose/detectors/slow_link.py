@@ -66,9 +66,10 @@ def detect_slow_link(view: RunView) -> list[Finding]:
 
 
 def _meetings(view: RunView) -> list[Meetings]:
-    """All meetings; of ranks on processors the pairs' round trips, because their sends end before they arrive."""
+    """All meetings; under gloo the pairs' round trips in place of pairs, because sends end before they arrive."""
     found = all_meetings(view.operations, view.topology)
-    trips = round_trips(view.operations, view.topology) if view.off_cpu else None
+    buffered = any(one.get("backend") == "gloo" for one in view.words)
+    trips = round_trips(view.operations, view.topology) if buffered else None
     if trips is None:
         return found
     sends = {send for send, _, _ in PAIRS}

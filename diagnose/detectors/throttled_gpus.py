@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.detectors.evidence import MIN_STEPS
+from diagnose.detectors.expected import expected_of_ranks
 from diagnose.gpus import Gpu, growth_in_steps, series_of_ranks
 from diagnose.peers import MEDIAN_EFFICIENCY, peer_median, robust_sigma, step_noise
 from diagnose.view import FloatMatrix, FloatVector, RunView
@@ -91,7 +92,7 @@ def measure_times(view: RunView, gpus: Sequence[Gpu | None]) -> Times | None:
     throttled = {reason: share for reason in Reason if (share := _throttled_share(view, reason, gpus)) is not None}
     if not throttled:
         return None
-    extra = {reason: share - _expected(share, view) for reason, share in throttled.items()}
+    extra = {reason: share - expected_of_ranks(share, view) for reason, share in throttled.items()}
     hot: Bools = np.logical_or.reduce([one >= MIN_EXTRA for one in extra.values()])
     if not hot.any():
         return None
@@ -113,13 +114,6 @@ def _throttled_share(view: RunView, reason: Reason, gpus: Sequence[Gpu | None]) 
         return None
     grown = [growth_in_steps(view, series_of_ranks(view, metric, gpus)) for metric in told]
     return np.asarray(np.clip(np.fmax.reduce(grown) / view.step_ns[:, None], 0.0, 1.0))
-
-
-def _expected(values: FloatMatrix, view: RunView) -> FloatMatrix:
-    """Median of a rank's peers; of all other ranks where it is alone."""
-    alone = np.bincount(view.pp_of_rank)[view.pp_of_rank] == 1
-    everybody = np.zeros_like(view.pp_of_rank)
-    return np.where(alone, peer_median(values, everybody), peer_median(values, view.pp_of_rank))
 
 
 def _slowness(view: RunView) -> tuple[FloatMatrix, FloatMatrix]:

@@ -21,12 +21,12 @@ import numpy.typing as npt
 
 from diagnose.change_points import find_rise
 from diagnose.detectors.accused import initiating
-from diagnose.detectors.host_features import FEATURES, Feature
-from diagnose.detectors.host_grid import Grid, grid_of, on_grid, rms_over_windows, smoothed
 from diagnose.findings import Finding, Kind, Severity
 from diagnose.peers import SMALL_GROUP, Stretch, highest_stretch
 from diagnose.ranges import fold_ranks
 from diagnose.view import FloatMatrix, FloatVector, IntVector, RunView
+from diagnose.witness.features import FEATURES, Feature
+from diagnose.witness.grid import Grid, grid_of, on_grid, rms_over_windows, smoothed
 
 NAME = "unlike-host"
 PERSIST_S = 240.0
@@ -270,7 +270,7 @@ def _finding(view: RunView, one: Unlike, trouble: Trouble, also: list[Unlike]) -
         summary=f"host {one.host} (ranks {fold_ranks(ranks)}): unlike the hosts of the same work since {since}, "
         f"{one.feature.metric} {one.own:.4g} where they have {one.others:.4g} {one.feature.unit}{more}; "
         f"{trouble.words}",
-        next_step=f"look at {one.host} first: rankscope doctor --node there; what changed at {since}",
+        next_step=f"look at {one.host} first: what changed at {since}; after draining it: rankscope doctor --node",
         evidence={
             "metric": str(one.feature.metric),
             "own": float(f"{one.own:.5g}"),

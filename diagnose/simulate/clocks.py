@@ -4,7 +4,7 @@ stamp = started + time + time * drift + offset
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,14 +17,54 @@ from telemetry.stages import Stage
 CLOCK_DRAW = 3
 
 
-def read_by_hosts(operations: Mapping[Stage, Operations], plan: SimulatedRun, draws: Draws) -> dict[Stage, Operations]:
-    """Operations in nanoseconds from the run's begin, stamped by the clocks of their hosts."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clocks:
+    """The clock of every host."""
+
+    hosts: tuple[str, ...]
+    """Ascending."""
+    offset_ns: Int64s
+    """What each reads as the run begins, [hosts]."""
+    rate: Floats
+    """By how much each runs fast, [hosts]."""
+
+    def read(self, host: str, time_ns: Int64s) -> Int64s:
+        """What the clock of ``host`` reads at times from the run's begin."""
+        index = self.hosts.index(host)
+        return _read(time_ns, self.offset_ns[[index]], self.rate[[index]])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """When a run did what; nanoseconds from its begin, by no host's clock."""
+
+    begin_ns: Int64s
+    """Of each step."""
+    end_ns: int
+    """Of the last step."""
+    met_ns: Int64s
+    """When all had come for the first transfer of a rank that a silent network holds up, [steps, ranks]; the step's
+    begin where none is."""
+    clocks: Clocks
+
+
+def clocks_of(plan: SimulatedRun, draws: Draws) -> Clocks:
+    """The clocks of a run."""
     names = sorted(set(plan.hosts))
     offset, drift = draws.of(CLOCK_DRAW).uniform(-1.0, 1.0, (2, len(names)))
-    host = np.searchsorted(names, plan.hosts)
-    offset_ns = np.rint(offset[host] * plan.clock_offset_ms * 1e6).astype(np.int64) + plan.started_ns
-    rate = drift[host] * plan.clock_drift_ppm * 1e-6
-    return {stage: _stamped(one, offset_ns, rate) for stage, one in operations.items()}
+    return Clocks(
+        hosts=tuple(names),
+        offset_ns=np.rint(offset * plan.clock_offset_ms * 1e6).astype(np.int64) + plan.started_ns,
+        rate=drift * plan.clock_drift_ppm * 1e-6,
+    )
+
+
+def read_by_hosts(
+    operations: Mapping[Stage, Operations], plan: SimulatedRun, clocks: Clocks
+) -> dict[Stage, Operations]:
+    """Operations in nanoseconds from the run's begin, stamped by the clocks of their hosts."""
+    host = np.searchsorted(clocks.hosts, plan.hosts)
+    return {stage: _stamped(one, clocks.offset_ns[host], clocks.rate[host]) for stage, one in operations.items()}
 
 
 def _stamped(one: Operations, offset_ns: Int64s, rate: Floats) -> Operations:

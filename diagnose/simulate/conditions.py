@@ -7,11 +7,24 @@
 A healthy run has factors of one and delays of nothing. Faults multiply and add, so they can be combined.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from diagnose.simulate.scene import Floats, Scene
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """A network card that has no link for a while."""
+
+    row: int
+    """Of the step."""
+    ranks: tuple[int, ...]
+    """Those whose network it is."""
+    host: str
+    device: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +58,14 @@ class Conditions:
     """Added to the loss, [steps]."""
     gradient_norm: Floats
     """Factor on the norm of the gradient, [steps]."""
+    silences: list[Silence] = field(default_factory=list)
+    """Whose network is silent in ``silence_s``, card by card."""
+    held_down: dict[str, Floats] = field(default_factory=dict)
+    """Counter of a GPU's throttling -> the part of ``work`` that is due to it."""
+
+    def held_down_by(self, counter: str) -> Floats:
+        """The factor of one counter, to be written into."""
+        return self.held_down.setdefault(counter, np.ones_like(self.work))
 
 
 def healthy(scene: Scene) -> Conditions:

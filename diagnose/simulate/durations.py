@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from diagnose.operations import Bools
 from diagnose.simulate.conditions import Conditions
 from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
@@ -50,6 +51,7 @@ class Durations:
         self._stages = schedule.stages
         self._collects = bool(conditions.collection_s.any())
         self._silent = _silent_slots(schedule)
+        self._host = np.unique(plan.hosts, return_inverse=True)[1].reshape(topology.dp, topology.pp, topology.tp)
 
     def compute(self, slot: int) -> ComputeTimes:
         """Of a forward or backward."""
@@ -88,6 +90,29 @@ class Durations:
             case _:
                 return self._transfer(slot, pp, stage)
 
+    def silence(self, slot: int) -> Floats:
+        """Seconds for which a slot stands because the network of somebody is silent: in :meth:`other` already.
+
+        Of a last gradient that leaves the sender's host: the sender's silence, and that of a receiver whose own last
+        gradient goes nowhere, or stays on its host. So a card is silent once, not on both sides of a rank.
+        """
+        (pp, _), other = self._place(slot), int(self._other_side[slot])
+        if (min(slot, other) if other >= 0 else slot) not in self._silent:
+            return np.zeros((1, 1, 1))
+        own = self.lanes(self._conditions.silence_s, pp)
+        if other < 0:
+            return np.asarray(own.max(axis=1, keepdims=True))
+        peer = int(self._slots.pp[other])
+        sender, receiver = (pp, peer) if self._stages[slot] is Stage.BACKWARD_SEND else (peer, pp)
+        leaves, sends = self._leaves(sender, receiver), self._leaves(receiver, receiver - 1)
+        sent, received = (self.lanes(self._conditions.silence_s, end) for end in (sender, receiver))
+        return np.asarray(np.maximum(sent * leaves, received * (leaves & ~sends)))
+
+    def _leaves(self, sender: int, receiver: int) -> Bools:
+        """Whether gradients go from one pipeline rank to another, on another host: [dp, tp]."""
+        goes = receiver >= 0 or self._plan.num_chunks > 1
+        return np.asarray(goes & (self._host[:, sender] != self._host[:, receiver]))
+
     def lanes(self, ranks: Floats, pp: int) -> Floats:
         """[steps, ranks] as [steps, dp, tp] of one pipeline rank."""
         topology = self._plan.topology
@@ -112,27 +137,23 @@ class Durations:
         drawn = self._draws.transfer(slot, (self._shape[0], 1, self._shape[2]), spread)
         link = self.lanes(self._conditions.dp_link, pp).max(axis=1, keepdims=True)
         transfer = self._plan.seconds(stage) / self._plan.num_chunks * drawn * link
-        return np.asarray(transfer + self._silence(slot, (pp,)).max(axis=1, keepdims=True))
+        return np.asarray(transfer + self.silence(slot))
 
     def _across_pp(self, slot: int, stage: Stage, ends: tuple[int, ...]) -> Floats:
         """What goes between pipeline ranks: as slow as the slower side. ``slot``: the first of those that meet."""
         link = np.maximum.reduce([self.lanes(self._conditions.pp_link, pp) for pp in ends])
         drawn = self._draws.transfer(slot, self._shape, self._plan.noise.transfer_spread)
-        return np.asarray(self._plan.seconds(stage) * drawn * link + self._silence(slot, ends))
+        return np.asarray(self._plan.seconds(stage) * drawn * link)
 
     def _transfer(self, slot: int, pp: int, stage: Stage) -> Floats:
         other = int(self._other_side[slot])
-        return self._across_pp(min(slot, other), TRANSFERS[stage], (pp, int(self._slots.pp[other])))
-
-    def _silence(self, slot: int, ends: tuple[int, ...]) -> Floats:
-        """Seconds for which the network of somebody is gone, on the slots that are under way then."""
-        if slot not in self._silent:
-            return np.zeros((1, 1, 1))
-        return np.asarray(np.maximum.reduce([self.lanes(self._conditions.silence_s, pp) for pp in ends]))
+        peer = int(self._slots.pp[other])
+        seconds = self._across_pp(min(slot, other), TRANSFERS[stage], (pp, peer))
+        return np.asarray(seconds + self.silence(slot))
 
 
 def _silent_slots(schedule: Schedule) -> set[int]:
-    """Slots that a network's silence strikes: the first reduction of gradients on each pipeline rank; without data
+    """Slots that a network's silence may strike: the first reduction of gradients on each pipeline rank; without data
     parallelism, the last gradient that it sends back."""
     slots = schedule.program.slots
     reductions = np.flatnonzero((slots.stage == Stage.GRADS_REDUCE_SCATTER) & (slots.occurrence == 0)).tolist()

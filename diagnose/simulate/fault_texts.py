@@ -1,13 +1,14 @@
 """Faults as people write them: a kind and its settings, as the trainer's are.
 
 slow:rank=5,factor=1.4            compute of a rank takes so many times as long; or of all of host=gpu-003
-throttle:rank=5,factor=1.4        it comes and goes; shape=waves (period= steps) or ramp
+throttle:rank=5,factor=1.4        clocks of its GPU held down; shape=waves (period= steps) or ramp; reason=heat,
+                                  power or brake
 stage:pp=3,factor=1.3             a pipeline stage has more work than the others
 sequences:spread=0.3              microbatches of unequal length; shape=lognormal or heavy
 gc                                garbage collected inside forwards, at irregular steps; also every= (steps), ms=,
                                   share= (of the ranks), rank=, host=
 link:host=gpu-003,factor=3        a slow network; or of rank=5; axis=all, dp or pp
-flap:host=gpu-003,seconds=4       a network that is gone for seconds; times= in the run
+flap:host=gpu-003,seconds=4       a network card without a link for seconds; or of rank=5; times= in the run
 data-stall:seconds=2              data that comes late; share= of the steps, rank=, host=
 drift:ms=100                      gradients launched ever later; rank=, host=
 contention:host=gpu-003,factor=2  cores that others take (--device cpu)

@@ -133,6 +133,15 @@ class SimulatedRun:
         return tuple(names[rank // self.gpus_per_host] for rank in range(self.topology.world_size))
 
     @property
+    def words(self) -> Mapping[str, str]:
+        """What every rank says about itself as it begins."""
+        return {
+            "simulated": "yes",
+            "device": self.device,
+            "schedule": f"{self.num_microbatches} microbatches, {self.num_chunks} chunks",
+        }
+
+    @property
     def scene(self) -> Scene:
         return Scene(
             topology=self.topology,

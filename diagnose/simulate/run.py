@@ -17,10 +17,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from diagnose.fleet import Fleet
 from diagnose.operations import Int64s, Operations
 from diagnose.own_work import INNER_STAGES, WORK_STAGES, own_time
+from diagnose.simulate.agents import told_by_agents
 from diagnose.simulate.between import between_steps
-from diagnose.simulate.clocks import read_by_hosts
+from diagnose.simulate.clocks import Timeline, clocks_of, read_by_hosts
 from diagnose.simulate.conditions import Conditions, healthy
 from diagnose.simulate.durations import Durations
 from diagnose.simulate.noise import Draws
@@ -29,7 +31,7 @@ from diagnose.simulate.samples import samples
 from diagnose.simulate.scene import Floats
 from diagnose.simulate.schedule import Schedule, schedule
 from diagnose.simulate.truth import Truth, strike
-from diagnose.simulate.written import Book, Written
+from diagnose.simulate.written import Book, Written, ns_of
 from diagnose.view import RunView, Series
 from diagnose.whatif.replay import Lane, replay
 from telemetry.stages import Stage
@@ -48,6 +50,8 @@ class Simulation:
     step_ns: Floats
     """Wall time of each step, the median over ranks."""
     samples: Mapping[str, Series]
+    fleet: Fleet
+    """What hosts told meanwhile, by their own clocks: nothing where no fault sits with a card or a GPU."""
     truth: tuple[Truth, ...]
 
     @property
@@ -62,15 +66,24 @@ def simulate(plan: SimulatedRun) -> Simulation:
     truth = tuple(strike(fault, conditions, draws.of(FAULTS_DRAW + number)) for number, fault in enumerate(plan.faults))
     program = schedule(plan.layout)
     book = Book(plan.topology, plan.num_steps)
-    ended_s = _Recording(plan, program, conditions, book).replayed()
+    recording = _Recording(plan, program, conditions, book)
+    ended_s = recording.replayed()
     begin_ns = between_steps(plan, conditions, draws, ended_s, book)
-    operations = read_by_hosts(book.operations(begin_ns), plan, draws)
+    exact, clocks = book.operations(begin_ns), clocks_of(plan, draws)
+    timeline = Timeline(
+        begin_ns=begin_ns,
+        end_ns=int(exact[Stage.STEP].end_ns.max()),
+        met_ns=begin_ns[:, None] + ns_of(recording.met_s),
+        clocks=clocks,
+    )
+    operations = read_by_hosts(exact, plan, clocks)
     step_ns = _median(operations[Stage.STEP].duration_ns[:, 0])
     return Simulation(
         plan=plan,
         operations=operations,
         step_ns=step_ns,
         samples=samples(plan, conditions, draws, step_ns),
+        fleet=told_by_agents(plan, conditions, draws, timeline),
         truth=truth,
     )
 
@@ -94,6 +107,9 @@ def view(simulation: Simulation) -> RunView:
         operations=seen,
         samples=simulation.samples,
         history=Series(steps=plan.scene.steps, values=simulation.step_ns),
+        step_start_ns=simulation.operations[Stage.STEP].start_ns[:, 0].min(axis=1),
+        fleet=simulation.fleet,
+        words=(plan.words,) * plan.topology.world_size,
     )
 
 
@@ -118,11 +134,20 @@ class _Recording:
         self._ends: dict[int, Lane] = {}
         self._cpu_s: dict[int, Floats] = {}
         self._ended_s = np.zeros((plan.num_steps, plan.topology.dp, plan.topology.pp, plan.topology.tp))
+        self._met_s = np.full_like(self._ended_s, np.inf)
+        self._is_silent = bool(conditions.silences)
 
     def replayed(self) -> Floats:
         """Play it; when each rank has ended, seconds from its step's begin: [steps, ranks]."""
         replay(self._program, self._takes, gaps=self._late, watch=self._write)
         return self._ended_s.reshape(self._plan.num_steps, -1)
+
+    @property
+    def met_s(self) -> Floats:
+        """When all had come for the first transfer of each rank that a silent network holds up, seconds from its step's
+        begin, [steps, ranks]; 0 where none is."""
+        self._met_s[np.isinf(self._met_s)] = 0.0
+        return self._met_s.reshape(self._plan.num_steps, -1)
 
     def _takes(self, slot: int) -> Lane:
         is_compute = self._stages[slot] in WORK_STAGES
@@ -163,6 +188,9 @@ class _Recording:
         self._ends[slot] = end
         pp = int(self._slots.pp[slot])
         self._ended_s[:, :, pp] = np.maximum(self._ended_s[:, :, pp], end[0])
+        if self._is_silent and (silent := self._durations.silence(slot) > 0).any():
+            met_s = np.where(silent, end[0] - self._durations.other(slot), np.inf)
+            self._met_s[:, :, pp] = np.minimum(self._met_s[:, :, pp], met_s)
         cpu_s = self._cpu_s.pop(slot, None) if self._plan.device == "cpu" else None
         self._book.add(replace(self._written(slot, begin, end), cpu_s=cpu_s))
 

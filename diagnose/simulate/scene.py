@@ -44,6 +44,14 @@ class Scene:
         """Ranks of one pipeline stage."""
         return [rank for rank in range(self.topology.world_size) if self.topology.place(rank).pp == pp]
 
+    def leaves_host(self, rank: int, towards: int) -> bool:
+        """Whether what ``rank`` exchanges with the pipeline rank before it (-1) or behind it (1) leaves its host."""
+        pp, last = self.topology.place(rank).pp, self.topology.pp - 1
+        if self.num_chunks == 1 and not 0 <= pp + towards <= last:
+            return False
+        peer = rank + ((pp + towards) % (last + 1) - pp) * self.topology.tp
+        return self.hosts[rank] != self.hosts[peer]
+
     def ranks_at(self, rank: int, host: str) -> list[int]:
         """The ranks that ``rank=`` or ``host=`` of a fault means; all where it says neither."""
         if rank >= 0:

@@ -1,13 +1,16 @@
 """A simulation as the rows of a store."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pyarrow as pa
 
+from diagnose.fleet import Fleet
 from diagnose.operations import Bools, Int64s, Operations
 from diagnose.simulate.run import Simulation
 from telemetry.imports.numbering import numbered
 from telemetry.stages import Stage, StageClass
-from telemetry.tables import SAMPLES
+from telemetry.tables import HOST_EVENTS, HOST_SAMPLES, SAMPLES
 
 
 def spans_table(simulation: Simulation) -> pa.Table:
@@ -30,6 +33,30 @@ def samples_table(simulation: Simulation) -> pa.Table:
         "value": np.stack([series.values for series in simulation.samples.values()], axis=1).ravel(),
     }
     return pa.table({name: pa.array(columns[name], SAMPLES.field(name).type) for name in SAMPLES.names}, schema=SAMPLES)
+
+
+def host_samples_table(fleet: Fleet) -> pa.Table:
+    """Columns of ``telemetry.tables.HOST_SAMPLES``."""
+    parts = [
+        pa.table(
+            {
+                "host": pa.repeat(one.host, len(one.at_ns)),
+                "device": pa.repeat(one.device, len(one.at_ns)),
+                "metric": pa.repeat(str(metric), len(one.at_ns)),
+                "at_ns": one.at_ns,
+                "value": one.value,
+            },
+            schema=HOST_SAMPLES,
+        )
+        for metric, series in fleet.series.items()
+        for one in series
+    ]
+    return pa.concat_tables([HOST_SAMPLES.empty_table(), *parts]).combine_chunks()
+
+
+def host_events_table(fleet: Fleet) -> pa.Table:
+    """Columns of ``telemetry.tables.HOST_EVENTS``."""
+    return pa.Table.from_pylist([asdict(event) for event in fleet.events], schema=HOST_EVENTS)
 
 
 def _columns(

@@ -10,6 +10,14 @@ from diagnose.simulate.conditions import Conditions
 from diagnose.simulate.faults import LAST_STEP, Blame, Lasting, Placed, check_least, check_somewhere
 from diagnose.simulate.scene import Scene
 from telemetry.errors import UsageError
+from telemetry.host_metrics import Metric
+
+THROTTLING: dict[str, Metric] = {
+    "heat": Metric.GPU_THROTTLE_SOFTWARE_THERMAL_NS,
+    "power": Metric.GPU_THROTTLE_POWER_NS,
+    "brake": Metric.GPU_THROTTLE_POWER_BRAKE_NS,
+}
+"""Why clocks are held down -> the counter that tells it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,24 +38,28 @@ class Slow(Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttle(Placed):
-    """A rank that is slow by fits: ``waves`` of ``period`` steps, or a ``ramp`` from healthy to ``factor``."""
+    """A rank whose GPU is held down: in ``waves`` of ``period`` steps, or on a ``ramp`` from healthy to ``factor``."""
 
-    kind: ClassVar[Kind] = Kind.COMPUTE_STRAGGLER
+    kind: ClassVar[Kind] = Kind.GPU_THROTTLED
     factor: float
     shape: Literal["waves", "ramp"] = "waves"
     period: int = 10
+    reason: Literal["heat", "power", "brake"] = "heat"
 
     def check(self, scene: Scene) -> None:
         check_somewhere(self, scene, "throttle:rank=5,factor=1.4")
         check_least(1.0, factor=self.factor)
         check_least(2, period=self.period)
+        if scene.on_cpu:
+            raise UsageError("a GPU that is throttled where compute is on CPUs", hint="leave out --device cpu")
 
     def strike(self, conditions: Conditions, random: np.random.Generator) -> Blame:
-        rows = self.rows(conditions.scene)
+        rows, ranks = self.rows(conditions.scene), self.ranks(conditions.scene)
         num = len(conditions.scene.steps[rows])
         waves = np.where(np.arange(num) % self.period < self.period / 2, self.factor, 1.0)
         factor = waves if self.shape == "waves" else np.linspace(1.0, self.factor, num)
-        conditions.work[rows, self.ranks(conditions.scene)] *= factor[:, None]
+        conditions.work[rows, ranks] *= factor[:, None]
+        conditions.held_down_by(THROTTLING[self.reason])[rows, ranks] *= factor[:, None]
         return self.blame(conditions.scene)
 
 

@@ -70,11 +70,11 @@ class Book:
 
     def _put(self, columns: dict[str, npt.NDArray[np.signedinteger]], one: Written, zero_ns: Int64s) -> None:
         where = (slice(None), one.occurrence, slice(None), one.pp, slice(None))
-        begin, end = _ns(one.begin_s), _ns(one.end_s)
+        begin, end = ns_of(one.begin_s), ns_of(one.end_s)
         values: dict[str, npt.NDArray[np.int64] | int] = {
             "start_ns": zero_ns[:, None, None] + begin,
             "duration_ns": end - begin,
-            "cpu_ns": ABSENT if one.cpu_s is None else _ns(one.cpu_s),
+            "cpu_ns": ABSENT if one.cpu_s is None else ns_of(one.cpu_s),
             "microbatch": one.microbatch,
             "chunk": one.chunk,
             "peer": self._peers(one.peer_pp),
@@ -91,5 +91,6 @@ class Book:
         return np.arange(topology.world_size).reshape(topology.dp, topology.pp, topology.tp)[None, :, pp, :]
 
 
-def _ns(seconds: Floats) -> Int64s:
+def ns_of(seconds: Floats) -> Int64s:
+    """Whole nanoseconds."""
     return np.rint(seconds * NS_PER_S).astype(np.int64)

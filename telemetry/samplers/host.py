@@ -17,7 +17,10 @@ from telemetry.samplers.host_processes import ProcessWatch
 from telemetry.samplers.host_ranks import Quotas, RankProcess, follow
 from telemetry.samplers.host_resources import HostResources, Resources
 from telemetry.samplers.interface import Event, GoneError, Look, Reading, Sampler
+from telemetry.samplers.kept_files import Descriptors
 
+MOST_FILES = 256
+"""Held open: three of each rank, eight of the host, those of its cgroups; what goes beyond is opened at each look."""
 MIN_WAITING = 0.1
 """Share of the time that somebody must have waited for a core, or for memory, for others to be looked at."""
 MIN_SWITCHES_A_SECOND = 20.0
@@ -70,9 +73,10 @@ class HostSampler:
     def __init__(self, ranks: Callable[[], Mapping[int, int]], proc: Path, cgroups: Path) -> None:
         self._ranks = ranks
         self._proc, self._cgroups = proc, cgroups
-        self._resources = HostResources(proc)
+        self._descriptors = Descriptors(MOST_FILES)
+        self._resources = HostResources(proc, self._descriptors)
         self._followed: dict[int, RankProcess] = {}
-        self._quotas = Quotas()
+        self._quotas = Quotas(self._descriptors)
         self._others = ProcessWatch(proc)
         self._before: dict[Key, float] = {}
         self._before_ns = 0
@@ -80,7 +84,7 @@ class HostSampler:
 
     def look(self, at_ns: int) -> Look:
         resources = self._resources.look()
-        self._followed = follow(self._followed, self._ranks(), self._proc, self._cgroups)
+        self._followed = follow(self._followed, self._ranks(), self._proc, self._cgroups, self._descriptors)
         self._quotas.begin()
         looks = [process.look(at_ns, self._quotas) for process in self._followed.values()]
         readings = (*resources.readings, *(reading for look in looks for reading in look.readings))
@@ -94,7 +98,7 @@ class HostSampler:
     def close(self) -> None:
         self._resources.close()
         self._quotas.close()
-        self._followed = follow(self._followed, {}, self._proc, self._cgroups)
+        self._followed = follow(self._followed, {}, self._proc, self._cgroups, self._descriptors)
 
     def _kills(self, at_ns: int, resources: Resources) -> list[Event]:
         new = 0 if self._oom_kills is None else resources.oom_kills - self._oom_kills

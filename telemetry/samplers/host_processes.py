@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from telemetry.host_metrics import Happening
-from telemetry.samplers.host_files import read_once
 from telemetry.samplers.interface import Event
+from telemetry.samplers.kept_files import read_once
 
 MIN_SHARE = 0.5
 """Of a core, that a process must take to be told."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from telemetry.host_metrics import Happening, Metric
-from telemetry.samplers.host_files import ProcFile, read_once
 from telemetry.samplers.host_processes import Process, parse_stat
 from telemetry.samplers.interface import Event, Reading
+from telemetry.samplers.kept_files import Descriptors, KeptFile, read_once
 
 STOPPED = frozenset("Tt")
 """Stopped by a signal, or by a debugger."""
@@ -40,14 +40,14 @@ class RankLook:
 class RankProcess:
     """One process, for as long as it lives."""
 
-    def __init__(self, proc: Path, cgroups: Path, rank: int, pid: int) -> None:
+    def __init__(self, proc: Path, cgroups: Path, rank: int, pid: int, descriptors: Descriptors) -> None:
         self.pid = pid
         self._device = f"rank{rank}"
         self._folder = proc / str(pid)
         self._cgroups = cgroups
-        self._stat = ProcFile(self._folder / "stat")
-        self._schedstat = ProcFile(self._folder / "schedstat")
-        self._status = ProcFile(self._folder / "status")
+        self._stat = KeptFile(self._folder / "stat", descriptors)
+        self._schedstat = KeptFile(self._folder / "schedstat", descriptors)
+        self._status = KeptFile(self._folder / "status", descriptors)
         self._started: int | None = None
         self._stopped_at: int | None = None
         """Switches when it was seen stopped; None while it runs."""
@@ -56,11 +56,11 @@ class RankProcess:
 
     def look(self, at_ns: int, quotas: "Quotas") -> RankLook:
         """Nothing once it has ended."""
-        process = parse_stat(self._stat.read())
+        process = parse_stat(self._stat.content())
         if process is None or self._started not in (None, process.started):
             return RankLook(readings=(), events=())
         self._started = process.started
-        switches = dict(_switches(self._status.read()))
+        switches = dict(_switches(self._status.content()))
         readings = [
             *self._of_process(process),
             *(self._counter(metric, count) for metric, count in switches.items()),
@@ -83,7 +83,7 @@ class RankProcess:
             yield self._level(Metric.RANK_CORE, process.core)
 
     def _run_delay(self) -> Iterator[Reading]:
-        fields = self._schedstat.read().split()
+        fields = self._schedstat.content().split()
         if len(fields) == 3 and fields[1].isdigit():
             yield self._counter(Metric.RANK_RUN_DELAY_NS, int(fields[1]))
 
@@ -122,8 +122,9 @@ def _switches(told: bytes) -> Iterator[tuple[Metric, int]]:
 class Quotas:
     """``cpu.stat`` of every cgroup that ranks are in, each read once a look however many ranks share it."""
 
-    def __init__(self) -> None:
-        self._files: dict[Path, ProcFile] = {}
+    def __init__(self, descriptors: Descriptors) -> None:
+        self._descriptors = descriptors
+        self._files: dict[Path, KeptFile] = {}
         self._told: dict[Path, int | None] = {}
 
     def begin(self) -> None:
@@ -143,8 +144,8 @@ class Quotas:
 
     def _read(self, path: Path) -> int | None:
         if path not in self._told:
-            file = self._files.setdefault(path, ProcFile(path))
-            self._told[path] = _throttled_ns(file.read())
+            file = self._files.setdefault(path, KeptFile(path, self._descriptors))
+            self._told[path] = _throttled_ns(file.content())
         return self._told[path]
 
 
@@ -183,11 +184,11 @@ def _mounted(number: str, controllers: list[str], cgroups: Path) -> Path | None:
 
 
 def follow(
-    followed: dict[int, RankProcess], wanted: Mapping[int, int], proc: Path, cgroups: Path
+    followed: dict[int, RankProcess], wanted: Mapping[int, int], proc: Path, cgroups: Path, descriptors: Descriptors
 ) -> dict[int, RankProcess]:
     """The processes of these ranks; those that are followed and no longer wanted are let go."""
     kept = {rank: one for rank, one in followed.items() if wanted.get(rank) == one.pid}
     for rank in followed.keys() - kept.keys():
         followed[rank].close()
     fresh = wanted.keys() - kept.keys()
-    return kept | {rank: RankProcess(proc, cgroups, rank, wanted[rank]) for rank in fresh}
+    return kept | {rank: RankProcess(proc, cgroups, rank, wanted[rank], descriptors) for rank in fresh}

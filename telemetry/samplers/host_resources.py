@@ -18,8 +18,8 @@ from pathlib import Path
 
 from telemetry.host_metrics import Metric
 from telemetry.samplers.counters import WrappingCounter
-from telemetry.samplers.host_files import ProcFile
 from telemetry.samplers.interface import Reading
+from telemetry.samplers.kept_files import Descriptors, KeptFile
 
 CORES_A_LOOK = 16
 """With more cores than this, single cores are told every so many looks, as shares since they were last told."""
@@ -56,12 +56,12 @@ class Resources:
 class HostResources:
     """Reads the files of one ``/proc``, and remembers what shares and sums are measured from."""
 
-    def __init__(self, proc: Path) -> None:
-        self._stat = ProcFile(proc / "stat")
-        self._memory = ProcFile(proc / "meminfo")
-        self._pages = ProcFile(proc / "vmstat")
-        self._disks = ProcFile(proc / "diskstats")
-        self._pressures = [(metric, ProcFile(proc / "pressure" / name)) for metric, name in _PRESSURES]
+    def __init__(self, proc: Path, descriptors: Descriptors) -> None:
+        self._stat = KeptFile(proc / "stat", descriptors)
+        self._memory = KeptFile(proc / "meminfo", descriptors)
+        self._pages = KeptFile(proc / "vmstat", descriptors)
+        self._disks = KeptFile(proc / "diskstats", descriptors)
+        self._pressures = [(metric, KeptFile(proc / "pressure" / name, descriptors)) for metric, name in _PRESSURES]
         self._ticks: dict[str, Ticks] = {}
         self._core_ticks: dict[str, Ticks] = {}
         self._looks = 0
@@ -69,13 +69,13 @@ class HostResources:
 
     def look(self) -> Resources:
         """Everything there is to read; no readings where ``/proc`` is not there."""
-        stat = self._stat.read()
+        stat = self._stat.content()
         num_cores = stat.count(b"\ncpu")
-        pages = _numbers(self._pages.read(), _PAGES)
+        pages = _numbers(self._pages.content(), _PAGES)
         readings = [
             *self._shares(stat, num_cores),
             *_run_queue(stat),
-            *_memory(_numbers(self._memory.read(), _MEMORY)),
+            *_memory(_numbers(self._memory.content(), _MEMORY)),
             *_page_counters(pages),
             *self._disk_counters(),
             *self._pressure(),
@@ -100,14 +100,14 @@ class HostResources:
             before[device] = now
 
     def _disk_counters(self) -> Iterator[Reading]:
-        for name, (read, written, busy_ms) in _disks(self._disks.read()):
+        for name, (read, written, busy_ms) in _disks(self._disks.content()):
             yield _counter(Metric.HOST_DISK_READ_BYTES, read * SECTOR_BYTES, name)
             yield _counter(Metric.HOST_DISK_WRITE_BYTES, written * SECTOR_BYTES, name)
             yield _counter(Metric.HOST_DISK_BUSY_NS, self._busy_ms[name].unwrapped(busy_ms) * 1_000_000, name)
 
     def _pressure(self) -> Iterator[Reading]:
         for metric, file in self._pressures:
-            found = re.match(rb"some [^\n]*total=(\d+)", file.read())
+            found = re.match(rb"some [^\n]*total=(\d+)", file.content())
             if found:
                 yield _counter(metric, int(found[1]) * 1000)
 

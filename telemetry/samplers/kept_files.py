@@ -1,8 +1,9 @@
-"""Small files that hold one number, asked again and again: opened once, read by ``pread``.
+"""Files of the kernel that are asked again and again: opened once, read by ``pread``.
 
-A file of sysfs is written anew by the kernel for every read from its start, so one descriptor serves for good, at an
-eighth of the cost of opening it again. Descriptors are scarce (1024 a process by default): past a half of what the
-process may have, files are opened at each look instead.
+A file of sysfs or ``/proc`` is written anew by the kernel for every read from its start, so one descriptor serves for
+good, at an eighth of the cost of opening it again. And a file of ``/proc/PID`` that is held open belongs to that one
+process: once it has ended the file says nothing, whoever gets the number next. Descriptors are scarce (1024 a process
+by default): past a half of what the process may have, files are opened at each look instead.
 
     asked --answers--> a number
       '----fails TRIES times----> retired: costs nothing --try_again()--> asked
@@ -15,7 +16,8 @@ from pathlib import Path
 
 TRIES = 3
 LONGEST = 16_384
-"""Bytes of a file that are read. A number takes twenty, ``/proc/net/snmp`` two thousand."""
+"""Bytes of a file that are read at once. A number takes twenty, ``/proc/net/snmp`` two thousand."""
+_CHUNK_BYTES = 65_536
 _TOO_LARGE = 1 << 64
 
 
@@ -50,24 +52,33 @@ class KeptFile:
         self.last: int | None = None
         """The number that it held when it held one."""
 
-    def read(self) -> bytes:
-        """What it holds now.
+    def read(self, *, whole: bool = False) -> bytes:
+        """What it holds now; of a long one the beginning, unless the ``whole`` is wanted.
 
         Raises:
             OSError: what the kernel says; ENODEV where the device behind an open file is gone.
         """
+        read = _read_all if whole else _read_some
         if self._descriptor >= 0:
-            return os.pread(self._descriptor, LONGEST, 0)
+            return read(self._descriptor)
         descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         kept = False
         try:
-            held = os.pread(descriptor, LONGEST, 0)
+            held = read(descriptor)
             kept = self._descriptors.take()
         finally:
             if not kept:
                 os.close(descriptor)
         self._descriptor = descriptor if kept else -1
         return held
+
+    def content(self) -> bytes:
+        """All that it holds, however long; nothing where it cannot be read: the next reading opens it anew."""
+        try:
+            return self.read(whole=True)
+        except OSError:
+            self.close()
+            return b""
 
     def number(self) -> int | None:
         """The whole number that it holds; None where it holds none or cannot be read. Retired after some tries."""
@@ -103,3 +114,20 @@ class KeptFile:
             os.close(self._descriptor)
             self._descriptors.give_back()
             self._descriptor = -1
+
+
+def read_once(path: str) -> bytes:
+    """What a file says; nothing where it cannot be read."""
+    return KeptFile(Path(path), Descriptors(0)).content()
+
+
+def _read_some(descriptor: int) -> bytes:
+    return os.pread(descriptor, LONGEST, 0)
+
+
+def _read_all(descriptor: int) -> bytes:
+    """The kernel hands out a page or so at a time."""
+    told = os.pread(descriptor, _CHUNK_BYTES, 0)
+    while more := os.pread(descriptor, _CHUNK_BYTES, len(told)):
+        told += more
+    return told

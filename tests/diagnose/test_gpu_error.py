@@ -23,13 +23,19 @@ from tests.diagnose.made_view import make_view
 
 GRID = Topology(dp=4, pp=2, tp=2)
 HOST = "gpu-00"
-VIEW = timed(make_view(GRID, num_steps=60))
+ASSUMED = timed(make_view(GRID, num_steps=60))
+VIEW = replace(ASSUMED, words=tuple({"device": "cuda", "gpu_uuid": f"GPU-{rank}"} for rank in range(GRID.world_size)))
+"""Each rank tells which GPU it has; of the other one nobody knows."""
+SEEN = tuple(
+    made_event(Happening.GPU_SEEN, f"gpu-{rank // 8:02d}", f"gpu{rank % 8}", at_ns=1, text=f"GPU-{rank}")
+    for rank in range(GRID.world_size)
+)
 AT_NS = BEGAN_NS + 3 * SECOND_NS
 LOOKS = looks_over(VIEW)
 
 
 def with_parts(*parts: MadeSeries | HostEvent, view: RunView = VIEW) -> RunView:
-    return replace(view, fleet=made_fleet(*parts))
+    return replace(view, fleet=made_fleet(*SEEN, *parts))
 
 
 def xid(number: int, rank: int, *, at_ns: int = AT_NS) -> HostEvent:
@@ -208,7 +214,7 @@ def test_before_the_first_step_only_what_is_fatal_and_recent_is_told(
 
 
 def test_a_fault_is_dated_by_the_step_in_which_it_came() -> None:
-    view = timed(make_view(GRID, num_steps=60))
+    view = VIEW
     assert view.step_start_ns is not None
     finding = only(detect_gpu_errors(with_parts(xid(79, 5, at_ns=int(view.step_start_ns[20]) + 1000))))
     assert "in step 120" in finding.summary
@@ -229,10 +235,31 @@ def test_a_job_on_processors_does_not_care_about_gpus() -> None:
 
 def test_where_nobody_knows_who_uses_the_gpu_the_host_is_named_and_no_rank() -> None:
     view = replace(VIEW, words=({"device": "cuda", "gpu_uuid": "MIG-of-some-gpu"},) * GRID.world_size)
-    seen = made_event(Happening.GPU_SEEN, HOST, "gpu5", at_ns=1, text="GPU-5")
-    finding = only(detect_gpu_errors(with_parts(seen, xid(79, 5), view=view)))
+    finding = only(detect_gpu_errors(with_parts(xid(79, 5), view=view)))
     assert finding.ranks == []
     assert finding.summary.startswith(f"host {HOST}: gpu5")
+
+
+def test_a_rank_that_does_not_tell_its_gpu_is_no_culprit_and_the_gpu_is_named_with_its_host() -> None:
+    known, assumed = (only(detect_gpu_errors(with_parts(xid(79, 5), view=view))) for view in (VIEW, ASSUMED))
+    assert (assumed.ranks, assumed.hosts) == ([], [HOST])
+    assert [(one.rank, one.role) for one in assumed.suspects] == [(5, Role.UNKNOWN)]
+    assert assumed.summary.startswith(f"host {HOST}: gpu5 (rank 5's, if ranks have GPUs in their order): Xid 79")
+    assert (assumed.evidence["hosts"], assumed.evidence["gpus"]) == ([HOST], [f"{HOST}/gpu5"])
+    assert assumed.next_step.startswith(f"on {HOST}: ")
+    assert assumed.confidence < known.confidence
+
+
+def test_a_fault_of_the_application_accuses_no_rank_that_does_not_tell_its_gpu() -> None:
+    finding = only(detect_gpu_errors(with_parts(xid(31, 5), view=ASSUMED)))
+    assert finding.ranks == []
+    assert "if ranks have GPUs in their order" in finding.summary
+
+
+def test_the_only_rank_of_a_host_needs_not_tell_its_gpu() -> None:
+    view = replace(timed(make_view(Topology(dp=4), num_steps=60)), hosts=("a", "b", "c", "d"))
+    lost = made_event(Happening.DEVICE_GONE, "c", "gpu0", at_ns=AT_NS)
+    assert only(detect_gpu_errors(with_parts(lost, view=view))).ranks == [2]
 
 
 def test_a_run_without_a_finished_step_has_its_faults_told() -> None:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from diagnose.detectors.host_causes import Cause, Witness
 from diagnose.detectors.host_contention import detect_host_contention
-from diagnose.detectors.host_series import Measures, Period
 from diagnose.findings import Finding
 from diagnose.fleet import HostEvent
 from diagnose.view import RunView
+from diagnose.witness.causes import Cause, Witness
+from diagnose.witness.series import Measures, Period
 from telemetry.host_metrics import Happening, Metric
 from telemetry.topology import Topology
 from tests.diagnose.made_fleet import (

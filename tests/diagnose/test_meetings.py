@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from diagnose.meetings import all_meetings, dp_meetings, median_of_others, pair_meetings, starts_late_ns
+from diagnose.meetings import all_meetings, dp_meetings, median_of_others, pair_meetings, round_trips, starts_late_ns
 from diagnose.operations import ABSENT, Operations
 from telemetry.stages import Stage
 from telemetry.topology import Topology
@@ -102,3 +102,32 @@ def test_no_clock_is_compared() -> None:
         one.start_ns[..., 1::3] += 10**13
     after = [one.wait_ns for one in all_meetings(view.operations, topology)]
     assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("skew_ns", [0, 3_600_000, -90_000])
+def test_a_round_trip_tells_the_transfer_of_a_pair_whatever_their_clocks_say(skew_ns: int) -> None:
+    """There 10, back 14; a second microbatch waits for a receiver that is busy. Sends end at once."""
+    rank_0 = [0, 50]
+    none = [np.nan, np.nan]
+    times = {
+        Stage.FORWARD_SEND: ([[1, 1], none], [rank_0, none]),
+        Stage.FORWARD_RECV: ([none, [10, 60]], [none, [skew_ns, 30 + skew_ns]]),
+        Stage.BACKWARD_SEND: ([none, [1, 1]], [none, [20 + skew_ns, 95 + skew_ns]]),
+        Stage.BACKWARD_RECV: ([[9, 59], none], [[25, 60], none]),
+    }
+    made = {
+        stage: as_operations(
+            np.array([duration], dtype=float).swapaxes(1, 2), np.array([start], dtype=float).swapaxes(1, 2)
+        )
+        for stage, (duration, start) in times.items()
+    }
+    trips = round_trips(made, Topology(dp=1, pp=2))
+    assert trips is not None
+    assert trips.ranks.tolist() == [[0, 1]]
+    assert trips.transfer_ns.tolist() == [[[(10 + 14) / 2]]]
+
+
+def test_a_pair_that_sends_one_way_alone_makes_no_round_trip() -> None:
+    view = make_meeting_view(TWO_BY_TWO, num_steps=2)
+    one_way = {stage: one for stage, one in view.operations.items() if stage is not Stage.BACKWARD_RECV}
+    assert round_trips(one_way, TWO_BY_TWO) is None

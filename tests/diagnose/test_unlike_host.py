@@ -1,89 +1,19 @@
 """Machine similarity: a host that measures otherwise than its like, for minutes, and only where something is wrong."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from diagnose.detectors.host_grid import grid_of, on_grid
 from diagnose.detectors.unlike_host import detect_unlike_host
-from diagnose.findings import Finding, Kind, Severity
+from diagnose.findings import Kind, Severity
 from diagnose.fleet import HostSeries
-from diagnose.view import FloatMatrix, FloatVector, IntVector, RunView
+from diagnose.view import FloatMatrix
 from telemetry.host_metrics import Metric
 from telemetry.topology import Topology
-from tests.diagnose.made_fleet import BEGAN_NS, SECOND_NS, made_fleet, made_series, timed
+from tests.diagnose.made_fleet import BEGAN_NS, SECOND_NS, made_fleet, made_series
+from tests.diagnose.made_hosts import COUNTERS, LEVELS, ODD, SECONDS, odd, seen, silent, the_finding, told
 from tests.diagnose.made_view import make_view
-
-SECONDS = np.arange(0, 900, 5)
-"""A quarter of an hour as agents tell it."""
-LEVELS = {
-    Metric.NIC_SEND_BYTES: 2e9,
-    Metric.NIC_RECEIVE_BYTES: 2e9,
-    Metric.HOST_CPU_BUSY: 0.4,
-    Metric.GPU_UTILIZATION: 0.9,
-    Metric.GPU_POWER_W: 600.0,
-    Metric.HOST_RUN_QUEUE: 20.0,
-    Metric.HOST_MEMORY_AVAILABLE_BYTES: 5e11,
-}
-COUNTERS = {Metric.NIC_SEND_BYTES, Metric.NIC_RECEIVE_BYTES}
-ODD = 3
-
-Change = Callable[[Metric, FloatMatrix], None]
-"""Changes values [hosts, times] of a metric in place."""
-
-
-def told(
-    num_hosts: int = 8, *, jitter: float = 0.05, spread: float = 0.02, seed: int = 0, change: Change | None = None
-) -> dict[Metric, FloatMatrix]:
-    """Values of healthy hosts of one kind: the same level with a lasting spread and jitter of each sample."""
-    random = np.random.default_rng(seed)
-    found = {}
-    for metric, level in LEVELS.items():
-        lasting = np.exp(random.normal(0.0, spread, (num_hosts, 1)))
-        found[metric] = level * lasting * np.exp(random.normal(0.0, jitter, (num_hosts, len(SECONDS))))
-        if change is not None:
-            change(metric, found[metric])
-    return found
-
-
-def seen(values: dict[Metric, FloatMatrix], *, view: RunView | None = None, seconds: IntVector = SECONDS) -> RunView:
-    """A view of hosts of eight ranks that told this; of a silent trainer unless ``view`` is given."""
-    num_hosts = len(next(iter(values.values())))
-    view = silent(num_hosts) if view is None else view
-    at_ns = BEGAN_NS + seconds.astype(np.int64) * SECOND_NS
-    parts = [
-        made_series(metric, host, "", at_ns, as_told(metric, rows[row]))
-        for metric, rows in values.items()
-        for row, host in enumerate(dict.fromkeys(view.hosts))
-    ]
-    return replace(view, fleet=made_fleet(*parts))
-
-
-def as_told(metric: Metric, rates: FloatVector) -> FloatVector:
-    return np.cumsum(rates * 5.0) if metric in COUNTERS else rates
-
-
-def silent(num_hosts: int) -> RunView:
-    view = make_view(Topology(dp=4 * num_hosts, tp=2), num_steps=1)
-    nothing = view.steps[:0]
-    return replace(view, steps=nothing, step_ns=view.step_ns[:0], step_start_ns=nothing, work={})
-
-
-def odd(metric: Metric, factor: float, *, from_s: float = 300.0, until_s: float = 900.0) -> Change:
-    """One host at ``factor`` times the level of this metric for a time."""
-
-    def change(of: Metric, values: FloatMatrix) -> None:
-        if of is metric:
-            values[ODD, (from_s <= SECONDS) & (until_s > SECONDS)] *= factor
-
-    return change
-
-
-def the_finding(view: RunView) -> Finding:
-    (finding,) = detect_unlike_host(view)
-    return finding
 
 
 @pytest.mark.parametrize("num_hosts", [4, 8, 40])
@@ -248,67 +178,6 @@ def test_the_lowest_gpu_speaks_for_its_host() -> None:
         for gpu in range(8)
     ]
     assert the_finding(replace(silent(8), fleet=made_fleet(*parts))).hosts == ["gpu-03"]
-
-
-def stepping(num_steps: int = 120, *, slower_from: int | None = None, factor: float = 1.5) -> RunView:
-    """Steps of about six seconds over a quarter of an hour, slower from one on."""
-    view = make_view(Topology(dp=32, tp=2), num_steps=num_steps)
-    step_ns = np.full(num_steps, 900e9 / num_steps) * np.exp(np.random.default_rng(0).normal(0, 0.01, num_steps))
-    if slower_from is not None:
-        step_ns[slower_from:] *= factor
-    step_ns *= 900e9 / step_ns.sum()
-    return timed(replace(view, step_ns=step_ns))
-
-
-def test_a_host_that_looks_different_but_slows_nothing_is_left_alone() -> None:
-    assert detect_unlike_host(seen(told(change=odd(Metric.GPU_POWER_W, 0.3)), view=stepping())) == []
-
-
-def test_a_host_that_became_unlike_as_steps_became_slower_is_named() -> None:
-    view = seen(told(change=odd(Metric.GPU_POWER_W, 0.3)), view=stepping(slower_from=50))
-    finding = the_finding(view)
-    assert finding.hosts == ["gpu-03"]
-    assert finding.seconds_lost > 60
-    assert "times as long since step 150" in finding.summary
-
-
-@pytest.mark.parametrize("from_s", [20.0, 100.0])
-def test_a_host_that_was_unlike_while_steps_were_fast_is_left_alone(from_s: float) -> None:
-    values = told(change=odd(Metric.GPU_POWER_W, 0.3, from_s=from_s))
-    assert detect_unlike_host(seen(values, view=stepping(slower_from=50))) == []
-
-
-def test_slow_steps_without_an_unlike_host_yield_nothing() -> None:
-    assert detect_unlike_host(seen(told(), view=stepping(slower_from=50))) == []
-
-
-def test_steps_that_were_slow_for_a_while_need_no_explanation() -> None:
-    view = stepping()
-    step_ns = view.step_ns * np.where((np.arange(120) >= 50) & (np.arange(120) < 100), 1.5, 1.0)
-    view = timed(replace(view, step_ns=step_ns * view.step_ns.sum() / step_ns.sum()))
-    assert detect_unlike_host(seen(told(change=odd(Metric.GPU_POWER_W, 0.3)), view=view)) == []
-
-
-def test_a_counter_that_begins_anew_goes_on_from_where_it_was() -> None:
-    at_ns = BEGAN_NS + np.arange(5) * SECOND_NS
-    fleet = made_fleet(made_series(Metric.NIC_SEND_BYTES, "one", "eth0", at_ns, [70.0, 80.0, 90.0, 5.0, 15.0]))
-    grid = grid_of(fleet, ["one"], [Metric.NIC_SEND_BYTES])
-    assert grid is not None
-    (rates,) = on_grid(grid, fleet.of(Metric.NIC_SEND_BYTES), counter=True, of_devices="sum")
-    assert rates[1:].tolist() == [10.0, 10.0, 0.0, 10.0]
-
-
-def test_a_job_that_stands_still_is_explained_by_an_unlike_host() -> None:
-    view = stepping(num_steps=120)
-    standing = replace(
-        view,
-        steps=view.steps[:40],
-        step_ns=view.step_ns[:40],
-        step_start_ns=None if view.step_start_ns is None else view.step_start_ns[:40],
-    )
-    finding = the_finding(seen(told(change=odd(Metric.HOST_CPU_BUSY, 0.0)), view=standing))
-    assert finding.hosts == ["gpu-03"]
-    assert "no step was finished for" in finding.summary
 
 
 def test_hosts_that_told_nothing_yield_nothing() -> None:

@@ -15,7 +15,9 @@ import pytest
 
 from tests.deadline import until
 from tests.scenarios.command import Answer, rankscope
+from tests.telemetry.recording import session
 from tests.trainer.jobs import alive
+from ui.cli import main
 
 NEEDS_TORCH = {"gemm", "device-memory", "device-copies", "all-to-all", "neighbours"}
 EVERYWHERE = {"host-memory", "host-copies", "loopback", "nic-pair", "disk", "shared-memory-room", "shared-memory"}
@@ -29,44 +31,65 @@ def by_check(answer: Answer) -> dict[str, dict[str, Any]]:
     return {one["check"]: one for one in told["checks"]}
 
 
-@pytest.fixture
-def without_torch(tmp_path: Path) -> dict[str, str]:
-    """An environment in which torch cannot be imported."""
-    (tmp_path / "first" / "torch").mkdir(parents=True)
-    (tmp_path / "first" / "torch" / "__init__.py").write_text(BROKEN_TORCH)
-    return {"PYTHONPATH": str(tmp_path / "first")}
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment in which nobody trains."""
+    return {"RANKSCOPE_SPOOL": str(tmp_path_factory.mktemp("spool"))}
+
+
+@pytest.fixture(scope="module")
+def without_torch(tmp_path_factory: pytest.TempPathFactory, alone: dict[str, str]) -> dict[str, str]:
+    """And torch cannot be imported."""
+    first = tmp_path_factory.mktemp("first")
+    (first / "torch").mkdir()
+    (first / "torch" / "__init__.py").write_text(BROKEN_TORCH)
+    return {**alone, "PYTHONPATH": str(first)}
+
+
+@pytest.fixture(scope="module")
+def hung(tmp_path_factory: pytest.TempPathFactory, without_torch: dict[str, str]) -> Answer:
+    """What the command says where torch is missing, the first check hangs and two things are expected."""
+    expected = tmp_path_factory.mktemp("expected") / "expect.toml"
+    expected.write_text("shared_memory_free_gib = 1e9\nhost_copy_gb_s = 1e-9\n")
+    with node_check(without_torch, "--expect", str(expected), seconds=5) as process:
+        first_check_of(process).send_signal(signal.SIGSTOP)
+        out, _ = process.communicate(timeout=120)
+    return Answer(status=process.returncode, out=out, error="")
 
 
 @pytest.mark.gloo
-def test_all_checks_of_a_sound_machine_pass(tmp_path: Path) -> None:
-    answer = rankscope("doctor", "--node", "--folder", tmp_path, "--seconds", 60, "--json")
+def test_all_checks_of_a_sound_machine_pass(tmp_path: Path, alone: dict[str, str]) -> None:
+    answer = rankscope("doctor", "--node", "--folder", tmp_path, "--seconds", 60, "--json", **alone)
     assert answer.status == 0, answer.out + answer.error
     found = by_check(answer)
     assert set(found) == NEEDS_TORCH | EVERYWHERE
     assert {found[check]["verdict"] for check in ("gemm", "all-to-all", "disk", "host-memory")} == {"measured"}
 
 
-def test_without_torch_the_others_are_made_and_an_expectation_is_held_against_them(
-    tmp_path: Path, without_torch: dict[str, str]
-) -> None:
-    (tmp_path / "expect.toml").write_text("shared_memory_free_gib = 1e9\nhost_copy_gb_s = 1e-9\n")
-    answer = rankscope("doctor", "--node", "--expect", tmp_path / "expect.toml", "--json", **without_torch)
-    assert answer.status == 1, answer.error
-    found = by_check(answer)
+def test_without_torch_the_others_are_made(hung: Answer) -> None:
+    found = by_check(hung)
     assert {check for check, one in found.items() if one["verdict"] == "skipped"} >= NEEDS_TORCH
     assert "no torch on this machine" in found["gemm"]["detail"]
+
+
+def test_an_expectation_is_held_against_what_was_measured(hung: Answer) -> None:
+    found = by_check(hung)
+    assert hung.status == 1
     assert (found["shared-memory-room"]["verdict"], found["host-copies"]["verdict"]) == ("slow", "ok")
 
 
-def test_a_check_that_hangs_has_failed_and_the_next_are_made(without_torch: dict[str, str]) -> None:
-    with node_check(without_torch, seconds=5) as process:
-        first_check_of(process).send_signal(signal.SIGSTOP)
-        out, _ = process.communicate(timeout=120)
-    found = by_check(Answer(status=process.returncode, out=out, error=""))
-    assert process.returncode == 1
-    hung = [one["detail"] for one in found.values() if one["verdict"] == "failed"]
-    assert hung == ["did not finish in 5 s"]
+def test_a_check_that_hangs_has_failed_and_the_next_are_made(hung: Answer) -> None:
+    found = by_check(hung)
+    assert [one["detail"] for one in found.values() if one["verdict"] == "failed"] == ["did not finish in 5 s"]
     assert found["shared-memory"]["verdict"] == "measured"
+
+
+def test_a_host_on_which_a_rank_records_is_refused(tmp_path: Path) -> None:
+    with session(tmp_path):
+        answer = rankscope("doctor", "--node", RANKSCOPE_SPOOL=str(tmp_path))
+    assert answer.status == 2, answer.out
+    assert "rank 0 of run test is recording on this host" in answer.error
+    assert "hint: " in answer.error
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
@@ -98,17 +121,22 @@ def test_nothing_lives_on_when_the_command_is_ended(how: signal.Signals, without
         (("--pairs",), "where nodes meet"),
     ],
 )
-def test_wrong_use_is_told(arguments: tuple[str, ...], words: str) -> None:
-    answer = rankscope("doctor", *arguments)
-    assert answer.status == 2, answer.out
-    assert words in answer.error
-    assert "hint: " in answer.error
+def test_wrong_use_is_told(
+    arguments: tuple[str, ...], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["rankscope", "doctor", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = " ".join(capsys.readouterr().err.split())
+    assert ended.value.code == 2
+    assert words in told
+    assert "hint: " in told
 
 
 @contextmanager
-def node_check(environment: dict[str, str], *, seconds: int) -> Iterator["subprocess.Popen[str]"]:
+def node_check(environment: dict[str, str], *options: str, seconds: int) -> Iterator["subprocess.Popen[str]"]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "ui.cli", "doctor", "--node", "--seconds", str(seconds), "--json"],
+        [sys.executable, "-m", "ui.cli", "doctor", "--node", "--seconds", str(seconds), "--json", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

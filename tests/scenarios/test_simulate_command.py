@@ -15,8 +15,11 @@ def simulated(tmp_path: Path, *arguments: object) -> Answer:
     return rankscope("simulate", *GRID, *arguments, "--store", store, "--truth", truth)
 
 
-def test_a_slow_rank_of_a_simulated_run_is_named(tmp_path: Path) -> None:
-    answer = simulated(tmp_path, "--fault", "slow:rank=13,factor=1.3", "--name", "made", "--json")
+@pytest.mark.parametrize(
+    "text", ["slow:rank=13,factor=1.3", "throttle:rank=13,factor=1.4,period=80", "flap:host=gpu-001"]
+)
+def test_the_fault_of_a_simulated_run_is_named(text: str, tmp_path: Path) -> None:
+    answer = simulated(tmp_path, "--fault", text, "--name", "made", "--json")
     assert answer.status == 0, answer.error
     assert answer.error == ""
     told = json.loads(answer.out)

@@ -7,15 +7,16 @@ third case is healthy.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from diagnose.simulate.faults import Fault
 from diagnose.simulate.host_faults import Collections, Contention, DataStall, Drift, SlowWriter
-from diagnose.simulate.network_faults import Decline, SlowLink
+from diagnose.simulate.network_faults import Decline, Flap, SlowLink
 from diagnose.simulate.noise import HEAVY, HEAVY_ON_CPU, ON_CPU, RECORDED
 from diagnose.simulate.plan import SimulatedRun
-from diagnose.simulate.work_faults import HeavyStage, Loss, Sequences, Slow
+from diagnose.simulate.work_faults import HeavyStage, Loss, Sequences, Slow, Throttle
 from telemetry.topology import Topology
 
 REPORTING = 4_000_000
@@ -118,7 +119,9 @@ def _fit(name: str, run: SimulatedRun) -> SimulatedRun:
     if name == "launch drift":  # where ranks share a processor, their launches scatter by more
         run = replace(run, device="cuda", noise=HEAVY if run.noise in (HEAVY, HEAVY_ON_CPU) else RECORDED)
         run = replace(run, topology=DRIFTING[run.seed % len(DRIFTING)], num_chunks=1, num_microbatches=8, num_steps=80)
-    if name == "slow host" and run.topology.world_size <= 16:
+    if name == "throttled GPU":  # who computes on CPUs has none
+        run = replace(run, device="cuda", noise=HEAVY if run.noise in (HEAVY, HEAVY_ON_CPU) else RECORDED)
+    if name in ("slow host", "flapping card", "throttled GPU") and run.topology.world_size <= 16:
         run = replace(run, gpus_per_host=2)
     return run
 
@@ -197,6 +200,28 @@ def _slow_writer(random: Random, run: SimulatedRun) -> Fault:
     return SlowWriter(rank=_a_rank(random, run), factor=float(random.choice([2.0, 4.0])), first_step=run.first_step)
 
 
+def _flap(random: Random, run: SimulatedRun) -> Fault:
+    """Of the host's card, or of the one beside a GPU."""
+    seconds, times = float(random.choice([1.0, 2.0, 4.0, 10.0])), int(random.integers(3, 7))
+    if random.random() < 0.5:
+        return Flap(host=_a_host(random, run), seconds=seconds, times=times)
+    return Flap(rank=_a_rank(random, run), seconds=seconds, times=times)
+
+
+def _throttle(random: Random, run: SimulatedRun) -> Fault:
+    """In waves of half a minute and more, for good, or ever more."""
+    settings: dict[str, Any] = {
+        "factor": float(random.choice([1.1, 1.2, 1.3, 1.5, 2.0])),
+        "reason": str(random.choice(["heat", "power", "brake"])),
+        "shape": "ramp" if random.random() < 0.3 else "waves",
+        "period": int(random.choice([40, 1000])),
+        "first_step": _begin(random, run),
+    }
+    if random.random() < 0.3:
+        return Throttle(host=_a_host(random, run), **settings)
+    return Throttle(rank=_a_rank(random, run), **settings)
+
+
 FAULTS: Mapping[str, Callable[[Random, SimulatedRun], Fault]] = {
     "slow rank": _slow_rank,
     "slow host": _slow_host,
@@ -210,4 +235,6 @@ FAULTS: Mapping[str, Callable[[Random, SimulatedRun], Fault]] = {
     "communication decline": _decline,
     "loss": _loss,
     "slow checkpoint": _slow_writer,
+    "flapping card": _flap,
+    "throttled GPU": _throttle,
 }

@@ -16,8 +16,10 @@ NOTE = """Recall: of the runs with the fault, those in which it is named with ex
 every finding that is not that, of any severity; in a healthy run every one above `info`. Every third run is healthy.
 Noise is what a published production trace has; in a quarter of the runs it is five times that, but for those of slow
 ranks by 1.05 and 1.10, and of thousands of ranks. Hosts' clocks are off by up to 10 ms and drift in half of the runs.
-Seeds from {first} on; thresholds were tuned on seeds below 1,000,000 only. Not asked: flaps and throttling, declines
-below 8 times the communication, contention below 3 times the wall time, slow links of hosts that share all groups.
+Seeds from {first} on; thresholds were tuned on seeds below 1,000,000 only. Hosts of
+a flapping card or a throttled GPU tell of it as their agents would, those around a throttled GPU likewise. Not asked:
+throttling in waves of less than 20 steps, declines below 8 times the communication, contention below 3 times the wall
+time, slow links of hosts that share all groups.
 """
 
 

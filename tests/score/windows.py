@@ -2,13 +2,16 @@
 
 from dataclasses import fields, replace
 
+from diagnose.fleet import Fleet, HostSeries
 from diagnose.operations import Operations
 from diagnose.view import RunView, Series, Work
 
 
 def until(view: RunView, num_steps: int) -> RunView:
-    """The first ``num_steps`` steps of a view."""
+    """The first ``num_steps`` steps of a view, and what hosts had told by their end."""
     last = int(view.steps[num_steps - 1])
+    assert view.step_start_ns is not None
+    ended_ns = int(view.step_start_ns[num_steps - 1] + view.step_ns[num_steps - 1])
     return replace(
         view,
         steps=view.steps[:num_steps],
@@ -25,7 +28,20 @@ def until(view: RunView, num_steps: int) -> RunView:
         operations={stage: _rows(one, num_steps) for stage, one in view.operations.items()},
         samples={name: _series(one, last) for name, one in view.samples.items()},
         history=_series(view.history, last),
+        step_start_ns=view.step_start_ns[:num_steps],
+        fleet=_told_by(view.fleet, ended_ns),
     )
+
+
+def _told_by(fleet: Fleet, ended_ns: int) -> Fleet:
+    series = {metric: tuple(_until(one, ended_ns) for one in many) for metric, many in fleet.series.items()}
+    events = tuple(event for event in fleet.events if event.at_ns <= ended_ns)
+    return replace(fleet, series=series, events=events)
+
+
+def _until(one: HostSeries, ended_ns: int) -> HostSeries:
+    known = one.at_ns <= ended_ns
+    return replace(one, at_ns=one.at_ns[known], value=one.value[known], mean=one.mean[known])
 
 
 def _rows(one: Operations, num_steps: int) -> Operations:

@@ -31,6 +31,7 @@ EndpointOption = Annotated[
     str | None, typer.Option("--rdzv-endpoint", metavar="HOST:PORT", help="Where nodes meet: an address of node 0.")
 ]
 RankOption = Annotated[int | None, typer.Option("--node-rank", help="Which node this is, from 0.", show_default=False)]
+ForceOption = Annotated[bool, typer.Option("--force", help="Check a node on which ranks train: it may cost them.")]
 NodesOption = Annotated[int | None, typer.Option("--nnodes", help="How many nodes there are.", show_default=False)]
 
 
@@ -44,6 +45,7 @@ def doctor(
     rdzv_endpoint: EndpointOption = None,
     node_rank: RankOption = None,
     nnodes: NodesOption = None,
+    force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
     """Check this machine. Exit status 1 when something is amiss."""
@@ -52,7 +54,7 @@ def doctor(
         raise UsageError("--node and --pairs are two tests", hint="one after the other")
     if node:
         place = {} if folder is None else {"folder": folder}
-        checks = NodeChecks(deadline_s=seconds, interface=interface, meeting=meeting, **place)
+        checks = NodeChecks(deadline_s=seconds, interface=interface, meeting=meeting, beside_others=force, **place)
         amiss = check_this_node(checks, read_expectations(expect) if expect else Expectations(), json=json)
     elif pairs:
         if meeting is None:

@@ -12,12 +12,13 @@ from tests.diagnose.simulate.made_plans import plan
 
 TEXTS = {
     "slow:factor=1.4,rank=5": (Kind.COMPUTE_STRAGGLER, (5,), None),
-    "throttle:factor=1.4,shape=ramp,host=gpu-001": (Kind.COMPUTE_STRAGGLER, tuple(range(8, 16)), None),
+    "throttle:factor=1.4,shape=ramp,host=gpu-001": (Kind.GPU_THROTTLED, tuple(range(8, 16)), None),
     "stage:pp=1,factor=1.3": (Kind.STAGE_IMBALANCE, (), 1),
     "sequences:spread=0.3,shape=heavy": (Kind.DATA_IMBALANCE, (), None),
     "gc:rank=5,every=2": (Kind.LATE_LAUNCH, (5,), None),
     "link:rank=3,factor=4,axis=dp": (Kind.SLOW_LINK, (3,), None),
-    "flap:host=gpu-000,times=1": (Kind.SLOW_LINK, tuple(range(8)), None),
+    "flap:host=gpu-000,times=1": (Kind.NIC_FLAP, tuple(range(8)), None),
+    "flap:rank=9,seconds=2": (Kind.NIC_FLAP, tuple(range(8, 16)), None),
     "data-stall:seconds=2": (Kind.DATA_STALL, (), None),
     "drift": (Kind.LATE_LAUNCH, (), None),
     "decline:factor=2,first_step=3": (Kind.MFU_DECLINE, (), None),
@@ -38,7 +39,7 @@ def test_a_fault_reads_back_as_it_was_written(text: str) -> None:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_the_truth_is_what_was_asked_for(text: str) -> None:
-    made = simulate(plan(text, device="cpu", checkpoint_every=4))
+    made = simulate(plan(text, device="cuda" if text.startswith("throttle") else "cpu", checkpoint_every=4))
     kind, ranks, pp = TEXTS[text]
     (truth,) = made.truth
     assert (truth.kind, truth.ranks, truth.pp) == (kind, ranks, pp)
@@ -63,6 +64,7 @@ def test_two_faults_of_one_run_are_both_told() -> None:
         ("slow:rank=5,factor=x", "no number: 'x'"),
         ("slow:rank=5,factor=1.4,size=3", "no setting 'size'"),
         ("throttle:rank=5,factor=1.4,shape=square", "shape is 'square'"),
+        ("throttle:rank=5,factor=1.4,reason=boredom", "reason is 'boredom'"),
         ("slow:factor=1.4", "without a place"),
         ("slow:rank=99,factor=1.4", "rank 99"),
         ("slow:rank=-4,factor=1.4", "rank -4"),
@@ -92,6 +94,19 @@ def test_a_network_that_nobody_uses_cannot_fail() -> None:
         plan("link:rank=1,factor=2", topology=Topology(tp=2))
     with pytest.raises(UsageError, match="nobody uses"):
         plan("link:rank=1,factor=2,axis=dp", topology=Topology(pp=2))
+
+
+def test_a_card_that_carries_nothing_cannot_flap() -> None:
+    for topology in (Topology(dp=4), Topology(pp=4)):
+        with pytest.raises(UsageError, match="nothing goes over"):
+            plan("flap:rank=1", topology=topology)
+    with pytest.raises(UsageError, match="nothing goes over"):
+        plan("flap:rank=0", topology=Topology(pp=4), gpus_per_host=2)
+
+
+def test_a_gpu_cannot_be_held_down_where_nobody_computes_on_one() -> None:
+    with pytest.raises(UsageError, match="on CPUs"):
+        plan("throttle:rank=5,factor=1.4", device="cpu")
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,23 @@ def test_what_is_stored_reads_back_as_it_was(store: Store, topology: Topology, n
     assert (stored.topology, stored.hosts) == (direct.topology, direct.hosts)
 
 
+def test_what_hosts_told_reads_back_as_it_was(store: Store) -> None:
+    faults = ("flap:host=gpu-001,seconds=2", "throttle:rank=5,factor=1.5,period=4")
+    made = simulate(plan(*faults, clock_offset_ms=3, clock_drift_ppm=20))
+    put(made, store)
+    stored, direct = load_view(StoreReader(store), "simulated", 0), view(made)
+    assert direct.fleet.series
+    assert stored.fleet.events == direct.fleet.events
+    assert stored.fleet.series.keys() == direct.fleet.series.keys()
+    for metric, series in direct.fleet.series.items():
+        for read, one in zip(stored.fleet.of(metric), series, strict=True):
+            assert (read.host, read.device) == (one.host, one.device)
+            for name in ("at_ns", "value", "mean"):
+                np.testing.assert_array_equal(getattr(read, name), getattr(one, name), err_msg=f"{name} of {metric}")
+    np.testing.assert_array_equal(stored.step_start_ns, direct.step_start_ns)
+    assert stored.words == direct.words
+
+
 def test_spans_come_by_rank_numbered_in_order_of_time() -> None:
     made = simulate(plan())
     spans = spans_table(made)
@@ -124,14 +141,17 @@ class BreaksAt:
         self._inner.put(table, rows, run)
 
 
-@pytest.mark.parametrize("table", ["samples", "ranks"])
+@pytest.mark.parametrize("table", ["host_events", "host_samples", "samples", "ranks"])
 def test_what_is_cut_off_is_completed_by_the_same_again(store: Store, table: str) -> None:
-    made = simulate(plan())
+    made = simulate(plan("throttle:rank=5,factor=1.4"))
     with pytest.raises(UnreachableError):
         put_simulation(as_run(made), samples_table(made), BreaksAt(store, table))
     put(made, store)
     for name, rows in (("spans", made.num_spans), ("samples", samples_table(made).num_rows), ("ranks", 16)):
         assert store.query(f"SELECT count() AS rows FROM {name}")["rows"][0].as_py() == rows
+    fleet = load_view(StoreReader(store), "simulated", 0).fleet
+    assert fleet.events == made.fleet.events
+    assert [len(one) for one in fleet.series.values()] == [16] * 5
 
 
 def test_samples_have_the_columns_of_their_table() -> None:

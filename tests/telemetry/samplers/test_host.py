@@ -11,46 +11,10 @@ import pytest
 
 from telemetry.host_metrics import Happening, Metric
 from telemetry.samplers.host import open_host_sampler
-from telemetry.samplers.interface import Event, GoneError, Look, Sampler
+from telemetry.samplers.interface import GoneError, Sampler
 from tests.deadline import until
 from tests.telemetry.samplers.made_proc import KERNELS, PAGE_BYTES, TICK_NS, Kernel, MadeHost, MadeProcess
-
-SECOND_NS = 1_000_000_000
-BEGAN_NS = 1_790_000_000 * SECOND_NS
-RANK_PID = 500
-
-
-class Sampled:
-    """A made host with rank 5 on it, looked at once a second."""
-
-    def __init__(self, host: MadeHost) -> None:
-        self.host = host
-        self.rank = MadeProcess(pid=RANK_PID, num_threads=7)
-        host.processes.append(self.rank)
-        host.write()
-        self.pids = {5: RANK_PID}
-        self.sampler = open_host_sampler(proc=host.proc, cgroups=host.cgroups, ranks=lambda: self.pids)
-        self.seconds = 0
-
-    def look(self, seconds: int = 1) -> Look:
-        self.host.write()
-        self.seconds += seconds
-        return self.sampler.look(BEGAN_NS + self.seconds * SECOND_NS)
-
-
-@pytest.fixture
-def sampled(tmp_path: Path) -> Iterator[Sampled]:
-    one = Sampled(MadeHost(root=tmp_path))
-    yield one
-    one.sampler.close()
-
-
-def values(look: Look, device: str = "") -> dict[str, float]:
-    return {reading.metric: reading.value for reading in look.readings if reading.device == device}
-
-
-def told(look: Look, name: Happening) -> list[tuple[str, str]]:
-    return [(event.device, event.text) for event in look.events if event.name == name]
+from tests.telemetry.samplers.sampled_host import BEGAN_NS, RANK_PID, SECOND_NS, Sampled, told, values
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -225,104 +189,6 @@ def test_kills_for_want_of_memory_are_told_with_their_number(sampled: Sampled) -
     sampled.host.oom_kills = 5
     assert told(sampled.look(), Happening.OOM_KILL) == [("", "2")]
     assert told(sampled.look(), Happening.OOM_KILL) == []
-
-
-class Neighbour:
-    """A process that spins on core 1 beside rank 5, which waits for that core."""
-
-    def __init__(self, sampled: Sampled, **process: object) -> None:
-        self.process = MadeProcess(pid=900, name="stress-ng (cpu)", core=1, **process)  # type: ignore[arg-type]
-        self._sampled = sampled
-        sampled.host.processes.append(self.process)
-
-    def burn(self, looks: int, *, share: float = 0.9, waits: float = 0.9) -> list[Event]:
-        """Events of so many looks, a second apart."""
-        events: list[Event] = []
-        for _ in range(looks):
-            self.process.cpu_ticks += round(share * 100)
-            self._sampled.rank.run_delay_ns += round(waits * SECOND_NS)
-            events += self._sampled.look().events
-        return events
-
-
-def test_a_process_that_takes_a_core_is_told_where_a_rank_waits(sampled: Sampled) -> None:
-    sampled.look()
-    first, *others = Neighbour(sampled).burn(looks=40)
-    assert (first.name, first.device, first.text) == (Happening.BUSY_PROCESS, "core1", "900 stress-ng (cpu) 0.90")
-    assert [event.text for event in others] == [first.text] * 3
-    assert [(event.at_ns - first.at_ns) // SECOND_NS for event in others] == [10, 20, 30]
-
-
-def test_nobody_is_looked_for_where_nobody_waits(sampled: Sampled) -> None:
-    sampled.look()
-    assert Neighbour(sampled).burn(looks=20, waits=0.05) == []
-
-
-def test_a_process_of_several_cores_has_no_core_of_its_own(sampled: Sampled) -> None:
-    sampled.look()
-    events = Neighbour(sampled, num_threads=4).burn(looks=5, share=3.0)
-    assert [(event.device, event.text) for event in events] == [("", "900 stress-ng (cpu) 3.00")]
-
-
-@pytest.mark.parametrize("share", [0.1, 0.4])
-def test_a_process_that_takes_little_is_not_told(sampled: Sampled, share: float) -> None:
-    sampled.look()
-    assert Neighbour(sampled).burn(looks=20, share=share) == []
-
-
-def test_what_descends_from_a_rank_or_from_the_agent_is_nobody_else(sampled: Sampled) -> None:
-    sampled.host.processes.append(MadeProcess(pid=700, parent=RANK_PID))
-    sampled.look()
-    for parent in (700, os.getpid()):
-        assert Neighbour(sampled, parent=parent).burn(looks=20) == []
-
-
-def test_small_processes_of_one_name_that_crowd_a_core_count_together(sampled: Sampled) -> None:
-    crowd = [MadeProcess(pid=800 + number, name="burner", core=1) for number in range(6)]
-    sampled.host.processes += crowd
-    sampled.look()
-    neighbour = Neighbour(sampled)
-    events = []
-    for _ in range(5):
-        for number, process in enumerate(crowd):
-            process.cpu_ticks += 14 + number
-        events += neighbour.burn(looks=1, share=0.0)
-    assert [(event.device, event.text) for event in events] == [("core1", "805 burner 0.99")]
-
-
-def test_the_run_queue_and_pressure_show_that_somebody_waits(sampled: Sampled) -> None:
-    sampled.look()
-    neighbour = Neighbour(sampled)
-    sampled.host.running = 8
-    assert neighbour.burn(looks=5, waits=0.0)
-    sampled.host.running = 1
-    neighbour.burn(looks=20, waits=0.0)
-    assert neighbour.burn(looks=20, waits=0.0) == []
-    events = []
-    for _ in range(5):
-        sampled.host.pressure_us["cpu"] += 200_000
-        events += neighbour.burn(looks=1, waits=0.0)
-    assert [event.name for event in events] == [Happening.BUSY_PROCESS]
-
-
-def test_want_of_memory_names_the_largest_process_that_is_no_rank(sampled: Sampled) -> None:
-    sampled.rank.resident_pages = 10**6
-    sampled.host.processes += [MadeProcess(pid=901, name="redis", resident_pages=2000), MadeProcess(pid=902)]
-    sampled.look()
-    sampled.host.pressure_us["memory"] += 300_000
-    assert told(sampled.look(), Happening.MEMORY_SHORT) == [("", f"901 redis {2000 * PAGE_BYTES}")]
-
-
-@pytest.mark.parametrize("kernel", ["rhel5", "current"])
-def test_swapping_and_the_end_of_memory_are_want_of_memory(tmp_path: Path, kernel: Kernel) -> None:
-    one = Sampled(MadeHost(root=tmp_path, kernel=kernel))
-    one.look()
-    one.host.swapped_pages = (0, 1000)
-    assert len(told(one.look(), Happening.MEMORY_SHORT)) == 1
-    assert told(one.look(20), Happening.MEMORY_SHORT) == []
-    one.host.available_kib = 100_000
-    assert len(told(one.look(20), Happening.MEMORY_SHORT)) == 1
-    one.sampler.close()
 
 
 @pytest.fixture

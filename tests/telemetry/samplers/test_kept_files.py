@@ -1,6 +1,7 @@
 """Files that are read again and again."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,28 @@ def test_a_file_that_fails_again_and_again_is_retired_until_it_is_tried_again(tm
     assert file.number() is None
     file.try_again()
     assert file.number() == 5
+
+
+@pytest.mark.parametrize("at_most", [0, 1])
+def test_a_long_file_is_read_to_its_end(tmp_path: Path, at_most: int) -> None:
+    path = tmp_path / "long"
+    path.write_bytes(b"0123456789" * 20_000)
+    file = KeptFile(path, Descriptors(at_most))
+    assert [len(file.content()) for _ in range(2)] == [200_000] * 2
+
+
+def test_a_file_that_goes_says_nothing_and_is_found_again_when_it_comes(tmp_path: Path) -> None:
+    path = tmp_path / "comes and goes"
+    file = KeptFile(path, Descriptors(1))
+    assert file.content() == b""
+    path.write_text("here\n")
+    assert file.content() == b"here\n"
+
+
+def test_the_file_of_a_process_that_has_ended_says_nothing() -> None:
+    process = subprocess.Popen(["sleep", "600"])
+    file = KeptFile(Path(f"/proc/{process.pid}/stat"), Descriptors(1))
+    assert file.content()
+    process.kill()
+    process.wait()
+    assert file.content() == b""

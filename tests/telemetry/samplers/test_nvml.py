@@ -6,26 +6,9 @@ import pynvml
 import pytest
 
 from telemetry.host_metrics import Happening, Metric
-from telemetry.samplers.interface import Event, GoneError, Look
-from telemetry.samplers.nvml import NvmlSampler, open_nvml_sampler
-from tests.telemetry.samplers.scripted_nvml import H100_MEMORY_BYTES, ScriptedGpu, ScriptedNvml, Throttled, h100s
-
-SECOND_NS = 1_000_000_000
-AT_NS = 1_790_000_000 * SECOND_NS
-
-
-def opened(nvml: ScriptedNvml, **options: int) -> NvmlSampler:
-    sampler = open_nvml_sampler(nvml, **options)
-    assert sampler is not None
-    return sampler
-
-
-def values(look: Look, device: str) -> dict[str, float]:
-    return {str(one.metric): one.value for one in look.readings if one.device == device}
-
-
-def told(look: Look) -> list[tuple[str, str, str]]:
-    return [(event.device, event.name, event.text) for event in look.events]
+from telemetry.samplers.interface import Event, GoneError
+from tests.telemetry.samplers.opened_nvml import AT_NS, SECOND_NS, opened, told, values
+from tests.telemetry.samplers.scripted_nvml import H100_MEMORY_BYTES, ScriptedNvml, Throttled, h100s
 
 
 def test_a_healthy_gpu_tells_everything_in_the_units_of_the_metrics() -> None:
@@ -196,95 +179,6 @@ def test_a_link_that_no_longer_answers_hides_the_sum_instead_of_shrinking_it() -
     assert values(sampler.look(AT_NS), "gpu0")[Metric.GPU_NVLINK_ERRORS] == 9
     nvml.gpus[0].links = 17
     assert Metric.GPU_NVLINK_ERRORS not in values(sampler.look(AT_NS), "gpu0")
-
-
-def test_old_functions_stand_in_for_field_values_that_are_not_there() -> None:
-    nvml = ScriptedNvml(h100s(1), missing=["nvmlDeviceGetFieldValues", "nvmlDeviceGetTemperatureV"])
-    seen = values(opened(nvml).look(AT_NS), "gpu0")
-    assert seen[Metric.GPU_POWER_W] == 650.0
-    assert seen[Metric.GPU_TEMPERATURE_C] == 61
-    assert seen[Metric.GPU_ECC_CORRECTED] == 4
-    assert seen[Metric.GPU_REMAPPED_ROWS_CORRECTED] == 1
-    assert seen[Metric.GPU_PCIE_REPLAYS] == 2
-    assert Metric.GPU_THROTTLE_POWER_NS not in seen
-
-
-HALF = frozenset(
-    {
-        "nvmlDeviceGetUtilizationRates",
-        "nvmlDeviceGetTemperatureV",
-        "nvmlDeviceGetTemperature",
-        "nvmlDeviceGetRemappedRows",
-        "nvmlDeviceGetMemoryInfo",
-        "nvmlDeviceGetSupportedEventTypes",
-        "nvmlDeviceGetUUID",
-        *(f"field {number}" for number in (75, 77, 82, 94, 143, 145, 161, 162, 163, 230, 269)),
-    }
-)
-
-
-def test_what_is_not_supported_is_left_out_and_never_asked_again() -> None:
-    nvml = ScriptedNvml([ScriptedGpu(index=0, lacks=HALF)])
-    sampler = opened(nvml)
-    nvml.calls.clear()
-    look = sampler.look(AT_NS)
-    assert {"gpu-power-w", "gpu-sm-clock-mhz", "gpu-ecc-corrected", "gpu-throttle-power-ns"} <= values(
-        look, "gpu0"
-    ).keys()
-    assert "gpu-temperature-c" not in values(look, "gpu0")
-    assert not HALF & set(nvml.calls)
-    assert told(look) == [("gpu0", Happening.GPU_SEEN, "")]
-
-
-def test_without_permission_for_events_the_readings_still_come() -> None:
-    nvml = ScriptedNvml(h100s(1), events_allowed=False)
-    nvml.gpus[0].report_xid(79)
-    look = opened(nvml).look(AT_NS)
-    assert values(look, "gpu0")[Metric.GPU_POWER_W] == 650.0
-    assert [name for _, name, _ in told(look)] == [Happening.GPU_SEEN]
-
-
-def test_a_driver_without_events_or_newer_functions_is_read_all_the_same() -> None:
-    nvml = ScriptedNvml(
-        h100s(1),
-        driver="470.57.02",
-        missing=[
-            "nvmlEventSetCreate",
-            "nvmlDeviceGetFieldValues",
-            "nvmlDeviceGetTemperatureV",
-            "nvmlDeviceGetRemappedRows",
-            "nvmlSystemGetDriverVersion",
-        ],
-    )
-    assert values(opened(nvml).look(AT_NS), "gpu0")[Metric.GPU_SM_CLOCK_MHZ] == 1980
-
-
-def test_a_gpu_that_may_not_be_asked_is_left_out_and_the_others_keep_their_names() -> None:
-    gpus = h100s(3)
-    gpus[1].hidden = True
-    look = opened(ScriptedNvml(gpus)).look(AT_NS)
-    assert {one.device for one in look.readings} == {"gpu0", "gpu2"}
-
-
-@pytest.mark.parametrize("error", [pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED])
-def test_without_a_driver_there_is_no_sampler(error: int) -> None:
-    assert open_nvml_sampler(ScriptedNvml([], init_error=error)) is None
-
-
-def test_without_a_gpu_there_is_no_sampler_and_the_library_is_let_go() -> None:
-    nvml = ScriptedNvml([])
-    assert open_nvml_sampler(nvml) is None
-    assert nvml.inits == 0
-
-
-def test_the_real_library_without_a_driver_gives_no_sampler() -> None:
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        assert open_nvml_sampler(pynvml) is None
-    else:
-        pynvml.nvmlShutdown()
-        pytest.skip("there is a driver: see tests/gpu/test_nvml_real.py")
 
 
 def test_closing_twice_lets_go_once() -> None:

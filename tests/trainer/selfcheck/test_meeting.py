@@ -1,9 +1,12 @@
 """Where nodes meet, and what they tell each other there."""
 
+import socket
+
 import pytest
 
 from telemetry.errors import UsageError
-from trainer.fault.selfcheck.meeting import Meeting
+from tests.integration.processes import free_port
+from trainer.fault.selfcheck.meeting import Meeting, find_address, listen
 from trainer.fault.selfcheck.network import interface_named, interface_towards
 from trainer.fault.selfcheck.pairs.cause import cause_of
 from trainer.fault.selfcheck.pairs.coordinator import as_run
@@ -37,6 +40,18 @@ def test_a_meeting_that_cannot_be_is_refused(endpoint: str, index: int, nodes: i
 def test_an_address_of_the_sixth_version_is_taken_apart() -> None:
     meeting = Meeting(endpoint="[fd00::2]:29500", index=0, nodes=2)
     assert (meeting.host, meeting.port) == ("fd00::2", 29500)
+
+
+def test_whether_node_0_can_listen_is_told_early() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"cannot listen on 127.0.0.1:{port}"):
+            find_address(Meeting(endpoint=f"127.0.0.1:{port}", index=0, nodes=2))
+    with pytest.raises(UsageError, match=r"cannot listen on 192\.0\.2\.77:1"):
+        find_address(Meeting(endpoint="192.0.2.77:1", index=0, nodes=2))
+    meeting = Meeting(endpoint=f"127.0.0.1:{free_port()}", index=0, nodes=2)
+    find_address(meeting)
+    listen(meeting).close()
 
 
 def test_the_loopback_leads_to_itself() -> None:

@@ -114,3 +114,10 @@ def test_a_fleet_where_everybody_fails_is_given_up_and_nobody_named() -> None:
     assert judgement.bad == ()
     assert judgement.undecided == tuple(range(16))
     assert max(run.round for run in runs) == MAX_ROUNDS - 1
+
+
+def test_a_fleet_of_four_thousand_nodes_is_paired() -> None:
+    runs = [PairRun(round=0, members=(node, node + 1), seconds=1.0 + node / 4096) for node in range(0, 4096, 2)]
+    planned = pairs(range(4096), 1, runs)
+    assert sorted(node for pair in planned for node in pair) == list(range(4096))
+    assert not {frozenset(pair) for pair in planned} & {frozenset(run.members) for run in runs}

@@ -1,8 +1,11 @@
 """The little that checks ask of a torch device. ``cpu`` is one."""
 
 import os
+from typing import Any
 
 import torch
+
+from trainer.fault.selfcheck.occupied import GpuUse, use_of_gpu
 
 
 def is_gpu(device: str) -> bool:
@@ -13,6 +16,23 @@ def is_gpu(device: str) -> bool:
 def gpus() -> list[str]:
     """CUDA devices of this machine. May initialise the driver: not to be asked before a fork."""
     return [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+
+
+def uses() -> list[GpuUse]:
+    """The same with who else computes there. Asks each one, so not before a fork either."""
+    return [use_of_gpu(gpu, _uuid(gpu), _nvml()) for gpu in gpus()]
+
+
+def _nvml() -> Any:
+    try:
+        import pynvml  # noqa: PLC0415 - NVML is an optional extra
+    except ImportError:
+        return None
+    return pynvml
+
+
+def _uuid(gpu: str) -> str:
+    return str(torch.cuda.get_device_properties(gpu).uuid)
 
 
 def kind_of(device: str) -> str:

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from telemetry.errors import UsageError
+from telemetry.records import RankIdentity
 from trainer.fault.selfcheck.answers import Tell, serve
 from trainer.fault.selfcheck.bounded import Outcome, run_bounded
 from trainer.fault.selfcheck.network import interface_named
 from trainer.fault.selfcheck.node import Begun, NodeChecks
+from trainer.fault.selfcheck.occupied import in_words, recording_ranks, spools
 from trainer.fault.selfcheck.result import CheckResult, failed
 from trainer.fault.selfcheck.suite import rounds_of
 from trainer.fault.selfcheck.task import Task
@@ -20,9 +22,11 @@ def examine(checks: NodeChecks, tell: Tell) -> None:
     """Tell what is checked and how each check came out.
 
     Raises:
-        UsageError: no such folder or interface.
+        UsageError: no such folder or interface, or ranks are recording on this host.
     """
     _find_folder(checks)
+    if not checks.beside_others:
+        _find_nobody(checks)
     if checks.interface:
         interface_named(checks.interface)
     for tasks in rounds_of(checks, tell):
@@ -37,6 +41,20 @@ def _find_folder(checks: NodeChecks) -> None:
     (found,) = run_bounded([checks.folder.is_dir], checks.deadline_s)
     if found.value is False:
         raise UsageError(f"no folder {checks.folder}", hint="--folder takes a folder of the disk to be tried")
+
+
+def _find_nobody(checks: NodeChecks) -> None:
+    """Likewise from a process of its own: a spool may lie on a dead mount."""
+    (found,) = run_bounded([_recording_here], checks.deadline_s)
+    if found.value:
+        raise UsageError(
+            in_words(found.value),
+            hint="checks would take memory and cores from them: drain this host first, then check it",
+        )
+
+
+def _recording_here() -> list[RankIdentity]:
+    return recording_ranks(spools())
 
 
 def _results(tasks: Sequence[Task], outcomes: Sequence[Outcome]) -> list[CheckResult]:

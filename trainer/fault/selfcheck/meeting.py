@@ -4,6 +4,8 @@ The names are torchrun's: ``--rdzv-endpoint HOST:PORT``, ``--node-rank I``, ``--
 """
 
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from telemetry.errors import UsageError
@@ -51,9 +53,25 @@ def listen(meeting: Meeting) -> socket.socket:
     Raises:
         UsageError: it is not ours, or taken.
     """
-    try:
-        family = socket.getaddrinfo(meeting.host, meeting.port, type=socket.SOCK_STREAM)[0][0]
+    with _an_address_of_ours(meeting) as family:
         return socket.create_server((meeting.host, meeting.port), family=family, backlog=meeting.nodes)
+
+
+def find_address(meeting: Meeting) -> None:
+    """Tell early, and to nobody else, whether the store can listen.
+
+    Raises:
+        UsageError: the endpoint is not ours, or taken.
+    """
+    with _an_address_of_ours(meeting) as family, socket.socket(family) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        tried.bind((meeting.host, meeting.port))
+
+
+@contextmanager
+def _an_address_of_ours(meeting: Meeting) -> Iterator[socket.AddressFamily]:
+    try:
+        yield socket.getaddrinfo(meeting.host, meeting.port, type=socket.SOCK_STREAM)[0][0]
     except OSError as error:
         hint = "node 0 hosts the store: --rdzv-endpoint must be a free port at an address of its own"
         raise UsageError(f"cannot listen on {meeting.endpoint}: {error.strerror}", hint=hint) from error

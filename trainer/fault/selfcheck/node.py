@@ -35,6 +35,8 @@ class NodeChecks:
     """The one network interface to try; None: all with hardware behind them."""
     meeting: Meeting | None = None
     """Neighbours to all-reduce with; None: none."""
+    beside_others: bool = False
+    """Also on a host whose ranks are recording and on GPUs in use by others: takes memory and time from them."""
 
     def __post_init__(self) -> None:
         """Raises:
@@ -68,7 +70,7 @@ def check_node(checks: NodeChecks) -> Iterator[Begun | CheckResult]:
     """Run every check; results as they come, measured and not yet compared.
 
     Raises:
-        UsageError: no such folder or interface.
+        UsageError: no such folder or interface, or ranks are recording on this host.
     """
     try:
         yield from ask(EXAMINER, checks, checks.silence_s)

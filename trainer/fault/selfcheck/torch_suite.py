@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from trainer.fault.selfcheck import devices
@@ -9,6 +10,7 @@ from trainer.fault.selfcheck.answers import Tell
 from trainer.fault.selfcheck.bounded import run_bounded
 from trainer.fault.selfcheck.checks import all_to_all, device_copies, device_memory, gemm, neighbours
 from trainer.fault.selfcheck.node import NodeChecks
+from trainer.fault.selfcheck.occupied import GpuUse, Use
 from trainer.fault.selfcheck.result import CheckResult, failed, skipped
 from trainer.fault.selfcheck.task import Task
 
@@ -17,17 +19,22 @@ MAX_CPU_PROCESSES = 4
 
 
 def torch_rounds(checks: NodeChecks, tell: Tell) -> Iterator[Sequence[Task]]:
-    """On each GPU; on the CPU where there is none."""
-    gpus = _gpus(checks, tell)
-    each = gpus or [HOST]
-    yield [_on(checks, gemm.CHECK, device, partial(gemm.run, device=device)) for device in each]
+    """On each GPU that nobody else has; on the CPU where there is none."""
+    found = _uses(checks, tell)
+    uses = [one for one in found if one.use is not Use.TAKEN]
+    for one in found:
+        if one.use is Use.TAKEN:
+            tell(skipped("gpu", one.device, f"{one.why}: drain it first; what it has is left to it"))
+    gpus = [one.device for one in uses]
+    if gpus or not found:
+        yield [_on(checks, gemm.CHECK, device, partial(gemm.run, device=device)) for device in gpus or [HOST]]
     if gpus:
-        yield [_on(checks, device_memory.CHECK, gpu, partial(device_memory.run, device=gpu)) for gpu in gpus]
+        yield [_memory_of(checks, one) for one in uses]
         yield from ([_copy(checks, source, target)] for source, target in copies_among(gpus))
     else:
         for check in (device_memory.CHECK, device_copies.CHECK):
-            tell(skipped(check, "", "no CUDA device"))
-    yield from _collectives(checks, gpus, tell)
+            tell(skipped(check, "", "no CUDA device that is free" if found else "no CUDA device"))
+    yield from _collectives(checks, gpus if found else _processes(), tell)
 
 
 def copies_among(gpus: Sequence[str]) -> list[tuple[str, str]]:
@@ -36,24 +43,38 @@ def copies_among(gpus: Sequence[str]) -> list[tuple[str, str]]:
     return [*((HOST, gpu) for gpu in gpus), *((gpu, HOST) for gpu in gpus), *ring]
 
 
-def _gpus(checks: NodeChecks, tell: Tell) -> list[str]:
+def _uses(checks: NodeChecks, tell: Tell) -> list[GpuUse]:
     """Asked in a process of its own: a driver may hang, and after it has been asked no fork may use it."""
-    (found,) = run_bounded([devices.gpus], checks.deadline_s)
+    (found,) = run_bounded([devices.uses], checks.deadline_s)
     if found.error:
         tell(failed(device_memory.CHECK, "cuda", f"asking the driver for its devices {found.error}"))
-    return found.value or []
+    uses: list[GpuUse] = found.value or []
+    if checks.beside_others:
+        return [one if one.use is Use.FREE else replace(one, use=Use.UNKNOWN) for one in uses]
+    return uses
 
 
-def _collectives(checks: NodeChecks, gpus: Sequence[str], tell: Tell) -> Iterator[Sequence[Task]]:
-    members = gpus or [HOST] * min(max(os.cpu_count() or 1, 2), MAX_CPU_PROCESSES)
+def _memory_of(checks: NodeChecks, gpu: GpuUse) -> Task:
+    call = partial(device_memory.run, device=gpu.device, alone=gpu.use is Use.FREE)
+    return _on(checks, device_memory.CHECK, gpu.device, call)
+
+
+def _processes() -> list[str]:
+    return [HOST] * min(max(os.cpu_count() or 1, 2), MAX_CPU_PROCESSES)
+
+
+def _collectives(checks: NodeChecks, members: list[str], tell: Tell) -> Iterator[Sequence[Task]]:
     if len(members) > 1:
         # One that hangs is named by its siblings' caller, which therefore must outlive it.
         call = partial(all_to_all.run, devices=members, deadline_s=0.8 * checks.deadline_s)
         yield [_on(checks, all_to_all.CHECK, f"{len(members)} processes", call)]
     else:
-        tell(skipped(all_to_all.CHECK, "", "one GPU: nobody to talk to"))
+        tell(skipped(all_to_all.CHECK, "", "one GPU: nobody to talk to" if members else "no CUDA device that is free"))
     if checks.meeting is None:
         tell(skipped(neighbours.CHECK, "", "no neighbours given (--rdzv-endpoint, --node-rank, --nnodes)"))
+        return
+    if not members:
+        tell(skipped(neighbours.CHECK, "", "no CUDA device that is free"))
         return
     call = partial(neighbours.run, meeting=checks.meeting, device=members[0])
     deadline_s = checks.meeting.patience_s + checks.deadline_s

@@ -12,14 +12,18 @@ from trainer.fault.selfcheck.sampling import GB, rates
 CHECK = "device-memory"
 BLOCK_BYTES = 256 << 20
 SHARE = 0.8
-"""Of what is free: a self-check runs where nothing else should, and leaves room for the comparison."""
+"""Of what is free, where nobody else computes: leaves room for the comparison."""
+SMALL_SHARE = 0.05
+SMALL_BYTES = 2 << 30
+"""The same, at most, where somebody may: what he allocates next must find room."""
 SIGN_BIT = 1 << 63
 
 
-def run(*, device: str, measure_s: float, size_bytes: int | None = None) -> CheckResult:
-    """Bytes written and verified per second; failed when a block comes back changed."""
-    block_bytes = BLOCK_BYTES if size_bytes is None else min(size_bytes, BLOCK_BYTES)
-    wanted = int(SHARE * free_bytes(device)) if size_bytes is None else size_bytes
+def run(*, device: str, measure_s: float, size_bytes: int | None = None, alone: bool = True) -> CheckResult:
+    """Bytes written and verified per second; failed when a block comes back changed. ``alone``: nobody else computes on
+    the device."""
+    wanted = wanted_bytes(free_bytes(device), alone=alone) if size_bytes is None else size_bytes
+    block_bytes = min(max(wanted // WORD_BYTES, 1) * WORD_BYTES, BLOCK_BYTES)
     base = torch.arange(block_bytes // WORD_BYTES, dtype=torch.int64, device=device).mul_(_signed(ODD))
     blocks = [torch.empty_like(base) for _ in range(max(wanted // block_bytes, 1))]
     turns, wrong = itertools.count(), list[int]()
@@ -36,6 +40,11 @@ def run(*, device: str, measure_s: float, size_bytes: int | None = None) -> Chec
         return failed(CHECK, device, f"memory changed what was written: block {wrong[0]} of {len(blocks)}")
     detail = f"{amount >> 20} MiB written and verified {next(turns)} times"
     return measured(CHECK, device, "device_memory_gb_s", samples, alike=kind_of(device), detail=detail)
+
+
+def wanted_bytes(free: int, *, alone: bool) -> int:
+    """How much of the free memory is tried; base and comparison take two blocks besides."""
+    return int(SHARE * free) if alone else min(int(SMALL_SHARE * free), SMALL_BYTES)
 
 
 def write(blocks: list[torch.Tensor], base: torch.Tensor, turn: int) -> None:

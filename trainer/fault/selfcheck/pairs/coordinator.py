@@ -12,6 +12,8 @@ from trainer.fault.selfcheck.pairs.wire import verdict_object
 
 READ_S = 5.0
 """Nodes have so long to read the verdict before the store goes."""
+GRACE_S = 1.0
+"""Who gave no answer in an earlier round is waited for no longer than this, once his partner has answered."""
 
 
 class Coordinator:
@@ -24,6 +26,7 @@ class Coordinator:
         self._pairs: tuple[Pair, ...] = ()
         self._due = 0.0
         self._runs: list[PairRun] = []
+        self._silent: set[int] = set()
 
     def plan(self, round: int) -> None:
         """Put up the plan of ``round``: its pairs, or the verdict."""
@@ -44,7 +47,7 @@ class Coordinator:
     def wait_for_readers(self) -> None:
         """The store goes when this process does."""
         deadline = time.monotonic() + READ_S
-        for node in self._here:
+        for node in self._here.keys() - self._silent:
             self._board.wait([f"read/{node}"], deadline - time.monotonic())
 
     def _welcome(self) -> None:
@@ -57,8 +60,18 @@ class Coordinator:
 
     def _gather(self, round: int) -> None:
         for pair in self._pairs:
-            shares = [self._board.get(f"share/{round}/{node}", self._due - time.monotonic()) for node in pair]
-            self._runs.append(as_run(round, pair, shares))
+            shares = {node: self._share(round, node, pair) for node in sorted(pair, key=self._silent.__contains__)}
+            self._silent -= shares.keys()
+            self._silent |= {node for node, share in shares.items() if share is None}
+            self._runs.append(as_run(round, pair, [shares[node] for node in pair]))
+
+    def _share(self, round: int, node: int, pair: Pair) -> dict[str, Any] | None:
+        left_s = self._due - time.monotonic()
+        is_gone = node in self._silent and not self._silent.issuperset(pair)
+        share: dict[str, Any] | None = self._board.get(
+            f"share/{round}/{node}", min(left_s, GRACE_S) if is_gone else left_s
+        )
+        return share
 
     def _verdict(self) -> PairedVerdict:
         nodes = range(self._test.meeting.nodes)

@@ -41,7 +41,7 @@ class JudgeSettings:
 def judge(nodes: Sequence[int], runs: Sequence[PairRun], settings: JudgeSettings | None = None) -> Judgement:
     """Name the nodes that were slow or failed with every partner, of whom one did well without them."""
     settings = settings or JudgeSettings()
-    best = {node: time for node in nodes if (time := best_s(node, runs)) is not None}
+    best = best_of_nodes(nodes, runs)
     finished = sorted(time for time in best.values() if time < inf)
     poor = {node: time for node, time in best.items() if time > settings.ratio * _at(finished, 0.25)}
     tallest = _tallest_s(best, runs, settings.ratio * _at(finished, 0.5), settings)
@@ -54,10 +54,13 @@ def judge(nodes: Sequence[int], runs: Sequence[PairRun], settings: JudgeSettings
     )
 
 
-def best_s(node: int, runs: Sequence[PairRun]) -> float | None:
-    """The best time of a node; infinite when it failed in all its runs, None when it had none."""
-    times = [inf if run.seconds is None else run.seconds for run in runs if node in run.members]
-    return min(times, default=None)
+def best_of_nodes(nodes: Sequence[int], runs: Sequence[PairRun]) -> dict[int, float]:
+    """The best time of each node; infinite for one that failed in all its runs. Who had none is left out."""
+    best: dict[int, float] = {}
+    for run in runs:
+        for member in run.members:
+            best[member] = min(best.get(member, inf), inf if run.seconds is None else run.seconds)
+    return {node: best[node] for node in nodes if node in best}
 
 
 def _at(finished: Sequence[float], share: float) -> float:

@@ -3,16 +3,19 @@
 from telemetry.errors import UsageError
 from trainer.fault.selfcheck.answers import Tell, serve
 from trainer.fault.selfcheck.bounded import first_line
+from trainer.fault.selfcheck.meeting import find_address
 from trainer.fault.selfcheck.network import interface_named
 from trainer.fault.selfcheck.pairs.paired_test import PairedTest
 
 
 def work(test: PairedTest, tell: Tell) -> None:
     """Raises:
-    UsageError: torch is missing, or there is no such interface.
+    UsageError: torch is missing, there is no such interface, or the endpoint is not node 0's.
     """
     if test.meeting.interface:
         interface_named(test.meeting.interface)
+    if test.meeting.index == 0:
+        find_address(test.meeting)
     try:
         from trainer.fault.selfcheck.pairs.rounds import take_part  # noqa: PLC0415 - torch is an optional extra
     except ImportError as error:

@@ -7,16 +7,15 @@ More, while somebody remains undecided and there are partners left whom he has n
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from math import inf
 
-from trainer.fault.selfcheck.pairs.judge import JudgeSettings, best_s, judge
+from trainer.fault.selfcheck.pairs.judge import JudgeSettings, best_of_nodes, judge
 from trainer.fault.selfcheck.pairs.records import PairRun
 
 Pair = tuple[int, int]
 Met = set[frozenset[int]]
 MAX_ROUNDS = 6
 MAX_TRIES = 10_000
-"""Before a round is given up that would have each node meet a new partner."""
+"""Beside one for each node: before a round is given up that would have each node meet a new partner."""
 
 
 def pairs(
@@ -30,7 +29,9 @@ def pairs(
     met = {frozenset(run.members) for run in results}
     for absentee in _sitting_out(nodes, results):
         found = _matched(
-            _slowest_first([node for node in nodes if node != absentee], results), met, iter(range(MAX_TRIES))
+            _slowest_first([node for node in nodes if node != absentee], results),
+            met,
+            iter(range(MAX_TRIES + len(nodes))),
         )
         if found is not None:
             return found
@@ -47,8 +48,8 @@ def _is_over(
 
 def _slowest_first(nodes: Sequence[int], results: Sequence[PairRun]) -> list[int]:
     """Who was never heard comes before all others."""
-    times = {node: best_s(node, results) for node in nodes}
-    return sorted(nodes, key=lambda node: (-(inf if times[node] is None else 0), -(times[node] or 0), node))
+    times = best_of_nodes(nodes, results)
+    return sorted(nodes, key=lambda node: (node in times, -times.get(node, 0.0), node))
 
 
 def _sitting_out(nodes: Sequence[int], results: Sequence[PairRun]) -> list[int | None]:
@@ -62,14 +63,34 @@ def _sitting_out(nodes: Sequence[int], results: Sequence[PairRun]) -> list[int |
 
 def _matched(order: Sequence[int], met: Met, budget: Iterator[int]) -> tuple[Pair, ...] | None:
     """The first of ``order`` with the last that it has not met, then the rest in the same way; None: there is no way,
-    or none was found within the budget of tries."""
-    if not order:
-        return ()
-    first, others = order[0], order[1:]
-    for partner in reversed(others):
-        if frozenset((first, partner)) in met or next(budget, None) is None:
+    or none was found within the budget of tries.
+
+    left      [a b c d]  ->  [b c]  ->  []      who has no partner yet, after each pair
+    partners  of a: d, c     of b: c            those still to be tried for the first of them
+    """
+    left, partners = [list(order)], list[Iterator[int]]()
+    chosen: list[Pair] = []
+    while left[-1]:
+        first, *others = left[-1]
+        if len(partners) < len(left):
+            partners.append(reversed(range(len(others))))
+        place = _next_unmet(first, others, partners[-1], met, budget)
+        if place is not None:
+            chosen.append((first, others[place]))
+            left.append(others[:place] + others[place + 1 :])
             continue
-        rest = _matched([node for node in others if node != partner], met, budget)
-        if rest is not None:
-            return ((first, partner), *rest)
+        left.pop()
+        partners.pop()
+        if not chosen:
+            return None
+        chosen.pop()
+    return tuple(chosen)
+
+
+def _next_unmet(
+    first: int, others: Sequence[int], places: Iterator[int], met: Met, budget: Iterator[int]
+) -> int | None:
+    for place in places:
+        if frozenset((first, others[place])) not in met and next(budget, None) is not None:
+            return place
     return None

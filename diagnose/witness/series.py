@@ -8,14 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from diagnose.counters import total_growth
 from diagnose.fleet import Fleet, HostSeries
 from diagnose.view import FloatVector, RunView
+from telemetry.agent.thinning import REPEAT_S, WINDOW_S
 
-WINDOW_NS = 5_000_000_000
+WINDOW_NS = int(WINDOW_S * 1e9)
 """Over which agents take the mean of a level, told at its end."""
 
-REPEAT_NS = 90_000_000_000
-"""A counter that stands still is told once a minute: one that was not told for longer is not known."""
+KNOWN_FOR_NS = int(1.5 * REPEAT_S * 1e9)
+"""A counter that stands still is told now and then all the same: one that was not told for longer is not known."""
 
 Place = tuple[str, str]
 """Host, device."""
@@ -60,9 +62,9 @@ class Measures:
         one = self._series(metric, place)
         if one is None or not len(one.at_ns) or one.at_ns[0] >= period.last_ns:
             return None
-        if period.first_ns - int(one.at_ns[-1]) > REPEAT_NS:
+        if period.first_ns - int(one.at_ns[-1]) > KNOWN_FOR_NS:
             return None
-        grown = np.concatenate([[0.0], np.cumsum(np.maximum(np.diff(one.value), 0.0))])
+        grown = total_growth(one)
         # Relative times: nanoseconds since 1970 are too long for a float.
         at_ns = (one.at_ns - period.first_ns).astype(np.float64)
         first, last = np.interp([0.0, float(period.length_ns)], at_ns, grown)

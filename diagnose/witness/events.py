@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from diagnose.detectors.host_series import Period, Place
 from diagnose.fleet import HostEvent
+from diagnose.witness.series import Period, Place
 from telemetry.host_metrics import Happening
 
 

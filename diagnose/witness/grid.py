@@ -11,6 +11,7 @@ from itertools import chain
 
 import numpy as np
 
+from diagnose.counters import total_growth
 from diagnose.fleet import Fleet, HostSeries
 from diagnose.view import FloatMatrix, FloatVector
 
@@ -94,8 +95,7 @@ def _resampled(grid: Grid, one: HostSeries, *, counter: bool) -> FloatVector:
     at_s = (one.at_ns - grid.first_ns).astype(np.float64) / 1e9
     seconds = grid.seconds
     if counter:
-        grown = np.concatenate([[0.0], np.cumsum(np.maximum(np.diff(one.value), 0.0))])
-        values = np.diff(np.interp(seconds, at_s, grown), prepend=np.nan) / (grid.period_ns / 1e9)
+        values = np.diff(np.interp(seconds, at_s, total_growth(one)), prepend=np.nan) / (grid.period_ns / 1e9)
     else:
         values = np.interp(seconds, at_s, one.mean)
     first_s, last_s = grid.seen_s[one.host]

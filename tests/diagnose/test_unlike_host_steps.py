@@ -1,0 +1,59 @@
+"""An unlike host beside steps that go on, become slower, or end."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from diagnose.detectors.unlike_host import detect_unlike_host
+from telemetry.host_metrics import Metric
+from tests.diagnose.made_fleet import timed
+from tests.diagnose.made_hosts import (
+    odd,
+    seen,
+    stepping,
+    the_finding,
+    told,
+)
+
+
+def test_a_host_that_looks_different_but_slows_nothing_is_left_alone() -> None:
+    assert detect_unlike_host(seen(told(change=odd(Metric.GPU_POWER_W, 0.3)), view=stepping())) == []
+
+
+def test_a_host_that_became_unlike_as_steps_became_slower_is_named() -> None:
+    view = seen(told(change=odd(Metric.GPU_POWER_W, 0.3)), view=stepping(slower_from=50))
+    finding = the_finding(view)
+    assert finding.hosts == ["gpu-03"]
+    assert finding.seconds_lost > 60
+    assert "times as long since step 150" in finding.summary
+
+
+@pytest.mark.parametrize("from_s", [20.0, 100.0])
+def test_a_host_that_was_unlike_while_steps_were_fast_is_left_alone(from_s: float) -> None:
+    values = told(change=odd(Metric.GPU_POWER_W, 0.3, from_s=from_s))
+    assert detect_unlike_host(seen(values, view=stepping(slower_from=50))) == []
+
+
+def test_slow_steps_without_an_unlike_host_yield_nothing() -> None:
+    assert detect_unlike_host(seen(told(), view=stepping(slower_from=50))) == []
+
+
+def test_steps_that_were_slow_for_a_while_need_no_explanation() -> None:
+    view = stepping()
+    step_ns = view.step_ns * np.where((np.arange(120) >= 50) & (np.arange(120) < 100), 1.5, 1.0)
+    view = timed(replace(view, step_ns=step_ns * view.step_ns.sum() / step_ns.sum()))
+    assert detect_unlike_host(seen(told(change=odd(Metric.GPU_POWER_W, 0.3)), view=view)) == []
+
+
+def test_a_job_that_stands_still_is_explained_by_an_unlike_host() -> None:
+    view = stepping(num_steps=120)
+    standing = replace(
+        view,
+        steps=view.steps[:40],
+        step_ns=view.step_ns[:40],
+        step_start_ns=None if view.step_start_ns is None else view.step_start_ns[:40],
+    )
+    finding = the_finding(seen(told(change=odd(Metric.HOST_CPU_BUSY, 0.0)), view=standing))
+    assert finding.hosts == ["gpu-03"]
+    assert "no step was finished for" in finding.summary

@@ -1,0 +1,22 @@
+"""A sampler of scripted GPUs, and what a look said."""
+
+from telemetry.samplers.interface import Look
+from telemetry.samplers.nvml import NvmlSampler, open_nvml_sampler
+from tests.telemetry.samplers.scripted_nvml import ScriptedNvml
+
+SECOND_NS = 1_000_000_000
+AT_NS = 1_790_000_000 * SECOND_NS
+
+
+def opened(nvml: ScriptedNvml, **options: int) -> NvmlSampler:
+    sampler = open_nvml_sampler(nvml, **options)
+    assert sampler is not None
+    return sampler
+
+
+def values(look: Look, device: str) -> dict[str, float]:
+    return {str(one.metric): one.value for one in look.readings if one.device == device}
+
+
+def told(look: Look) -> list[tuple[str, str, str]]:
+    return [(event.device, event.name, event.text) for event in look.events]

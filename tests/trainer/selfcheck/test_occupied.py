@@ -1,0 +1,164 @@
+"""Checks leave to a job what it has: the host on which its ranks record, the GPUs on which its processes compute."""
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from telemetry.errors import UsageError
+from tests.telemetry.recording import session
+from trainer.fault.selfcheck import torch_suite
+from trainer.fault.selfcheck.bounded import Outcome
+from trainer.fault.selfcheck.checks import device_memory
+from trainer.fault.selfcheck.node import NodeChecks, check_node
+from trainer.fault.selfcheck.occupied import GpuUse, Use, in_words, recording_ranks, spools, use_of_gpu
+from trainer.fault.selfcheck.result import CheckResult
+from trainer.fault.selfcheck.task import Task
+
+GIB = 1 << 30
+FREE = GpuUse(device="cuda:0", use=Use.FREE)
+TAKEN = GpuUse(device="cuda:1", use=Use.TAKEN, why="process 4711 computes on it")
+MAYBE = GpuUse(device="cuda:2", use=Use.UNKNOWN, why="40% of its memory is in use, nobody says by whom")
+
+
+class RefusedError(Exception):
+    """What a library raises."""
+
+
+@dataclass(slots=True)
+class MadeNvml:
+    """A library that knows one GPU."""
+
+    pids: tuple[int, ...] = ()
+    mps_pids: tuple[int, ...] = ()
+    used_share: float = 0.01
+    refuses: bool = False
+    inits: int = 0
+    NVMLError = RefusedError
+
+    def nvmlInit(self) -> None:
+        self.inits += 1
+
+    def nvmlShutdown(self) -> None:
+        self.inits -= 1
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        if uuid != "GPU-aa-bb" or self.refuses:
+            raise RefusedError("Not Found")
+        return uuid
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[SimpleNamespace]:
+        return [SimpleNamespace(pid=pid) for pid in self.pids]
+
+    def nvmlDeviceGetMPSComputeRunningProcesses(self, handle: str) -> list[SimpleNamespace]:
+        return [SimpleNamespace(pid=pid) for pid in self.mps_pids]
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:
+        return SimpleNamespace(used=int(self.used_share * 80 * GIB), total=80 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("library", "use"),
+    [
+        (MadeNvml(), Use.FREE),
+        (MadeNvml(pids=(os.getpid(),)), Use.FREE),
+        (MadeNvml(pids=(4711,), used_share=0.9), Use.TAKEN),
+        (MadeNvml(mps_pids=(4711,)), Use.TAKEN),
+        (MadeNvml(used_share=0.4), Use.UNKNOWN),
+        (MadeNvml(refuses=True), Use.UNKNOWN),
+        (None, Use.UNKNOWN),
+    ],
+    ids=["nobody", "this process", "a process", "one under MPS", "nobody named", "no answer", "no library"],
+)
+def test_whose_a_gpu_is_follows_from_who_computes_there(library: MadeNvml | None, use: Use) -> None:
+    assert use_of_gpu("cuda:0", "aa-bb", library).use is use
+    assert library is None or library.inits == 0
+
+
+def planned(uses: list[GpuUse], monkeypatch: pytest.MonkeyPatch, checks: NodeChecks) -> tuple[list[Task], list[object]]:
+    """Tasks and what is told, on a machine with these GPUs."""
+    answer = [Outcome(value=uses, error="", seconds=0.0)]
+    monkeypatch.setattr(torch_suite, "run_bounded", lambda calls, deadline_s: answer)
+    told: list[object] = []
+    return [task for tasks in torch_suite.torch_rounds(checks, told.append) for task in tasks], told
+
+
+def test_a_gpu_on_which_somebody_computes_is_skipped_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks, told = planned([FREE, TAKEN], monkeypatch, NodeChecks())
+    assert not [task for task in tasks if "cuda:1" in task.subject]
+    assert {task.check for task in tasks if "cuda:0" in task.subject} == {"gemm", "device-memory", "device-copies"}
+    reasons = [one.detail for one in told if isinstance(one, CheckResult) and one.subject == "cuda:1"]
+    assert reasons == ["process 4711 computes on it: drain it first; what it has is left to it"]
+
+
+def test_where_every_gpu_is_taken_nothing_is_tried_in_their_stead(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert planned([TAKEN], monkeypatch, NodeChecks())[0] == []
+
+
+def test_who_insists_may_check_beside_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks, _ = planned([TAKEN], monkeypatch, NodeChecks(beside_others=True))
+    assert {task.subject for task in tasks} >= {"cuda:1"}
+
+
+def test_most_of_the_memory_is_tried_only_where_nobody_else_may_want_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks, _ = planned([FREE, MAYBE], monkeypatch, NodeChecks())
+    alone = {task.subject: task.call.keywords["alone"] for task in tasks if task.check == device_memory.CHECK}  # type: ignore[attr-defined]
+    assert alone == {"cuda:0": True, "cuda:2": False}
+    assert device_memory.wanted_bytes(80 * GIB, alone=True) == 64 * GIB
+    assert device_memory.wanted_bytes(80 * GIB, alone=False) == 2 * GIB
+    assert device_memory.wanted_bytes(GIB, alone=False) <= 0.05 * GIB
+
+
+@pytest.fixture
+def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RANKSCOPE_SPOOL", str(tmp_path))
+    return tmp_path
+
+
+def test_a_host_on_which_a_rank_is_recording_is_not_checked(spool: Path) -> None:
+    with session(spool), pytest.raises(UsageError, match="rank 0 of run test is recording on this host") as refused:
+        list(check_node(NodeChecks()))
+    assert "drain this host first" in refused.value.hint
+
+
+def test_a_rank_that_has_ended_its_recording_is_no_hindrance(spool: Path) -> None:
+    with session(spool):
+        assert len(recording_ranks(spools())) == 1
+    assert recording_ranks(spools()) == []
+
+
+def test_a_rank_that_died_is_no_hindrance(spool: Path) -> None:
+    dies = "import os, telemetry; telemetry.start('test', rank=0, agent=False); os._exit(1)"
+    subprocess.run([sys.executable, "-c", dies], check=False)
+    assert list(spool.glob("test/0/rank-*"))
+    assert recording_ranks(spools()) == []
+
+
+@pytest.mark.parametrize(("state", "later_s", "found"), [("S", 0, 1), ("T", 0, 1), ("Z", 0, 0), ("S", 60, 0)])
+def test_a_process_is_the_ranks_if_it_lives_and_began_no_later(
+    spool: Path, tmp_path: Path, state: str, later_s: int, found: int
+) -> None:
+    proc = tmp_path / "proc"
+    (proc / str(os.getpid())).mkdir(parents=True)
+    ticks = os.sysconf("SC_CLK_TCK") * later_s
+    (proc / str(os.getpid()) / "stat").write_text(f"1 (a) b) {state} {'0 ' * 18}{ticks} 0\n")
+    (proc / "stat").write_text(f"cpu 1 2\nbtime {int(time.time())}\n")
+    with session(spool):
+        assert len(recording_ranks([spool], proc)) == found
+
+
+def test_ranks_are_told_in_few_words(spool: Path) -> None:
+    with session(spool):
+        (rank,) = recording_ranks(spools())
+    assert in_words([rank, rank]) == f"2 ranks of run test are recording on this host (pid {os.getpid()} and others)"
+
+
+def test_what_is_no_rank_is_no_hindrance(spool: Path) -> None:
+    (spool / "run" / "0" / "rank-0").mkdir(parents=True)
+    (spool / "run" / "0" / "rank-0" / "meta.json").write_text("{")
+    assert recording_ranks([spool, spool / "nowhere"]) == []
