@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from diagnose.fleet import Fleet, HostEvent, HostSeries
 from telemetry.host_metrics import Happening, Metric
@@ -89,6 +90,7 @@ def _seen(reader: Reader, run_id: str, attempt: int) -> tuple[int, int]:
 
 def _series(table: pa.Table) -> dict[str, tuple[HostSeries, ...]]:
     """Rows come ordered by metric, host, device, at_ns: a series is a stretch of equal names."""
+    table = table.filter(pc.and_(pc.is_finite(table["value"]), pc.is_finite(table["mean"])))
     if not table.num_rows:
         return {}
     named = [table[name].combine_chunks().dictionary_encode() for name in ("metric", "host", "device")]

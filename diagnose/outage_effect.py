@@ -39,9 +39,12 @@ _ALONG: dict[Stream, Axis] = {Stream.DP: "dp", Stream.TP: "tp"}
 def with_effects(view: RunView) -> RunView:
     """The view with the newest losses of link and what each did, in order of time: nothing by a card that the job does
     not use."""
-    outages = find_outages(view.fleet.events)[-MOST:]
-    effects = (effect_of(view, one) if may_carry(view.words, one) else _without_effect(one) for one in outages)
-    return replace(view, effects=tuple(effects))
+    latest_ns = (view.fleet.seen_ns or 2**62) + CLOCKS_NS
+    seen = [one for one in find_outages(view.fleet.events) if 0 < one.down_ns <= latest_ns]
+    used = [one for one in seen if may_carry(view.words, one)][-MOST:]
+    unused = [one for one in seen if not may_carry(view.words, one)][-MOST:]
+    effects = [*(effect_of(view, one) for one in used), *map(_without_effect, unused)]
+    return replace(view, effects=tuple(sorted(effects, key=lambda one: one.outage.down_ns)))
 
 
 def _without_effect(outage: Outage) -> Effect:

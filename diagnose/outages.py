@@ -21,6 +21,8 @@ GPU = "gpu"
 """How devices begin that are no cards: one that disappears is told by gpu-error."""
 LOOK_NS = 2 * NS_PER_S
 """Flaps that were only counted happened within so long before they were told."""
+MOST_DIGITS = 6
+"""Of a count between two looks that can be."""
 LINK_EVENTS = (
     Happening.LINK_DOWN,
     Happening.LINK_UP,
@@ -132,4 +134,5 @@ def _outage(event: HostEvent, down_ns: int, up_ns: int, *, count: int = 1, is_ex
 
 def _number(text: str) -> int:
     first = text.split(maxsplit=1)[0] if text.strip() else ""
-    return max(1, int(first)) if first.isdigit() else 1
+    plausible = first.isascii() and first.isdigit() and len(first) <= MOST_DIGITS
+    return max(1, int(first)) if plausible else 1

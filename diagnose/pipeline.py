@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from diagnose.detectors import DETECTORS
+from diagnose.detectors import DETECTORS, Detector
+from diagnose.detectors.evidence import insufficient
 from diagnose.findings import Finding, Kind, Severity, StepWindow
 from diagnose.hang.finding import hang_finding
 from diagnose.hang.judge import judge
@@ -46,7 +47,7 @@ class Report:
 def diagnose_view(view: RunView) -> Report:
     """All findings about a view, by severity, then by the time they cost."""
     view = with_effects(view)
-    findings = worst_first(without_symptoms([finding for detect in DETECTORS for finding in detect(view)]))
+    findings = worst_first(without_symptoms([finding for detect in DETECTORS for finding in _asked(detect, view)]))
     return Report(
         run_id=view.run_id,
         attempt=view.attempt,
@@ -56,6 +57,16 @@ def diagnose_view(view: RunView) -> Report:
         findings=tuple(findings),
         marks=marks_of(view),
     )
+
+
+def _asked(detect: Detector, view: RunView) -> list[Finding]:
+    """What a detector says. One that trips over odd data says that, and costs none of the others' words."""
+    try:
+        return detect(view)
+    except Exception as error:
+        name = detect.__name__.removeprefix("detect_").replace("_", "-")
+        told = f"the detector {name} could not look: {type(error).__name__}: {error}"
+        return [insufficient(view, told, "tell the makers of rankscope, with the run if you can", detector=name)]
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:

@@ -6,6 +6,7 @@ RANKSCOPE_LONG_FLAP_S      25       one that lasts so long is a finding by itsel
 RANKSCOPE_LONGEST_FLAP_S   60       a link that is down for longer does not flap: it is cut
 """
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -30,11 +31,11 @@ class DetectorSettings:
     longest_flap_s: float = 60.0
 
     def __post_init__(self) -> None:
-        wrong = [field.name for field in fields(self) if getattr(self, field.name) < 0]
+        wrong = [field.name for field in fields(self) if not 0 <= getattr(self, field.name) < math.inf]
         if wrong or self.flaps < 1:
             name = wrong[0] if wrong else "flaps"
             raise UsageError(
-                f"{PREFIX}{name.upper()} is {getattr(self, name)}", hint="flaps from 1, seconds from 0 upwards"
+                f"{PREFIX}{name.upper()} is {getattr(self, name)}", hint="flaps from 1, seconds from 0, both finite"
             )
 
     @classmethod

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from diagnose.findings import Finding, Severity
+from diagnose.findings import Finding, Kind, Severity
 from diagnose.ranges import fold_ranks
 
 MOST_RANKS = 8
@@ -25,6 +25,8 @@ MOST_HOSTS = 4
 MOST_REMEMBERED = 64
 """Ranks by which a later finding is known to be about the same trouble."""
 URGENCY = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}
+STANDING = frozenset({Kind.HUNG_COLLECTIVE, Kind.DEAD_RANK, Kind.COLLECTIVE_MISMATCH})
+"""Kinds of a job that stands still: about ranks as they are now, whatever the steps."""
 
 
 class Phase(StrEnum):
@@ -70,6 +72,10 @@ class Alert:
     """Whether findings that tell when the trouble was have shown it: then vaguer ones do not keep it alive."""
     told: Severity | None = None
     """The worst severity that people were told of this trouble; None: they were told nothing."""
+    hosts_seen: tuple[str, ...] = ()
+    """All that findings of this trouble named so far; labels keep those that it began with."""
+    num_hosts_told: int = 0
+    """How many of them there were when people were last told something new."""
     told_ns: Mapping[str, int] = field(default_factory=dict)
     """Hook -> when it was last given a notice of this trouble."""
     held_back_by: str = ""
@@ -87,6 +93,11 @@ class Alert:
     @property
     def hosts(self) -> frozenset[str]:
         return frozenset(self.labels["host"].split(",")) if "host" in self.labels else frozenset()
+
+    @property
+    def has_spread(self) -> bool:
+        """Whether it has come to twice as many hosts as people know of: to hundreds of them in a few notices."""
+        return len(self.hosts_seen) >= 2 * max(1, self.num_hosts_told)
 
     @property
     def is_alive(self) -> bool:

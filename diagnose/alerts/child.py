@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from diagnose.alerts.complaints import Say
+from diagnose.alerts.complaints import Complaints, Say
 
 FIRST_PAUSE_S = 1.0
 MOST_PAUSE_S = 60.0
@@ -39,7 +39,8 @@ class KeptAlive:
         self.pid = 0
         """Of the process that runs, or ran last."""
         self._command = command
-        self._say = say
+        # Where standard error is gone, the watcher is still kept alive.
+        self._say = Complaints(say).tell
         self._first_pause_s = first_pause_s
         self._clock_s = clock_s
         self._ending = threading.Event()
@@ -82,8 +83,8 @@ class KeptAlive:
             self.pid = self._process.pid
             with self._process as process:
                 status = process.wait()
-        except OSError as error:
-            return str(error)
+        except Exception as error:  # whatever keeps it from being started may be over at the next try
+            return str(error) or type(error).__name__
         return f"signal {-status}" if status < 0 else f"status {status}"
 
 

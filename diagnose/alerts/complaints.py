@@ -2,13 +2,14 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 Say = Callable[[str], None]
 """Tells people a line: standard error."""
 
 
 class Complaints:
-    """What is wrong now, by its name. For any thread."""
+    """What is wrong now, by its name. For any thread. Where ``say`` raises, nobody can be told of that either."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -17,7 +18,8 @@ class Complaints:
 
     def tell(self, text: str) -> None:
         """Something that happens once."""
-        self._say(text)
+        with suppress(Exception):
+            self._say(text)
 
     def begin(self, name: str, text: str) -> None:
         """``text`` is wrong. Told unless it was said last time, too."""
@@ -25,14 +27,14 @@ class Complaints:
             if self._standing.get(name) == text:
                 return
             self._standing[name] = text
-        self._say(text)
+        self.tell(text)
 
     def end(self, name: str, text: str) -> None:
         """``name`` is well again. Told if something was wrong."""
         with self._lock:
             was_wrong = self._standing.pop(name, None) is not None
         if was_wrong:
-            self._say(text)
+            self.tell(text)
 
     def forget_all_but(self, prefix: str, names: frozenset[str]) -> None:
         """Those under ``prefix`` that are not among ``names`` are of no interest any more."""

@@ -1,7 +1,8 @@
 """From the outbox to a hook: one thread for each, so that a dead one delays no other.
 
     outbox of the hook --oldest `hook.batch`--> send ---returned-------------> struck out; the next
-              ^                                   +-----HookError, again-----> the same, after a pause that doubles
+              ^                                   +-----HookError, again-----> the same, after a pause that doubles;
+              |                                   |                            after a day it is dropped, and told
               |                                   +-----HookError, for good--> one by one; what is refused
               +--- at least once -----------------+                            alone is dropped, and told
 
@@ -9,19 +10,23 @@ Notices go out in order of number, and nothing overtakes what was not taken: the
 """
 
 import random
-import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
 from diagnose.alerts.complaints import Complaints
 from diagnose.alerts.hooks.interface import Hook, HookError
+from diagnose.alerts.ledger import SpoiledNoticesError
 from diagnose.alerts.notice import Notice
 
 MAX_ASKED_S = 3600.0
 """A receiver that asks to wait longer is asked again after this."""
+GIVEN_UP_NS = 86_400_000_000_000
+"""What a hook did not take for so long helps nobody any more, and may be what holds up all that comes after it."""
+MIN_TRIES = 10
+"""Nothing is given up after fewer failures in a row: a watcher that was off for a day may start before its network."""
 IDLE_S = 5.0
 """The outbox is looked at after this even if nobody said that there is something."""
 
@@ -29,7 +34,9 @@ IDLE_S = 5.0
 class Outbox(Protocol):
     """What hooks have not taken yet. For any thread; see ``ledger.Ledger``."""
 
-    def waiting(self, hook: str, most: int) -> list[Notice]: ...
+    def waiting(self, hook: str, most: int) -> list[Notice]:
+        """The oldest of it. Raises ``SpoiledNoticesError`` once where some cannot be read and were set aside."""
+        ...
 
     def taken(self, hook: str, notices: Sequence[Notice]) -> None: ...
 
@@ -51,11 +58,20 @@ class Backoff:
 class Dispatcher:
     """The thread of one hook. It ends by :meth:`finish`; what is left by then stays in the outbox."""
 
-    def __init__(self, hook: Hook, outbox: Outbox, complaints: Complaints, backoff: Backoff | None = None) -> None:
+    def __init__(
+        self,
+        hook: Hook,
+        outbox: Outbox,
+        complaints: Complaints,
+        backoff: Backoff | None = None,
+        *,
+        clock_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
         self.hook = hook
         self._outbox = outbox
         self._complaints = complaints
         self._backoff = backoff or Backoff()
+        self._clock_ns = clock_ns
         self._there_is_more = threading.Event()
         self._ending = threading.Event()
         self._failures = 0
@@ -80,20 +96,31 @@ class Dispatcher:
         while True:
             self._there_is_more.clear()
             ending = self._ending.is_set()
-            # A ledger that is closed under us: the process ends. One on a full disk: later.
-            with suppress(sqlite3.Error):
-                self._send_all()
+            self._try_all()
             if ending:
                 return
             self._there_is_more.wait(IDLE_S)
 
+    def _try_all(self) -> None:
+        """Send what there is. What goes wrong beside the hook (a full disk, a broken file) is told, and tried later."""
+        name = f"outbox of hook {self.hook.name}"
+        try:
+            self._send_all()
+        except Exception as error:
+            # At the end the ledger is closed under us.
+            if not self._ending.is_set():
+                self._complaints.begin(name, f"{name}: {type(error).__name__}: {error}; tried again")
+            return
+        self._complaints.end(name, f"{name}: works again")
+
     def _send_all(self) -> None:
         """Until the outbox is empty, or the end has come and the receiver does not take it."""
-        while notices := self._outbox.waiting(self.hook.name, 1 if self._alone else self.hook.batch):
+        while notices := self._waiting():
             failure = self._sent(notices)
             if failure is None:
                 self._struck(notices)
             elif failure.again:
+                self._give_up(notices, failure)
                 if self._paused(failure):
                     return
             elif len(notices) > 1:
@@ -101,6 +128,13 @@ class Dispatcher:
             else:
                 self._complaints.tell(f"{self._named(failure)}; refused for good, dropped: {notices[0].summary}")
                 self._struck(notices)
+
+    def _waiting(self) -> list[Notice]:
+        while True:
+            try:
+                return self._outbox.waiting(self.hook.name, 1 if self._alone else self.hook.batch)
+            except SpoiledNoticesError as error:
+                self._complaints.tell(f"hook {self.hook.name}: {error}")
 
     def _sent(self, notices: Sequence[Notice]) -> HookError | None:
         try:
@@ -117,10 +151,23 @@ class Dispatcher:
         self._failures = 0
         self._complaints.end(self.hook.name, f"hook {self.hook.name}: takes notices again")
 
+    def _give_up(self, notices: Sequence[Notice], failure: HookError) -> None:
+        """Drop those of ``notices`` that have been tried for a day."""
+        oldest_ns = self._clock_ns() - GIVEN_UP_NS
+        old = [notice for notice in notices if notice.told_ns < oldest_ns]
+        if self._failures + 1 < MIN_TRIES or not old:
+            return
+        self._outbox.taken(self.hook.name, old)
+        self._alone = max(0, self._alone - len(old))
+        for notice in old:
+            self._complaints.tell(f"{self._named(failure)}; not taken for a day, dropped: {notice.summary}")
+
     def _paused(self, failure: HookError) -> bool:
         """Wait before the next try; whether the end came meanwhile."""
         self._failures += 1
-        self._complaints.begin(self.hook.name, f"{self._named(failure)}; what waits for it is kept and tried again")
+        kept = "what waits for it is kept and tried again"
+        hint = f"; hint: {failure.hint}" if failure.hint else ""
+        self._complaints.begin(self.hook.name, f"{self._named(failure)}; {kept}{hint}")
         return self._ending.wait(self._backoff.pause_s(self._failures, failure.after_s))
 
     def _named(self, failure: HookError) -> str:

@@ -3,6 +3,7 @@
     alerts(fingerprint, body)                               the state between two looks
     outbox(hook, number, fingerprint, repeated, body)       what a hook has not taken yet, in order of number
     numbers(next_number)
+    aside(hook, number, body)                               notices that nobody can read any more
 
 One look is one transaction: what stands and what is to be told are written together, so that neither is ever without
 the other. A notice leaves the outbox once its hook has taken it. A process that is killed between the two tells it
@@ -17,6 +18,7 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -29,15 +31,29 @@ from telemetry.errors import UnreadableError, UsageError
 VERSION = 1
 BUSY_S = 10.0
 _SCHEMA = """
-CREATE TABLE alerts (fingerprint TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE outbox (
+CREATE TABLE IF NOT EXISTS alerts (fingerprint TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS outbox (
     hook TEXT NOT NULL, number INTEGER NOT NULL, fingerprint TEXT NOT NULL, repeated INTEGER NOT NULL,
     body TEXT NOT NULL, PRIMARY KEY (hook, number)
 ) WITHOUT ROWID;
-CREATE INDEX of_alert ON outbox (fingerprint);
-CREATE TABLE numbers (next_number INTEGER NOT NULL);
-INSERT INTO numbers VALUES (1);
+CREATE INDEX IF NOT EXISTS of_alert ON outbox (fingerprint);
+CREATE TABLE IF NOT EXISTS numbers (next_number INTEGER NOT NULL);
+INSERT INTO numbers SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM numbers);
 """
+_ASIDE = "CREATE TABLE IF NOT EXISTS aside (hook TEXT NOT NULL, number INTEGER NOT NULL, body TEXT NOT NULL)"
+
+
+class SpoiledNoticesError(Exception):
+    """Notices of the outbox could not be read, and were set aside."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """What a hook has not taken yet."""
+
+    count: int
+    since_ns: int
+    """Wall clock: when the oldest of it was to be told; 0: nobody can read that."""
 
 
 def default_state_file(environment: Mapping[str, str] = os.environ) -> Path:
@@ -58,7 +74,7 @@ class Ledger:
         self._lock = threading.Lock()
         self._held = _hold(path)
         try:
-            self._database: sqlite3.Connection | None = _open(path)
+            self._database: sqlite3.Connection | None = _open(path, ours=True)
         except BaseException:
             os.close(self._held)
             raise
@@ -109,10 +125,20 @@ class Ledger:
         self._written = dict(alerts)
 
     def waiting(self, hook: str, most: int) -> list[Notice]:
-        """The oldest notices that ``hook`` has not taken yet."""
+        """The oldest notices that ``hook`` has not taken yet.
+
+        Raises:
+            SpoiledNoticesError: some of these cannot be read. They are no longer among those that wait.
+        """
         with self._transaction() as database:
-            rows = database.execute("SELECT body FROM outbox WHERE hook = ? ORDER BY number LIMIT ?", (hook, most))
-            return [read_notice(body) for (body,) in rows]
+            asked = "SELECT number, body FROM outbox WHERE hook = ? ORDER BY number LIMIT ?"
+            notices = {number: _readable(body) for number, body in database.execute(asked, (hook, most))}
+            spoiled = [number for number, notice in notices.items() if notice is None]
+            _set_aside(database, hook, spoiled)
+        if spoiled:
+            numbers = ", ".join(map(str, spoiled))
+            raise SpoiledNoticesError(f"notices that cannot be read are set aside, in `aside` of the ledger: {numbers}")
+        return [notice for notice in notices.values() if notice is not None]
 
     def taken(self, hook: str, notices: Iterable[Notice]) -> None:
         """Strike out what ``hook`` has taken, or never will."""
@@ -142,18 +168,18 @@ class Ledger:
                 yield self._database
 
 
-def read_ledger(path: Path) -> tuple[State, dict[str, int]]:
-    """What stands in a ledger and how many notices wait for each hook, without disturbing its watcher.
+def read_ledger(path: Path) -> tuple[State, dict[str, Waiting]]:
+    """What stands in a ledger and what waits for each hook, without disturbing its watcher.
 
     Raises:
         UnreadableError: it is no ledger, or one of another version.
     """
-    if not path.exists():
+    if not path.exists() or not path.stat().st_size:
         return State(), {}
-    database = _open(path)
+    database = _open(path, ours=False)
     try:
         alerts = {one.fingerprint: one for one in map(read_alert, _column(database, "SELECT body FROM alerts"))}
-        return State(alerts=alerts), _num_waiting(database)
+        return State(alerts=alerts), _waiting(database)
     finally:
         database.close()
 
@@ -180,9 +206,11 @@ def _hold(path: Path) -> int:
     return descriptor
 
 
-def _open(path: Path) -> sqlite3.Connection:
+def _open(path: Path, *, ours: bool) -> sqlite3.Connection:
     try:
         database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        if ours:  # SQLite changes this only where nobody else is about to
+            database.execute("PRAGMA journal_mode = WAL")
         version = _set_up(database)
     except sqlite3.Error as error:
         raise UnreadableError(f"{path} holds no alerts: {error}", hint="move it away, or say --state FILE") from error
@@ -196,11 +224,13 @@ def _open(path: Path) -> sqlite3.Connection:
 
 def _set_up(database: sqlite3.Connection) -> int:
     """The version of the file; a new one gets its tables."""
-    database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = NORMAL")
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    if version == 0 and not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-        database.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
+    with database:  # one moment of the file: a watcher may be setting it up just now
+        database.execute("BEGIN")
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        (num_tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if version == 0 and not num_tables:
+        database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
         return VERSION
     return int(version)
 
@@ -219,6 +249,32 @@ def _put(database: sqlite3.Connection, notice: Notice, hooks: Iterable[str]) -> 
 
 def _num_waiting(database: sqlite3.Connection) -> dict[str, int]:
     return dict(database.execute("SELECT hook, count(*) FROM outbox GROUP BY hook").fetchall())
+
+
+def _waiting(database: sqlite3.Connection) -> dict[str, Waiting]:
+    # Beside min() SQLite gives the other columns of the row that has it.
+    rows = database.execute("SELECT hook, count(*), min(number), body FROM outbox GROUP BY hook")
+    oldest = ((hook, count, _readable(body)) for hook, count, _, body in rows)
+    return {
+        hook: Waiting(count=count, since_ns=notice.told_ns if notice is not None else 0)
+        for hook, count, notice in oldest
+    }
+
+
+def _readable(body: str) -> Notice | None:
+    """The notice in a row of the outbox; None where that is anything else."""
+    try:
+        return read_notice(body)
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return None
+
+
+def _set_aside(database: sqlite3.Connection, hook: str, numbers: Iterable[int]) -> None:
+    for number in numbers:
+        database.execute(_ASIDE)
+        row = (hook, number)
+        database.execute("INSERT INTO aside SELECT hook, number, body FROM outbox WHERE hook = ? AND number = ?", row)
+        database.execute("DELETE FROM outbox WHERE hook = ? AND number = ?", row)
 
 
 def _column(database: sqlite3.Connection, sql: str) -> list[str]:

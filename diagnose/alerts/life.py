@@ -8,8 +8,9 @@ No clock, no store, no thread: time is an argument. A look that failed moves not
 hooks that ask for it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from diagnose.alerts.alert import MOST_REMEMBERED, URGENCY, Alert, Phase, account_of
 from diagnose.alerts.inhibition import Causes
@@ -24,6 +25,8 @@ KEEP_STEPS = 10
 REMEMBER_NS = 86_400_000_000_000
 """How long a resolved alert is listed."""
 SECOND_NS = 1_000_000_000
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +113,7 @@ def _begun(fingerprint: str, match: Match, now_ns: int) -> Alert:
         phase=Phase.PENDING,
         account=account_of(finding),
         ranks=tuple(finding.ranks[:MOST_REMEMBERED]),
+        hosts_seen=tuple(finding.hosts[:MOST_REMEMBERED]),
         began_ns=now_ns,
         changed_ns=now_ns,
         sharp=match.sighting.sharp,
@@ -125,6 +129,7 @@ def _seen(alert: Alert, match: Match, now_ns: int, policy: Policy) -> Alert:
             alert,
             account=account_of(match.sighting.finding),
             ranks=_joined(alert.ranks, match.sighting.finding.ranks),
+            hosts_seen=_joined(alert.hosts_seen, match.sighting.finding.hosts),
             sharp=alert.sharp or match.sighting.sharp,
             absent_ns=0,
         )
@@ -133,8 +138,8 @@ def _seen(alert: Alert, match: Match, now_ns: int, policy: Policy) -> Alert:
     return _ripened(replace(fresh, returns_ns=recent), now_ns, policy)
 
 
-def _joined(known: tuple[int, ...], ranks: list[int]) -> tuple[int, ...]:
-    return tuple(dict.fromkeys((*known, *ranks)))[:MOST_REMEMBERED]
+def _joined(known: tuple[T, ...], seen: Iterable[T]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys((*known, *seen)))[:MOST_REMEMBERED]
 
 
 def _recent(returns_ns: tuple[int, ...], now_ns: int, policy: Policy) -> tuple[int, ...]:
@@ -200,20 +205,26 @@ class _Mouth:
         """The alert once what there is to say of it has been said."""
         if alert.phase is Phase.RESOLVED and alert.told is not None:
             self._say(alert, Status.RESOLVED, tuple(alert.told_ns))
-            return replace(alert, told=None, told_ns={})
+            return replace(alert, told=None, told_ns={}, num_hosts_told=0)
         if alert.phase is not Phase.FIRING:
             return alert
         hooks = self._policy.rule(alert.kind).hooks
         if alert.told is None:
             is_news = moved and not alert.absent_ns and not alert.held_back_by and bool(hooks)
             return self._fired(alert, hooks) if is_news else alert
-        if URGENCY[alert.account.severity] > URGENCY[alert.told]:
+        if URGENCY[alert.account.severity] > URGENCY[alert.told] or alert.has_spread:
             return self._fired(alert, tuple(alert.told_ns))
         return self._repeated(alert)
 
     def _fired(self, alert: Alert, hooks: tuple[str, ...]) -> Alert:
         self._say(alert, Status.FIRING, hooks)
-        return replace(alert, told=alert.account.severity, told_ns=dict.fromkeys(hooks, self._now_ns))
+        worst = max(alert.account.severity, alert.told or alert.account.severity, key=URGENCY.__getitem__)
+        return replace(
+            alert,
+            told=worst,
+            num_hosts_told=len(alert.hosts_seen),
+            told_ns=dict.fromkeys(hooks, self._now_ns),
+        )
 
     def _repeated(self, alert: Alert) -> Alert:
         due = tuple(self._due(alert))

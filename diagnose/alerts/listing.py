@@ -8,7 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from diagnose.alerts.alert import URGENCY, Alert, Phase
+from diagnose.alerts.ledger import Waiting
 from diagnose.alerts.life import State
+from diagnose.alerts.wording import lasting
 
 _ORDER = {Phase.FIRING: 0, Phase.PENDING: 1, Phase.RESOLVED: 2}
 _PLACE = ("host", "rank", "device", "stage")
@@ -26,9 +28,14 @@ def num_firing(state: State) -> int:
     return sum(alert.phase is Phase.FIRING for alert in state.alerts.values())
 
 
-def state_object(state: State, waiting: Mapping[str, int]) -> dict[str, Any]:
-    """``{"schema": 1, "alerts": [...], "waiting": {hook: notices}}``."""
-    return {"schema": 1, "alerts": [_alert_object(alert) for alert in listed(state)], "waiting": dict(waiting)}
+def state_object(state: State, waiting: Mapping[str, Waiting]) -> dict[str, Any]:
+    """``{"schema": 1, "alerts": [...], "waiting": {hook: notices}, "waiting_since_ns": {hook: the oldest's}}``."""
+    return {
+        "schema": 1,
+        "alerts": [_alert_object(alert) for alert in listed(state)],
+        "waiting": {hook: one.count for hook, one in waiting.items()},
+        "waiting_since_ns": {hook: one.since_ns for hook, one in waiting.items()},
+    }
 
 
 def _alert_object(alert: Alert) -> dict[str, Any]:
@@ -50,11 +57,12 @@ def _alert_object(alert: Alert) -> dict[str, Any]:
     }
 
 
-def state_text(state: State, waiting: Mapping[str, int]) -> Table | Text:
+def state_text(state: State, waiting: Mapping[str, Waiting], now_ns: int) -> Table | Text:
     """The same as something rich prints."""
     if not state.alerts:
-        return Text("no alerts" + _waiting_text(waiting))
-    table = Table(box=None, header_style="bold", caption=_waiting_text(waiting) or None, caption_justify="left")
+        return Text("no alerts" + _waiting_text(waiting, now_ns))
+    caption = _waiting_text(waiting, now_ns).removeprefix("; ")
+    table = Table(box=None, header_style="bold", caption=caption or None, caption_justify="left")
     for name in ("state", "severity", "kind", "run", "where", "since (UTC)", "what"):
         table.add_column(name, no_wrap=name != "what")
     for alert in listed(state):
@@ -67,5 +75,11 @@ def state_text(state: State, waiting: Mapping[str, int]) -> Table | Text:
     return table
 
 
-def _waiting_text(waiting: Mapping[str, int]) -> str:
-    return "".join(f"; {count} notices wait for hook {hook}" for hook, count in sorted(waiting.items()))
+def _waiting_text(waiting: Mapping[str, Waiting], now_ns: int) -> str:
+    return "".join(
+        f"; {one.count} notices wait for hook {hook}{_since(one, now_ns)}" for hook, one in sorted(waiting.items())
+    )
+
+
+def _since(one: Waiting, now_ns: int) -> str:
+    return f", the oldest for {lasting((now_ns - one.since_ns) / 1e9)}" if one.since_ns else ""

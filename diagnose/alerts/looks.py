@@ -12,9 +12,10 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from diagnose.alerts.alert import STANDING
 from diagnose.alerts.complaints import Complaints
 from diagnose.alerts.look import Look, RunSeen, Sighting
-from diagnose.findings import Finding, Kind
+from diagnose.findings import Finding
 from diagnose.load import load_view
 from diagnose.outages import LINK_EVENTS
 from diagnose.pipeline import Report, diagnose_view, stall_first
@@ -36,8 +37,6 @@ MOST_FINDINGS = 10_000
 """Of one run, the worst: what comes in one look stays bounded."""
 URGENT = tuple(map(str, (*LINK_EVENTS, Happening.GPU_XID, Happening.GPU_ERROR, Happening.RANK_STOPPED)))
 """Events that a look does not wait for."""
-_STANDING = frozenset({Kind.HUNG_COLLECTIVE, Kind.DEAD_RANK, Kind.COLLECTIVE_MISMATCH})
-"""About ranks as they are now, whatever the steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,13 +113,13 @@ def _seen(reader: Reader, run_id: str, attempt: int, period_s: float) -> RunSeen
 def _holding(report: Report, still_steps: int) -> Iterator[Sighting]:
     """Findings of a report that hold at its end."""
     for finding in report.findings[:MOST_FINDINGS]:
-        if finding.kind in _STANDING or finding.window.last_step >= report.window.last_step - still_steps:
+        if finding.kind in STANDING or finding.window.last_step >= report.window.last_step - still_steps:
             yield Sighting(finding=finding, sharp=_is_sharp(finding, report))
 
 
 def _is_sharp(finding: Finding, report: Report) -> bool:
     """Whether it is about the newest steps, or dates its trouble."""
-    if report.num_steps <= RECENT_STEPS or finding.kind in _STANDING:
+    if report.num_steps <= RECENT_STEPS or finding.kind in STANDING:
         return True
     return finding.window.first_step > report.window.first_step
 

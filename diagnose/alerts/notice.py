@@ -45,5 +45,7 @@ class Notice:
     """Wall clock: when the trouble was first seen."""
     ends_ns: int
     """Wall clock: when it was over; 0 while it is not."""
+    told_ns: int
+    """Wall clock: when this was to be told. How long it has waited for a hook counts from here."""
     details: Mapping[str, str]
     """Further words by name: steps, victims, what it explains."""

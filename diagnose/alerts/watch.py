@@ -2,16 +2,16 @@
 
     reader --Watching--> Look --advance--> Outcome --one transaction--> ledger --wake--> a dispatcher for each hook
       |                                                                   |
-      +-- nobody answers: told once; all alerts stand still               +-- full disk: told once; as if not seen yet
+      +-- no look: told once; all alerts stand still                      +-- full disk: told once; as if not seen yet
 
 It ends when it is told to, and of nothing else.
 """
 
-import sqlite3
+import math
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 
 from diagnose.alerts.alert import Phase
 from diagnose.alerts.complaints import Complaints
@@ -21,11 +21,12 @@ from diagnose.alerts.life import State, advance
 from diagnose.alerts.look import Look
 from diagnose.alerts.looks import Watching
 from diagnose.alerts.rules import Policy
-from telemetry.errors import RankscopeError, UnreachableError, UsageError
+from telemetry.errors import RankscopeError, UnreachableError
 from telemetry.stores.reader import Reader
 
 MAX_SHARE = 3
-"""Pauses are at least so many times as long as the look before: a slow store is not looked at without end."""
+"""Pauses are so many times as long as looks, on average even where news cuts them short: a slow store is not looked
+at without end."""
 FINISH_S = 5.0
 """How long the hooks may take for what is left when the watcher ends."""
 GLANCE_S = 1.0
@@ -70,12 +71,13 @@ class Watcher:
             self._complain(error)
 
     def look(self, period_s: float) -> None:
-        """Look and write down what follows. Raises nothing that another look may mend."""
-        outcome = advance(self.state, self._seen(period_s), self._policy)
+        """Look and write down what follows. Raises nothing: another look may mend whatever goes wrong."""
+        seen = self._seen(period_s)
         try:
+            outcome = advance(self.state, seen, self._policy)
             self._ledger.store(outcome)
-        except (sqlite3.Error, OSError) as error:
-            self._complaints.begin("ledger", f"alerts cannot be written down, and wait: {error}")
+        except Exception as error:  # a full disk, or a finding that nothing was prepared for
+            self._complaints.begin("ledger", f"alerts cannot be written down, and wait: {_words(error)}")
             return
         self._complaints.end("ledger", "alerts are written down again")
         self.state = outcome.state
@@ -86,7 +88,7 @@ class Watcher:
         """Changes when a look should not wait; None where nobody answers."""
         try:
             return self._watching.news(self._source.reader())
-        except (UnreachableError, UsageError):
+        except Exception:  # the next look meets it too, and tells
             self._source.close()
             return None
 
@@ -106,16 +108,16 @@ class Watcher:
     def _seen(self, period_s: float) -> Look:
         try:
             look = self._watching.look(self._source.reader(), period_s)
-        except (UnreachableError, UsageError) as error:
-            # What a collector refuses (a token that was changed, another version) may be mended there, too.
+        except Exception as error:
+            # Whatever it is (a token that was changed, another version, a broken answer) may be mended there.
             self._source.close()
             self._complain(error)
             return Look(now_ns=self._clock_ns(), blind=True)
         self._complaints.end("store", "the store answers again")
         return look
 
-    def _complain(self, error: RankscopeError) -> None:
-        self._complaints.begin("store", f"{error.message}; alerts stand still until it answers")
+    def _complain(self, error: Exception) -> None:
+        self._complaints.begin("store", f"{_words(error)}; alerts stand still until it answers")
 
     def _wake(self, hook: str) -> None:
         for dispatcher in self._dispatchers:
@@ -138,24 +140,61 @@ class _Source:
 
     def close(self) -> None:
         self._reader = None
-        self._opened.close()
+        with suppress(Exception):  # one that is broken may not even close
+            self._opened.close()
 
 
-def watch(watcher: Watcher, every_s: float, stop: threading.Event) -> None:
-    """Look every ``every_s``, less often where a look takes long, at once where there is news; until ``stop``."""
-    pause_s = every_s
+def _words(error: Exception) -> str:
+    return error.message if isinstance(error, RankscopeError) else f"{type(error).__name__}: {error}"
+
+
+class NewsBudget:
+    """From when on news may cut a pause short, so that looks stay within their share of the time.
+
+        look          pause          look  news! look       news ......................: look
+        ====-------------------------====--------====-----------!......................====
+                                             at once                     not before it is free
+
+    The first news after a whole pause is looked at once. What a look before its time has cost is paid back before news
+    counts again.
+    """
+
+    def __init__(self) -> None:
+        self.free_at_s = -math.inf
+        """Seconds, by the clock of :meth:`looked`."""
+
+    def looked(self, ended_s: float, took_s: float) -> None:
+        """A look is over."""
+        share_s = (1 + MAX_SHARE) * max(took_s, GLANCE_S / MAX_SHARE)
+        self.free_at_s = max(self.free_at_s, ended_s - share_s) + share_s
+
+
+def watch(
+    watcher: Watcher, every_s: float, stop: threading.Event, *, clock_s: Callable[[], float] = time.monotonic
+) -> None:
+    """Look every ``every_s``, less often where a look takes long, sooner where there is news; until ``stop``."""
+    pause_s, budget = every_s, NewsBudget()
     while not stop.is_set():
-        began_s, known = time.monotonic(), watcher.news()
+        began_s, known = clock_s(), watcher.news()
         watcher.look(pause_s + every_s)
-        pause_s = watcher.pause_s(every_s, time.monotonic() - began_s)
-        _rest(watcher, known, pause_s, stop)
+        ended_s = clock_s()
+        budget.looked(ended_s, ended_s - began_s)
+        pause_s = watcher.pause_s(every_s, ended_s - began_s)
+        _rest(watcher, known, ended_s + pause_s, budget.free_at_s, stop, clock_s)
 
 
-def _rest(watcher: Watcher, known: Hashable, pause_s: float, stop: threading.Event) -> None:
-    """Until the next look is due, or something has happened since ``known`` that cannot wait for it."""
-    until_s = time.monotonic() + pause_s
-    while (left_s := until_s - time.monotonic()) > 0 and not stop.wait(min(GLANCE_S, left_s)):
+def _rest(
+    watcher: Watcher,
+    known: Hashable,
+    until_s: float,
+    free_at_s: float,
+    stop: threading.Event,
+    clock_s: Callable[[], float],
+) -> None:
+    """Until the next look is due, or something has happened since ``known`` and it is ``free_at_s``."""
+    while (left_s := until_s - clock_s()) > 0 and not stop.wait(min(GLANCE_S, left_s)):
         if watcher.news() != known:
+            stop.wait(max(0.0, min(until_s, free_at_s) - clock_s()))
             return
 
 

@@ -3,14 +3,11 @@
 import time
 from urllib.parse import urlencode
 
-from diagnose.alerts.alert import Alert
+from diagnose.alerts.alert import STANDING, Alert
 from diagnose.alerts.notice import Notice, Status
 from diagnose.alerts.rules import Policy
-from diagnose.findings import Kind
 
 LEAST_COST_S = 0.05
-_STANDING = frozenset({Kind.HUNG_COLLECTIVE, Kind.DEAD_RANK, Kind.COLLECTIVE_MISMATCH})
-"""Kinds of a job that stands still: another page of the dashboard tells of it."""
 
 
 def notice_of(alert: Alert, status: Status, *, number: int, repeated: bool, now_ns: int, policy: Policy) -> Notice:
@@ -31,6 +28,7 @@ def notice_of(alert: Alert, status: Status, *, number: int, repeated: bool, now_
         link=link_to(alert, policy.dashboard),
         starts_ns=alert.began_ns,
         ends_ns=ends_ns,
+        told_ns=now_ns,
         details={**account.details, "steps": f"{account.first_step}-{account.last_step}"},
     )
 
@@ -43,7 +41,7 @@ def link_to(alert: Alert, dashboard: str) -> str:
     rank = alert.labels.get("rank", "")
     run_id, attempt = alert.run
     query = {
-        "view": "hang" if alert.kind in _STANDING else "overview",
+        "view": "hang" if alert.kind in STANDING else "overview",
         "run": run_id,
         "attempt": str(attempt),
         "steps": f"{account.first_step}-{account.last_step}",
@@ -53,14 +51,15 @@ def link_to(alert: Alert, dashboard: str) -> str:
 
 
 def _over(alert: Alert, ends_ns: int) -> str:
-    return f"over after {_duration((ends_ns - alert.began_ns) / 1e9)}: {alert.account.summary}"
+    return f"over after {lasting((ends_ns - alert.began_ns) / 1e9)}: {alert.account.summary}"
 
 
 def _clock(at_ns: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at_ns // 1_000_000_000))
 
 
-def _duration(seconds: float) -> str:
+def lasting(seconds: float) -> str:
+    """``45 s``, ``12 min``, ``3.5 h``."""
     if seconds < 120:
         return f"{max(0.0, seconds):.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -24,6 +24,7 @@ def read_alert(text: str) -> Alert:
             "account": Account(**{**account, "severity": Severity(account["severity"])}),
             "ranks": tuple(given["ranks"]),
             "returns_ns": tuple(given["returns_ns"]),
+            "hosts_seen": tuple(given.get("hosts_seen", ())),
             "told": None if given["told"] is None else Severity(given["told"]),
         }
     )
@@ -36,6 +37,7 @@ def notice_text(notice: Notice) -> str:
 def read_notice(text: str) -> Notice:
     """The inverse of :func:`notice_text`."""
     given: dict[str, Any] = json.loads(text)
+    given.setdefault("told_ns", max(given["starts_ns"], given["ends_ns"]))
     return Notice(**{**given, "status": Status(given["status"]), "severity": Severity(given["severity"])})
 
 

@@ -86,7 +86,7 @@ def list_alerts(config: ConfigOption = None, state: StateOption = None, json: Js
     if json:
         out.print_json(data=state_object(stands, waiting))
     else:
-        out.print(state_text(stands, waiting))
+        out.print(state_text(stands, waiting, time.time_ns()))
     raise typer.Exit(int(num_firing(stands) > 0))
 
 
@@ -108,6 +108,8 @@ def _send(hook: Hook, notice: Notice) -> None:
         hook.send([notice])
     except HookError as error:
         words = str(error) if str(error).startswith(f"hook {hook.name}") else f"hook {hook.name}: {error}"
+        if error.hint:
+            raise UsageError(words, hint=error.hint) from error
         if error.again:
             raise UnreachableError(words, hint="is the receiver running, and is this its address?") from error
         raise UsageError(words, hint=f"the receiver refused it for good: look at [hooks.{hook.name}]") from error

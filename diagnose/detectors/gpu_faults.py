@@ -52,6 +52,8 @@ class Fault:
     xid: int = 0
 
 
+MOST_DIGITS = 6
+"""Of the number of an Xid."""
 _GRADES = {
     XidSeverity.FATAL: Grade.FATAL,
     XidSeverity.SERVICE: Grade.SERVICE,
@@ -90,7 +92,7 @@ def _from_event(event: HostEvent) -> Fault | None:
         text = event.text or "critical error"
         return Fault(gpu=gpu, at_ns=event.at_ns, grade=Grade.FATAL, text=text, action="RESET_GPU")
     number, _, words = event.text.partition(" ")
-    if not number.isdigit():
+    if not (number.isascii() and number.isdigit() and len(number) <= MOST_DIGITS):
         return None
     xid = meaning_of(int(number))
     if xid.severity not in _GRADES:

@@ -53,14 +53,21 @@ class Flapping:
 def detect_nic_flap(view: RunView) -> list[Finding]:
     """One finding for each card that flaps and holds the job up."""
     by_card: dict[tuple[str, str], list[Effect]] = defaultdict(list)
-    newest_ns = max((one.outage.down_ns for one in view.effects), default=0)
     for effect in view.effects:
-        if newest_ns - effect.outage.down_ns <= view.settings.flaps_within_s * NS_PER_S:
-            by_card[effect.outage.host, effect.outage.device].append(effect)
-    cards = [Flapping(host=host, device=device, effects=tuple(found)) for (host, device), found in by_card.items()]
+        by_card[effect.outage.host, effect.outage.device].append(effect)
+    cards = [
+        Flapping(host=host, device=device, effects=_newest(found, view.settings.flaps_within_s))
+        for (host, device), found in by_card.items()
+    ]
     return [_finding(view, card) for card in cards if _is_told(view, card)] + [
         _standing(view, effect.outage) for effect in view.effects if _holds_up_now(view, effect.outage)
     ]
+
+
+def _newest(effects: list[Effect], within_s: float) -> tuple[Effect, ...]:
+    """Those of so long a time up to the card's last."""
+    last_ns = effects[-1].outage.down_ns
+    return tuple(one for one in effects if last_ns - one.outage.down_ns <= within_s * NS_PER_S)
 
 
 def _holds_up_now(view: RunView, outage: Outage) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from telemetry.agent.loop import AgentSettings, run_agent
-from telemetry.agent.samplers import SamplerSettings
+from telemetry.agent.samplers import MAX_INTERVAL_S, SamplerSettings
 from telemetry.agent.stall import StallSettings
 
 SAYS = "Ship the rank files of this host to a collector, and take evidence when its ranks stand still or die."
@@ -44,8 +44,8 @@ def parse_settings(prog: str, arguments: Sequence[str] | None, *, collector: str
     given = parser.parse_args(arguments)
     if not given.collector:
         parser.error("say where the collector is: --collector http://host:port, or RANKSCOPE_COLLECTOR")
-    if given.interval <= 0 or min(given.patience, given.appear) < 0:
-        parser.error("--interval is above zero, --patience and --appear are not below")
+    if not 0 < given.interval <= MAX_INTERVAL_S or not min(given.patience, given.appear) >= 0:
+        parser.error(f"--interval is above zero and at most {MAX_INTERVAL_S:g}, --patience and --appear not below zero")
     return AgentSettings(
         spool=given.spool,
         collector=given.collector,

@@ -25,7 +25,7 @@ from telemetry.agent import journal
 from telemetry.agent.host import FollowedRank, Owner
 from telemetry.agent.host_watch import HostWatch
 from telemetry.agent.thinning import WINDOW_S, HostSample
-from telemetry.errors import RankscopeError
+from telemetry.errors import RankscopeError, UsageError
 from telemetry.host_metrics import Happening, Metric
 from telemetry.samplers.interface import Event
 from telemetry.ship.wire import Ack, labelled
@@ -88,6 +88,7 @@ class HostReports:
         self._newest: Owner | None = None
         self._lasting: dict[str, Event] = {}
         self._complained = False
+        self._unwanted = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rankscope-host-reports", daemon=True)
 
@@ -133,18 +134,28 @@ class HostReports:
     def ship(self, poster: Poster, refused: Collection[Owner] = ()) -> None:
         """Post all that waits.
 
+        A collector that knows no such rows (an older one) is not sent any more of them: the journal has the events.
+
         Raises:
             UnreachableError: later, perhaps: it waits on.
         """
-        for owner, job in list(self._jobs.items()):
+        for owner, job in [] if self._unwanted else list(self._jobs.items()):
             if owner in refused:
                 continue
             for events in self._batches(job.events):
-                poster.post("host_events", labelled(journal.event_rows(job.host, events), *owner))
+                self._post(poster, "host_events", labelled(journal.event_rows(job.host, events), *owner))
                 self._drop(job.events, events)
             for samples in self._batches(job.samples):
-                poster.post("host_samples", labelled(_sample_rows(job.host, samples), *owner))
+                self._post(poster, "host_samples", labelled(_sample_rows(job.host, samples), *owner))
                 self._drop(job.samples, samples)
+
+    def _post(self, poster: Poster, table: str, rows: pa.Table) -> None:
+        try:
+            poster.post(table, rows)
+        except UsageError as error:
+            if not self._unwanted:
+                self._unwanted = True
+                print(f"rankscope agent: hosts are not told of: {error.message}", file=sys.stderr, flush=True)
 
     def ship_the_last(self, poster: Poster, refused: Collection[Owner] = ()) -> None:
         """Once, as the agent ends: a collector that is gone misses some seconds of samples; events are on the disk."""

@@ -6,8 +6,10 @@ An event is written here before it is shipped. An agent that starts again ships 
 twice is the same row.
 """
 
+import errno
 import json
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +22,7 @@ from telemetry.tables import HOST_EVENTS
 
 FOLDER = "hosts"
 SUFFIX = ".jsonl"
+MAX_NAME = 200
 MAX_BYTES = 32 * 2**20
 """Of a file; more is not written, nor read."""
 
@@ -28,15 +31,16 @@ def append(attempt_folder: Path, host: str, events: Iterable[Event]) -> None:
     """Write ``events`` down.
 
     Raises:
-        OSError: the disk does not take them.
+        OSError: the disk does not take them, or something else than a file is in the way.
     """
     lines = "".join(json.dumps(asdict(event)) + "\n" for event in events)
     if not lines:
         return
-    path = attempt_folder / FOLDER / (quote(host, safe="") + SUFFIX)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab+") as file:
-        size = file.tell()
+    folder = attempt_folder / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    number = _opened(folder / _file_name(host), os.O_RDWR | os.O_APPEND | os.O_CREAT)
+    with os.fdopen(number, "rb+") as file:
+        size = file.seek(0, os.SEEK_END)
         if size >= MAX_BYTES:
             return
         if size:  # a writer that was killed may have torn its last line
@@ -46,22 +50,41 @@ def append(attempt_folder: Path, host: str, events: Iterable[Event]) -> None:
 
 
 def read(attempt_folder: Path) -> Iterator[tuple[str, list[Event]]]:
-    """Each host and its events, in the order in which they were written; a torn or foreign line is left out."""
+    """Each host and its events, in the order in which they were written; what is torn or foreign is left out."""
     for path in sorted((attempt_folder / FOLDER).glob("*" + SUFFIX)):
         try:
-            with path.open(errors="replace") as file:
-                text = file.read(MAX_BYTES)
+            with os.fdopen(_opened(path, os.O_RDONLY), "rb") as file:
+                text = file.read(MAX_BYTES).decode(errors="replace")
         except OSError:
             continue
         yield unquote(path.name.removesuffix(SUFFIX)), [event for line in text.splitlines() for event in _event(line)]
 
 
+def _file_name(host: str) -> str:
+    return quote(host, safe="")[:MAX_NAME] + SUFFIX
+
+
+def _opened(path: Path, how: int) -> int:
+    """A plain file of this folder: no pipe that nobody writes into, no link to somewhere else.
+
+    Raises:
+        OSError: it is something else, or cannot be opened.
+    """
+    number = os.open(path, how | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise OSError(errno.EINVAL, "not a plain file", str(path))
+    return number
+
+
 def _event(line: str) -> list[Event]:
     try:
         row = json.loads(line)
-        return [Event(at_ns=int(row["at_ns"]), **{name: str(row[name]) for name in ("device", "name", "text")})]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        at_ns, words = int(row["at_ns"]), {name: str(row[name]) for name in ("device", "name", "text")}
+        "".join(words.values()).encode()
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return []
+    return [Event(at_ns=at_ns, **words)] if 0 <= at_ns < 2**63 else []
 
 
 def event_rows(host: str, events: Iterable[Event]) -> pa.Table:

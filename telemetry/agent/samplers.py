@@ -13,6 +13,8 @@ from telemetry.samplers.interface import GoneError, Sampler
 from telemetry.samplers.network import open_network_samplers
 from telemetry.samplers.nvml import open_nvml_sampler
 
+MAX_INTERVAL_S = 3600.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerSettings:
@@ -28,11 +30,12 @@ class SamplerSettings:
     """Bytes of the network cards in windows of this length, each shipped: 0.01 shows bursts; 0: not so."""
 
     def __post_init__(self) -> None:
-        if self.interval_s < 0 or (self.interval_s and self.interval_s < 0.1):
+        if self.interval_s != 0 and not 0.1 <= self.interval_s <= MAX_INTERVAL_S:
             raise UsageError(
-                f"a sampling interval of {self.interval_s:g} s", hint="0.1 or longer; 0 samples nothing at all"
+                f"a sampling interval of {self.interval_s:g} s",
+                hint=f"0.1 to {MAX_INTERVAL_S:g}; 0 samples nothing at all",
             )
-        if self.network_s and not 0.01 <= self.network_s <= 10:
+        if self.network_s != 0 and not 0.01 <= self.network_s <= 10:
             raise UsageError(f"network windows of {self.network_s:g} s", hint="0.01 to 10, or 0 for none")
 
 

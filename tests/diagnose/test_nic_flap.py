@@ -220,6 +220,32 @@ def test_settings_that_cannot_work_are_refused() -> None:
         DetectorSettings.from_environment({"RANKSCOPE_FLAPS": "0"})
 
 
+@pytest.mark.parametrize("at_ns", [2**63 - 1, -5], ids=["far ahead", "before time began"])
+def test_a_host_whose_clock_is_mad_silences_no_other(at_ns: int) -> None:
+    view = flapping((3.0, 3.0, 3.0))
+    seen_ns = view.fleet.events[-1].at_ns + 60 * SECOND_NS
+    mad = made_event(Happening.LINK_DOWN, "h0", "eth0", at_ns=at_ns)
+    assert only(replace(view, fleet=made_fleet(*view.fleet.events, mad, seen_ns=seen_ns))).hosts == ["h2"]
+
+
+def test_an_idle_port_that_flaps_without_end_hides_no_other() -> None:
+    view = flapping((3.0, 3.0, 3.0))
+    last_ns = view.fleet.events[-1].at_ns
+    idle = [
+        made_event(name, "h0", "eth7", at_ns=last_ns + (2 * number + half) * 1_000_000)
+        for number in range(250)
+        for half, name in enumerate((Happening.LINK_DOWN, Happening.LINK_UP))
+    ]
+    words = ({"backend": "gloo", "GLOO_SOCKET_IFNAME": "eth0"},) * 8
+    assert only(replace(view, fleet=made_fleet(*view.fleet.events, *idle), words=words)).hosts == ["h2"]
+
+
+@pytest.mark.parametrize("text", ["²", "9" * 5_000, "-3", "3.5", ""])
+def test_a_count_that_is_none_counts_once(text: str) -> None:
+    (found,) = find_outages([made_event(Happening.LINK_FLAPS, "h", "eth0", at_ns=SECOND_NS, text=text)])
+    assert found.count == 1
+
+
 def test_a_gpu_that_disappears_is_no_card() -> None:
     assert find_outages([made_event(Happening.DEVICE_GONE, "h", "gpu3", at_ns=SECOND_NS)]) == []
 

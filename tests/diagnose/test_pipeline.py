@@ -4,8 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from diagnose.detectors import DETECTORS
 from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
-from diagnose.pipeline import without_symptoms
+from diagnose.pipeline import diagnose_view, without_symptoms
+from diagnose.view import RunView
+from telemetry.topology import Topology
+from tests.diagnose.made_view import make_view
 
 
 def _finding(
@@ -23,6 +27,17 @@ def _finding(
         summary="",
         next_step="",
     )
+
+
+def test_a_detector_that_trips_costs_none_of_the_others_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def detect_odd_things(view: RunView) -> list[Finding]:
+        raise ZeroDivisionError(view.run_id)
+
+    monkeypatch.setattr("diagnose.pipeline.DETECTORS", (detect_odd_things, *DETECTORS))
+    view = make_view(Topology(dp=2, pp=2, tp=2), slow={3: 1.5})
+    kinds = {finding.kind: finding.summary for finding in diagnose_view(view).findings}
+    assert set(kinds) == {Kind.COMPUTE_STRAGGLER, Kind.INSUFFICIENT_EVIDENCE}
+    assert "odd-things could not look: ZeroDivisionError" in kinds[Kind.INSUFFICIENT_EVIDENCE]
 
 
 DECLINE = _finding(Kind.MFU_DECLINE, 20, 59, 10.0)

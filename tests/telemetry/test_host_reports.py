@@ -1,9 +1,11 @@
 """What samplers see, from a thread of the agent to the store: thinned, written down, shipped, never twice."""
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import telemetry
@@ -13,11 +15,13 @@ from telemetry.agent.host_reports import HostReports, LivingRanks
 from telemetry.agent.host_watch import HostWatch, Paced
 from telemetry.agent.loop import Agent, AgentSettings
 from telemetry.agent.thinning import Thinning
-from telemetry.errors import UnreachableError
+from telemetry.errors import UnreachableError, UsageError
 from telemetry.samplers.interface import Event, GoneError, Look, Reading
 from telemetry.ship.client import CollectorClient
+from telemetry.ship.wire import Ack
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.host_queries import HostEvents, HostSamples
+from telemetry.stores.queries import Ranks
 from telemetry.topology import Topology
 from tests.deadline import until
 from tests.telemetry.faulty_store import FaultyStore
@@ -249,6 +253,55 @@ def test_a_writer_that_was_killed_spoils_its_own_line_alone(tmp_path: Path) -> N
     path.write_bytes(path.read_bytes() + b'{"at_ns": 3, "dev')
     journal.append(tmp_path, "h", [event(2)])
     assert list(journal.read(tmp_path)) == [("h", [event(1), event(2)])]
+
+
+def test_what_no_store_takes_is_left_in_the_journal(tmp_path: Path) -> None:
+    journal.append(tmp_path, "h", [event(1)])
+    (path,) = (tmp_path / "hosts").iterdir()
+    odd = ('Infinity, "text": ""', '1e300, "text": ""', '-1, "text": ""', '5, "text": "\\ud800"')
+    lines = "".join(f'{{"device": "d", "name": "n", "at_ns": {one}}}\n' for one in odd)
+    path.write_text(path.read_text() + lines)
+    assert list(journal.read(tmp_path)) == [("h", [event(1)])]
+
+
+def test_a_journal_that_is_no_file_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "hosts").mkdir()
+    os.mkfifo(tmp_path / "hosts" / "pipe.jsonl")
+    (tmp_path / "elsewhere").write_text("")
+    (tmp_path / "hosts" / "link.jsonl").symlink_to(tmp_path / "elsewhere")
+    for host in ("pipe", "link"):
+        with pytest.raises(OSError, match=r"not a plain file|Too many levels|No such device"):
+            journal.append(tmp_path, host, [event(1)])
+    assert list(journal.read(tmp_path)) == []
+    assert (tmp_path / "elsewhere").read_text() == ""
+
+
+def test_a_collector_that_knows_no_hosts_is_left_in_peace(
+    no_folder: Path, embedded: EmbeddedStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_as(0, no_folder)
+    watch = Scripted()
+    reports = HostReports(watch, LivingRanks(), own_host="")  # type: ignore[arg-type]
+    with collecting(embedded) as client:
+        agent = Agent(Host(no_folder), _Older(client), AgentSettings(spool=no_folder, collector=""), None, reports)
+        agent.turn()
+        watch.events = [event(1)]
+        reports.take_in()
+        agent.turn()
+        assert client.read(Ranks(run_id="run", attempt=0)).num_rows == 1
+    assert "no table" in capsys.readouterr().err
+
+
+class _Older:
+    """A collector of a version before hosts had rows."""
+
+    def __init__(self, client: CollectorClient) -> None:
+        self._client = client
+
+    def post(self, table: str, rows: pa.Table) -> Ack:
+        if table.startswith("host"):
+            raise UsageError(f"no table {table!r}", hint="tables are spans, marks")
+        return self._client.post(table, rows)
 
 
 def test_the_journal_leaves_out_what_was_torn(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
     argv, verbatim, never a shell       stdin: the body of a webhook (see ``shape.py``), then its end
     exit 0: it has it                   environment: RANKSCOPE_ALERT_*, and of ours what no secret is in
-    else, or too slow: again later      stderr: the first line is told; stdout goes nowhere
+    exit 65: it never will              stderr: the first line is told; stdout goes nowhere
+    else, or too slow: again later
 
 The command leads a process group of its own. Where it is too slow, all of the group is killed.
 """
@@ -30,6 +31,8 @@ from telemetry.errors import UsageError
 
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 PREFIX = "RANKSCOPE_ALERT_"
+REFUSED = os.EX_DATAERR
+"""Exit status of a command that will never take this notice."""
 MAX_WORDS = 4096
 """Of one variable, and of what is kept of stderr."""
 
@@ -66,7 +69,8 @@ class CommandHook:
             how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
             first, *_ = said.strip().splitlines() or [""]
             secrets = [os.environ.get(name, "") for name in self._keys.pass_env]
-            raise self._error(f"{how}: {without(secrets, first)}" if first else how)
+            told = f"{how}: {without(secrets, first)}" if first else how
+            raise self._error(told, again=status != REFUSED)
 
     def _run(self, notice: Notice) -> tuple[int, str]:
         body = json.dumps(v4_body(self.name, [notice])).encode()
@@ -90,8 +94,8 @@ class CommandHook:
             raise self._error(f"not over within {self._keys.timeout_s:g} s, killed")
         return process.returncode, said.decode("utf-8", "replace")
 
-    def _error(self, told: str) -> HookError:
-        return HookError(f"hook {self.name}: {self._keys.argv[0]}: {one_line(told, 300)}", again=True)
+    def _error(self, told: str, *, again: bool = True) -> HookError:
+        return HookError(f"hook {self.name}: {self._keys.argv[0]}: {one_line(told, 300)}", again=again)
 
 
 def command_environment(notice: Notice, ours: Mapping[str, str], passed: Sequence[str]) -> dict[str, str]:

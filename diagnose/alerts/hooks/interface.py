@@ -14,14 +14,16 @@ from diagnose.alerts.notice import Notice
 class HookError(Exception):
     """The receiver did not take it.
 
-    ``again``: whether the same notices may be taken later (refused connection, timeout, 429, 5xx); False where they
-    never will be (400: they are dropped, and told on stderr). ``after_s``: how long the receiver asked to wait.
+    ``again``: whether the same notices may be taken later (refused connection, timeout, 429, 5xx, a token that has run
+    out); False where they never will be (400: they are dropped, and told on stderr). ``after_s``: how long the receiver
+    asked to wait. ``hint``: what whoever set the hook up may mend; empty where only time helps.
     """
 
-    def __init__(self, message: str, *, again: bool, after_s: float = 0.0) -> None:
+    def __init__(self, message: str, *, again: bool, after_s: float = 0.0, hint: str = "") -> None:
         super().__init__(message)
         self.again = again
         self.after_s = after_s
+        self.hint = hint
 
 
 class Hook(Protocol):

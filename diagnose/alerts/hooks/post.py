@@ -1,8 +1,10 @@
 """One POST to a receiver: bounded as a whole, and every way it can fail told as a ``HookError``.
 
     2xx, read to its end                             it has them
-    408, 429, 5xx, refused, cut off, not in time     again, after Retry-After where it says so
-    3xx, other 4xx                                   never; the start of its words is told
+    refused, cut off, not in time, 5xx, other 4xx    again, after Retry-After where it says so
+    400, 410, 413, 422, 3xx                          never; the start of its words is told
+
+A token that has run out (401, 403) or a route that is gone (404) loses nothing: somebody mends it, and it is taken.
 
 The whole of it, from the name's look-up to the last byte, shares one deadline: a receiver that drips bytes holds
 nobody. What is logged or told names scheme, host and port alone: paths, tokens and passwords may be secrets.
@@ -29,7 +31,14 @@ ENOUGH_BYTES = 64 * 2**10
 """Of an answer; what comes after says nothing new."""
 LONG_SEGMENT = 16
 """Parts of a path from this length on may be secrets by themselves."""
-LATER = (408, 429)
+FOR_GOOD = (400, 410, 413, 422)
+"""What is wrong with the notice itself, or says that nobody will ever be there again."""
+_MAY_MEND = {
+    401: "is its token, or its user and password, still good?",
+    403: "may this token, or this user, send here?",
+    404: "is its url still right?",
+    405: "is its url still right?",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +125,15 @@ class Receiver:
         if 200 <= status < 300:
             return
         told = f"status {status}: {answer.words}" if answer.words else f"status {status}"
-        if status in LATER or status >= 500:
-            raise self._error(told, again=True, after_s=_asked_wait_s(answer.headers, time.time()))
         if 300 <= status < 400:
             told = f"status {status}: it redirects, which is not followed; give the final address"
-        raise self._error(told, again=False)
+            raise self._error(told, again=False)
+        after_s = _asked_wait_s(answer.headers, time.time())
+        raise self._error(told, again=status not in FOR_GOOD, after_s=after_s, hint=_MAY_MEND.get(status, ""))
 
-    def _error(self, told: str, *, again: bool, after_s: float = 0.0) -> HookError:
-        return HookError(f"{self._who}: {one_line(without(self._secrets, told), 300)}", again=again, after_s=after_s)
+    def _error(self, told: str, *, again: bool, after_s: float = 0.0, hint: str = "") -> HookError:
+        words = f"{self._who}: {one_line(without(self._secrets, told), 300)}"
+        return HookError(words, again=again, after_s=after_s, hint=hint)
 
 
 def _run(work: Coroutine[object, object, _Answer]) -> _Answer:

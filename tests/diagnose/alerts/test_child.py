@@ -35,3 +35,19 @@ def test_what_cannot_be_started_is_told(tmp_path: Path) -> None:
     with KeptAlive([str(tmp_path / "none")], said.append, first_pause_s=0.01):
         until(lambda: said)
     assert "No such file" in said[0]
+
+
+def test_it_is_kept_alive_where_standard_error_is_gone(tmp_path: Path) -> None:
+    def gone(text: str) -> None:
+        raise BrokenPipeError(text)
+
+    told = tmp_path / "told"
+    with KeptAlive([sys.executable, "-c", DIES, str(told)], gone, first_pause_s=0.01):
+        until(lambda: told.is_file() and told.read_text().count("born") >= 2)
+
+
+def test_what_no_process_can_be_called_is_told_too() -> None:
+    said: list[str] = []
+    with KeptAlive(["a\0b"], said.append, first_pause_s=0.01):
+        until(lambda: len(said) >= 2)
+    assert "embedded null byte" in said[0]

@@ -1,6 +1,7 @@
 """From the outbox to hooks that refuse, block, or take it."""
 
 import resource
+import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from diagnose.alerts.complaints import Complaints
-from diagnose.alerts.dispatch import Backoff, Dispatcher
+from diagnose.alerts.dispatch import GIVEN_UP_NS, MIN_TRIES, Backoff, Dispatcher
 from diagnose.alerts.hooks.interface import Hook, HookError
 from diagnose.alerts.hooks.memory import MemoryHook
 from diagnose.alerts.ledger import Ledger
@@ -40,9 +41,11 @@ def tell(ledger: Ledger, count: int, *hooks: str, first_rank: int = 0) -> list[N
 
 
 @contextmanager
-def working(ledger: Ledger, *hooks: Hook, said: list[str] | None = None) -> Iterator[list[Dispatcher]]:
+def working(
+    ledger: Ledger, *hooks: Hook, said: list[str] | None = None, now_ns: int = START_NS
+) -> Iterator[list[Dispatcher]]:
     complaints = Complaints((said if said is not None else []).append)
-    dispatchers = [Dispatcher(hook, ledger, complaints, AT_ONCE) for hook in hooks]
+    dispatchers = [Dispatcher(hook, ledger, complaints, AT_ONCE, clock_ns=lambda: now_ns) for hook in hooks]
     for one in dispatchers:
         one.start()
     try:
@@ -163,6 +166,110 @@ def test_a_hook_that_ends_after_the_ledger_was_closed_hurts_nobody(ledger: Ledge
     ledger.close()
     hook.released.set()
     dispatcher.finish(10)
+
+
+class Deaf(MemoryHook):
+    """Says of a certain notice, for ever, that it will take it later."""
+
+    def send(self, notices: Sequence[Notice]) -> None:
+        if notices[0].number == 1:
+            raise HookError("status 500", again=True)
+        super().send(notices)
+
+
+def test_what_a_hook_did_not_take_for_a_day_is_dropped_and_told_and_blocks_nothing(ledger: Ledger) -> None:
+    hook, said = Deaf("deaf"), []
+    told = tell(ledger, 3, "deaf")
+    with working(ledger, hook, said=said, now_ns=START_NS + GIVEN_UP_NS + 1):
+        until(lambda: not ledger.num_waiting())
+    assert hook.taken == told[1:]
+    assert said[1].startswith("hook deaf: status 500; not taken for a day, dropped: compute-straggler of [0]")
+
+
+def test_what_is_a_day_old_is_not_dropped_after_a_few_tries(ledger: Ledger) -> None:
+    hook = MemoryHook("log", batch=2)
+    hook.refusals = [HookError("no network yet", again=True)] * (MIN_TRIES - 1)
+    told = tell(ledger, 3, "log")
+    with working(ledger, hook, now_ns=START_NS + 2 * GIVEN_UP_NS):
+        until(lambda: not ledger.num_waiting())
+    assert hook.taken == told
+
+
+def test_what_is_not_a_day_old_is_kept_however_often_it_is_refused(ledger: Ledger) -> None:
+    hook = MemoryHook("log")
+    hook.refusals = [HookError("status 500", again=True)] * (5 * MIN_TRIES)
+    told = tell(ledger, 3, "log")
+    with working(ledger, hook, now_ns=START_NS + GIVEN_UP_NS):
+        until(lambda: not ledger.num_waiting())
+    assert hook.taken == told
+
+
+def test_what_may_be_mended_is_told_once(ledger: Ledger) -> None:
+    hook, said = MemoryHook("log"), []
+    hook.refusals = [HookError("status 401", again=True, hint="is its token still good?")] * 5
+    tell(ledger, 1, "log")
+    with working(ledger, hook, said=said):
+        until(lambda: not ledger.num_waiting())
+    assert said[0] == "hook log: status 401; what waits for it is kept and tried again; hint: is its token still good?"
+    assert len(said) == 2
+
+
+def test_a_notice_that_cannot_be_read_is_told_and_holds_up_no_other(ledger: Ledger, tmp_path: Path) -> None:
+    hook, said = MemoryHook("log"), []
+    told = tell(ledger, 3, "log")
+    with sqlite3.connect(tmp_path / "alerts.sqlite") as database:
+        database.execute("UPDATE outbox SET body = '{}' WHERE number = 2")
+    with working(ledger, hook, said=said):
+        until(lambda: not ledger.num_waiting())
+    assert hook.taken == [told[0], told[2]]
+    assert said == ["hook log: notices that cannot be read are set aside, in `aside` of the ledger: 2"]
+
+
+class Broken:
+    """An outbox that nobody is prepared for, for as long as it is told to be."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.times_left = 2
+
+    def waiting(self, hook: str, most: int) -> list[Notice]:
+        if self.times_left:
+            self.times_left -= 1
+            raise KeyError("what is this?")
+        return self._ledger.waiting(hook, most)
+
+    def taken(self, hook: str, notices: Sequence[Notice]) -> None:
+        self._ledger.taken(hook, notices)
+
+
+def test_an_outbox_that_breaks_is_told_once_and_ends_no_hook(ledger: Ledger) -> None:
+    hook, said, outbox = MemoryHook("log"), [], Broken(ledger)
+    told = tell(ledger, 1, "log")
+    dispatcher = Dispatcher(hook, outbox, Complaints(said.append), AT_ONCE)
+    dispatcher.start()
+    until(lambda: outbox.times_left == 1)
+    until(lambda: dispatcher.wake() or not outbox.times_left)
+    until(lambda: dispatcher.wake() or hook.taken)
+    dispatcher.finish(10)
+    assert hook.taken == told
+    assert said == [
+        "outbox of hook log: KeyError: 'what is this?'; tried again",
+        "outbox of hook log: works again",
+    ]
+
+
+def test_a_hook_outlives_standard_error(ledger: Ledger) -> None:
+    def gone(text: str) -> None:
+        raise BrokenPipeError(text)
+
+    hook = MemoryHook("log")
+    hook.refusals = [HookError("status 500", again=True)]
+    told = tell(ledger, 2, "log")
+    dispatcher = Dispatcher(hook, ledger, Complaints(gone), AT_ONCE)
+    dispatcher.start()
+    until(lambda: not ledger.num_waiting())
+    dispatcher.finish(10)
+    assert hook.taken == told
 
 
 def test_pauses_double_up_to_a_bound_and_are_as_long_as_the_receiver_asks() -> None:

@@ -1,18 +1,21 @@
 """What stands and what is unsent, in one file."""
 
+import json
 import os
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from diagnose.alerts.ledger import Ledger, default_state_file, read_ledger
+from diagnose.alerts.ledger import Ledger, SpoiledNoticesError, Waiting, default_state_file, read_ledger
 from diagnose.alerts.life import Outcome, State, advance
 from diagnose.alerts.look import Look, RunSeen, Sighting
 from diagnose.alerts.rules import Policy
+from diagnose.alerts.written import notice_text
 from diagnose.findings import Finding, Kind
 from telemetry.errors import UnreadableError, UsageError
 from tests.diagnose.alerts.made_looks import RUN, SECOND_NS, START_NS, finding, policy
@@ -105,8 +108,53 @@ def test_reading_disturbs_no_watcher(ledger: Ledger, path: Path) -> None:
     outcome = look(ledger, State(), 0, STRAGGLER)
     state, waiting = read_ledger(path)
     assert state.alerts == outcome.state.alerts
-    assert waiting == {"log": 1, "pager": 1}
+    assert waiting == dict.fromkeys(("log", "pager"), Waiting(count=1, since_ns=START_NS))
     look(ledger, outcome.state, 5, STRAGGLER)
+
+
+def test_how_long_the_oldest_notice_waits_is_known(ledger: Ledger, path: Path) -> None:
+    state = look(ledger, State(), 0, STRAGGLER).state
+    look(ledger, state, 300, STRAGGLER, finding(Kind.DEAD_RANK, 9))
+    assert read_ledger(path)[1]["log"].since_ns == START_NS
+    ledger.taken("log", ledger.waiting("log", 1))
+    assert read_ledger(path)[1]["log"].since_ns == START_NS + 300 * SECOND_NS
+
+
+@pytest.mark.parametrize("body", ["", "{}", "[]", '{"told_ns": 1}', "null"])
+def test_a_notice_that_cannot_be_read_is_set_aside(ledger: Ledger, path: Path, body: str) -> None:
+    outcome = look(ledger, State(), 0, STRAGGLER, finding(Kind.DEAD_RANK, 9))
+    spoil(path, body)
+    assert read_ledger(path)[1]["log"] == Waiting(count=2, since_ns=0)
+    with pytest.raises(SpoiledNoticesError, match=r"set aside.*: 1$"):
+        ledger.waiting("log", 10)
+    assert ledger.waiting("log", 10) == [outcome.tellings[1].notice]
+    with sqlite3.connect(path) as database:
+        assert database.execute("SELECT hook, number, body FROM aside").fetchall() == [("log", 1, body)]
+
+
+def spoil(path: Path, body: str) -> None:
+    """Write ``body`` over the first notice that waits for the log."""
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE outbox SET body = ? WHERE hook = 'log' AND number = 1", (body,))
+
+
+def test_a_notice_that_does_not_say_when_it_was_to_be_told_is_as_old_as_its_alert(ledger: Ledger, path: Path) -> None:
+    (telling, *_) = look(ledger, State(), 0, STRAGGLER).tellings
+    body = json.loads(notice_text(telling.notice))
+    del body["told_ns"]
+    spoil(path, json.dumps(body))
+    assert ledger.waiting("log", 1) == [telling.notice]
+
+
+def test_whoever_reads_a_ledger_while_it_is_made_finds_it_empty(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        for number in range(40):
+            path = tmp_path / f"{number}.sqlite"
+            path.touch()
+            read = [threads.submit(read_ledger, path) for _ in range(8)]
+            with Ledger(path) as ledger:
+                assert ledger.load() == State()
+            assert [one.result() for one in read] == [(State(), {})] * 8
 
 
 def test_where_no_watcher_ever_was_nothing_stands(tmp_path: Path) -> None:

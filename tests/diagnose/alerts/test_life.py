@@ -6,7 +6,7 @@ import pytest
 
 from diagnose.alerts.alert import Phase, fingerprint_of, labels_of
 from diagnose.alerts.notice import Status
-from diagnose.findings import Kind, Severity
+from diagnose.findings import Finding, Kind, Severity
 from tests.diagnose.alerts.made_looks import RUN, START_NS, Watched, finding, policy, quick, words
 
 STRAGGLER = finding(Kind.COMPUTE_STRAGGLER, 5)
@@ -179,6 +179,51 @@ def test_what_grows_worse_is_told_again_and_its_labels_stay() -> None:
     assert worse.labels["severity"] == "warning"
     assert not watched.sees(STRAGGLER)
     assert not watched.sees(replace(STRAGGLER, severity=Severity.CRITICAL))
+
+
+def on_hosts(count: int) -> Finding:
+    return finding(Kind.COMPUTE_STRAGGLER, *(8 * host for host in range(count)))
+
+
+def test_what_spreads_is_told_again_each_time_its_hosts_have_doubled() -> None:
+    watched = Watched(quick())
+    told = {
+        count: [notice.details.get("hosts", "") for notice in watched.sees(on_hosts(count))] for count in range(1, 18)
+    }
+    assert [count for count, notices in told.items() if notices] == [1, 2, 4, 8, 16]
+    assert told[2] == ["gpu-00, gpu-01"]
+    assert len({notice.fingerprint for notice in watched.told}) == 1
+    assert not any(notice.repeated for notice in watched.told)
+
+
+def test_what_shrinks_and_grows_again_is_not_told_again() -> None:
+    watched = Watched(quick())
+    for count in (1, 2, 1, 2, 1, 2):
+        watched.sees(on_hosts(count))
+    assert words(watched.told) == ["firing compute-straggler"] * 2
+
+
+def test_what_spreads_on_its_host_is_not_told_again() -> None:
+    watched = Watched(quick())
+    for count in range(1, 9):
+        watched.sees(finding(Kind.COMPUTE_STRAGGLER, *range(count)))
+    assert words(watched.told) == ["firing compute-straggler"]
+
+
+def test_what_spread_before_anybody_was_told_is_told_once() -> None:
+    watched = Watched(quick(for_s=5))
+    watched.sees(on_hosts(1))
+    watched.sees(on_hosts(4))
+    watched.sees(on_hosts(4))
+    assert words(watched.told) == ["firing compute-straggler"]
+
+
+def test_what_spreads_while_it_is_less_severe_does_not_make_its_worst_news_again() -> None:
+    watched = Watched(quick())
+    worst = replace(on_hosts(2), severity=Severity.CRITICAL)
+    for one in (replace(on_hosts(1), severity=Severity.CRITICAL), on_hosts(2), worst):
+        watched.sees(one)
+    assert [str(notice.severity) for notice in watched.told] == ["critical", "warning"]
 
 
 def test_a_hook_that_asks_for_it_is_told_again_while_it_lasts_even_if_nobody_can_look() -> None:

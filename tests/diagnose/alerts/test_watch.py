@@ -1,6 +1,7 @@
 """The watcher between two looks: how long it waits, and what it does where nobody answers or nothing can be written."""
 
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,11 +10,12 @@ import pyarrow as pa
 import pytest
 
 from diagnose.alerts.complaints import Complaints
-from diagnose.alerts.ledger import Ledger, read_ledger
+from diagnose.alerts.ledger import Ledger, Waiting, read_ledger
 from diagnose.alerts.life import State
-from diagnose.alerts.watch import Watcher
+from diagnose.alerts.listing import state_object, state_text
+from diagnose.alerts.watch import GLANCE_S, MAX_SHARE, Watcher, watch
 from diagnose.findings import Kind
-from telemetry.errors import UnreachableError, UsageError
+from telemetry.errors import UnreachableError, UnreadableError, UsageError
 from telemetry.stores.question import Query
 from tests.diagnose.alerts.made_looks import START_NS, Watched, finding, policy, quick
 
@@ -23,11 +25,14 @@ class NoRuns:
 
     def __init__(self) -> None:
         self.silent = False
+        self.broken: Exception | None = None
         self.opened = 0
 
     def read(self, query: Query) -> pa.Table:
         if self.silent:
             raise UnreachableError("nobody there", hint="none")
+        if self.broken:
+            raise self.broken
         return pa.table({})
 
     @contextmanager
@@ -99,6 +104,106 @@ def test_a_store_that_does_not_answer_is_told_once_and_once_more_when_it_does(sc
     assert scene.said == ["nobody there; alerts stand still until it answers", "the store answers again"]
 
 
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (ZeroDivisionError("oops"), "ZeroDivisionError: oops"),
+        (KeyError("num_ranks"), "KeyError: 'num_ranks'"),
+        (UnreadableError("no such table", hint="none"), "no such table"),
+    ],
+)
+def test_a_store_that_breaks_ends_nothing_and_is_told_once(scene: Scene, broken: Exception, said: str) -> None:
+    scene.watcher.state = firing()
+    scene.reader.broken = broken
+    for _ in range(3):
+        assert scene.watcher.news() in (None, ())
+        scene.watcher.look(5)
+    assert all(alert.is_alive for alert in scene.watcher.state.alerts.values())
+    scene.reader.broken = None
+    scene.watcher.look(5)
+    assert scene.said == [f"{said}; alerts stand still until it answers", "the store answers again"]
+
+
+def test_news_that_cannot_be_asked_for_is_none(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def trips(reader: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("diagnose.alerts.looks.Watching.news", lambda self, reader: trips(reader))
+    assert scene.watcher.news() is None
+
+
+def test_what_cannot_be_judged_ends_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diagnose.alerts.watch.advance", lambda *_: 1 / 0)
+    scene.watcher.look(5)
+    scene.watcher.look(5)
+    assert scene.said == ["alerts cannot be written down, and wait: ZeroDivisionError: division by zero"]
+
+
+class ManualTime(threading.Event):
+    """Seconds that pass when somebody waits or looks; ends a watch at ``end_s``."""
+
+    def __init__(self, end_s: float) -> None:
+        super().__init__()
+        self.now_s = 0.0
+        self.end_s = end_s
+
+    def passes(self, seconds: float) -> None:
+        self.now_s += seconds
+        if self.now_s >= self.end_s:
+            self.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.passes(timeout or 0.0)
+        return self.is_set()
+
+
+class Timed(Watcher):
+    """Looks take ``took_s`` of a manual time, and there is news at each of ``news_s``."""
+
+    def __init__(self, time: ManualTime, took_s: float, news_s: list[float]) -> None:
+        self.state = State()
+        self._clock_ns = lambda: 0
+        self._time, self._took_s, self._news_s = time, took_s, news_s
+        self.looks_s: list[float] = []
+
+    def news(self) -> int:
+        return sum(at_s <= self._time.now_s for at_s in self._news_s)
+
+    def look(self, period_s: float) -> None:
+        self.looks_s.append(self._time.now_s)
+        self._time.passes(self._took_s)
+
+
+def looks_s(*, took_s: float, news_s: list[float], every_s: float = 30, end_s: float = 600) -> list[float]:
+    """When a watcher looks."""
+    time = ManualTime(end_s)
+    watcher = Timed(time, took_s, news_s)
+    watch(watcher, every_s, time, clock_s=lambda: time.now_s)
+    return watcher.looks_s
+
+
+def test_the_first_news_after_a_pause_is_looked_at_at_once() -> None:
+    usual_s = looks_s(took_s=4, news_s=[])
+    assert usual_s[:4] == [0, 34, 68, 102]
+    with_news_s = looks_s(took_s=4, news_s=[75.5])
+    assert 75.5 <= with_news_s[3] <= 75.5 + GLANCE_S
+
+
+@pytest.mark.parametrize("took_s", [0.01, 0.5, 2, 4, 20])
+def test_news_without_end_leaves_looks_their_share_of_the_time(took_s: float) -> None:
+    begun_s = looks_s(took_s=took_s, news_s=[0.1 * number for number in range(6000)])
+    least_s = max((1 + MAX_SHARE) * took_s, GLANCE_S)
+    # One look may come before its time: it is paid back.
+    assert len(begun_s) <= 600 / least_s + 2
+    assert all(later - first >= least_s for first, later in zip(begun_s, begun_s[2:], strict=False))
+
+
+def test_news_that_must_wait_is_looked_at_before_the_usual_time() -> None:
+    begun_s = looks_s(took_s=2, news_s=[35, 38])
+    assert 35 <= begun_s[2] <= 36
+    assert 42 <= begun_s[3] <= 43
+
+
 def test_what_cannot_be_written_down_has_not_happened_yet(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.watcher.state = firing()
     scene.watcher.look(5)  # the run is over: absent from here on
@@ -119,6 +224,15 @@ def test_what_cannot_be_written_down_has_not_happened_yet(scene: Scene, monkeypa
         "alerts cannot be written down, and wait",
         "alerts are written down again",
     ]
+
+
+def test_what_waits_is_listed_with_its_age(tmp_path: Path) -> None:
+    waiting = {"pager": Waiting(count=3, since_ns=START_NS), "chat": Waiting(count=1, since_ns=0)}
+    text = str(state_text(State(), waiting, START_NS + 7_200_000_000_000))
+    assert text == "no alerts; 1 notices wait for hook chat; 3 notices wait for hook pager, the oldest for 2.0 h"
+    told = state_object(State(), waiting)
+    assert told["waiting"] == {"pager": 3, "chat": 1}
+    assert told["waiting_since_ns"] == {"pager": START_NS, "chat": 0}
 
 
 def test_an_address_that_is_none_ends_the_command(tmp_path: Path) -> None:

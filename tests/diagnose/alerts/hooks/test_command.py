@@ -31,10 +31,10 @@ def python(program: str, *arguments: str, **keys: object) -> Hook:
     return command(sys.executable, "-c", program, *arguments, **keys)
 
 
-def refusal(hook: Hook) -> HookError:
+def refusal(hook: Hook, *, again: bool = True) -> HookError:
     with pytest.raises(HookError) as caught:
         hook.send([made_notice()])
-    assert caught.value.again
+    assert caught.value.again is again
     return caught.value
 
 
@@ -90,6 +90,13 @@ def test_a_command_that_fails_is_told_by_its_first_words_and_asked_again(monkeyp
     fails = "import os, sys; sys.exit('no route as ' + os.environ['PAGER_PASSWORD'] + '\\x1b[31m\\nsecond line')"
     error = refusal(python(fails, pass_env=["PAGER_PASSWORD"]))
     assert str(error) == f"hook page: {sys.executable}: exit status 1: no route as ***\\x1b[31m"
+
+
+def test_a_command_may_say_that_it_will_never_take_this_notice() -> None:
+    error = refusal(command("sh", "-c", "echo no such host >&2; exit 65"), again=False)
+    assert str(error) == "hook page: sh: exit status 65: no such host"
+    for status in (1, 2, 64, 66, 75, 127):
+        refusal(command("sh", "-c", f"exit {status}"))
 
 
 def test_a_command_that_is_killed_is_told() -> None:

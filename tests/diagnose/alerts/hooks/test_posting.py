@@ -55,7 +55,19 @@ def test_a_receiver_in_trouble_is_asked_again(receiver: HttpReceiver, status: in
     assert f"status {status}: too busy" in str(error)
 
 
-@pytest.mark.parametrize("status", [400, 401, 404, 410])
+@pytest.mark.parametrize(
+    ("status", "hint"),
+    [(401, "token"), (403, "token"), (404, "its url"), (405, "its url"), (407, ""), (409, ""), (423, "")],
+)
+def test_what_somebody_may_mend_is_sent_again(receiver: HttpReceiver, status: int, hint: str) -> None:
+    receiver.behaviour = answers(status, b"not you")
+    error = refusal(webhook(receiver))
+    assert error.again
+    assert hint in error.hint
+    assert bool(error.hint) == bool(hint)
+
+
+@pytest.mark.parametrize("status", [400, 410, 413, 422])
 def test_what_a_receiver_will_never_take_is_not_sent_again(receiver: HttpReceiver, status: int) -> None:
     receiver.behaviour = answers(status, b"no such\nthing\x1b[31m" + b"x" * 10_000)
     error = refusal(webhook(receiver))
