@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 
 LENGTHS_S = (0.5, 3.0, 8.0)
-RATES = ("20mbit", "10mbit")
+RATES = ("10mbit", "5mbit")
 SETTLE_STEPS = 8
 """Before anything is done."""
 BETWEEN_STEPS = 4
