@@ -7,6 +7,7 @@
               +--- at least once -----------------+                            alone is dropped, and told
 
 Notices go out in order of number, and nothing overtakes what was not taken: the order within a fingerprint holds.
+What cannot be struck out (the disk is full) is remembered, and not sent again while the process lives.
 """
 
 import random
@@ -76,6 +77,8 @@ class Dispatcher:
         self._ending = threading.Event()
         self._failures = 0
         self._alone = 0
+        self._done: dict[tuple[str, int], Notice] = {}
+        """Sent or dropped, and not struck out yet, by fingerprint and number."""
         # A hook that blocks must not keep the process alive.
         self._thread = threading.Thread(target=self._run, name=f"hook {hook.name}", daemon=True)
 
@@ -103,15 +106,23 @@ class Dispatcher:
 
     def _try_all(self) -> None:
         """Send what there is. What goes wrong beside the hook (a full disk, a broken file) is told, and tried later."""
-        name = f"outbox of hook {self.hook.name}"
         try:
             self._send_all()
+            self._strike_out()
         except Exception as error:
-            # At the end the ledger is closed under us.
-            if not self._ending.is_set():
-                self._complaints.begin(name, f"{name}: {type(error).__name__}: {error}; tried again")
+            self._complain(error)
             return
-        self._complaints.end(name, f"{name}: works again")
+        self._complaints.end(self._outbox_name, f"{self._outbox_name}: works again")
+
+    def _complain(self, error: Exception) -> None:
+        # At the end the ledger is closed under us.
+        if not self._ending.is_set():
+            text = f"{self._outbox_name}: {type(error).__name__}: {error}; tried again"
+            self._complaints.begin(self._outbox_name, text)
+
+    @property
+    def _outbox_name(self) -> str:
+        return f"outbox of hook {self.hook.name}"
 
     def _send_all(self) -> None:
         """Until the outbox is empty, or the end has come and the receiver does not take it."""
@@ -130,9 +141,12 @@ class Dispatcher:
                 self._struck(notices)
 
     def _waiting(self) -> list[Notice]:
+        """The oldest that are not done with."""
+        most = 1 if self._alone else self.hook.batch
         while True:
             try:
-                return self._outbox.waiting(self.hook.name, 1 if self._alone else self.hook.batch)
+                waiting = self._outbox.waiting(self.hook.name, most + len(self._done))
+                return [notice for notice in waiting if _key(notice) not in self._done][:most]
             except SpoiledNoticesError as error:
                 self._complaints.tell(f"hook {self.hook.name}: {error}")
 
@@ -146,10 +160,23 @@ class Dispatcher:
         return None
 
     def _struck(self, notices: Sequence[Notice]) -> None:
-        self._outbox.taken(self.hook.name, notices)
-        self._alone = max(0, self._alone - len(notices))
+        self._finished_with(notices)
         self._failures = 0
         self._complaints.end(self.hook.name, f"hook {self.hook.name}: takes notices again")
+
+    def _finished_with(self, notices: Sequence[Notice]) -> None:
+        """Never to be sent again, even where that cannot be written down yet."""
+        self._done |= {_key(notice): notice for notice in notices}
+        self._alone = max(0, self._alone - len(notices))
+        try:
+            self._strike_out()
+        except Exception as error:  # what comes after need not wait for the disk
+            self._complain(error)
+
+    def _strike_out(self) -> None:
+        if self._done:
+            self._outbox.taken(self.hook.name, list(self._done.values()))
+            self._done.clear()
 
     def _give_up(self, notices: Sequence[Notice], failure: HookError) -> None:
         """Drop those of ``notices`` that have been tried for a day."""
@@ -157,8 +184,7 @@ class Dispatcher:
         old = [notice for notice in notices if notice.told_ns < oldest_ns]
         if self._failures + 1 < MIN_TRIES or not old:
             return
-        self._outbox.taken(self.hook.name, old)
-        self._alone = max(0, self._alone - len(old))
+        self._finished_with(old)
         for notice in old:
             self._complaints.tell(f"{self._named(failure)}; not taken for a day, dropped: {notice.summary}")
 
@@ -173,3 +199,7 @@ class Dispatcher:
     def _named(self, failure: HookError) -> str:
         words, name = str(failure), f"hook {self.hook.name}"
         return words if words.startswith(name) else f"{name}: {words}"
+
+
+def _key(notice: Notice) -> tuple[str, int]:
+    return notice.fingerprint, notice.number

@@ -17,15 +17,16 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from diagnose.alerts.alert import Alert
+from diagnose.alerts.ledger_faults import MOVE_IT, told_of
 from diagnose.alerts.life import Outcome, State
 from diagnose.alerts.notice import Notice
-from diagnose.alerts.written import alert_text, notice_text, read_alert, read_notice
+from diagnose.alerts.written import NO_RECORD, alert_text, notice_text, read_alert, read_notice
 from telemetry.errors import UnreadableError, UsageError
 
 VERSION = 1
@@ -71,6 +72,7 @@ class Ledger:
     """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._lock = threading.Lock()
         self._held = _hold(path)
         try:
@@ -95,13 +97,17 @@ class Ledger:
             self._database = None
 
     def load(self) -> State:
-        """What stood after the last look."""
-        with self._transaction() as database:
-            bodies = database.execute("SELECT body FROM alerts ORDER BY fingerprint")
-            alerts = {alert.fingerprint: alert for alert in (read_alert(body) for (body,) in bodies)}
+        """What stood after the last look.
+
+        Raises:
+            UnreadableError: nobody can tell.
+        """
+        with told_of(self._path), self._transaction() as database:
+            alerts = _alerts(database)
             (number,) = database.execute("SELECT next_number FROM numbers").fetchone()
+            state = State(alerts=alerts, next_number=int(number))
         self._written = dict(alerts)
-        return State(alerts=alerts, next_number=number)
+        return state
 
     def store(self, outcome: Outcome) -> None:
         """Write what a look led to: all of it, or, where this raises, nothing.
@@ -152,8 +158,12 @@ class Ledger:
             return _num_waiting(database)
 
     def drop_all_but(self, hooks: Iterable[str]) -> dict[str, int]:
-        """Strike out what waits for hooks that are no longer named: hook -> how many."""
-        with self._transaction() as database:
+        """Strike out what waits for hooks that are no longer named: hook -> how many.
+
+        Raises:
+            UnreadableError: nobody can tell what waits, or it cannot be written down.
+        """
+        with told_of(self._path), self._transaction() as database:
             dropped = {name: count for name, count in _num_waiting(database).items() if name not in set(hooks)}
             database.executemany("DELETE FROM outbox WHERE hook = ?", ((name,) for name in dropped))
         return dropped
@@ -176,12 +186,8 @@ def read_ledger(path: Path) -> tuple[State, dict[str, Waiting]]:
     """
     if not path.exists() or not path.stat().st_size:
         return State(), {}
-    database = _open(path, ours=False)
-    try:
-        alerts = {one.fingerprint: one for one in map(read_alert, _column(database, "SELECT body FROM alerts"))}
-        return State(alerts=alerts), _waiting(database)
-    finally:
-        database.close()
+    with closing(_open(path, ours=False)) as database, told_of(path):
+        return State(alerts=_alerts(database)), _waiting(database)
 
 
 def _hold(path: Path) -> int:
@@ -207,18 +213,15 @@ def _hold(path: Path) -> int:
 
 
 def _open(path: Path, *, ours: bool) -> sqlite3.Connection:
-    try:
+    with told_of(path), ExitStack() as until_known:
         database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        until_known.callback(database.close)
         if ours:  # SQLite changes this only where nobody else is about to
             database.execute("PRAGMA journal_mode = WAL")
         version = _set_up(database)
-    except sqlite3.Error as error:
-        raise UnreadableError(f"{path} holds no alerts: {error}", hint="move it away, or say --state FILE") from error
-    if version != VERSION:
-        database.close()
-        raise UnreadableError(
-            f"{path} was written by another version of rankscope ({version})", hint="move it away, or say --state FILE"
-        )
+        if version != VERSION:
+            raise UnreadableError(f"{path} was written by another version of rankscope ({version})", hint=MOVE_IT)
+        until_known.pop_all()
     return database
 
 
@@ -265,7 +268,7 @@ def _readable(body: str) -> Notice | None:
     """The notice in a row of the outbox; None where that is anything else."""
     try:
         return read_notice(body)
-    except (ValueError, TypeError, LookupError, AttributeError):
+    except NO_RECORD:
         return None
 
 
@@ -277,5 +280,6 @@ def _set_aside(database: sqlite3.Connection, hook: str, numbers: Iterable[int]) 
         database.execute("DELETE FROM outbox WHERE hook = ? AND number = ?", row)
 
 
-def _column(database: sqlite3.Connection, sql: str) -> list[str]:
-    return [text for (text,) in database.execute(sql)]
+def _alerts(database: sqlite3.Connection) -> dict[str, Alert]:
+    bodies = database.execute("SELECT body FROM alerts ORDER BY fingerprint")
+    return {alert.fingerprint: alert for alert in (read_alert(body) for (body,) in bodies)}

@@ -4,15 +4,19 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
+from rich.cells import cell_len
 from rich.text import Text
 
 from diagnose.alerts.alert import URGENCY, Alert, Phase
+from diagnose.alerts.hooks.words import one_line
 from diagnose.alerts.ledger import Waiting
 from diagnose.alerts.life import State
 from diagnose.alerts.wording import lasting
 
 _ORDER = {Phase.FIRING: 0, Phase.PENDING: 1, Phase.RESOLVED: 2}
+_COLUMNS = ("state", "severity", "kind", "run", "where", "since (UTC)", "what")
+_MOST_CHARACTERS = 500
+"""Of a cell."""
 _PLACE = ("host", "rank", "device", "stage")
 
 
@@ -57,27 +61,37 @@ def _alert_object(alert: Alert) -> dict[str, Any]:
     }
 
 
-def state_text(state: State, waiting: Mapping[str, Waiting], now_ns: int) -> Table | Text:
-    """The same as something rich prints."""
+def state_text(state: State, waiting: Mapping[str, Waiting], now_ns: int) -> Text:
+    """The same as lines: one an alert, as long as it takes, which terminals fold and pipes keep.
+
+    Names come from jobs: control characters in them are written out, not obeyed.
+    """
     if not state.alerts:
         return Text("no alerts" + _waiting_text(waiting, now_ns))
-    caption = _waiting_text(waiting, now_ns).removeprefix("; ")
-    table = Table(box=None, header_style="bold", caption=caption or None, caption_justify="left")
-    for name in ("state", "severity", "kind", "run", "where", "since (UTC)", "what"):
-        table.add_column(name, no_wrap=name != "what")
-    for alert in listed(state):
-        where = " ".join(f"{name}={alert.labels[name]}" for name in _PLACE if name in alert.labels)
-        held = " (held back by its cause)" if alert.held_back_by else ""
-        since = time.strftime("%m-%d %H:%M:%S", time.gmtime(alert.began_ns // 1_000_000_000))
-        run_id, attempt = alert.run
-        row = (alert.phase, alert.account.severity, alert.kind, f"{run_id}/{attempt}", where, since)
-        table.add_row(*(Text(str(cell)) for cell in row), Text(alert.account.summary + held))
-    return table
+    rows = [_COLUMNS, *(tuple(one_line(cell, _MOST_CHARACTERS) for cell in _cells(one)) for one in listed(state))]
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    head, *lines = ("  ".join(map(_filled, row, widths)).rstrip() for row in rows)
+    last = _waiting_text(waiting, now_ns).removeprefix("; ")
+    return Text("\n").join([Text(head, style="bold"), *map(Text, lines), *([Text(last)] if last else [])])
+
+
+def _cells(alert: Alert) -> tuple[str, ...]:
+    where = " ".join(f"{name}={alert.labels[name]}" for name in _PLACE if name in alert.labels)
+    held = " (held back by its cause)" if alert.held_back_by else ""
+    since = time.strftime("%m-%d %H:%M:%S", time.gmtime(alert.began_ns // 1_000_000_000))
+    run_id, attempt = alert.run
+    severity = str(alert.account.severity)
+    return str(alert.phase), severity, alert.kind, f"{run_id}/{attempt}", where, since, alert.account.summary + held
+
+
+def _filled(cell: str, width: int) -> str:
+    return cell + " " * (width - cell_len(cell))
 
 
 def _waiting_text(waiting: Mapping[str, Waiting], now_ns: int) -> str:
     return "".join(
-        f"; {one.count} notices wait for hook {hook}{_since(one, now_ns)}" for hook, one in sorted(waiting.items())
+        f"; {one.count} notices wait for hook {one_line(hook, 64)}{_since(one, now_ns)}"
+        for hook, one in sorted(waiting.items())
     )
 
 

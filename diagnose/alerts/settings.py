@@ -10,9 +10,12 @@ A kind's own table goes before ``[rules]``, and that before what is built in. Du
 ``"1h"`` or a number of seconds.
 """
 
+import os
 import re
+import stat
 import tomllib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -20,6 +23,7 @@ from typing import Any
 
 from diagnose.alerts.hooks.interface import Hook
 from diagnose.alerts.hooks.registry import make_hook
+from diagnose.alerts.hooks.words import cut
 from diagnose.alerts.rules import DEFAULTS, Flapping, Policy, Rule
 from diagnose.findings import Kind, Severity
 from telemetry.errors import UnreadableError, UsageError
@@ -27,6 +31,8 @@ from telemetry.errors import UnreadableError, UsageError
 DEFAULT_EVERY_S = 5.0
 MIN_EVERY_S = 0.2
 MAX_S = 366 * 86_400.0
+MAX_BYTES = 2**20
+"""Of a file of rules."""
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 LOG: Mapping[str, Mapping[str, object]] = {"log": {"type": "log"}}
 """The hooks of who names none: lines on stderr."""
@@ -63,21 +69,21 @@ def read_settings(path: Path) -> Settings:
         UsageError: something in it is unknown, of the wrong form, or out of range.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = _text_of(path)
+    except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise UnreadableError(
             f"{path}: {why}", hint="name a file of rules: --config FILE; see docs/guides/alerts.md"
         ) from None
     settings = parse_settings(text, where=str(path))
-    return replace(settings, state=settings.state and path.parent / settings.state.expanduser())
+    return replace(settings, state=settings.state and path.parent / settings.state)
 
 
 def parse_settings(text: str, *, where: str) -> Settings:
     """The settings in a text; see :func:`read_settings`. ``where`` stands in front of what is wrong."""
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # numbers of ten thousand digits, and a thousand brackets, too
         raise UnreadableError(f"{where}: no TOML: {error}", hint="see docs/guides/alerts.md for an example") from None
     top = _Table(document, where, "", ("dashboard", "every", "state", "flapping", "rules", "hooks"))
     hooks = _hooks(top, where)
@@ -94,7 +100,7 @@ def parse_settings(text: str, *, where: str) -> Settings:
         hooks=hooks,
         every_s=top.duration("every", DEFAULT_EVERY_S, least_s=MIN_EVERY_S),
         dashboard=checked_dashboard(top.text("dashboard", ""), where),
-        state=Path(state) if state else None,
+        state=checked_state(Path(state), f"{where}: state") if state else None,
     )
 
 
@@ -116,6 +122,34 @@ def checked_dashboard(address: str, where: str = "--dashboard") -> str:
     if address and not re.fullmatch(r"https?://[^\s?#]+", address):
         raise UsageError(f"{where}: dashboard is {address!r}", hint='an address such as "http://127.0.0.1:8719"')
     return address
+
+
+def checked_state(path: Path, where: str = "--state") -> Path:
+    """``path`` of a file for alerts, with ``~`` expanded.
+
+    Raises:
+        UsageError: it can be none.
+    """
+    try:
+        whole = path.expanduser()
+    except RuntimeError:  # no such user
+        whole = Path()
+    if not whole.name or "\0" in str(whole):
+        raise UsageError(
+            f"{where} is {str(path)!r}", hint="the path of a file, such as /var/lib/rankscope/alerts.sqlite"
+        )
+    return whole
+
+
+def _text_of(path: Path) -> str:
+    # A pipe that nobody writes to is an error here, not a wait.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(0, "it is no regular file")
+        whole = file.read(MAX_BYTES + 1)
+    if len(whole) > MAX_BYTES:
+        raise OSError(0, f"it is longer than {MAX_BYTES // 2**20} MiB")
+    return whole.decode()
 
 
 def _hooks(top: "_Table", where: str) -> Mapping[str, Mapping[str, object]]:
@@ -183,7 +217,7 @@ class _Table:
     def count(self, key: str, default: int) -> int:
         number = self._is("a number", int, key, default)
         if isinstance(number, bool) or not 1 <= number <= 1000:
-            raise UsageError(f"{self._at(key)} is {number}", hint="a whole number from 1 to 1000")
+            raise UsageError(f"{self._at(key)} is {_shown(number)}", hint="a whole number from 1 to 1000")
         return int(number)
 
     def duration(self, key: str, default: float, *, least_s: float = 0.0) -> float:
@@ -191,28 +225,29 @@ class _Table:
         seconds = _seconds(value)
         if seconds is None or not least_s <= seconds <= MAX_S:
             least = f", {least_s:g} s or more" if least_s else ""
-            raise UsageError(f"{self._at(key)} is {value!r}", hint=f'a duration such as "30s", "5m" or 90{least}')
+            raise UsageError(f"{self._at(key)} is {_shown(value)}", hint=f'a duration such as "30s", "5m" or 90{least}')
         return seconds
 
     def choice(self, key: str, default: str, choices: tuple[str, ...]) -> str:
         value = self._values.get(key, default)
         if value not in choices:
-            raise UsageError(f"{self._at(key)} is {value!r}", hint=f"one of {', '.join(choices)}")
+            raise UsageError(f"{self._at(key)} is {_shown(value)}", hint=f"one of {', '.join(choices)}")
         return str(value)
 
     def names(self, key: str, default: tuple[str, ...], known: Iterable[str]) -> tuple[str, ...]:
         values = self._is("a list of names", list, key, list(default))
         for value in values:
-            if value not in known:
+            if not isinstance(value, str) or value not in known:
                 raise UsageError(
-                    f"{self._at(key)}: no hook {value!r}", hint=f"{_nearest(value, known)}; [hooks.NAME] makes one"
+                    f"{self._at(key)}: no hook {_shown(value)}",
+                    hint=f"{_nearest(value, known)}; [hooks.NAME] makes one",
                 )
         return tuple(dict.fromkeys(values))
 
     def _is(self, what: str, of_type: type, key: str, default: Any) -> Any:
         value = self._values.get(key, default)
         if not isinstance(value, of_type):
-            raise UsageError(f"{self._at(key)} is {value!r}", hint=f"it is {what}")
+            raise UsageError(f"{self._at(key)} is {_shown(value)}", hint=f"it is {what}")
         return value
 
     def _at(self, key: str) -> str:
@@ -224,12 +259,19 @@ class _Table:
 
 def _seconds(value: object) -> float | None:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        return float(value) if abs(value) <= MAX_S else None
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d)", value) if isinstance(value, str) else None
     return float(match[1]) * SECONDS[match[2]] if match else None
 
 
+def _shown(value: object) -> str:
+    """The start of it as Python writes it; an integer may have too many digits for that."""
+    with suppress(ValueError, RecursionError):
+        return cut(repr(value), 200)
+    return f"of type {type(value).__name__} and too long"
+
+
 def _nearest(word: object, known: Iterable[str]) -> str:
     names = [str(name) for name in known]
-    close = get_close_matches(str(word), names, n=1)
+    close = get_close_matches(word, names, n=1) if isinstance(word, str) else []
     return f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"

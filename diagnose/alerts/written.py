@@ -8,16 +8,23 @@ from diagnose.alerts.alert import Account, Alert, Phase
 from diagnose.alerts.notice import Notice, Status
 from diagnose.findings import Severity
 
+NO_RECORD = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+"""What reading raises where a text is something else."""
+
 
 def alert_text(alert: Alert) -> str:
     return _text({**_values(alert), "account": _values(alert.account)})
 
 
 def read_alert(text: str) -> Alert:
-    """The inverse of :func:`alert_text`."""
+    """The inverse of :func:`alert_text`.
+
+    Raises:
+        Exception: whatever comes of text that is no alert; see ``NO_RECORD``.
+    """
     given: dict[str, Any] = json.loads(text)
     account = given["account"]
-    return Alert(
+    alert = Alert(
         **{
             **given,
             "phase": Phase(given["phase"]),
@@ -28,6 +35,8 @@ def read_alert(text: str) -> Alert:
             "told": None if given["told"] is None else Severity(given["told"]),
         }
     )
+    _ = alert.kind, alert.run  # what nobody could place is told here, not where it is needed
+    return alert
 
 
 def notice_text(notice: Notice) -> str:

@@ -17,14 +17,24 @@ from rich.text import Text
 from diagnose.alerts.complaints import Complaints
 from diagnose.alerts.dispatch import Dispatcher
 from diagnose.alerts.hooks.interface import Hook, HookError
+from diagnose.alerts.hooks.log import MAX_LINE
 from diagnose.alerts.hooks.registry import make_hook
+from diagnose.alerts.hooks.words import one_line
 from diagnose.alerts.ledger import Ledger, default_state_file, read_ledger
 from diagnose.alerts.listing import num_firing, state_object, state_text
 from diagnose.alerts.notice import Notice
 from diagnose.alerts.sample import sample_notices
-from diagnose.alerts.settings import Settings, checked_dashboard, default_settings, make_hooks, read_settings
+from diagnose.alerts.settings import (
+    Settings,
+    checked_dashboard,
+    checked_state,
+    default_settings,
+    make_hooks,
+    read_settings,
+)
 from diagnose.alerts.watch import Watcher, dispatching, watch
 from diagnose.commands.options import DEFAULT_STORE, JsonOption, StoreOption, out, progress
+from diagnose.settings import DetectorSettings
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.readers import open_reader
 from telemetry.stores.address import without_password
@@ -58,8 +68,9 @@ def run(
     """Watch the newest runs and tell the hooks. SIGTERM or Ctrl-C ends it; what is unsent is sent next time."""
     settings = _settings(config, state, dashboard)
     hooks = make_hooks(settings)
+    DetectorSettings.from_environment()  # what no run could be looked at with is told now
     stop = _ended_by_signals(with_parent)
-    complaints = Complaints(lambda text: progress.print(Text(text)))
+    complaints = Complaints(lambda text: progress.print(Text(one_line(text, MAX_LINE))))
     with ExitStack() as open_things:
         ledger = open_things.enter_context(Ledger(_state_file(settings)))
         for name, count in ledger.drop_all_but(hook.name for hook in hooks).items():
@@ -84,7 +95,8 @@ def list_alerts(config: ConfigOption = None, state: StateOption = None, json: Js
     """Alerts that are pending, firing, or were resolved within a day. Exit status 1 when any fires."""
     stands, waiting = read_ledger(_state_file(_settings(config, state, "")))
     if json:
-        out.print_json(data=state_object(stands, waiting))
+        # Beyond ASCII there are characters that terminals obey.
+        out.print_json(data=state_object(stands, waiting), ensure_ascii=True)
     else:
         out.print(state_text(stands, waiting, time.time_ns()))
     raise typer.Exit(int(num_firing(stands) > 0))
@@ -119,12 +131,17 @@ def _settings(config: Path | None, state: Path | None, dashboard: str) -> Settin
     """What the file says, and what the command line says instead."""
     settings = read_settings(config) if config else default_settings()
     return replace(
-        settings, state=state or settings.state, dashboard=checked_dashboard(dashboard) or settings.dashboard
+        settings,
+        state=checked_state(state) if state else settings.state,
+        dashboard=checked_dashboard(dashboard) or settings.dashboard,
     )
 
 
 def _state_file(settings: Settings) -> Path:
-    return settings.state or default_state_file()
+    try:
+        return settings.state or default_state_file()
+    except RuntimeError as error:
+        raise UsageError("this user has no home to keep alerts in", hint="say where: --state FILE") from error
 
 
 def _ended_by_signals(with_parent: bool) -> threading.Event:

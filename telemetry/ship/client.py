@@ -59,7 +59,7 @@ class CollectorClient:
         """Whether the collector answers, and its store too."""
         try:
             return self._http.get("/healthz").status_code == httpx.codes.OK
-        except httpx.TransportError:
+        except httpx.HTTPError:
             return False
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class CollectorClient:
     def _post(self, path: str, **request: Any) -> httpx.Response:
         try:
             answer = self._http.post(path, **request)
-        except (httpx.TransportError, httpx.InvalidURL) as error:
+        except (httpx.HTTPError, httpx.InvalidURL) as error:  # an answer that cannot be unpacked is none, either
             raise UnreachableError(
                 f"no collector answers at {without_password(self.url)}: {error}",
                 hint="start one with `rankscope collect`, or say where it is: --store http://host:8719",

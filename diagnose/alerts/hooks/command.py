@@ -5,7 +5,12 @@
     exit 65: it never will              stderr: the first line is told; stdout goes nowhere
     else, or too slow: again later
 
-The command leads a process group of its own. Where it is too slow, all of the group is killed.
+The command leads a process group of its own. Where it is too slow, all of the group is killed; and where the watcher
+ends before it, however that ends:
+
+    watcher --pipe--> warden       end of the pipe: the watcher is gone, the group is killed
+       |                           killed by the watcher: the command is over
+       +--- command --- its children
 """
 
 import json
@@ -14,6 +19,7 @@ import selectors
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,6 +41,11 @@ REFUSED = os.EX_DATAERR
 """Exit status of a command that will never take this notice."""
 MAX_WORDS = 4096
 """Of one variable, and of what is kept of stderr."""
+_WARDEN = """
+import os, signal, sys
+sys.stdin.buffer.read()
+os.killpg(int(sys.argv[1]), signal.SIGKILL)
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +99,12 @@ class CommandHook:
                 )
         except (OSError, ValueError) as error:
             raise self._error(str(error)) from error
-        with process, _killed_in_the_end(process):
-            said = _watch(process, time.monotonic() + self._keys.timeout_s)
+        deadline_s = time.monotonic() + self._keys.timeout_s
+        try:
+            with process, _killed_in_the_end(process), _killed_with_us(process.pid):
+                said = _watch(process, deadline_s)
+        except OSError as error:  # no room for another process
+            raise self._error(str(error)) from error
         if said is None:
             raise self._error(f"not over within {self._keys.timeout_s:g} s, killed")
         return process.returncode, said.decode("utf-8", "replace")
@@ -137,6 +152,22 @@ def _killed_in_the_end(process: subprocess.Popen[bytes]) -> Iterator[None]:
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def _killed_with_us(group: int) -> Iterator[None]:
+    """Whatever ends this process within the block ends ``group``, too: an alert is told again, not from many mouths.
+
+    A signal at the parent's death would reach the command alone, not its children.
+    """
+    command = [sys.executable, "-I", "-S", "-c", _WARDEN, str(group)]
+    null = subprocess.DEVNULL
+    # A session of its own: Ctrl-C is not for it.
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True) as warden:
+        try:
+            yield
+        finally:
+            warden.kill()
 
 
 def _listen(ready: selectors.BaseSelector, ended: int, deadline_s: float) -> bytes | None:

@@ -122,9 +122,17 @@ def _found(hook: str, key: str, place: str) -> str:
 def _checked(hook: str, key: str, of_type: Any, value: object) -> Any:
     try:
         value = tuple(value) if isinstance(value, list) else value
+        _refuse_nul(hook, key, value)
         return TypeAdapter(of_type).validate_python(value, strict=True)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         raise UsageError(
             f"hook {hook}: {key}: {first['msg']}", hint="docs/guides/alert-hooks.md has all keys"
         ) from None
+
+
+def _refuse_nul(hook: str, key: str, value: object) -> None:
+    """No path, argument or variable of this system has one."""
+    words = value if isinstance(value, tuple) else (value,)
+    if any(isinstance(word, str) and "\0" in word for word in words):
+        raise UsageError(f"hook {hook}: {key} has a NUL character in it", hint="take it out")

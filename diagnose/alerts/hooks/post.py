@@ -25,6 +25,7 @@ from diagnose.alerts.hooks.words import one_line, without
 from telemetry.errors import UsageError
 
 CONNECT_S = 5.0
+MAX_PORT = 2**16 - 1
 LONGEST_WAIT_S = 3600.0
 """Nobody is obeyed who asks to be left alone for longer."""
 ENOUGH_BYTES = 64 * 2**10
@@ -173,7 +174,26 @@ def _parsed(hook: str, url: str) -> httpx.URL:
         parsed = httpx.URL("")
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise UsageError(f"hook {hook}: its url is no address", hint="it begins with http:// or https://")
+    if not _can_be_asked(parsed):
+        raise UsageError(
+            f"hook {hook}: its url has a host or a port that cannot be",
+            hint="a name, an address ([::1] in brackets), and a port from 1 to 65535",
+        )
     return parsed
+
+
+def _can_be_asked(url: httpx.URL) -> bool:
+    """Whether a look-up of its host could be asked at all: httpx takes more."""
+    host = url.raw_host.decode("ascii")
+    if url.port is not None and not 1 <= url.port <= MAX_PORT:
+        return False
+    if ":" in host:
+        return True  # httpx has read it as an IPv6 address
+    try:
+        host.encode("idna")  # no label of it is empty, or too long
+    except UnicodeError:
+        return False
+    return "%" not in host  # what stands in no name is quoted
 
 
 def _authorization(hook: str, token: SecretStr | None) -> dict[str, str]:

@@ -291,3 +291,50 @@ def test_ten_thousand_findings_in_a_look_arrive_in_order_in_bounded_memory(ledge
         until(lambda: not ledger.num_waiting(), every=0.2)
     for hook in hooks:
         assert [notice.number for notice in hook.taken] == list(range(1, 10_001))
+
+
+class Full:
+    """An outbox on a disk that is full until it is told otherwise: it can be read."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.is_full = True
+        self.refused = 0
+
+    def waiting(self, hook: str, most: int) -> list[Notice]:
+        return self._ledger.waiting(hook, most)
+
+    def taken(self, hook: str, notices: Sequence[Notice]) -> None:
+        if self.is_full:
+            self.refused += 1
+            raise sqlite3.OperationalError("database or disk is full")
+        self._ledger.taken(hook, notices)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_what_cannot_be_struck_out_is_sent_once_and_told_once(ledger: Ledger, batch: int) -> None:
+    hook, said, outbox = MemoryHook("log", batch=batch), [], Full(ledger)
+    told = tell(ledger, 3, "log")
+    dispatcher = Dispatcher(hook, outbox, Complaints(said.append), AT_ONCE)
+    dispatcher.start()
+    until(lambda: dispatcher.wake() or outbox.refused > 10)
+    outbox.is_full = False
+    until(lambda: dispatcher.wake() or not ledger.num_waiting())
+    until(lambda: len(said) == 2)
+    dispatcher.finish(10)
+    assert hook.taken == told
+    assert said == [
+        "outbox of hook log: OperationalError: database or disk is full; tried again",
+        "outbox of hook log: works again",
+    ]
+
+
+def test_what_is_refused_for_good_on_a_full_disk_is_told_once_and_blocks_nothing(ledger: Ledger) -> None:
+    hook, said, outbox = Picky(1, batch=2), [], Full(ledger)
+    told = tell(ledger, 3, "picky")
+    dispatcher = Dispatcher(hook, outbox, Complaints(said.append), AT_ONCE)
+    dispatcher.start()
+    until(lambda: dispatcher.wake() or outbox.refused > 10)
+    dispatcher.finish(10)
+    assert hook.taken == told[1:]
+    assert len([line for line in said if "refused for good" in line]) == 1

@@ -5,13 +5,15 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from diagnose.alerts.ledger import Ledger, SpoiledNoticesError, Waiting, default_state_file, read_ledger
+from diagnose.alerts.ledger_faults import told_of
 from diagnose.alerts.life import Outcome, State, advance
 from diagnose.alerts.look import Look, RunSeen, Sighting
 from diagnose.alerts.rules import Policy
@@ -196,3 +198,57 @@ def test_the_usual_place_follows_the_environment() -> None:
     assert default_state_file({"XDG_STATE_HOME": "/var/state"}) == Path("/var/state/rankscope/alerts.sqlite")
     at_home = Path(os.path.expanduser("~")) / ".local/state/rankscope/alerts.sqlite"
     assert default_state_file({"XDG_STATE_HOME": "not/absolute"}) == default_state_file({}) == at_home
+
+
+def spoiled_pages(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (path.stat().st_size - 4096))
+
+
+def altered(sql: str) -> Callable[[Path], None]:
+    def alter(path: Path) -> None:
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute(sql)
+
+    return alter
+
+
+@pytest.mark.parametrize(
+    "spoil_it",
+    [
+        spoiled_pages,
+        altered("UPDATE alerts SET body = '{}'"),
+        altered("UPDATE alerts SET body = 'null'"),
+        altered("UPDATE alerts SET body = json_set(body, '$.labels', json('{}'))"),
+        altered("UPDATE alerts SET body = CAST(X'ff22' AS TEXT)"),
+        altered("DROP TABLE alerts"),
+        altered("DROP TABLE outbox"),
+    ],
+)
+def test_a_ledger_that_is_spoiled_is_a_users_error(path: Path, spoil_it: Callable[[Path], None]) -> None:
+    with Ledger(path) as ledger:
+        look(ledger, State(), 0, STRAGGLER)
+    spoil_it(path)
+    with pytest.raises(UnreadableError) as listed:
+        read_ledger(path)
+    with pytest.raises(UnreadableError) as started:
+        start(path)
+    assert {listed.value.hint, started.value.hint} == {"move it away, or say --state FILE"}
+
+
+def start(path: Path) -> None:
+    """What a watcher does with its ledger first."""
+    with Ledger(path) as ledger:
+        ledger.drop_all_but(["log"])
+        ledger.load()
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE])
+def test_a_full_disk_is_told_as_such_and_costs_nobody_the_file(path: Path, code: int) -> None:
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = code
+    with pytest.raises(UnreadableError) as raised, told_of(path):
+        raise error
+    assert "cannot be used now: disk I/O error" in raised.value.message
+    assert "what it holds is kept" in raised.value.hint

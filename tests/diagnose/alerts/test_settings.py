@@ -1,12 +1,13 @@
 """The file of rules and hooks: what it may say, and how it is told what it may not."""
 
+import os
 import re
 from pathlib import Path
 
 import pytest
 
 from diagnose.alerts.rules import DEFAULTS
-from diagnose.alerts.settings import default_settings, make_hooks, parse_settings, read_settings
+from diagnose.alerts.settings import MAX_BYTES, default_settings, make_hooks, parse_settings, read_settings
 from diagnose.findings import Kind, Severity
 from telemetry.errors import UnreadableError, UsageError
 
@@ -67,6 +68,15 @@ def test_durations_are_text_or_seconds(text: str, seconds: float) -> None:
         ('[rules]\nhooks = "log"', "test: rules.hooks is 'log'", "a list of names"),
         ("[flapping]\ntimes = 0", "test: flapping.times is 0", "1 to 1000"),
         ("flapping = 3", "test: flapping is 3", "it is a table"),
+        ('[rules]\nhooks = [["a"]]', "test: rules.hooks: no hook ['a']", "there are log"),
+        ("[rules]\nhooks = [{}]", "test: rules.hooks: no hook {}", "there are log"),
+        ('state = "~nouser-of-that-name/x"', "test: state is '~nouser-of-that-name/x'", "the path of a file"),
+        ('state = "a\\u0000b"', "test: state is 'a", "the path of a file"),
+        ('state = "/"', "test: state is '/'", "the path of a file"),
+        ("every = " + "9" * 400, "test: every is 999", "a duration such as"),
+        ("every = 0x" + "f" * 9000, "test: every is of type int", "a duration such as"),
+        ("every = " + "9" * 9000, "test: no TOML", "an example"),
+        ("every = " + "[" * 5000, "test: no TOML", "an example"),
         ("[hooks]\nlog = 3", "test: hooks.log is no table", "[hooks.log]"),
         ('[hooks."a b"]\ntype = "log"', "is no name", "letters"),
     ],
@@ -114,3 +124,41 @@ def test_the_guide_has_the_built_in_rules_of_every_kind() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \| ([0-9.]+) s \| ([0-9.]+) s \|", GUIDE.read_text(), re.MULTILINE)
     told = {kind: (float(for_s), float(keep_s)) for kind, for_s, keep_s in rows}
     assert told == {str(kind): (rule.for_s, rule.keep_firing_for_s) for kind, rule in DEFAULTS.items()}
+
+
+@pytest.mark.parametrize(
+    ("hook", "key"),
+    [
+        ('type = "webhook"\nurl = "http://127.0.0.1:99999/"', "url"),
+        ('type = "webhook"\nurl = "http://127.0.0.1:0/"', "url"),
+        ('type = "webhook"\nurl = "http://[bad"', "url"),
+        ('type = "webhook"\nurl = "http://a..b/"', "url"),
+        ('type = "command"\nargv = ["true", "a\\u0000b"]', "argv"),
+        ('type = "log"\npath = "a\\u0000b"', "path"),
+    ],
+)
+def test_a_hook_that_can_never_work_is_refused_by_the_name_of_its_key(hook: str, key: str) -> None:
+    with pytest.raises(UsageError, match=rf"hook far: .*{key}"):
+        make_hooks(parse_settings(f"[hooks.far]\n{hook}", where="test"))
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[::1]:80/", "http://[fe80::1%25lo]/", "http://a_b.example:65535/x", "http://m.de."]
+)
+def test_addresses_of_every_kind_are_taken(url: str) -> None:
+    (hook,) = make_hooks(parse_settings(f'[hooks.far]\ntype = "webhook"\nurl = "{url}"', where="test"))
+    assert hook.name == "far"
+
+
+def test_a_file_of_rules_is_a_regular_file_of_no_great_length(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "long").write_bytes(b"#" * (MAX_BYTES + 1))
+    (tmp_path / "as long as may be").write_bytes(b"#" * MAX_BYTES)
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(UnreadableError, match="it is no regular file"):
+            read_settings(path)
+    with pytest.raises(UnreadableError, match="Is a directory"):
+        read_settings(tmp_path)
+    with pytest.raises(UnreadableError, match="longer than 1 MiB"):
+        read_settings(tmp_path / "long")
+    assert read_settings(tmp_path / "as long as may be").every_s == 5

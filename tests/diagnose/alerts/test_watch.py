@@ -1,21 +1,29 @@
 """The watcher between two looks: how long it waits, and what it does where nobody answers or nothing can be written."""
 
+import io
 import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from rich.console import Console
+from typer.testing import CliRunner
 
 from diagnose.alerts.complaints import Complaints
 from diagnose.alerts.ledger import Ledger, Waiting, read_ledger
 from diagnose.alerts.life import State
 from diagnose.alerts.listing import state_object, state_text
 from diagnose.alerts.watch import GLANCE_S, MAX_SHARE, Watcher, watch
+from diagnose.commands.alerts import alerts_app
 from diagnose.findings import Kind
 from telemetry.errors import UnreachableError, UnreadableError, UsageError
+from telemetry.ship.client import CollectorClient
+from telemetry.stores.queries import Runs
 from telemetry.stores.question import Query
 from tests.diagnose.alerts.made_looks import START_NS, Watched, finding, policy, quick
 
@@ -246,3 +254,92 @@ def test_an_address_that_is_none_ends_the_command(tmp_path: Path) -> None:
         with pytest.raises(UsageError):
             watcher.open()
     assert read_ledger(tmp_path / "alerts.sqlite")[0] == State()
+
+
+class Foreign(NoRuns):
+    """Answers with other rows than were asked for."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        super().__init__()
+        self.rows = rows
+
+    def read(self, query: Query) -> pa.Table:
+        return self.rows
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pa.table({"x": [1]}),
+        pa.table({"run_id": ["a"], "attempt": [0], "num_ranks": [2], "last_ns": ["now"]}),
+        pa.table({"run_id": [{"a": 1}], "attempt": [0], "num_ranks": [2], "last_ns": [0]}),
+    ],
+)
+def test_rows_of_another_kind_are_told_and_end_nothing(scene: Scene, rows: pa.Table) -> None:
+    scene.reader = Foreign(rows)
+    watcher = Watcher(
+        open_reader=scene.reader.open,
+        ledger=scene.ledger,
+        policy=policy(),
+        dispatchers=(),
+        complaints=Complaints(scene.said.append),
+    )
+    watcher.open()
+    watcher.look(5)
+    watcher.look(5)
+    watcher.news()
+    assert len(scene.said) == 1
+    assert scene.said[0].endswith("alerts stand still until it answers")
+
+
+class Garbage(BaseHTTPRequestHandler):
+    """Says that its answer is packed, which it is not."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Length", "7")
+        self.end_headers()
+        self.wfile.write(b"garbage")
+
+    do_GET = do_POST
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_an_answer_that_cannot_be_unpacked_is_no_answer() -> None:
+    with HTTPServer(("127.0.0.1", 0), Garbage) as server:
+        threading.Thread(target=server.handle_request).start()
+        with CollectorClient(f"http://127.0.0.1:{server.server_port}") as client, pytest.raises(UnreachableError):
+            client.read(Runs())
+
+
+def test_what_stands_is_a_line_an_alert_and_commands_no_terminal() -> None:
+    state = firing()
+    (alert,) = state.alerts.values()
+    labels = {**alert.labels, "run_id": "mon\x1b[2J\x9bday" + "x" * 100}
+    state = State(alerts={alert.fingerprint: replace(alert, labels=labels)})
+    said = io.StringIO()
+    Console(file=said, width=80, soft_wrap=True).print(state_text(state, {}, START_NS))
+    head, line = said.getvalue().splitlines()
+    assert head.split()[-1] == "what"
+    assert line.isprintable()
+    assert line.endswith("x/0  host=gpu-00 rank=5  09-21 14:13:25  dead-rank of [5]")
+
+
+def test_thresholds_that_are_none_end_the_command_before_it_watches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANKSCOPE_FLAPS", "abc")
+    answer = CliRunner().invoke(alerts_app, ["run", "--state", str(tmp_path / "alerts.sqlite")])
+    assert isinstance(answer.exception, UsageError)
+    assert "RANKSCOPE_FLAPS is 'abc'" in answer.exception.message
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_state_without_a_name_ends_the_command() -> None:
+    answer = CliRunner().invoke(alerts_app, ["list", "--state", ""])
+    assert isinstance(answer.exception, UsageError)
+    assert "--state is" in answer.exception.message

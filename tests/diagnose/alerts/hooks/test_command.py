@@ -1,6 +1,7 @@
 """The command: real programs, told by stdin, never by a shell, and gone when their time is up."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -136,3 +137,27 @@ def test_a_program_that_vanished_is_asked_again(tmp_path: Path) -> None:
 
 def test_odd_words_do_not_keep_a_command_from_starting() -> None:
     command("true").send([made_notice(labels={"host": "a\0b\udcff\ud800\u2603"}, summary="=" * 1_000_000)])
+
+
+WATCHER = """
+import os, sys
+from diagnose.alerts.hooks.registry import make_hook
+from tests.diagnose.alerts.made_notice import made_notice
+import threading
+argv = ["sh", "-c", 'sleep 300 & echo $! > "$0.new"; mv "$0.new" "$0"; sleep 300', sys.argv[1]]
+hook = make_hook("page", {"type": "command", "argv": argv, "timeout_s": 600})
+threading.Thread(target=hook.send, args=([made_notice()],), daemon=True).start()
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_command_and_its_children_end_with_the_watcher_however_that_ends(tmp_path: Path, killed: bool) -> None:
+    written = tmp_path / "pid"
+    with subprocess.Popen([sys.executable, "-c", WATCHER, str(written)], stdin=subprocess.PIPE) as watcher:
+        until(written.is_file, seconds=60)
+        below = psutil.Process(watcher.pid).children(recursive=True)
+        assert int(written.read_text()) in {one.pid for one in below}
+        if killed:
+            watcher.kill()
+    until(lambda: all(gone(one.pid) for one in below), seconds=30, what="the end of all that it began")
