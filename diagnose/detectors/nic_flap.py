@@ -106,8 +106,14 @@ def _standing(view: RunView, outage: Outage) -> Finding:
 
 
 def _is_told(view: RunView, card: Flapping) -> bool:
-    long = any(one.outage.lasts or one.outage.seconds() >= view.settings.long_flap_s for one in card.hurt)
+    long = any(_is_long(view, one.outage) for one in card.hurt)
     return bool(card.hurt) and (card.count >= view.settings.flaps or long)
+
+
+def _is_long(view: RunView, outage: Outage) -> bool:
+    """Whether it is worth a word alone: so long, or down now for longer than a blink."""
+    seconds = outage.seconds(view.fleet.seen_ns)
+    return seconds >= view.settings.long_flap_s or (outage.lasts and seconds >= STILL_S)
 
 
 def _finding(view: RunView, card: Flapping) -> Finding:

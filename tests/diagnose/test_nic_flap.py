@@ -181,6 +181,14 @@ def test_a_link_that_is_down_now_and_holds_the_job_up_is_a_finding_at_once() -> 
     assert found_in(replace(view, fleet=old)) == []
 
 
+@pytest.mark.parametrize(("seconds", "told"), [(0.4, False), (6.0, True)])
+def test_a_link_that_is_down_this_moment_is_no_finding_for_a_blink(seconds: float, told: bool) -> None:
+    view = flapping((seconds,))
+    down = view.fleet.events[0]
+    fleet = made_fleet(down, seen_ns=down.at_ns + round(seconds * SECOND_NS))
+    assert bool(found_in(replace(view, fleet=replace(fleet, moved_ns=fleet.seen_ns)))) is told
+
+
 def test_a_card_of_a_host_without_ranks_is_nobodys_cause() -> None:
     view = job()
     assert view.step_start_ns is not None

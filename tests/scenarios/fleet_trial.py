@@ -7,7 +7,7 @@ meanwhile: a watcher looks and writes its alerts into a file; a thread asks agai
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,15 @@ CUT_TIMEOUT_S = 25.0
 SEQUENCE_LENGTH = 128
 """Messages of 32 KiB between pipeline stages: large enough to feel a slow link."""
 ALERT_S = 60.0
+FAULT_STEP = 15
+"""Of the trainer's own faults."""
+ALERTED = {
+    "three flaps": "nic-flap",
+    "cut for good": "nic-flap",
+    "stalled rank": "hung-collective",
+    "slow rank": "compute-straggler",
+}
+"""Kind of the alert that is waited for, by kind of trial."""
 HANGS = ("hung-collective", "dead-rank", "collective-mismatch")
 
 
@@ -42,12 +51,18 @@ class Seen:
     findings: list[dict[str, Any]] = field(default_factory=list)
     verdicts: list[str] = field(default_factory=list)
     """Kinds that ``diagnose hang`` gave while the job ran."""
-    fault_ns: int = 0
-    """When what is alerted for began."""
-    alert_s: float | None = None
-    """From then to the first alert that names the place."""
+    faults_ns: list[int] = field(default_factory=list)
+    """When what is alerted for began, each time."""
+    alerted_ns: int = 0
+    """When the first line came that names the place; 0: none has."""
     alert_steps: int | None = None
-    """Steps begun meanwhile."""
+    """Steps begun from the fault to the alert."""
+
+    @property
+    def alert_s(self) -> float | None:
+        """From the newest fault before the alert to it."""
+        before = [one for one in self.faults_ns if one <= self.alerted_ns]
+        return (self.alerted_ns - before[-1]) / 1e9 if before else None
 
     @property
     def host(self) -> str:
@@ -123,7 +138,7 @@ def stand_trial(trial: Trial, ground: Ground) -> Seen:
     )
     before = ground.cluster.carrier_downs(trial.host)
     try:
-        with job, _asked_whether_it_hangs(ground.collector, run_id, seen):
+        with job, _asked_whether_it_hangs(ground.collector, run_id, seen), _listening(ground.alerts, seen, run_id):
             _disturb(trial, job, ground, seen)
             if trial.kind != "stalled rank":
                 job.wait()
@@ -147,45 +162,57 @@ def _disturb(trial: Trial, job: Job, ground: Ground, seen: Seen) -> None:
     job.wait_for_step(SLOW_STEP if trial.rate else SETTLE_STEPS)
     threading.Event().wait(trial.phase_s)
     for seconds in trial.flaps_s:
-        seen.fault_ns, _ = ground.cluster.flap(trial.host, seconds)
+        seen.faults_ns.append(time.time_ns())
+        ground.cluster.flap(trial.host, seconds)
         job.wait_for_steps(BETWEEN_STEPS)
     if trial.rate:
         ground.cluster.slow(trial.host, trial.rate)
-        return
-    if trial.kind == "cut for good":
-        seen.fault_ns = ground.cluster.link_down(trial.host)
-        _wait_for_alert(seen, job, ground, f"nic-flap {_place(job)}", f"host={seen.host}")
-    elif trial.kind == "three flaps":
-        _wait_for_alert(seen, job, ground, f"nic-flap {_place(job)}", f"host={seen.host}")
+    elif trial.kind == "cut for good":
+        seen.faults_ns.append(ground.cluster.link_down(trial.host))
     elif trial.fault != "none":
-        job.wait_for_step(15)
-        seen.fault_ns = time.time_ns()
-        kind = "hung-collective" if trial.kind == "stalled rank" else "compute-straggler"
-        rank = trial.fault.partition("rank=")[2].partition(",")[0]
-        _wait_for_alert(seen, job, ground, f"{kind} {_place(job)}", f"rank={rank}")
+        job.wait_for_step(FAULT_STEP)
+        seen.faults_ns.append(time.time_ns())
+    if trial.kind in ALERTED and ground.alerts.exists():
+        _wait_for_alert(seen, job)
 
 
-def _place(job: Job) -> str:
-    return f"run_id={job.run_id} "
+def _words(trial: Trial) -> tuple[str, ...]:
+    """What the line of the alert holds."""
+    kind, place = ALERTED[trial.kind], f"host=host-{trial.host}"
+    rank = trial.fault.partition("rank=")[2].partition(",")[0]
+    return " firing ", f" {kind} ", f"rank={rank} " if rank else place
 
 
-def _wait_for_alert(seen: Seen, job: Job, ground: Ground, *words: str) -> None:
-    """Note how long it took from the fault to the line with these words in the alerts' file."""
-    if not ground.alerts.exists():
-        return
-    step = 15 if seen.trial.fault != "none" else job.step
+def _wait_for_alert(seen: Seen, job: Job) -> None:
+    """Until it came, the job is over, or too much time has passed."""
+    with suppress(AssertionError):
+        until(lambda: seen.alerted_ns or len(job.statuses) == job.world_size, seconds=ALERT_S, what="the alert")
+    if seen.alerted_ns and seen.trial.fault != "none":
+        seen.alert_steps = job.step - FAULT_STEP
 
-    def told() -> bool:
-        lines = ground.alerts.read_text(errors="replace").splitlines()
-        return any(" firing " in line and all(word in line for word in words) for line in lines)
 
+@contextmanager
+def _listening(alerts: Path, seen: Seen, run_id: str) -> Iterator[None]:
+    """Note when the first line comes that tells of the trial's fault."""
+    stop = threading.Event()
+    wanted = (*_words(seen.trial), f"run_id={run_id} ") if seen.trial.kind in ALERTED else ()
+
+    def listen() -> None:
+        while not stop.wait(0.1):
+            lines = alerts.read_text(errors="replace").splitlines() if alerts.exists() else []
+            if any(all(word in line for word in wanted) for line in lines):
+                seen.alerted_ns = time.time_ns()
+                return
+
+    thread = threading.Thread(target=listen, name="listens-for-alerts")
+    if wanted:
+        thread.start()
     try:
-        until(lambda: told() or len(job.statuses) == job.world_size, seconds=ALERT_S, every=0.1, what="the alert")
-        until(told, seconds=ALERT_S, every=0.1, what="the alert")
-    except AssertionError:
-        return
-    seen.alert_s = (time.time_ns() - seen.fault_ns) / 1e9
-    seen.alert_steps = job.step - step
+        yield
+    finally:
+        stop.set()
+        if wanted:
+            thread.join()
 
 
 @contextmanager
