@@ -29,7 +29,7 @@ MAX_SHARE = 3
 at without end."""
 FINISH_S = 5.0
 """How long the hooks may take for what is left when the watcher ends."""
-GLANCE_S = 1.0
+GLANCE_S = 0.5
 """Between two cheap questions whether anything has happened."""
 SOON_S = 0.5
 """The least pause before a pending alert is looked at again."""

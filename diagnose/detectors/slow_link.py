@@ -60,7 +60,7 @@ def detect_slow_link(view: RunView) -> list[Finding]:
         found = found or _slower_than_before(meetings, total_ns, view)
         slow.extend(found.values())
         fast.extend(_fast_groups(meetings, log_ratio, list(found)))
-    slow = _without_decline(slow)
+    slow = _without_decline(slow, fast)
     findings = [_finding(view, part) for part in parts_of(slow, fast, view)] if slow else []
     return [one for one in findings if one is not None]
 
@@ -76,10 +76,10 @@ def _meetings(view: RunView) -> list[Meetings]:
     return [*(one for one in found if one.stage not in sends), trips]
 
 
-def _without_decline(slow: list[SlowGroup]) -> list[SlowGroup]:
-    """Without what became slow together on all streams."""
+def _without_decline(slow: list[SlowGroup], fast: Sequence[FastGroups]) -> list[SlowGroup]:
+    """Without what became slow together on all streams, and left no group as it was."""
     streams = {group.stage.stream for group in slow if group.against is Against.PAST}
-    everywhere = Stream.DP in streams and len(streams) > 1
+    everywhere = Stream.DP in streams and len(streams) > 1 and not any(len(one.steady) for one in fast)
     return [group for group in slow if group.against is Against.PEERS] if everywhere else slow
 
 
@@ -176,9 +176,15 @@ def _slower_than_before(meetings: Meetings, total_ns: Floats, view: RunView) -> 
             row, ratio, share = jump
             stretch = Stretch(first=row, last=len(typical) - 1)
             for column in columns.tolist():
-                if not np.isnan(total_ns[stretch.rows, column]).all():
+                if _rose(total_ns[:, column], row) >= np.sqrt(ratio):
                     found[column] = _slow_group(meetings, column, stretch, total_ns, ratio, share, Against.PAST)
     return found
+
+
+def _rose(total_ns: FloatVector, row: int) -> float:
+    """By what factor a group is slower from ``row`` on than before; 0 where it never met on one side."""
+    before, after = (_column_medians(part[:, None])[0] for part in (total_ns[:row], total_ns[row:]))
+    return float(after / before) if before > 0 and after > 0 else 0.0
 
 
 def _pace_of_compute(view: RunView) -> FloatVector:

@@ -34,6 +34,7 @@ MAX_RECORDS = 100_000
 """Records of one round over all ranks: large inserts are cheap inserts."""
 MAX_BATCHES = 20
 """Rounds before heartbeats get their turn."""
+GLANCE_S = 0.25
 FIRST_BACK_OFF_S = 0.5
 MAX_BACK_OFF_S = 10.0
 
@@ -116,8 +117,16 @@ class Agent:
                         raise
             if stopping or self._finished(began):
                 break
-            stop.wait(max(self._settings.interval_s, back_off_s))
+            self._rest(stop, max(self._settings.interval_s, back_off_s), may_wake=not back_off_s)
         self._tell_refused()
+
+    def _rest(self, stop: threading.Event, seconds: float, *, may_wake: bool) -> None:
+        """Until the next round is due; evidence of a stall does not wait for it, unless the collector is away."""
+        until_s = time.monotonic() + seconds
+        while (left_s := until_s - time.monotonic()) > 0 and not stop.wait(min(GLANCE_S, left_s)):
+            if may_wake and self._watch is not None and self._watch.outbox.news.is_set():
+                self._watch.outbox.news.clear()
+                return
 
     def turn(self) -> None:
         """One round: what is new on the disk is stored when this returns."""

@@ -17,11 +17,14 @@ class Outbox:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[tuple[Owner, int, Kind], Evidence] = {}
+        self.news = threading.Event()
+        """Set by whoever puts; cleared by whoever has seen it."""
 
     def put(self, owner: Owner, evidence: Iterable[Evidence]) -> None:
         """What was put before of the same rank and kind is out of date."""
         with self._lock:
             self._waiting.update({(owner, one.rank, one.kind): one for one in evidence})
+        self.news.set()
 
     def batches(self) -> Iterator[tuple[Owner, list[Evidence]]]:
         """What waits, in parts fit for one post each. It waits on until it is :meth:`sent`."""
