@@ -17,11 +17,10 @@ import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.detectors.slow_places import Against, FastGroups, Part, SlowGroup, parts_of
+from diagnose.detectors.slow_since import MIN_RATIO, MIN_Z, NOISE_FLOOR, column_medians, find_rises
 from diagnose.findings import Finding, Kind, Role, Suspect, severity_of
 from diagnose.meetings import PAIRS, Floats, Meetings, all_meetings, least_excess, noise_between_steps, round_trips
 from diagnose.peers import (
-    MEDIAN_EFFICIENCY,
-    FloatVector,
     Stretch,
     highest_stretch,
     measure_excess,
@@ -33,15 +32,12 @@ from diagnose.view import RunView
 from telemetry.stages import Stage, Stream
 
 NAME = "slow-link"
-MIN_RATIO = 1.5
 FAST_RATIO = 1.2
 """Below this a group is called fast: it clears its members."""
 MIN_SHARE = 0.7
-MIN_Z = 6.0
 MIN_SPREADS = 5.0
 MIN_COST = 0.01
 """Of step time; below it nothing is said."""
-NOISE_FLOOR = 0.02
 SPREAD_FLOOR = 0.03
 MOST_SUSPECTS = 64
 """More ranks than these in an unknown part help nobody; they are left out."""
@@ -86,7 +82,7 @@ def _without_decline(slow: list[SlowGroup], fast: Sequence[FastGroups]) -> list[
 def _fast_groups(meetings: Meetings, log_ratio: Floats, slow: list[int]) -> list[FastGroups]:
     """Of each set of groups that are alike: those that did not slow down, and those as fast as the rest."""
     steady = ~np.isin(np.arange(log_ratio.shape[1]), slow)
-    fast = steady & (_column_medians(log_ratio) < np.log(FAST_RATIO))
+    fast = steady & (column_medians(log_ratio) < np.log(FAST_RATIO))
     return [
         FastGroups(
             steady=meetings.ranks[mine & steady], fast=meetings.ranks[mine & fast], everyone=meetings.ranks[mine]
@@ -101,15 +97,6 @@ def _log_ratio(total_ns: Floats, meetings: Meetings) -> Floats:
         log_ratio = np.log(total_ns / peer_median(total_ns, meetings.alike))
     log_ratio[~np.isfinite(log_ratio)] = np.nan
     return log_ratio
-
-
-def _column_medians(values: Floats) -> FloatVector:
-    """Median along steps; NaN for a column without values."""
-    medians = np.full(values.shape[1], np.nan)
-    known = ~np.isnan(values).all(axis=0)
-    if known.any():
-        medians[known] = np.nanmedian(values[:, known], axis=0)
-    return medians
 
 
 def _slower_than_peers(meetings: Meetings, total_ns: Floats, log_ratio: Floats) -> dict[int, SlowGroup]:
@@ -139,7 +126,7 @@ def _spread_of_others(column: int, log_ratio: Floats, meetings: Meetings) -> flo
     others = np.ones(log_ratio.shape[1], dtype=bool)
     alike = meetings.alike == meetings.alike[column]
     others[alike if alike.sum() == 2 else column] = False
-    return robust_sigma(_column_medians(log_ratio[:, others]), SPREAD_FLOOR)
+    return robust_sigma(column_medians(log_ratio[:, others]), SPREAD_FLOOR)
 
 
 def _slow_group(
@@ -164,60 +151,14 @@ def _slow_group(
 
 
 def _slower_than_before(meetings: Meetings, total_ns: Floats, view: RunView) -> dict[int, SlowGroup]:
-    """Groups that became slow together with all that are alike, and stayed so."""
-    found: dict[int, SlowGroup] = {}
-    pace = _pace_of_compute(view)
-    for alike in np.unique(meetings.alike):
-        columns = np.flatnonzero(meetings.alike == alike)
-        typical = _column_medians(total_ns[:, columns].T)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            jump = _jump(np.log(typical), pace)
-        if jump is not None:
-            row, ratio, share = jump
-            stretch = Stretch(first=row, last=len(typical) - 1)
-            for column in columns.tolist():
-                if _rose(total_ns[:, column], row) >= np.sqrt(ratio):
-                    found[column] = _slow_group(meetings, column, stretch, total_ns, ratio, share, Against.PAST)
-    return found
-
-
-def _rose(total_ns: FloatVector, row: int) -> float:
-    """By what factor a group is slower from ``row`` on than before; 0 where it never met on one side."""
-    before, after = (_column_medians(part[:, None])[0] for part in (total_ns[:row], total_ns[row:]))
-    return float(after / before) if before > 0 and after > 0 else 0.0
-
-
-def _pace_of_compute(view: RunView) -> FloatVector:
-    """Log wall time that compute takes on a typical rank, [steps]: what a busier machine slows beside transfers."""
-    compute = [view.operations[stage].total_ns() for stage in view.work if stage in view.operations]
-    if not compute:
-        return np.zeros(len(view.steps))
-    return np.log(np.maximum(_column_medians(np.sum(compute, axis=0).T), 1.0))
-
-
-def _jump(series: FloatVector, pace: FloatVector) -> tuple[int, float, float] | None:
-    """The row from which on ``series`` (logs) lies higher, by what factor beyond ``pace``, and in what share of rows.
-
-    None where it does not, or not clearly, or comes back.
-    """
-    known = np.flatnonzero(np.isfinite(series) & np.isfinite(pace))
-    values, count = series[known], len(known)
-    if count < 2 * MIN_STEPS:
-        return None
-    before = np.arange(MIN_STEPS, count - MIN_STEPS + 1)
-    sums = np.cumsum(values)
-    gain = (sums[-1] - sums[before - 1]) / (count - before) - sums[before - 1] / before
-    split = int(before[np.argmax(gain * np.sqrt(before * (count - before)))])
-    low, high = float(np.median(values[:split])), float(np.median(values[split:]))
-    slower = float(np.median(pace[known[split:]]) - np.median(pace[known[:split]]))
-    noise = robust_sigma(np.concatenate([values[:split] - low, values[split:] - high]), NOISE_FLOOR)
-    error = MEDIAN_EFFICIENCY * noise * np.sqrt(1.0 / split + 1.0 / (count - split))
-    above = float(np.mean(values[split:] > (low + high) / 2))
-    below = float(np.mean(values[:split] < (low + high) / 2))
-    rise = high - low - max(0.0, slower)
-    if rise < np.log(MIN_RATIO) or rise < MIN_Z * error or min(above, below) < 0.8:
-        return None
-    return int(known[split]), float(np.exp(rise)), above
+    """Groups that became slow and stayed so, by their column."""
+    last = len(total_ns) - 1
+    return {
+        column: _slow_group(
+            meetings, column, Stretch(first=one.row, last=last), total_ns, one.ratio, one.share, Against.PAST
+        )
+        for column, one in find_rises(meetings, total_ns, view).items()
+    }
 
 
 def _finding(view: RunView, part: Part) -> Finding | None:

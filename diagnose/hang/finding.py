@@ -18,7 +18,7 @@ def hang_finding(verdict: HangVerdict) -> Finding | None:
     return Finding(
         detector="hang",
         kind=verdict.kind,
-        severity=Severity.INFO if verdict.kind is Kind.INSUFFICIENT_EVIDENCE else Severity.CRITICAL,
+        severity=_severity(verdict),
         suspects=tuple(_suspects(verdict)),
         stage=next((evidence.ranks[rank].stage for rank in verdict.initiating if rank in evidence.ranks), ""),
         window=StepWindow(first_step=min(steps, default=0), last_step=max(steps, default=0)),
@@ -28,6 +28,14 @@ def hang_finding(verdict: HangVerdict) -> Finding | None:
         next_step=verdict.next_step,
         evidence=_numbers(verdict),
     )
+
+
+def _severity(verdict: HangVerdict) -> Severity:
+    """A job that is about to go on wakes nobody."""
+    found = verdict.cut_off
+    is_back = found is not None and found.is_flap and not found.outage.lasts
+    missing = verdict.kind is Kind.INSUFFICIENT_EVIDENCE
+    return Severity.INFO if missing or is_back else Severity.CRITICAL
 
 
 def _suspects(verdict: HangVerdict) -> Iterator[Suspect]:

@@ -178,3 +178,13 @@ def test_five_steps_are_too_few_to_accuse() -> None:
 
 def test_twelve_thousand_healthy_ranks_yield_nothing() -> None:
     assert detect_slow_link(made_large_view()) == []
+
+
+@pytest.mark.parametrize("host", range(4))
+@pytest.mark.parametrize("seed", range(5))
+def test_a_card_that_slows_down_in_a_small_grid_is_that_hosts(host: int, seed: int) -> None:
+    """Half of the pairs that are alike slow down, and all data-parallel groups of one pipeline stage."""
+    members = [2 * host, 2 * host + 1]
+    slowed = slow_ranks(SMALL, members, 4.0, from_row=15)
+    (finding,) = detect_slow_link(make_meeting_view(SMALL, slow_groups=slowed, ranks_a_host=2, seed=seed))
+    assert (finding.ranks, finding.hosts) == (members, [f"gpu-{host:02d}"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.findings import Kind
+from diagnose.findings import Kind, Severity
 from diagnose.hang.finding import hang_finding
 from diagnose.hang.judge import judge
 from diagnose.hang.stored import load_stored
@@ -78,6 +78,7 @@ def test_while_the_link_may_come_back_it_is_a_flap_of_that_card(store: EmbeddedS
     finding = hang_finding(found)
     assert finding is not None
     assert (finding.hosts, finding.evidence["device"]) == (["host-1"], "eth0")
+    assert finding.severity is Severity.CRITICAL
 
 
 def test_a_link_that_stays_down_is_a_hang_with_the_card_as_its_cause(store: EmbeddedStore) -> None:
@@ -110,6 +111,9 @@ def test_just_after_the_link_is_back_it_is_still_a_flap(store: EmbeddedStore) ->
     assert found is not None
     assert found.kind is Kind.NIC_FLAP
     assert "has it again" in found.headline
+    finding = hang_finding(found)
+    assert finding is not None
+    assert finding.severity is Severity.INFO
 
 
 @pytest.mark.parametrize(

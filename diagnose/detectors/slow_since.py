@@ -1,0 +1,92 @@
+"""Meetings that became slow and stayed so: compared with their own past, all that are alike together.
+
+dp group {0, 4}  |==| |==| |==| |=====| |=====| |=====|      rises from the fourth step on
+dp group {1, 5}  |==| |==| |==| |=====| |=====| |=====|      and so does the typical one of those alike
+compute          |---| |---| |---| |---| |---| |---|         which keeps its pace: the machine is no busier
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from diagnose.detectors.evidence import MIN_STEPS
+from diagnose.meetings import Floats, Meetings
+from diagnose.peers import MEDIAN_EFFICIENCY, FloatVector, robust_sigma
+from diagnose.view import RunView
+
+MIN_RATIO = 1.5
+MIN_Z = 6.0
+NOISE_FLOOR = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rise:
+    """From one row on to the end."""
+
+    row: int
+    ratio: float
+    """Beyond what compute takes longer."""
+    share: float
+    """Of rows that lie high."""
+
+
+def find_rises(meetings: Meetings, total_ns: Floats, view: RunView) -> dict[int, Rise]:
+    """By column: groups that became slow together with those alike, and themselves."""
+    found: dict[int, Rise] = {}
+    pace = _pace_of_compute(view)
+    for alike in np.unique(meetings.alike):
+        columns = np.flatnonzero(meetings.alike == alike)
+        typical = column_medians(total_ns[:, columns].T)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rise = _jump(np.log(typical), pace)
+        if rise is not None:
+            own = [column for column in columns.tolist() if _rose(total_ns[:, column], rise.row) >= np.sqrt(rise.ratio)]
+            found.update(dict.fromkeys(own, rise))
+    return found
+
+
+def column_medians(values: Floats) -> FloatVector:
+    """Median along steps; NaN for a column without values."""
+    medians = np.full(values.shape[1], np.nan)
+    known = ~np.isnan(values).all(axis=0)
+    if known.any():
+        medians[known] = np.nanmedian(values[:, known], axis=0)
+    return medians
+
+
+def _rose(total_ns: FloatVector, row: int) -> float:
+    """By what factor a group is slower from ``row`` on than before; 0 where it never met on one side."""
+    before, after = (column_medians(part[:, None])[0] for part in (total_ns[:row], total_ns[row:]))
+    return float(after / before) if before > 0 and after > 0 else 0.0
+
+
+def _pace_of_compute(view: RunView) -> FloatVector:
+    """Log wall time that compute takes on a typical rank, [steps]: what a busier machine slows beside transfers."""
+    compute = [view.operations[stage].total_ns() for stage in view.work if stage in view.operations]
+    if not compute:
+        return np.zeros(len(view.steps))
+    return np.log(np.maximum(column_medians(np.sum(compute, axis=0).T), 1.0))
+
+
+def _jump(series: FloatVector, pace: FloatVector) -> Rise | None:
+    """Where ``series`` (logs) begins to lie higher than ``pace`` explains; None where it does not, or not clearly, or
+    comes back.
+    """
+    known = np.flatnonzero(np.isfinite(series) & np.isfinite(pace))
+    values, count = series[known], len(known)
+    if count < 2 * MIN_STEPS:
+        return None
+    before = np.arange(MIN_STEPS, count - MIN_STEPS + 1)
+    sums = np.cumsum(values)
+    gain = (sums[-1] - sums[before - 1]) / (count - before) - sums[before - 1] / before
+    split = int(before[np.argmax(gain * np.sqrt(before * (count - before)))])
+    low, high = float(np.median(values[:split])), float(np.median(values[split:]))
+    slower = float(np.median(pace[known[split:]]) - np.median(pace[known[:split]]))
+    noise = robust_sigma(np.concatenate([values[:split] - low, values[split:] - high]), NOISE_FLOOR)
+    error = MEDIAN_EFFICIENCY * noise * np.sqrt(1.0 / split + 1.0 / (count - split))
+    above = float(np.mean(values[split:] > (low + high) / 2))
+    below = float(np.mean(values[:split] < (low + high) / 2))
+    rise = high - low - max(0.0, slower)
+    if rise < np.log(MIN_RATIO) or rise < MIN_Z * error or min(above, below) < 0.8:
+        return None
+    return Rise(row=int(known[split]), ratio=float(np.exp(rise)), share=above)
