@@ -1,0 +1,46 @@
+"""Meetings against their own past: those that rise, and not those that are merely alike."""
+
+import numpy as np
+import pytest
+
+from diagnose.detectors.slow_since import find_rises
+from diagnose.meetings import Meetings
+from telemetry.stages import Stage
+from telemetry.topology import Topology
+from tests.diagnose.made_operations import around
+from tests.diagnose.made_view import make_view
+
+STEPS, ROW = 40, 15
+
+
+def rises_of(factors: list[float], seed: int = 0) -> dict[int, tuple[int, float]]:
+    """Of pairs that are all alike; each takes so many times as long from ROW on."""
+    total_ns = around(5e6, (STEPS, len(factors)), jitter=0.05, seed=seed)
+    total_ns[ROW:] *= np.array(factors)
+    meetings = Meetings(
+        stage=Stage.FORWARD_SEND,
+        duration_ns=np.repeat(total_ns[:, None, :, None], 2, axis=3),
+        ranks=np.arange(2 * len(factors)).reshape(-1, 2),
+        alike=np.zeros(len(factors), dtype=np.int64),
+    )
+    view = make_view(Topology(dp=len(factors), pp=2), num_steps=STEPS, seed=seed)
+    return {column: (one.row, one.ratio) for column, one in find_rises(meetings, total_ns, view).items()}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_only_those_that_rise_themselves_are_told(seed: int) -> None:
+    found = rises_of([1.0, 9.0, 9.0, 1.0], seed)
+    assert list(found) == [1, 2]
+    assert all(row == ROW for row, _ in found.values())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_those_that_all_rise_are_all_told(seed: int) -> None:
+    found = rises_of([4.0, 4.0, 4.0], seed)
+    assert list(found) == [0, 1, 2]
+    assert all(ratio == pytest.approx(4.0, rel=0.1) for _, ratio in found.values())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_none_is_told_where_none_rises(seed: int) -> None:
+    assert rises_of([1.0] * 4, seed) == {}
