@@ -5,6 +5,7 @@ from playwright.sync_api import Page, expect
 
 from telemetry.stores.embedded import EmbeddedStore
 from tests.browser.on_page import control, figure, figure_data, region, wait_until_drawn
+from tests.deadline import until
 from tests.ui.made_hang import FAULT, STEP, STUCK, S, evidence_rows
 from tests.ui.synthetic_run import SyntheticRun
 
@@ -60,7 +61,8 @@ def test_a_victim_is_clicked_and_its_chain_read_to_the_root(page: Page, stuck: s
     assert [text.split()[-1] for text in ranks.all_inner_texts()] == ["2", "6", "4", str(STUCK)]
     expect(region(page, "chain").locator(".chain-hop").last).to_contain_text("never entered")
     expect(region(page, "chain").locator(".chain-rank").last).to_contain_text("behind")
-    assert figure_data(page, "grid", "plot.layout.annotations.filter(note => note.showarrow).length") == 3
+    arrows = "plot.layout.annotations.filter(note => note.showarrow).length"
+    until(lambda: figure_data(page, "grid", arrows) == 3, what="the arrows of the chain")
 
 
 def test_a_rank_is_typed_and_the_way_back_is_the_browsers(page: Page, stuck: str) -> None:

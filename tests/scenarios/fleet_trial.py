@@ -54,6 +54,8 @@ class Seen:
     """Kinds that ``diagnose hang`` gave while the job ran."""
     faults_ns: list[int] = field(default_factory=list)
     """When what is alerted for began, each time."""
+    down_s: list[float] = field(default_factory=list)
+    """How long the link was really down, each time."""
     alerted_ns: int = 0
     """When the first line came that names the place; 0: none has."""
     alert_steps: int | None = None
@@ -168,7 +170,8 @@ def _disturb(trial: Trial, job: Job, ground: Ground, seen: Seen) -> None:
     threading.Event().wait(trial.phase_s)
     for seconds in trial.flaps_s:
         seen.faults_ns.append(time.time_ns())
-        ground.cluster.flap(trial.host, seconds)
+        down_ns, up_ns = ground.cluster.flap(trial.host, seconds)
+        seen.down_s.append((up_ns - down_ns) / 1e9)
         job.wait_for_steps(BETWEEN_STEPS)
     if trial.rate:
         ground.cluster.slow(trial.host, trial.rate)

@@ -141,12 +141,18 @@ def node_check(environment: dict[str, str], *options: str, seconds: int) -> Iter
         stderr=subprocess.DEVNULL,
         text=True,
         env={**os.environ, **environment},
+        preexec_fn=_interruptible,
     )
     try:
         yield process
     finally:
         process.kill()
         process.communicate()
+
+
+def _interruptible() -> None:
+    """A shell that starts tests in the background has Ctrl-C ignored, in all its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def first_check_of(process: "subprocess.Popen[str]") -> psutil.Process:

@@ -14,6 +14,7 @@ import asyncio
 import json
 import time
 from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
@@ -138,6 +139,16 @@ class Receiver:
 
 
 def _run(work: Coroutine[object, object, _Answer]) -> _Answer:
+    """The answer. A caller inside a loop of its own lends no thread: one is made."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return _run_here(work)
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="rankscope-post") as pool:
+        return pool.submit(_run_here, work).result()
+
+
+def _run_here(work: Coroutine[object, object, _Answer]) -> _Answer:
     """Like ``asyncio.run``, which would wait for a look-up of a name that nobody waits for any more."""
     loop = asyncio.new_event_loop()
     try:

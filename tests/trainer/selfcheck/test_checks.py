@@ -39,9 +39,15 @@ NOT_OURS = Interface(name="eth9", address="192.0.2.77", speed_mbps=None)
 
 
 def in_process(call: object) -> CheckResult:
-    """As the examiner runs it: in a process of its own."""
+    """As the examiner runs it: in a process of its own. (That one has used no OpenMP yet; this one may have, and its
+    threads do not survive a fork.)"""
     assert callable(call)
-    (outcome,) = run_bounded([call], LONG_S)
+
+    def on_one_thread() -> object:
+        torch.set_num_threads(1)
+        return call()
+
+    (outcome,) = run_bounded([on_one_thread], LONG_S)
     assert not outcome.error, outcome.error
     assert isinstance(outcome.value, CheckResult)
     return outcome.value
