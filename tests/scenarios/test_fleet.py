@@ -1,5 +1,5 @@
 """A disturbed network, end to end: a real job over namespaces, real agents and a real collector. Many more of these,
-and how long until people are told: ``make fleet``."""
+slow links, and how long until people are told: ``make fleet``, on a machine that does nothing else."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -62,10 +62,3 @@ def test_a_link_that_stays_down_is_a_hung_collective_with_the_card_as_its_cause(
     seen = stand_trial(Trial(number=1, kind="cut for good", host=2), replace(ground, folder=tmp_path))
     assert only_of(seen, "hung-collective")["evidence"]["device"] == DATA_LINK
     assert [mark["lasts"] for mark in seen.marks] == [True]
-
-
-def test_a_slow_link_is_that_hosts_and_nobody_computes_slowly(ground: Ground, tmp_path: Path) -> None:
-    seen = stand_trial(Trial(number=2, kind="slow link", host=2, rate="10mbit"), replace(ground, folder=tmp_path))
-    only_of(seen, "slow-link")
-    assert not seen.of_kind("compute-straggler")
-    assert not seen.marks
