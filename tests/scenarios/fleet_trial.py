@@ -188,7 +188,7 @@ def _words(trial: Trial) -> tuple[str, ...]:
     """What the line of the alert holds."""
     kind, place = ALERTED[trial.kind], f"host=host-{trial.host}"
     rank = trial.fault.partition("rank=")[2].partition(",")[0]
-    return " firing ", f" {kind} ", f"rank={rank} " if rank else place
+    return " firing ", f" {kind} ", f" rank={rank}" if rank else place
 
 
 def _wait_for_alert(seen: Seen, job: Job) -> None:
