@@ -17,37 +17,31 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
 
 from telemetry.agent import journal
 from telemetry.agent.host import FollowedRank, Owner
 from telemetry.agent.host_watch import HostWatch
+from telemetry.agent.poster import Poster
 from telemetry.agent.thinning import WINDOW_S, HostSample
 from telemetry.errors import RankscopeError, UsageError
 from telemetry.host_metrics import Happening, Metric
 from telemetry.samplers.interface import Event
-from telemetry.ship.wire import Ack, labelled
+from telemetry.ship.wire import labelled
 from telemetry.tables import HOST_SAMPLES
 
 MAX_SAMPLES = 200_000
 MAX_EVENTS = 20_000
 BATCH_ROWS = 20_000
 TAKE_S = 1.0
-_BEGIN = (Happening.LINK_DOWN, Happening.LINK_TAKEN_DOWN, Happening.DEVICE_GONE, Happening.GPU_SEEN)
-"""What holds until something else is told of the same device."""
+_LOSSES = (Happening.LINK_DOWN, Happening.LINK_TAKEN_DOWN, Happening.DEVICE_GONE)
+"""What holds until the device has its link again."""
 _UP = (Metric.NIC_UP, Metric.RDMA_UP)
 SURE_NS = 2 * round(WINDOW_S * 1e9)
 """After a loss: a level is the mean of a window."""
 _OF_RANKS = "rank"
 """How devices begin that are processes of ranks."""
-
-
-class Poster(Protocol):
-    """Where rows go: see ``telemetry.agent.loop``."""
-
-    def post(self, table: str, rows: pa.Table) -> Ack: ...
 
 
 @dataclass(slots=True)
@@ -86,7 +80,10 @@ class HostReports:
         self._lock = threading.Lock()
         self._jobs: dict[Owner, _Job] = {}
         self._newest: Owner | None = None
-        self._lasting: dict[str, Event] = {}
+        self._lost: dict[str, Event] = {}
+        """By device: how it was lost."""
+        self._seen: dict[str, Event] = {}
+        """By device: that a GPU was seen."""
         self._complained = False
         self._unwanted = False
         self._stop = threading.Event()
@@ -173,14 +170,15 @@ class HostReports:
         job.events.extend(known)
         for event in known:
             self._remember(event)
-        self._tell(job, [event for event in self._lasting.values() if event not in known])
+        lasting = (*self._seen.values(), *self._lost.values())
+        self._tell(job, [event for event in lasting if event not in known])
         return job
 
     def _links_back(self, samples: list[HostSample]) -> list[Event]:
         """Links that came back while nobody looked: they were up all through a window after they were lost."""
         back: list[Event] = []
         for one in samples:
-            lost = self._lasting.get(one.device)
+            lost = self._lost.get(one.device)
             is_up = one.metric in _UP and one.value == 1.0
             if is_up and lost is not None and lost.at_ns < one.at_ns - SURE_NS:
                 back.append(Event(at_ns=one.at_ns, device=one.device, name=Happening.LINK_UP, text="unseen"))
@@ -188,10 +186,12 @@ class HostReports:
         return back
 
     def _remember(self, event: Event) -> None:
-        if event.name in _BEGIN:
-            self._lasting.setdefault(event.device, event)
+        if event.name in _LOSSES:
+            self._lost.setdefault(event.device, event)
         elif event.name == Happening.LINK_UP:
-            self._lasting.pop(event.device, None)
+            self._lost.pop(event.device, None)
+        elif event.name == Happening.GPU_SEEN:
+            self._seen[event.device] = event
 
     def _tell(self, job: _Job, events: list[Event]) -> None:
         job.events.extend(events)

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -21,6 +20,7 @@ from telemetry.agent.heartbeat import heartbeat_rows
 from telemetry.agent.host import FollowedRank, Host, Owner
 from telemetry.agent.host_reports import HostReports, LivingRanks
 from telemetry.agent.host_watch import HostWatch
+from telemetry.agent.poster import Poster
 from telemetry.agent.samplers import SamplerSettings, open_samplers
 from telemetry.agent.stall import StallSettings
 from telemetry.agent.tail import Chunk, rank_rows
@@ -28,7 +28,7 @@ from telemetry.agent.watch import EvidenceWatch
 from telemetry.errors import TakenNameError, UnreachableError, UnreadableError, UsageError
 from telemetry.settings import RecordingSettings
 from telemetry.ship.client import CollectorClient
-from telemetry.ship.wire import Ack, labelled
+from telemetry.ship.wire import labelled
 
 MAX_RECORDS = 100_000
 """Records of one round over all ranks: large inserts are cheap inserts."""
@@ -56,19 +56,6 @@ class AgentSettings:
     """How long to wait for a first rank."""
     stall: StallSettings = field(default_factory=StallSettings)
     samplers: SamplerSettings = field(default_factory=SamplerSettings)
-
-
-class Poster(Protocol):
-    """Where rows go. Blocks.
-
-    Raises:
-        UnreachableError: later, perhaps.
-        UsageError: refused for good.
-        TakenNameError: likewise, for the name of the run.
-    """
-
-    def post(self, table: str, rows: pa.Table) -> Ack:
-        """Store rows; they are stored when this returns."""
 
 
 class Agent:

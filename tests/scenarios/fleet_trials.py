@@ -21,7 +21,7 @@ from tests.netns.cluster import SWITCH, Cluster
 from tests.netns.collector import ENVIRONMENT, URL, Collector
 from tests.netns.zygote import Zygote
 from tests.scenarios.fleet_plan import KINDS, Trial, plan
-from tests.scenarios.fleet_trial import Ground, Seen, stand_trial
+from tests.scenarios.fleet_trial import ALERTED, Ground, Seen, stand_trial
 
 TITLE = "Disturbed networks"
 MAX_ALERT_S = 15.0
@@ -88,13 +88,9 @@ def kind_row(kind: str, seen: Sequence[Seen]) -> tuple[str, ...]:
         str(sum(one.kernel_downs for one in seen)),
         str(sum(mark["count"] for one in seen for mark in one.marks)),
         str(sum(not one.innocent for one in seen)),
-        _spread(seconds) if _is_told(kind) else "-",
+        _spread(seconds) if kind in ALERTED else "-",
         _spread(steps) if kind == "slow rank" else "-",
     )
-
-
-def _is_told(kind: str) -> bool:
-    return kind in ("three flaps", "cut for good", "stalled rank", "slow rank")
 
 
 def _spread(values: Sequence[float]) -> str:
@@ -105,7 +101,7 @@ def in_time(seen: Seen) -> bool:
     """Whether people were told soon enough."""
     if seen.trial.kind == "slow rank":
         return seen.alert_steps is not None and seen.alert_steps <= MAX_ALERT_STEPS
-    return not _is_told(seen.trial.kind) or (seen.alert_s is not None and seen.alert_s <= MAX_ALERT_S)
+    return seen.trial.kind not in ALERTED or (seen.alert_s is not None and seen.alert_s <= MAX_ALERT_S)
 
 
 def main() -> int:

@@ -235,6 +235,7 @@ def test_what_lasts_is_told_to_a_job_that_comes_later(no_folder: Path, embedded:
     watch = Scripted()
     reports = HostReports(watch, LivingRanks(), own_host="")  # type: ignore[arg-type]
     told = [("eth0", "link-down"), ("eth1", "link-down"), ("eth1", "link-up"), ("gpu0", "gpu-seen"), ("", "oom-kill")]
+    told += [("gpu0", "device-gone")]
     watch.events = [Event(at_ns=at, device=device, name=name, text="") for at, (device, name) in enumerate(told)]
     reports.take_in()
     record_as(0, no_folder)
@@ -244,6 +245,7 @@ def test_what_lasts_is_told_to_a_job_that_comes_later(no_folder: Path, embedded:
     assert [(row["at_ns"], row["device"], row["name"]) for row in rows] == [
         (0, "eth0", "link-down"),
         (3, "gpu0", "gpu-seen"),
+        (5, "gpu0", "device-gone"),
     ]
 
 

@@ -1,0 +1,20 @@
+"""The agent's way out: rows to whoever stores them."""
+
+from typing import Protocol
+
+import pyarrow as pa
+
+from telemetry.ship.wire import Ack
+
+
+class Poster(Protocol):
+    """Where rows go. Blocks.
+
+    Raises:
+        UnreachableError: later, perhaps.
+        UsageError: refused for good.
+        TakenNameError: likewise, for the name of the run.
+    """
+
+    def post(self, table: str, rows: pa.Table) -> Ack:
+        """Store rows; they are stored when this returns."""
