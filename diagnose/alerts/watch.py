@@ -29,6 +29,10 @@ MAX_SHARE = 3
 at without end."""
 FINISH_S = 5.0
 """How long the hooks may take for what is left when the watcher ends."""
+BURST = 4
+"""So many looks may follow one another at once where there is news, before what they cost is paid back."""
+FOLLOW_S = 1.0
+"""News is often stored before what it did to the job: it is looked at again this much later, then twice that, ..."""
 GLANCE_S = 0.5
 """Between two cheap questions whether anything has happened."""
 SOON_S = 0.5
@@ -151,12 +155,11 @@ def _words(error: Exception) -> str:
 class NewsBudget:
     """From when on news may cut a pause short, so that looks stay within their share of the time.
 
-        look          pause          look  news! look       news ......................: look
-        ====-------------------------====--------====-----------!......................====
-                                             at once                     not before it is free
+        look          pause          look news! look follow look      news ...............: look
+        ====-------------------------====-------====------====---------!...................====
+                                            at once, BURST times               not before it is free
 
-    The first news after a whole pause is looked at once. What a look before its time has cost is paid back before news
-    counts again.
+    What looks before their time have cost is paid back before news counts again.
     """
 
     def __init__(self) -> None:
@@ -166,21 +169,23 @@ class NewsBudget:
     def looked(self, ended_s: float, took_s: float) -> None:
         """A look is over."""
         share_s = (1 + MAX_SHARE) * max(took_s, GLANCE_S / MAX_SHARE)
-        self.free_at_s = max(self.free_at_s, ended_s - share_s) + share_s
+        self.free_at_s = max(self.free_at_s, ended_s - BURST * share_s) + share_s
 
 
 def watch(
     watcher: Watcher, every_s: float, stop: threading.Event, *, clock_s: Callable[[], float] = time.monotonic
 ) -> None:
     """Look every ``every_s``, less often where a look takes long, sooner where there is news; until ``stop``."""
-    pause_s, budget = every_s, NewsBudget()
+    pause_s, follow_s, budget = every_s, math.inf, NewsBudget()
     while not stop.is_set():
         began_s, known = clock_s(), watcher.news()
         watcher.look(pause_s + every_s)
         ended_s = clock_s()
         budget.looked(ended_s, ended_s - began_s)
         pause_s = watcher.pause_s(every_s, ended_s - began_s)
-        _rest(watcher, known, ended_s + pause_s, budget.free_at_s, stop, clock_s)
+        follow_at_s = max(ended_s + follow_s, budget.free_at_s)
+        until_s = min(ended_s + pause_s, follow_at_s)
+        follow_s = FOLLOW_S if _rest(watcher, known, until_s, budget.free_at_s, stop, clock_s) else 2 * follow_s
 
 
 def _rest(
@@ -190,12 +195,13 @@ def _rest(
     free_at_s: float,
     stop: threading.Event,
     clock_s: Callable[[], float],
-) -> None:
-    """Until the next look is due, or something has happened since ``known`` and it is ``free_at_s``."""
+) -> bool:
+    """Until the next look is due, or something has happened since ``known`` and it is ``free_at_s``: then True."""
     while (left_s := until_s - clock_s()) > 0 and not stop.wait(min(GLANCE_S, left_s)):
         if watcher.news() != known:
             stop.wait(max(0.0, min(until_s, free_at_s) - clock_s()))
-            return
+            return True
+    return False
 
 
 @contextmanager
