@@ -29,8 +29,8 @@ MAX_SHARE = 3
 at without end."""
 FINISH_S = 5.0
 """How long the hooks may take for what is left when the watcher ends."""
-BURST = 4
-"""So many looks may follow one another at once where there is news, before what they cost is paid back."""
+BURST_S = 15.0
+"""So much time looks may take at once where there is news, before it is paid back."""
 FOLLOW_S = 1.0
 """News is often stored before what it did to the job: it is looked at again this much later, then twice that, ..."""
 GLANCE_S = 0.5
@@ -157,7 +157,7 @@ class NewsBudget:
 
         look          pause          look news! look follow look      news ...............: look
         ====-------------------------====-------====------====---------!...................====
-                                            at once, BURST times               not before it is free
+                                            at once, for BURST_S               not before it is free
 
     What looks before their time have cost is paid back before news counts again.
     """
@@ -169,7 +169,8 @@ class NewsBudget:
     def looked(self, ended_s: float, took_s: float) -> None:
         """A look is over."""
         share_s = (1 + MAX_SHARE) * max(took_s, GLANCE_S / MAX_SHARE)
-        self.free_at_s = max(self.free_at_s, ended_s - BURST * share_s) + share_s
+        burst_s = (1 + MAX_SHARE) * BURST_S
+        self.free_at_s = max(self.free_at_s, ended_s - share_s - burst_s) + share_s
 
 
 def watch(
