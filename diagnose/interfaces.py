@@ -9,23 +9,45 @@ def may_carry(words: Sequence[Mapping[str, str]], outage: Outage) -> bool:
     """Whether the collectives may go over the card of ``outage``. True where no rank says otherwise.
 
     ``words``: what ranks said about themselves (``RunView.words``). gloo sends over the interfaces that
-    GLOO_SOCKET_IFNAME names, NCCL over those of NCCL_SOCKET_IFNAME where it is kept off InfiniBand.
+    GLOO_SOCKET_IFNAME names. NCCL sends over InfiniBand, of the cards that NCCL_IB_HCA chooses; or, where it is kept
+    off it (NCCL_IB_DISABLE), over sockets, of the interfaces that NCCL_SOCKET_IFNAME chooses.
     """
     told = next((one for one in words if one.get("backend")), {})
-    named = _named(told)
-    return not named or _base(outage.device) in {_base(name) for name in named}
+    device = outage.device
+    match told.get("backend"), told.get("NCCL_IB_DISABLE") == "1", _is_rdma(device):
+        case "gloo", _, _:
+            names = told.get("GLOO_SOCKET_IFNAME", "")
+            return not names or _is_chosen(f"={names}", _base(device))
+        case "nccl", True, is_rdma:
+            return not is_rdma and _is_chosen(told.get("NCCL_SOCKET_IFNAME", ""), _base(device))
+        case "nccl", False, True:
+            return _is_chosen(told.get("NCCL_IB_HCA", ""), device.replace("/", ":"))
+        case _:
+            return True
 
 
-def _named(told: Mapping[str, str]) -> list[str]:
-    """Names of interfaces; none where there are none, or only patterns of what is left out."""
-    variable = ""
-    if told.get("backend") == "gloo":
-        variable = "GLOO_SOCKET_IFNAME"
-    elif told.get("backend") == "nccl" and told.get("NCCL_IB_DISABLE") == "1":
-        variable = "NCCL_SOCKET_IFNAME"
-    names = told.get(variable, "")
-    exact = names.startswith("=") or variable == "GLOO_SOCKET_IFNAME"
-    return [name for name in names.removeprefix("=").split(",") if name] if exact else []
+def _is_chosen(choice: str, name: str) -> bool:
+    """NCCL's way to choose: ``eth,ib`` what begins so, ``=eth0,eth1`` these, ``^...`` and ``^=...`` all others.
+
+    Of an RDMA card, ``mlx5_0:1``, a choice may leave out the port.
+    """
+    others = choice.startswith("^")
+    listed = choice.removeprefix("^")
+    exact = listed.startswith("=")
+    names = [one.strip() for one in listed.removeprefix("=").split(",") if one.strip()]
+    if not others:
+        names = [_base(one) for one in names]
+    among = any(_names(one, name) if exact else name.startswith(one) for one in names)
+    return not names or among != others
+
+
+def _names(one: str, name: str) -> bool:
+    return name == one or name.partition(":")[0] == one
+
+
+def _is_rdma(device: str) -> bool:
+    """A port of an RDMA card is told as ``mlx5_0/1``."""
+    return "/" in device
 
 
 def _base(device: str) -> str:
