@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench trials score fleet install parts clean
+.PHONY: demo test long lint bench trials score fleet chaos fuzz install parts clean
 
 install: $(STAMP)  ## a virtual environment with everything in it
 
@@ -25,8 +25,11 @@ parts:  ## Debian packages that tests run for real: a ClickHouse server, Chromiu
 demo: install  ## train eight ranks in 3D with a slow one among them, and name it
 	@$(BIN)/rankscope demo $(DEMO_ARGS)
 
-test: install parts lint  ## everything, from unit to real processes to a real browser; two files at a time
-	@$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+test: install parts lint  ## everything but what takes minutes each, from unit to real processes to a real browser; two files at a time
+	@$(BIN)/pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder -m 'not long' $(PYTEST_ARGS)
+
+long: install parts  ## the tests that `make test` leaves out
+	@$(BIN)/pytest -m long $(PYTEST_ARGS)
 
 lint: install  ## format, lint, types, import contracts
 	@$(BIN)/ruff format --check .
@@ -46,6 +49,12 @@ score: install  ## slow runs whose truth is known, simulated and real; rewrites 
 
 fleet: install parts  ## jobs over network namespaces with links that flap, break or slow; rewrites their table in docs/accuracy.md
 	@$(BIN)/python -m tests.scenarios.fleet_trials --write $(FLEET_ARGS)
+
+fuzz: install  ## 100,000 bad inputs to all that reads what strangers send; rewrites their table in docs/accuracy.md
+	@$(BIN)/python -m tests.integration.wire_fuzz --write $(FUZZ_ARGS)
+
+chaos: install parts  ## real processes killed, stopped, cut and out of room; rewrites their table in docs/accuracy.md
+	@$(BIN)/python -m tests.integration.chaos --write $(CHAOS_ARGS)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

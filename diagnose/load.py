@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from diagnose.findings import StepWindow
+from diagnose.host_clocks import load_clocks
 from diagnose.load_fleet import load_fleet
 from diagnose.operations import Operations, operations_of
 from diagnose.own_work import INNER_STAGES, own_time
@@ -91,6 +92,7 @@ def load_view(reader: Reader, run_id: str, attempt: int, window: StepWindow | No
             up_to_now=rows.stop == len(history.steps),
         ),
         settings=DetectorSettings.from_environment(),
+        clocks=load_clocks(reader, run_id, attempt, steps, history.values[rows]),
         words=_words(ranks, topology),
     )
 

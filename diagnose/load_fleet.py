@@ -28,6 +28,7 @@ UNREAD = {
     *(Metric.HOST_SWAP_IN_BYTES, Metric.HOST_MAJOR_FAULTS, Metric.HOST_DISK_READ_BYTES, Metric.HOST_DISK_WRITE_BYTES),
     *(Metric.RANK_CPU_NS, Metric.RANK_RESIDENT_BYTES, Metric.RANK_THREADS),
     *(Metric.RANK_VOLUNTARY_SWITCHES, Metric.RANK_INVOLUNTARY_SWITCHES),
+    *(Metric.CLOCK_OFFSET_NS, Metric.CLOCK_ROUND_TRIP_NS),
 }
 """For people and dashboards: no detector asks for them."""
 METRICS = tuple(str(metric) for metric in Metric if metric not in UNREAD)

@@ -31,7 +31,7 @@ OFTEN = 0.25
 MOST_HELD = 5_000
 """Operations of one stage that are looked at more closely."""
 CLOCKS_NS = 5 * NS_PER_S
-"""Hosts agree on the time within this."""
+"""Hosts whose clocks are not aligned agree on the time within this."""
 MOST = 200
 _ALONG: dict[Stream, Axis] = {Stream.DP: "dp", Stream.TP: "tp"}
 
@@ -87,10 +87,10 @@ def _held(view: RunView, stage: Stage, outage: Outage, is_home: Bools) -> Iterat
     """Operations of a stage that stood over the outage."""
     operations = view.operations[stage]
     until_ns = outage.up_ns or view.fleet.seen_ns or 2**62
-    near = _near(view, outage.down_ns, until_ns)
+    shift_ns, slack_ns = _clocks(view, outage, is_home)
+    near = _near(view, outage.down_ns, until_ns, int((abs(shift_ns) + slack_ns).max()))
     least_ns = max(LEAST_S, MUCH * outage.seconds(until_ns)) * NS_PER_S
-    started, lasted = operations.start_ns[near], operations.duration_ns[near]
-    slack_ns = np.where(is_home, 0, CLOCKS_NS)  # the outage is told by the host's own clock
+    started, lasted = operations.start_ns[near] - shift_ns, operations.duration_ns[near]
     over = (started < until_ns + slack_ns) & (started + lasted > outage.down_ns - slack_ns) & (lasted > least_ns)
     rows, occurrences, ranks = _longest(lasted, np.nonzero(over))
     usual_ns = _usual_ns(operations, rows + near.start, occurrences, ranks, least_ns)
@@ -114,13 +114,25 @@ def _longest(lasted: Ints, found: tuple[Ints, ...]) -> tuple[Ints, ...]:
     return tuple(one[chosen] for one in found)
 
 
-def _near(view: RunView, down_ns: int, until_ns: int) -> slice:
-    """Rows of the steps that may overlap the outage."""
+def _clocks(view: RunView, outage: Outage, is_home: Bools) -> tuple[Ints, Ints]:
+    """The outage is told by the host's own clock: how far each rank's is ahead of it, and within what, [ranks]."""
+    shift_ns = np.zeros(len(is_home), dtype=np.int64)
+    slack_ns = np.where(is_home, 0, CLOCKS_NS)
+    for host in set(view.hosts) - {"", outage.host}:
+        if (known := view.clocks.between(outage.host, host, outage.down_ns)) is not None:
+            there = np.array([one == host for one in view.hosts], dtype=np.bool_)
+            shift_ns[there], slack_ns[there] = known.offset_ns, known.bound_ns
+    return shift_ns, slack_ns
+
+
+def _near(view: RunView, down_ns: int, until_ns: int, apart_ns: int) -> slice:
+    """Rows of the steps that may overlap the outage, of whichever host: their clocks lie up to ``apart_ns`` apart."""
     if view.step_start_ns is None or not len(view.steps):
         return slice(0, len(view.steps))
     ends_ns = view.step_start_ns + view.step_ns.astype(np.int64)
-    first = int(np.searchsorted(ends_ns, down_ns - CLOCKS_NS))
-    return slice(first, max(first, int(np.searchsorted(view.step_start_ns, until_ns + CLOCKS_NS))))
+    room_ns = max(CLOCKS_NS, apart_ns)
+    first = int(np.searchsorted(ends_ns, down_ns - room_ns))
+    return slice(first, max(first, int(np.searchsorted(view.step_start_ns, until_ns + room_ns))))
 
 
 def _usual_ns(operations: Operations, rows: Ints, occurrences: Ints, ranks: Ints, least_ns: float) -> FloatVector:

@@ -11,6 +11,7 @@ from diagnose.hang.finding import hang_finding
 from diagnose.hang.judge import judge
 from diagnose.hang.stored import load_stored
 from diagnose.load import load_view
+from diagnose.losses import Loss, load_losses
 from diagnose.marks import Mark, marks_of
 from diagnose.outage_effect import with_effects
 from diagnose.view import RunView
@@ -37,6 +38,8 @@ class Report:
     findings: tuple[Finding, ...]
     marks: tuple[Mark, ...] = ()
     """What happened that is no finding, in order of time."""
+    losses: tuple[Loss, ...] = ()
+    """Where records are missing, likewise."""
 
     @property
     def exit_status(self) -> int:
@@ -127,7 +130,8 @@ def diagnose_run(reader: Reader, run_id: str, attempt: int, window: StepWindow |
         UnknownRunError: the store holds no such attempt.
         UnreachableError: nobody answers.
     """
-    return stall_first(diagnose_view(load_view(reader, run_id, attempt, window)), reader)
+    report = diagnose_view(load_view(reader, run_id, attempt, window))
+    return stall_first(replace(report, losses=load_losses(reader, run_id, attempt)), reader)
 
 
 def stall_first(report: Report, reader: Reader) -> Report:

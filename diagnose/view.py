@@ -21,6 +21,7 @@ from diagnose.fleet import NO_FLEET, Fleet
 from diagnose.operations import Operations
 from diagnose.outages import Effect
 from diagnose.settings import USUAL, DetectorSettings
+from telemetry.clocks.align_table import ClockTable
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 
@@ -54,6 +55,7 @@ class Series:
     values: FloatVector
 
 
+NO_CLOCKS = ClockTable()
 NOTHING = Series(steps=np.zeros(0, dtype=np.int64), values=np.zeros(0))
 
 
@@ -85,6 +87,8 @@ class RunView:
     effects: tuple[Effect, ...] = ()
     """Losses of link and what each did to the steps: see ``outage_effect.with_effects``."""
     settings: DetectorSettings = USUAL
+    clocks: ClockTable = NO_CLOCKS
+    """How hosts' clocks lie apart, as far as it is known; stamps in this view are raw."""
     words: tuple[Mapping[str, str], ...] = ()
     """Of each rank what it said about itself as it began (``RankIdentity.meta``); empty where nothing is known."""
 

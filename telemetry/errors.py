@@ -43,3 +43,8 @@ class UnreachableError(RankscopeError):
     """The store or the collector does not answer."""
 
     exit_status = 3
+
+    def __init__(self, message: str, *, hint: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
+        """When to come back, if it was said."""

@@ -95,6 +95,12 @@ class Metric(StrEnum):
     """Counter: how long the processor quota of its cgroup, or of one above, held threads back; threads on several cores
     count each."""
 
+    # The clock: device is the collector that was asked.
+    CLOCK_OFFSET_NS = "clock-offset-ns"
+    """The collector's wall clock less this host's, by the quickest of a few pings."""
+    CLOCK_ROUND_TRIP_NS = "clock-round-trip-ns"
+    """Of that ping: the offset is right within half of it."""
+
 
 class Happening(StrEnum):
     """Events. What ``text`` holds stands beside each."""

@@ -35,7 +35,7 @@ def open_reader(address: str) -> Iterator[Reader]:
     from telemetry.stores.open import open_store  # noqa: PLC0415
 
     _refuse_missing(address)
-    store = open_store(address)
+    store = open_store(address, for_reading=True)
     try:
         yield StoreReader(store)
     finally:

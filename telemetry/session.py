@@ -17,6 +17,7 @@ from time import monotonic_ns, time_ns
 from typing import Literal
 
 from telemetry.agent_process import spawn_agent
+from telemetry.birth import BORN, birth_of
 from telemetry.clocks.drain import Drain
 from telemetry.clocks.host import measure_anchor
 from telemetry.clocks.interface import DeviceClock
@@ -92,24 +93,24 @@ class Session:
         """
         self.span_cost_ns = measure_span_cost()
         folder.mkdir(parents=True, exist_ok=True)
-        page = StatePage(folder, measure_anchor())
+        anchor = measure_anchor()
+        page = StatePage(folder, anchor)
         try:
-            self._attach(identity, folder, page, open_device_clock(device), max_segments)
+            rank_file = RankFile(folder, anchor=anchor, max_segments=max_segments)
+            self._attach(identity, rank_file, page, open_device_clock(device))
         except BaseException:
             stop_worker_server()
             page.close()
             raise
 
-    def _attach(
-        self, identity: RankIdentity, folder: Path, page: StatePage, clock: DeviceClock | None, max_segments: int
-    ) -> None:
+    def _attach(self, identity: RankIdentity, rank_file: RankFile, page: StatePage, clock: DeviceClock | None) -> None:
+        folder = rank_file.folder
         identity = replace(
             identity,
             opened_ns=_first_opened(folder, identity),
             meta={**identity.meta, **start_worker_server(folder), **_log_offsets()},
         )
         write_identity(folder, identity)
-        rank_file = RankFile(folder, max_segments=max_segments)
         segments = SegmentsAhead(rank_file)
         RECORDER.attach(segments, rank_file.next_seq, page.words, clock)
         self.identity, self.folder = identity, folder
@@ -268,7 +269,7 @@ def _begin(settings: RecordingSettings, topology: Topology, device: Device, meta
         pid=os.getpid(),
         topology=topology,
         started_ns=time_ns(),
-        meta={"device": device, **network_words(), **meta},
+        meta={"device": device, BORN: birth_of(os.getpid()), **network_words(), **meta},
     )
     session = Session()
     folder = rank_folder(settings.spool, settings.run_id, settings.attempt, settings.rank)

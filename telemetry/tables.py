@@ -108,6 +108,25 @@ HOST_EVENTS = pa.schema(
     ]
 )
 
+HOST_CLOCKS = pa.schema(
+    [
+        ("host", pa.string()),
+        ("reference", pa.string()),  # host whose clock counts as right
+        ("first_step", pa.uint32()),
+        ("last_step", pa.uint32()),
+        ("first_ns", pa.int64()),  # wall clock of the host, raw
+        ("last_ns", pa.int64()),
+        ("offset_ns", pa.int64()),  # its clock less the reference's, in the middle of first_ns and last_ns
+        ("drift_ppm", pa.float64()),
+        ("bound_ns", pa.int64()),  # the true offset lies within it; -1: refused
+        ("num_events", pa.uint32()),
+        ("method", pa.string()),  # telemetry/clocks/align_evidence.py
+        ("reason", pa.string()),
+        ("estimated_ns", pa.int64()),  # wall clock of the collector
+    ]
+)
+"""Written by the collector itself: no batch of these is taken."""
+
 TABLES: dict[str, pa.Schema] = {
     "spans": SPANS,
     "marks": MARKS,

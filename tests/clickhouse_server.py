@@ -11,12 +11,15 @@ from pathlib import Path
 from clickhouse_driver import Client
 from clickhouse_driver.errors import Error
 
+from tests.certificates import Pair
 from tests.deadline import until
 from tests.parts import require
 
 USER = "scope"
 PASSWORD = "p@ss:w/rd"
 PASSWORD_IN_URL = "p%40ss%3Aw%2Frd"
+READER = "reader"
+"""May ask, and set nothing; has the same password."""
 
 _CONFIG = """<yandex>
   <logger><level>warning</level><log>{folder}/server.log</log><errorlog>{folder}/error.log</errorlog></logger>
@@ -24,12 +27,21 @@ _CONFIG = """<yandex>
   <tcp_port>{tcp}</tcp_port><http_port>{http}</http_port><interserver_http_port>{peer}</interserver_http_port>
   <path>{folder}/data/</path><tmp_path>{folder}/tmp/</tmp_path><users_config>{folder}/users.xml</users_config>
   <default_profile>default</default_profile><default_database>default</default_database>
-  <mark_cache_size>67108864</mark_cache_size>
+  <mark_cache_size>67108864</mark_cache_size>{tls}
 </yandex>
 """
-_USERS = """<yandex><profiles><default/></profiles><quotas><default/></quotas><users>
+_TLS = """
+  <tcp_port_secure>{port}</tcp_port_secure>
+  <openSSL><server>
+    <certificateFile>{certificate}</certificateFile><privateKeyFile>{key}</privateKeyFile>
+    <verificationMode>none</verificationMode><loadDefaultCAFile>false</loadDefaultCAFile>
+  </server></openSSL>"""
+_USERS = """<yandex><profiles><default/><reader><readonly>1</readonly></reader></profiles>
+<quotas><default/></quotas><users>
   <{user}><password>{password}</password><networks><ip>127.0.0.1</ip></networks>
   <profile>default</profile><quota>default</quota></{user}>
+  <{reader}><password>{password}</password><networks><ip>127.0.0.1</ip></networks>
+  <profile>reader</profile><quota>default</quota></{reader}>
 </users></yandex>
 """
 
@@ -37,17 +49,23 @@ _USERS = """<yandex><profiles><default/></profiles><quotas><default/></quotas><u
 class ClickHouseServer:
     """A server that can be killed and started again on the same data and ports."""
 
-    def __init__(self, program: str, folder: Path) -> None:
+    def __init__(self, program: str, folder: Path, pair: Pair | None = None) -> None:
         self._program = program
         self._folder = folder
-        self.port, http, peer = _free_ports(3)
-        config = _CONFIG.format(folder=folder, tcp=self.port, http=http, peer=peer)
+        self.port, self.tls_port, http, peer = _free_ports(4)
+        tls = _TLS.format(port=self.tls_port, certificate=pair.certificate, key=pair.key) if pair else ""
+        config = _CONFIG.format(folder=folder, tcp=self.port, http=http, peer=peer, tls=tls)
         (folder / "config.xml").write_text(config)
-        (folder / "users.xml").write_text(_USERS.format(user=USER, password=PASSWORD))
+        (folder / "users.xml").write_text(_USERS.format(user=USER, reader=READER, password=PASSWORD))
         self._process: subprocess.Popen[bytes] | None = None
 
-    def url(self, database: str) -> str:
-        return f"clickhouse://{USER}:{PASSWORD_IN_URL}@127.0.0.1:{self.port}/{database}"
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def url(self, database: str, *, user: str = USER) -> str:
+        return f"clickhouse://{user}:{PASSWORD_IN_URL}@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> None:
         with (self._folder / "output.log").open("ab") as output:
@@ -77,13 +95,14 @@ class ClickHouseServer:
 
 
 @contextmanager
-def running_server() -> Iterator[ClickHouseServer]:
-    """A running server; skips the test (fails it in CI) where the program is missing."""
+def running_server(pair: Pair | None = None) -> Iterator[ClickHouseServer]:
+    """A running server, with a port for TLS if it is given a certificate; skips the test (fails it in CI) where the
+    program is missing."""
     program = require("clickhouse-server")
     folder = Path(
         tempfile.mkdtemp(prefix="rankscope-clickhouse-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
     )
-    server = ClickHouseServer(program, folder)
+    server = ClickHouseServer(program, folder, pair)
     try:
         server.start()
         yield server

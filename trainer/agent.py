@@ -1,5 +1,6 @@
 """Keeps a host agent beside the ranks of this machine: a process of its own that may die and be started again."""
 
+import os
 import subprocess
 import sys
 import time
@@ -82,9 +83,10 @@ class AgentKeeper:
         command = [
             *(sys.executable, "-m", "telemetry.agent"),
             *("--spool", str(options.spool), "--run", str(options.run_id)),
-            *("--attempt", str(options.attempt), "--collector", collector, "--patience", str(PATIENCE_S)),
-            *("--appear", str(APPEAR_S)),
+            *("--attempt", str(options.attempt), "--patience", str(PATIENCE_S), "--appear", str(APPEAR_S)),
             *options.agent_options,
         ]
         with (options.out / "logs" / "agent.log").open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            # A password in the address must not stand in the list of processes.
+            told = {**os.environ, "RANKSCOPE_COLLECTOR": collector}
+            return subprocess.Popen(command, stdout=log, stderr=log, env=told, start_new_session=True)

@@ -13,7 +13,9 @@ from ui.commands.agent import PASS_ON, agent
 from ui.commands.collect import collect
 from ui.commands.demo import demo
 from ui.commands.doctor import doctor
+from ui.commands.export import export_app
 from ui.commands.import_run import import_run
+from ui.commands.migrate import migrate
 from ui.commands.runs import runs
 from ui.commands.train import train
 from ui.commands.ui import ui
@@ -25,12 +27,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, train, collect, agent, ui, runs, doctor):
+for command in (demo, train, collect, migrate, agent, ui, runs, doctor):
     app.command(context_settings=PASS_ON if command is agent else None)(command)
 app.command("import")(import_run)
 app.command("simulate")(simulate_run)
 app.add_typer(diagnose_app, name="diagnose")
 app.add_typer(alerts_app, name="alerts")
+app.add_typer(export_app, name="export")
 
 
 def main() -> None:

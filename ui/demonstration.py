@@ -67,10 +67,9 @@ def serving(out: Path) -> Iterator[CollectorClient]:
     Raises:
         UnreachableError: it did not come up, or ended while it was needed; its log says why.
     """
-    port = _free_port()
     log = out / "collector.log"
-    command = [*RANKSCOPE, "collect", "--store", f"embedded:{out / 'store'}", "--port", str(port)]
-    with log.open("ab") as sink, _process(command, sink) as process:
+    command = [*RANKSCOPE, "collect", "--store", f"embedded:{out / 'store'}", "--port"]
+    with _own_port() as port, log.open("ab") as sink, _process([*command, str(port)], sink) as process:
         client = CollectorClient(f"http://127.0.0.1:{port}")
         _wait_ready(client, process, log)
         try:
@@ -147,9 +146,19 @@ def _truth(path: Path) -> dict[str, Any]:
     return truth
 
 
-def _free_port() -> int:
-    """The usual port when it is free, else any."""
-    for port in (DEFAULT_PORT, 0):
+@contextmanager
+def _own_port() -> Iterator[int]:
+    """The usual port when it is free and no other demo is about to take it, else any."""
+    with socket.socket(socket.AF_UNIX) as claim:
+        claimed = False
+        with suppress(OSError):
+            claim.bind(f"\0rankscope-demo-{DEFAULT_PORT}")  # a name that is gone with its process
+            claimed = True
+        yield _free_port(DEFAULT_PORT if claimed else 0)
+
+
+def _free_port(wanted: int) -> int:
+    for port in (wanted, 0):
         with suppress(OSError), socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
@@ -161,7 +170,7 @@ def _wait_ready(client: CollectorClient, process: subprocess.Popen[bytes], log: 
     """Until our collector says that the port is its own: a stranger may answer there."""
     deadline = time.monotonic() + START_S
     while process.poll() is None and time.monotonic() < deadline:
-        if client.url in log.read_text() and client.healthy():
+        if f"collector on {client.url}" in log.read_text() and client.healthy():
             return
         time.sleep(0.1)
     raise UnreachableError("the collector did not come up", hint=f"its log says why: {log}")

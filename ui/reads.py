@@ -15,15 +15,17 @@ from diagnose.findings import StepWindow
 from diagnose.hang.judge import judge
 from diagnose.hang.stored import load_stored
 from diagnose.hang.verdict import HangVerdict
+from diagnose.host_clocks import load_clocks
 from diagnose.load import load_view
-from diagnose.peers import peer_median
 from diagnose.pipeline import Report, diagnose_view
 from diagnose.view import Basis
+from telemetry.clocks.align_table import ClockTable
 from telemetry.errors import UnknownRunError
-from telemetry.stages import STAGE_BY_CODE, Stage, StageClass
+from telemetry.stages import STAGE_BY_CODE, Stage
 from telemetry.stores.queries import (
     EvidenceCount,
     Heartbeats,
+    Lanes,
     Marks,
     Ranks,
     Runs,
@@ -37,8 +39,7 @@ from telemetry.stores.question import Query
 from telemetry.stores.reader import Reader
 from ui.cache import AnswerCache
 from ui.columns import (
-    by_step_and_rank,
-    floats,
+    ints,
     places,
     rank_states,
     series_by_metric,
@@ -62,6 +63,7 @@ from ui.records import (
     StageTimes,
     StepTimes,
 )
+from ui.stage_times import MAX_CELLS, PROCESSOR, WALL, pooled_query, pooled_times, step_by_step, summed
 from ui.view_state import Clock, StepRange, ViewState
 
 Answer = TypeVar("Answer")
@@ -76,9 +78,9 @@ SILENT_AFTER_S = 20.0
 LONG_OVER_S = 3600.0
 """A run not heard of for so long says nothing new of itself."""
 OWN_WORK = (Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE)
-WALL = "wall time, waiting for others included"
-PROCESSOR = "processor time"
 METRICS = ("loss", "tokens-per-second", "mfu")
+MAX_LANE = 2_000
+"""Spans of one rank and stream in a step; of more the longest are asked for."""
 
 Freshness = tuple[int, int]
 
@@ -91,9 +93,18 @@ class Reads:
         UnreachableError: the store or the collector does not answer.
     """
 
-    def __init__(self, reader: Reader, wall_s: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        wall_s: Callable[[], float] = time.time,
+        *,
+        max_cells: int = MAX_CELLS,
+        max_lane: int = MAX_LANE,
+    ) -> None:
         self._reader = reader
         self._wall_s = wall_s
+        self._max_cells = max_cells
+        self._max_lane = max_lane
         self._cache = AnswerCache(KEPT_ANSWERS)
         self._verdicts = AnswerCache(KEPT_VERDICTS)
 
@@ -178,9 +189,34 @@ class Reads:
         return self._kept(facts.summary, key, lambda: self._stage_times(facts, stage, clock, steps))
 
     def spans(self, run: RunSummary, step: int, ranks: tuple[int, ...]) -> SpanColumns:
-        """Every span of some ranks in a step."""
-        query = Spans(run_id=run.run_id, attempt=run.attempt, first_step=step, last_step=step, ranks=ranks)
+        """The spans of some ranks in a step; of a lane that holds thousands the longest."""
+        query = Spans(
+            run_id=run.run_id,
+            attempt=run.attempt,
+            first_step=step,
+            last_step=step,
+            ranks=ranks,
+            longest=self._max_lane,
+        )
         return span_columns(self._read(run, query))
+
+    def spans_left_out(self, run: RunSummary, step: int, ranks: tuple[int, ...]) -> int:
+        """How many spans :meth:`spans` leaves out."""
+        shown = self.spans(run, step, ranks)
+        fullest = np.unique(np.stack([shown.rank, shown.stream]), axis=1, return_counts=True)[1].max(initial=0)
+        if fullest < self._max_lane:
+            return 0
+        query = Lanes(run_id=run.run_id, attempt=run.attempt, first_step=step, last_step=step, ranks=ranks)
+        return int(np.maximum(ints(self._read(run, query), "spans") - self._max_lane, 0).sum())
+
+    def clocks(self, facts: RunFacts, step: int) -> ClockTable:
+        """How hosts' clocks lie apart around a step; empty where nobody knows."""
+        run, lasts = facts.summary, facts.steps.duration_ns
+        lasted_ns = lasts[facts.steps.step == step] if (facts.steps.step == step).any() else lasts[-1:]
+        key = ("clocks", step)
+        return self._kept(
+            run, key, lambda: load_clocks(self._reader, run.run_id, run.attempt, np.array([step]), lasted_ns)
+        )
 
     def same_work(self, facts: RunFacts, span: SpanColumns) -> SpanColumns:
         """Spans of the same stage in the same step on the rank itself and its peers (same pipeline stage)."""
@@ -245,13 +281,13 @@ class Reads:
 
     def _stage_times(self, facts: RunFacts, stage: Stage, clock: Clock, steps: StepRange) -> StageTimes:
         shown = facts.steps.step[(facts.steps.step >= steps.first) & (facts.steps.step <= steps.last)]
+        if len(shown) * facts.topology.world_size > self._max_cells:
+            query = pooled_query(facts, stage, shown, self._max_cells)
+            return pooled_times(self._read(facts.summary, query), query, facts, clock)
         ns, basis = self._own_work(facts, stage, shown) if clock is Clock.OWN else (None, WALL)
         if ns is None:
             ns, basis = self._totals(facts, stage, clock, shown)
-        pp = np.array([facts.topology.place(rank).pp for rank in range(facts.topology.world_size)])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = ns / peer_median(ns, pp)
-        return StageTimes(stage=stage, steps=shown, ns=ns, ratio=ratio, basis=basis)
+        return step_by_step(stage, shown, ns, basis, facts)
 
     def _own_work(self, facts: RunFacts, stage: Stage, steps: Ints) -> tuple[Floats | None, str]:
         """What the detectors compare, so that a picture and a verdict never disagree."""
@@ -279,11 +315,7 @@ class Reads:
             last_step=int(steps[-1]),
             stages=(int(stage),),
         )
-        table = self._read(run, query)
-        cpu = floats(table, "cpu_ns")
-        own = clock is Clock.OWN and stage.stage_class is StageClass.COMPUTE and bool(len(cpu) and (cpu >= 0).all())
-        value = cpu if own else floats(table, "duration_ns")
-        return by_step_and_rank(table, value, steps, num_ranks), PROCESSOR if own else WALL
+        return summed(self._read(run, query), stage, clock, steps, num_ranks)
 
     def _read(self, run: RunSummary, query: Query) -> pa.Table:
         return self._kept(run, cast(Hashable, query), lambda: self._reader.read(query))

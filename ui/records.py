@@ -116,6 +116,8 @@ class StageTimes:
     """``ns`` over the median of the peers (same pipeline stage), same shape."""
     basis: str
     """What the time is, in words."""
+    steps_a_column: int = 1
+    """Above 1: ``ns`` is the mean over so many neighbouring steps, of which ``steps`` names the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

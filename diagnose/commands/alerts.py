@@ -1,7 +1,6 @@
 """`rankscope alerts`: the watcher and its hooks."""
 
 import os
-import signal
 import sys
 import threading
 import time
@@ -37,6 +36,7 @@ from diagnose.commands.options import DEFAULT_STORE, JsonOption, StoreOption, ou
 from diagnose.settings import DetectorSettings
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.readers import open_reader
+from telemetry.signals import ended_by_signals
 from telemetry.stores.address import without_password
 
 ConfigOption = Annotated[
@@ -69,7 +69,7 @@ def run(
     settings = _settings(config, state, dashboard)
     hooks = make_hooks(settings)
     DetectorSettings.from_environment()  # what no run could be looked at with is told now
-    stop = _ended_by_signals(with_parent)
+    stop = _told_to_end(with_parent)
     complaints = Complaints(lambda text: progress.print(Text(one_line(text, MAX_LINE))))
     with ExitStack() as open_things:
         ledger = open_things.enter_context(Ledger(_state_file(settings)))
@@ -144,11 +144,9 @@ def _state_file(settings: Settings) -> Path:
         raise UsageError("this user has no home to keep alerts in", hint="say where: --state FILE") from error
 
 
-def _ended_by_signals(with_parent: bool) -> threading.Event:
+def _told_to_end(with_parent: bool) -> threading.Event:
     """Set by SIGTERM and Ctrl-C; and, where asked, when whoever holds our standard input is gone."""
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = ended_by_signals()
     if with_parent:
         threading.Thread(target=_wait_for_end_of_input, args=(stop,), name="parent", daemon=True).start()
     return stop

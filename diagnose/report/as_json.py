@@ -1,5 +1,6 @@
 """A report as one JSON object, schema 1: what scripts and tests read."""
 
+from dataclasses import asdict
 from typing import Any
 
 from diagnose.findings import Finding
@@ -18,6 +19,7 @@ def report_object(report: Report) -> dict[str, Any]:
         "window": {"first_step": report.window.first_step, "last_step": report.window.last_step},
         "findings": [finding_object(finding) for finding in report.findings],
         "marks": [mark_object(mark) for mark in report.marks],
+        "losses": [asdict(loss) for loss in report.losses],
     }
 
 

@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from diagnose.findings import Finding, Role, Severity
+from diagnose.losses import Loss
 from diagnose.marks import Mark
 from diagnose.pipeline import Report
 from diagnose.ranges import fold_ranks
@@ -20,6 +21,7 @@ def report_text(report: Report) -> RenderableType:
     """The report as something rich prints."""
     heading = _heading(report)
     marks = [Text(_mark(mark), style="dim") for mark in report.marks[-MOST_MARKS:]]
+    marks += [Text(_loss(loss), style="yellow") for loss in report.losses[-MOST_MARKS:]]
     if not report.findings:
         return Group(Text(f"nothing found: {_looked_at(report)}", style="green"), *marks, heading)
     return Group(*(part for finding in report.findings for part in _finding_text(finding)), *marks, heading)
@@ -30,8 +32,17 @@ def _mark(mark: Mark) -> str:
     times = f" {mark.count} times" if mark.count > 1 else ""
     lasted = f"{mark.seconds:.1f} s ago, and it is down" if mark.lasts else f"for {mark.seconds:.1f} s"
     held = f", and the job stood still for {mark.held_s:.1f} s: {mark.stretched[0]}" if mark.stretched else ""
-    at = time.strftime("%H:%M:%S", time.localtime(mark.at_ns / 1e9))
-    return f"{at} {mark.device} of {mark.host} lost its link{times} {lasted}{held}"
+    return f"{_clock(mark.at_ns)} {mark.device} of {mark.host} lost its link{times} {lasted}{held}"
+
+
+def _loss(loss: Loss) -> str:
+    """``12:03:44 rank 3 misses 16384 records of 2.1 s, before step 812: rank files were at their cap ...``"""
+    how_many, _, why = loss.text.partition(": ")
+    return f"{_clock(loss.at_ns)} rank {loss.rank} misses {how_many}, before step {loss.step}: {why}"
+
+
+def _clock(at_ns: int) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at_ns / 1e9))
 
 
 def _looked_at(report: Report) -> str:

@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from diagnose.ranges import fold_ranks
+from diagnose.simulate.clocks import clocks_of
 from diagnose.simulate.conditions import Conditions
 from diagnose.simulate.fault_texts import fault_text
 from diagnose.simulate.faults import Fault
+from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
 from telemetry.errors import UsageError
 
@@ -64,7 +66,18 @@ def truth_object(plan: SimulatedRun, truth: Sequence[Truth]) -> dict[str, object
         "num_steps": plan.num_steps,
         "seed": plan.seed,
         "faults": [asdict(one) for one in truth],
+        **_clocks(plan),
     }
+
+
+def _clocks(plan: SimulatedRun) -> dict[str, object]:
+    """How far each host's clock is off as the run begins, and how fast it runs; nothing where all are right."""
+    if not plan.clock_offset_ms and not plan.clock_drift_ppm:
+        return {}
+    clocks = clocks_of(plan, Draws(noise=plan.noise, seed=plan.seed))
+    columns = (clocks.offset_ns - plan.started_ns).tolist(), (clocks.rate * 1e6).tolist()
+    rows = zip(clocks.hosts, *columns, strict=True)
+    return {"clocks": {host: {"offset_ns": by_ns, "drift_ppm": ppm} for host, by_ns, ppm in rows}}
 
 
 def check_writable(path: Path) -> None:

@@ -3,14 +3,13 @@ installed. Both are this."""
 
 import argparse
 import os
-import signal
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 from telemetry.agent.loop import AgentSettings, run_agent
 from telemetry.agent.samplers import MAX_INTERVAL_S, SamplerSettings
 from telemetry.agent.stall import StallSettings
+from telemetry.signals import ended_by_signals
 
 SAYS = "Ship the rank files of this host to a collector, and take evidence when its ranks stand still or die."
 
@@ -27,10 +26,7 @@ def follow(prog: str, arguments: Sequence[str] | None = None, *, collector: str 
         UnreadableError: a rank's files could not be read; all else is stored.
     """
     settings = parse_settings(prog, arguments, collector=collector)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    run_agent(settings, stop)
+    run_agent(settings, ended_by_signals())
 
 
 def parse_settings(prog: str, arguments: Sequence[str] | None, *, collector: str | None) -> AgentSettings:
@@ -44,8 +40,8 @@ def parse_settings(prog: str, arguments: Sequence[str] | None, *, collector: str
     given = parser.parse_args(arguments)
     if not given.collector:
         parser.error("say where the collector is: --collector http://host:port, or RANKSCOPE_COLLECTOR")
-    if not 0 < given.interval <= MAX_INTERVAL_S or not min(given.patience, given.appear) >= 0:
-        parser.error(f"--interval is above zero and at most {MAX_INTERVAL_S:g}, --patience and --appear not below zero")
+    if not 0 < given.interval <= MAX_INTERVAL_S or not min(given.patience, given.appear, given.keep) >= 0:
+        parser.error(f"--interval is above zero and at most {MAX_INTERVAL_S:g}, nothing below zero")
     return AgentSettings(
         spool=given.spool,
         collector=given.collector,
@@ -54,6 +50,7 @@ def parse_settings(prog: str, arguments: Sequence[str] | None, *, collector: str
         interval_s=given.interval,
         patience_s=given.patience,
         appear_s=given.appear,
+        keep_days=given.keep,
         stall=StallSettings(
             factor=given.stall_factor, floor_s=given.stall_floor, ceiling_s=max(given.stall_ceiling, given.stall_floor)
         ),
@@ -70,6 +67,13 @@ def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--run", help="follow this run only")
     parser.add_argument("--attempt", type=int, help="follow this attempt only")
     parser.add_argument("--collector", default=collector, help="address, http://host:port")
+    parser.add_argument(
+        "--keep",
+        type=float,
+        default=usual.keep_days,
+        metavar="DAYS",
+        help="that files of ranks which are over and stored whole are kept under the spool folder; 0: for ever",
+    )
     seconds = {
         "--interval": (usual.interval_s, "between two looks"),
         "--patience": (usual.patience_s, "to wait for a silent collector once every rank is over"),

@@ -6,12 +6,14 @@ from typing import Any
 import psutil
 import pyarrow as pa
 
+from telemetry.birth import BORN, birth_of
 from telemetry.record.state_page import LiveState
 from telemetry.records import RankIdentity
 from telemetry.tables import ENDED_FAILED, ENDED_WELL, HEARTBEATS
 
 START_SLACK_S = 10.0
-"""A process that began later than its rank by more than this has only inherited the rank's pid."""
+"""Where an identity does not say when its process was born: one that began later than its rank by more than this has
+only inherited the rank's pid."""
 MAX_STEP = 2**32 - 1
 
 
@@ -19,12 +21,19 @@ def is_alive(identity: RankIdentity) -> bool:
     """Whether the process that wrote this identity still exists."""
     try:
         process = psutil.Process(identity.pid)
-        began_in_time = process.create_time() <= identity.started_ns / 1e9 + START_SLACK_S
-        return began_in_time and process.status() != psutil.STATUS_ZOMBIE
+        return _is_same(process, identity) and process.status() != psutil.STATUS_ZOMBIE
     except psutil.AccessDenied:
         return True
     except (psutil.NoSuchProcess, ValueError):
         return False
+
+
+def _is_same(process: psutil.Process, identity: RankIdentity) -> bool:
+    """Whether the process is the one that recorded, by what no step of the wall clock changes where that is known."""
+    if born := identity.meta.get(BORN):
+        return birth_of(process.pid) == born
+    began_in_time: bool = process.create_time() <= identity.started_ns / 1e9 + START_SLACK_S
+    return began_in_time
 
 
 def heartbeat(identity: RankIdentity, state: LiveState, *, alive: bool) -> dict[str, Any]:

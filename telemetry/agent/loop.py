@@ -15,14 +15,17 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from telemetry.agent.back_off import BackOff
 from telemetry.agent.evidence import evidence_rows
 from telemetry.agent.heartbeat import heartbeat_rows
 from telemetry.agent.host import FollowedRank, Host, Owner
 from telemetry.agent.host_reports import HostReports, LivingRanks
 from telemetry.agent.host_watch import HostWatch
+from telemetry.agent.ping import open_clock_ping
 from telemetry.agent.poster import Poster
 from telemetry.agent.samplers import SamplerSettings, open_samplers
 from telemetry.agent.stall import StallSettings
+from telemetry.agent.sweep import KEEP_DAYS, sweep
 from telemetry.agent.tail import Chunk, rank_rows
 from telemetry.agent.watch import EvidenceWatch
 from telemetry.errors import TakenNameError, UnreachableError, UnreadableError, UsageError
@@ -35,8 +38,6 @@ MAX_RECORDS = 100_000
 MAX_BATCHES = 20
 """Rounds before heartbeats get their turn."""
 GLANCE_S = 0.25
-FIRST_BACK_OFF_S = 0.5
-MAX_BACK_OFF_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,8 @@ class AgentSettings:
     """How long to wait for a collector that does not answer once every rank is over."""
     appear_s: float = 10.0
     """How long to wait for a first rank."""
+    keep_days: float = KEEP_DAYS
+    """How long rank files that are stored whole are kept; 0: for ever."""
     stall: StallSettings = field(default_factory=StallSettings)
     samplers: SamplerSettings = field(default_factory=SamplerSettings)
 
@@ -87,24 +90,25 @@ class Agent:
         """
         began = time.monotonic()
         over_since: float | None = None
-        back_off_s = 0.0
+        back_off = BackOff()
         while True:
             stopping = stop.is_set()
             try:
                 self.turn()
-                back_off_s, over_since = 0.0, None
-            except UnreachableError:
+                back_off.succeeded()
+                over_since = None
+            except UnreachableError as error:
                 self._forget_announcements()
                 if stopping:
                     raise
-                back_off_s = min(max(2 * back_off_s, FIRST_BACK_OFF_S), MAX_BACK_OFF_S)
+                back_off.failed(error)
                 if self._all_over():
                     over_since = over_since or time.monotonic()
                     if time.monotonic() - over_since > self._settings.patience_s:
                         raise
             if stopping or self._finished(began):
                 break
-            self._rest(stop, max(self._settings.interval_s, back_off_s), may_wake=not back_off_s)
+            self._rest(stop, max(self._settings.interval_s, back_off.seconds), may_wake=not back_off.seconds)
         self._tell_refused()
 
     def _rest(self, stop: threading.Event, seconds: float, *, may_wake: bool) -> None:
@@ -227,8 +231,13 @@ def run_agent(settings: AgentSettings, stop: threading.Event | None = None) -> N
     watch = EvidenceWatch(
         settings.spool, settings.run_id, settings.attempt, settings=settings.stall, interval_s=settings.interval_s
     )
+    if settings.keep_days:
+        sweep(settings.spool, keep_days=settings.keep_days)
     living = LivingRanks()
-    samplers = HostWatch(open_samplers(settings.samplers, ranks=living.pids))
+    looks = open_samplers(settings.samplers, ranks=living.pids)
+    if settings.samplers.interval_s:
+        looks.append(open_clock_ping(settings.collector, settings.token))
+    samplers = HostWatch(looks)
     reports = HostReports(samplers, living, own_host=RecordingSettings.from_environment().host)
     watch.start()
     samplers.start()

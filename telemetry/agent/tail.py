@@ -1,4 +1,11 @@
-"""From a rank's records to rows: follows one rank file and speaks in the columns of ``telemetry.tables``."""
+"""From a rank's records to rows: follows one rank file and speaks in the columns of ``telemetry.tables``.
+
+    read:     pin the segment  ->  records, and the hole before them if the rank had to make room  ->  Chunk
+    shipped:  acknowledge      ->  sealed segments below are deleted
+
+What is missing is told in the rank's own stream: a mark that bears the number of the last record that is lost. So it is
+stored once, like any record, and what is stored is what was recorded, less what such marks count.
+"""
 
 import json
 from contextlib import suppress
@@ -10,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from telemetry.errors import UnreadableError
+from telemetry.record.layout import RecordKind
 from telemetry.record.reader import (
     MAX_RECORDS,
     RankReader,
@@ -18,9 +26,16 @@ from telemetry.record.reader import (
     decode_samples,
     decode_spans,
 )
-from telemetry.records import RankIdentity
-from telemetry.tables import RANKS, TABLES
+from telemetry.record.shipping_page import LossCause, ShippingPage
+from telemetry.records import RECORDS_LOST, RankIdentity
+from telemetry.tables import MARKS, RANKS, TABLES
 
+CAUSE_WORDS = {
+    LossCause.CAP: "rank files were at their cap before the collector had taken these",
+    LossCause.DISK_FULL: "the disk was full before the collector had taken these",
+}
+MAX_NS = 2**63 - 1
+UNREADABLE_WORDS = "their file was damaged or deleted"
 _DECODERS = {"spans": decode_spans, "marks": decode_marks, "samples": decode_samples}
 
 
@@ -33,10 +48,13 @@ class Chunk:
     """One past the last record."""
     tables: dict[str, pa.Table]
     """Rows by table; tables without any are left out."""
+    last_ns: int = 0
+    """Wall clock of the last record."""
 
 
 class RankTail:
-    """Follows one rank file. What was read counts as shipped only when :meth:`shipped` says so.
+    """Follows one rank file. What was read counts as shipped only when :meth:`shipped` says so. With ``from_seq`` it
+    only looks: nothing is written into the folder.
 
     Raises:
         UnreadableError: from every method, when the folder holds something else than a rank's files.
@@ -47,14 +65,23 @@ class RankTail:
         self.reader = RankReader(folder)
         self.identity = _identity_of(self.reader)
         self._next_seq = self.reader.acked() if from_seq is None else from_seq
+        self._page = _page_of(folder) if from_seq is None else None
 
     def read(self, max_records: int = MAX_RECORDS) -> Chunk | None:
         """The next committed records, about so many at most; None when there are none yet."""
-        block = self.reader.read(self._next_seq, max_records)
+        block = self._pinned_block(max_records)
         if not len(block.records):
             return None
         rows = block_rows(block, self.identity.rank)
-        return Chunk(num_records=len(block.records), next_seq=block.next_seq, tables=rows)
+        if block.lost and self._page is not None:
+            hole = loss_row(block, self.identity.rank, self._page)
+            rows["marks"] = pa.concat_tables([hole, rows["marks"]]) if "marks" in rows else hole
+        return Chunk(
+            num_records=len(block.records),
+            next_seq=block.next_seq,
+            tables=rows,
+            last_ns=_stamps(block)[-1],
+        )
 
     def passed(self, chunk: Chunk) -> None:
         """Read on after ``chunk``."""
@@ -63,14 +90,67 @@ class RankTail:
     def shipped(self, chunk: Chunk) -> None:
         """``chunk`` is stored: read on after it, and let go of segments that are no longer needed."""
         self.passed(chunk)
-        # The number in the file is a hint: without it (a full disk) the same records are sent again and trimmed.
         with suppress(OSError):
-            self.reader.acknowledge(max(chunk.next_seq, self.reader.acked()))
-            self.reader.reclaim(chunk.next_seq)
+            if self._page is not None:
+                self._page.acknowledge(max(chunk.next_seq, self._page.acked), chunk.last_ns)
+                self.reader.reclaim(chunk.next_seq)
 
     def refresh_identity(self) -> None:
         """Read again who writes: after a restart in place it is another process."""
         self.identity = _identity_of(self.reader)
+
+    def _pinned_block(self, max_records: int) -> RecordBlock:
+        """What comes next, of a segment that the rank does not delete any more."""
+        if self._page is None:
+            return self.reader.read(self._next_seq, max_records)
+        self._next_seq = max(self._next_seq, self._page.acked)
+        sent, sure = self._page.sending, 0
+        while True:
+            self._page.pin(max(sent, self.reader.first_end(self._next_seq)))
+            block = self.reader.read(self._next_seq, max_records)
+            if not len(block.records):
+                self._page.pin(sent)
+                return block
+            if block.lost in (0, sure):
+                self._page.pin(max(sent, block.next_seq))
+                return block
+            # What was pinned may be gone already, or be on its way out and come back: a hole is believed that is still
+            # there, behind a new pin, when nothing is on its way out any more.
+            sure = 0 if self.reader.take_back() else block.lost
+
+
+def _page_of(folder: Path) -> ShippingPage | None:
+    """None where nothing can be written: then everything is sent again by each agent, and trimmed."""
+    try:
+        return ShippingPage(folder)
+    except OSError:
+        return None
+
+
+def _stamps(block: RecordBlock) -> tuple[int, int]:
+    """Wall clock of the first and the last thing that a block tells; 0 where it tells nothing."""
+    told = block.records["start_ns"][block.records["kind"] != RecordKind.TEXT]
+    if not len(told):
+        return 0, 0
+    first, last = (min(max(block.anchor.to_wall_ns(int(at_ns)), 0), MAX_NS) for at_ns in (told[0], told.max()))
+    return first, last
+
+
+def loss_row(block: RecordBlock, rank: int, page: ShippingPage) -> pa.Table:
+    """The mark of the records that are missing in front of ``block``."""
+    causes = page.causes(block.first_seq - block.lost)
+    resumed_ns, _ = _stamps(block)
+    at_ns = min(page.acked_ns or resumed_ns, resumed_ns)
+    why = "; ".join(CAUSE_WORDS[cause] for cause in causes) or UNREADABLE_WORDS
+    row = {
+        "rank": rank,
+        "seq": block.first_seq - 1,
+        "step": int(block.records["step"][0]),
+        "at_ns": at_ns,
+        "name": RECORDS_LOST,
+        "text": f"{block.lost} records of {(resumed_ns - at_ns) / 1e9:.1f} s: {why}",
+    }
+    return pa.Table.from_pylist([row], schema=MARKS)
 
 
 def _identity_of(reader: RankReader) -> RankIdentity:

@@ -5,7 +5,8 @@
         state           the live state page, 4096 bytes, rewritten in place
         000000.rec      segments: a header of 4096 bytes, then records of 64 bytes; a full one is sealed
         000001.rec      the name is the number of the segment
-        acked           text: the number of the next record to ship, written by the agent
+        000002.rec.new  being made; 000000.rec.gone: being deleted to make room
+        shipping        what is acknowledged, in flight and lost: a page of words, see shipping_page.py
 
 A record counts as written when its last field, ``commit``, holds the record's own byte offset in the file: it is stored
 last, so a record torn by SIGKILL, or still being written, is not there yet. All integers are little-endian, all times
@@ -88,13 +89,17 @@ STATE_PAGE = np.dtype(
     {
         "names": [
             "magic", "version", "pid", "flags", "step", "step_started_ns", "beat_ns", "recorded", "dropped",
-            "anchor_monotonic_ns", "anchor_wall_ns", "num_operations", "open_since", "operations",
+            "anchor_monotonic_ns", "anchor_wall_ns", "num_operations", "dropped_before", "open_since", "operations",
         ],
-        "formats": ["<i8"] * 12 + [("<i8", MAX_STAGES), ("<i8", (MAX_OPERATIONS, 8))],
-        "offsets": [8 * word for word in range(12)] + [8 * 16, 8 * 128],
+        "formats": ["<i8"] * 13 + [("<i8", MAX_STAGES), ("<i8", (MAX_OPERATIONS, 8))],
+        "offsets": [8 * word for word in range(13)] + [8 * 16, 8 * 128],
         "itemsize": STATE_BYTES,
     }
 )  # fmt: skip
 WORD_FLAGS, WORD_STEP, WORD_STEP_STARTED, WORD_BEAT, WORD_RECORDED, WORD_DROPPED = 3, 4, 5, 6, 7, 8
-WORD_NUM_OPERATIONS, WORD_OPEN_SINCE, WORD_OPERATIONS = 11, 16, 128
+WORD_NUM_OPERATIONS, WORD_DROPPED_BEFORE, WORD_OPEN_SINCE, WORD_OPERATIONS = 11, 12, 16, 128
 OPERATION_WORDS = 8
+
+SHIPPING_MAGIC = int.from_bytes(b"RSSHIP01", "little")
+SHIPPING_BYTES = 4096
+WORD_ACKED, WORD_SENDING, WORD_ACKED_NS, WORD_LOST_BELOW = 1, 2, 3, 4

@@ -22,13 +22,13 @@ from telemetry.record import layout
 from telemetry.record.decode import decode_marks, decode_samples, decode_spans, whole_marks
 from telemetry.record.rank_file import META_NAME
 from telemetry.record.segments import (
-    ACKED_NAME,
     SegmentHeader,
     list_segments,
-    read_acked,
     read_header,
     read_records,
+    take_back,
 )
+from telemetry.record.shipping_page import ShippingPage, read_acked
 from telemetry.record.state_page import LiveState, read_state
 from telemetry.records import RankIdentity
 from telemetry.topology import Topology
@@ -124,11 +124,24 @@ class RankReader:
         """The number of the next record to ship, as last acknowledged; 0 where nothing was."""
         return read_acked(self.folder)
 
+    def first_end(self, from_seq: int) -> int:
+        """One past the last number of the first segment that may hold records from ``from_seq`` on; ``from_seq`` where
+        there is none."""
+        segments, _ = self._segments()
+        return next((header.end_seq for _, header in segments if header.end_seq > from_seq), from_seq)
+
+    def take_back(self) -> bool:
+        """Bring segments back into sight that their writer is about to delete; whether there were any. Whether they
+        are deleted all the same is for :class:`ShippingPage` to say."""
+        return take_back(self.folder)
+
     def acknowledge(self, next_seq: int) -> None:
-        """Note that records below ``next_seq`` are stored: written whole or not at all."""
-        new = self.folder / (ACKED_NAME + ".new")
-        new.write_text(f"{next_seq}\n")
-        new.rename(self.folder / ACKED_NAME)
+        """Note that records below ``next_seq`` are stored.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        ShippingPage(self.folder).acknowledge(next_seq)
 
     def reclaim(self, next_seq: int) -> int:
         """Delete sealed segments whose records all lie below ``next_seq``; how many."""

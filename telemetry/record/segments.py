@@ -1,5 +1,6 @@
 """Segments on disk as everyone but the writer sees them: names, headers, committed records."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from telemetry.errors import UnreadableError
 from telemetry.record import layout
 
-ACKED_NAME = "acked"
+GONE_SUFFIX = ".rec.gone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +94,11 @@ def committed_records(path: Path, header: SegmentHeader) -> int:
     return len(read_records(path, header, from_seq=header.first_seq, max_records=header.capacity))
 
 
-def read_acked(folder: Path) -> int:
-    """The number of the next record to ship, by the agent's last word; 0 where it has said none."""
-    try:
-        return int((folder / ACKED_NAME).read_text())
-    except (OSError, ValueError):
-        return 0
+def take_back(folder: Path) -> bool:
+    """Bring segments back into sight that are being deleted; whether there were any."""
+    back = False
+    for path in folder.glob("*" + GONE_SUFFIX):
+        with suppress(OSError):
+            path.rename(path.with_suffix(""))
+            back = True
+    return back

@@ -63,7 +63,7 @@ class LiveState:
     beat_ns: int
     recorded: int
     dropped: int
-    """Both as of ``beat_ns``: written at every step, segment and stop."""
+    """In this life and those before it. Both as of ``beat_ns``: written at every step, segment and stop."""
     anchor: Anchor
     open_spans: tuple[OpenSpan, ...]
     """The innermost last."""
@@ -96,6 +96,8 @@ class StatePage:
 
     def _write_header(self, anchor: Anchor) -> None:
         page = np.zeros((), layout.STATE_PAGE)
+        if self.words[0] == layout.STATE_MAGIC:
+            page["dropped_before"] = self.words[layout.WORD_DROPPED] + self.words[layout.WORD_DROPPED_BEFORE]
         page["version"], page["pid"], page["flags"] = layout.STATE_VERSION, os.getpid(), layout.STATE_STARTED
         page["step"], page["beat_ns"] = -1, monotonic_ns()
         page["anchor_monotonic_ns"], page["anchor_wall_ns"] = anchor.monotonic_ns, anchor.wall_ns
@@ -160,7 +162,7 @@ def _decode(page: np.void) -> LiveState:
         step_started_ns=int(page["step_started_ns"]),
         beat_ns=max([int(page["beat_ns"]), *(span.since_ns for span in spans)]),
         recorded=int(page["recorded"]),
-        dropped=int(page["dropped"]),
+        dropped=int(page["dropped"]) + int(page["dropped_before"]),
         anchor=Anchor(monotonic_ns=int(page["anchor_monotonic_ns"]), wall_ns=int(page["anchor_wall_ns"])),
         open_spans=tuple(sorted(spans, key=lambda span: span.since_ns)),
         operations=tuple(_operation(row.tolist()) for row in rows if row[3]),

@@ -4,43 +4,85 @@
     POST /v1/query             JSON in, Arrow out
     GET  /healthz  /metrics
 
-Errors are JSON {"error", "hint"}: 400 bad input, 413 too big, 429 and 503 come back later (Retry-After).
+Errors are JSON {"error", "hint"}: 400 bad input, 429 and 503 come back later (Retry-After). What is turned away before
+it comes here: ``guard.py``.
 """
 
 import asyncio
-from typing import Any
 
+from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
-from starlette.concurrency import run_in_threadpool
 
 from telemetry.errors import TakenNameError, UnreachableError, UsageError
+from telemetry.ship.answers import refuse
 from telemetry.ship.counters import Counters
 from telemetry.ship.ingest import Ingest, QueueFullError
 from telemetry.ship.wire import ARROW_TYPE, JSON_TYPE, decode_batch, decode_query, encode
 from telemetry.stores.interface import Store
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.question import Query
+from telemetry.stores.reader import Reader
 
-RETRY_AFTER = {429: "1", 503: "2"}
-MAX_QUESTION_BYTES = 2**20
+MAX_QUESTION_BYTES = 2**17
+"""As SQL it stays below what an engine reads (256 KiB)."""
+QUESTIONS_AT_ONCE = 8
+"""The others wait: a page that asks for much takes no thread from those who send rows."""
+MAX_WAITING = 256
+"""Questions; beyond it they are told to come back later."""
 
 
 class TooBigError(Exception):
-    """The body is larger than this collector takes."""
+    """The question is larger than this collector takes."""
 
 
-def make_router(store: Store, ingest: Ingest, counters: Counters, *, max_body_bytes: int) -> APIRouter:
-    """Routes over a store and its writer."""
+class TooManyError(Exception):
+    """More questions wait than this collector keeps."""
+
+
+class Questions:
+    """Answers them a few at a time."""
+
+    def __init__(self, reader: Reader, *, max_answer_bytes: int) -> None:
+        self._reader = reader
+        self._max_answer_bytes = max_answer_bytes
+        self._threads = CapacityLimiter(QUESTIONS_AT_ONCE)
+
+    async def answer(self, query: Query) -> bytes:
+        """An Arrow IPC stream.
+
+        Raises:
+            UsageError: there is more of it than anybody can use, or finding it takes too long.
+            TooManyError: at once.
+            UnreachableError: the store does not answer.
+        """
+        if self._threads.statistics().tasks_waiting >= MAX_WAITING:
+            raise TooManyError
+        return await to_thread.run_sync(self._answer, query, limiter=self._threads)
+
+    def _answer(self, query: Query) -> bytes:
+        rows = self._reader.read(query)
+        if rows.nbytes > self._max_answer_bytes:
+            raise UsageError(
+                f"the answer has {rows.nbytes} bytes: this collector sends {self._max_answer_bytes} at most",
+                hint="ask about fewer steps or ranks, or raise RANKSCOPE_MAX_ANSWER_BYTES",
+            )
+        return encode(rows)
+
+
+def make_router(
+    store: Store, reader: Reader, ingest: Ingest, counters: Counters, *, max_answer_bytes: int
+) -> APIRouter:
+    """Routes over a store, who answers from it, and its writer."""
     router = APIRouter()
-    reader = StoreReader(store)
+    questions = Questions(reader, max_answer_bytes=max_answer_bytes)
+    looks = CapacityLimiter(1)
 
     @router.post("/v1/batches/{table}")
     async def take_batch(table: str, request: Request) -> Response:
         try:
-            body = await _body(request, ARROW_TYPE, max_body_bytes)
-            batch = await run_in_threadpool(decode_batch, table, body)
+            batch = await to_thread.run_sync(decode_batch, table, await _body(request, ARROW_TYPE))
             ack = await asyncio.wrap_future(ingest.submit(batch))
-        except (UsageError, TooBigError, QueueFullError, UnreachableError) as error:
+        except (UsageError, QueueFullError, UnreachableError) as error:
             answer = refusal(error)
             counters.rejected(answer.status_code)
             return answer
@@ -50,8 +92,8 @@ def make_router(store: Store, ingest: Ingest, counters: Counters, *, max_body_by
     async def answer_query(request: Request) -> Response:
         try:
             query = decode_query(await _body(request, JSON_TYPE, MAX_QUESTION_BYTES))
-            answer = await run_in_threadpool(lambda: encode(reader.read(query)))
-        except (UsageError, TooBigError, UnreachableError) as error:
+            answer = await questions.answer(query)
+        except (UsageError, TooBigError, TooManyError, UnreachableError) as error:
             return refusal(error)
         counters.answered(type(query).__name__)
         return Response(answer, media_type=ARROW_TYPE)
@@ -59,7 +101,7 @@ def make_router(store: Store, ingest: Ingest, counters: Counters, *, max_body_by
     @router.get("/healthz")
     async def tell_health() -> Response:
         try:
-            await run_in_threadpool(store.query, "SELECT 1")
+            await to_thread.run_sync(store.query, "SELECT 1", limiter=looks)
         except UnreachableError as error:
             return refusal(error)
         return JSONResponse({"status": "ok"})
@@ -71,37 +113,36 @@ def make_router(store: Store, ingest: Ingest, counters: Counters, *, max_body_by
     return router
 
 
-async def _body(request: Request, content_type: str, limit_bytes: int) -> bytes:
+async def _body(request: Request, content_type: str, limit_bytes: int | None = None) -> bytes:
     """The request's body.
 
     The type is asked for because a page in somebody's browser can send any bytes to loopback, but not this type.
     """
-    if request.headers.get("content-type", "").partition(";")[0].strip() != content_type:
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != content_type:
         raise UsageError("wrong content type", hint=f"send Content-Type: {content_type}")
-    body = bytearray()
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise UsageError("the body is packed", hint="send it as it is, without Content-Encoding")
+    chunks, size_bytes = [], 0
     async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit_bytes:
+        chunks.append(chunk)
+        size_bytes += len(chunk)
+        if limit_bytes is not None and size_bytes > limit_bytes:
             raise TooBigError(f"more than {limit_bytes} bytes")
-    return bytes(body)
+    return b"".join(chunks)
 
 
 def refusal(error: Exception) -> JSONResponse:
     """An error as the answer that tells what to do about it."""
-    status, words = _status_and_words(error)
-    headers = {"Retry-After": RETRY_AFTER[status]} if status in RETRY_AFTER else {}
-    return JSONResponse(words, status_code=status, headers=headers)
-
-
-def _status_and_words(error: Exception) -> tuple[int, dict[str, Any]]:
     match error:
         case UnreachableError():
-            return 503, {"error": error.message, "hint": error.hint}
+            return refuse(503, error.message, error.hint)
         case TakenNameError():
-            return 409, {"error": error.message, "hint": error.hint}
+            return refuse(409, error.message, error.hint)
         case UsageError():
-            return 400, {"error": error.message, "hint": error.hint}
+            return refuse(400, error.message, error.hint)
         case TooBigError():
-            return 413, {"error": str(error), "hint": "send fewer rows at a time, or raise RANKSCOPE_MAX_BODY_BYTES"}
+            return refuse(413, str(error), "ask about fewer ranks or names at a time")
+        case TooManyError():
+            return refuse(429, "too many questions wait", "ask again after Retry-After seconds")
         case _:
-            return 429, {"error": "too much waits to be stored", "hint": "send it again after Retry-After seconds"}
+            return refuse(429, "too much waits to be stored", "send it again after Retry-After seconds")

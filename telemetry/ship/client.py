@@ -1,6 +1,5 @@
 """The other side of the collector's HTTP: questions and batches, from any process."""
 
-import os
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
@@ -9,13 +8,17 @@ from urllib.parse import urlsplit
 import httpx
 import pyarrow as pa
 
+from telemetry.credentials import Tokens
 from telemetry.errors import RankscopeError, TakenNameError, UnreachableError, UsageError
+from telemetry.ship.time_told import TimeTold
+from telemetry.ship.tls import trusted
 from telemetry.ship.wire import ARROW_TYPE, Ack, decode, encode, encode_query
 from telemetry.stores.address import without_password
 from telemetry.stores.question import Query
 
 CONNECT_S = 5.0
 ANSWER_S = 120.0
+TIME_S = 2.0
 TAKEN = 409
 LATER = (429, 502, 503, 504)
 """Statuses that mean: the same again, a little later."""
@@ -25,8 +28,8 @@ class CollectorClient:
     """Answers typed queries through a collector (a ``Reader``), and posts batches to it. For any thread.
 
     Args:
-        url: ``http://host:port``.
-        token: ``RANKSCOPE_TOKEN`` where None.
+        url: ``http://host:port``, or ``https://``: then ``RANKSCOPE_CA_FILE`` names whose word on it counts.
+        token: where None, what the environment has: ``telemetry/credentials.py``.
 
     Raises:
         UnreachableError: from every method but :meth:`healthy`: nobody answers, or asks to come back later.
@@ -36,11 +39,13 @@ class CollectorClient:
 
     def __init__(self, url: str, token: str | None = None) -> None:
         self.url = url.rstrip("/")
-        token = token if token is not None else os.environ.get("RANKSCOPE_TOKEN", "")
+        tokens = Tokens.from_environment() if token is None else Tokens(full=token)
+        self._to_read = _bearer(tokens.to_read)
+        self._to_write = {**_bearer(tokens.to_write), "Content-Type": ARROW_TYPE}
         host = _host_of(url)
         self._http = httpx.Client(
             base_url=self.url,
-            headers={"Authorization": f"Bearer {token}"} if token else {},
+            verify=trusted() or True,
             timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
             # No proxy stands between this machine and itself.
             trust_env=host not in ("127.0.0.1", "::1", "localhost"),
@@ -48,12 +53,28 @@ class CollectorClient:
 
     def read(self, query: Query) -> pa.Table:
         """The rows of ``query``, with the columns its docstring names."""
-        return decode(self._post("/v1/query", json=encode_query(query)).content)
+        answer = self._post("/v1/query", headers=self._to_read, json=encode_query(query))
+        try:
+            return decode(answer.content)
+        except UsageError as error:
+            raise self._stranger(error.message) from error
 
     def post(self, table: str, rows: pa.Table) -> Ack:
         """Store ``rows``, whose schema metadata says whose they are. They are stored when this returns."""
-        answer = self._post(f"/v1/batches/{table}", content=encode(rows), headers={"Content-Type": ARROW_TYPE}).json()
-        return Ack(rows=answer["rows"], duplicates=answer["duplicates"])
+        answer = self._post(f"/v1/batches/{table}", headers=self._to_write, content=encode(rows))
+        try:
+            told = answer.json()
+            return Ack(rows=int(told["rows"]), duplicates=int(told["duplicates"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._stranger("it did not say what became of the rows") from error
+
+    def time(self) -> TimeTold:
+        """What time it is there. Waits for an answer for two seconds only.
+
+        Raises:
+            ValueError: whoever answered told no time.
+        """
+        return TimeTold.of(self._send("GET", "/v1/clock", headers=self._to_write, timeout=TIME_S).json())
 
     def healthy(self) -> bool:
         """Whether the collector answers, and its store too."""
@@ -74,23 +95,49 @@ class CollectorClient:
         self.close()
 
     def _post(self, path: str, **request: Any) -> httpx.Response:
+        return self._send("POST", path, **request)
+
+    def _send(self, method: str, path: str, **request: Any) -> httpx.Response:
         try:
-            answer = self._http.post(path, **request)
+            answer = self._http.request(method, path, **request)
         except (httpx.HTTPError, httpx.InvalidURL) as error:  # an answer that cannot be unpacked is none, either
             raise UnreachableError(
                 f"no collector answers at {without_password(self.url)}: {error}",
-                hint="start one with `rankscope collect`, or say where it is: --store http://host:8719",
+                hint=_where_to_look(error),
             ) from error
         if answer.is_success:
             return answer
+        raise self._refusal(answer)
+
+    def _refusal(self, answer: httpx.Response) -> RankscopeError:
         what, hint = _words(answer)
-        raise _kind(answer.status_code)(f"collector at {without_password(self.url)}: {what}", hint=hint)
+        message = f"collector at {without_password(self.url)}: {what}"
+        if answer.status_code in LATER:
+            return UnreachableError(message, hint=hint, retry_after_s=_retry_after_s(answer))
+        return (TakenNameError if answer.status_code == TAKEN else UsageError)(message, hint=hint)
+
+    def _stranger(self, why: str) -> UnreachableError:
+        """Who answers is no collector: a proxy's page for one that is away, perhaps. It may be back later."""
+        return UnreachableError(
+            f"no collector answers at {without_password(self.url)}: {why}",
+            hint="is this the address of a rankscope collector?",
+        )
 
 
-def _kind(status: int) -> type[RankscopeError]:
-    if status == TAKEN:
-        return TakenNameError
-    return UnreachableError if status in LATER else UsageError
+def _retry_after_s(answer: httpx.Response) -> float | None:
+    """Seconds; a date, as proxies may send, is passed over."""
+    told = answer.headers.get("retry-after", "")
+    return float(told) if told.isdecimal() and told.isascii() else None
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _where_to_look(error: Exception) -> str:
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return "who signed the collector's certificate? RANKSCOPE_CA_FILE names the file; call it by the name it is for"
+    return "start one with `rankscope collect`, or say where it is: --store http://host:8719"
 
 
 def _host_of(url: str) -> str:

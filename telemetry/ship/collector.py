@@ -9,17 +9,22 @@ import uvicorn
 from fastapi import FastAPI
 
 from telemetry.errors import UsageError
-from telemetry.ship.access import TokenGate
 from telemetry.ship.api import make_router
+from telemetry.ship.clock import make_clock_router
+from telemetry.ship.clock_keeper import ClockKeeper
+from telemetry.ship.connections import BoundedConnection, allow_files
 from telemetry.ship.counters import Counters
+from telemetry.ship.guard import guard
 from telemetry.ship.ingest import Ingest
-from telemetry.ship.settings import CollectorSettings
+from telemetry.ship.otlp.api import make_otlp_router
+from telemetry.ship.settings import CollectorSettings, ServerSettings
 from telemetry.stores.interface import Store
 from telemetry.stores.open import open_store
+from telemetry.stores.reader import Reader, StoreReader
 
 BACKLOG = 2048
 SHUTDOWN_S = 10
-Extend = Callable[[FastAPI, Store], None]
+Extend = Callable[[FastAPI, Reader], None]
 """Adds routes of its own (the dashboard's) to the collector's server."""
 
 
@@ -27,20 +32,30 @@ def create_app(store: Store, settings: CollectorSettings) -> FastAPI:
     """The server over an open store. Its end stores what was queued; the store stays open."""
     counters = Counters()
     ingest = Ingest(store, counters, queue_bytes=settings.queue_bytes, linger_s=settings.linger_s)
+    clocks = ClockKeeper(store, every_s=settings.clocks_s)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         ingest.start()
+        clocks.start()
         try:
             yield
         finally:
+            clocks.close()
             ingest.close()
 
     app = FastAPI(title="rankscope collector", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
-    app.include_router(make_router(store, ingest, counters, max_body_bytes=settings.max_body_bytes))
-    if settings.token:
-        app.add_middleware(TokenGate, token=settings.token.get_secret_value())
+    reader = answering(store, settings)
+    app.include_router(make_router(store, reader, ingest, counters, max_answer_bytes=settings.max_answer_bytes))
+    app.include_router(make_clock_router())
+    app.include_router(make_otlp_router(store, counters, settings))
+    guard(app, settings, counters.refused)
     return app
+
+
+def answering(store: Store, settings: ServerSettings) -> StoreReader:
+    """Who answers people: no question takes the store for long."""
+    return StoreReader(store, max_seconds=settings.query_seconds)
 
 
 def run_collector(settings: CollectorSettings, *, extend: Extend | None = None) -> None:
@@ -52,12 +67,12 @@ def run_collector(settings: CollectorSettings, *, extend: Extend | None = None) 
     """
     # The port first: a second collector must fail before it touches the first one's store.
     with listen(settings.host, settings.port) as listener:
-        store = open_store(settings.store)
+        store = open_store(settings.store, retention_days=settings.retention_days)
         try:
             app = create_app(store, settings)
             if extend:
-                extend(app, store)
-            serve(app, listener)
+                extend(app, answering(store, settings))
+            serve(app, listener, settings)
         finally:
             store.close()
 
@@ -86,15 +101,30 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def serve(app: FastAPI, listener: socket.socket) -> None:
+def serve(app: FastAPI, listener: socket.socket, settings: ServerSettings) -> None:
     """Serve on a socket until SIGTERM or Ctrl-C."""
+    allow_files()
     # uvicorn shuts down in order on these signals, then raises them again: here that ends nothing any more.
     before = signal.signal(signal.SIGTERM, lambda *_: None)
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=SHUTDOWN_S
-    )
     try:
         with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listener])
+            uvicorn.Server(configured(app, settings)).run(sockets=[listener])
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def configured(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
+    """How every server of ours is run: one parser, no more protocols than are used, nobody's word taken on trust."""
+    return uvicorn.Config(
+        app,
+        http=BoundedConnection,
+        ws="none",
+        lifespan="on",
+        log_level="error",  # what a stranger sends must not fill the log
+        access_log=False,
+        proxy_headers=False,  # anybody can write them
+        server_header=False,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
+        timeout_graceful_shutdown=SHUTDOWN_S,
+    )

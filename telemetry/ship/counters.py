@@ -10,7 +10,9 @@ _HELP = {
     "rankscope_rows_stored_total": ("counter", "Rows inserted into the store."),
     "rankscope_rows_duplicate_total": ("counter", "Rows dropped because they were stored before."),
     "rankscope_batches_rejected_total": ("counter", "Batches refused, by HTTP status."),
+    "rankscope_requests_refused_total": ("counter", "Requests turned away before they came to a route, by status."),
     "rankscope_batches_failed_total": ("counter", "Batches whose insert failed; agents send them again."),
+    "rankscope_claims_lost_total": ("counter", "Ranks that another collector has begun to store."),
     "rankscope_inserts_total": ("counter", "Inserts done."),
     "rankscope_insert_seconds_total": ("counter", "Time spent in inserts."),
     "rankscope_queries_total": ("counter", "Typed queries answered."),
@@ -40,8 +42,14 @@ class Counters:
     def failed(self, table: str) -> None:
         self._add("rankscope_batches_failed_total", f'table="{table}"', 1)
 
+    def lost(self, ranks: int) -> None:
+        self._add("rankscope_claims_lost_total", "", ranks)
+
     def rejected(self, status: int) -> None:
         self._add("rankscope_batches_rejected_total", f'status="{status}"', 1)
+
+    def refused(self, status: int) -> None:
+        self._add("rankscope_requests_refused_total", f'status="{status}"', 1)
 
     def answered(self, query: str) -> None:
         self._add("rankscope_queries_total", f'query="{query}"', 1)

@@ -4,67 +4,77 @@ Rows of a rank are stored in the order of ``seq``, so one number a rank says all
 holds that number (its largest seq); here it is kept at hand, and read again after anything that may have made it wrong.
 """
 
-from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from telemetry.ship.wire import Batch
+from telemetry.ship.claims import MAX_NAMED_RANKS, Attempt, Rank
+from telemetry.ship.wire import Batch, rank_runs
 from telemetry.stores.queries import HighWater
 from telemetry.stores.reader import Reader
 
-MAX_ATTEMPTS = 256
-"""Attempts (times tables) kept at hand; the least recently used is read from the store again."""
-
-Key = tuple[str, str, int]
-"""Table, run, attempt."""
+Marks = dict[int, int]
+"""Rank -> one past the largest seq that is stored."""
 
 
 @dataclass(slots=True)
 class Ledger:
-    """High-water marks by table and attempt. Not for several threads.
+    """High-water marks by attempt, table and rank. Not for several threads.
 
     Raises:
         UnreachableError: from :meth:`trim`, when a mark must be read and the store does not answer.
     """
 
     reader: Reader
-    _marks: OrderedDict[Key, dict[int, int]] = field(default_factory=OrderedDict)
+    _marks: dict[Attempt, dict[str, Marks]] = field(default_factory=dict)
 
     def trim(self, batch: Batch) -> pa.Table:
         """The rows of ``batch`` that are not stored yet. They count as stored from now on: see :meth:`forget`."""
-        if "seq" not in batch.rows.column_names or not batch.rows.num_rows:
-            return batch.rows
-        marks = self._of(batch)
         rank, seq = batch.rows["rank"].to_numpy(), batch.rows["seq"].to_numpy()
-        ranks, row_of_rank = np.unique(rank, return_inverse=True)
-        stored_below = np.array([marks.get(int(one), 0) for one in ranks], dtype=np.uint64)
-        new = seq >= stored_below[row_of_rank]
-        top = np.zeros(len(ranks), dtype=np.uint64)
-        np.maximum.at(top, row_of_rank, seq + np.uint64(1))
-        marks.update(zip(ranks.tolist(), np.maximum(top, stored_below).tolist(), strict=True))
-        return batch.rows if bool(new.all()) else batch.rows.filter(pa.array(new))
+        starts, lengths = rank_runs(rank)
+        ranks, rank_of_run = np.unique(rank[starts], return_inverse=True)
+        marks = self._of(batch, ranks.tolist())
+        stored_below = np.array([marks[one] for one in ranks.tolist()], np.uint64)
+        top = stored_below.copy()
+        np.maximum.at(top, rank_of_run, seq[starts + lengths - 1] + np.uint64(1))
+        marks.update(zip(ranks.tolist(), top.tolist(), strict=True))
+        return _at_least(batch.rows, seq, starts, lengths, stored_below[rank_of_run])
 
-    def forget(self, batch: Batch) -> None:
-        """The insert failed: what is stored of this attempt must be read again."""
-        self._marks.pop(_key(batch), None)
+    def forget(self, ranks: Iterable[Rank]) -> None:
+        """What is stored of them must be read again: an insert failed, or another may have stored more."""
+        for run_id, attempt, rank in ranks:
+            for marks in self._marks.get((run_id, attempt), {}).values():
+                marks.pop(rank, None)
 
-    def prune(self) -> None:
-        """Let go of the marks not used for longest. Only when all rows trimmed so far are stored."""
-        while len(self._marks) > MAX_ATTEMPTS:
-            self._marks.popitem(last=False)
+    def forget_attempt(self, attempt: Attempt) -> None:
+        self._marks.pop(attempt, None)
 
-    def _of(self, batch: Batch) -> dict[int, int]:
-        key = _key(batch)
-        if key not in self._marks:
-            query = HighWater(table=batch.table, run_id=batch.run_id, attempt=batch.attempt)  # type: ignore[arg-type]
-            stored = self.reader.read(query)
-            ranks, marks = stored["rank"].to_pylist(), stored["next_seq"].to_pylist()
-            self._marks[key] = dict(zip(ranks, marks, strict=True))
-        self._marks.move_to_end(key)
-        return self._marks[key]
+    def _of(self, batch: Batch, ranks: list[int]) -> Marks:
+        """The marks of an attempt, those of ``ranks`` among them."""
+        marks = self._marks.setdefault((batch.run_id, batch.attempt), {}).setdefault(batch.table, {})
+        if missing := [rank for rank in ranks if rank not in marks]:
+            stored = self.reader.read(_high_water(batch, missing))
+            found = dict(zip(stored["rank"].to_pylist(), stored["next_seq"].to_pylist(), strict=True))
+            marks.update((rank, found.get(rank, 0)) for rank in missing)
+        return marks
 
 
-def _key(batch: Batch) -> Key:
-    return batch.table, batch.run_id, batch.attempt
+def _high_water(batch: Batch, ranks: list[int]) -> HighWater:
+    named = tuple(ranks) if len(ranks) <= MAX_NAMED_RANKS else ()
+    return HighWater(table=batch.table, run_id=batch.run_id, attempt=batch.attempt, ranks=named)  # type: ignore[arg-type]
+
+
+def _at_least(
+    rows: pa.Table,
+    seq: npt.NDArray[np.uint64],
+    starts: npt.NDArray[np.intp],
+    lengths: npt.NDArray[np.intp],
+    marks: npt.NDArray[np.uint64],
+) -> pa.Table:
+    """The rows whose ``seq`` is not below the mark of their run. Runs ascend, so most of the time all are."""
+    if bool((seq[starts] >= marks).all()):
+        return rows
+    return rows.filter(pa.array(seq >= np.repeat(marks, lengths)))

@@ -9,10 +9,12 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
 
 from telemetry.errors import UsageError
+from telemetry.ship.arrow_stream import read_rows
 from telemetry.stores.queries import QUERIES
 from telemetry.stores.question import Query
 from telemetry.tables import TABLES
@@ -22,6 +24,8 @@ JSON_TYPE = "application/json"
 MAX_NAME_LENGTH = 256
 MAX_ATTEMPT = 2**32 - 1
 MAX_SEQ = 2**63
+MAX_COUNT = 2**32 - 1
+MAX_TIME_NS = 2**63 - 1
 _VERSIONS_HINT = "agent and collector should be of the same version"
 
 
@@ -81,9 +85,7 @@ def decode_batch(table: str, body: bytes) -> Batch:
     """
     if table not in TABLES:
         raise UsageError(f"no table {table!r}", hint=f"tables are {', '.join(TABLES)}")
-    rows = decode(body)
-    if not rows.schema.equals(TABLES[table], check_metadata=False):
-        raise UsageError(f"columns of {table} are not as agreed", hint=_VERSIONS_HINT)
+    rows = read_rows(body, TABLES[table], table)
     if any(column.null_count for column in rows.columns):
         raise UsageError(f"missing values in {table}", hint="every column of every row has a value")
     run_id, attempt = _owner(rows.schema.metadata or {})
@@ -114,11 +116,22 @@ def _check_order(table: str, rows: pa.Table) -> None:
         return
     if int(seq.max()) >= MAX_SEQ:
         raise UsageError(f"a seq of {int(seq.max())} in {table}", hint="records are numbered from 0")
-    by_rank = np.argsort(rank, kind="stable")
-    same_rank = np.diff(rank[by_rank]) == 0
-    ascending = np.diff(seq[by_rank].astype(np.int64)) > 0
-    if not bool(ascending[same_rank].all()):
+    starts, lengths = rank_runs(rank)
+    within = seq[1:] > seq[:-1]
+    within[starts[1:] - 1] = True
+    # A rank may come in several runs: each must go on where its last one ended.
+    by_rank = np.argsort(rank[starts], kind="stable")
+    same_rank = np.diff(rank[starts][by_rank]) == 0
+    first, last = seq[starts][by_rank], seq[starts + lengths - 1][by_rank]
+    across = first[1:] > last[:-1]
+    if not bool(within.all()) or not bool(across[same_rank].all()):
         raise UsageError(f"rows of {table} out of order", hint="within a rank, rows ascend by seq")
+
+
+def rank_runs(rank: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Where runs of equal ranks start, and how long each is. An agent sends one run a rank or a few."""
+    starts = np.concatenate([[0], np.flatnonzero(rank[1:] != rank[:-1]) + 1]) if len(rank) else np.zeros(0, np.intp)
+    return starts, np.diff(starts, append=len(rank))
 
 
 def encode_query(query: Query) -> dict[str, Any]:
@@ -164,7 +177,16 @@ def _name_and_parameters(body: bytes) -> tuple[str, dict[str, Any]]:
 
 
 def _check_range(query: Query, hint: str) -> None:
-    for name, value in query.parameters().items():
+    """Numbers count something from 0; times of the wall clock alone take more than 32 bits.
+
+    What is beyond them an old server cuts off where it divides, and dies of the zero that is left.
+    """
+    for name, value in asdict(query).items():  # type: ignore[call-overload]
+        most = MAX_TIME_NS if name.endswith("_ns") else MAX_COUNT
         for one in value if isinstance(value, tuple) else (value,):
-            if isinstance(one, int) and not -(2**63) <= one < 2**63:
+            if isinstance(one, int | float) and not 0 <= one <= most:
                 raise UsageError(f"{name}: {one} is out of range", hint=hint)
+    try:
+        query.sql()
+    except (AssertionError, ArithmeticError, ValueError) as error:
+        raise UsageError(f"{type(query).__name__}: these parameters make no sense together", hint=hint) from error

@@ -1,56 +1,119 @@
-"""What a store's address may look like, and its parts."""
+"""What a store's address may look like, and its parts.
 
+clickhouse[s]://user:password@host:port,host:port/database?cluster=NAME&ca_certs=FILE&verify=0
+"""
+
+import os
 import re
-from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
 
+from telemetry.credentials import read_secret
 from telemetry.errors import UsageError
 
 ADDRESSES = "embedded:DIR, embedded: (memory), or clickhouse://user:password@host:9000/database"
 DEFAULT_DATABASE = "rankscope"
 PORTS = {"clickhouse": 9000, "clickhouses": 9440}
+PASSWORD = "RANKSCOPE_STORE_PASSWORD"
+"""In the environment: the password of an address that has none. The same with ``_FILE``: a file that holds it."""
+
+_ADDRESS = re.compile(r"(?P<scheme>\w+)://(?P<place>[^/?#]*)(?:/(?P<database>[^?#]*))?(?:\?(?P<options>[^#]*))?")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OPTIONS = "cluster=NAME, ca_certs=FILE, verify=0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """One server."""
+
+    name: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.name}]:{self.port}" if ":" in self.name else f"{self.name}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAddress:
-    """Where a server is and who asks."""
+    """Where a database is and who asks. Every host leads to the same data."""
 
-    host: str
-    port: int = 9000
+    hosts: tuple[Host, ...]
     user: str = "default"
-    password: str = ""
-    database: str = "rankscope"
+    password: str = field(default="", repr=False)
+    database: str = DEFAULT_DATABASE
     secure: bool = False
+    ca_certs: str | None = None
+    """Who may have signed the servers' certificates; None: whom this machine trusts."""
+    verify: bool = True
+    cluster: str | None = None
+    """Name of the servers' cluster; None: each table is on one server."""
 
     def __str__(self) -> str:
         """Without the password."""
-        return f"clickhouse://{self.host}:{self.port}/{self.database}"
+        scheme = "clickhouses" if self.secure else "clickhouse"
+        return f"{scheme}://{','.join(map(str, self.hosts))}/{self.database}"
 
 
-def parse_address(url: str) -> ServerAddress:
-    """The parts of ``clickhouse://user:password@host:port/database``; user, password and port may be left out.
+def parse_address(url: str, environment: Mapping[str, str] = os.environ) -> ServerAddress:
+    """The parts of an address; user, password and ports may be left out.
 
     Raises:
-        UsageError: no host, a port that is none, or a database name that needs quoting.
+        UsageError: no host, a port that is none, a name that needs quoting, an unknown option, or a file that
+            cannot be read.
     """
+    parts = _ADDRESS.fullmatch(url)
+    if parts is None or parts["scheme"] not in PORTS:
+        raise UsageError("store address: not of a known form", hint=f"use {ADDRESSES}")
+    if "@" in f"{parts['database']}{parts['options']}":
+        raise UsageError("store address: an @ after the hosts", hint="in a password write / ? # @ as %2F %3F %23 %40")
+    who, _, where = parts["place"].rpartition("@")
+    user, _, password = who.partition(":")
+    options = _options(parts["options"] or "", secure=parts["scheme"] == "clickhouses")
+    return ServerAddress(
+        hosts=tuple(_host(one, PORTS[parts["scheme"]]) for one in where.split(",")),
+        user=unquote(user) or "default",
+        password=unquote(password) or read_secret(PASSWORD, environment),
+        database=_plain_name("database", (parts["database"] or "").strip("/") or DEFAULT_DATABASE),
+        secure=parts["scheme"] == "clickhouses",
+        ca_certs=options.get("ca_certs"),
+        verify=options.get("verify") != "0",
+        cluster=_plain_name("cluster", options["cluster"]) if "cluster" in options else None,
+    )
+
+
+def _host(text: str, port: int) -> Host:
     try:
-        parts = urlsplit(url)
-        port = parts.port or PORTS[parts.scheme]
+        parts = urlsplit(f"//{text}")
+        name, port = parts.hostname, parts.port or port
     except ValueError as error:
         # urllib's own words repeat what stands where the port should be, which may be part of a password.
         raise UsageError("store address: no such host and port", hint=f"use {ADDRESSES}") from error
-    database = parts.path.strip("/") or DEFAULT_DATABASE
-    if not parts.hostname or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", database):
-        what = "no host" if not parts.hostname else f"database {database!r} is not a plain name"
-        raise UsageError(f"store address: {what}", hint=f"use {ADDRESSES}")
-    return ServerAddress(
-        host=parts.hostname,
-        port=port,
-        user=unquote(parts.username or "default"),
-        password=unquote(parts.password or ""),
-        database=database,
-        secure=parts.scheme == "clickhouses",
-    )
+    if not name:
+        raise UsageError("store address: no host", hint=f"use {ADDRESSES}")
+    return Host(name=name, port=port)
+
+
+def _plain_name(what: str, name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"store address: {what} {name!r} is not a plain name", hint=f"use {ADDRESSES}")
+    return name
+
+
+def _options(text: str, *, secure: bool) -> dict[str, str]:
+    options = dict(parse_qsl(text, keep_blank_values=True))
+    if unknown := sorted(set(options) - {"cluster", "ca_certs", "verify"}):
+        raise UsageError(f"store address: no option {unknown[0]!r}", hint=f"options are {_OPTIONS}")
+    if not secure and options.keys() & {"ca_certs", "verify"}:
+        raise UsageError("store address: ca_certs and verify are about TLS", hint="use clickhouses://")
+    if options.get("verify", "1") not in ("0", "1"):
+        raise UsageError(f"store address: verify={options['verify']}", hint="verify=0 trusts any certificate")
+    if "ca_certs" in options and not Path(options["ca_certs"]).is_file():
+        raise UsageError(
+            f"store address: no file {options['ca_certs']!r}", hint="ca_certs=FILE holds certificates, PEM"
+        )
+    return options
 
 
 def without_password(address: str) -> str:

@@ -1,46 +1,35 @@
 """A ClickHouse server over its native protocol: NumPy columns in, Arrow out."""
 
-import logging
-import threading
-import time
-import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from ipaddress import ip_address
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from clickhouse_driver import Client
-from clickhouse_driver.errors import Error, ErrorCodes, ServerException
+from clickhouse_driver.errors import NetworkError, SocketTimeoutError
 
-from telemetry.errors import UnreachableError
-from telemetry.stores import migrations
+from telemetry.errors import UnreachableError, UsageError
+from telemetry.stores import migrations, retention
 from telemetry.stores.address import ServerAddress
-from telemetry.stores.dialect import is_modern, parse_version
+from telemetry.stores.bounds import bounded, fault_of_question
+from telemetry.stores.cluster import CLUSTER_SETTINGS, FIRST_VERSION, running_on_cluster
+from telemetry.stores.dialect import Version, is_modern, parse_version
+from telemetry.stores.driver import Connection, UnconfirmedError
+from telemetry.stores.inserts import INSERT_MARK, RunningInserts
 from telemetry.stores.interface import Parameter
+from telemetry.stores.native_columns import native
 from telemetry.stores.parameters import render
 from telemetry.stores.pool import Pool
+from telemetry.stores.servers import FAULTS, Servers, hint, told
 
 NUM_CONNECTIONS = 8
-CONNECT_S = 5.0
-ANSWER_S = 60.0
-"""Silence of the server that counts as gone; a running query reports progress much more often."""
-SETTLE_S = 30.0
-INSERT_MARK = "rankscope-insert-"
-"""Prefix of the query id of every insert."""
-
-_ONE_BLOCK = {
-    "insert_block_size": 100_000_000,
-    "min_insert_block_size_rows": 1_000_000_000,
-    "min_insert_block_size_bytes": 0,
-}
+_ONE_BLOCK = {"min_insert_block_size_rows": 1_000_000_000, "min_insert_block_size_bytes": 0}
 """Rows travel as one block and are stored as one part: there whole or not at all."""
+_SILENCE = {"receive_timeout": 15}
+"""Seconds: an insert ends whose sender stands still, or :meth:`ClickHouseStore.settle` would wait for minutes."""
 _MODERN = {"async_insert": 0, "low_cardinality_allow_in_native_format": 0}
 """Settings that old servers refuse to hear of."""
-
-# The driver logs a traceback for each refused connection; here that is an UnreachableError, told once.
-logging.getLogger("clickhouse_driver").addHandler(logging.NullHandler())
+_SILENT = (SocketTimeoutError, TimeoutError)
+_GONE = (NetworkError, OSError, EOFError, *_SILENT)
+"""What the driver raises when a connection breaks; none of it says what became of an insert."""
 
 
 class ClickHouseStore:
@@ -48,121 +37,164 @@ class ClickHouseStore:
 
     An insert that broke off may still be running on the server, and so may one of a collector that was killed.
     Nothing is read through this store until such inserts have ended, so what it reads is what is stored.
+
+    Args:
+        for_reading: ask nothing but SELECT, of the tables alone, and set no setting: a read-only user may do that.
     """
 
-    def __init__(self, address: ServerAddress) -> None:
+    def __init__(self, address: ServerAddress, *, for_reading: bool = False) -> None:
         self._address = address
-        self._pool: Pool[Client] = Pool(connect=self._connect, disconnect=Client.disconnect, size=NUM_CONNECTIONS)
-        self._mark = f"{INSERT_MARK}{address.database}-"
-        self._settling = threading.Lock()
-        self._unsettled = True
+        self._for_reading = for_reading
+        self._may_set = True
+        """Whether this user may limit a question; of one who may not, the server's profile says what it takes."""
+        self._servers = Servers(address)
+        self._pool: Pool[Connection] = Pool(
+            connect=lambda: self._servers.connect(self._prepare), disconnect=Connection.disconnect, size=NUM_CONNECTIONS
+        )
+        self._inserts = RunningInserts(f"{INSERT_MARK}{address.database}-", self._running_inserts)
 
-    def migrate(self) -> None:
-        with self._translated("create the database"):
-            client = self._client(database="")
-            try:
-                client.execute(f"CREATE DATABASE IF NOT EXISTS {self._address.database}")
-            finally:
-                client.disconnect()
-        migrations.migrate(self._execute, self.query)
+    def migrate(self, *, retention_days: int | None = None) -> None:
+        with self._translated("create the database"), self._without_database() as connection:
+            connection.execute(self._create_database())
+        migrations.migrate(self.database)
+        if retention_days is not None:
+            retention.retain(self.database, retention_days)
 
-    def insert(self, table: str, rows: pa.Table) -> None:
+    def plan(self, *, retention_days: int | None = None) -> list[str]:
+        """The database need not be there."""
+        with self._translated("look at the database"), self._without_database() as connection:
+
+            def ask(sql: str) -> pa.Table:
+                return connection.query_arrow(sql, field_metadata=False)
+
+            name = self._address.database
+            there = ask(f"SELECT name FROM system.databases WHERE name = '{name}'").num_rows
+            seen = migrations.Database(execute=_refuse, query=ask, name=name, cluster=self._address.cluster)
+            limits = [] if retention_days is None else retention.plan(seen, retention_days)
+            return [self._create_database()] * (not there) + migrations.plan(seen) + limits
+
+    @property
+    def database(self) -> migrations.Database:
+        """As the scripts of the schema see it."""
+        name, cluster = self._address.database, self._address.cluster
+        return migrations.Database(execute=self._execute, query=self.query, name=name, cluster=cluster)
+
+    def insert(self, table: str, rows: pa.Table, *, confirm: Callable[[], None] | None = None) -> None:
+        assert not self._for_reading, "opened for reading"
         names = ", ".join(rows.column_names)
-        columns = [_numpy(column) for column in rows.columns]
-        with self._translated(f"insert into {table}"):
-            self._settle()
-            try:
-                with self._pool.borrow() as client:
-                    query_id = f"{self._mark}{uuid.uuid4()}"
-                    client.execute(f"INSERT INTO {table} ({names}) VALUES", columns, columnar=True, query_id=query_id)
-            except BaseException:
-                self._unsettled = True
-                raise
+        columns = [native(column) for column in rows.columns]
+        try:
+            with self._translated(f"insert into {table}"):
+                self._inserts.wait_for_strays()
+                with self._inserts.registered() as query_id, self._connection() as connection:
+                    connection.confirm = confirm
+                    connection.execute(
+                        f"INSERT INTO {table} ({names}) VALUES", columns, columnar=True, query_id=query_id
+                    )
+        except UnconfirmedError as refused:
+            raise refused.reason from None
 
-    def query(self, sql: str, parameters: Mapping[str, Parameter] | None = None) -> pa.Table:
+    def settle(self) -> None:
+        with self._translated("settle"):
+            self._inserts.wait_for_all()
+
+    def query(
+        self, sql: str, parameters: Mapping[str, Parameter] | None = None, *, max_seconds: float | None = None
+    ) -> pa.Table:
         with self._translated("query"):
-            self._settle()
-            with self._pool.borrow() as client:
-                answer = client.query_arrow(render(sql, parameters), field_metadata=False)
-        return pa.Table.from_arrays(answer.columns, names=answer.column_names)
+            if not self._for_reading:
+                self._inserts.wait_for_strays()
+            return self._ask(bounded(render(sql, parameters), max_seconds if self._may_set else None))
 
     def close(self) -> None:
         self._pool.close()
 
-    def _execute(self, sql: str) -> None:
-        with self._translated("migrate"), self._pool.borrow() as client:
-            client.execute(sql)
+    @contextmanager
+    def _without_database(self) -> Iterator[Connection]:
+        """A connection for when the database may not be there."""
+        connection = self._servers.connect(self._prepare, database="")
+        try:
+            yield connection
+        finally:
+            connection.disconnect()
 
-    def _connect(self) -> Client:
-        client = self._client(database=self._address.database)
-        (version,) = client.execute("SELECT version()", columnar=True)
-        if is_modern(parse_version(str(version[0]))):
-            client.settings.update(_MODERN)
-        return client
-
-    def _client(self, *, database: str) -> Client:
+    def _create_database(self) -> str:
         address = self._address
-        return Client(
-            address.host,
-            port=address.port,
-            user=address.user,
-            password=address.password,
-            database=database,
-            secure=address.secure,
-            client_name="rankscope",
-            # Packing costs more than it saves where the wire is memory.
-            compression=not _is_loopback(address.host),
-            connect_timeout=CONNECT_S,
-            send_receive_timeout=ANSWER_S,
-            settings={"use_numpy": True, **_ONE_BLOCK},
-        )
+        on_all = f" ON CLUSTER {address.cluster}" if address.cluster else ""
+        return f"CREATE DATABASE IF NOT EXISTS {address.database}{on_all}"
 
-    def _settle(self) -> None:
-        """Wait until every insert has ended that may run without anybody waiting for it."""
-        if not self._unsettled:
+    def _execute(self, sql: str) -> None:
+        with self._translated("migrate"), self._connection() as connection:
+            connection.execute(sql)
+
+    def _ask(self, sql: str) -> pa.Table:
+        """The answer; where the connection turns out to be gone, that of the next server that is there."""
+        try:
+            answer = self._ask_once(sql)
+        except _SILENT:
+            raise
+        except _GONE:
+            answer = self._ask_once(sql)
+        return pa.Table.from_arrays(answer.columns, names=answer.column_names)
+
+    def _ask_once(self, sql: str) -> pa.Table:
+        with self._connection() as connection:
+            return connection.query_arrow(sql, field_metadata=False)
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        """One of the pool's. When it breaks, the idle ones are let go: theirs is the same server."""
+        try:
+            with self._pool.borrow() as connection:
+                yield connection
+        except _GONE:
+            self._pool.drop_idle()
+            raise
+
+    def _prepare(self, connection: Connection) -> None:
+        """The first questions on a connection: what settings does this server know, and may this user set any?"""
+        version = _greet(connection)
+        if self._address.cluster and version < FIRST_VERSION:
+            connection.disconnect()
+            found = f"{self._address}: cluster= with servers of version {version[0]}.{version[1]}"
+            raise UsageError(found, hint=f"{FIRST_VERSION[0]} or newer is needed")
+        if self._for_reading:
+            self._may_set = _may_set(connection)
             return
-        with self._settling:
-            deadline = time.monotonic() + SETTLE_S
-            stray = self._running_inserts() if self._unsettled else set()
-            while stray & self._running_inserts():
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"an insert that broke off still runs after {SETTLE_S:.0f} s")
-                time.sleep(0.05)
-            self._unsettled = False
+        connection.settings.update(_ONE_BLOCK | _SILENCE)
+        if is_modern(version):
+            connection.settings.update(_MODERN)
+        if self._address.cluster:
+            connection.settings.update(CLUSTER_SETTINGS)
 
     def _running_inserts(self) -> set[str]:
-        """The server knows an insert before it takes the rows, so none can start later unseen."""
-        with self._pool.borrow() as client:
-            answer = client.query_arrow(
-                "SELECT query_id FROM system.processes WHERE startsWith(query_id, %(mark)s)", {"mark": self._mark}
-            )
-        return set(answer["query_id"].to_pylist())
+        mark = render("%(mark)s", {"mark": f"{INSERT_MARK}{self._address.database}-"})
+        if self._address.cluster is None:
+            sql = f"SELECT query_id AS id FROM system.processes WHERE startsWith(query_id, {mark})"
+        else:
+            sql = running_on_cluster(self._address.cluster, mark)
+        return set(self._ask(sql)["id"].to_pylist())
 
     @contextmanager
     def _translated(self, what: str) -> Iterator[None]:
         """The driver's errors as ours."""
         try:
             yield
-        except (Error, OSError, EOFError) as error:
-            text = " ".join(str(error).partition("Stack trace:")[0].split())[:300]
-            raise UnreachableError(f"{self._address}: {what} failed: {text}", hint=_hint(error)) from error
+        except FAULTS as error:
+            if what == "query" and (fault := fault_of_question(told(error))):
+                raise fault from error
+            raise UnreachableError(f"{self._address}: {what} failed: {told(error)}", hint=hint(error)) from error
 
 
-def _numpy(column: pa.ChunkedArray) -> Any:
-    values = column.to_numpy(zero_copy_only=False)
-    return values.astype(object) if values.dtype.kind in "US" else np.ascontiguousarray(values)
+def _refuse(sql: str) -> None:
+    raise AssertionError(f"a plan runs nothing: {sql}")
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def _greet(connection: Connection) -> Version:
+    (version,) = connection.execute("SELECT version()", columnar=True)
+    return parse_version(str(version[0]))
 
 
-def _hint(error: Exception) -> str:
-    if not isinstance(error, ServerException):
-        return "is the server up, and is this its native TCP port (9000)?"
-    if error.code in (ErrorCodes.UNKNOWN_USER, ErrorCodes.WRONG_PASSWORD, ErrorCodes.REQUIRED_PASSWORD, 516):
-        return "check user and password in clickhouse://user:password@host:9000/database"
-    return "the server's log says more"
+def _may_set(connection: Connection) -> bool:
+    (level,) = connection.execute("SELECT value FROM system.settings WHERE name = 'readonly'", columnar=True)
+    return str(level[0]) != "1"

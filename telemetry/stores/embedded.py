@@ -7,7 +7,9 @@ Never fork after opening: the engine's threads do not follow, and the child woul
 import fcntl
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -16,13 +18,16 @@ from chdb import ChdbError
 from chdb.session import Session
 
 from telemetry.errors import UnreachableError, UsageError
-from telemetry.stores import migrations
+from telemetry.stores import inserts, migrations, retention
+from telemetry.stores.bounds import bounded, fault_of_question
 from telemetry.stores.interface import Parameter
 from telemetry.stores.parameters import render
 from telemetry.stores.pool import Pool
 
 DATABASE = "rankscope"
 IN_MEMORY = ":memory:"
+LEAST_FREE_BYTES = 8 * 2**20
+"""To make tables in: on a full disk the engine leaves an empty definition behind, and the folder never opens again."""
 NUM_SESSIONS = 4
 """Sessions run side by side; each costs memory of its own."""
 
@@ -57,20 +62,52 @@ class EmbeddedStore:
             self._anchor: Session | None = Session(str(self._folder) if self._folder else IN_MEMORY)
             self._anchor.query(f"CREATE DATABASE IF NOT EXISTS {self._database}")
         self._pool: Pool[Session] = Pool(connect=self._connect, disconnect=Session.close, size=NUM_SESSIONS)
+        self._inserts = itertools.count()
+        self._running: set[int] = set()
+        self._ended = threading.Condition()
 
-    def migrate(self) -> None:
-        migrations.migrate(self._execute, self.query)
+    def migrate(self, *, retention_days: int | None = None) -> None:
+        if self._folder:
+            _check_room(self._folder)
+        migrations.migrate(self.database)
+        if retention_days is not None:
+            retention.retain(self.database, retention_days)
 
-    def insert(self, table: str, rows: pa.Table) -> None:
+    def plan(self, *, retention_days: int | None = None) -> list[str]:
+        limits = [] if retention_days is None else retention.plan(self.database, retention_days)
+        return migrations.plan(self.database) + limits
+
+    @property
+    def database(self) -> migrations.Database:
+        """As the scripts of the schema see it."""
+        return migrations.Database(execute=self._execute, query=self.query, name=self._database)
+
+    def insert(self, table: str, rows: pa.Table, *, confirm: Callable[[], None] | None = None) -> None:
         columns = ", ".join(rows.column_names)
         # The engine finds `rows` by its name in this frame.
         rows = rows.combine_chunks()
-        with self._translated(f"insert into {table}"), self._pool.borrow() as session:
-            session.query(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM Python(rows) SETTINGS {_ONE_PART}")
+        with self._registered():
+            if confirm:
+                confirm()
+            with self._translated(f"insert into {table}"), self._pool.borrow() as session:
+                session.query(
+                    f"INSERT INTO {table} ({columns}) SELECT {columns} FROM Python(rows) SETTINGS {_ONE_PART}"
+                )
 
-    def query(self, sql: str, parameters: Mapping[str, Parameter] | None = None) -> pa.Table:
+    def settle(self) -> None:
+        """No other process can insert into the folder, so this waits for the threads of this one."""
+        with self._ended:
+            before = set(self._running)
+            if not self._ended.wait_for(lambda: not before & self._running, inserts.SETTLE_S):
+                raise UnreachableError(
+                    f"an insert still runs after {inserts.SETTLE_S:.0f} s", hint="is the disk very slow?"
+                )
+
+    def query(
+        self, sql: str, parameters: Mapping[str, Parameter] | None = None, *, max_seconds: float | None = None
+    ) -> pa.Table:
         with self._translated("query"), self._pool.borrow() as session:
-            answer = session.query(render(sql, parameters), "ArrowTable")
+            answer = session.query(bounded(render(sql, parameters), max_seconds), "ArrowTable")
         return pa.Table.from_arrays(answer.columns, names=answer.column_names)
 
     def close(self) -> None:
@@ -95,11 +132,26 @@ class EmbeddedStore:
             session.query(sql)
 
     @contextmanager
+    def _registered(self) -> Iterator[None]:
+        """What runs in the block is waited for by :meth:`settle`."""
+        number = next(self._inserts)
+        with self._ended:
+            self._running.add(number)
+        try:
+            yield
+        finally:
+            with self._ended:
+                self._running.discard(number)
+                self._ended.notify_all()
+
+    @contextmanager
     def _translated(self, what: str) -> Iterator[None]:
         """The engine's errors as ours."""
         try:
             yield
         except RuntimeError as error:
+            if what == "query" and (fault := fault_of_question(str(error))):
+                raise fault from error
             where = str(self._folder or "memory")
             raise UnreachableError(
                 f"embedded store {where}: {what} failed: {_first_line(error)}", hint=_hint(error)
@@ -119,6 +171,15 @@ def _hint(error: RuntimeError) -> str:
     if "NOT_ENOUGH_SPACE" in text or "No space left" in text:
         return "the disk is full: free some space; nothing acknowledged is lost"
     return "see the engine's message; `rankscope doctor` checks this machine"
+
+
+def _check_room(folder: Path) -> None:
+    free_bytes = shutil.disk_usage(folder).free
+    if free_bytes < LEAST_FREE_BYTES:
+        raise UnreachableError(
+            f"{folder}: the disk has {free_bytes / 2**20:.0f} MiB left, too little to open a store",
+            hint=f"make room for {LEAST_FREE_BYTES / 2**20:.0f} MiB, then start the collector again; agents wait",
+        )
 
 
 def _check_free(folder: Path) -> None:

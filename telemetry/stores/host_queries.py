@@ -1,4 +1,4 @@
-"""Questions about hosts: what samplers read there, and what happened. Asked like those of ``queries.py``.
+"""Questions about hosts: what samplers read there, and what happened. Asked like those of ``queries``.
 
 Their rows carry no ``seq``: one that was sent twice is the same row, and every answer counts it once.
 """

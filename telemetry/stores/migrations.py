@@ -1,48 +1,168 @@
-"""Brings a database to the schema of this version: numbered scripts once each, then the views."""
+"""Brings a database to the schema of this version: numbered scripts once each, then the views.
 
+    0001 --> 0002 --> ... --> newest --> views, made anew when their text is another
+      each: its statements, then a row in `migrations`; of the views number 0
+
+Forwards only, and only by adding: a collector of the version before goes on beside it. Any statement may be repeated,
+so whoever was killed halfway, or came second to another collector that does the same, begins again and arrives there.
+A script that was released is never changed: a new one changes what it made.
+"""
+
+import random
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import pyarrow as pa
 
+from telemetry.errors import UnreachableError, UsageError
 from telemetry.stages import Stage, Stream
-from telemetry.stores.dialect import parse_version, statements
+from telemetry.stores.cluster import clustered
+from telemetry.stores.dialect import Version, parse_version, statements
 
 SCHEMA = Path(__file__).with_name("schema")
 VIEWS = SCHEMA / "views.sql"
-_NEW_COLUMN = re.compile(r"ALTER TABLE (\w+) ADD COLUMN (?:IF NOT EXISTS )?(\w+)")
-
-_LEDGER = """
+PAUSES_S = (0.1, 0.3, 0.9, 0.0)
+"""Before a statement is tried again that failed: another collector may be at the same one. The last gives up."""
+_NEW_COLUMN = re.compile(r"ALTER TABLE (\w+)(?: ON CLUSTER \w+)? ADD COLUMN (?:IF NOT EXISTS )?(\w+)")
+_VIEW = re.compile(r"CREATE OR REPLACE VIEW (\w+)")
+LEDGER = """
 CREATE TABLE IF NOT EXISTS migrations (number UInt32, name String, applied_at DateTime DEFAULT now())
 ENGINE = MergeTree ORDER BY number
 """
 
 
-def migrate(execute: Callable[[str], None], query: Callable[[str], pa.Table]) -> None:
-    """Apply what is missing, in order. A script killed halfway is repeated: each statement allows that."""
-    version = parse_version(query("SELECT version() AS version")["version"][0].as_py())
-    execute(_LEDGER)
-    applied = set(query("SELECT number FROM migrations")["number"].to_pylist())
-    for script in sorted(SCHEMA.glob("[0-9]*.sql")):
-        number = int(script.name.split("_")[0])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Database:
+    """A database, as the scripts see it."""
+
+    execute: Callable[[str], None]
+    query: Callable[[str], pa.Table]
+    name: str
+    cluster: str | None = None
+
+
+def migrate(database: Database) -> None:
+    """Apply what is missing, in order.
+
+    Raises:
+        UsageError: the database is of a newer version than this program.
+    """
+    for statement in plan(database):
+        _apply(statement, database)
+
+
+def plan(database: Database) -> list[str]:
+    """What :func:`migrate` would run now.
+
+    Raises:
+        UsageError: as of :func:`migrate`.
+    """
+    version = version_of(database)
+    applied = applied_scripts(database)
+    check_not_newer(applied)
+    steps = [*_steps(applied, version), *_views(database, version, is_new=not applied)]
+    written = [one for step in steps for one in _rendered(step, database)]
+    return [statement for statement in written if not _has_column_of(statement, database)]
+
+
+def check_current(database: Database) -> None:
+    """For whoever only reads: the tables are those of this version.
+
+    Raises:
+        UsageError: they are older or newer.
+    """
+    applied = applied_scripts(database)
+    check_not_newer(applied)
+    if missing := [number for number, _ in _scripts() if number not in applied]:
+        raise UsageError(
+            f"database {database.name} lacks scripts {', '.join(map(str, missing))} of the schema",
+            hint="`rankscope migrate` or a collector of this version brings it up to date",
+        )
+
+
+def check_not_newer(applied: set[int]) -> None:
+    newest = max(number for number, _ in _scripts())
+    if applied and max(applied) > newest:
+        raise UsageError(
+            f"the database has schema {max(applied)}, this version of rankscope knows {newest}",
+            hint="upgrade rankscope here: a database never goes back",
+        )
+
+
+def applied_scripts(database: Database) -> set[int]:
+    """Numbers of the scripts that the database has; none where it is empty."""
+    there = f"SELECT name FROM system.tables WHERE database = '{database.name}' AND name = 'migrations'"
+    if not database.query(there).num_rows:
+        return set()
+    numbers = database.query(f"SELECT number FROM {database.name}.migrations WHERE number > 0")
+    return set(numbers["number"].to_pylist())
+
+
+def version_of(database: Database) -> Version:
+    """Of its server."""
+    return parse_version(database.query("SELECT version() AS version")["version"][0].as_py())
+
+
+def _scripts() -> list[tuple[int, Path]]:
+    return [(int(path.name.split("_")[0]), path) for path in sorted(SCHEMA.glob("[0-9]*.sql"))]
+
+
+def _steps(applied: set[int], version: Version) -> Iterator[str]:
+    yield LEDGER.strip()
+    for number, path in _scripts():
         if number not in applied:
-            for statement in statements(script.read_text(), version):
-                if not _has_column_of(statement, query):
-                    execute(statement)
-            execute(f"INSERT INTO migrations (number, name) SELECT {number}, '{script.stem}'")
-    for statement in statements(_with_vocabulary(VIEWS.read_text()), version):
-        execute(statement)
+            yield from statements(path.read_text(), version)
+            yield f"INSERT INTO migrations (number, name) SELECT {number}, '{path.stem}'"
 
 
-def _has_column_of(statement: str, query: Callable[[str], pa.Table]) -> bool:
+def _views(database: Database, version: Version, *, is_new: bool) -> list[str]:
+    """What makes the views, unless they stand as they should: an engine whose disk is full while a definition is
+    written anew is left with an empty one, and does not start again."""
+    wanted = statements(_with_vocabulary(VIEWS.read_text()), version)
+    name = f"views {sha256(repr(wanted).encode()).hexdigest()[:16]}"
+    if not wanted or not (is_new or _lacks_views(database, wanted, name)):
+        return []
+    return [*wanted, f"INSERT INTO migrations (number, name) SELECT 0, '{name}'"]
+
+
+def _lacks_views(database: Database, wanted: list[str], name: str) -> bool:
+    made = database.query(f"SELECT name FROM {database.name}.migrations WHERE number = 0 AND name = '{name}'")
+    there = database.query(f"SELECT name FROM system.tables WHERE database = '{database.name}'")["name"].to_pylist()
+    named = [match[1] for statement in wanted if (match := _VIEW.search(statement))]
+    return not made.num_rows or not {*named} <= {*there}
+
+
+def _rendered(statement: str, database: Database) -> list[str]:
+    if database.cluster is None:
+        return [statement]
+    return clustered(statement, cluster=database.cluster, database=database.name)
+
+
+def _apply(statement: str, database: Database) -> None:
+    """Two that make the same table at the same time may both be told that it is being made: then look again."""
+    for pause_s in PAUSES_S:
+        try:
+            if not _has_column_of(statement, database):
+                database.execute(statement)
+            return
+        except UnreachableError:
+            if not pause_s:
+                raise
+            time.sleep(pause_s * random.uniform(0.5, 1.0))
+
+
+def _has_column_of(statement: str, database: Database) -> bool:
     """Whether ``statement`` only adds a column that is there: old servers cannot be told to pass that over."""
     added = _NEW_COLUMN.search(statement)
     if added is None:
         return False
     table, column = added.groups()
-    found = f"database = currentDatabase() AND table = '{table}' AND name = '{column}'"
-    return bool(query(f"SELECT name FROM system.columns WHERE {found}").num_rows)
+    found = f"database = '{database.name}' AND table = '{table}' AND name = '{column}'"
+    return bool(database.query(f"SELECT name FROM system.columns WHERE {found}").num_rows)
 
 
 def _with_vocabulary(script: str) -> str:

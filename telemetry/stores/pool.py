@@ -50,6 +50,11 @@ class Pool(Generic[Connection]):
         """Disconnect the idle ones now, those in use when they come back. Safe to repeat."""
         with self._lock:
             self._closed = True
+        self.drop_idle()
+
+    def drop_idle(self) -> None:
+        """Disconnect those that nobody uses: their server may be gone."""
+        with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
             self._disconnect(connection)

@@ -1,4 +1,4 @@
-"""What a query is: parameters in, SQL out. The questions themselves stand in ``queries.py`` and ``host_queries.py``."""
+"""What a query is: parameters in, SQL out. The questions themselves stand in ``queries`` and ``host_queries.py``."""
 
 from dataclasses import fields
 from typing import Protocol

@@ -20,10 +20,18 @@ class Reader(Protocol):
 
 
 class StoreReader:
-    """A reader over a store in this process: the in-memory twin of the collector's client."""
+    """A reader over a store in this process: the in-memory twin of the collector's client.
 
-    def __init__(self, store: Store) -> None:
+    Args:
+        max_seconds: what one answer may take; None: as long as it takes.
+
+    Raises:
+        UsageError: it would take longer.
+    """
+
+    def __init__(self, store: Store, *, max_seconds: float | None = None) -> None:
         self._store = store
+        self._max_seconds = max_seconds
 
     def read(self, query: Query) -> pa.Table:
-        return self._store.query(query.sql(), query.parameters())
+        return self._store.query(query.sql(), query.parameters(), max_seconds=self._max_seconds)

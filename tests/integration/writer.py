@@ -17,8 +17,9 @@ PAUSE_S = 0.004
 
 
 def main(spool: str, rank: int, num_ranks: int, num_steps: float = math.inf) -> None:
-    ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    told: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+    pause = threading.Event()
     session = telemetry.start(
         RUN,
         topology=Topology(dp=num_ranks),
@@ -31,7 +32,8 @@ def main(spool: str, rank: int, num_ranks: int, num_steps: float = math.inf) -> 
     )
     assert session.recording
     number = 0
-    while number < num_steps and not ended.wait(PAUSE_S):
+    while number < num_steps and not told:
+        pause.wait(PAUSE_S)
         with telemetry.step(number):
             for microbatch in range(SPANS_PER_STEP):
                 with telemetry.span("forward-compute", microbatch=microbatch):

@@ -8,6 +8,7 @@ from telemetry.stages import Stage
 from telemetry.topology import Topology
 from trainer.fault.inject import BOUNDARIES, COLLECTIVES
 
+FOUR = (Topology(dp=2, pp=2, tp=1),)
 EIGHT = (Topology(dp=2, pp=2, tp=2),)
 SIXTEEN = (Topology(dp=2, pp=4, tp=2), Topology(dp=4, pp=2, tp=2), Topology(dp=2, pp=2, tp=4))
 SIXTEEN_EVERY = 3
@@ -66,6 +67,13 @@ KINDS: dict[str, Callable[[random.Random, int, Topology], str]] = {
     "wrong shape": _shape,
     "data that never comes": _drought,
 }
+IN_EVERY_RUN = {
+    "stopped (SIGSTOP)": EIGHT,
+    "killed (kill -9)": FOUR,
+    "interpreter locked in C": FOUR,
+    "skipped collective": EIGHT,
+}
+"""Kinds that differ most in what they leave behind, and on what grid; the others are tried by ``make trials``."""
 NO_FAULT = "none"
 FIRST_STEP_S, SLOW_STEP_S, LONG_PHASE_S = 10.0, 2.0, 12.0
 HEALTHY: dict[str, Callable[[random.Random, int], str]] = {
@@ -86,9 +94,9 @@ def healthy_plan(seed: int) -> list[Trial]:
     return [_healthy(seed, number, kind) for number, kind in enumerate(HEALTHY)]
 
 
-def one_of_each(seed: int) -> list[Trial]:
-    """A trial of each kind, on eight ranks."""
-    return [_trial(seed, number, kind, grids=EIGHT) for number, kind in enumerate(KINDS)]
+def in_every_run(seed: int) -> list[Trial]:
+    """A trial of some kinds."""
+    return [_trial(seed, number, kind, grids=grids) for number, (kind, grids) in enumerate(IN_EVERY_RUN.items())]
 
 
 def _trial(seed: int, number: int, kind: str, grids: tuple[Topology, ...] = ()) -> Trial:

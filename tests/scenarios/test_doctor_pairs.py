@@ -38,6 +38,7 @@ def test_a_node_that_dies_is_named_and_a_healthy_one_is_not() -> None:
 
 @pytest.mark.gloo
 @pytest.mark.chaos
+@pytest.mark.long
 def test_when_node_0_dies_the_others_say_so_instead_of_waiting() -> None:
     with fleet(2) as nodes:
         until(nodes[1].has_come, seconds=60, what="a node that has come")

@@ -58,6 +58,7 @@ def words_of(stretched: str) -> list[str]:
     return stretched.partition(" of ranks ")[2].partition(" by ")[0].replace(",", " ").replace("-", " ").split()
 
 
+@pytest.mark.long
 def test_a_link_that_stays_down_is_a_hung_collective_with_the_card_as_its_cause(ground: Ground, tmp_path: Path) -> None:
     seen = stand_trial(Trial(number=1, kind="cut for good", host=2), replace(ground, folder=tmp_path))
     assert only_of(seen, "hung-collective")["evidence"]["device"] == DATA_LINK

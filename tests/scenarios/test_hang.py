@@ -1,6 +1,6 @@
-"""A hang of each kind in a real job of eight ranks: the verdict names the rank at fault, and nobody else.
+"""Hangs of several kinds in real jobs of eight and four ranks: the verdict names the rank at fault, and nobody else.
 
-Many more, and sixteen ranks: ``make trials``.
+Every kind, many more, and sixteen ranks: ``make trials``.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +10,7 @@ import pytest
 
 from tests.scenarios.hang_healthy import run_healthy
 from tests.scenarios.hang_job import Found, Job, accused, ask, ask_spool, collecting, stand_trial
-from tests.scenarios.hang_plan import KINDS, healthy_plan, one_of_each
+from tests.scenarios.hang_plan import IN_EVERY_RUN, healthy_plan, in_every_run
 
 SEED = 3
 AT_ONCE = 4
@@ -34,7 +34,7 @@ class Stood:
 def stood(tmp_path_factory: pytest.TempPathFactory) -> Stood:
     folder = tmp_path_factory.mktemp("hangs")
     jobs = {
-        trial.kind: Job(trial, folder, f"trial-{trial.number}", num_steps=MANY_STEPS) for trial in one_of_each(SEED)
+        trial.kind: Job(trial, folder, f"trial-{trial.number}", num_steps=MANY_STEPS) for trial in in_every_run(SEED)
     }
     _, slow_first_step, _ = healthy_plan(SEED)
     with collecting(folder) as collector, ThreadPoolExecutor(AT_ONCE) as pool:
@@ -46,18 +46,18 @@ def stood(tmp_path_factory: pytest.TempPathFactory) -> Stood:
     return Stood(found=dict(zip(jobs, found, strict=True)), jobs=jobs, wrong=wrong)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", IN_EVERY_RUN)
 def test_the_rank_at_fault_is_named_while_the_job_stands(kind: str, stood: Stood) -> None:
     trial = stood.found[kind]
     assert trial.exact, (trial.trial.name, trial.stored)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", IN_EVERY_RUN)
 def test_nobody_else_is_accused_on_the_way(kind: str, stood: Stood) -> None:
     assert stood.found[kind].on_the_way == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", IN_EVERY_RUN)
 def test_the_same_comes_from_the_spool_of_the_dead_job(kind: str, stood: Stood) -> None:
     trial = stood.found[kind]
     assert trial.exact_from_spool, (trial.trial.name, trial.spooled)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.scenarios.slowed_from_outside import slow_down, stopped_and_continued
 
-pytestmark = [pytest.mark.gloo, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.gloo, pytest.mark.long, pytest.mark.timeout(600)]
 
 
 def test_a_rank_that_is_stopped_and_continued_is_named_within_twenty_steps(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """A real store that fails on request, before or after it has done its work."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
@@ -27,16 +27,22 @@ class FaultyStore:
     def migrate(self) -> None:
         self._store.migrate()
 
-    def insert(self, table: str, rows: pa.Table) -> None:
+    def insert(self, table: str, rows: pa.Table, *, confirm: Callable[[], None] | None = None) -> None:
         self.waiting = True
         self.gate.wait()
         self._check(self.down)
-        self._store.insert(table, rows)
+        self._store.insert(table, rows, confirm=confirm)
         self._check(self.drop_answers)
 
-    def query(self, sql: str, parameters: Mapping[str, Parameter] | None = None) -> pa.Table:
+    def settle(self) -> None:
         self._check(self.down)
-        return self._store.query(sql, parameters)
+        self._store.settle()
+
+    def query(
+        self, sql: str, parameters: Mapping[str, Parameter] | None = None, *, max_seconds: float | None = None
+    ) -> pa.Table:
+        self._check(self.down)
+        return self._store.query(sql, parameters, max_seconds=max_seconds)
 
     def close(self) -> None:
         self._store.close()

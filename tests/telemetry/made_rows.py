@@ -52,8 +52,13 @@ def of_run(rows: pa.Table, run_id: str = "run", attempt: int = 0) -> pa.Table:
     return labelled(rows, run_id, attempt)
 
 
-def insert(store: Store, table: str, rows: pa.Table, *, run_id: str = "run", attempt: int = 0) -> None:
-    """Straight into a store, with the columns that say whose they are."""
+def owned(rows: pa.Table, *, run_id: str = "run", attempt: int = 0) -> pa.Table:
+    """With the columns that say whose they are."""
     count = rows.num_rows
-    owned = rows.append_column("run_id", pa.array([run_id] * count, pa.string()))
-    store.insert(table, owned.append_column("attempt", pa.array([attempt] * count, pa.uint32())))
+    rows = rows.append_column("run_id", pa.array([run_id] * count, pa.string()))
+    return rows.append_column("attempt", pa.array([attempt] * count, pa.uint32()))
+
+
+def insert(store: Store, table: str, rows: pa.Table, *, run_id: str = "run", attempt: int = 0) -> None:
+    """Straight into a store."""
+    store.insert(table, owned(rows, run_id=run_id, attempt=attempt))

@@ -8,8 +8,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from telemetry.ship.client import CollectorClient
-from telemetry.ship.collector import create_app, listen
-from telemetry.ship.settings import CollectorSettings
+from telemetry.ship.collector import configured, create_app, listen
+from telemetry.ship.settings import CollectorSettings, ServerSettings
 from telemetry.stores.interface import Store
 from tests.deadline import until
 
@@ -18,7 +18,7 @@ from tests.deadline import until
 def serving(app: FastAPI) -> Iterator[str]:
     """The address of a server that runs in a thread for the block."""
     with listen("127.0.0.1", 0) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on"))
+        server = uvicorn.Server(configured(app, ServerSettings.checked()))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         until(lambda: server.started, what="the server")

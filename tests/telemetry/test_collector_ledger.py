@@ -13,10 +13,10 @@ from telemetry.ship.ingest import Ingest, QueueFullError
 from telemetry.ship.wire import Ack, Batch
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Store
-from telemetry.stores.queries import HighWater, Marks, Samples
+from telemetry.stores.queries import HighWater, Marks, NumberedTable, Samples
 from tests.deadline import until
 from tests.telemetry.faulty_store import FaultyStore
-from tests.telemetry.made_rows import made, numbered_spans, of_run
+from tests.telemetry.made_rows import insert, made, numbered_spans, of_run
 from tests.telemetry.served import collecting
 
 
@@ -181,3 +181,14 @@ def test_a_request_that_was_cancelled_does_not_end_the_writer(
     faulty.down = False
     until(lambda: ingest.submit(batch(10)).result(10).rows == 5, what="a later batch is stored")
     assert (0, 14) in stored(embedded)
+
+
+@pytest.mark.parametrize("table", ["spans", "samples", "marks"])
+def test_marks_are_read_without_reading_the_rows(embedded: EmbeddedStore, table: NumberedTable) -> None:
+    """However many there are: each part holds the largest number of each rank, too."""
+    insert(embedded, table, made(table, [{"rank": 1, "seq": 6}, {"rank": 2, "seq": 4}]))
+    question = HighWater(table=table, run_id="run", attempt=0, ranks=(1,))
+    plan = embedded.query(f"EXPLAIN {question.sql()}", question.parameters())["explain"].to_pylist()
+    assert any("ReadFromMergeTree (high_water)" in line for line in plan), plan
+    answer = embedded.query(question.sql(), question.parameters())
+    assert answer.to_pylist() == [{"rank": 1, "next_seq": 7}]

@@ -56,15 +56,15 @@ def test_a_full_rank_file_drops_its_oldest_segment_and_counts(recorder: Recorder
 
 
 def test_what_was_acknowledged_is_not_counted_as_dropped(recorder: Recorder, folder: Path) -> None:
-    attach(recorder, folder, max_segments=2)
-    record(recorder, 2 * SMALL)
+    attach(recorder, folder, max_segments=3)
+    record(recorder, 3 * SMALL)
     RankReader(folder).acknowledge(SMALL + 10)
     record(recorder, 2 * SMALL)
     assert recorder.dropped() == SMALL - 10
 
 
 def test_segments_that_were_shipped_make_room(recorder: Recorder, folder: Path) -> None:
-    attach(recorder, folder, max_segments=2)
+    attach(recorder, folder, max_segments=3)
     reader = RankReader(folder)
     for _ in range(20):
         record(recorder, SMALL // 2)

@@ -14,10 +14,15 @@ from telemetry.stores.queries import (
     Evidence,
     EvidenceCount,
     Heartbeats,
+    HeatCells,
     HighWater,
+    HostClocks,
+    Lanes,
     Marks,
+    MeetingSpans,
     OperationColumns,
     Ranks,
+    RankStageMeans,
     RankStageStats,
     Runs,
     Samples,
@@ -25,10 +30,12 @@ from telemetry.stores.queries import (
     StageCounts,
     StageTotals,
     Steps,
+    StragglerScan,
+    TraceSpans,
 )
 from telemetry.stores.question import Query
 from telemetry.stores.reader import StoreReader
-from telemetry.tables import HEARTBEATS, SPANS
+from telemetry.tables import HEARTBEATS, HOST_CLOCKS, SPANS
 from tests.telemetry.made_rows import insert, made
 
 STEP, FORWARD, BACKWARD = int(Stage.STEP), int(Stage.FORWARD_COMPUTE), int(Stage.BACKWARD_COMPUTE)
@@ -37,11 +44,15 @@ WINDOW: dict[str, Any] = {**RUN, "first_step": 1, "last_step": 2}
 EVERY_QUERY: tuple[Query, ...] = (
     Runs(),
     Ranks(**RUN),
-    Steps(**RUN),
+    Steps(**RUN, newest=2),
+    Lanes(**WINDOW),
     Spans(**WINDOW, ranks=(0, 1), stages=(FORWARD,)),
     OperationColumns(**WINDOW, stages=(FORWARD, BACKWARD)),
     StageTotals(**WINDOW, stages=(FORWARD, BACKWARD)),
     RankStageStats(**WINDOW),
+    RankStageMeans(**WINDOW),
+    HeatCells(**WINDOW, stage=FORWARD, num_ranks=2, max_rows=1, max_columns=2),
+    StragglerScan(**WINDOW, stages=(FORWARD,)),
     StageCounts(**RUN),
     Samples(**RUN, metrics=("loss", "it's")),
     Marks(**RUN),
@@ -51,13 +62,16 @@ EVERY_QUERY: tuple[Query, ...] = (
     HighWater(**RUN, table="spans"),
     HostSamples(**RUN, metrics=("nic-up", "it's"), period_ns=10, parts=False),
     HostEvents(**RUN, names=("link-down", "it's")),
+    HostClocks(**RUN),
+    MeetingSpans(run_id="other", attempt=0, stages=(), steps=(9,), ranks=(7,)),
+    TraceSpans(**WINDOW, detail="stages"),
 )
 
 
 def fill(store: Store) -> None:
     """Two ranks, steps 0 to 3; rank 1 works 10 times as long; another attempt that no answer may mix in."""
     insert(store, "spans", made("spans", _spans()), **RUN)
-    stray = {"stage": STEP, "step": 9, "start_ns": 1, "duration_ns": 1, "rank": 7}
+    stray = {"stage": STEP, "step": 9, "start_ns": 1, "duration_ns": 1, "rank": 7, "op_seq": 2}
     insert(store, "spans", made("spans", [stray]), run_id="other")
     grid = {"dp_size": 2, "pp_size": 1, "tp_size": 1}
     ranks = [
@@ -91,6 +105,9 @@ def fill(store: Store) -> None:
         beats = [{**beat, "rank": rank, "at_ns": at_ns + rank} for rank in (0, 1)]
         insert(store, "heartbeats", made("heartbeats", beats), **RUN)
     _fill_hosts(store)
+    clock = dict.fromkeys(HOST_CLOCKS.names, 1) | {"host": "h1", "reference": "h0", "method": "it's", "reason": ""}
+    clocks = [{**clock, "estimated_ns": at_ns, "offset_ns": -at_ns} for at_ns in (5, 9)]
+    insert(store, "host_clocks", pa.Table.from_pylist(clocks, schema=HOST_CLOCKS), **RUN)
 
 
 def _fill_hosts(store: Store) -> None:

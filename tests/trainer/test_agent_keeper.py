@@ -30,7 +30,7 @@ def test_an_agent_waits_long_for_slow_ranks_and_is_let_go_when_none_has_come(tmp
         found = agent_of(tmp_path / "spool")
         assert found is not None
         pid, arguments = found
-    assert parse_settings("agent", arguments, collector=None).appear_s == APPEAR_S
+    assert parse_settings("agent", arguments, collector=NOBODY).appear_s == APPEAR_S
     assert not Path(f"/proc/{pid}").exists()
 
 

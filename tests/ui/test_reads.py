@@ -100,3 +100,32 @@ def test_unknown_runs_and_attempts_are_said(reads: Reads) -> None:
         reads.facts(ViewState(run="nope"))
     with pytest.raises(UnknownRunError, match="no attempt 3"):
         reads.facts(ViewState(run="made", attempt=3))
+
+
+def test_a_run_too_large_to_be_asked_step_by_step_is_pooled_by_the_store(
+    store: EmbeddedStore, run: SyntheticRun
+) -> None:
+    reader = Counting(StoreReader(store))
+    whole, pooled = Reads(reader), Reads(reader, max_cells=80)
+    facts = whole.facts(MADE)
+    for clock, stage in ((Clock.WALL, Stage.TP_ALL_GATHER), (Clock.OWN, Stage.OPTIMIZER)):
+        by_step, times = (one.stage_times(facts, stage, clock, ALL) for one in (whole, pooled))
+        assert times.steps.tolist() == list(range(0, 40, 5))
+        assert times.steps_a_column == 5
+        assert times.ns == pytest.approx(by_step.ns.reshape(8, 5, 8).mean(axis=1))
+        assert times.basis == by_step.basis
+    assert reader.asked["HeatCells"] == 2
+    narrow = pooled.stage_times(facts, Stage.OPTIMIZER, Clock.WALL, StepRange(3, 9))
+    assert narrow.steps_a_column == 1
+
+
+def test_of_a_full_lane_the_longest_spans_are_asked_for_and_the_rest_is_counted(
+    store: EmbeddedStore, run: SyntheticRun
+) -> None:
+    reader = Counting(StoreReader(store))
+    whole, cut = Reads(reader), Reads(reader, max_lane=2)
+    summary = whole.newest(MADE)
+    everything, longest = (reads.spans(summary, 7, (4, 6)) for reads in (whole, cut))
+    assert whole.spans_left_out(summary, 7, (4, 6)) == 0
+    assert "Lanes" not in reader.asked
+    assert cut.spans_left_out(summary, 7, (4, 6)) == len(everything) - len(longest) > 0

@@ -16,14 +16,12 @@ from diagnose.commands.options import progress
 from telemetry.errors import UsageError
 from telemetry.readers import DEFAULT_PORT
 from telemetry.stores.address import without_password
-from telemetry.stores.interface import Store
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.reader import Reader
+from ui.commands.serving_options import CertificateOption, HostOption, KeyOption, PortOption
 
 StoreOption = Annotated[
     str, typer.Option(envvar="RANKSCOPE_STORE", help="embedded:DIR or clickhouse://user:password@host:9000/database.")
 ]
-HostOption = Annotated[str, typer.Option(help="Address to listen on; any but loopback needs RANKSCOPE_TOKEN.")]
-PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")]
 DashboardOption = Annotated[bool, typer.Option("--dashboard/--no-dashboard", help="Serve the dashboard, too.")]
 AlertsOption = Annotated[
     Path | None,
@@ -37,19 +35,26 @@ def collect(
     port: PortOption = DEFAULT_PORT,
     dashboard: DashboardOption = True,
     alerts: AlertsOption = None,
+    tls_cert: CertificateOption = None,
+    tls_key: KeyOption = None,
 ) -> None:
     """Take in spans, keep them in a store, answer queries. Ctrl-C ends it; nothing acknowledged is lost."""
     from telemetry.ship.collector import run_collector  # noqa: PLC0415 - the engine is an optional extra
     from telemetry.ship.settings import CollectorSettings  # noqa: PLC0415
 
-    settings = CollectorSettings.checked(store=store, host=host, port=port)
+    settings = CollectorSettings.checked(store=store, host=host, port=port, tls_cert=tls_cert, tls_key=tls_key)
+    if alerts and tls_cert:
+        raise UsageError(
+            "--alerts with TLS: the watcher must call the collector by the name in its certificate",
+            hint="start it by itself: rankscope alerts run --store https://NAME:PORT",
+        )
     watcher = _watcher(alerts, host, port, dashboard) if alerts else None
 
-    def extend(server: FastAPI, opened: Store) -> None:
+    def extend(server: FastAPI, reader: Reader) -> None:
         """Called when the port is ours and the store is open."""
         if dashboard:
-            _mount(server, opened)
-        progress.print(Text(f"collector on http://{host}:{port}, store {without_password(store)}"))
+            _mount(server, reader)
+        progress.print(Text(f"collector on {settings.scheme}://{host}:{port}, store {without_password(store)}"))
         if watcher:
             beside.enter_context(watcher)
 
@@ -85,7 +90,7 @@ def _near(host: str) -> str:
     return "127.0.0.1" if address.is_unspecified else str(address)
 
 
-def _mount(server: FastAPI, store: Store) -> None:
+def _mount(server: FastAPI, reader: Reader) -> None:
     from ui.app import mount_dashboard  # noqa: PLC0415 - Dash takes a second to load
 
-    mount_dashboard(server, StoreReader(store))
+    mount_dashboard(server, reader)

@@ -1,16 +1,17 @@
-"""`rankscope doctor`: is this machine fit; is this node sound; which node of several is not."""
+"""`rankscope doctor`: is this machine fit; is this node sound; which node of several is not; what clocks say."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from diagnose.commands.options import JsonOption, out
+from diagnose.commands.options import DEFAULT_STORE, AttemptOption, JsonOption, StoreOption, out
 from telemetry.errors import UsageError
 from trainer.fault.selfcheck.expectations import Expectations, read_expectations
 from trainer.fault.selfcheck.meeting import HINT, Meeting
 from trainer.fault.selfcheck.node import NodeChecks
 from trainer.fault.selfcheck.pairs.paired_test import PairedTest
+from ui.commands.clocks import tell_clocks
 from ui.commands.fitness import fitness, fitness_object, fitness_table
 from ui.commands.node_checks import check_this_node
 from ui.commands.paired_nodes import pair_this_node
@@ -33,6 +34,9 @@ EndpointOption = Annotated[
 RankOption = Annotated[int | None, typer.Option("--node-rank", help="Which node this is, from 0.", show_default=False)]
 ForceOption = Annotated[bool, typer.Option("--force", help="Check a node on which ranks train: it may cost them.")]
 NodesOption = Annotated[int | None, typer.Option("--nnodes", help="How many nodes there are.", show_default=False)]
+RunOption = Annotated[
+    str | None, typer.Option("--run", help="How the clocks of this run's hosts lie apart.", show_default=False)
+]
 
 
 def doctor(
@@ -46,13 +50,20 @@ def doctor(
     node_rank: RankOption = None,
     nnodes: NodesOption = None,
     force: ForceOption = False,
+    run: RunOption = None,
+    store: StoreOption = DEFAULT_STORE,
+    attempt: AttemptOption = None,
     json: JsonOption = False,
 ) -> None:
     """Check this machine. Exit status 1 when something is amiss."""
     meeting = _meeting(rdzv_endpoint, node_rank, nnodes, interface)
     if node and pairs:
         raise UsageError("--node and --pairs are two tests", hint="one after the other")
-    if node:
+    if run is not None and (node or pairs):
+        raise UsageError("--run asks a store, --node and --pairs try this machine", hint="one after the other")
+    if run is not None:
+        amiss = tell_clocks(store, run, attempt, json=json)
+    elif node:
         place = {} if folder is None else {"folder": folder}
         checks = NodeChecks(deadline_s=seconds, interface=interface, meeting=meeting, beside_others=force, **place)
         amiss = check_this_node(checks, read_expectations(expect) if expect else Expectations(), json=json)

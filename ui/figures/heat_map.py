@@ -74,10 +74,11 @@ def rank_by_step(
     return framed(figure, height_px=int(np.clip(ROW_PX * num_rows + 70, MIN_PX, MAX_PX)), keep=keep)
 
 
-def pooling_in_words(num_steps: int, num_ranks: int) -> str:
+def pooling_in_words(num_steps: int, num_ranks: int, steps_a_column: int = 1) -> str:
     """What a cell of a run too large to be drawn stands for; empty where each is one rank in one step."""
     width, depth = _pooling(num_steps, num_ranks)
-    parts = [f"the median of {width} steps"] * (width > 1) + [f"the slowest of {depth} ranks"] * (depth > 1)
+    parts = [f"the mean of {steps_a_column} steps"] * (steps_a_column > 1)
+    parts += [f"the median of {width} steps"] * (width > 1) + [f"the slowest of {depth} ranks"] * (depth > 1)
     return f"Pooled to fit: each cell is {', of '.join(parts)}." if parts else ""
 
 

@@ -16,8 +16,9 @@ from ui.pages.controls import bar, link_button, number_input, switch, titled
 from ui.pages.interface import Chart, Page, Region, control_id, region_id
 from ui.pages.panels import chart_panel, heading
 from ui.pages.states import loading, notice
-from ui.reads import PROCESSOR, WALL, Reads
+from ui.reads import Reads
 from ui.records import RunFacts, StageTimes
+from ui.stage_times import PROCESSOR, WALL
 from ui.view_state import LARGEST, Clock, StepRange, ViewState
 from ui.wording import class_name, duration
 
@@ -108,7 +109,9 @@ def draw_hosts_title(state: ViewState, reads: Reads) -> Component:
 
 def draw_cells_title(state: ViewState, reads: Reads) -> Component:
     """What a cell is, where it stands for several steps or ranks too."""
-    pooled = pooling_in_words(*_times(state, reads)[1].ns.shape)
+    times = _times(state, reads)[1]
+    num_steps, num_ranks = times.ns.shape
+    pooled = pooling_in_words(num_steps, num_ranks, times.steps_a_column)
     note = [dmc.Text(pooled, size="sm", className="left-out")] if pooled else []
     return html.Div([heading("Rank by step: click a cell to see that step"), *note])
 

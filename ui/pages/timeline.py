@@ -12,6 +12,7 @@ from telemetry.topology import AXES
 from ui.defaults import Rows, chosen_rows, chosen_step, slowest_step, suspects, typical_step
 from ui.figures.step_shares import gaps_by_rank, shares_by_rank
 from ui.figures.timeline import Drawn, fit, step_timeline
+from ui.one_clock import OneClock, on_one_clock
 from ui.pages.controls import bar, link_button, number_input, switch, titled
 from ui.pages.interface import Chart, Page, Region, control_id, region_id
 from ui.pages.panels import chart_panel
@@ -115,7 +116,9 @@ def draw_title(state: ViewState, reads: Reads) -> Component:
     scene = _scene(state, reads)
     run = scene.facts.summary
     exactly = replace(state, run=run.run_id, attempt=run.attempt, group=scene.rows.group, rank=scene.rows.rank)
-    notes = _left_out(fit(_spans(scene, reads)), scene.rows)
+    aligned = _aligned(scene, reads)
+    unasked = reads.spans_left_out(run, scene.step, scene.rows.ranks)
+    notes = [*filter(None, [aligned.note]), *_left_out(fit(aligned.spans), scene.rows, unasked)]
     head = titled(_title(scene), replace(exactly, step=scene.step))
     return html.Div([head, *[dmc.Text(note, size="sm", className="left-out") for note in notes]])
 
@@ -146,7 +149,12 @@ def draw_details(state: ViewState, reads: Reads) -> Component:
 
 
 def _spans(scene: Scene, reads: Reads) -> SpanColumns:
-    return reads.spans(scene.facts.summary, scene.step, scene.rows.ranks)
+    return _aligned(scene, reads).spans
+
+
+def _aligned(scene: Scene, reads: Reads) -> OneClock:
+    spans = reads.spans(scene.facts.summary, scene.step, scene.rows.ranks)
+    return on_one_clock(spans, scene.facts.hosts, reads.clocks(scene.facts, scene.step))
 
 
 def _scene(state: ViewState, reads: Reads) -> Scene:
@@ -174,8 +182,10 @@ def _row_name(facts: RunFacts, rank: int) -> str:
     return f"{facts.topology.place(rank)} · {facts.hosts[rank] or 'unknown'}"
 
 
-def _left_out(drawn: Drawn, rows: Rows) -> list[str]:
+def _left_out(drawn: Drawn, rows: Rows, num_unasked: int) -> list[str]:
     notes = []
+    if num_unasked:
+        notes.append(f"{count(num_unasked, 'span')} left out: the shortest of lanes that hold thousands.")
     if rows.num_left_out:
         notes.append(
             f"{count(rows.num_left_out, 'rank')} of the group not shown: choose another rank to see its neighbours."

@@ -1,0 +1,275 @@
+"""How far the clocks of hosts lie apart, from what their ranks did together: offset, drift and an error bound for each.
+
+    ends     collectives end on all members at (nearly) the same instant;      host-1  |-------|      their ends lie as
+             how nearly is estimated, not assumed                              host-2      |---|      far as the clocks
+
+    order    nobody ends before the last has begun, nothing is received        host-1  |->            sent before
+             before it was sent: bounds from both sides, and no assumption     host-2        ->|      received
+
+    pings    agent and collector: the offset lies within half of the round trip
+
+Hosts are nodes of a graph. From the *reference*, the host of rank 0, offsets go along the tree of tightest bounds, and
+bounds add up. A clock that jumped begins a new window. What nothing bounds is refused, with the reason.
+
+    what a host's clock reads = what the reference's reads + offset + drift * (its own reading - middle of the window)
+
+Bounds after Cristian (Distributed Computing 3, 1989) and NTP (RFC 5905, section 8), by messages of the job itself after
+Duda et al. (ICDCS 1987); why a tree: docs/adr/0015.
+"""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+
+import numpy as np
+
+from telemetry.clocks.align_evidence import (
+    DISPUTED,
+    ENDS,
+    ORDER,
+    PINGS,
+    REFERENCE,
+    Evidence,
+    Gathering,
+    HostClock,
+    Int64s,
+    Piece,
+    Pings,
+    Sights,
+    Transfers,
+)
+from telemetry.clocks.align_pair import pieces_of
+
+GOOD_NS = 100_000.0
+"""A host is not tried by single transfers and pings, too, where they could gain no more than this."""
+_WEAKER = {REFERENCE: 0, ENDS: 1, ORDER: 2, PINGS: 3}
+"""An offset rests on the weakest link of its way."""
+_ALWAYS = Piece(
+    first_ns=-(2**62), last_ns=2**62, at_ns=0, offset_ns=0.0, drift=0.0, bound_ns=0.0, num_events=0, method=REFERENCE
+)
+
+Node = str
+"""A host; or a collector, behind a mark that no host begins with."""
+_COLLECTOR = "\0"
+Source = Gathering | Transfers | Pings
+Pieces = Mapping[Node, Sequence[Piece]]
+
+
+def align(evidence: Evidence) -> list[HostClock]:
+    """The clock of every host, in their order: one or several windows of what is bound, one refusal of what is not."""
+    if not evidence.hosts:
+        return []
+    reference = evidence.reference
+    everything = _tree(reference, (*evidence.gatherings, *evidence.transfers, *evidence.pings))
+    by_pings = _tree(reference, evidence.pings)
+    told: list[HostClock] = []
+    for host in evidence.hosts:
+        if host == reference:
+            told.append(_of_reference(evidence, reference))
+        elif pieces := everything.get(host):
+            clocks = [_clock(host, reference, piece) for piece in sorted(pieces, key=lambda one: one.first_ns)]
+            told += [_held_against(clock, by_pings.get(host, ())) for clock in clocks]
+        else:
+            told.append(HostClock(host=host, reference=reference, reason=_why_not(evidence, host)))
+    return told
+
+
+def _tree(reference: Node, sources: Iterable[Source]) -> Pieces:
+    """Pieces of every node that can be reached, each by the way that bounds it best."""
+    graph = _Graph(sources)
+    ways: list[tuple[float, int, Node, Sequence[Piece]]] = [(0.0, 0, reference, [_ALWAYS])]
+    known = {reference: 0.0}
+    settled: dict[Node, Sequence[Piece]] = {}
+    numbers = count(1)
+    while ways:
+        _, _, node, pieces = heapq.heappop(ways)
+        if node in settled:
+            continue
+        settled[node] = pieces
+        for other, seen in graph.around(node, settled, known).items():
+            found = [one for piece in pieces for one in _beyond(piece, node, other, seen)]
+            cost = max((one.bound_ns for one in found), default=np.inf)
+            if cost < known.get(other, np.inf):
+                known[other] = cost
+                heapq.heappush(ways, (cost, next(numbers), other, found))
+    return settled
+
+
+class _Graph:
+    """Who has seen what together."""
+
+    def __init__(self, sources: Iterable[Source]) -> None:
+        self._groups: dict[Node, list[Gathering]] = defaultdict(list)
+        self._pairs: dict[Node, dict[Node, list[Source]]] = defaultdict(lambda: defaultdict(list))
+        self._seen: set[int] = set()
+        for one in sources:
+            if isinstance(one, Gathering):
+                for host in one.hosts:
+                    self._groups[host].append(one)
+            else:
+                a, b = _sides(one)
+                self._pairs[a][b].append(one)
+                self._pairs[b][a].append(one)
+
+    def around(
+        self, node: Node, settled: Mapping[Node, object], known: Mapping[Node, float]
+    ) -> dict[Node, list[Source]]:
+        """Nodes that are still open, with all that they share with ``node``. A group is asked once: of the member that
+        is known best; the others would say the same, less exactly."""
+        found: dict[Node, list[Source]] = defaultdict(list)
+        for group in self._groups[node]:
+            if id(group) not in self._seen:
+                self._seen.add(id(group))
+                for other in group.hosts:
+                    if other not in settled:
+                        found[other].append(group)
+        for other, seen in self._pairs[node].items():
+            if other not in settled and (other in found or known.get(other, np.inf) > known[node] + GOOD_NS):
+                found[other] += seen
+        return found
+
+
+def _sides(one: Transfers | Pings) -> tuple[Node, Node]:
+    return (one.sender, one.receiver) if isinstance(one, Transfers) else (one.host, _COLLECTOR + one.collector)
+
+
+def _beyond(piece: Piece, node: Node, other: Node, sources: Sequence[Source]) -> list[Piece]:
+    """Pieces of ``other`` as long as ``piece`` of ``node`` holds."""
+    parts = [_sights(piece, node, other, one) for one in sources]
+    step = np.concatenate([part[0] for part in parts])
+    columns = [[getattr(part[1], name) for part in parts] for name in Sights.__slots__]
+    reading, *values = (np.concatenate(column) for column in columns)
+    order = np.lexsort((reading, step))
+    sights = Sights(**dict(zip(Sights.__slots__, (column[order] for column in (reading, *values)), strict=True)))
+    if not len(sights):
+        return []
+    method = PINGS if isinstance(sources[0], Pings) else ORDER
+    return [
+        replace(
+            one, bound_ns=one.bound_ns + piece.bound_ns, method=max(one.method, piece.method, key=_WEAKER.__getitem__)
+        )
+        for one in pieces_of(sights, method)
+    ]
+
+
+def _sights(piece: Piece, node: Node, other: Node, one: Source) -> tuple[Int64s, Sights]:
+    """Step of each row, and what ``one`` says of the clock of ``other``."""
+    if isinstance(one, Gathering):
+        return _of_gathering(piece, one.hosts.index(node), one.hosts.index(other), one)
+    if isinstance(one, Transfers):
+        return _of_transfers(piece, one, forwards=one.sender == node)
+    return _of_pings(piece, one, outwards=one.host == node)
+
+
+def _of_gathering(piece: Piece, mine: int, its: int, one: Gathering) -> tuple[Int64s, Sights]:
+    began, ended = one.start_ns[:, mine], one.end_ns[:, mine]
+    both = (began >= 0) & (one.start_ns[:, its] >= 0) & _within(piece, ended)
+    began, ended = _true(piece, began[both]), _true(piece, ended[both])
+    its_begin, its_end = one.start_ns[both, its], one.end_ns[both, its]
+    step = one.step[both]
+    nothing = np.full(len(step), np.nan)
+    return np.concatenate([step, step]), Sights(
+        reading_ns=np.concatenate([its_begin, its_end]),
+        ends_ns=np.concatenate([nothing, its_end - ended]),
+        low_ns=np.concatenate([its_begin - ended, np.full(len(step), -np.inf)]),
+        high_ns=np.concatenate([np.full(len(step), np.inf), its_end - began]),
+    )
+
+
+def _of_transfers(piece: Piece, one: Transfers, *, forwards: bool) -> tuple[Int64s, Sights]:
+    mine, its = (one.sent_ns, one.received_ns) if forwards else (one.received_ns, one.sent_ns)
+    known = _within(piece, mine)
+    mine, its = _true(piece, mine[known]), its[known]
+    bound, none = (its - mine).astype(np.float64), np.full(len(its), np.inf)
+    return one.step[known], Sights(
+        reading_ns=its,
+        ends_ns=np.full(len(its), np.nan),
+        low_ns=-none if forwards else bound,
+        high_ns=bound if forwards else none,
+    )
+
+
+def _of_pings(piece: Piece, one: Pings, *, outwards: bool) -> tuple[Int64s, Sights]:
+    by_collector = one.at_ns + one.offset_ns
+    mine, its = (one.at_ns, by_collector) if outwards else (by_collector, one.at_ns)
+    known = _within(piece, mine)
+    between = (its[known] - _true(piece, mine[known])).astype(np.float64)
+    half = one.round_trip_ns[known] / 2
+    return np.zeros(len(half), dtype=np.int64), Sights(
+        reading_ns=its[known],
+        ends_ns=np.full(len(half), np.nan),
+        low_ns=between - half,
+        high_ns=between + half,
+    )
+
+
+def _within(piece: Piece, reading_ns: Int64s) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    return (reading_ns >= piece.first_ns) & (reading_ns <= piece.last_ns)
+
+
+def _true(piece: Piece, reading_ns: Int64s) -> Int64s:
+    """What the reference read then."""
+    return reading_ns - piece.offsets_ns(reading_ns)
+
+
+def _clock(host: str, reference: str, piece: Piece) -> HostClock:
+    middle = (piece.first_ns + piece.last_ns) // 2
+    return HostClock(
+        host=host,
+        reference=reference,
+        first_ns=piece.first_ns,
+        last_ns=piece.last_ns,
+        offset_ns=int(piece.offsets_ns(np.array([middle]))[0]),
+        drift_ppm=piece.drift * 1e6,
+        bound_ns=int(np.ceil(piece.bound_ns)),
+        num_events=piece.num_events,
+        method=piece.method,
+    )
+
+
+def _of_reference(evidence: Evidence, reference: str) -> HostClock:
+    """Right by definition, as long as anything is known of it."""
+    ends = [one.end_ns[:, one.hosts.index(reference)] for one in evidence.gatherings if reference in one.hosts]
+    ends += [one.sent_ns for one in evidence.transfers if one.sender == reference]
+    ends += [one.at_ns for one in evidence.pings if one.host == reference]
+    seen = np.concatenate([np.zeros(0, dtype=np.int64), *(one[one >= 0] for one in ends)])
+    return HostClock(
+        host=reference,
+        reference=reference,
+        first_ns=int(seen.min()) if len(seen) else 0,
+        last_ns=int(seen.max()) if len(seen) else 0,
+        bound_ns=0,
+        num_events=len(seen),
+        method=REFERENCE,
+    )
+
+
+def _held_against(clock: HostClock, by_pings: Sequence[Piece]) -> HostClock:
+    """What pings say beside it: where they contradict, the bound reaches to the farther end of theirs."""
+    if clock.method == PINGS:
+        return clock
+    middle = (clock.first_ns + clock.last_ns) // 2
+    for piece in by_pings:
+        if piece.first_ns <= middle <= piece.last_ns:
+            apart_ns = abs(float(piece.offsets_ns(np.array([middle]))[0]) - clock.offset_ns)
+            if apart_ns > clock.bound_ns + piece.bound_ns:
+                return replace(
+                    clock,
+                    bound_ns=int(np.ceil(apart_ns + piece.bound_ns)),
+                    method=DISPUTED,
+                    reason=f"pings lie {apart_ns / 1e6:.3f} ms off what its collectives say",
+                )
+    return clock
+
+
+def _why_not(evidence: Evidence, host: str) -> str:
+    met = (
+        any(host in one.hosts for one in evidence.gatherings)
+        or any(host in (one.sender, one.receiver) for one in evidence.transfers)
+        or any(host == one.host for one in evidence.pings)
+    )
+    if met:
+        return "what it has in common with aligned hosts does not bound its clock"
+    return "no collective, transfer or ping in common with an aligned host"

@@ -1,0 +1,72 @@
+"""Secrets: from the environment, or from a file that it names. Never from a command line, where every user could read
+them in the list of processes.
+
+    RANKSCOPE_TOKEN         everything                                   each also as NAME_FILE: the path of a file
+    RANKSCOPE_WRITE_TOKEN   batches and OpenTelemetry in, nothing out    that holds it and nothing else
+    RANKSCOPE_READ_TOKEN    questions and the dashboard, nothing in
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from telemetry.errors import UsageError
+
+MAX_SECRET_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """What a server accepts, or a client may present. Empty: none of that kind. Never printed."""
+
+    full: str = field(default="", repr=False)
+    write: str = field(default="", repr=False)
+    read: str = field(default="", repr=False)
+
+    def __bool__(self) -> bool:
+        return bool(self.full or self.write or self.read)
+
+    @property
+    def to_write(self) -> str:
+        """What to present with rows."""
+        return self.full or self.write or self.read
+
+    @property
+    def to_read(self) -> str:
+        """What to present with a question."""
+        return self.full or self.read or self.write
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Tokens":
+        """Raises:
+        UsageError: as :func:`read_secret`.
+        """
+        names = {"full": "RANKSCOPE_TOKEN", "write": "RANKSCOPE_WRITE_TOKEN", "read": "RANKSCOPE_READ_TOKEN"}
+        return cls(**{kind: read_secret(name, environment) for kind, name in names.items()})
+
+
+def read_secret(name: str, environment: Mapping[str, str] = os.environ) -> str:
+    """The secret in variable ``name``, or in the file that ``name_FILE`` names; empty where neither is set.
+
+    Raises:
+        UsageError: both are set, the file cannot be read or is empty, or the secret fits into no header.
+    """
+    told, path = environment.get(name, ""), environment.get(f"{name}_FILE", "")
+    if told and path:
+        raise UsageError(f"{name} and {name}_FILE are both set", hint="unset one of them")
+    secret = _read(f"{name}_FILE", Path(path)) if path else told
+    if not (secret.isascii() and secret.isprintable()) or " " in secret:
+        raise UsageError(f"{name} has blanks or letters beyond ASCII", hint="`openssl rand -hex 32` makes a good one")
+    return secret
+
+
+def _read(name: str, path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            found = file.read(MAX_SECRET_BYTES + 1).strip()
+    except OSError as error:
+        raise UsageError(f"{name}: cannot read {path}: {error.strerror}", hint="name a file with the secret") from error
+    if not 0 < len(found) <= MAX_SECRET_BYTES:
+        raise UsageError(f"{name}: {path} is empty, or far too long", hint="the file holds the secret and nothing else")
+    return found.decode("latin-1")

@@ -1,0 +1,151 @@
+"""A run to whoever speaks OTLP, by the SDK's own exporters: what OTEL_* variables tell them holds here.
+
+OTEL_SDK_DISABLED                                              nothing is sent
+OTEL_TRACES_EXPORTER, OTEL_METRICS_EXPORTER = none             nothing of the kind is sent
+OTEL_EXPORTER_OTLP_[TRACES_|METRICS_]ENDPOINT, HEADERS, TIMEOUT, COMPRESSION, CERTIFICATE, ...
+OTEL_BSP_MAX_EXPORT_BATCH_SIZE                                 spans in one request
+OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES                    see resources.py
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+from google.protobuf.message import DecodeError
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.sdk.metrics.export import MetricExportResult
+from opentelemetry.sdk.trace.export import SpanExportResult
+
+from telemetry.errors import UnreachableError, UsageError
+from telemetry.exports.metric_points import metric_points, num_points
+from telemetry.exports.resources import Attempt
+from telemetry.exports.trace_spans import batches, trace_spans
+from telemetry.stores.address import without_password
+from telemetry.stores.reader import Reader
+from telemetry.stores.trace_queries import Detail
+
+SPANS_IN_REQUEST = 512
+"""As the SDK's own batches."""
+HINT = "is an OpenTelemetry receiver there? say where: --endpoint http://host:4318, or OTEL_EXPORTER_OTLP_ENDPOINT"
+_LOGGER = "opentelemetry.exporter.otlp"
+
+
+@dataclass(slots=True, kw_only=True)
+class Sent:
+    """What went out, and what the receiver did not take of it."""
+
+    spans: int = 0
+    points: int = 0
+    rejected: int = 0
+    reason: str = ""
+    disabled: bool = False
+
+
+def export_run(
+    reader: Reader, who: Attempt, *, first_step: int, last_step: int, detail: Detail, endpoint: str | None
+) -> Sent:
+    """Send spans and metrics of a window of steps. May block, for as long as the receiver and its retries take.
+
+    Args:
+        endpoint: ``http://host:port``, to which ``/v1/traces`` and ``/v1/metrics`` are added; None: what the
+            environment says, else this machine's port 4318.
+
+    Raises:
+        UnreachableError: a request was not taken, whatever the reason; those before it were.
+        UsageError: an environment that this export cannot follow.
+    """
+    sent = Sent(disabled=_is_true("OTEL_SDK_DISABLED"))
+    _refuse_other_protocols()
+    if not sent.disabled and _wanted("TRACES"):
+        with _exporting(OTLPSpanExporter, endpoint, "traces", sent, ExportTraceServiceResponse) as send:
+            for spans in trace_spans(reader, who, first_step=first_step, last_step=last_step, detail=detail):
+                for batch in batches(spans, _batch_size()):
+                    send(batch)
+                    sent.spans += len(batch)
+    if not sent.disabled and _wanted("METRICS"):
+        with _exporting(OTLPMetricExporter, endpoint, "metrics", sent, ExportMetricsServiceResponse) as send:
+            for data in metric_points(reader, who, first_step=first_step, last_step=last_step):
+                send(data)
+                sent.points += num_points(data)
+    return sent
+
+
+@contextmanager
+def _exporting(
+    kind: Callable[..., Any], endpoint: str | None, signal: str, sent: Sent, response: type[Any]
+) -> Iterator[Callable[[Any], None]]:
+    """What sends one batch by an exporter of the SDK."""
+    session = requests.Session()
+    session.hooks["response"].append(lambda answer, *_, **__: _note_rejected(answer.content, response, sent))
+    with _heard(_LOGGER) as words:
+        try:
+            exporter = kind(endpoint=f"{endpoint.rstrip('/')}/v1/{signal}" if endpoint else None, session=session)
+        except (ValueError, OSError) as error:
+            raise UsageError(f"OTLP exporter: {error}", hint="see the OTEL_EXPORTER_OTLP_* variables") from error
+
+        def send(batch: Any) -> None:
+            if exporter.export(batch) not in (SpanExportResult.SUCCESS, MetricExportResult.SUCCESS):
+                told = words[-1] if words else "no reason given"
+                raise UnreachableError(f"OTLP {signal} to {_place(endpoint)}: {told}", hint=HINT)
+
+        try:
+            yield send
+        finally:
+            exporter.shutdown()
+
+
+def _note_rejected(answer: bytes, response: type[Any], sent: Sent) -> None:
+    """The exporters do not look at what a receiver says of single spans."""
+    with suppress(DecodeError):  # an answer that is none is a matter of its status
+        said = response.FromString(answer).partial_success
+        for field, value in said.ListFields():
+            if field.name == "error_message":
+                sent.reason = sent.reason or value
+            else:
+                sent.rejected += value
+
+
+@contextmanager
+def _heard(name: str) -> Iterator[list[str]]:
+    """What is logged under ``name`` meanwhile, instead of to whoever listens."""
+    words: list[str] = []
+    logger, handler = logging.getLogger(name), logging.Handler(logging.WARNING)
+    handler.emit = lambda record: words.append(record.getMessage())  # type: ignore[method-assign]
+    before = logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield words
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = before
+
+
+def _refuse_other_protocols() -> None:
+    for name in ("OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"):
+        if os.environ.get(name, "http/protobuf") != "http/protobuf":
+            raise UsageError(f"{name}={os.environ[name]}", hint="this export speaks http/protobuf; most receivers do")
+
+
+def _wanted(signal: str) -> bool:
+    return os.environ.get(f"OTEL_{signal}_EXPORTER", "otlp").strip().lower() != "none"
+
+
+def _is_true(name: str) -> bool:
+    return os.environ.get(name, "").strip().lower() == "true"
+
+
+def _batch_size() -> int:
+    told = os.environ.get("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "")
+    return int(told) if told.isdigit() and int(told) else SPANS_IN_REQUEST
+
+
+def _place(endpoint: str | None) -> str:
+    return without_password(endpoint or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318"))

@@ -1,0 +1,112 @@
+"""Which ranks this collector may write, where several stand over one database.
+
+    claim   write a ballot above all that are there  ->  settle  ->  (marks are read)
+    insert  register with the engine  ->  check: no larger ballot is there  ->  send the rows
+
+The claimer waits for every insert that was registered before its ballot was there; every insert that registers later
+sees the ballot, and stores nothing. So marks that were read after a claim stay true until a check fails, whoever is
+killed, paused or cut off in between. See ``docs/adr/0014-ranks-are-claimed.md``.
+"""
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+
+from telemetry.stores.claim_queries import NUMBER_BITS, NewestClaims
+from telemetry.stores.interface import Store
+from telemetry.stores.reader import Reader
+
+Rank = tuple[str, int, int]
+"""Run, attempt, rank."""
+Attempt = tuple[str, int]
+"""Run, attempt."""
+
+MAX_NAMED_RANKS = 4096
+"""More ranks than these are not spelt out in a question: all of the attempt are read."""
+MAX_ATTEMPTS = 256
+"""Attempts whose claims are kept at hand; of the least recently used, the ranks are claimed again."""
+_NUMBER = 2**NUMBER_BITS - 1
+
+
+class LostClaimError(Exception):
+    """Another collector has claimed ``ranks``: trust no mark of theirs."""
+
+    def __init__(self, ranks: set[Rank]) -> None:
+        super().__init__(f"{len(ranks)} ranks, {min(ranks)} the first")
+        self.ranks = ranks
+
+
+class Claims:
+    """The ranks that this collector holds. Not for several threads.
+
+    Raises:
+        UnreachableError: from every method but :meth:`drop`, when the store does not answer.
+    """
+
+    def __init__(self, store: Store, reader: Reader) -> None:
+        self._store = store
+        self._reader = reader
+        self._number = 1 + secrets.randbelow(_NUMBER)
+        self._held: OrderedDict[Attempt, set[int]] = OrderedDict()
+
+    def take(self, ranks: set[Rank]) -> None:
+        """Claim those of ``ranks`` that are not held. Marks that were read before tell nothing about these."""
+        for used in {one[:2] for one in ranks if one[:2] in self._held}:
+            self._held.move_to_end(used)
+        new = {one for one in ranks if one[2] not in self._held.get(one[:2], ())}
+        if not new:
+            return
+        rounds = {one: newest >> NUMBER_BITS for one, newest in self._newest(new).items()}
+        self._store.insert(
+            "claims", _rows((one, (rounds.get(one, 0) + 1) << NUMBER_BITS | self._number) for one in new)
+        )
+        self._store.settle()
+        # Whether a larger ballot came in meanwhile is seen before the first row is sent.
+        for run_id, attempt, rank in new:
+            self._held.setdefault((run_id, attempt), set()).add(rank)
+
+    def check(self, ranks: set[Rank]) -> None:
+        """Return if all ``ranks`` are still this collector's.
+
+        Raises:
+            LostClaimError: some are not.
+        """
+        if lost := set(self._newest(ranks, not_by=self._number)):
+            raise LostClaimError(lost)
+
+    def drop(self, ranks: Iterable[Rank]) -> None:
+        """They are another's: claim them again before the next row."""
+        for run_id, attempt, rank in ranks:
+            self._held.get((run_id, attempt), set()).discard(rank)
+
+    def prune(self) -> list[Attempt]:
+        """Let go of the attempts not used for longest: which."""
+        return [self._held.popitem(last=False)[0] for _ in range(len(self._held) - MAX_ATTEMPTS)]
+
+    def _newest(self, ranks: set[Rank], **not_by: int) -> dict[Rank, int]:
+        """The largest ballots of ``ranks``; those that nobody claimed are left out."""
+        numbers = {rank for _, _, rank in ranks}
+        query = NewestClaims(
+            run_ids=tuple({run_id for run_id, _, _ in ranks}),
+            attempts=tuple({attempt for _, attempt, _ in ranks}),
+            ranks=tuple(numbers) if len(numbers) <= MAX_NAMED_RANKS else (),
+            **not_by,
+        )
+        answer = self._reader.read(query)
+        columns = (answer[name].to_pylist() for name in ("run_id", "attempt", "rank", "newest"))
+        return {one: newest for *key, newest in zip(*columns, strict=True) if (one := tuple(key)) in ranks}
+
+
+def _rows(ballots: Iterable[tuple[Rank, int]]) -> pa.Table:
+    run_ids, attempts, ranks, numbers = zip(*((*rank, ballot) for rank, ballot in ballots), strict=True)
+    return pa.table(
+        {
+            "rank": np.array(ranks, np.uint32),
+            "ballot": np.array(numbers, np.uint64),
+            "run_id": pa.array(run_ids, pa.string()),
+            "attempt": np.array(attempts, np.uint32),
+        }
+    )

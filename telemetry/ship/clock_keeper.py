@@ -1,0 +1,95 @@
+"""The collector's thread that keeps the table ``host_clocks``: now and then the newest windows of runs that are alive.
+
+    every half minute    Runs --> those with news --> newest two windows --> align --> host_clocks
+
+What it asks for is bounded (``clock_evidence.py``), and it may be killed at any moment: the same windows are estimated
+again, by this collector or another, and the newest estimate counts.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from telemetry.errors import RankscopeError
+from telemetry.ship.clock_windows import Estimate, estimate_newest
+from telemetry.stores.interface import Store
+from telemetry.stores.queries import Runs
+from telemetry.stores.reader import StoreReader
+
+ALIVE_NS = 600_000_000_000
+"""A run that was silent for longer is left alone."""
+CLOSE_S = 5.0
+MAX_SHARE = 0.05
+"""Of one core: a look that takes long is followed by a longer rest."""
+
+Attempt = tuple[str, int]
+
+
+class ClockKeeper:
+    """From :meth:`start` to :meth:`close` a thread. ``every_s`` of 0: none."""
+
+    def __init__(self, store: Store, *, every_s: float, clock: Callable[[], int] = time.time_ns) -> None:
+        self._store = store
+        self._reader = StoreReader(store)
+        self._every_s = every_s
+        self._clock = clock
+        self._known: dict[Attempt, int] = {}
+        """When each run was last heard of, as of the look before."""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rankscope-clocks", daemon=True)
+
+    def start(self) -> None:
+        if self._every_s > 0:
+            self._thread.start()
+
+    def close(self) -> None:
+        """End the thread; a look that takes long is left to its end. Safe to repeat."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(CLOSE_S)
+
+    def look(self) -> int:
+        """Estimate what has news; how many windows were stored.
+
+        Raises:
+            UnreachableError: the store does not answer.
+        """
+        runs = self._reader.read(Runs()).to_pylist()
+        alive = {(row["run_id"], row["attempt"]): row for row in runs if self._clock() - row["last_ns"] < ALIVE_NS}
+        stored = 0
+        for attempt, row in alive.items():
+            if self._known.get(attempt) != row["last_ns"] and not self._stop.is_set():
+                stored += self._estimate(attempt, row["last_step"])
+                self._known[attempt] = row["last_ns"]
+        self._known = {attempt: last_ns for attempt, last_ns in self._known.items() if attempt in alive}
+        return stored
+
+    def _estimate(self, attempt: Attempt, last_step: int) -> int:
+        stored = 0
+        for estimate in estimate_newest(self._reader, *attempt, last_step):
+            self._store.insert("host_clocks", self._rows(attempt, estimate))
+            stored += 1
+        return stored
+
+    def _rows(self, attempt: Attempt, estimate: Estimate) -> pa.Table:
+        rows = estimate.rows(self._clock())
+        run_id, number = attempt
+        return rows.append_column("run_id", pa.repeat(run_id, rows.num_rows)).append_column(
+            "attempt", pa.repeat(pa.scalar(number, pa.uint32()), rows.num_rows)
+        )
+
+    def _run(self) -> None:
+        took_s = 0.0
+        while not self._stop.wait(max(self._every_s, took_s / MAX_SHARE)):
+            began_s = time.monotonic()
+            try:
+                self.look()
+            except RankscopeError:
+                continue  # the store is away: there will be another look
+            except Exception as error:  # a fault of ours must not end the thread, let alone the collector
+                print(f"rankscope collect: clocks: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            finally:
+                took_s = time.monotonic() - began_s

@@ -1,0 +1,88 @@
+"""Which ranks are asked so that every host is seen with few of them.
+
+    a group along dp or tp    one rank of each host, if it spans several; one group for the same set of hosts
+    neighbours along pp       one pair for the same two hosts; a few pairs between the same two sets of hosts that
+                              groups hold together
+
+At 12,288 ranks on 1,536 hosts that is one rank a host.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from telemetry.stages import Stage
+from telemetry.topology import Axis, Topology
+
+COLLECTIVES: dict[Axis, tuple[Stage, ...]] = {
+    "dp": (Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER, Stage.GRADS_ALL_REDUCE),
+    "tp": (Stage.TP_ALL_GATHER, Stage.TP_REDUCE_SCATTER, Stage.TP_ALL_REDUCE, Stage.LAYERNORM_GRADS_ALL_REDUCE),
+}
+"""Those that no member leaves before all have come."""
+TRANSFERS = ((Stage.FORWARD_SEND, Stage.FORWARD_RECV), (Stage.BACKWARD_SEND, Stage.BACKWARD_RECV))
+
+MAX_BRIDGES = 8
+"""Pairs between two sets of hosts: the tightest of them counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Who is asked."""
+
+    groups: dict[Axis, tuple[tuple[int, ...], ...]]
+    """By axis: ranks, each on a host of its own."""
+    pairs: frozenset[tuple[int, int]]
+    """Pipeline neighbours on two hosts, both ways."""
+
+    @property
+    def paired(self) -> tuple[int, ...]:
+        return tuple(sorted({rank for pair in self.pairs for rank in pair}))
+
+    def grouped(self, axis: Axis) -> tuple[int, ...]:
+        return tuple(sorted({rank for group in self.groups[axis] for rank in group}))
+
+
+def choose_places(topology: Topology, hosts: Sequence[str]) -> Places:
+    """``hosts``: of each rank; empty text where it is not known."""
+    groups = {axis: _groups(topology, hosts, axis) for axis in COLLECTIVES}
+    return Places(
+        groups=groups,
+        pairs=_pairs(topology, hosts, groups.values()),
+    )
+
+
+def _groups(topology: Topology, hosts: Sequence[str], axis: Axis) -> tuple[tuple[int, ...], ...]:
+    chosen: dict[frozenset[str], tuple[int, ...]] = {}
+    for group in topology.groups(along=axis):
+        first_of: dict[str, int] = {}
+        for rank in group:
+            if hosts[rank]:
+                first_of.setdefault(hosts[rank], rank)
+        if len(first_of) > 1:
+            chosen.setdefault(frozenset(first_of), tuple(first_of.values()))
+    return tuple(chosen.values())
+
+
+def _pairs(
+    topology: Topology, hosts: Sequence[str], groups: Iterable[tuple[tuple[int, ...], ...]]
+) -> frozenset[tuple[int, int]]:
+    held = _held_together(hosts, groups)
+    chosen: dict[frozenset[str], tuple[int, int]] = {}
+    bridges: Counter[frozenset[str]] = Counter()
+    for group in topology.groups(along="pp") if topology.pp > 1 else ():
+        for a, b in zip(group, (*group[1:], group[0]), strict=True):
+            met, sets = frozenset((hosts[a], hosts[b])), frozenset((held[hosts[a]], held[hosts[b]]))
+            if len(met) == 2 and "" not in met and met not in chosen and bridges[sets] < MAX_BRIDGES:
+                chosen[met] = (a, b)
+                bridges[sets] += 1
+    return frozenset({*chosen.values(), *((b, a) for a, b in chosen.values())})
+
+
+def _held_together(hosts: Sequence[str], groups: Iterable[tuple[tuple[int, ...], ...]]) -> dict[str, str]:
+    """Of each host one that stands for the set of hosts that its groups reach."""
+    stands_for = {host: host for host in hosts}
+    for group in sorted((group for of_axis in groups for group in of_axis), key=len):
+        old = {stands_for[hosts[rank]] for rank in group}
+        new = min(old)
+        stands_for = {host: new if one in old else one for host, one in stands_for.items()}
+    return stands_for

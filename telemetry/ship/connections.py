@@ -1,0 +1,107 @@
+"""Connections that are too many, or too slow to begin or to read.
+
+    accepted --head within HEAD_S--> request --body: bodies.py--> answer --read at MIN_READ_BYTES a STALL_S--> idle, 5 s
+       |              else closed                                              else cut off
+       +-- more than MAX_CONNECTIONS: cut off at once
+
+The parser is the strict one, the same on every installation; it bounds the head, too (16 KiB).
+"""
+
+import asyncio
+import resource
+from contextlib import suppress
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEAD_S = 10.0
+"""From the connection, or the end of the answer before, to the end of a request's head."""
+STALL_S = 30.0
+MIN_READ_BYTES = 2**20
+"""What a reader takes of an answer in each ``STALL_S``, at least."""
+MAX_CONNECTIONS = 4096
+OTHER_FILES = 512
+"""What the process opens beside connections, at most: the files of an embedded store, most of all."""
+
+
+class BoundedConnection(H11Protocol):
+    """One HTTP connection, in the hands of the server's loop."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._head_due: asyncio.TimerHandle | None = None
+        self._look_due: asyncio.TimerHandle | None = None
+        self._unread_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > max_connections():
+            transport.abort()
+        else:
+            self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        before = self.cycle
+        super().data_received(data)
+        if self.cycle is not before:
+            _cancel(self._head_due)
+
+    def on_response_complete(self) -> None:
+        before = self.cycle
+        super().on_response_complete()
+        if self.cycle is before:
+            self._await_head()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread_bytes = self.transport.get_write_buffer_size()
+        self._look_due = self.loop.call_later(STALL_S, self._look)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        _cancel(self._look_due)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        _cancel(self._head_due)
+        _cancel(self._look_due)
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        # An answer may be under way already: then there is no place for another.
+        with suppress(Exception):
+            super().send_400_response(msg)
+        self.transport.close()
+
+    def _await_head(self) -> None:
+        _cancel(self._head_due)
+        self._head_due = self.loop.call_later(HEAD_S, self.transport.close)
+
+    def _look(self) -> None:
+        """Cut off who reads too slowly: its answer fills memory."""
+        unread = self.transport.get_write_buffer_size()
+        if unread > self._unread_bytes - MIN_READ_BYTES:
+            self.transport.abort()
+            return
+        self._unread_bytes = unread
+        self._look_due = self.loop.call_later(STALL_S, self._look)
+
+
+def max_connections() -> int:
+    """As many as the process may have files open, with room for its own."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(16, min(MAX_CONNECTIONS, soft - OTHER_FILES))
+
+
+def allow_files() -> None:
+    """Let this process open as many files as it may: the usual 1024 are few for a fleet of agents."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_CONNECTIONS + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()

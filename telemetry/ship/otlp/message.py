@@ -1,0 +1,142 @@
+"""The bytes of OTLP/HTTP: what a body holds, and what an answer says.
+
+    body --unpacked, within a limit--> protobuf | JSON --> request message
+    answer message | status and words --> protobuf | JSON, as the request came
+
+In OTLP's JSON trace and span ids are hexadecimal; protobuf's own mapping reads every ``bytes`` field as base64, so the
+ids are rewritten on the way in. Answers that go out as JSON hold no ids.
+"""
+
+import base64
+import json
+import zlib
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError, Message
+from google.rpc.status_pb2 import Status
+
+from telemetry.errors import UsageError
+
+PROTOBUF_TYPE = "application/x-protobuf"
+JSON_TYPE = "application/json"
+TYPES = (PROTOBUF_TYPE, JSON_TYPE)
+
+_WBITS = {"gzip": 31, "deflate": 15}
+"""Content-Encoding -> the framing that zlib expects."""
+MAX_OBJECTS = 500_000
+"""In one JSON document: an empty one has three bytes, and what is made of it takes hundreds."""
+_ID_FIELDS = ("traceId", "spanId", "parentSpanId")
+_RPC_CODES = {400: 3, 413: 8, 415: 3, 429: 8, 501: 12, 503: 14}
+"""HTTP status -> google.rpc.Code."""
+
+Request = TypeVar("Request", bound=Message)
+
+
+class TooBigError(Exception):
+    """The body, packed or unpacked, is larger than this collector takes."""
+
+
+class UnknownEncodingError(Exception):
+    """The body is written in a way that this collector does not read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoding:
+    """How a body is written: ``content_type`` is one of ``TYPES``, ``packing`` a Content-Encoding or empty."""
+
+    content_type: str
+    packing: str = ""
+
+
+def encoding_of(content_type: str, packing: str) -> Encoding:
+    """From the two headers of a request.
+
+    A page in somebody's browser can send any bytes to loopback, but not these types.
+
+    Raises:
+        UnknownEncodingError: one of them is not understood.
+    """
+    kind, packed = content_type.partition(";")[0].strip().lower(), packing.strip().lower()
+    if kind not in TYPES:
+        raise UnknownEncodingError(f"send Content-Type: {' or '.join(TYPES)}")
+    if packed not in ("", "identity", *_WBITS):
+        raise UnknownEncodingError(f"send Content-Encoding: {' or '.join(_WBITS)}, or none")
+    return Encoding(content_type=kind, packing="" if packed == "identity" else packed)
+
+
+def decode(body: bytes, encoding: Encoding, kind: type[Request], *, limit_bytes: int) -> Request:
+    """The message of a body. No more than ``limit_bytes`` are ever unpacked.
+
+    Raises:
+        TooBigError: the body is larger, unpacked.
+        UsageError: it is no message of this kind.
+    """
+    plain = unpacked(body, encoding.packing, limit_bytes) if encoding.packing else body
+    message: Request = kind()
+    try:
+        if encoding.content_type == PROTOBUF_TYPE:
+            message.ParseFromString(plain)
+        else:
+            json_format.ParseDict(_read_json(plain), message, ignore_unknown_fields=True)
+    # Besides errors of its own, the parser lets out what odd values make its conversions raise.
+    except (DecodeError, json_format.ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        text = " ".join(str(error).split())[:200]
+        raise UsageError(f"not an OTLP request: {text}", hint=f"the body must be a {kind.__name__}") from error
+    return message
+
+
+def unpacked(body: bytes, packing: str, limit_bytes: int) -> bytes:
+    """What ``body`` was before gzip or deflate. A bomb is let go of as soon as it exceeds the limit.
+
+    Raises:
+        TooBigError: more than ``limit_bytes``.
+        UsageError: it is broken, ends too early, or more follows it.
+    """
+    unpacker = zlib.decompressobj(_WBITS[packing])
+    try:
+        plain = unpacker.decompress(body, limit_bytes + 1)
+    except zlib.error as error:
+        raise UsageError(f"the body is not {packing}: {error}", hint="send it again, unbroken") from error
+    if len(plain) > limit_bytes:
+        raise TooBigError(f"more than {limit_bytes} bytes, unpacked")
+    if not unpacker.eof or unpacker.unused_data:
+        raise UsageError(f"the {packing} body ends too early or too late", hint=f"send one {packing} stream, unbroken")
+    return plain
+
+
+def encode(message: Message, encoding: Encoding) -> bytes:
+    """An answer in the form in which its request came."""
+    if encoding.content_type == JSON_TYPE:
+        return str(json_format.MessageToJson(message, indent=None)).encode()
+    body: bytes = message.SerializeToString()
+    return body
+
+
+def refusal(status: int, words: str, encoding: Encoding) -> bytes:
+    """The body of an answer that refuses: a ``google.rpc.Status``."""
+    return encode(Status(code=_RPC_CODES.get(status, 2), message=words), encoding)
+
+
+def _read_json(body: bytes) -> dict[str, Any]:
+    fields = json.loads(body, object_hook=_Objects().take)
+    if not isinstance(fields, dict):
+        raise ValueError("no JSON object")
+    return fields
+
+
+class _Objects:
+    """Counts the objects of a document as they are read, and turns ids in hexadecimal into base64."""
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    def take(self, fields: dict[str, Any]) -> dict[str, Any]:
+        self._number += 1
+        if self._number > MAX_OBJECTS:
+            raise TooBigError(f"more than {MAX_OBJECTS} JSON objects")
+        for name in _ID_FIELDS:
+            if name in fields:
+                fields[name] = base64.b64encode(bytes.fromhex(fields[name])).decode()
+        return fields

@@ -1,0 +1,131 @@
+"""A group of batches of one table into the store, each row with a ``seq`` exactly once.
+
+    own the ranks (claims.py) --> drop what is stored (ledger.py) --> one insert, checked once it is registered
+                                                                            |
+              nothing of these ranks is stored: "send it again"  <--- another has claimed them
+
+What is known of a rank, that it is held and how far it is stored, is known together and forgotten together.
+"""
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from telemetry.errors import RankscopeError, TakenNameError, UnreachableError
+from telemetry.ship.claims import Claims, LostClaimError, Rank
+from telemetry.ship.counters import Counters
+from telemetry.ship.ledger import Ledger
+from telemetry.ship.openings import find_taken
+from telemetry.ship.wire import Ack, Batch, rank_runs
+from telemetry.stores.interface import Store
+from telemetry.stores.reader import Reader
+
+Outcome = Ack | RankscopeError
+"""What became of a batch; an UnreachableError: send it again."""
+
+
+class RowWriter:
+    """Stores batches. Not for several threads; any number of writers may share a database."""
+
+    def __init__(self, store: Store, reader: Reader, counters: Counters) -> None:
+        self._store = store
+        self._reader = reader
+        self._claims = Claims(store, reader)
+        self._ledger = Ledger(reader)
+        self._counters = counters
+
+    def store(self, table: str, batches: Sequence[Batch]) -> list[Outcome]:
+        """What became of each of ``batches``, all of ``table``, in their order."""
+        ranks = [_ranks_of(batch) for batch in batches]
+        outcomes: dict[int, Outcome] = {}
+        while left := [number for number in range(len(batches)) if number not in outcomes]:
+            wanted = set[Rank]().union(*(ranks[number] for number in left))
+            try:
+                results = self._store_all(table, [batches[number] for number in left], wanted)
+                outcomes.update(zip(left, results, strict=True))
+            except LostClaimError as lost:
+                self._claims.drop(lost.ranks)
+                self._ledger.forget(wanted)
+                self._counters.lost(len(lost.ranks))
+                outcomes.update((number, _served_elsewhere()) for number in left if ranks[number] & lost.ranks)
+            except Exception as error:
+                # The rows may or may not be there, now or later: a new claim waits until that is decided.
+                self._claims.drop(wanted)
+                self._ledger.forget(wanted)
+                outcomes.update((number, _reason(error)) for number in left)
+        for attempt in self._claims.prune():
+            self._ledger.forget_attempt(attempt)
+        return [outcomes[number] for number in range(len(batches))]
+
+    def _store_all(self, table: str, batches: list[Batch], ranks: set[Rank]) -> list[Outcome]:
+        """All of ``batches``, but for those whose name is taken, in one insert.
+
+        Raises:
+            LostClaimError: others have claimed some of ``ranks``; nothing is stored.
+            Exception: anything else; nobody knows what is stored.
+        """
+        self._claims.take(ranks)
+        taken: list[TakenNameError | None] = [None] * len(batches)
+        if table == "ranks":
+            taken = find_taken(self._reader, batches)
+        fresh = [_nothing(batch) if no else self._fresh(batch) for batch, no in zip(batches, taken, strict=True)]
+        blocks = [_owned(batch, rows) for batch, rows in zip(batches, fresh, strict=True) if rows.num_rows]
+        if blocks:
+            self._insert(table, pa.concat_tables(blocks), ranks)
+        return [no or _ack(batch, rows) for batch, rows, no in zip(batches, fresh, taken, strict=True)]
+
+    def _fresh(self, batch: Batch) -> pa.Table:
+        return self._ledger.trim(batch) if _is_numbered(batch) else batch.rows
+
+    def _insert(self, table: str, rows: pa.Table, ranks: set[Rank]) -> None:
+        began = time.perf_counter()
+        self._store.insert(table, rows, confirm=(lambda: self._claims.check(ranks)) if ranks else None)
+        self._counters.inserted(table, time.perf_counter() - began)
+
+
+def _is_numbered(batch: Batch) -> bool:
+    return "seq" in batch.rows.column_names
+
+
+def _ranks_of(batch: Batch) -> set[Rank]:
+    """The ranks that must be held to store ``batch``. Of other tables, a row that is stored twice counts once."""
+    if not batch.rows.num_rows or not (_is_numbered(batch) or batch.table == "ranks"):
+        return set()
+    rank = batch.rows["rank"].to_numpy()
+    starts, _ = rank_runs(rank)
+    return {(batch.run_id, batch.attempt, one) for one in np.unique(rank[starts]).tolist()}
+
+
+def _owned(batch: Batch, rows: pa.Table) -> pa.Table:
+    """``rows`` with the columns that say whose they are; the run as a dictionary, so that no row has a copy of it."""
+    numbers = pa.array(np.zeros(rows.num_rows, np.int8))
+    return (
+        rows.replace_schema_metadata(None)
+        .append_column("run_id", pa.DictionaryArray.from_arrays(numbers, [batch.run_id]))
+        .append_column("attempt", pa.repeat(pa.scalar(batch.attempt, pa.uint32()), rows.num_rows))
+    )
+
+
+def _nothing(batch: Batch) -> pa.Table:
+    return batch.rows.slice(0, 0)
+
+
+def _ack(batch: Batch, stored: pa.Table) -> Ack:
+    return Ack(rows=stored.num_rows, duplicates=batch.rows.num_rows - stored.num_rows)
+
+
+def _reason(error: Exception) -> UnreachableError:
+    """A fault of ours must not end the writer: the next batch may be fine."""
+    if isinstance(error, UnreachableError):
+        return error
+    return UnreachableError(
+        f"storing failed: {type(error).__name__}: {error}", hint="the collector's log says more; nothing is lost"
+    )
+
+
+def _served_elsewhere() -> UnreachableError:
+    return UnreachableError(
+        "another collector has begun to store these ranks", hint="send it again, to either; nothing is lost"
+    )

@@ -1,0 +1,34 @@
+"""What a collector asks about ownership of ranks: see ``telemetry/ship/claims.py``."""
+
+from dataclasses import dataclass
+
+from telemetry.stores.question import Fields, among
+
+NUMBER_BITS = 40
+"""Low bits of a ballot: the number of the collector that made it. Above them: the round."""
+NOBODY = 0
+"""A number that no collector has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewestClaims(Fields):
+    """The largest ballot of each rank, but for those that collector ``not_by`` made.
+
+    Of every pair of the runs and attempts named: so there may be more than was asked for.
+
+    Columns: run_id, attempt, rank, newest.
+    """
+
+    run_ids: tuple[str, ...]
+    attempts: tuple[int, ...]
+    ranks: tuple[int, ...] = ()
+    """Empty: all."""
+    not_by: int = NOBODY
+
+    def sql(self) -> str:
+        return f"""
+        SELECT run_id, attempt, rank, max(ballot) AS newest FROM claims
+        WHERE run_id IN %(run_ids)s AND attempt IN %(attempts)s{among("rank", "ranks", self.ranks)}
+        GROUP BY run_id, attempt, rank
+        HAVING bitAnd(newest, {2**NUMBER_BITS - 1}) != %(not_by)s
+        """

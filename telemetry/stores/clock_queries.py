@@ -1,0 +1,70 @@
+"""Questions about hosts' clocks: what they are aligned by, and what came of it. Asked like those of ``queries``."""
+
+from dataclasses import dataclass
+
+from telemetry.stores.question import OF_ATTEMPT, Fields, among
+
+LAST_STEP = 2**32 - 1
+"""The largest step there can be."""
+
+_CLOCK = (
+    "estimated_ns", "reference", "last_step", "first_ns", "last_ns", "offset_ns", "drift_ppm", "bound_ns",
+    "num_events", "method", "reason",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeetingSpans(Fields):
+    """Collectives and transfers in some steps: those whose number in their group is a multiple of ``every``.
+
+    Columns: stage, step, op_seq, rank, peer, start_ns, duration_ns; ordered by step, op_seq, stage, rank.
+    """
+
+    run_id: str
+    attempt: int
+    stages: tuple[int, ...]
+    """Codes. Empty, here and below: all."""
+    steps: tuple[int, ...]
+    ranks: tuple[int, ...]
+    every: int = 1
+    limit: int = 1_000_000
+
+    def sql(self) -> str:
+        return f"""
+        SELECT stage, step, op_seq, rank, peer, start_ns, duration_ns FROM spans
+        WHERE {OF_ATTEMPT}{among("stage", "stages", self.stages)}{among("step", "steps", self.steps)}
+            {among("rank", "ranks", self.ranks)} AND op_seq > 0 AND op_seq %% greatest(%(every)s, 1) = 0
+        ORDER BY step, op_seq, stage, rank, start_ns LIMIT %(limit)s
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostClocks(Fields):
+    """How the clocks of hosts lie apart, in windows that overlap some steps: of each window the newest estimate.
+
+    Columns: first_step, host, estimated_ns, reference, last_step, first_ns, last_ns, offset_ns (in the middle of
+    first_ns and last_ns), drift_ppm, bound_ns (-1: refused), num_events, method, reason; ordered by first_step, host,
+    first_ns.
+    """
+
+    run_id: str
+    attempt: int
+    first_step: int = 0
+    last_step: int = LAST_STEP
+
+    def sql(self) -> str:
+        answer = ", ".join(f"row.{number} AS {name}" for number, name in enumerate(_CLOCK, 1))
+        return f"""
+        SELECT first_step, host, {answer}
+        FROM (
+            SELECT first_step, host, newest, arrayJoin(rows) AS row
+            FROM (
+                SELECT first_step, host, max(estimated_ns) AS newest, groupUniqArray(({", ".join(_CLOCK)})) AS rows
+                FROM host_clocks
+                WHERE {OF_ATTEMPT} AND last_step >= %(first_step)s AND first_step <= %(last_step)s
+                GROUP BY first_step, host
+            )
+        )
+        WHERE row.1 = newest
+        ORDER BY first_step, host, first_ns
+        """

@@ -1,0 +1,117 @@
+"""The schema over a cluster: each table becomes two, on every server of it.
+
+    spans          Distributed: what queries and inserts name. A row goes to the shard of its rank.
+      |
+      +-- shard 1: spans_local, Replicated*MergeTree      replica a, replica b, replica c
+      +-- shard 2: spans_local                            ...
+
+A rank lives on one shard, so one insert into ``spans`` is, rank for rank, there whole or not at all, and the largest
+``seq`` of a rank stays the ledger of what is stored. Servers need the macros ``{shard}`` and ``{replica}``.
+"""
+
+import re
+
+from telemetry.errors import UsageError
+
+LOCAL = "_local"
+FIRST_VERSION = (23, 1)
+"""Of servers that know all of what follows."""
+CLUSTER_SETTINGS = {
+    "insert_distributed_sync": 1,
+    "insert_quorum": "auto",
+    "insert_quorum_parallel": 0,
+    "select_sequential_consistency": 1,
+}
+"""An insert returns when most replicas of its shards have it, and whoever reads after that reads it."""
+
+_CREATE_TABLE = re.compile(
+    r"CREATE TABLE IF NOT EXISTS (?P<name>\w+)\s*\((?P<columns>.*)\)\s*ENGINE = (?P<engine>\w+)", re.S
+)
+_ALTER_TABLE = re.compile(r"ALTER TABLE (?P<name>\w+)\s+(?P<what>(?:ADD|MODIFY|DROP) COLUMN)?")
+_CREATE_VIEW = re.compile(r"CREATE OR REPLACE VIEW (?P<name>\w+)")
+_CODEC = re.compile(r"\s+CODEC\((?:[^()]|\([^()]*\))*\)")
+_SAYS_NOTHING = re.compile(r"MODIFY COLUMN \w+\s*$")
+"""What is left of a statement that changed nothing but a codec."""
+_SHARD_KEYS = (("run_id", "rank"), ("run_id", "host"), ("TraceId",))
+_EVERYWHERE = frozenset({"migrations"})
+"""Tables that each server of the cluster has whole."""
+
+
+def clustered(statement: str, *, cluster: str, database: str) -> list[str]:
+    """A statement of the schema as those that do the same on every server of ``cluster``.
+
+    Raises:
+        UsageError: a statement of a kind that this file does not know.
+    """
+    on = f"ON CLUSTER {cluster}"
+    comment, statement = _split_comment(statement)
+    if made := _CREATE_TABLE.match(statement):
+        return _tables(made, statement, cluster, database, comment)
+    if changed := _ALTER_TABLE.match(statement):
+        return _changes(changed, statement, on, comment)
+    if view := _CREATE_VIEW.match(statement):
+        return [comment + _insert_at(statement, view.end(), f" {on}")]
+    if statement.startswith("INSERT INTO migrations "):
+        return [statement]
+    raise UsageError(f"no form for a cluster: {statement[:60]}", hint="report this: the schema outgrew cluster.py")
+
+
+def running_on_cluster(cluster: str, mark: str) -> str:
+    """The query ids of inserts on any server of a cluster; ``mark`` is a literal of SQL. Of those that are away
+    nobody knows."""
+    return f"""
+    SELECT DISTINCT initial_query_id AS id FROM clusterAllReplicas({cluster}, system.processes)
+    WHERE startsWith(initial_query_id, {mark}) SETTINGS skip_unavailable_shards = 1
+    """
+
+
+def _tables(made: re.Match[str], statement: str, cluster: str, database: str, comment: str) -> list[str]:
+    name, on = made["name"], f"ON CLUSTER {cluster}"
+    whole = name in _EVERYWHERE
+    local = name if whole else name + LOCAL
+    replicated = _replicated(statement[made.start("engine") :], shard="all" if whole else "{shard}", table=local)
+    head = f"CREATE TABLE IF NOT EXISTS {local} {on}{statement[made.end('name') : made.start('engine')]}"
+    if whole:
+        return [f"{comment}{head}{replicated}"]
+    key = _shard_key(made["columns"])
+    spread = (
+        f"CREATE TABLE IF NOT EXISTS {name} {on} AS {local} ENGINE = Distributed({cluster}, {database}, {local}, {key})"
+    )
+    return [f"{comment}{head}{replicated}", spread]
+
+
+def _replicated(engine: str, *, shard: str, table: str) -> str:
+    """``ReplacingMergeTree(at_ns) ...`` -> ``ReplicatedReplacingMergeTree('path', 'replica', at_ns) ...``."""
+    name, _, rest = re.fullmatch(r"(\w+)(\(([^)]*)\))?.*", engine, re.S).group(1, 2, 3)  # type: ignore[union-attr]
+    after = engine[len(name) + (len(rest) + 2 if rest is not None else 0) :]
+    given = f", {rest}" if rest else ""
+    return f"Replicated{name}('/clickhouse/tables/{shard}/{{database}}/{table}', '{{shard}}-{{replica}}'{given}){after}"
+
+
+def _shard_key(columns: str) -> str:
+    names = set(re.findall(r"^\s*(\w+)\s", columns, re.M))
+    for key in _SHARD_KEYS:
+        if names.issuperset(key):
+            return f"cityHash64({', '.join(key)})"
+    return "rand()"
+
+
+def _changes(changed: re.Match[str], statement: str, on: str, comment: str) -> list[str]:
+    """Columns change in both tables; codecs, projections and the like are about the one that has the rows."""
+    end = changed.end("name")
+    local = _insert_at(statement, end, f"{LOCAL} {on}")
+    spread = _CODEC.sub("", _insert_at(statement, end, f" {on}"))
+    if changed["what"] is None or _SAYS_NOTHING.search(spread):
+        return [comment + local]
+    return [comment + local, spread]
+
+
+def _insert_at(text: str, position: int, piece: str) -> str:
+    return text[:position] + piece + text[position:]
+
+
+def _split_comment(statement: str) -> tuple[str, str]:
+    """The lines of comment that a statement begins with, and the rest."""
+    begins = re.match(r"(?:\s*--[^\n]*\n|\s+)*", statement)
+    assert begins is not None
+    return statement[: begins.end()], statement[begins.end() :]

@@ -1,0 +1,64 @@
+"""Every question rankscope asks a store: typed, parameterised, answered as columns.
+
+A query is a frozen dataclass: its fields are the parameters, its docstring names the columns of the answer.
+SQL keeps to what ClickHouse 18.16 and today's engine both know: no window functions, no ``WITH``, no Map.
+
+runs      which runs and ranks          heat_map    many ranks over many steps, no more cells than pixels
+steps     how long steps took           told        samples, marks, heartbeats, evidence
+spans     single spans                  high_water  how far each rank is stored
+totals    sums by rank, stage, step     windows     windows of steps, and which roll-up answers them
+
+Of hosts: ``telemetry/stores/host_queries.py``.
+"""
+
+from telemetry.stores.clock_queries import HostClocks, MeetingSpans
+from telemetry.stores.host_queries import HostEvents, HostSamples
+from telemetry.stores.queries.heat_map import HeatCells, StragglerScan
+from telemetry.stores.queries.high_water import HighWater, NumberedTable
+from telemetry.stores.queries.runs import Ranks, Runs
+from telemetry.stores.queries.spans import Lanes, OperationColumns, Spans
+from telemetry.stores.queries.steps import Steps
+from telemetry.stores.queries.told import Evidence, EvidenceCount, Heartbeats, Marks, Samples
+from telemetry.stores.queries.totals import RankStageMeans, RankStageStats, StageCounts, StageTotals
+from telemetry.stores.queries.windows import LAST_STEP
+from telemetry.stores.question import Query
+from telemetry.stores.trace_queries import TraceSpans
+
+QUERIES: dict[str, type[Query]] = {
+    query.__name__: query
+    for query in (
+        Runs, Ranks, Steps, Spans, Lanes, OperationColumns, StageTotals, RankStageStats, RankStageMeans, StageCounts,
+        HeatCells, StragglerScan, Samples, Marks, Heartbeats, Evidence, EvidenceCount, HighWater, HostSamples,
+        HostEvents, HostClocks, MeetingSpans, TraceSpans,
+    )
+}  # fmt: skip
+"""What may be asked over the wire: name -> query."""
+
+__all__ = [
+    "LAST_STEP",
+    "QUERIES",
+    "Evidence",
+    "EvidenceCount",
+    "Heartbeats",
+    "HeatCells",
+    "HighWater",
+    "HostClocks",
+    "HostEvents",
+    "HostSamples",
+    "Lanes",
+    "Marks",
+    "MeetingSpans",
+    "NumberedTable",
+    "OperationColumns",
+    "RankStageMeans",
+    "RankStageStats",
+    "Ranks",
+    "Runs",
+    "Samples",
+    "Spans",
+    "StageCounts",
+    "StageTotals",
+    "Steps",
+    "StragglerScan",
+    "TraceSpans",
+]

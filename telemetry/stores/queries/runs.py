@@ -1,0 +1,58 @@
+"""Which runs are stored, and who their ranks are."""
+
+from dataclasses import dataclass
+
+from telemetry.stores.queries.windows import LAST_STEP, STEP_STAGE
+from telemetry.stores.question import OF_ATTEMPT, Fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runs(Fields):
+    """All runs, newest first.
+
+    Columns: run_id, attempt, started_ns, last_ns, num_ranks, first_step, last_step, meta.
+    """
+
+    def sql(self) -> str:
+        return f"""
+        SELECT run_id, attempt, min(starts) AS started_ns, max(ends) AS last_ns, max(ranks_seen) AS num_ranks,
+            if(min(first) = {LAST_STEP}, toUInt32(0), min(first)) AS first_step, max(last) AS last_step,
+            max(words) AS meta
+        FROM (
+            SELECT run_id, attempt, min(started_ns) AS starts, max(started_ns) AS ends,
+                toUInt32(uniqExact(rank)) AS ranks_seen, toUInt32({LAST_STEP}) AS first, toUInt32(0) AS last,
+                argMin(meta, rank) AS words
+            FROM ranks GROUP BY run_id, attempt
+            UNION ALL
+            SELECT run_id, attempt, min(start_ns) AS starts, max(start_ns + duration_ns) AS ends,
+                toUInt32(0) AS ranks_seen, min(step) AS first, max(step) AS last, '' AS words
+            FROM spans WHERE stage = {STEP_STAGE} GROUP BY run_id, attempt
+            UNION ALL
+            SELECT run_id, attempt, min(beat_ns) AS starts, max(beat_ns) AS ends,
+                toUInt32(0) AS ranks_seen, toUInt32({LAST_STEP}) AS first, toUInt32(0) AS last, '' AS words
+            FROM heartbeats WHERE beat_ns > 0 GROUP BY run_id, attempt
+        )
+        GROUP BY run_id, attempt
+        ORDER BY started_ns DESC, run_id, attempt DESC
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks(Fields):
+    """The ranks of an attempt.
+
+    Columns: rank, host, local_rank, pid, dp_size, pp_size, tp_size, started_ns, opened_ns, meta; ordered by rank.
+    """
+
+    run_id: str
+    attempt: int
+
+    def sql(self) -> str:
+        names = ("host", "local_rank", "pid", "dp_size", "pp_size", "tp_size", "opened_ns", "meta")
+        newest = ", ".join(f"argMax({name}, started_ns) AS newest_{name}" for name in names)
+        answer = ", ".join(f"newest_{name} AS {name}" for name in names[:-1])
+        return f"""
+        SELECT rank, {answer}, newest AS started_ns, newest_meta AS meta
+        FROM (SELECT rank, {newest}, max(started_ns) AS newest FROM ranks WHERE {OF_ATTEMPT} GROUP BY rank)
+        ORDER BY rank
+        """

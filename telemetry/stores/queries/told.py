@@ -1,0 +1,107 @@
+"""What ranks and agents told beside spans: samples, marks, heartbeats, evidence."""
+
+from dataclasses import dataclass
+
+from telemetry.stores.question import OF_ATTEMPT, Fields, among
+from telemetry.tables import HEARTBEATS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples(Fields):
+    """Values of metrics by step: of the ranks that report one, the highest's newest.
+
+    Columns: step, at_ns, metric, value, rank; ordered by metric, step.
+    """
+
+    run_id: str
+    attempt: int
+    metrics: tuple[str, ...] = ()
+    """Empty: all."""
+
+    def sql(self) -> str:
+        return f"""
+        SELECT step, newest.1 AS at_ns, metric, newest.2 AS value, newest.3 AS rank
+        FROM (
+            SELECT step, metric, argMax((at_ns, value, rank), (rank, seq)) AS newest
+            FROM samples WHERE {OF_ATTEMPT}{among("metric", "metrics", self.metrics)}
+            GROUP BY step, metric
+        )
+        ORDER BY metric, step
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks(Fields):
+    """The newest marks of an attempt, in time order. Columns: rank, step, at_ns, name, text."""
+
+    run_id: str
+    attempt: int
+    limit: int = 10_000
+    names: tuple[str, ...] = ()
+    """Empty: all."""
+
+    def sql(self) -> str:
+        wanted = f"{OF_ATTEMPT}{among('name', 'names', self.names)}"
+        return f"""
+        SELECT rank, step, at_ns, name, text
+        FROM (SELECT * FROM marks WHERE {wanted} ORDER BY at_ns DESC, rank, seq LIMIT %(limit)s)
+        ORDER BY at_ns, rank, seq
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeats(Fields):
+    """Newest heartbeat of each rank, ordered by rank. Columns: those of ``telemetry.tables.HEARTBEATS``."""
+
+    run_id: str
+    attempt: int
+
+    def sql(self) -> str:
+        names = [name for name in HEARTBEATS.names if name not in ("rank", "at_ns")]
+        newest = ", ".join(f"argMax({name}, at_ns) AS newest_{name}" for name in names)
+        answer = ", ".join(f"newest_{name} AS {name}" for name in names)
+        return f"""
+        SELECT rank, newest AS at_ns, {answer}
+        FROM (SELECT rank, max(at_ns) AS newest, {newest} FROM heartbeats WHERE {OF_ATTEMPT} GROUP BY rank)
+        ORDER BY rank
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence(Fields):
+    """What was taken down of ranks that stood still or died: the newest of each rank and kind.
+
+    Columns: rank, at_ns, kind, body (the texts are told in ``telemetry/agent/evidence.py``); ordered by rank, kind.
+    """
+
+    run_id: str
+    attempt: int
+    kinds: tuple[str, ...] = ()
+    """Empty: all."""
+
+    def sql(self) -> str:
+        return f"""
+        SELECT rank, newest AS at_ns, kind, text AS body
+        FROM (
+            SELECT rank, kind, max(at_ns) AS newest, argMax(body, at_ns) AS text
+            FROM evidence WHERE {OF_ATTEMPT}{among("kind", "kinds", self.kinds)} GROUP BY rank, kind
+        )
+        WHERE text != '' ORDER BY rank, kind
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidenceCount(Fields):
+    """How much was taken down, without the texts: enough to tell whether there is more than at the last look.
+
+    Columns: num_rows, newest_ns; no row where nothing was.
+    """
+
+    run_id: str
+    attempt: int
+
+    def sql(self) -> str:
+        return f"""
+        SELECT count() AS num_rows, max(at_ns) AS newest_ns FROM evidence WHERE {OF_ATTEMPT}
+        GROUP BY run_id, attempt
+        """

@@ -1,0 +1,50 @@
+"""Windows of steps in SQL, and how wide a column of a picture may be.
+
+    by_step     a row for each rank, stage and step        columns of 1, 2, 5, 10, 25 steps
+    by_window   a row for each rank, stage and 50 steps    columns of 50, 100, 250, 500 ... steps
+
+Both are roll-ups of ``schema/0006_rollups.sql``. The engine takes one where a SELECT groups by columns of it and asks
+for its aggregates in the very words of that script: they stand here once.
+"""
+
+from telemetry.stages import Stage
+from telemetry.stores.question import OF_ATTEMPT
+
+LAST_STEP = 2**32 - 1
+"""The largest step there can be."""
+STEP_STAGE = int(Stage.STEP)
+IN_WINDOW = f"{OF_ATTEMPT} AND step >= %(first_step)s AND step <= %(last_step)s"
+
+WINDOW_STEPS = 50
+WINDOW = f"intDiv(step, {WINDOW_STEPS})"
+"""Number of the window that a step lies in."""
+SEEN = f"groupBitOr(bitShiftLeft(toUInt64(1), modulo(step, {WINDOW_STEPS})))"
+"""A bit for each step of a window that occurs."""
+MAX_FINE_CELLS = 4_000_000
+"""Ranks times steps that are summed step by step; more are summed by windows."""
+_MANTISSAS = (10, 25, 50)
+
+
+def num_bits(mask: str) -> str:
+    """How many bits of ``mask`` are set, on every server."""
+    return f"length(bitmaskToArray({mask}))"
+
+
+def column_steps(first_step: int, last_step: int, *, num_ranks: int, max_columns: int) -> int:
+    """Steps in one column, so that the columns are at most ``max_columns`` and what is summed stays affordable."""
+    last_step = max(first_step, last_step)
+    fine = num_ranks * (last_step - first_step + 1) <= MAX_FINE_CELLS
+    for width in _widths():
+        if (fine or width >= WINDOW_STEPS) and last_step // width - first_step // width < max(1, max_columns):
+            return width
+    raise AssertionError("unreachable: a column may hold every step there can be")
+
+
+def row_ranks(num_ranks: int, max_rows: int) -> int:
+    """Ranks in one row."""
+    return max(1, -(-num_ranks // max(1, max_rows)))
+
+
+def _widths() -> tuple[int, ...]:
+    """1, 2, 5, 10, 25, 50, 100, 250 ... up to all steps: from 50 on multiples of a window."""
+    return (1, 2, 5, *(one * 10**power for power in range(20) for one in _MANTISSAS))

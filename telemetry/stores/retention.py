@@ -1,0 +1,76 @@
+"""How long rows are kept: raw ones by a setting, the small tables that say what there was for good.
+
+    RANKSCOPE_RETENTION_DAYS=30    spans, samples, host_samples: whole parts go, 30 days after their newest row
+                                   ranks, marks, heartbeats, evidence, host_events, claims ...: stay
+
+See ``docs/adr/0013-raw-rows-go-by-the-part.md``.
+"""
+
+import re
+
+from telemetry.errors import UsageError
+from telemetry.stores.cluster import LOCAL
+from telemetry.stores.dialect import is_modern
+from telemetry.stores.migrations import Database, version_of
+
+RAW_TABLES = ("spans", "samples", "host_samples")
+FOR_EVER = 0
+
+_CURRENT = re.compile(r"TTL inserted_on \+ toIntervalDay\((\d+)\)")
+
+
+def retain(database: Database, days: int) -> None:
+    """Keep raw rows for ``days`` after they were stored; :data:`FOR_EVER`: all of them. Safe to repeat.
+
+    Raises:
+        UsageError: the server is too old to let rows go by itself.
+    """
+    for statement in plan(database, days):
+        database.execute(statement)
+
+
+def plan(database: Database, days: int) -> list[str]:
+    """What :func:`retain` would run now: nothing where it is so already.
+
+    Raises:
+        UsageError: as of :func:`retain`.
+    """
+    assert days >= 0, days
+    version = version_of(database)
+    if is_modern(version):
+        current = _current_days(database)
+        changed = [table for table in RAW_TABLES if current.get(table, FOR_EVER) != days]
+        return [statement for table in changed for statement in _statements(database, table, days)]
+    if days:
+        raise UsageError(
+            f"this ClickHouse server ({version[0]}.{version[1]}) lets no rows go by itself",
+            hint="unset RANKSCOPE_RETENTION_DAYS, and drop partitions by hand: they are months of insertion",
+        )
+    return []
+
+
+def _current_days(database: Database) -> dict[str, int]:
+    """Of each raw table that is there and has a limit."""
+    names = ", ".join(f"'{_stored(database, table)}'" for table in RAW_TABLES)
+    found = database.query(
+        f"SELECT name, engine_full FROM system.tables WHERE database = '{database.name}' AND name IN ({names})"
+    )
+    limits = {row["name"].removesuffix(LOCAL): _CURRENT.search(row["engine_full"]) for row in found.to_pylist()}
+    return {name: int(limit[1]) for name, limit in limits.items() if limit}
+
+
+def _statements(database: Database, table: str, days: int) -> list[str]:
+    """Parts that are there learn of a new limit without being written anew."""
+    on = f" ON CLUSTER {database.cluster}" if database.cluster else ""
+    head = f"ALTER TABLE {_stored(database, table)}{on}"
+    if not days:
+        return [f"{head} REMOVE TTL"]
+    return [
+        f"{head} MODIFY SETTING ttl_only_drop_parts = 1, materialize_ttl_recalculate_only = 1",
+        f"{head} MODIFY TTL inserted_on + toIntervalDay({days})",
+    ]
+
+
+def _stored(database: Database, table: str) -> str:
+    """The table that has the rows."""
+    return f"{table}{LOCAL}" if database.cluster else table

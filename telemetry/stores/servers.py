@@ -1,0 +1,145 @@
+"""Which of a database's servers to call, and when again after none answered.
+
+a: good ----- fails ------.                      pauses: 0.1 s, 0.2 s, ... up to 2 s, each with a random part,
+b: tried next, becomes the first to be asked     so that many collectors do not come back at once
+a: asked again when b fails and a's pause is over
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from clickhouse_driver.errors import Error, ErrorCodes, ServerException
+
+from telemetry.errors import UnreachableError
+from telemetry.stores.address import Host, ServerAddress
+from telemetry.stores.driver import Connection, make_connection
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 2.0
+AUTHENTICATION_FAILED = 516
+"""What newer servers say instead of which part was wrong."""
+REFUSED = frozenset(
+    {
+        AUTHENTICATION_FAILED,
+        ErrorCodes.UNKNOWN_USER,
+        ErrorCodes.WRONG_PASSWORD,
+        ErrorCodes.REQUIRED_PASSWORD,
+        ErrorCodes.UNKNOWN_DATABASE,
+        ErrorCodes.IP_ADDRESS_NOT_ALLOWED,
+    }
+)
+"""Refused for good: the next try, or the next server, would say the same."""
+FAULTS = (Error, OSError, EOFError)
+"""What the driver raises."""
+
+
+@dataclass(slots=True)
+class _Standing:
+    """What is known of a server."""
+
+    failures: int = 0
+    not_before: float = 0.0
+
+
+class Servers:
+    """The servers of one database. May be used by many threads.
+
+    Args:
+        clock: monotonic seconds.
+        wait: sleeps for seconds.
+    """
+
+    def __init__(
+        self,
+        address: ServerAddress,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._address = address
+        self._clock = clock
+        self._wait = wait
+        self._lock = threading.Lock()
+        self._order = list(address.hosts)
+        """The one that answered last goes first."""
+        self._standing = {host: _Standing() for host in address.hosts}
+
+    def connect(self, prepare: Callable[[Connection], object], *, database: str | None = None) -> Connection:
+        """An open connection to the first server that answers; waits at most the longest pause before it asks.
+
+        Args:
+            prepare: asks the first question.
+            database: None: that of the address; empty: none.
+
+        Raises:
+            UnreachableError: no server answers, or one refuses for good: then no other is asked.
+        """
+        name = self._address.database if database is None else database
+        faults: list[str] = []
+        for host in self._due():
+            connection = make_connection(self._address, host, database=name)
+            try:
+                prepare(connection)
+            except FAULTS as error:
+                with suppress(*FAULTS):
+                    connection.disconnect()
+                self._failed(host)
+                if _is_refusal(error):
+                    raise UnreachableError(f"{self._address}: {told(error)}", hint=hint(error)) from error
+                faults.append(f"{host}: {told(error)}")
+                last = error
+            else:
+                self._answered(host)
+                return connection
+        raise UnreachableError(f"{self._address}: no server answers: {'; '.join(faults)}", hint=hint(last)) from last
+
+    def _due(self) -> list[Host]:
+        """Those to be asked now, in order; where all failed a moment ago the first whose pause is over, then."""
+        with self._lock:
+            now = self._clock()
+            due = [host for host in self._order if self._standing[host].not_before <= now]
+            soonest = min(self._order, key=lambda host: self._standing[host].not_before)
+            pause = self._standing[soonest].not_before - now
+        if due:
+            return due
+        self._wait(pause)
+        return [soonest]
+
+    def _failed(self, host: Host) -> None:
+        with self._lock:
+            standing = self._standing[host]
+            pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(standing.failures, 16))
+            standing.failures += 1
+            standing.not_before = self._clock() + pause * random.uniform(0.5, 1.0)
+
+    def _answered(self, host: Host) -> None:
+        with self._lock:
+            self._standing[host] = _Standing()
+            self._order.remove(host)
+            self._order.insert(0, host)
+
+
+def told(error: Exception) -> str:
+    """The driver's words without the server's stack."""
+    return " ".join(str(error).partition("Stack trace:")[0].split())[:300] or type(error).__name__
+
+
+def _is_refusal(error: Exception) -> bool:
+    return getattr(error, "code", None) in REFUSED or "CERTIFICATE_VERIFY_FAILED" in str(error)
+
+
+def hint(error: Exception) -> str:
+    """What to do about it."""
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return "who signed the server's certificate? name a file: clickhouses://...?ca_certs=FILE"
+    if not isinstance(error, ServerException):
+        return "is the server up, and is this its native TCP port (9000, with TLS 9440)?"
+    if error.code == ErrorCodes.UNKNOWN_DATABASE:
+        return "`rankscope migrate` or `rankscope collect` makes the database"
+    if error.code in REFUSED:
+        return "check user and password in clickhouse://user:password@host:9000/database, or RANKSCOPE_STORE_PASSWORD"
+    return "the server's log says more"

@@ -1,0 +1,161 @@
+"""What docker-compose.yml promises: closed, pinned, bounded, watched over, and nothing in it that is not there."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy.compose_file import COMPOSE, DEPLOY, OPEN, ROOT, blanks, mounts, services
+
+SERVICES = services()
+STANDING = {name: one for name, one in SERVICES.items() if "profiles" not in one}
+EXAMPLE = dict(
+    line.split("=", 1) for line in (DEPLOY / ".env.example").read_text().splitlines() if re.match(r"[A-Z]", line)
+)
+SECRET = re.compile(r"PASSWORD|TOKEN|SECRET|KEY$")
+each_service = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES.keys())
+each_standing = pytest.mark.parametrize("service", STANDING.values(), ids=STANDING.keys())
+
+
+def test_what_is_promised_is_there() -> None:
+    assert set(STANDING) == {"clickhouse", "collector", "alerts", "alertmanager", "grafana"}
+    assert SERVICES["demo"]["profiles"] == ["demo"]
+
+
+@each_service
+def test_ports_are_on_loopback_alone(service: dict[str, Any]) -> None:
+    for port in service.get("ports", ()):
+        assert re.fullmatch(r"127\.0\.0\.1:\d+:\d+", port)
+    assert "network_mode" not in service
+
+
+@each_service
+def test_no_secret_has_a_value_or_a_default(service: dict[str, Any]) -> None:
+    secrets = (
+        {name: text for name, text in service["environment"].items() if SECRET.search(name)}
+        if ("environment" in service)
+        else {}
+    )
+    for text in secrets.values():
+        (blank,) = blanks(text)
+        assert blank.required
+        assert text.startswith("${")
+
+
+@each_service
+def test_no_secret_stands_in_a_command_line(service: dict[str, Any]) -> None:
+    said = [service.get("command", []), service.get("healthcheck", {}).get("test", []), service.get("build", {})]
+    assert not blanks(yaml.safe_dump(said))
+
+
+def test_an_address_of_the_store_has_no_password_in_it() -> None:
+    assert not re.search(r"clickhouses?://\w+:", COMPOSE.read_text())
+
+
+@each_standing
+def test_a_standing_service_is_watched_over_and_comes_back(service: dict[str, Any]) -> None:
+    assert service["restart"] == "unless-stopped"
+    assert service["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
+    assert {"interval", "timeout", "retries"} <= service["healthcheck"].keys()
+
+
+@each_service
+def test_memory_cores_and_logs_are_bounded(service: dict[str, Any]) -> None:
+    assert {"mem_limit", "cpus"} <= service.keys()
+    assert service["logging"]["options"].keys() == {"max-size", "max-file"}
+
+
+@each_service
+def test_images_are_pinned_to_a_version(service: dict[str, Any]) -> None:
+    assert re.search(r":v?\d+\.\d+\.\d+(\.\d+)?$", service["image"])
+
+
+def test_our_images_bear_the_version_of_the_package() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    ours = [one["image"] for one in SERVICES.values() if "build" in one]
+    assert {image.rpartition(":")[2] for image in ours} == {version}
+
+
+@each_service
+def test_nothing_gains_rights_and_ours_write_to_volumes_alone(service: dict[str, Any]) -> None:
+    assert "no-new-privileges:true" in service["security_opt"]
+    assert "privileged" not in service
+    if "build" in service:
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+
+
+@each_service
+def test_what_is_mounted_exists_read_only_or_is_a_declared_volume(service: dict[str, Any]) -> None:
+    declared = yaml.safe_load(COMPOSE.read_text())["volumes"]
+    for volume, (source, _) in zip(service.get("volumes", ()), mounts(service), strict=True):
+        if source.startswith("."):
+            assert (ROOT / source).exists()
+            assert volume.endswith(":ro")
+        else:
+            assert source in declared
+
+
+def test_every_declared_volume_is_used() -> None:
+    used = {source for one in SERVICES.values() for source, _ in mounts(one)}
+    assert yaml.safe_load(COMPOSE.read_text())["volumes"].keys() <= used
+
+
+@each_service
+def test_who_needs_another_waits_until_it_is_well(service: dict[str, Any]) -> None:
+    for name, how in service.get("depends_on", {}).items():
+        assert how == {"condition": "service_healthy"}
+        assert "healthcheck" in SERVICES[name]
+
+
+def test_every_variable_is_explained_once_in_the_example_and_none_beside() -> None:
+    asked = {one.name for path in (COMPOSE, OPEN) for one in blanks(path.read_text())}
+    assert asked == EXAMPLE.keys()
+
+
+def test_the_example_holds_no_secret_and_the_defaults_of_the_rest() -> None:
+    defaults = {one.name: one.default for one in blanks(COMPOSE.read_text()) if one.default is not None}
+    for name, value in EXAMPLE.items():
+        assert value == defaults.get(name, "")
+
+
+def test_the_filled_in_file_stays_out_of_version_control() -> None:
+    assert ".env" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+def test_what_the_image_copies_is_in_the_tree_and_not_ignored() -> None:
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    copied = {name for line in re.findall(r"^COPY (?!--)(.+)$", dockerfile, re.M) for name in line.split()[:-1]}
+    let_in = set(re.findall(r"^!(.+)$", (DEPLOY / "Dockerfile.dockerignore").read_text(), re.M))
+    assert copied == let_in
+    assert all((ROOT / name).exists() for name in copied)
+
+
+def test_the_image_has_every_target_and_installs_torch_as_the_constraints_say() -> None:
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    targets = {one["build"]["target"] for one in SERVICES.values() if "build" in one}
+    assert targets <= set(re.findall(r"^FROM .+ AS (\S+)$", dockerfile, re.M))
+    (torch,) = re.findall(r"torch==\S+", dockerfile)
+    assert torch in (ROOT / "constraints.txt").read_text().splitlines()
+
+
+def test_what_opens_the_collector_to_other_machines_asks_for_an_address_and_tls() -> None:
+    collector = services(OPEN)["collector"]
+    assert [blank.name for blank in blanks(collector["ports"][0])] == ["RANKSCOPE_ADDRESS"]
+    assert blanks(collector["ports"][0])[0].required
+    assert {"RANKSCOPE_TLS_CERT", "RANKSCOPE_TLS_KEY"} <= collector["environment"].keys()
+    assert "https://" in " ".join(collector["healthcheck"]["test"])
+
+
+def test_no_file_of_the_deployment_names_a_machine_or_holds_a_key() -> None:
+    for path in [COMPOSE, *(one for one in DEPLOY.rglob("*") if one.is_file())]:
+        text = _text(path)
+        assert "PRIVATE KEY" not in text, path
+        assert not re.search(r"\b(?:10|172\.(?:1[6-9]|2\d|3[01])|192\.168)\.\d+\.\d+", text), path
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")

@@ -1,0 +1,62 @@
+"""The units for machines without containers: what they start exists, and no secret stands in them."""
+
+import inspect
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from telemetry.agent.command import parse_settings
+from tests.deploy.compose_file import DEPLOY
+from ui.commands.collect import collect
+
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+PROGRAM = "/opt/rankscope/bin/rankscope"
+each_unit = pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+
+
+def words_of(unit: Path) -> list[str]:
+    """The command that a unit starts, without the program."""
+    (command,) = re.findall(r"^ExecStart=(.+)$", unit.read_text(), re.M)
+    program, *words = shlex.split(command)
+    assert program == PROGRAM
+    return words
+
+
+def test_the_agent_understands_the_command_of_its_unit() -> None:
+    command, *arguments = words_of(DEPLOY / "systemd/rankscope-agent.service")
+    settings = parse_settings(f"rankscope {command}", arguments, collector="https://collector.example:8719")
+    assert command == "agent"
+    assert settings.spool == Path("/var/spool/rankscope")
+    assert settings.appear_s == 86400
+
+
+def test_the_collector_knows_the_options_of_its_unit() -> None:
+    command, *arguments = words_of(DEPLOY / "systemd/rankscope-collector.service")
+    known = {f"--{name.replace('_', '-')}" for name in inspect.signature(collect).parameters}
+    assert command == "collect"
+    assert {word for word in arguments if word.startswith("--")} <= known
+    assert "--host" not in arguments
+
+
+@each_unit
+def test_a_unit_comes_back_and_is_bounded_and_holds_no_secret(unit: Path) -> None:
+    text = unit.read_text()
+    assert "Restart=always" in text
+    assert re.search(r"^MemoryMax=\d+G$", text, re.M)
+    assert re.search(r"^NoNewPrivileges=yes$", text, re.M)
+    assert not re.search(r"RANKSCOPE_\w*TOKEN=", text)
+
+
+@each_unit
+def test_systemd_finds_nothing_wrong_with_a_unit(unit: Path, tmp_path: Path) -> None:
+    verifier = shutil.which("systemd-analyze")
+    if verifier is None:
+        pytest.skip("systemd-analyze is not installed: this machine has no systemd")
+    copy = tmp_path / unit.name
+    copy.write_text(unit.read_text().replace(PROGRAM, "/bin/true"))
+    done = subprocess.run([verifier, "verify", str(copy)], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,141 @@
+"""A collector as its users start it, to be attacked: a process of its own, with its dashboard."""
+
+import os
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from telemetry.ship.client import CollectorClient
+from telemetry.ship.wire import ARROW_TYPE
+from telemetry.stores.queries import LAST_STEP, Runs, Spans
+from tests.deadline import until
+from tests.integration.processes import free_port
+
+ANSWER_S = 60.0
+KEPT = "kept"
+"""The run that no attack may harm."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attacked:
+    """Where it is, and how it is."""
+
+    url: str
+    port: int
+    process: subprocess.Popen[bytes]
+    log: Path
+    token: str
+    trusts: ssl.SSLContext | None
+
+    def http(self, **settings: Any) -> httpx.Client:
+        """A client of no tokens."""
+        return httpx.Client(
+            base_url=self.url, verify=self.trusts or True, trust_env=False, timeout=ANSWER_S, **settings
+        )
+
+    def client(self) -> CollectorClient:
+        """A well-behaved one, with the full token."""
+        return CollectorClient(self.url, self.token)
+
+    def post_batch(self, body: bytes, *, table: str = "spans", **headers: str) -> httpx.Response:
+        with self.http() as http:
+            return http.post(f"/v1/batches/{table}", content=body, headers={"Content-Type": ARROW_TYPE, **headers})
+
+    def raw(self, request: bytes, *, seconds: float = ANSWER_S) -> bytes:
+        """What comes back for these bytes until the other side closes; plain HTTP only."""
+        with self.connected(seconds) as connection:
+            connection.sendall(request)
+            return received(connection)
+
+    def connected(self, seconds: float = ANSWER_S) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=seconds)
+
+    def alive(self) -> bool:
+        with self.http() as http:
+            return self.process.poll() is None and http.get("/healthz").status_code == httpx.codes.OK
+
+    def rss_mib(self) -> float:
+        """Memory of the process, now."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmRSS"))
+
+    def command_line(self) -> str:
+        return Path(f"/proc/{self.process.pid}/cmdline").read_bytes().decode()
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def stored(self) -> dict[str, int]:
+        """How many runs there are, and spans in the one that is to be kept."""
+        with self.client() as client:
+            kept = client.read(Spans(run_id=KEPT, attempt=0, first_step=0, last_step=LAST_STEP))
+            return {"runs": client.read(Runs()).num_rows, "spans": kept.num_rows}
+
+
+@contextmanager
+def attacked(folder: Path, *options: str, trusts: Path | None = None, **environment: str) -> Iterator[Attacked]:
+    """A collector over a store of its own, ended on leaving. ``options`` are the command's.
+
+    Args:
+        trusts: certificate of the authority that signed the collector's, which then serves https.
+    """
+    port, log = free_port(), folder / "collector.log"
+    command = [
+        *(sys.executable, "-m", "ui.cli", "collect", "--store", f"embedded:{folder / 'store'}", "--port", str(port)),
+        *options,
+    ]
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("RANKSCOPE_")}
+    with log.open("ab") as sink:
+        process = subprocess.Popen(command, stdout=sink, stderr=sink, env={**ours, **environment})
+    made = Attacked(
+        url=f"{'https' if trusts else 'http'}://127.0.0.1:{port}",
+        port=port,
+        process=process,
+        log=log,
+        token=environment.get("RANKSCOPE_TOKEN", ""),
+        trusts=ssl.create_default_context(cafile=str(trusts)) if trusts else None,
+    )
+    try:
+        until(lambda: _answers(made), seconds=120, what="the collector")
+        yield made
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def received(connection: socket.socket) -> bytes:
+    """Everything until the other side ends, or cuts off."""
+    chunks = []
+    try:
+        while chunk := connection.recv(65536):
+            chunks.append(chunk)
+    except ConnectionError:
+        pass
+    return b"".join(chunks)
+
+
+def statuses(answer: bytes) -> list[int]:
+    """Of each response in what came back."""
+    lines = answer.split(b"\r\n")
+    return [int(line.split()[1]) for line in lines if line.startswith(b"HTTP/1.1 ") and line.split()[1] != b"100"]
+
+
+def head(line: str, *headers: str) -> bytes:
+    """The head of a request to loopback."""
+    return "\r\n".join([f"{line} HTTP/1.1", "Host: 127.0.0.1", *headers, "", ""]).encode("latin-1")
+
+
+def _answers(made: Attacked) -> bool:
+    assert made.process.poll() is None, made.said()
+    try:
+        return made.alive()
+    except httpx.HTTPError:
+        return False

@@ -1,0 +1,121 @@
+"""Schedule after schedule: is every record accounted for?
+
+python -m tests.integration.chaos [--seeds 0:200] [--only server|embedded|collectors] [--write]
+
+Seeds take turns over three grounds: Debian's server, an embedded store, two collectors behind one address over the
+server.
+
+``--write`` puts the table into docs/accuracy.md. Small disks that can be full need root; without it none is filled.
+Exit status 1 where an account has a fault.
+"""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from statistics import median
+
+from tests.benchmarks.accuracy_page import as_table, write_section
+from tests.integration.chaos.server import disturbed_server
+from tests.integration.chaos.trial import KEPT, Ground, Seen, stand_trial
+
+TITLE = "Chaos"
+HEADINGS = (
+    *("store", "schedules", "disturbances", "records", "rows stored", "lost, told and explained", "no room at all"),
+    *("schedules with a fault", "seconds, median (worst)"),
+)
+WORDS = {
+    "kill": "`kill -9` and a new start",
+    "pause": "SIGSTOP and SIGCONT",
+    "cut": "network cut",
+    "halve": "answer cut in half",
+    "slow": "slow store (stopped every other 0.1 s)",
+    "fill": "full disk",
+    "move": "another agent, told another address",
+}
+NOTES = """Two ranks record; an agent, collectors behind two relays and the store (Debian's ClickHouse server behind a
+relay of its own, or chdb) are real processes. Disturbances begin within three seconds at random instants, and may
+overlap. Then all is let run until the agent has shipped everything, and every stored row is held against copies of the
+rank files by rank, number, start and duration: nothing is missing, nothing is doubled, nothing is there that was told
+as lost. Lost: the oldest segment had to go because rank files were at their cap (4 to 64 segments of 1,024 records
+here) or the disk was full. No room at all: a full disk with no old segment to give; these records got no number."""
+
+
+def main() -> int:
+    """Exit status."""
+    given = _parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that every disk is unmounted
+    logging.getLogger("clickhouse_driver").setLevel(logging.CRITICAL)  # that nobody answers is what is wanted
+    seeds = range(*map(int, given.seeds.split(":")))
+    disks = os.geteuid() == 0
+    with ExitStack() as cleanup:
+        server = None if given.only == "embedded" else cleanup.enter_context(disturbed_server(disks=disks))
+        found = {
+            "server": Ground(server=server, disks=disks),
+            "embedded": Ground(disks=disks),
+            "collectors": Ground(server=server, num_collectors=2, disks=disks),
+        }
+        grounds = [found[given.only]] if given.only else list(found.values())
+        seen = [_told(stand_trial(seed, grounds[seed % len(grounds)])) for seed in seeds]
+    text = "\n\n".join([_table(seen), _kinds(seen), " ".join(NOTES.split())])
+    print(text)
+    if given.write:
+        write_section(TITLE, f"python -m tests.integration.chaos --seeds {given.seeds}", text)
+    return int(any(one.account.faults for one in seen))
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", default="0:200", help="first and one past the last, as in 0:200")
+    parser.add_argument("--only", choices=("server", "embedded", "collectors"), help="one ground for all seeds")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/accuracy.md")
+    return parser.parse_args()
+
+
+def _told(seen: Seen) -> Seen:
+    account = seen.account
+    words = "; ".join(account.faults) if account.faults else f"exact, {account.checksum}"
+    counts = f"{account.recorded} recorded, {account.stored} stored, {account.lost} lost, {account.unnumbered} no room"
+    print(f"{seen.ground}, {seen.schedule}: {words}: {counts}, {seen.seconds:.1f} s", file=sys.stderr, flush=True)
+    if account.faults:
+        print(f"what is left of it is in {KEPT}", file=sys.stderr, flush=True)
+    return seen
+
+
+def _table(seen: Sequence[Seen]) -> str:
+    return as_table(HEADINGS, list(_rows(seen)))
+
+
+def _rows(seen: Sequence[Seen]) -> Iterator[tuple[str, ...]]:
+    for ground in sorted({one.ground for one in seen}):
+        own = [one for one in seen if one.ground == ground]
+        took = [one.seconds for one in own]
+        yield (
+            ground,
+            str(len(own)),
+            str(sum(len(one.schedule.disturbances) for one in own)),
+            f"{sum(one.account.recorded for one in own):,}",
+            f"{sum(one.account.stored for one in own):,}",
+            f"{sum(one.account.lost for one in own):,} in {sum(one.account.lost > 0 for one in own)} schedules",
+            f"{sum(one.account.unnumbered for one in own):,}",
+            str(sum(bool(one.account.faults) for one in own)),
+            f"{median(took):.1f} ({max(took):.1f})",
+        )
+
+
+def _kinds(seen: Sequence[Seen]) -> str:
+    counts = Counter((one.kind, one.part) for trial in seen for one in trial.schedule.disturbances)
+    rows = [
+        (WORDS[kind], ", ".join(f"{part} {counts[of, part]}" for of, part in sorted(counts) if of == kind))
+        for kind in WORDS
+        if any(of == kind for of, _ in counts)
+    ]
+    return as_table(("disturbance", "of what, how often"), rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""Parts as real processes, forked from one that has loaded what they need: a restart costs no second of imports.
+
+harness ---> fork server (telemetry is loaded, nothing runs) --fork--> rank, agent, collector ...
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from telemetry.errors import RankscopeError
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(
+    [
+        *("telemetry.session", "telemetry.agent.command", "telemetry.ship.collector", "telemetry.stores.clickhouse"),
+        "tests.integration.chaos.roles",
+    ]
+)
+
+
+class Part:
+    """A process that can be started as often as it takes. ``role`` is called in it with ``arguments``."""
+
+    def __init__(self, name: str, role: Callable[..., None], log: Path) -> None:
+        self.name = name
+        self.arguments: tuple[object, ...] = ()
+        self.num_starts = 0
+        self._role = role
+        self._log = log
+        self._process: BaseProcess | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.is_alive()
+
+    @property
+    def status(self) -> int | None:
+        """As it ended; None while it runs."""
+        return self._process.exitcode if self._process is not None else None
+
+    def start(self) -> None:
+        assert not self.running, self.name
+        self._process = _CONTEXT.Process(
+            target=_play, args=(self._log, self._role, *self.arguments), name=self.name, daemon=True
+        )
+        self._process.start()
+        self.num_starts += 1
+
+    def tell(self, number: signal.Signals) -> None:
+        """Send a signal, if there is anybody."""
+        if self.running:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL, whatever it is at; gone when this returns."""
+        if self._process is not None:
+            self.tell(signal.SIGKILL)
+            self._process.join()
+
+    def said(self) -> str:
+        return self._log.read_text() if self._log.exists() else ""
+
+
+def _play(log: Path, role: Callable[..., None], *arguments: object) -> None:
+    """In the child: what it says goes to its log, and it ends with the harness, however that ends."""
+    threading.Thread(target=_end_with_harness, name="harness", daemon=True).start()
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for number in (1, 2):
+        os.dup2(output, number)
+    try:
+        role(*arguments)
+    except RankscopeError as error:
+        print(f"{role.__name__}: {error}", flush=True)
+        sys.exit(error.exit_status)
+
+
+def _end_with_harness() -> None:
+    harness = multiprocessing.parent_process()
+    assert harness is not None
+    wait([harness.sentinel])
+    os.kill(os.getpid(), signal.SIGKILL)

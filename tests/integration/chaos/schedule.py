@@ -1,0 +1,79 @@
+"""What is done to the parts of a world, and when: a pure function of a seed."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["kill", "pause", "cut", "halve", "slow", "fill", "move"]
+SECONDS = 3.0
+"""In which disturbances begin."""
+MAX_SEGMENTS = (4, 16, 64, 64)
+"""Most segments of a rank file: with few, an outage costs records."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disturbance:
+    """Something is done to a part, and undone after a while."""
+
+    at_s: float
+    kind: Kind
+    part: str
+    """A process, a link or a disk of the world."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """One trial."""
+
+    seed: int
+    disturbances: tuple[Disturbance, ...]
+    """In the order in which they begin."""
+    max_segments: int
+
+    def __str__(self) -> str:
+        words = [f"{one.at_s:.2f} {one.kind} {one.part} {one.seconds:.2f}s" for one in self.disturbances]
+        return f"seed {self.seed}, {self.max_segments} segments: {'; '.join(words)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What a world has that can be disturbed."""
+
+    processes: tuple[str, ...]
+    links: tuple[str, ...]
+    disks: tuple[str, ...]
+
+
+def make_schedule(seed: int, scope: Scope, *, seconds: float = SECONDS) -> Schedule:
+    """Three to eight disturbances; they may overlap."""
+    chance = random.Random(seed)
+    found = [_disturbance(chance, scope, seconds) for _ in range(chance.randint(3, 8))]
+    return Schedule(
+        seed=seed,
+        disturbances=tuple(sorted(found, key=lambda one: one.at_s)),
+        max_segments=chance.choice(MAX_SEGMENTS),
+    )
+
+
+def _disturbance(chance: random.Random, scope: Scope, seconds: float) -> Disturbance:
+    kinds: list[tuple[Kind, Sequence[str], float, float]] = [
+        ("kill", scope.processes, 0.0, 0.8),
+        ("kill", scope.processes, 0.0, 0.8),
+        ("kill", scope.processes, 0.0, 0.1),
+        ("pause", scope.processes, 0.05, 1.5),
+        ("cut", scope.links, 0.0, 1.5),
+        ("halve", scope.links, 0.0, 0.0),
+        ("slow", [name for name in scope.processes if name in ("server", "collector")], 0.5, 2.0),
+        ("move", ["agent"], 0.0, 0.0),
+    ]
+    if scope.disks:
+        kinds += [("fill", scope.disks, 0.2, 1.5)] * 2
+    kind, parts, least_s, most_s = chance.choice(kinds)
+    return Disturbance(
+        at_s=chance.uniform(0.0, seconds),
+        kind=kind,
+        part=chance.choice(list(parts)),
+        seconds=chance.uniform(least_s, most_s),
+    )

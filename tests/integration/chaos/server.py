@@ -1,0 +1,57 @@
+"""The ClickHouse server of a world: killed, stopped and started at any moment, its data on a disk that can be full."""
+
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.clickhouse_server import ClickHouseServer
+from tests.integration.chaos.small_disk import SmallDisk, small_disk
+from tests.parts import require
+
+DISK_MIB = 512
+
+
+class DisturbedServer(ClickHouseServer):
+    """``disk``: what its data lies on, if that can be filled."""
+
+    disk: SmallDisk | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def launch(self) -> None:
+        """Start it without waiting for its first answer, unless it runs."""
+        if not self.running:
+            with (self._folder / "output.log").open("ab") as output:
+                self._process = subprocess.Popen(
+                    [self._program, f"--config-file={self._folder / 'config.xml'}"], stdout=output, stderr=output
+                )
+
+    def tell(self, number: signal.Signals) -> None:
+        """Send a signal, if there is anybody."""
+        if self._process is not None and self.running:
+            self._process.send_signal(number)
+
+    def url_through(self, port: int, database: str) -> str:
+        """As a client addresses it that goes through a relay."""
+        return self.url(database).replace(f":{self.port}/", f":{port}/")
+
+
+@contextmanager
+def disturbed_server(*, disks: bool) -> Iterator[DisturbedServer]:
+    """A running one, gone with its data at the end. Skips a test (fails it in CI) where the program is missing."""
+    program = require("clickhouse-server")
+    with ExitStack() as cleanup:
+        folder = Path(tempfile.mkdtemp(prefix="rankscope-chaos-server-", dir="/dev/shm"))
+        cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
+        disk = cleanup.enter_context(small_disk(folder / "disk", size_mib=DISK_MIB)) if disks else None
+        server = DisturbedServer(program, disk.folder if disk else folder)
+        server.disk = disk
+        cleanup.callback(server.kill)
+        server.start()
+        yield server

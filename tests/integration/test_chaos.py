@@ -1,0 +1,66 @@
+"""Some schedules of `make chaos`: whatever is killed, stopped, cut or full, what was recorded is stored once, or told
+as lost."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.chaos.schedule import SECONDS, Scope, make_schedule
+from tests.integration.chaos.server import DisturbedServer, disturbed_server
+from tests.integration.chaos.trial import Ground, stand_trial
+
+ON_THE_SERVER = (5, 16)
+WITH_TWO_COLLECTORS = (10,)
+EMBEDDED = (9, 17)
+DISKS = os.geteuid() == 0
+SCOPE = Scope(processes=("collector", "agent", "rank-0", "server"), links=("front", "back"), disks=("spool",))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[DisturbedServer]:
+    with disturbed_server(disks=DISKS) as running:
+        yield running
+
+
+def assert_exact(seed: int, ground: Ground) -> None:
+    seen = stand_trial(seed, ground)
+    assert not seen.account.faults, f"{seen.schedule}: {seen.account.faults}"
+    assert seen.account.stored > 1000
+
+
+@pytest.mark.chaos
+@pytest.mark.clickhouse
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("seed", ON_THE_SERVER)
+def test_over_a_server_every_record_is_accounted_for(seed: int, server: DisturbedServer) -> None:
+    assert_exact(seed, Ground(server=server, disks=DISKS))
+
+
+@pytest.mark.chaos
+@pytest.mark.clickhouse
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("seed", WITH_TWO_COLLECTORS)
+def test_with_two_collectors_behind_one_address_every_record_is_accounted_for(
+    seed: int, server: DisturbedServer
+) -> None:
+    assert_exact(seed, Ground(server=server, num_collectors=2, disks=DISKS))
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("seed", EMBEDDED)
+def test_over_an_embedded_store_every_record_is_accounted_for(seed: int) -> None:
+    assert_exact(seed, Ground(disks=DISKS))
+
+
+def test_a_schedule_is_its_seed_s_own() -> None:
+    assert make_schedule(3, SCOPE) == make_schedule(3, SCOPE)
+    assert len({make_schedule(seed, SCOPE).disturbances for seed in range(100)}) == 100
+
+
+def test_schedules_disturb_everything_in_every_way() -> None:
+    ahead = [one for seed in range(200) for one in make_schedule(seed, SCOPE).disturbances]
+    assert {one.part for one in ahead} == {*SCOPE.processes, *SCOPE.links, *SCOPE.disks}
+    assert {one.kind for one in ahead} == {"kill", "pause", "cut", "halve", "slow", "fill", "move"}
+    assert all(0 <= one.at_s <= SECONDS for one in ahead)

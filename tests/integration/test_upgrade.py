@@ -1,0 +1,183 @@
+"""Old databases under a new version: nothing is lost, whoever is killed or comes second, and nothing goes back."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clickhouse_driver import Client
+
+from telemetry.errors import RankscopeError, UsageError
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.migrations import SCHEMA
+from telemetry.stores.open import MigratingStore, find_store, open_store
+from telemetry.stores.queries import Ranks, StageCounts
+from telemetry.stores.reader import StoreReader
+from tests.clickhouse_server import PASSWORD, USER, ClickHouseServer
+from tests.integration.old_database import NUM_SPANS, checksums, make_first, shape
+from tests.scenarios.command import rankscope
+
+NUM_AT_ONCE = 4
+
+
+def run(module: str, *arguments: str) -> Any:
+    """The JSON that a module of tests prints."""
+    command = [sys.executable, "-m", f"tests.integration.{module}", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def in_memory() -> Iterator[MigratingStore]:
+    store = EmbeddedStore()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def on_server(clickhouse_server: ClickHouseServer, request: pytest.FixtureRequest) -> Iterator[MigratingStore]:
+    """An empty database, its name the test's."""
+    store = find_store(clickhouse_server.url(make_database(clickhouse_server, request.node.originalname[:60])))
+    yield store
+    store.close()
+
+
+@pytest.fixture(params=["in_memory", pytest.param("on_server", marks=pytest.mark.clickhouse)])
+def empty(request: pytest.FixtureRequest) -> MigratingStore:
+    chosen: MigratingStore = request.getfixturevalue(request.param)
+    return chosen
+
+
+def make_database(server: ClickHouseServer, name: str) -> str:
+    with Client("127.0.0.1", port=server.port, user=USER, password=PASSWORD) as client:
+        client.execute(f"CREATE DATABASE {name}")
+    return name
+
+
+def test_a_database_of_the_first_version_loses_nothing_and_answers(empty: MigratingStore) -> None:
+    make_first(empty)
+    before = checksums(empty)
+    assert before["spans"][0] == 2 * NUM_SPANS
+    empty.migrate()
+    assert checksums(empty) == before
+    reader = StoreReader(empty)
+    assert sum(reader.read(StageCounts(run_id="nightly", attempt=0))["spans"].to_pylist()) == NUM_SPANS
+    assert reader.read(Ranks(run_id="it's", attempt=1))["opened_ns"].to_pylist() == [0] * 8
+
+
+def test_an_upgraded_database_is_like_one_that_was_made_today(empty: MigratingStore) -> None:
+    make_first(empty)
+    empty.migrate()
+    upgraded = shape(empty)
+    for table in {name for name, *_ in upgraded}:
+        empty.database.execute(f"DROP TABLE IF EXISTS {table}")
+    empty.migrate()
+    assert shape(empty) == upgraded
+
+
+@pytest.mark.long
+def test_a_folder_whose_upgrade_is_killed_after_every_single_statement_arrives_all_the_same(
+    tmp_path: Path, in_memory: MigratingStore
+) -> None:
+    url = f"embedded:{tmp_path / 'store'}"
+    before = run("old_database", "make", url)["checksums"]
+    killed = run("migrator", url)
+    assert killed["killed"] == killed["planned"] > len(list(SCHEMA.glob("0*.sql")))
+    after = run("old_database", "tell", url)
+    assert after["checksums"] == before
+    in_memory.migrate()
+    assert after["shape"] == shape(in_memory)
+
+
+@pytest.mark.clickhouse
+def test_on_a_server_an_upgrade_that_is_killed_after_every_single_statement_arrives_all_the_same(
+    clickhouse_server: ClickHouseServer, on_server: MigratingStore
+) -> None:
+    make_first(on_server)
+    before = checksums(on_server)
+    killed = run("migrator", clickhouse_server.url(on_server.database.name))
+    assert killed["killed"] == killed["planned"] > len(list(SCHEMA.glob("0*.sql")))
+    on_server.migrate()
+    assert checksums(on_server) == before
+    fresh = open_store(clickhouse_server.url("made_today"))
+    assert shape(on_server) == shape(fresh)  # type: ignore[arg-type]
+    fresh.close()
+
+
+@pytest.mark.clickhouse
+def test_collectors_that_migrate_at_the_same_time_do_not_trip_over_each_other(
+    clickhouse_server: ClickHouseServer,
+) -> None:
+    for number in range(3):
+        url = clickhouse_server.url(f"at_once_{number}")
+        failed: list[RankscopeError] = []
+
+        def start(url: str = url, failed: list[RankscopeError] = failed) -> None:
+            try:
+                open_store(url).close()
+            except RankscopeError as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=start) for _ in range(NUM_AT_ONCE)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failed
+        store = find_store(url)
+        applied = store.query("SELECT DISTINCT number FROM migrations ORDER BY number")["number"].to_pylist()
+        assert applied == [int(path.name[:4]) for path in sorted(SCHEMA.glob("[0-9]*.sql"))]
+        store.close()
+
+
+@pytest.mark.clickhouse
+def test_a_database_of_a_newer_version_is_refused_and_left_alone(
+    clickhouse_server: ClickHouseServer, on_server: MigratingStore
+) -> None:
+    on_server.migrate()
+    on_server.database.execute("INSERT INTO migrations (number, name) SELECT 9999, 'from the future'")
+    before = shape(on_server)
+    url = clickhouse_server.url(on_server.database.name)
+    for for_reading in (False, True):
+        with pytest.raises(UsageError, match=r"schema 9999.*\n\nhint: upgrade rankscope"):
+            open_store(url, for_reading=for_reading)
+    assert shape(on_server) == before
+
+
+@pytest.mark.clickhouse
+def test_who_only_reads_is_told_that_a_database_is_of_an_older_version(
+    clickhouse_server: ClickHouseServer, on_server: MigratingStore
+) -> None:
+    make_first(on_server)
+    with pytest.raises(UsageError, match=r"lacks scripts 2, 3.*\n\nhint: `rankscope migrate`"):
+        open_store(clickhouse_server.url(on_server.database.name), for_reading=True)
+    assert not on_server.query("SELECT 1 FROM system.tables WHERE name = 'evidence' AND database = currentDatabase()")
+
+
+@pytest.mark.clickhouse
+def test_a_dry_run_prints_what_would_run_and_changes_nothing(clickhouse_server: ClickHouseServer) -> None:
+    url = clickhouse_server.url("dry")
+    told = rankscope("migrate", "--dry-run", "--store", url)
+    assert told.status == 0, told.error
+    assert told.out.startswith("CREATE DATABASE IF NOT EXISTS dry;")
+    assert "CREATE TABLE IF NOT EXISTS spans" in told.out
+    with Client("127.0.0.1", port=clickhouse_server.port, user=USER, password=PASSWORD) as client:
+        assert client.execute("SELECT count() FROM system.databases WHERE name = 'dry'") == [(0,)]
+    assert PASSWORD not in told.out + told.error
+
+
+def test_a_plan_is_what_then_runs(empty: MigratingStore) -> None:
+    make_first(empty)
+    planned = empty.plan()
+    assert not any("CREATE TABLE IF NOT EXISTS spans" in statement for statement in planned)
+    for statement in planned:
+        empty.database.execute(statement)
+    before = shape(empty)
+    empty.migrate()
+    assert shape(empty) == before
+    assert len(empty.plan()) < len(planned)

@@ -1,0 +1,100 @@
+"""How far an agent finds its host's clock off its collector's."""
+
+import httpx
+import pytest
+
+from telemetry.agent.ping import ClockPing, ping
+from telemetry.errors import UnreachableError, UsageError
+from telemetry.host_metrics import Metric
+from telemetry.ship.client import CollectorClient
+from telemetry.ship.time_told import TimeTold
+from telemetry.stores.embedded import EmbeddedStore
+from tests.telemetry.clocks.made_clocks import ZERO_NS
+from tests.telemetry.served import collecting
+
+MILLI = 1_000_000
+
+
+class Exchange:
+    """A collector whose clock is ``ahead_ns`` ahead, and the delays on the way there and back."""
+
+    def __init__(self, *ways_ns: tuple[int, int], ahead_ns: int = 0, inside_ns: int = 0) -> None:
+        self._ways = list(ways_ns)
+        self._ahead_ns = ahead_ns
+        self._inside_ns = inside_ns
+        self.now_ns = 0
+
+    def wall(self) -> int:
+        return ZERO_NS + self.now_ns
+
+    def monotonic(self) -> int:
+        return self.now_ns
+
+    def ask(self) -> TimeTold:
+        there_ns, back_ns = self._ways.pop(0)
+        received_ns = self.now_ns + there_ns
+        answered_ns = received_ns + self._inside_ns
+        self.now_ns = answered_ns + back_ns
+        zero_ns = ZERO_NS + self._ahead_ns
+        return TimeTold(collector="one", received_ns=zero_ns + received_ns, answered_ns=zero_ns + answered_ns)
+
+
+@pytest.mark.parametrize(("there_ms", "back_ms"), [(1, 1), (9, 1), (0, 7)])
+def test_the_true_offset_lies_within_half_of_the_round_trip(there_ms: int, back_ms: int) -> None:
+    exchange = Exchange((there_ms * MILLI, back_ms * MILLI), ahead_ns=-3_000_000_000, inside_ns=20 * MILLI)
+    found = ping(exchange.ask, wall=exchange.wall, monotonic=exchange.monotonic)
+    assert found.round_trip_ns == (there_ms + back_ms) * MILLI
+    assert abs(found.offset_ns + 3_000_000_000) <= found.round_trip_ns / 2
+
+
+def test_a_clock_that_is_set_during_a_ping_is_told_as_it_was_before() -> None:
+    exchange = Exchange((MILLI, MILLI), ahead_ns=5)
+    readings = iter([ZERO_NS])  # a second reading of the wall clock would fail
+    found = ping(exchange.ask, wall=lambda: next(readings), monotonic=exchange.monotonic)
+    assert found.offset_ns == 5
+
+
+def test_an_answer_that_took_longer_than_the_ping_is_none() -> None:
+    exchange = Exchange((MILLI, MILLI), inside_ns=5 * MILLI)
+    with pytest.raises(ValueError, match="in all"):
+        ping(exchange.ask, wall=exchange.wall, monotonic=lambda: 0)
+
+
+def test_the_quickest_of_several_pings_counts() -> None:
+    exchange = Exchange((90 * MILLI, MILLI), (MILLI, MILLI), (MILLI, 50 * MILLI))
+    sampler = ClockPing(exchange.ask, lambda: None, tries=3, wall=exchange.wall, monotonic=exchange.monotonic)
+    values = {reading.metric: reading for reading in sampler.look(0).readings}
+    assert values[Metric.CLOCK_ROUND_TRIP_NS].value == 2 * MILLI
+    assert values[Metric.CLOCK_OFFSET_NS].value == 0
+    assert values[Metric.CLOCK_OFFSET_NS].device == "one"
+
+
+@pytest.mark.parametrize(
+    "fault", [UnreachableError("away", hint=""), UsageError("no such route", hint=""), ValueError()]
+)
+def test_a_collector_that_tells_no_time_makes_a_look_empty(fault: Exception) -> None:
+    def ask() -> TimeTold:
+        raise fault
+
+    assert ClockPing(ask, lambda: None).look(0).readings == ()
+
+
+@pytest.mark.parametrize(
+    "answer", [[], {}, {"collector": 1, "received_ns": 5}, {"collector": "", "received_ns": 5, "answered_ns": 4}]
+)
+def test_nonsense_is_no_time(answer: object) -> None:
+    with pytest.raises(ValueError, match=r"no time|received"):
+        TimeTold.of(answer)
+
+
+def test_a_collector_tells_the_time_to_whoever_has_a_token(embedded: EmbeddedStore) -> None:
+    tokens = {"token": "full-token", "write_token": "write-token", "read_token": "read-token"}
+    with collecting(embedded, **tokens) as client:
+        with CollectorClient(client.url, "write-token") as agent:
+            found = ping(agent.time)
+        answers = [
+            httpx.get(f"{client.url}/v1/clock", headers=headers).status_code
+            for headers in ({}, {"Authorization": "Bearer read-token"}, {"Authorization": "Bearer full-token"})
+        ]
+    assert answers == [401, 200, 200]
+    assert abs(found.offset_ns) <= found.round_trip_ns / 2 + MILLI  # it is one machine; its clock may be slewed

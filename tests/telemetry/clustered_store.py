@@ -1,0 +1,98 @@
+"""The schema of a cluster on the engine of today, as far as one process is a cluster: one shard, no Keeper.
+
+    formatQuery   every statement as it goes to servers
+    executed      without ON CLUSTER (it needs Keeper): Replicated tables over the engine's keeper of tests,
+                  then plain ones in their place, to be filled and asked
+
+    python -m tests.telemetry.clustered_store
+
+Engines take their configuration when the process opens the first, so this is one of its own.
+"""
+
+import json
+import os
+import re
+import tempfile
+import traceback
+from dataclasses import replace
+from pathlib import Path
+
+from chdb.session import Session
+
+from telemetry.errors import RankscopeError
+from telemetry.stores import migrations, retention
+from telemetry.stores.cluster import running_on_cluster
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.reader import StoreReader
+from tests.telemetry.test_stores_queries import EVERY_QUERY, fill
+
+_CONFIG = """<clickhouse>
+  <remote_servers><one><shard><internal_replication>true</internal_replication>
+    <replica><host>127.0.0.1</host><port>9000</port></replica></shard></one></remote_servers>
+  <macros><shard>1</shard><replica>a</replica></macros>
+  <zookeeper><implementation>testkeeper</implementation></zookeeper>
+  <tcp_port>9000</tcp_port>
+</clickhouse>"""
+_REPLICATED = re.compile(r"Replicated(\w*MergeTree)\('[^']*', '[^']*'(?:, )?([^)]*)\)")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder, "config.xml")
+        config.write_text(_CONFIG)
+        engine = Session(f":memory:?config-file={config}")
+        told = {
+            "statements": planned(EmbeddedStore()),
+            "not_sql": [sql for sql in planned(EmbeddedStore()) if not is_sql(EmbeddedStore(), sql)],
+            "replicated": replicated_tables(EmbeddedStore()),
+            "differ": different_answers(EmbeddedStore(), EmbeddedStore()),
+            "running": str(engine.query(running_on_cluster("one", "'nobody'"), "TSV")),
+        }
+    print(json.dumps(told), flush=True)
+
+
+def planned(store: EmbeddedStore) -> list[str]:
+    """All that servers of cluster ``one`` are told, from an empty database on."""
+    database = replace(store.database, cluster="one")
+    return migrations.plan(database) + retention.plan(database, 30)
+
+
+def is_sql(store: EmbeddedStore, statement: str) -> bool:
+    try:
+        store.query("SELECT formatQuery(%(sql)s) AS sql", {"sql": statement})
+    except RankscopeError:
+        return False
+    return True
+
+
+def replicated_tables(store: EmbeddedStore) -> list[str]:
+    """The tables that the engine made as they are: over Keeper, and spread over the cluster."""
+    for statement in planned(store):
+        if "CREATE TABLE" in statement:
+            store.database.execute(statement.replace(" ON CLUSTER one", ""))
+    made = "SELECT name FROM system.tables WHERE database = currentDatabase() AND engine LIKE 'Replicated%'"
+    return sorted(store.query(made)["name"].to_pylist())
+
+
+def different_answers(plain: EmbeddedStore, spread: EmbeddedStore) -> list[str]:
+    """The queries whose answers depend on whether the tables are spread."""
+    plain.migrate()
+    for statement in planned(spread):
+        spread.database.execute(_REPLICATED.sub(r"\1(\2)", statement.replace(" ON CLUSTER one", "")))
+    fill(plain)
+    fill(spread)
+    assert spread.query("SELECT count() AS n FROM spans_local") == plain.query("SELECT count() AS n FROM spans")
+    ours, theirs = StoreReader(plain), StoreReader(spread)
+    return [type(query).__name__ for query in EVERY_QUERY if ours.read(query) != theirs.read(query)]
+
+
+if __name__ == "__main__":
+    status = 1
+    try:
+        main()
+        status = 0
+    except Exception:
+        traceback.print_exc()
+    finally:
+        # The engine's keeper of tests does not come to an end by itself.
+        os._exit(status)

@@ -1,0 +1,86 @@
+"""Connections that would be held for ever are let go."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import uvicorn
+from starlette.responses import Response
+
+from telemetry.ship import connections
+from telemetry.ship.collector import listen
+from telemetry.ship.connections import BoundedConnection
+from tests.deadline import until
+
+ANSWER_BYTES = 64 * 2**20
+
+
+@contextmanager
+def serving() -> Iterator[tuple[int, uvicorn.Server]]:
+    """A server of large answers, and its port."""
+    with listen("127.0.0.1", 0) as listener:
+        app = Response(bytes(ANSWER_BYTES))
+        server = uvicorn.Server(
+            uvicorn.Config(app, http=BoundedConnection, lifespan="off", log_level="error", timeout_graceful_shutdown=1)
+        )
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        until(lambda: server.started, what="the server")
+        try:
+            yield listener.getsockname()[1], server
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def call(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=30)
+
+
+def all_of(connection: socket.socket) -> int:
+    """Bytes until the other side ends or cuts off."""
+    size = 0
+    try:
+        while chunk := connection.recv(2**20):
+            size += len(chunk)
+    except ConnectionError:
+        pass
+    return size
+
+
+ASK = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+def test_who_says_nothing_or_half_a_head_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEAD_S", 0.2)
+    with serving() as (port, _), call(port) as silent, call(port) as slow:
+        slow.sendall(ASK[:-2])
+        assert all_of(silent) == all_of(slow) == 0
+
+
+def test_who_does_not_read_its_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "STALL_S", 0.2)
+    with serving() as (port, server), call(port) as lazy:
+        lazy.sendall(ASK)
+        until(lambda: server.server_state.connections, what="the connection")
+        until(lambda: not server.server_state.connections, what="its end")
+        assert all_of(lazy) < ANSWER_BYTES
+
+
+def test_who_reads_its_answer_gets_all_of_it_and_may_ask_again() -> None:
+    with serving() as (port, _), call(port) as reader:
+        reader.sendall(ASK + ASK.replace(b"Host", b"Connection: close\r\nHost"))
+        assert all_of(reader) > 2 * ANSWER_BYTES
+
+
+def test_more_connections_than_there_is_room_for_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "max_connections", lambda: 2)
+    with serving() as (port, _), call(port) as first, call(port) as second:
+        first.sendall(ASK[:5])
+        second.sendall(ASK[:5])
+        with call(port) as third:
+            assert all_of(third) == 0
+        first.sendall(ASK[5:])
+        assert first.recv(12) == b"HTTP/1.1 200"

@@ -1,0 +1,263 @@
+"""A run goes out by the SDK's exporters and comes back in through a collector: the same spans, under the same ids."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from typer.testing import CliRunner
+
+from telemetry.errors import UnreachableError, UsageError
+from telemetry.exports.otlp import Sent, export_run
+from telemetry.exports.resources import Attempt
+from telemetry.stages import Stage
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import Store
+from telemetry.stores.queries import TraceSpans
+from telemetry.stores.reader import StoreReader
+from telemetry.stores.trace_queries import Detail
+from tests.telemetry.made_rows import SECOND_NS, insert, made
+from tests.telemetry.served import collecting
+from ui.cli import app
+
+RUN, ATTEMPT = "gpt", 2
+WHO = Attempt(run_id=RUN, attempt=ATTEMPT)
+NUM_RANKS, NUM_STEPS = 2, 150
+"""Steps enough that some ids begin with a zero."""
+KNOWN_IDS = ["8a660d1dc4c40b8d79c818d15b73e0e2", "22e3558b1f64af0c", ""]
+"""Of the first step of rank 0: whatever is exported again, by whatever engine, finds itself again."""
+AT_NS = 1_700_000_000 * SECOND_NS + 123_456_789
+
+
+def write_run(store: Store) -> None:
+    """Each step: forward of two microbatches, the optimizer, the step around them; and a loss."""
+    stages = [(Stage.FORWARD_COMPUTE, 0), (Stage.FORWARD_COMPUTE, 1), (Stage.OPTIMIZER, -1), (Stage.STEP, -1)]
+    spans = [
+        {
+            "rank": rank,
+            "seq": step * len(stages) + number,
+            "step": step,
+            "stage": int(stage),
+            "stream": int(stage.stream),
+            "microbatch": microbatch,
+            "start_ns": AT_NS + step * SECOND_NS,
+            "duration_ns": 1000 * (number + 1) + rank,
+            "size_bytes": 64 if stage is Stage.OPTIMIZER else 0,
+        }
+        for rank in range(NUM_RANKS)
+        for step in range(NUM_STEPS)
+        for number, (stage, microbatch) in enumerate(stages)
+    ]
+    losses = [
+        {"rank": 1, "seq": step, "step": step, "at_ns": AT_NS + step, "metric": "loss", "value": 4.0 - step / 100}
+        for step in range(NUM_STEPS)
+    ]
+    ranks = [
+        {"rank": rank, "host": f"node{rank}", "dp_size": 2, "pp_size": 1, "tp_size": 1, "started_ns": AT_NS}
+        for rank in range(NUM_RANKS)
+    ]
+    for table, rows in (("ranks", ranks), ("spans", spans), ("samples", losses)):
+        insert(store, table, made(table, rows), run_id=RUN, attempt=ATTEMPT)
+
+
+@pytest.fixture(scope="module")
+def source() -> Iterator[EmbeddedStore]:
+    store = EmbeddedStore()
+    store.migrate()
+    write_run(store)
+    yield store
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def kept() -> Iterator[EmbeddedStore]:
+    store = EmbeddedStore()
+    store.migrate()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def target(kept: EmbeddedStore) -> EmbeddedStore:
+    """Where it goes: empty."""
+    for table in ("otel_spans", "otel_metrics_gauge"):
+        kept.database.execute(f"TRUNCATE TABLE {table}")
+    return kept
+
+
+@pytest.fixture
+def endpoint(target: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with collecting(target) as client:
+        yield client.url
+
+
+def export(source: EmbeddedStore, endpoint: str | None, detail: Detail = "stages", last_step: int = 3) -> Sent:
+    return export_run(StoreReader(source), WHO, first_step=0, last_step=last_step, detail=detail, endpoint=endpoint)
+
+
+def spans_of(store: Store, where: str = "1") -> list[dict[str, Any]]:
+    """What the view shows of a store, without what only one of the sides says."""
+    names = "TraceId, SpanId, ParentSpanId, SpanName, SpanKind, ServiceName, Duration, StatusCode, ScopeName"
+    sql = f"SELECT {names}, toUnixTimestamp64Nano(Timestamp) AS at_ns FROM otel_traces WHERE {where} ORDER BY SpanId"
+    rows: list[dict[str, Any]] = store.query(sql).to_pylist()
+    return rows
+
+
+def test_what_comes_back_is_what_the_view_shows(source: EmbeddedStore, target: EmbeddedStore, endpoint: str) -> None:
+    sent = export(source, endpoint, "operations", NUM_STEPS - 1)
+    assert (sent.spans, sent.points, sent.rejected) == (8 * NUM_STEPS, 2 * NUM_STEPS, 0)
+    assert spans_of(target) == spans_of(source)
+    assert len(spans_of(target)) == sent.spans
+
+
+@pytest.mark.parametrize(
+    ("detail", "names"),
+    [("steps", {"step"}), ("stages", {"step", "optimizer"}), ("operations", {"step", "optimizer", "forward-compute"})],
+)
+def test_as_much_goes_out_as_is_asked_for(
+    source: EmbeddedStore, target: EmbeddedStore, endpoint: str, detail: Detail, names: set[str]
+) -> None:
+    export(source, endpoint, detail)
+    found = spans_of(target)
+    assert {span["SpanName"] for span in found} == names
+    steps = {span["SpanId"] for span in found if span["SpanName"] == "step"}
+    assert len(steps) == 4 * NUM_RANKS
+    assert {span["ParentSpanId"] for span in found} <= steps | {""}
+
+
+def test_a_span_says_whose_it_is_by_stable_names_and_our_own(
+    source: EmbeddedStore, target: EmbeddedStore, endpoint: str
+) -> None:
+    export(source, endpoint, last_step=0)
+    (row,) = target.query(
+        "SELECT ResourceAttributes AS resource, SpanAttributes AS span FROM otel_spans"
+        " WHERE SpanName = 'optimizer' AND ResourceAttributes['rankscope.rank'] = '1'"
+    ).to_pylist()
+    resource, span = dict(row["resource"]), dict(row["span"])
+    assert resource["service.name"] == RUN
+    assert len(resource["service.instance.id"]) == 36
+    assert {name: value for name, value in resource.items() if name.startswith("rankscope.")} == {
+        "rankscope.run.id": RUN, "rankscope.attempt": "2", "rankscope.rank": "1", "rankscope.local_rank": "0",
+        "rankscope.host.name": "node1", "rankscope.dp": "1", "rankscope.pp": "0", "rankscope.tp": "0",
+    }  # fmt: skip
+    assert span == {"rankscope.step": "0", "rankscope.stream": "compute", "rankscope.size_bytes": "64"}
+
+
+def test_metrics_stand_at_the_time_of_their_step(source: EmbeddedStore, target: EmbeddedStore, endpoint: str) -> None:
+    export(source, endpoint, last_step=2)
+    rows = target.query(
+        "SELECT MetricName AS name, MetricUnit AS unit, toUnixTimestamp64Nano(TimeUnix) AS at_ns, Value AS value"
+        " FROM otel_metrics_gauge ORDER BY name, at_ns"
+    ).to_pylist()
+    assert [(row["name"], row["unit"], row["at_ns"], row["value"]) for row in rows[:3]] == [
+        ("rankscope.loss", "1", AT_NS + step, 4.0 - step / 100) for step in range(3)
+    ]
+    assert [row["name"] for row in rows[3:]] == ["rankscope.step.duration"] * 3
+    assert all(row["unit"] == "s" and 3.9e-6 < row["value"] < 4.1e-6 for row in rows[3:])
+
+
+def test_the_environment_tells_where_to_and_under_which_name(
+    source: EmbeddedStore, target: EmbeddedStore, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
+        "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+        "OTEL_SERVICE_NAME": "pretraining",
+        "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=lab",
+        "OTEL_METRICS_EXPORTER": "none",
+        "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "3",
+    }.items():
+        monkeypatch.setenv(name, value)
+    sent = export(source, None)
+    assert (sent.spans, sent.points) == (16, 0)
+    assert {span["ServiceName"] for span in spans_of(target)} == {"pretraining"}
+    (said,) = target.query("SELECT DISTINCT ResourceAttributes['deployment.environment.name'] AS said FROM otel_spans")[
+        "said"
+    ].to_pylist()
+    assert said == "lab"
+
+
+def test_a_disabled_sdk_sends_nothing(
+    source: EmbeddedStore, target: EmbeddedStore, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    assert export(source, endpoint) == Sent(disabled=True)
+    assert spans_of(target) == []
+
+
+def test_another_protocol_is_refused_before_anything_is_sent(
+    source: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    with pytest.raises(UsageError, match="http/protobuf"):
+        export(source, None)
+
+
+def test_no_receiver_is_an_error_with_a_hint(source: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.3")
+    with pytest.raises(UnreachableError, match="hint: is an OpenTelemetry receiver there"):
+        export(source, "http://127.0.0.1:1")
+
+
+def test_a_receiver_that_refuses_is_an_error_with_its_status(source: EmbeddedStore, target: EmbeddedStore) -> None:
+    with collecting(target, token="secret") as client, pytest.raises(UnreachableError, match="401"):
+        export(source, client.url)
+
+
+REJECTING = ExportTraceServiceResponse(partial_success={"rejected_spans": 2, "error_message": "too old"})
+
+
+class Rejecting(BaseHTTPRequestHandler):
+    """Takes everything, and says that it did not want two of the spans."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(REJECTING.SerializeToString() if self.path == "/v1/traces" else b"")
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+def test_what_a_receiver_rejects_is_told(source: EmbeddedStore) -> None:
+    with HTTPServer(("127.0.0.1", 0), Rejecting) as receiver:
+        thread = threading.Thread(target=receiver.serve_forever)
+        thread.start()
+        try:
+            sent = export(source, f"http://127.0.0.1:{receiver.server_port}")
+        finally:
+            receiver.shutdown()
+            thread.join()
+    assert (sent.spans, sent.rejected, sent.reason) == (16, 2, "too old")
+
+
+def test_the_command_asks_a_collector_and_sends_the_newest_run(
+    source: EmbeddedStore, target: EmbeddedStore, endpoint: str
+) -> None:
+    with collecting(source) as client:
+        arguments = ["--store", client.url, "--endpoint", endpoint, "--detail", "steps", "--first-step", "5", "--json"]
+        result = CliRunner().invoke(app, ["export", "otlp", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0
+    told = json.loads(result.stdout)
+    assert (told["run"], told["attempt"], told["spans"]) == (RUN, ATTEMPT, NUM_RANKS * (NUM_STEPS - 5))
+    assert len(spans_of(target)) == told["spans"]
+
+
+def test_every_engine_tells_the_same_ids(store: Store) -> None:
+    """The view stands on today's engine alone; the query answers on old servers, too."""
+    write_run(store)
+    found = StoreReader(store).read(
+        TraceSpans(run_id=RUN, attempt=ATTEMPT, first_step=0, last_step=NUM_STEPS, detail="operations")
+    )
+    ids = {name: found[name].to_pylist() for name in ("trace_id", "span_id", "parent_id")}
+    assert {len(one) for one in ids["trace_id"]} == {32}
+    assert {len(one) for one in ids["span_id"]} == {16}
+    assert any(one.startswith("00") for one in ids["span_id"]), "no id that begins with zeros: more steps are needed"
+    assert len(set(ids["span_id"])) == found.num_rows
+    first = next(number for number, step in enumerate(found["stage"].to_pylist()) if step == int(Stage.STEP))
+    assert [ids[name][first] for name in ids] == KNOWN_IDS

@@ -1,0 +1,56 @@
+"""The wall clock is set while a rank records: nothing is reordered, lost, or taken for dead."""
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+import telemetry
+from telemetry.agent.heartbeat import is_alive
+from telemetry.agent.tail import RankTail
+from telemetry.record.rank_file import SEGMENT_RECORDS
+from telemetry.record.reader import RankReader
+from telemetry.stages import Stage
+from tests.deadline import until
+from tests.telemetry.recording import recorded, session
+
+HOUR_NS = 3600 * 10**9
+
+
+@pytest.mark.parametrize("step_ns", [-HOUR_NS, HOUR_NS])
+def test_a_step_of_the_wall_clock_reorders_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_ns: int
+) -> None:
+    with session(tmp_path):
+        folder = recorded(tmp_path).reader.folder
+        until(lambda: (folder / "000001.rec").exists())
+        monkeypatch.setattr("telemetry.clocks.host.time_ns", lambda: time.time_ns() + step_ns)
+        for _ in range(2 * SEGMENT_RECORDS + 10):
+            with telemetry.span(Stage.DATA_LOAD):
+                pass
+            if not recorded_room(folder):
+                until(lambda: recorded_room(folder))
+    tail, starts = RankTail(folder), []
+    while chunk := tail.read():
+        starts += chunk.tables["spans"]["start_ns"].to_pylist()
+        tail.shipped(chunk)
+    assert len(starts) == 2 * SEGMENT_RECORDS + 10
+    assert np.all(np.diff(starts) >= 0)
+    assert abs(starts[-1] - time.time_ns()) < HOUR_NS // 2
+
+
+def recorded_room(folder: Path) -> bool:
+    """Whether a segment lies ready for when the current one is full."""
+    return len(list(folder.glob("*.rec"))) * SEGMENT_RECORDS > RankReader(folder).live().recorded + SEGMENT_RECORDS
+
+
+def test_a_rank_is_alive_wherever_the_wall_clock_was_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with session(tmp_path):
+        identity = recorded(tmp_path).reader.identity()
+        born = psutil.Process().create_time()
+        monkeypatch.setattr(psutil.Process, "create_time", lambda _: born + 3600)
+        assert identity.pid == os.getpid()
+        assert is_alive(identity)

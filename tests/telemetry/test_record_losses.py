@@ -1,0 +1,298 @@
+"""The rank makes room while the agent ships: what is stored is what was recorded less what is told as lost, exactly."""
+
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from telemetry.agent.tail import Chunk, RankTail
+from telemetry.record.rank_file import RankFile, write_identity
+from telemetry.record.reader import RankReader
+from telemetry.record.recorder import make_recorder
+from telemetry.record.shipping_page import LossCause, ShippingPage
+from telemetry.record.sink import Recorder, scrap_words
+from telemetry.records import RECORDS_LOST, RankIdentity
+from telemetry.stages import Stage
+from telemetry.topology import Topology
+from tests.integration.chaos.small_disk import small_disk
+from tests.parts import require_root
+
+SMALL = 16
+SEEDS = 40
+IDENTITY = RankIdentity(
+    run_id="run", attempt=0, rank=0, host="host", local_rank=0, pid=1, topology=Topology(), started_ns=1
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "run" / "0" / "rank-00000"
+    write_identity(made, IDENTITY)
+    return made
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    made = make_recorder()
+    yield made
+    made.detach()
+
+
+def attach(recorder: Recorder, folder: Path, *, max_segments: int = 4) -> RankFile:
+    sink = RankFile(folder, segment_records=SMALL, max_segments=max_segments)
+    recorder.attach(sink, sink.next_seq, scrap_words(), None)
+    return sink
+
+
+def record(recorder: Recorder, count: int) -> None:
+    for _ in range(count):
+        with recorder.span(Stage.DATA_LOAD):
+            pass
+
+
+class Shipped:
+    """What a store that trims what it has was sent by agents that come and go."""
+
+    def __init__(self) -> None:
+        self.spans: list[int] = []
+        self.lost: dict[int, tuple[int, str]] = {}
+        """By the number of its mark: how many, and why."""
+
+    def take(self, chunk: Chunk) -> None:
+        spans = chunk.tables["spans"]["seq"].to_pylist()
+        self.spans += [seq for seq in spans if not self.spans or seq > self.spans[-1]]
+        for mark in chunk.tables["marks"].to_pylist() if "marks" in chunk.tables else []:
+            assert mark["name"] == RECORDS_LOST
+            count, why = re.fullmatch(r"(\d+) records of [\d.]+ s: (.*)", mark["text"]).groups()  # type: ignore[union-attr]
+            self.lost.setdefault(mark["seq"], (int(count), why))
+
+    @property
+    def num_lost(self) -> int:
+        return sum(count for count, _ in self.lost.values())
+
+    def drain(self, tail: RankTail) -> None:
+        while chunk := tail.read():
+            self.take(chunk)
+            tail.shipped(chunk)
+
+    def assert_exact(self, num_recorded: int) -> None:
+        """No number is both stored and told as lost, and none is neither."""
+        gone = [seq for end, (count, _) in self.lost.items() for seq in range(end + 1 - count, end + 1)]
+        assert sorted(self.spans + gone) == list(range(num_recorded))
+
+
+def test_a_segment_in_flight_is_not_deleted_and_the_next_one_goes(recorder: Recorder, folder: Path) -> None:
+    sink, shipped = attach(recorder, folder), Shipped()
+    record(recorder, SMALL)
+    tail = RankTail(folder)
+    sent = tail.read()
+    assert sent is not None
+    record(recorder, 9 * SMALL)
+    assert [path.name for path in sorted(folder.glob("*.rec"))] == ["000000.rec", *(f"{n:06d}.rec" for n in (7, 8, 9))]
+    shipped.take(sent)
+    tail.shipped(sent)
+    shipped.drain(tail)
+    shipped.assert_exact(10 * SMALL)
+    assert shipped.num_lost == sink.dropped == 6 * SMALL
+
+
+def test_what_an_agent_that_was_killed_had_sent_is_sent_again(recorder: Recorder, folder: Path) -> None:
+    attach(recorder, folder)
+    shipped = Shipped()
+    record(recorder, SMALL + 3)
+    sent = RankTail(folder).read()
+    assert sent is not None
+    shipped.take(sent)  # stored, and nobody lives who knows
+    record(recorder, 9 * SMALL)
+    shipped.drain(RankTail(folder))
+    shipped.assert_exact(10 * SMALL + 3)
+    assert shipped.num_lost
+
+
+def test_a_small_batch_that_is_acknowledged_leaves_a_large_one_in_flight(recorder: Recorder, folder: Path) -> None:
+    attach(recorder, folder)
+    shipped = Shipped()
+    record(recorder, SMALL)
+    large = RankTail(folder).read()
+    assert large is not None
+    shipped.take(large)  # stored, and nobody lives who knows
+    tail = RankTail(folder)
+    small = tail.read(3)
+    assert small is not None
+    tail.shipped(small)
+    record(recorder, 9 * SMALL)
+    shipped.drain(tail)
+    shipped.assert_exact(10 * SMALL)
+    assert shipped.num_lost
+
+
+def test_a_segment_pinned_while_it_is_being_deleted_stays(
+    recorder: Recorder, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, shipped = attach(recorder, folder), Shipped()
+    record(recorder, 4 * SMALL)
+    tail, sent, looks = RankTail(folder), [], []
+    look = ShippingPage.in_flight
+
+    def reads_after_the_first_look(page: ShippingPage, first_seq: int, end_seq: int) -> bool:
+        in_flight = look(page, first_seq, end_seq)
+        if not looks:
+            looks.append(in_flight)
+            sent.append(tail.read())
+        return in_flight
+
+    monkeypatch.setattr(ShippingPage, "in_flight", reads_after_the_first_look)
+    record(recorder, SMALL)
+    assert looks == [False]
+    assert sent[0] is not None
+    assert (folder / "000000.rec").exists()
+    shipped.take(sent[0])
+    tail.shipped(sent[0])
+    shipped.drain(tail)
+    shipped.assert_exact(5 * SMALL)
+    assert shipped.num_lost == sink.dropped == SMALL
+
+
+def test_a_segment_taken_back_while_it_is_being_deleted_is_not_counted(
+    recorder: Recorder, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, shipped, reader = attach(recorder, folder), Shipped(), RankReader(folder)
+    lose = ShippingPage.lose
+
+    def takes_back_the_first(page: ShippingPage, end_seq: int, cause: LossCause) -> None:
+        lose(page, end_seq, cause)
+        if end_seq == SMALL:
+            assert reader.take_back()
+
+    monkeypatch.setattr(ShippingPage, "lose", takes_back_the_first)
+    record(recorder, 5 * SMALL)
+    assert (folder / "000000.rec").exists()
+    shipped.drain(RankTail(folder))
+    shipped.assert_exact(5 * SMALL)
+    assert shipped.num_lost == sink.dropped == SMALL
+
+
+def test_what_is_read_is_pinned_though_the_segment_before_it_goes_meanwhile(
+    recorder: Recorder, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, shipped = attach(recorder, folder), Shipped()
+    record(recorder, 4 * SMALL)
+    first_end, looks = RankReader.first_end, []
+
+    def goes_after_the_first_look(reader: RankReader, from_seq: int) -> int:
+        end = first_end(reader, from_seq)
+        if not looks:
+            looks.append(end)
+            record(recorder, 2 * SMALL)
+        return end
+
+    monkeypatch.setattr(RankReader, "first_end", goes_after_the_first_look)
+    tail = RankTail(folder)
+    sent = tail.read()
+    assert sent is not None
+    shipped.take(sent)
+    record(recorder, 4 * SMALL)
+    shipped.drain(RankTail(folder))
+    shipped.assert_exact(10 * SMALL)
+    assert shipped.num_lost == sink.dropped
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_whatever_comes_between_what_is_stored_or_told_as_lost_is_what_was_recorded(
+    recorder: Recorder, folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chance, shipped, calls, unnumbered = random.Random(seed), Shipped(), 0, 0
+    tails = [RankTail(folder)]
+    look = ShippingPage.in_flight
+
+    def act() -> None:
+        """A moment of the agent's: it reads, and what it sent is stored or not, and it learns that or not; or it is
+        killed, and another begins."""
+        if chance.random() < 0.1:
+            tails[0] = RankTail(folder)
+        chunk = tails[0].read(chance.choice((5, 100)))
+        if chunk is not None and chance.random() < 0.6:
+            shipped.take(chunk)
+            if chance.random() < 0.7:
+                tails[0].shipped(chunk)
+
+    def interrupted(page: ShippingPage, first_seq: int, end_seq: int) -> bool:
+        if chance.random() < 0.3:
+            act()
+        in_flight = look(page, first_seq, end_seq)
+        if chance.random() < 0.3:
+            act()
+        return in_flight
+
+    monkeypatch.setattr(ShippingPage, "in_flight", interrupted)
+    sink = attach(recorder, folder, max_segments=chance.choice((3, 4, 6)))
+    for _ in range(30):
+        count = chance.randint(1, 2 * SMALL)
+        record(recorder, count)
+        calls += count
+        if chance.random() < 0.5:
+            act()
+        if chance.random() < 0.1:  # the rank is killed, and goes on in place
+            unnumbered += recorder.dropped() - sink.dropped
+            recorder.detach()
+            sink = attach(recorder, folder, max_segments=4)
+    monkeypatch.undo()
+    shipped.drain(RankTail(folder))
+    shipped.assert_exact(recorder.next_seq())
+    assert recorder.next_seq() + unnumbered + recorder.dropped() - sink.dropped == calls
+
+
+def test_a_hole_says_where_it_is_and_why(recorder: Recorder, folder: Path) -> None:
+    attach(recorder, folder)
+    record(recorder, 10 * SMALL)
+    chunk = RankTail(folder).read()
+    assert chunk is not None
+    (mark,) = chunk.tables["marks"].to_pylist()
+    assert (mark["seq"], mark["name"]) == (6 * SMALL - 1, RECORDS_LOST)
+    assert mark["text"].endswith("rank files were at their cap before the collector had taken these")
+    assert mark["at_ns"] <= chunk.tables["spans"]["start_ns"][0].as_py()
+
+
+def test_a_file_that_somebody_deleted_is_told_as_that(recorder: Recorder, folder: Path) -> None:
+    attach(recorder, folder)
+    record(recorder, 2 * SMALL)
+    (folder / "000000.rec").unlink()
+    shipped = Shipped()
+    shipped.drain(RankTail(folder))
+    assert shipped.lost == {SMALL - 1: (SMALL, "their file was damaged or deleted")}
+
+
+def test_a_writer_killed_while_it_made_room_loses_nothing(recorder: Recorder, folder: Path) -> None:
+    attach(recorder, folder)
+    record(recorder, 3 * SMALL)
+    (folder / "000000.rec").rename(folder / "000000.rec.gone")
+    shipped = Shipped()
+    shipped.drain(RankTail(folder))
+    shipped.assert_exact(3 * SMALL)
+    assert not shipped.lost
+
+
+def test_whoever_only_looks_writes_nothing(recorder: Recorder, folder: Path) -> None:
+    attach(recorder, folder)
+    record(recorder, SMALL)
+    before = (folder / "shipping").read_bytes()
+    assert RankTail(folder, from_seq=0).read() is not None
+    assert (folder / "shipping").read_bytes() == before
+
+
+def test_the_agent_acknowledges_on_a_full_disk(recorder: Recorder, tmp_path: Path) -> None:
+    require_root("mounts a small file system")
+    with small_disk(tmp_path, size_mib=1) as disk:
+        folder = tmp_path / "run" / "0" / "rank-00000"
+        write_identity(folder, IDENTITY)
+        sink, shipped = attach(recorder, folder, max_segments=1000), Shipped()
+        record(recorder, 3 * SMALL)
+        disk.fill()
+        record(recorder, 5 * SMALL)
+        shipped.drain(RankTail(folder))
+        assert RankReader(folder).acked() == 8 * SMALL
+        shipped.assert_exact(8 * SMALL)
+        assert shipped.num_lost == sink.dropped > 0
+        assert {why for _, why in shipped.lost.values()} == {"the disk was full before the collector had taken these"}

@@ -1,0 +1,259 @@
+"""Pictures of random spans, on both engines: what is summed in SQL is what plain Python sums."""
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from statistics import mean
+from typing import Any
+
+import pytest
+
+from telemetry.stages import Stage
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.open import open_store
+from telemetry.stores.queries import (
+    HeatCells,
+    Lanes,
+    RankStageMeans,
+    RankStageStats,
+    Runs,
+    Spans,
+    StageCounts,
+    StageTotals,
+    Steps,
+    StragglerScan,
+)
+from telemetry.stores.queries.windows import MAX_FINE_CELLS, WINDOW_STEPS, column_steps
+from telemetry.stores.reader import StoreReader
+from tests.telemetry.made_rows import insert, made
+
+Row = dict[str, Any]
+Key = tuple[int, ...]
+
+RUN: dict[str, Any] = {"run_id": "run", "attempt": 0}
+NUM_RANKS, NUM_STEPS = 7, 230
+STEP, FORWARD, ALL_REDUCE = int(Stage.STEP), int(Stage.FORWARD_COMPUTE), int(Stage.TP_ALL_REDUCE)
+STAGES = (STEP, FORWARD, int(Stage.BACKWARD_COMPUTE), int(Stage.OPTIMIZER), ALL_REDUCE)
+LIMITS = ((0, NUM_STEPS - 1), (37, 37), (3, 49), (50, 149), (49, 150), (61, 212))
+"""First and last steps: within a window, whole windows, and both with rests."""
+
+
+def random_spans(draw: random.Random) -> list[Row]:
+    """Ranks miss steps and stages, chunks and microbatches vary, and some spans have no processor time."""
+    spans: list[Row] = []
+    for rank in range(NUM_RANKS):
+        for step in range(NUM_STEPS):
+            if (rank, step % 11) == (4, 3):
+                continue
+            for stage in STAGES:
+                for number in range(1 if stage == STEP else draw.randrange(4)):
+                    spans.append(random_span(draw, rank, step, stage, number))
+    return [{**span, "seq": seq} for seq, span in enumerate(spans)]
+
+
+def random_span(draw: random.Random, rank: int, step: int, stage: int, number: int) -> Row:
+    duration_ns = draw.randrange(1, 2**33)
+    return {
+        "rank": rank,
+        "step": step,
+        "stage": stage,
+        "stream": int(Stage(stage).stream),
+        "chunk": number % 2,
+        "microbatch": number,
+        "start_ns": step * 10**10 + draw.randrange(10**9),
+        "duration_ns": duration_ns,
+        "cpu_ns": -1 if stage == ALL_REDUCE or (rank == 2 and step == 77) else duration_ns // 2,
+    }
+
+
+SPANS = random_spans(random.Random(12))
+
+
+@pytest.fixture(scope="module", params=["embedded", pytest.param("server", marks=pytest.mark.clickhouse)])
+def reader(request: pytest.FixtureRequest) -> Iterator[StoreReader]:
+    """The spans in several parts that cut through steps, and another attempt that no answer may mix in."""
+    if request.param == "embedded":
+        store: Any = EmbeddedStore()
+        store.migrate()
+    else:
+        store = open_store(request.getfixturevalue("clickhouse_server").url("pictures"))
+    size = len(SPANS) // 3 + 1
+    for first in range(0, len(SPANS), size):
+        insert(store, "spans", made("spans", SPANS[first : first + size]), **RUN)
+    insert(store, "spans", made("spans", SPANS[:500]), run_id="run", attempt=1)
+    yield StoreReader(store)
+    store.close()
+
+
+def within(first: int, last: int, *stages: int) -> list[Row]:
+    return [span for span in SPANS if first <= span["step"] <= last and (span["stage"] in stages if stages else True)]
+
+
+def summed(spans: list[Row], *names: str, of: str = "duration_ns") -> dict[Key, int]:
+    """Sums by some columns."""
+    total: dict[Key, int] = defaultdict(int)
+    for span in spans:
+        total[tuple(span[name] for name in names)] += span[of]
+    return dict(total)
+
+
+def gathered(values: dict[Key, Any], key: Callable[[Key], Key]) -> dict[Key, list[Any]]:
+    """Values whose keys become the same one."""
+    groups: dict[Key, list[Any]] = defaultdict(list)
+    for place, value in values.items():
+        groups[key(place)].append(value)
+    return dict(groups)
+
+
+@pytest.mark.parametrize(("first", "last"), LIMITS)
+def test_means_over_windows_of_any_width_are_exact(reader: StoreReader, first: int, last: int) -> None:
+    chosen = within(first, last, *STAGES[:4])
+    by_step = summed(chosen, "rank", "stage", "step")
+    of_place = gathered(by_step, lambda key: key[:2])
+    query = RankStageMeans(**RUN, first_step=first, last_step=last, stages=STAGES[:4])
+    found = {(row["rank"], row["stage"]): row for row in reader.read(query).to_pylist()}
+    assert {place: row["steps"] for place, row in found.items()} == {place: len(ns) for place, ns in of_place.items()}
+    means = {place: mean(ns) for place, ns in of_place.items()}
+    assert {place: row["mean_ns"] for place, row in found.items()} == pytest.approx(means)
+    counts = summed([{**span, "one": 1} for span in chosen], "rank", "stage", of="one")
+    assert {place: row["spans"] for place, row in found.items()} == counts
+    whole = (2, FORWARD) not in {(span["rank"], span["stage"]) for span in chosen if span["cpu_ns"] < 0}
+    assert all(
+        (row["mean_cpu_ns"] >= 0) == (whole or place[0] != 2) for place, row in found.items() if row["stage"] == FORWARD
+    )
+
+
+@pytest.mark.parametrize(("first", "last"), LIMITS)
+@pytest.mark.parametrize(("max_rows", "max_columns"), [(7, 1000), (7, 24), (3, 9), (1, 2)])
+def test_a_heat_map_shows_the_hottest_rank_of_each_cell(
+    reader: StoreReader, first: int, last: int, max_rows: int, max_columns: int
+) -> None:
+    size = {"num_ranks": NUM_RANKS, "max_rows": max_rows, "max_columns": max_columns}
+    query = HeatCells(**RUN, stage=FORWARD, first_step=first, last_step=last, **size)
+    width, depth = query.steps_a_column, query.ranks_a_row
+    if width >= WINDOW_STEPS:
+        first, last = first // width * width, last // width * width + width - 1
+    by_step = summed(within(first, last, FORWARD), "rank", "step")
+    column = {place: mean(ns) for place, ns in gathered(by_step, lambda key: (key[0], key[1] // width)).items()}
+    cells: dict[Key, list[tuple[float, int]]] = defaultdict(list)
+    for (rank, number), ns in column.items():
+        cells[rank // depth * depth, number * width].append((ns, -rank))
+    rows = reader.read(query).to_pylist()
+    found = {(row["rank"], row["step"]): (row["hottest_ns"], -row["hottest_rank"]) for row in rows}
+    assert found == {place: pytest.approx(max(means)) for place, means in cells.items()}
+    assert [row["mean_ns"] for row in rows] == pytest.approx(
+        [mean(ns for ns, _ in cells[one]) for one in sorted(cells)]
+    )
+    assert len({row["rank"] for row in rows}) <= max_rows
+    assert len({row["step"] for row in rows}) <= max_columns
+
+
+def test_a_heat_map_tells_processor_time_only_where_all_of_it_was_measured(reader: StoreReader) -> None:
+    size = {"num_ranks": NUM_RANKS, "max_rows": NUM_RANKS, "max_columns": 1000}
+    rows = reader.read(HeatCells(**RUN, stage=FORWARD, first_step=77, last_step=78, **size)).to_pylist()
+    by_step = summed(within(77, 78, FORWARD), "rank", "step", of="cpu_ns")
+    by_step = {place: -1 if place == (2, 77) else ns for place, ns in by_step.items()}
+    assert {(row["rank"], row["step"]): row["mean_cpu_ns"] for row in rows} == by_step
+
+
+@pytest.mark.parametrize("num_ranks", [8, 1024, 12_288, 100_000])
+@pytest.mark.parametrize("num_steps", [1, 7, 600, 1000, 13_714, 10_000_000])
+@pytest.mark.parametrize("max_columns", [1, 150, 600])
+def test_columns_are_never_more_than_fit_and_are_summed_from_what_is_affordable(
+    num_ranks: int, num_steps: int, max_columns: int
+) -> None:
+    for first in (0, 1, 49, 4096):
+        last = first + num_steps - 1
+        width = column_steps(first, last, num_ranks=num_ranks, max_columns=max_columns)
+        assert last // width - first // width + 1 <= max_columns
+        if width < WINDOW_STEPS:
+            assert num_ranks * num_steps <= MAX_FINE_CELLS
+        else:
+            assert width % WINDOW_STEPS == 0
+
+
+@pytest.mark.parametrize("time", ["duration_ns", "cpu_ns"])
+def test_the_slowest_rank_of_each_stage_and_step_stands_against_the_median(reader: StoreReader, time: Any) -> None:
+    own = within(5, 60, *STAGES[1:4])
+    ranks = defaultdict(list)
+    for (stage, step, rank), ns in summed(own, "stage", "step", "rank", of=time).items():
+        ranks[stage, step].append((ns, -rank))
+    rows = reader.read(StragglerScan(**RUN, first_step=5, last_step=60, time=time)).to_pylist()
+    found = {
+        (row["stage"], row["step"]): (row["ranks"], row["slowest_rank"], row["slowest_ns"], row["median_ns"])
+        for row in rows
+    }
+    assert found == {
+        place: (len(times), -max(times)[1], max(times)[0], sorted(times)[len(times) // 2][0])
+        for place, times in ranks.items()
+    }
+    assert list(found) == sorted(found)
+
+
+def test_a_scan_for_stragglers_leaves_out_what_is_unremarkable_and_what_waits(reader: StoreReader) -> None:
+    everything = reader.read(StragglerScan(**RUN, first_step=0, last_step=99)).to_pylist()
+    remarkable = reader.read(StragglerScan(**RUN, first_step=0, last_step=99, min_ratio=2.0)).to_pylist()
+    assert 0 < len(remarkable) < len(everything)
+    assert remarkable == [row for row in everything if row["slowest_ns"] >= 2 * row["median_ns"]]
+    assert {row["stage"] for row in everything} == set(STAGES) - {STEP, ALL_REDUCE}
+
+
+@pytest.mark.parametrize("newest", [1, 10, 1000])
+def test_the_newest_steps_are_the_end_of_all_steps(reader: StoreReader, newest: int) -> None:
+    everything = reader.read(Steps(**RUN)).to_pylist()
+    assert len(everything) == NUM_STEPS
+    assert reader.read(Steps(**RUN, newest=newest)).to_pylist() == everything[-newest:]
+    assert reader.read(Steps(**RUN, last_step=99, newest=2)).to_pylist() == everything[98:100]
+
+
+def test_of_a_full_lane_the_longest_spans_are_shown_and_the_rest_is_counted(reader: StoreReader) -> None:
+    window = {**RUN, "first_step": 10, "last_step": 19}
+    lanes = gathered(
+        {(span["rank"], span["stream"], span["seq"]): span for span in within(10, 19)}, lambda key: key[:2]
+    )
+    shown = reader.read(Spans(**window, longest=3)).to_pylist()
+    longest = {
+        span["seq"]
+        for spans in lanes.values()
+        for span in sorted(spans, key=lambda one: (-one["duration_ns"], one["seq"]))[:3]
+    }
+    assert {row["seq"] for row in shown} == longest
+    assert shown == sorted(shown, key=lambda row: (row["rank"], row["start_ns"], row["seq"]))
+    counted = {
+        (row["rank"], row["stream"]): (row["spans"], row["busy_ns"]) for row in reader.read(Lanes(**window)).to_pylist()
+    }
+    assert counted == {place: (len(spans), sum(one["duration_ns"] for one in spans)) for place, spans in lanes.items()}
+
+
+def test_spans_that_all_fit_come_as_if_nothing_was_left_out(reader: StoreReader) -> None:
+    window = {**RUN, "first_step": 10, "last_step": 12, "ranks": (1, 3)}
+    assert reader.read(Spans(**window, longest=1000)).equals(reader.read(Spans(**window)))
+
+
+@pytest.mark.parametrize(("first", "last"), LIMITS)
+def test_sums_and_counts_are_those_of_the_spans(reader: StoreReader, first: int, last: int) -> None:
+    window, chosen = {**RUN, "first_step": first, "last_step": last}, within(first, last)
+    by_chunk = summed(chosen, "step", "rank", "stage", "chunk")
+    totals = reader.read(StageTotals(**window)).to_pylist()
+    assert {
+        tuple(row[name] for name in ("step", "rank", "stage", "chunk")): row["duration_ns"] for row in totals
+    } == by_chunk
+    counts = reader.read(StageCounts(**window)).to_pylist()
+    assert {(row["stage"],): row["duration_ns"] for row in counts} == summed(chosen, "stage")
+    assert sum(row["spans"] for row in counts) == len(chosen)
+    by_step = summed(chosen, "rank", "stage", "step")
+    medians = {place: sorted(ns)[len(ns) // 2] for place, ns in gathered(by_step, lambda key: key[:2]).items()}
+    stats = reader.read(RankStageStats(**window)).to_pylist()
+    assert {(row["rank"], row["stage"]): row["median_ns"] for row in stats} == medians
+
+
+def test_the_stages_of_all_steps_are_those_of_the_widest_window(reader: StoreReader) -> None:
+    assert reader.read(StageCounts(**RUN)).equals(reader.read(StageCounts(**RUN, last_step=NUM_STEPS)))
+
+
+def test_a_run_lasts_from_its_first_step_span_to_the_end_of_its_last(reader: StoreReader) -> None:
+    steps = within(0, NUM_STEPS, STEP)
+    (run,) = [row for row in reader.read(Runs()).to_pylist() if row["attempt"] == 0]
+    assert run["started_ns"] == min(span["start_ns"] for span in steps)
+    assert run["last_ns"] == max(span["start_ns"] + span["duration_ns"] for span in steps)
+    assert (run["first_step"], run["last_step"]) == (0, NUM_STEPS - 1)

@@ -1,0 +1,43 @@
+"""`rankscope migrate`: the tables of a store, brought to the schema of this version."""
+
+from typing import Annotated
+
+import typer
+
+from diagnose.commands.options import out, progress
+from telemetry.stores.address import without_password
+
+StoreOption = Annotated[
+    str, typer.Option(envvar="RANKSCOPE_STORE", help="embedded:DIR or clickhouse://user@host:9000/database.")
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the SQL that would run, and change nothing.")]
+RetentionOption = Annotated[
+    int | None,
+    typer.Option(
+        envvar="RANKSCOPE_RETENTION_DAYS",
+        min=0,
+        max=36_500,
+        help="Days to keep spans, samples and samples of hosts; 0: for ever; left out: as it is.",
+        show_default=False,
+    ),
+]
+
+
+def migrate(
+    store: StoreOption = "embedded:rankscope-store",
+    dry_run: DryRunOption = False,
+    retention_days: RetentionOption = None,
+) -> None:
+    """Make or upgrade the tables of a store. A collector does so itself when it starts; nothing stored is touched."""
+    from telemetry.stores.open import find_store  # noqa: PLC0415 - the engines are optional extras
+
+    found = find_store(store)
+    try:
+        if dry_run:
+            for statement in found.plan(retention_days=retention_days):
+                out.print(f"{statement};\n", markup=False, highlight=False)
+            return
+        found.migrate(retention_days=retention_days)
+    finally:
+        found.close()
+    progress.print(f"{without_password(store)}: up to date", markup=False, highlight=False)
