@@ -1,5 +1,6 @@
 """The work of a traced operation: whoever learns that it has ended, ends its span."""
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -18,6 +19,10 @@ PASSED_ON = (
 
 _awaited: set["TracedWork"] = set()
 """Works whose future was asked for and that have not ended."""
+_on_callback: set["TracedWork"] = set()
+"""Works that a future's callback is ending at this moment, on a thread of its own."""
+CALLBACK_S = 1.0
+"""How long the end of a session waits for these."""
 
 
 class TracedWork(dist.Work):
@@ -39,8 +44,15 @@ class TracedWork(dist.Work):
         """The inner future itself: DDP waits on it and never on the work."""
         future = self.inner.get_future()
         _awaited.add(self)
-        future.add_done_callback(lambda _: self.end())
+        future.add_done_callback(lambda _: self._end_on_callback())
         return future
+
+    def _end_on_callback(self) -> None:
+        _on_callback.add(self)
+        try:
+            self.end()
+        finally:
+            _on_callback.discard(self)
 
     def begin_wait(self) -> None:
         with suppress(Exception):  # nothing that tracing does may stop a wait
@@ -55,10 +67,14 @@ class TracedWork(dist.Work):
 
 
 def end_completed() -> None:
-    """End what has completed and does not know it yet: whoever waits for a future goes on before its callbacks ran."""
+    """End what has completed and does not know it yet: whoever waits for a future goes on before its callbacks ran, or
+    while they run."""
     for work in tuple(_awaited):
         work.is_completed()
     _awaited.clear()
+    deadline_s = time.monotonic() + CALLBACK_S
+    while _on_callback and time.monotonic() < deadline_s:
+        time.sleep(0.001)
 
 
 def _ending(name: str) -> Callable[..., Any]:

@@ -1,0 +1,60 @@
+"""Whoever learns that an operation has ended, ends its span; and the session waits for it."""
+
+import threading
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from telemetry.integrations.traced_work import TracedWork, end_completed
+
+
+class Completed(dist.Work):
+    """Done, with a future whose callbacks run where it is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.future: torch.futures.Future[int] = torch.futures.Future()
+
+    def is_completed(self) -> bool:
+        return True
+
+    def get_future(self) -> Any:
+        return self.future
+
+
+class Slow:
+    """Records an operation's end only when it is let; a second end of the same one counts for nothing."""
+
+    def __init__(self) -> None:
+        self.entered, self.may_record = threading.Event(), threading.Event()
+        self.recorded: list[str] = []
+        self._ended = False
+
+    def end(self, flight: str) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        self.entered.set()
+        self.may_record.wait(10)
+        self.recorded.append(flight)
+
+
+def test_a_session_ends_only_after_a_callback_that_is_ending_a_span_has_recorded_it() -> None:
+    operations, inner = Slow(), Completed()
+    TracedWork(inner, ["a flight"], operations).get_future()  # type: ignore[arg-type,list-item]
+    callback = threading.Thread(target=inner.future.set_result, args=(1,))
+    callback.start()
+    assert operations.entered.wait(10)
+    threading.Timer(0.1, operations.may_record.set).start()
+    end_completed()
+    assert operations.recorded == ["a flight"]
+    callback.join()
+
+
+def test_what_nobody_has_ended_yet_is_ended_with_the_session() -> None:
+    operations, inner = Slow(), Completed()
+    operations.may_record.set()
+    TracedWork(inner, ["a flight"], operations).get_future()  # type: ignore[arg-type,list-item]
+    end_completed()
+    assert operations.recorded == ["a flight"]
