@@ -101,7 +101,8 @@ def _one_trace(paths: Sequence[Path], options: ImportOptions) -> Path:
 def _read(path: Path) -> _Trace:
     try:
         with path.open("rb") as file:  # a path would be searched for columns, too
-            rows = pq.read_table(file)
+            # On this thread: a process that ends over a bad file at once must not meet Arrow's threads as they start.
+            rows = pq.read_table(file, use_threads=False, pre_buffer=False)
     except FileNotFoundError as error:
         raise UsageError(f"no file {path}", hint="name a trace-NAME.parquet or the folder it is in") from error
     except (pa.ArrowException, OSError, ValueError) as error:
