@@ -1,6 +1,6 @@
 """Ask a reader for what a :class:`diagnose.view.RunView` holds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,8 @@ DEFAULT_STEPS = 200
 """Steps looked at when no window is asked for: the newest so many."""
 MAX_OPERATIONS = 24_000_000
 """More than this is not held: fewer of the newest steps are looked at."""
+AT_ONCE = 1_000_000
+"""Operations in flight at once, or those of one stage."""
 METRICS = ("loss", "gradient-norm", "tokens-per-second", "mfu")
 
 
@@ -61,20 +63,20 @@ def load_view(reader: Reader, run_id: str, attempt: int, window: StepWindow | No
         raise UnknownRunError(
             f"no rank of {run_id!r} attempt {attempt} has reported", hint="`rankscope runs` lists what is stored"
         )
-    topology = _topology(ranks)
+    topology = topology_of(ranks)
     history, starts_ns = _history(reader, run_id, attempt)
     asked = _rows(history.steps, window)
     counts = _counts(reader, run_id, attempt, history.steps[asked])
     rows = slice(max(asked.start, asked.stop - _affordable(asked.stop - asked.start, counts)), asked.stop)
     steps = history.steps[rows]
-    chosen = _Chosen(reader, run_id, attempt, steps, topology.world_size, frozenset(counts))
+    chosen = _Chosen(reader, run_id, attempt, steps, topology.world_size, counts)
     operations = chosen.load([stage for stage in Stage if stage not in (Stage.STEP, *INNER_STAGES)])
     own = own_time(operations, chosen.load(INNER_STAGES))
     return RunView(
         run_id=run_id,
         attempt=attempt,
         topology=topology,
-        hosts=_hosts(ranks, topology),
+        hosts=hosts_of(ranks, topology),
         steps=steps,
         step_ns=history.values[rows],
         work=own.work,
@@ -97,12 +99,14 @@ def load_view(reader: Reader, run_id: str, attempt: int, window: StepWindow | No
     )
 
 
-def _topology(ranks: pa.Table) -> Topology:
+def topology_of(ranks: pa.Table) -> Topology:
+    """The grid that the ranks say they form. ``ranks``: the answer to ``Ranks``, at least one row."""
     dp, pp, tp = (ranks[f"{axis}_size"][0].as_py() for axis in ("dp", "pp", "tp"))
     return Topology(dp=dp, pp=pp, tp=tp)
 
 
-def _hosts(ranks: pa.Table, topology: Topology) -> tuple[str, ...]:
+def hosts_of(ranks: pa.Table, topology: Topology) -> tuple[str, ...]:
+    """Host of each rank; empty text where a rank never reported."""
     hosts = [""] * topology.world_size
     for rank, host in zip(ranks["rank"].to_pylist(), ranks["host"].to_pylist(), strict=True):
         if rank < topology.world_size:  # a run recorded again with a smaller grid leaves rows of ranks that are no more
@@ -174,31 +178,45 @@ class _Chosen:
         attempt: int,
         steps: IntVector,
         num_ranks: int,
-        stages: frozenset[int],
+        counts: Mapping[int, int],
     ) -> None:
         self._reader = reader
         self._run_id = run_id
         self._attempt = attempt
         self._steps = steps
         self._num_ranks = num_ranks
-        self._stages = stages
+        self._counts = counts
 
     def load(self, stages: Sequence[Stage]) -> dict[Stage, Operations]:
-        """Their operations of ``stages``, a stage at a time: what is in flight stays small."""
+        """Their operations of ``stages``."""
         operations: dict[Stage, Operations] = {}
-        for stage in stages:
-            if int(stage) in self._stages and len(self._steps):
-                operations.update(operations_of(self._read(stage), self._steps, self._num_ranks))
-        return operations
+        for together in self._portions(stages):
+            operations.update(operations_of(self._read(together), self._steps, self._num_ranks))
+        return {stage: operations[stage] for stage in stages if stage in operations}
 
-    def _read(self, stage: Stage) -> pa.Table:
+    def _portions(self, stages: Sequence[Stage]) -> Iterator[list[Stage]]:
+        """Stages that are asked for together: few questions for a small run, little in flight of a large one."""
+        portion: list[Stage] = []
+        size = 0
+        for stage in stages:
+            count = self._counts.get(int(stage), 0)
+            if portion and size + count > AT_ONCE:
+                yield portion
+                portion, size = [], 0
+            if count and len(self._steps):
+                portion.append(stage)
+                size += count
+        if portion:
+            yield portion
+
+    def _read(self, stages: Sequence[Stage]) -> pa.Table:
         return self._reader.read(
             OperationColumns(
                 run_id=self._run_id,
                 attempt=self._attempt,
                 first_step=int(self._steps[0]),
                 last_step=int(self._steps[-1]),
-                stages=(int(stage),),
+                stages=tuple(map(int, stages)),
             )
         )
 

@@ -1,6 +1,11 @@
 """Many ranks in few words."""
 
+import re
 from collections.abc import Iterable
+
+from telemetry.errors import UsageError
+
+_RANGE = re.compile(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", re.ASCII)
 
 
 def fold_ranks(ranks: Iterable[int]) -> str:
@@ -12,3 +17,21 @@ def fold_ranks(ranks: Iterable[int]) -> str:
         else:
             spans.append([rank])
     return ", ".join("-".join(map(str, span)) for span in spans)
+
+
+def unfold_ranks(text: str, num_ranks: int) -> tuple[int, ...]:
+    """``0-2,5`` as ``(0, 1, 2, 5)``, ascending: the inverse of :func:`fold_ranks` in a job of ``num_ranks`` ranks.
+
+    Raises:
+        UsageError: something else stands there, or a rank that the job does not have.
+    """
+    ranks: set[int] = set()
+    for part in text.split(","):
+        found = _RANGE.fullmatch(part)
+        if found is None:
+            raise UsageError(f"ranks {text!r}", hint="name them like 0-7,12")
+        first, last = int(found[1]), int(found[2] or found[1])
+        if not first <= last < num_ranks:
+            raise UsageError(f"ranks {part.strip()}", hint=f"ranks of this run are 0 to {num_ranks - 1}")
+        ranks.update(range(first, last + 1))
+    return tuple(sorted(ranks))

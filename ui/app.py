@@ -1,6 +1,6 @@
 """The dashboard: a Dash application whose address decides everything that is shown.
 
-address --> skeleton of the page --> regions and charts, each drawn on its own from cached answers
+address --> skeleton of the page --> regions, charts and canvases, each drawn on its own from cached answers
    ^                                    |
    +---- controls, clicks, links  <-----+        every two seconds: has anything arrived? then the live ones again
 """
@@ -10,7 +10,7 @@ import dash_mantine_components as dmc
 from fastapi import FastAPI
 
 from telemetry.stores.reader import Reader
-from ui import callbacks
+from ui import callbacks, canvas_callbacks
 from ui.pages.frame import layout
 from ui.reads import Reads
 
@@ -47,5 +47,8 @@ def make_dashboard(reader: Reader) -> dash.Dash:
     callbacks.keep_page(app, reads)
     callbacks.keep_regions(app, reads)
     callbacks.keep_charts(app, reads)
+    canvas_callbacks.keep_canvases(app, reads)
+    canvas_callbacks.mark_suspects(app, reads)
+    canvas_callbacks.follow_hands(app)
     callbacks.follow_hands(app, reads)
     return app

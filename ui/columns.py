@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from diagnose.span_columns import columns_of
 from telemetry.stages import STAGE_BY_CODE
 from telemetry.tables import ENDED_WELL
 from telemetry.topology import Topology
 from ui.records import (
-    SPAN_COLUMNS,
     Floats,
     Ints,
     Places,
@@ -58,7 +58,7 @@ def step_times(steps: pa.Table) -> StepTimes:
 
 def span_columns(spans: pa.Table) -> SpanColumns:
     """Spans of stages that this version knows."""
-    found = SpanColumns(**{name: ints(spans, name) for name in SPAN_COLUMNS})
+    found = columns_of(spans)
     known = np.isin(found.stage, list(STAGE_BY_CODE))
     return found if known.all() else found.where(known)
 

@@ -1,5 +1,6 @@
 """What a page shows where its address leaves it open: the suspect, a typical step, the newest steps."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,14 +92,13 @@ def slowest_step(facts: RunFacts) -> int:
     return int(complete[duration.argmax()])
 
 
-def chosen_rows(state: ViewState, facts: RunFacts, report: Report) -> Rows:
-    """The ranks of the address, else the pipeline group of the suspect, else that of rank 0.
+def chosen_rows(state: ViewState, facts: RunFacts, named: Sequence[int]) -> Rows:
+    """The ranks of the address, else the pipeline group of the first rank of ``named``, else that of rank 0.
 
     Raises:
         UsageError: the address names a rank beyond the grid.
     """
     world = facts.topology.world_size
-    named = suspects(report)
     rank = state.rank if state.rank is not None else (named[0] if named else 0)
     if rank >= world:
         raise UsageError(f"There is no rank {rank}", hint=f"this run has ranks 0 to {world - 1}")

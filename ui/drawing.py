@@ -45,6 +45,20 @@ class Plotted(NamedTuple):
     kind: str
 
 
+class Painted(NamedTuple):
+    """A canvas: its spans, None where it keeps those it has or shows none; what of them is chosen, where somebody has
+    zoomed to, which ranks stay at the top and what is marked, as properties of ``SpanTimeline``; the class of its
+    panel; and a key that says whether its spans differ from what is there."""
+
+    data: dict[str, object] | None
+    selected: dict[str, object] | None
+    zoom: list[int] | None
+    pinned: list[int]
+    area: list[int] | None
+    panel: str
+    key: str
+
+
 def look(state: ViewState, reads: Reads) -> tuple[list[Any], Component | None]:
     """What is stored by now, and what to say when nobody answers."""
     try:
@@ -121,6 +135,45 @@ def draw_chart(name: str, state: ViewState, reads: Reads, shown: str | None) -> 
     kind = str(figure.layout.uirevision)
     change = in_place(figure) if kind == shown else figure
     return Plotted(figure=change, style={"height": f"{figure.layout.height}px"}, panel=READY, kind=kind)
+
+
+def draw_canvas(name: str, state: ViewState, reads: Reads, shown: str | None) -> Painted | None:
+    """A canvas of this view; None where the view has no such canvas. ``shown``: key of the spans it has."""
+    canvas = PAGES[state.view].canvases.get(name)
+    if canvas is None:
+        return None
+    data, key = None, ""
+    try:
+        key = canvas.key(state, reads)
+        data = None if key == shown else canvas.draw(state, reads)
+    except RankscopeError:
+        key = ""
+    except Exception:
+        log.exception("canvas %s could not be drawn: %s", name, state.search())
+        key = ""
+    if data is None and key != shown:
+        key = ""
+    return Painted(
+        data=data,
+        selected=state.span and {"rank": state.span.rank, "seq": str(state.span.seq)},
+        zoom=state.zoom and [*state.zoom],
+        pinned=[*state.pins],
+        area=state.area and [*state.area],
+        panel=READY if key else HIDDEN,
+        key=key,
+    )
+
+
+def mark_canvas(name: str, state: ViewState, reads: Reads) -> list[int]:
+    """Ranks that a canvas of this view marks."""
+    canvas = PAGES[state.view].canvases.get(name)
+    try:
+        return [] if canvas is None else [*canvas.suspects(state, reads)]
+    except RankscopeError:
+        return []
+    except Exception:
+        log.exception("suspects of canvas %s are not known: %s", name, state.search())
+        return []
 
 
 def in_place(figure: go.Figure) -> dash.Patch:

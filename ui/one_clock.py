@@ -3,8 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from diagnose.reference_clock import UNKNOWN, Alignment, ReferenceClock
+from diagnose.span_columns import Ints, SpanColumns
 from telemetry.clocks.align_table import ClockTable
-from ui.records import SpanColumns
 from ui.wording import count, duration
 
 
@@ -13,51 +16,47 @@ class OneClock:
     """Spans whose stamps are those of one host's clock, as far as that is possible."""
 
     spans: SpanColumns
-    num_hosts: int
-    bound_ns: int
-    """The stamps of aligned hosts are right within this."""
-    unaligned: tuple[str, ...]
-    """Hosts whose stamps are their own clock's."""
+    alignment: Alignment
+
+    def clocks_of(self, hosts: Sequence[str]) -> Ints:
+        """Of each span whose clock its stamps are of: 0 the common one, else a host's own. ``hosts``: of each rank."""
+        own = {host: number for number, host in enumerate(self.alignment.unaligned, start=1)}
+        ranks = np.unique(self.spans.rank)
+        clock = np.array([own.get(hosts[rank] or UNKNOWN, 0) for rank in ranks.tolist()], dtype=np.int64)
+        return clock[np.searchsorted(ranks, self.spans.rank)]
 
     @property
     def note(self) -> str:
         """What to say beside a picture; empty where all is from one host."""
-        if self.num_hosts < 2:
-            return ""
-        if not self.unaligned:
-            return f"Clocks of {count(self.num_hosts, 'host')} aligned within ±{duration(self.bound_ns)}."
-        if len(self.unaligned) == self.num_hosts:
-            return f"Clocks of {count(self.num_hosts, 'host')} are not aligned: rows may be shifted against each other."
-        named = ", ".join(self.unaligned[:3]) + (" ..." if len(self.unaligned) > 3 else "")
-        return f"Clock of {named} not aligned: rows may be shifted; the others are within ±{duration(self.bound_ns)}."
+        return clock_note(self.alignment)
+
+
+def clock_note(alignment: Alignment) -> str:
+    """How far stamps of several hosts can be compared; empty where all are from one."""
+    if alignment.num_hosts < 2:
+        return ""
+    hosts, within = count(alignment.num_hosts, "host"), f"within ±{duration(alignment.bound_ns)}"
+    if not alignment.unaligned:
+        return f"Clocks of {hosts} aligned {within}."
+    if len(alignment.unaligned) == alignment.num_hosts:
+        return f"Clocks of {hosts} are not aligned: rows may be shifted against each other."
+    named = ", ".join(alignment.unaligned[:3]) + (" ..." if len(alignment.unaligned) > 3 else "")
+    return f"Clock of {named} not aligned: rows may be shifted; the others are {within}."
 
 
 def on_one_clock(spans: SpanColumns, hosts: Sequence[str], clocks: ClockTable) -> OneClock:
     """``hosts``: of each rank."""
     start, issued = spans.start_ns.copy(), spans.issue_ns.copy()
-    bounds, unaligned, seen = [0], [], set()
-    for host, ranks in _by_host(spans, hosts):
-        mine = [rank in ranks for rank in spans.rank.tolist()]
-        seen.add(host)
-        aligned = clocks.aligned(spans.start_ns[mine], host)
-        if aligned is None:
-            unaligned.append(host or "unknown")
-            continue
-        by_ns = spans.start_ns[mine] - aligned.at_ns
-        start[mine] = aligned.at_ns
-        issued[mine] -= by_ns * (issued[mine] > 0)
-        bounds.append(aligned.bound_ns)
-    if len(unaligned) == len(seen) - 1:  # the reference alone is no alignment
-        unaligned = sorted(host or "unknown" for host in seen)
-    return OneClock(
-        spans=replace(spans, start_ns=start, issue_ns=issued),
-        num_hosts=len(seen),
-        bound_ns=max(bounds),
-        unaligned=tuple(unaligned) if len(seen) > 1 else (),
-    )
+    rows = {host: np.isin(spans.rank, ranks) for host, ranks in _by_host(spans, hosts)}
+    reach = {host: (int(start[mine].min()), int(start[mine].max())) for host, mine in rows.items()}
+    clock = ReferenceClock(clocks, reach)
+    for host, mine in rows.items():
+        start[mine] = clock.aligned(spans.start_ns[mine], host)
+        issued[mine] = np.where(issued[mine] > 0, clock.aligned(spans.issue_ns[mine], host), issued[mine])
+    return OneClock(spans=replace(spans, start_ns=start, issue_ns=issued), alignment=clock.alignment)
 
 
-def _by_host(spans: SpanColumns, hosts: Sequence[str]) -> Iterator[tuple[str, frozenset[int]]]:
-    ranks = set(spans.rank.tolist())
-    for host in dict.fromkeys(hosts[rank] for rank in sorted(ranks)):
-        yield host, frozenset(rank for rank in ranks if hosts[rank] == host)
+def _by_host(spans: SpanColumns, hosts: Sequence[str]) -> Iterator[tuple[str, list[int]]]:
+    ranks = np.unique(spans.rank).tolist()
+    for host in dict.fromkeys(hosts[rank] for rank in ranks):
+        yield host, [rank for rank in ranks if hosts[rank] == host]

@@ -48,6 +48,7 @@ from ui.columns import (
     topology,
     words,
 )
+from ui.one_clock import OneClock, on_one_clock
 from ui.records import (
     EvidenceSeen,
     Floats,
@@ -63,7 +64,16 @@ from ui.records import (
     StageTimes,
     StepTimes,
 )
-from ui.stage_times import MAX_CELLS, PROCESSOR, WALL, pooled_query, pooled_times, step_by_step, summed
+from ui.stage_times import (
+    MAX_CELLS,
+    MAX_OWN_CELLS,
+    PROCESSOR,
+    WALL,
+    pooled_query,
+    pooled_times,
+    step_by_step,
+    summed,
+)
 from ui.view_state import Clock, StepRange, ViewState
 
 Answer = TypeVar("Answer")
@@ -99,11 +109,13 @@ class Reads:
         wall_s: Callable[[], float] = time.time,
         *,
         max_cells: int = MAX_CELLS,
+        max_own_cells: int = MAX_OWN_CELLS,
         max_lane: int = MAX_LANE,
     ) -> None:
         self._reader = reader
         self._wall_s = wall_s
         self._max_cells = max_cells
+        self._max_own_cells = max_own_cells
         self._max_lane = max_lane
         self._cache = AnswerCache(KEPT_ANSWERS)
         self._verdicts = AnswerCache(KEPT_VERDICTS)
@@ -200,6 +212,14 @@ class Reads:
         )
         return span_columns(self._read(run, query))
 
+    def aligned_spans(self, facts: RunFacts, step: int, ranks: tuple[int, ...]) -> OneClock:
+        """:meth:`spans` on one clock, as far as that is known."""
+
+        def align() -> OneClock:
+            return on_one_clock(self.spans(facts.summary, step, ranks), facts.hosts, self.clocks(facts, step))
+
+        return self._kept(facts.summary, ("aligned", step, ranks), align)
+
     def spans_left_out(self, run: RunSummary, step: int, ranks: tuple[int, ...]) -> int:
         """How many spans :meth:`spans` leaves out."""
         shown = self.spans(run, step, ranks)
@@ -291,7 +311,8 @@ class Reads:
 
     def _own_work(self, facts: RunFacts, stage: Stage, steps: Ints) -> tuple[Floats | None, str]:
         """What the detectors compare, so that a picture and a verdict never disagree."""
-        if stage not in OWN_WORK or not len(steps):
+        cells = len(steps) * facts.topology.world_size
+        if stage not in OWN_WORK or not 0 < cells <= self._max_own_cells:
             return None, WALL
         run = facts.summary
         view = load_view(

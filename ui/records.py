@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from diagnose.span_columns import SPAN_COLUMNS as SPAN_COLUMNS
+from diagnose.span_columns import SpanColumns as SpanColumns
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 
@@ -118,36 +120,6 @@ class StageTimes:
     """What the time is, in words."""
     steps_a_column: int = 1
     """Above 1: ``ns`` is the mean over so many neighbouring steps, of which ``steps`` names the first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpanColumns:
-    """Spans as columns, ordered by rank, then start. Units and -1 as in ``telemetry.tables.SPANS``."""
-
-    rank: Ints
-    seq: Ints
-    stage: Ints
-    stream: Ints
-    step: Ints
-    microbatch: Ints
-    chunk: Ints
-    peer: Ints
-    op_seq: Ints
-    start_ns: Ints
-    duration_ns: Ints
-    cpu_ns: Ints
-    issue_ns: Ints
-    size_bytes: Ints
-
-    def __len__(self) -> int:
-        return len(self.rank)
-
-    def where(self, chosen: npt.NDArray[np.bool_] | Ints) -> "SpanColumns":
-        """The chosen rows, by mask or by index."""
-        return SpanColumns(**{name: getattr(self, name)[chosen] for name in SPAN_COLUMNS})
-
-
-SPAN_COLUMNS: tuple[str, ...] = SpanColumns.__slots__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

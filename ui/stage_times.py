@@ -1,7 +1,8 @@
 """From sums by rank and step to the times that a heat map shows, and which of them are asked for.
 
-ranks x steps <= MAX_CELLS    each step by itself: sums of the store, or own work as the detectors see it
-              more            means over columns of neighbouring steps, pooled by the store: HeatCells
+ranks x steps <= MAX_OWN_CELLS   each step by itself; compute as the detectors see it: own work
+              <= MAX_CELLS       each step by itself: sums of the store
+              more               means over columns of neighbouring steps, pooled by the store: HeatCells
 """
 
 import numpy as np
@@ -18,6 +19,8 @@ WALL = "wall time, waiting for others included"
 PROCESSOR = "processor time"
 MAX_CELLS = 1_000_000
 """Ranks times steps that are asked for one by one."""
+MAX_OWN_CELLS = 100_000
+"""Ranks times steps of which every operation is loaded, to show own work as detectors see it."""
 MAX_COLUMNS = 600
 """Of a picture that is pooled: more than a screen shows apart."""
 

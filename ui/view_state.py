@@ -3,6 +3,7 @@
     ?view=heatmap&run=demo&attempt=0&stage=forward-compute&metric=ratio&time=own&steps=100-199
     ?view=heatmap&run=demo&attempt=0&steps=100-                     step 100 and all that follow
     ?view=timeline&run=demo&attempt=0&group=pp&rank=5&step=150&span=5-1042
+    ?view=timeline&run=demo&step=150&zoom=1200000-9800000&pins=5.4&area=1300000-2000000-5-6
     ?view=hang&run=demo&attempt=0&rank=5
 
 What an address leaves out takes its default and follows a live run; what it says wrongly takes its default too,
@@ -22,6 +23,8 @@ MAX_NAME = 200
 """Characters of a run's name; what is longer is none."""
 LARGEST = 2**32 - 1
 """The largest rank, step or attempt a store can hold."""
+MAX_PINS = 8
+"""Ranks that are kept at the top of a timeline."""
 
 Value = TypeVar("Value")
 
@@ -76,6 +79,28 @@ class StepRange(NamedTuple):
         return f"{self.first}-" if self.last == LARGEST else f"{self.first}-{self.last}"
 
 
+class TimeRange(NamedTuple):
+    """A stretch of the timeline, in nanoseconds from the earliest span that it shows."""
+
+    first_ns: int
+    last_ns: int
+
+    def __str__(self) -> str:
+        return f"{self.first_ns}-{self.last_ns}"
+
+
+class Area(NamedTuple):
+    """A stretch of some neighbouring rows of the timeline: times as in ``TimeRange``, ranks of the outer rows."""
+
+    first_ns: int
+    last_ns: int
+    top: int
+    bottom: int
+
+    def __str__(self) -> str:
+        return "-".join(map(str, self))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewState:
     """Everything that decides what is on the page. None: not said, so the newest or the obvious one."""
@@ -91,6 +116,9 @@ class ViewState:
     rank: int | None = None
     step: int | None = None
     span: SpanKey | None = None
+    zoom: TimeRange | None = None
+    pins: tuple[int, ...] = ()
+    area: Area | None = None
 
     def search(self) -> str:
         """The address of this view, from its ``?`` on; the inverse of :func:`parse_search`."""
@@ -106,6 +134,9 @@ class ViewState:
             "rank": self.rank,
             "step": self.step,
             "span": self.span and f"{self.span.rank}-{self.span.seq}",
+            "zoom": self.zoom and str(self.zoom),
+            "pins": ".".join(map(str, self.pins)) or None,
+            "area": self.area and str(self.area),
         }
         return "?" + urlencode({name: value for name, value in values.items() if value is not None})
 
@@ -135,6 +166,9 @@ def parse_search(search: str | None) -> Parsed:
         rank=read("rank", _number, None),
         step=read("step", _number, None),
         span=read("span", _span, None),
+        zoom=read("zoom", _zoom, None),
+        pins=read("pins", _pins, ()),
+        area=read("area", _area, None),
     )
     return Parsed(state, tuple(notes))
 
@@ -187,3 +221,27 @@ def _span(text: str) -> SpanKey:
     if match is None or int(match[1]) > LARGEST:
         raise ValueError(text)
     return SpanKey(int(match[1]), int(match[2]))
+
+
+def _times(first: str, last: str) -> tuple[int, int]:
+    """Two times of a timeline, the first before the last."""
+    if not all(re.fullmatch(r"[0-9]{1,15}", text) for text in (first, last)) or int(first) >= int(last):
+        raise ValueError(first, last)
+    return int(first), int(last)
+
+
+def _zoom(text: str) -> TimeRange:
+    first, _, last = text.partition("-")
+    return TimeRange(*_times(first, last))
+
+
+def _pins(text: str) -> tuple[int, ...]:
+    pins = tuple(_number(one) for one in text.split("."))
+    if len(pins) > MAX_PINS or len(set(pins)) < len(pins):
+        raise ValueError(text)
+    return pins
+
+
+def _area(text: str) -> Area:
+    first, last, top, bottom = text.split("-")
+    return Area(*_times(first, last), _number(top), _number(bottom))

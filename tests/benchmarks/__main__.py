@@ -11,7 +11,18 @@ from pathlib import Path
 
 from tests.benchmarks.figures import Benchmark, Figure, as_markdown, report
 
-NAMES = ("span_cost", "overhead", "soak", "ingest", "samplers", "hang", "whatif", "storage", "queries")
+NAMES = (
+    "span_cost",
+    "overhead",
+    "soak",
+    "ingest",
+    "samplers",
+    "hang",
+    "whatif",
+    "storage",
+    "queries",
+    "timeline_frames",
+)
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 HEADING = """# Benchmarks
 

@@ -18,7 +18,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import httpx
 import numpy as np
@@ -76,14 +75,14 @@ class Ingest:
         otlp_ns = _otlp_ns(self.seconds * RIVAL_SHARE)
         figures = []
         if shutil.which("clickhouse-server", path=SYSTEM_PATH):
-            with running_server() as server:
+            with running_server(in_memory=False) as server:
                 taken = _collected(server.url("ingest"), self.seconds, server)
                 driver_ns = _driver_ns(server, self.seconds * RIVAL_SHARE, taken.rows_an_insert)
             figures += _figures("Debian's server", taken, otlp_ns=otlp_ns, driver_ns=driver_ns)
         else:
             figures.append(Figure(name="Debian's server", value=None, unit="ns", note="clickhouse-server is not here"))
-        with _on_memory_disk() as folder:
-            figures += _figures("embedded", _collected(f"embedded:{folder}", self.seconds), otlp_ns=otlp_ns)
+        with tempfile.TemporaryDirectory(prefix="rankscope-ingest-") as folder:
+            figures += _figures("embedded", _collected(f"embedded:{folder}/store", self.seconds), otlp_ns=otlp_ns)
         return figures
 
 
@@ -195,15 +194,6 @@ def _otlp_body() -> bytes:
             span.attributes.add(key=f"rankscope.{name}").value.int_value = row[name]
     body: bytes = request.SerializeToString()
     return body
-
-
-@contextmanager
-def _on_memory_disk() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="rankscope-ingest-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
-    try:
-        yield folder / "store"
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 BENCHMARK = Ingest()

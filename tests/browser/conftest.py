@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
@@ -81,13 +81,22 @@ class Complaints:
             self.strangers.append(request.url)
 
 
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A fresh page; the test fails when the browser complains or asks a stranger."""
+@pytest.fixture(scope="session")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """One for all pages: what it has fetched once, it need not fetch, and compile, again."""
     with browser.new_context(viewport={"width": 1440, "height": 1000}) as context:
-        page = context.new_page()
-        page.set_default_timeout(LOADED_MS)
-        complaints = Complaints(page)
-        yield page
+        yield context
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Iterator[Page]:
+    """A page that remembers nothing; the test fails when the browser complains or asks a stranger."""
+    page = context.new_page()
+    page.set_default_timeout(LOADED_MS)
+    complaints = Complaints(page)
+    yield page
+    if not page.is_closed() and page.url.startswith("http"):
+        page.evaluate("localStorage.clear()")
+    page.close()
     assert complaints.errors == []
     assert complaints.strangers == []

@@ -48,19 +48,28 @@ def control(page: Page, name: str) -> Locator:
     return page.locator(f'[id=\'{{"control":"{name}"}}\']')
 
 
-def click_bar(page: Page, name: str, stage: str, number: int = 0) -> None:
-    """Click the middle of the ``number``-th bar of a stage in a timeline."""
-    wait_until_drawn(page)
-    box = figure(page, name).evaluate(
-        """(plot, [stage, number]) => {
-            const trace = plot._fullData.findIndex(one => one.name === stage);
-            const drawn = plot.calcdata.findIndex(one => one[0].trace.index === trace);
-            const path = plot.querySelectorAll(".trace.bars")[drawn].querySelectorAll(".point path")[number];
-            path.scrollIntoView({block: "center"});
-            const box = path.getBoundingClientRect();
-            return [box.x + box.width / 2, box.y + box.height / 2];
-        }""",
-        [stage, number],
+def timeline(page: Page) -> Locator:
+    """The timeline's canvas component, once it has drawn its spans. What its ``timeline`` tells: see
+    ui/assets/timeline/hook.js."""
+    drawn = "() => document.querySelector('.span-timeline')?.dataset.drawn"
+    page.wait_for_function(drawn, timeout=DEADLINE_MS)
+    return page.locator(".span-timeline")
+
+
+def told_by_timeline(page: Page, expression: str, argument: Any = None) -> Any:
+    """``expression`` of JavaScript over ``timeline``, the component's hook, and ``argument``."""
+    return timeline(page).evaluate(
+        f"(element, argument) => {{ const {{timeline}} = element; return {expression}; }}", argument
     )
-    page.mouse.move(box[0] - 2, box[1])
-    page.mouse.click(box[0], box[1])
+
+
+def click_span(page: Page, stage: str, number: int = 0) -> dict[str, Any]:
+    """Click the middle of the ``number``-th span of a stage in the timeline, rows from the top; its key."""
+    wait_until_drawn(page)
+    key = told_by_timeline(page, "timeline.spans({stage: argument[0]})[argument[1]]", [stage, number])
+    timeline(page).locator("canvas").scroll_into_view_if_needed()
+    box = told_by_timeline(page, "timeline.where(argument)", key)
+    assert box is not None, f"{key} is not on the screen"
+    page.mouse.move(box["x"] + box["width"] / 2 - 2, box["y"] + box["height"] / 2)
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    return dict(key)

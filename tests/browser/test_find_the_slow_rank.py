@@ -5,7 +5,17 @@ import re
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.on_page import click_bar, control, figure, figure_data, region, wait_for_points, wait_until_drawn
+from tests.browser.on_page import (
+    click_span,
+    control,
+    figure,
+    figure_data,
+    region,
+    timeline,
+    told_by_timeline,
+    wait_for_points,
+    wait_until_drawn,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -23,7 +33,7 @@ def test_three_clicks_lead_from_the_list_to_the_suspects_step(page: Page, addres
     page.get_by_role("link", name="slow-rank-5").click()
     page.get_by_role("link", name="Show timeline").click()
     expect(region(page, "spans-title")).to_contain_text("pipeline group of rank 5")
-    click_bar(page, "timeline", "backward-compute")
+    click_span(page, "backward-compute")
     expect(region(page, "details")).to_contain_text("gpu-03")
 
 
@@ -53,20 +63,21 @@ def test_a_click_on_a_span_tells_all_about_it_and_a_link_brings_it_back(
     page: Page, browser: Browser, address: str
 ) -> None:
     page.goto(f"{address}?view=timeline&run=slow-rank-5&group=tp&rank=5&step=20")
-    click_bar(page, "timeline", "forward-compute", number=6)
+    key = click_span(page, "forward-compute", number=6)
     details = region(page, "details")
     expect(details).to_contain_text("forward-compute")
     expect(details).to_contain_text("dp1 pp0 tp1")
     expect(details).to_contain_text("processor time")
     expect(details).to_contain_text(re.compile(r"1\.[34]\dx its peers"))
-    assert "span=5-" in page.url
+    assert f"span=5-{key['seq']}" in page.url
     told = details.inner_text()
     with browser.new_context() as context:
         other = context.new_page()
         other.goto(page.url)
         expect(region(other, "details")).to_contain_text("its peers")
         assert region(other, "details").inner_text() == told
-        assert figure_data(other, "timeline", "plot.layout.shapes.length") == 1
+        selected = told_by_timeline(other, "timeline.selected()")
+        assert (selected["key"]["rank"], selected["key"]["seq"]) == (5, key["seq"])
 
 
 def test_controls_write_the_address_and_going_back_restores_them(page: Page, address: str) -> None:
@@ -99,7 +110,7 @@ def test_a_range_of_steps_is_typed_and_shown(page: Page, address: str) -> None:
 
 def test_brackets_and_links_step_through_the_steps(page: Page, address: str) -> None:
     page.goto(f"{address}?view=timeline&run=slow-rank-5&group=all&step=20")
-    figure(page, "timeline")
+    timeline(page)
     page.keyboard.press("]")
     expect(region(page, "spans-title")).to_contain_text("Step 21, all ranks")
     page.get_by_role("link", name="Previous").click()

@@ -1,4 +1,4 @@
-"""A training of eight real ranks, seen through the dashboard that its user opens."""
+"""The demo as it comes: its verdict, and its eight real ranks seen through the dashboard that its user opens."""
 
 import re
 import subprocess
@@ -11,11 +11,26 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from telemetry.ship.collector import listen
-from tests.browser.on_page import click_bar, figure, region
+from tests.browser.on_page import click_span, figure, region
 from tests.deadline import until
+from tests.scenarios.command import rankscope
 from tests.scenarios.demo_run import DEMO_S, Demo
 
-pytestmark = [pytest.mark.browser, pytest.mark.gloo, pytest.mark.timeout(DEMO_S + 120)]
+pytestmark = [pytest.mark.gloo, pytest.mark.timeout(DEMO_S + 120)]
+
+
+def test_the_demo_names_the_rank_that_was_slowed(demo_of_a_slow_rank: Demo) -> None:
+    demo = demo_of_a_slow_rank
+    assert demo.findings == [("compute-straggler", [5])]
+    assert demo.answer["truth"]["rank"] == 5
+    assert demo.answer["findings"][0]["summary"].startswith("rank 5 (host ")
+    assert demo.loss_falls
+
+
+def test_the_same_verdict_comes_from_its_store(demo_of_a_slow_rank: Demo) -> None:
+    verdict = demo_of_a_slow_rank.answer["findings"][0]["summary"]
+    answer = rankscope("diagnose", "--store", f"embedded:{demo_of_a_slow_rank.out / 'store'}")
+    assert (answer.status, answer.out.splitlines()[0]) == (1, verdict)
 
 
 @pytest.fixture(scope="module")
@@ -41,15 +56,17 @@ def answers(address: str) -> bool:
         return False
 
 
+@pytest.mark.browser
 def test_the_slow_rank_of_a_real_training_is_seen_and_clicked(page: Page, dashboard: str) -> None:
     page.goto(dashboard)
     page.get_by_role("link", name=re.compile("^demo-")).click()
     expect(region(page, "verdict")).to_contain_text(re.compile(r"rank 5 \(host .*, dp1 pp0 tp1\).*its peers"))
     page.get_by_role("link", name="Show timeline").click()
-    click_bar(page, "timeline", "forward-compute")
+    click_span(page, "forward-compute")
     expect(region(page, "details")).to_contain_text("processor time")
 
 
+@pytest.mark.browser
 def test_the_heat_map_of_a_real_training_marks_the_suspect(
     page: Page, dashboard: str, demo_of_a_slow_rank: Demo
 ) -> None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from telemetry.errors import UnreachableError
 from telemetry.stores.embedded import EmbeddedStore
@@ -60,16 +60,18 @@ def test_zoom_survives_an_update(page: Page, address: str, store: EmbeddedStore,
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_dark_and_light_colour_page_and_figures(browser: Browser, address: str, view: str) -> None:
+def test_dark_and_light_colour_page_and_figures_and_nothing_offers_to_upload_them(
+    page: Page, address: str, view: str
+) -> None:
     for scheme, dark in (("dark", True), ("light", False)):
-        with browser.new_context(color_scheme=scheme) as context:
-            page = context.new_page()
-            page.goto(f"{address}?view={view}&run=slow-rank-5")
-            wait_until_drawn(page)
-            assert (_brightness(page, "body", "backgroundColor") < 100) is dark
-            assert (_brightness(page, "main", "color") > 150) is dark
-            if tick_colour := page.evaluate(TICK_COLOUR):  # in one go: a redraw replaces the ticks
-                assert (_brightness_of(tick_colour) > 120) is dark
+        page.emulate_media(color_scheme=scheme)
+        page.goto(f"{address}?view={view}&run=slow-rank-5")
+        wait_until_drawn(page)
+        assert (_brightness(page, "body", "backgroundColor") < 100) is dark
+        assert (_brightness(page, "main", "color") > 150) is dark
+        if tick_colour := page.evaluate(TICK_COLOUR):  # in one go: a redraw replaces the ticks
+            assert (_brightness_of(tick_colour) > 120) is dark
+    assert page.locator("[data-title*='hare'], [data-attr='sendChartToCloud']").count() == 0
 
 
 def test_the_colour_scheme_is_switched_and_remembered(page: Page, address: str) -> None:
@@ -81,13 +83,6 @@ def test_the_colour_scheme_is_switched_and_remembered(page: Page, address: str) 
     page.reload()
     expect(page.get_by_role("link", name="slow-rank-5")).to_be_visible()
     assert _brightness(page, "body", "backgroundColor") < 100
-
-
-@pytest.mark.parametrize("view", VIEWS)
-def test_no_page_offers_to_upload_its_figures(page: Page, address: str, view: str) -> None:
-    page.goto(f"{address}?view={view}&run=slow-rank-5")
-    wait_until_drawn(page)
-    assert page.locator("[data-title*='hare'], [data-attr='sendChartToCloud']").count() == 0
 
 
 def test_an_empty_store_says_how_to_fill_it_and_fills_by_itself(page: Page) -> None:

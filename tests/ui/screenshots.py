@@ -83,6 +83,7 @@ def picture(page: Page, address: str, path: Path) -> None:
     expect(page.locator("main > *").first).to_be_visible(timeout=60_000)
     expect(page.locator("main .loading, main .waiting")).to_have_count(0, timeout=60_000)
     expect(page.locator(".panel:not(.hidden) .dash-graph:not(:has(.main-svg))")).to_have_count(0, timeout=60_000)
+    expect(page.locator(".panel:not(.hidden) .span-timeline:not([data-drawn])")).to_have_count(0, timeout=60_000)
     page.screenshot(path=path, full_page=True)
 
 

@@ -3,7 +3,7 @@
 from telemetry.clocks.align_evidence import REFERENCE, HostClock
 from telemetry.clocks.align_table import ClockTable
 from telemetry.stages import Stage
-from tests.ui.test_timeline_figure import made_spans
+from tests.ui.few_spans import made_spans
 from ui.one_clock import on_one_clock
 
 SECOND = 1_000_000_000
@@ -44,3 +44,9 @@ def test_a_host_that_is_refused_is_named() -> None:
 
 def test_one_host_needs_no_word() -> None:
     assert on_one_clock(STEP.where(STEP.rank < 2), HOSTS, ClockTable()).note == ""
+
+
+def test_a_host_that_is_refused_has_a_clock_of_its_own() -> None:
+    spans = made_spans((0, Stage.STEP, 0, 9), (2, Stage.STEP, 3 * SECOND, 9), (3, Stage.STEP, 5, 9))
+    assert on_one_clock(spans, (*HOSTS, "c"), clocks()).clocks_of((*HOSTS, "c")).tolist() == [0, 0, 1]
+    assert sorted(on_one_clock(spans, (*HOSTS, "c"), ClockTable()).clocks_of((*HOSTS, "c")).tolist()) == [1, 2, 3]

@@ -1,6 +1,7 @@
 """Every part of every page, on runs of several shapes, without a browser."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from plotly.utils import PlotlyJSONEncoder
@@ -9,13 +10,14 @@ from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
 from telemetry.topology import Topology
+from tests.ui.counting import Counting
 from tests.ui.memory_store import memory_store
 from tests.ui.synthetic_run import SyntheticRun
-from ui.drawing import draw_chart, draw_page, draw_region, in_place, look
+from ui.drawing import draw_canvas, draw_chart, draw_page, draw_region, in_place, look, mark_canvas
 from ui.pages import PAGES
 from ui.pages.controls import after_click, after_controls
 from ui.reads import Reads
-from ui.view_state import Group, Metric, Parsed, SpanKey, StepRange, View, ViewState
+from ui.view_state import Area, Group, Metric, Parsed, SpanKey, StepRange, TimeRange, View, ViewState
 
 SHAPES = {
     "one-rank": Topology(),
@@ -50,6 +52,11 @@ def test_every_part_of_a_page_is_drawn(store: EmbeddedStore, shape: str, view: V
         assert plotted is not None
         nothing_to_draw = view is View.HANG
         assert plotted.panel == ("panel hidden" if nothing_to_draw else "panel")
+    for name in PAGES[view].canvases:
+        painted = draw_canvas(name, state, reads, None)
+        assert painted is not None
+        assert painted.panel == "panel"
+        assert painted.data is not None
 
 
 @pytest.mark.parametrize("stage", list(Stage))
@@ -90,9 +97,64 @@ def test_a_group_too_large_shows_its_neighbourhood_and_says_so(store: EmbeddedSt
     state = ViewState(view=View.TIMELINE, run="wide", group=Group.ALL, rank=70)
     reads = Reads(StoreReader(store))
     assert "36 ranks of the group not shown" in text_of(state, reads, "spans-title")
-    plotted = draw_chart("timeline", state, reads, None)
-    assert plotted is not None
-    assert len(plotted.figure.layout.yaxis.tickvals) == 64
+    painted = draw_canvas("timeline", state, reads, None)
+    assert painted is not None
+    assert painted.data is not None
+    rows = painted.data["rows"]
+    assert isinstance(rows, list)
+    assert len(rows) == 64
+
+
+def test_a_canvas_takes_its_spans_again_only_when_they_are_others(reads: Reads) -> None:
+    state = ViewState(view=View.TIMELINE, run="made", step=20, rank=5)
+    first = draw_canvas("timeline", state, reads, None)
+    assert first is not None
+    chosen = replace(state, span=SpanKey(5, 2**60), zoom=TimeRange(3, 9), pins=(5, 7), area=Area(1, 2, 5, 7))
+    again = draw_canvas("timeline", chosen, reads, first.key)
+    assert again is not None
+    assert (again.data, again.key, again.panel) == (None, first.key, "panel")
+    assert again.selected == {"rank": 5, "seq": str(2**60)}
+    assert (again.zoom, again.pinned, again.area) == ([3, 9], [5, 7], [1, 2, 5, 7])
+    other = draw_canvas("timeline", replace(state, step=21), reads, first.key)
+    assert other is not None
+    assert other.data is not None
+
+
+def test_a_step_that_has_ended_is_not_sent_again_while_its_run_goes_on(store: EmbeddedStore) -> None:
+    run = SyntheticRun(run_id="goes-on")
+    run.introduce(store)
+    keys = []
+    for _ in range(2):
+        run.advance(store, 3)
+        state = ViewState(view=View.TIMELINE, run="goes-on", step=1, rank=0)
+        painted = draw_canvas("timeline", state, Reads(StoreReader(store)), None)
+        assert painted is not None
+        keys.append(painted.key)
+    assert keys[0] == keys[1] != ""
+
+
+def test_a_canvas_of_what_is_not_there_is_hidden(reads: Reads) -> None:
+    painted = draw_canvas("timeline", ViewState(view=View.TIMELINE, run="made", step=999), reads, "before")
+    assert painted is not None
+    assert (painted.data, painted.panel) == (None, "panel hidden")
+    assert draw_canvas("timeline", ViewState(view=View.OVERVIEW, run="made"), reads, None) is None
+
+
+def test_a_picture_of_a_named_rank_does_not_wait_for_the_detectors(store: EmbeddedStore, run: SyntheticRun) -> None:
+    reader = Counting(StoreReader(store))
+    reads, state = Reads(reader), ViewState(view=View.TIMELINE, run="made", step=20, rank=5)
+    assert draw_canvas("timeline", state, reads, None)
+    assert "OperationColumns" not in reader.asked
+    assert mark_canvas("timeline", state, reads) == [5]
+    assert reader.asked["OperationColumns"] > 0
+
+
+def test_a_marked_area_is_told_as_a_table(reads: Reads) -> None:
+    state = ViewState(view=View.TIMELINE, run="made", step=20, rank=5, group=Group.ALL, area=Area(0, 10**9, 4, 5))
+    said = text_of(state, reads, "area")
+    assert "2 ranks (4-5)" in said
+    assert "forward-compute" in said
+    assert text_of(replace(state, area=None), reads, "area") == "null"
 
 
 def test_a_region_whose_content_is_as_before_has_the_same_key(reads: Reads) -> None:
@@ -133,12 +195,20 @@ def test_controls_set_the_view_and_nonsense_changes_nothing() -> None:
     assert after_controls(state, {"stage": "x", "metric": [], "first": "z", "group": None, "what": 1}) == state
 
 
-def test_clicks_lead_to_the_step_and_to_the_span() -> None:
+def test_a_click_on_a_cell_leads_to_its_step() -> None:
     state = ViewState(view=View.HEAT_MAP, run="a")
     cell = after_click(state, "cells", {"x": 12, "customdata": {"0": 40.1, "1": 5}})
     assert (cell.view, cell.rank, cell.step) == (View.TIMELINE, 5, 12)
-    assert after_click(cell, "timeline", {"customdata": [5, 99, 0]}).span == SpanKey(5, 99)
-    assert after_click(cell, "timeline", {"x": 3}) == cell
+    assert after_click(cell, "cells", {"x": 3}) == cell
+
+
+def test_other_ranks_have_no_span_zoom_or_area_of_these_but_another_step_keeps_the_zoom() -> None:
+    zoom, pins, area = TimeRange(3, 9), (5,), Area(3, 9, 5, 5)
+    state = ViewState(view=View.TIMELINE, run="a", rank=5, span=SpanKey(5, 1), zoom=zoom, pins=pins, area=area)
+    stepped = after_controls(state, {"step": 8})
+    assert (stepped.step, stepped.zoom, stepped.pins, stepped.span, stepped.area) == (8, zoom, pins, None, None)
+    for other in (after_controls(state, {"rank": 6}), after_controls(state, {"group": "dp"})):
+        assert (other.span, other.zoom, other.pins, other.area) == (None, None, (), None)
 
 
 def test_a_click_on_the_grid_chooses_a_rank_and_a_gap_none() -> None:

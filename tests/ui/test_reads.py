@@ -119,6 +119,17 @@ def test_a_run_too_large_to_be_asked_step_by_step_is_pooled_by_the_store(
     assert narrow.steps_a_column == 1
 
 
+def test_of_a_larger_picture_no_operation_is_loaded(store: EmbeddedStore, run: SyntheticRun) -> None:
+    reader = Counting(StoreReader(store))
+    small, large = Reads(reader), Reads(reader, max_own_cells=8 * 39)
+    facts = small.facts(MADE)
+    loaded = reader.asked["OperationColumns"]
+    large.stage_times(facts, Stage.FORWARD_COMPUTE, Clock.OWN, ALL)
+    assert reader.asked["OperationColumns"] == loaded
+    small.stage_times(facts, Stage.FORWARD_COMPUTE, Clock.OWN, ALL)
+    assert reader.asked["OperationColumns"] > loaded
+
+
 def test_of_a_full_lane_the_longest_spans_are_asked_for_and_the_rest_is_counted(
     store: EmbeddedStore, run: SyntheticRun
 ) -> None:

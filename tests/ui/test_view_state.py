@@ -5,9 +5,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.stages import Stage
-from ui.view_state import LARGEST, Clock, Group, Metric, SpanKey, StepRange, View, ViewState, parse_search
+from ui.view_state import (
+    LARGEST,
+    MAX_PINS,
+    Area,
+    Clock,
+    Group,
+    Metric,
+    SpanKey,
+    StepRange,
+    TimeRange,
+    View,
+    ViewState,
+    parse_search,
+)
 
 numbers = st.integers(0, LARGEST)
+times = st.tuples(st.integers(0, 10**14), st.integers(1, 10**14)).map(lambda pair: (pair[0], sum(pair)))
 states = st.builds(
     ViewState,
     view=st.sampled_from(View),
@@ -21,6 +35,9 @@ states = st.builds(
     rank=st.none() | numbers,
     step=st.none() | numbers,
     span=st.none() | st.builds(SpanKey, numbers, st.integers(0, 10**17)),
+    zoom=st.none() | times.map(lambda pair: TimeRange(*pair)),
+    pins=st.lists(numbers, max_size=MAX_PINS, unique=True).map(tuple),
+    area=st.none() | st.builds(lambda pair, top, bottom: Area(*pair, top, bottom), times, numbers, numbers),
 )
 
 
@@ -34,7 +51,11 @@ def test_no_address_is_too_strange(search: str) -> None:
     parse_search("?" + search)
 
 
-@given(st.dictionaries(st.sampled_from(["view", "stage", "steps", "rank", "span", "time", "group"]), st.text()))
+@given(
+    st.dictionaries(
+        st.sampled_from(["view", "stage", "steps", "rank", "span", "time", "group", "zoom", "pins", "area"]), st.text()
+    )
+)
 def test_what_is_not_understood_takes_its_default_with_a_note(given_fields: dict[str, str]) -> None:
     search = "&".join(f"{name}={value}" for name, value in given_fields.items())
     state, notes = parse_search("?" + search)
@@ -42,7 +63,29 @@ def test_what_is_not_understood_takes_its_default_with_a_note(given_fields: dict
     assert all("not understood" in note for note in notes)
 
 
-@pytest.mark.parametrize("text", ["step=-1", "step=1e3", "steps=9-1", "rank=99999999999", "span=5", "metric=<b>"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step=-1",
+        "step=1e3",
+        "steps=9-1",
+        "rank=99999999999",
+        "span=5",
+        "metric=<b>",
+        "zoom=5",
+        "zoom=9-5",
+        "zoom=5-5",
+        "zoom=-5-9",
+        "zoom=0-9999999999999999",
+        "pins=1.1",
+        "pins=1.2.3.4.5.6.7.8.9",
+        "pins=a",
+        "area=1-2-3",
+        "area=1-2-3-4-5",
+        "area=2-1-3-4",
+        "area=1-2-3-99999999999",
+    ],
+)
 def test_a_wrong_field_is_named_in_a_note(text: str) -> None:
     state, notes = parse_search(f"?run=a&{text}")
     assert state == ViewState(view=View.OVERVIEW, run="a")

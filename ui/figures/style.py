@@ -53,24 +53,33 @@ STAGE_COLOURS: dict[Stage, str] = {
     Stage.FORWARD_RECV: "#f2c037",
     Stage.BACKWARD_SEND: "#d99000",
     Stage.BACKWARD_RECV: "#d99000",
-    Stage.PARAMS_ALL_GATHER: "#f08a5d",
+    Stage.PARAMS_ALL_GATHER: "#f8bd9a",
     Stage.GRADS_REDUCE_SCATTER: "#cf4f1f",
-    Stage.GRADS_ALL_REDUCE: "#cf4f1f",
-    Stage.EMBEDDING_GRADS_ALL_REDUCE: "#b5651d",
-    Stage.LAYERNORM_GRADS_ALL_REDUCE: "#b0568c",
-    Stage.TP_ALL_GATHER: "#dd9cc4",
-    Stage.TP_REDUCE_SCATTER: "#b0568c",
-    Stage.TP_ALL_REDUCE: "#c778a8",
-    Stage.OPTIMIZER: "#3aa99f",
-    Stage.OPTIMIZER_CLIP: "#84cfc7",
+    Stage.GRADS_ALL_REDUCE: "#932f0d",
+    Stage.EMBEDDING_GRADS_ALL_REDUCE: "#6f6158",
+    Stage.LAYERNORM_GRADS_ALL_REDUCE: "#6a2b57",
+    Stage.TP_ALL_GATHER: "#eabfda",
+    Stage.TP_REDUCE_SCATTER: "#a64f87",
+    Stage.TP_ALL_REDUCE: "#cd86b4",
+    Stage.OPTIMIZER: "#0f7767",
+    Stage.OPTIMIZER_CLIP: "#9fdacb",
     Stage.GC: "#5c636a",
-    Stage.CHECKPOINT_SNAPSHOT: "#9a86e0",
-    Stage.CHECKPOINT_WRITE: "#6d55c9",
-    Stage.EVALUATION: "#7fb7a4",
-    Stage.SEPARATE_GRADS_ALL_REDUCE: "#e0703f",
+    Stage.CHECKPOINT_SNAPSHOT: "#b6a5f3",
+    Stage.CHECKPOINT_WRITE: "#6244c4",
+    Stage.EVALUATION: "#c4c95e",
+    Stage.SEPARATE_GRADS_ALL_REDUCE: "#ee8c58",
 }
-RECEIVES = frozenset({Stage.FORWARD_RECV, Stage.BACKWARD_RECV})
-"""Hatched: a receive is mostly waiting for the sender."""
+"""One palette for light and dark. Stages that share a lane of the timeline are told apart by colour-blind people too
+(``tests/ui/test_colours.py``); a send and its receive share a colour."""
+STAGE_SHORT: dict[Stage, str] = {
+    Stage.FORWARD_COMPUTE: "F",
+    Stage.BACKWARD_COMPUTE: "B",
+    Stage.FORWARD_SEND: "s",
+    Stage.FORWARD_RECV: "r",
+    Stage.BACKWARD_SEND: "s",
+    Stage.BACKWARD_RECV: "r",
+}
+"""What is written on a bar, before its microbatch, where the stage's name does not fit."""
 
 
 def framed(figure: go.Figure, *, height_px: int, keep: str, **layout: Any) -> go.Figure:

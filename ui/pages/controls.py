@@ -11,7 +11,7 @@ from dash.development.base_component import Component
 
 from telemetry.stages import STAGE_BY_LABEL
 from ui.pages.interface import control_id
-from ui.view_state import LARGEST, Clock, Group, Metric, SpanKey, StepRange, View, ViewState
+from ui.view_state import LARGEST, Clock, Group, Metric, StepRange, View, ViewState
 
 
 def bar(*controls: Component) -> Component:
@@ -61,16 +61,14 @@ def after_controls(state: ViewState, changed: Mapping[str, Any]) -> ViewState:
 
 
 def after_click(state: ViewState, chart: str, point: Mapping[str, Any]) -> ViewState:
-    """The view after a click: a cell leads to its step, a rank of a host to its timeline, a bar to its span, a rank of
-    the grid is chosen."""
+    """The view after a click: a cell leads to its step, a rank of a host to its timeline, a rank of the grid is
+    chosen."""
     with suppress(ValueError, KeyError, TypeError, IndexError):
         first, second = _first_two(point["customdata"])
         if chart == "cells":
             return _timeline_of(state, second, int(point["x"]))
         if chart == "hosts":
             return _timeline_of(state, first, None)
-        if chart == "timeline":
-            return replace(state, span=SpanKey(first, second))
         if chart == "grid" and first >= 0:
             return replace(state, rank=first)
     return state
@@ -83,7 +81,12 @@ def _first_two(customdata: Any) -> tuple[int, int]:
 
 
 def _timeline_of(state: ViewState, rank: int, step: int | None) -> ViewState:
-    return replace(state, view=View.TIMELINE, group=None, rank=rank, step=step, span=None)
+    return replace(_other_rows(state), view=View.TIMELINE, group=None, rank=rank, step=step)
+
+
+def _other_rows(state: ViewState) -> ViewState:
+    """What was chosen on a timeline does not hold for other ranks."""
+    return replace(state, span=None, zoom=None, pins=(), area=None)
 
 
 def _first(state: ViewState, value: Any) -> ViewState:
@@ -101,18 +104,19 @@ def _last(state: ViewState, value: Any) -> ViewState:
 
 
 def _step(state: ViewState, value: Any) -> ViewState:
-    return replace(state, step=None if value in ("", None) else int(value), span=None)
+    """Zoom and pins stay: the same stretch of another step can be compared."""
+    return replace(state, step=None if value in ("", None) else int(value), span=None, area=None)
 
 
 def _rank(state: ViewState, value: Any) -> ViewState:
-    return replace(state, rank=None if value in ("", None) else int(value), span=None)
+    return replace(_other_rows(state), rank=None if value in ("", None) else int(value))
 
 
 _SETTERS: dict[str, Callable[[ViewState, Any], ViewState]] = {
     "stage": lambda state, value: replace(state, stage=STAGE_BY_LABEL[value]),
     "metric": lambda state, value: replace(state, metric=Metric(value)),
     "clock": lambda state, value: replace(state, clock=Clock(value)),
-    "group": lambda state, value: replace(state, group=Group(value), span=None),
+    "group": lambda state, value: replace(_other_rows(state), group=Group(value)),
     "attempt": lambda state, value: ViewState(view=state.view, run=state.run, attempt=int(value)),
     "first": _first,
     "last": _last,

@@ -1,7 +1,7 @@
 """What a page is: a skeleton that paints at once, and parts that are drawn each on its own when their data is there.
 
-Every component that callbacks find has an id of one of four kinds: a region is drawn into, a chart is redrawn in
-place (its zoom stays), a control sets a field of the address, and it is named after that field.
+Every component that callbacks find has an id of one of four kinds: a region is drawn into, a chart or a canvas is
+redrawn in place (its zoom stays), a control sets a field of the address, and it is named after that field.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,6 +37,16 @@ class Chart:
     draw: Callable[[ViewState, Reads], go.Figure | None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Canvas:
+    """A ``SpanTimeline``. ``draw``: its data, made only where ``key`` differs from that of the data shown; None where
+    there is nothing to draw, and its panel is hidden. ``suspects``: ranks to mark; may take long."""
+
+    key: Callable[[ViewState, Reads], str]
+    draw: Callable[[ViewState, Reads], dict[str, object] | None]
+    suspects: Callable[[ViewState, Reads], tuple[int, ...]]
+
+
 ControlValues = Callable[[ViewState, Reads], Mapping[str, object]]
 
 
@@ -52,6 +62,7 @@ class Page:
     skeleton: Callable[[], Component]
     regions: Mapping[str, Region] = field(default_factory=dict)
     charts: Mapping[str, Chart] = field(default_factory=dict)
+    canvases: Mapping[str, Canvas] = field(default_factory=dict)
     control_values: ControlValues = no_controls
     """What each control shows in a view."""
     needs_run: bool = True
@@ -69,6 +80,15 @@ def chart_id(name: str) -> dict[str, str]:
 def panel_id(name: str) -> dict[str, str]:
     """The panel around a chart."""
     return {"chart": name, "part": "panel"}
+
+
+def canvas_id(name: str) -> dict[str, str]:
+    return {"canvas": name, "part": "spans"}
+
+
+def canvas_panel_id(name: str) -> dict[str, str]:
+    """The panel around a canvas."""
+    return {"canvas": name, "part": "panel"}
 
 
 def control_id(name: str) -> dict[str, str]:

@@ -1,11 +1,12 @@
-"""Boxes that a page is made of: a chart under its heading, a heading with text."""
+"""Boxes that a page is made of: a chart or a canvas under its heading, a heading with text."""
 
 import plotly.graph_objects as go
 from dash import dcc, html
 from dash.development.base_component import Component
 
 from ui.figures.style import GRAPH_CONFIG
-from ui.pages.interface import chart_id, panel_id
+from ui.pages.interface import canvas_id, canvas_panel_id, chart_id, panel_id
+from ui.span_timeline import SpanTimeline
 
 WAITING, READY, HIDDEN = "panel waiting", "panel", "panel hidden"
 """Classes of a chart's panel: before its first figure, with one, with nothing to draw."""
@@ -21,6 +22,13 @@ def chart_panel(name: str, head: Component, *, label: str, height_px: int) -> Co
     )
     figure = html.Div(graph, role="figure", className="figure", **{"aria-label": label})
     return html.Section([head, figure], id=panel_id(name), className=WAITING)
+
+
+def canvas_panel(name: str, head: Component, *, label: str) -> Component:
+    """A canvas of spans under ``head``. ``label``: what it shows, in words."""
+    return html.Section(
+        [head, SpanTimeline(id=canvas_id(name), label=label)], id=canvas_panel_id(name), className=WAITING
+    )
 
 
 def panel(title: str, body: Component) -> Component:

@@ -1,47 +1,37 @@
 """The timeline: every span of a step on the ranks of a group; click a span for all about it."""
 
-from dataclasses import dataclass, replace
+import hashlib
+from dataclasses import replace
 
 import dash_mantine_components as dmc
-import numpy as np
-import plotly.graph_objects as go
 from dash import html
 from dash.development.base_component import Component
 
-from telemetry.topology import AXES
-from ui.defaults import Rows, chosen_rows, chosen_step, slowest_step, suspects, typical_step
+from ui.defaults import Rows, suspects
+from ui.figures.area import ranks_within, statistics
+from ui.figures.spans_buffer import Drawn, fit, spans_buffer
 from ui.figures.step_shares import gaps_by_rank, shares_by_rank
-from ui.figures.timeline import Drawn, fit, step_timeline
-from ui.one_clock import OneClock, on_one_clock
-from ui.pages.controls import bar, link_button, number_input, switch, titled
-from ui.pages.interface import Chart, Page, Region, control_id, region_id
-from ui.pages.panels import chart_panel
+from ui.pages.area_details import area_details
+from ui.pages.controls import titled
+from ui.pages.interface import Canvas, Page, Region, region_id
+from ui.pages.panels import canvas_panel
 from ui.pages.span_details import span_details, where_the_step_went
 from ui.pages.states import loading, notice
+from ui.pages.timeline_controls import GROUP_NAMES, control_values, draw_controls, draw_links
+from ui.pages.timeline_scene import Scene, aligned, displayed, drawn, scene, spans
 from ui.reads import Reads
-from ui.records import RunFacts, RunState, SpanColumns
+from ui.records import RunFacts
 from ui.view_state import Group, ViewState
 from ui.wording import count, duration
-
-GROUP_NAMES = {Group.PP: "Pipeline", Group.DP: "Data", Group.TP: "Tensor", Group.ALL: "All ranks"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
-    """What the page is about, every open choice made."""
-
-    facts: RunFacts
-    rows: Rows
-    step: int
-    suspects: tuple[int, ...]
 
 
 def skeleton() -> Component:
     title = html.Div(loading(28), id=region_id("spans-title"))
+    details = [html.Div(id=region_id("area")), html.Div(loading(240), id=region_id("details"))]
     beside = html.Div(
         [
-            chart_panel("timeline", title, label="spans of each rank over the step", height_px=480),
-            html.Aside(html.Div(loading(240), id=region_id("details")), className="panel", **{"aria-label": "details"}),
+            canvas_panel("timeline", title, label="spans of each rank over the step"),
+            html.Aside(details, className="panel", **{"aria-label": "details"}),
         ],
         className="beside",
     )
@@ -55,134 +45,89 @@ def skeleton() -> Component:
     return dmc.Stack([controls, html.Div(id=region_id("timeline-problem")), beside], gap="md")
 
 
-def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
-    """Group, rank and step of a view; where the address asks for what is not there, what it asked for."""
-    scene = _scene(replace(state, step=None, rank=None), reads)
-    rank = scene.rows.rank if state.rank is None else state.rank
-    return {
-        "group": (state.group or scene.rows.group).value,
-        "rank": str(rank),
-        "step": "" if state.step is None else state.step,
-    }
-
-
-def draw_controls(state: ViewState, reads: Reads) -> Component:
-    """Group, rank and step."""
-    shown, facts = control_values(state, reads), reads.facts(state)
-    groups = {group.value: name for group, name in GROUP_NAMES.items() if _has(group, facts)}
-    places = ((rank, facts.topology.place(rank)) for rank in range(facts.topology.world_size))
-    return bar(
-        switch("Group", "group", shown["group"], groups),
-        dmc.Select(
-            label="of rank",
-            id=control_id("rank"),
-            value=shown["rank"],
-            data=[{"value": str(rank), "label": f"{rank} · {place}"} for rank, place in places],
-            searchable=True,
-            allowDeselect=False,
-            limit=200,
-            w=170,
-        ),
-        number_input("Step", "step", shown["step"], "newest" if facts.summary.state is RunState.LIVE else "typical"),
-    )
-
-
-def draw_links(state: ViewState, reads: Reads) -> Component:
-    """The way to the step before and after, and to some that are telling."""
-    facts = reads.facts(state)
-    stored = facts.steps.step
-    at = int(np.searchsorted(stored, chosen_step(state, facts)))
-    steps = {"Typical": typical_step(facts), "Slowest": slowest_step(facts), "Newest": None}
-    links = [link_button(name, replace(state, step=step, span=None)) for name, step in steps.items()]
-    if at + 1 < len(stored):
-        after = replace(state, step=int(stored[at + 1]), span=None)
-        links.insert(0, link_button("Next →", after, name="step-next", title="next step: key ]"))
-    if at > 0:
-        before = replace(state, step=int(stored[at - 1]), span=None)
-        links.insert(0, link_button("← Previous", before, name="step-previous", title="previous step: key ["))
-    return html.Div(links, className="links")
-
-
 def draw_problem(state: ViewState, reads: Reads) -> Component | None:
     """Nothing, unless there is nothing to show."""
-    scene = _scene(state, reads)
-    if len(_spans(scene, reads)):
+    shown = scene(state, reads)
+    if len(spans(shown, reads)):
         return None
-    return notice("No span recorded", f"None of these ranks recorded a span in step {scene.step}.")
+    return notice("No span recorded", f"None of these ranks recorded a span in step {shown.step}.")
 
 
 def draw_title(state: ViewState, reads: Reads) -> Component:
     """What the picture shows, and what it leaves out."""
-    scene = _scene(state, reads)
-    run = scene.facts.summary
-    exactly = replace(state, run=run.run_id, attempt=run.attempt, group=scene.rows.group, rank=scene.rows.rank)
-    aligned = _aligned(scene, reads)
-    unasked = reads.spans_left_out(run, scene.step, scene.rows.ranks)
-    notes = [*filter(None, [aligned.note]), *_left_out(fit(aligned.spans), scene.rows, unasked)]
-    head = titled(_title(scene), replace(exactly, step=scene.step))
-    return html.Div([head, *[dmc.Text(note, size="sm", className="left-out") for note in notes]])
+    shown = scene(state, reads)
+    run, rows = shown.facts.summary, shown.rows
+    exactly = replace(state, run=run.run_id, attempt=run.attempt, group=rows.group, rank=rows.rank, step=shown.step)
+    unasked = reads.spans_left_out(run, shown.step, rows.ranks)
+    notes = [*filter(None, [aligned(shown, reads).note]), *_left_out(drawn(shown, reads), rows, unasked)]
+    said = [dmc.Text(note, size="sm", className="left-out") for note in notes]
+    return html.Div([titled(_title(shown), exactly), *said])
 
 
-def draw_timeline(state: ViewState, reads: Reads) -> go.Figure | None:
+def spans_key(state: ViewState, reads: Reads) -> str:
+    """Tells one picture's spans from another's: a step that has ended stays as it is while its run goes on."""
+    shown = scene(state, reads)
+    one_clock, run = aligned(shown, reads), shown.facts.summary
+    content = hashlib.blake2s(one_clock.note.encode(), digest_size=16)
+    for column in (one_clock.spans.seq, one_clock.spans.start_ns, one_clock.spans.duration_ns):
+        content.update(column.tobytes())
+    return "/".join(map(str, (run.run_id, run.attempt, shown.step, shown.rows.ranks, content.hexdigest())))
+
+
+def draw_spans(state: ViewState, reads: Reads) -> dict[str, object] | None:
     """The picture."""
-    scene = _scene(state, reads)
-    spans = _spans(scene, reads)
-    if not len(spans):
+    shown = scene(state, reads)
+    one_clock = aligned(shown, reads)
+    if not len(one_clock.spans):
         return None
-    names = {rank: _row_name(scene.facts, rank) for rank in scene.rows.ranks}
-    keep = f"{scene.facts.summary.run_id}/{scene.rows.ranks[:2]}/{scene.rows.group}"
-    return step_timeline(fit(spans).spans, gaps_by_rank(spans), names, scene.suspects, state.span, keep=keep)
+    names = {rank: _row_name(shown.facts, rank) for rank in shown.rows.ranks}
+    fitting = replace(one_clock, spans=fit(one_clock.spans).spans)
+    return spans_buffer(fitting, gaps_by_rank(one_clock.spans), names, shown.step, shown.facts)
+
+
+def marked_ranks(state: ViewState, reads: Reads) -> tuple[int, ...]:
+    """The suspects, once they are known."""
+    return suspects(reads.report(reads.newest(state)))
+
+
+def draw_area(state: ViewState, reads: Reads) -> Component | None:
+    """The statistics of the area that is marked."""
+    if state.area is None:
+        return None
+    shown = scene(state, reads)
+    ranks = ranks_within(state.area, displayed(state, shown.rows))
+    return area_details(state.area, ranks, statistics(spans(shown, reads), state.area, ranks), state)
 
 
 def draw_details(state: ViewState, reads: Reads) -> Component:
     """The chosen span, else where each rank's step went."""
-    scene = _scene(state, reads)
-    spans = _spans(scene, reads)
+    shown = scene(state, reads)
+    held = spans(shown, reads)
     if state.span is None:
-        return where_the_step_went(shares_by_rank(spans), gaps_by_rank(spans), scene.suspects)
-    chosen = spans.where((spans.rank == state.span.rank) & (spans.seq == state.span.seq))
+        return where_the_step_went(shares_by_rank(held), gaps_by_rank(held), marked_ranks(state, reads))
+    chosen = held.where((held.rank == state.span.rank) & (held.seq == state.span.seq))
     if not len(chosen):
         key = f"{state.span.rank}-{state.span.seq}"
-        return notice("That span is not here", f"Step {scene.step} of these ranks holds no record {key}.")
-    origin_ns = int(spans.start_ns.min())
-    return span_details(chosen, reads.same_work(scene.facts, chosen), origin_ns, scene.facts, state)
+        return notice("That span is not here", f"Step {shown.step} of these ranks holds no record {key}.")
+    origin_ns = int(held.start_ns.min())
+    return span_details(chosen, reads.same_work(shown.facts, chosen), origin_ns, shown.facts, state)
 
 
-def _spans(scene: Scene, reads: Reads) -> SpanColumns:
-    return _aligned(scene, reads).spans
-
-
-def _aligned(scene: Scene, reads: Reads) -> OneClock:
-    spans = reads.spans(scene.facts.summary, scene.step, scene.rows.ranks)
-    return on_one_clock(spans, scene.facts.hosts, reads.clocks(scene.facts, scene.step))
-
-
-def _scene(state: ViewState, reads: Reads) -> Scene:
-    facts = reads.facts(state)
-    report = reads.report(facts.summary)
-    rows = chosen_rows(state, facts, report)
-    return Scene(facts=facts, rows=rows, step=chosen_step(state, facts), suspects=suspects(report))
-
-
-def _has(group: Group, facts: RunFacts) -> bool:
-    return group is Group.ALL or any(axis == group.value and getattr(facts.topology, axis) > 1 for axis in AXES)
-
-
-def _title(scene: Scene) -> str:
+def _title(shown: Scene) -> str:
     which = (
         "all ranks"
-        if scene.rows.group is Group.ALL
-        else f"{GROUP_NAMES[scene.rows.group].lower()} group of rank {scene.rows.rank}"
+        if shown.rows.group is Group.ALL
+        else f"{GROUP_NAMES[shown.rows.group].lower()} group of rank {shown.rows.rank}"
     )
-    wall = scene.facts.steps.duration_ns[scene.facts.steps.step == scene.step]
-    return f"Step {scene.step}, {which}" + (f": {duration(float(wall[0]))}" if len(wall) else "")
+    wall = shown.facts.steps.duration_ns[shown.facts.steps.step == shown.step]
+    return f"Step {shown.step}, {which}" + (f": {duration(float(wall[0]))}" if len(wall) else "")
 
 
 def _row_name(facts: RunFacts, rank: int) -> str:
     return f"{facts.topology.place(rank)} · {facts.hosts[rank] or 'unknown'}"
 
 
-def _left_out(drawn: Drawn, rows: Rows, num_unasked: int) -> list[str]:
+def _left_out(fitting: Drawn, rows: Rows, num_unasked: int) -> list[str]:
     notes = []
     if num_unasked:
         notes.append(f"{count(num_unasked, 'span')} left out: the shortest of lanes that hold thousands.")
@@ -190,10 +135,10 @@ def _left_out(drawn: Drawn, rows: Rows, num_unasked: int) -> list[str]:
         notes.append(
             f"{count(rows.num_left_out, 'rank')} of the group not shown: choose another rank to see its neighbours."
         )
-    if drawn.num_hidden:
-        longest = duration(drawn.longest_hidden_ns)
+    if fitting.num_hidden:
+        longest = duration(fitting.longest_hidden_ns)
         notes.append(
-            f"{count(drawn.num_hidden, 'span')} not drawn, the shortest (at most {longest}): choose a smaller group."
+            f"{count(fitting.num_hidden, 'span')} not drawn, the shortest (at most {longest}): choose a smaller group."
         )
     return notes
 
@@ -205,8 +150,9 @@ PAGE = Page(
         "timeline-links": Region(draw=draw_links, quiet=True),
         "timeline-problem": Region(draw=draw_problem),
         "spans-title": Region(draw=draw_title, quiet=True),
+        "area": Region(draw=draw_area, quiet=True),
         "details": Region(draw=draw_details, quiet=True),
     },
-    charts={"timeline": Chart(draw=draw_timeline)},
+    canvases={"timeline": Canvas(key=spans_key, draw=draw_spans, suspects=marked_ranks)},
     control_values=control_values,
 )

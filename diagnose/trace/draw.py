@@ -1,0 +1,151 @@
+"""The second reading of a window, rank by rank: spans, arrows and marks on the tracks of a trace."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from diagnose.reference_clock import ReferenceClock
+from diagnose.span_columns import Ints, SpanColumns
+from diagnose.trace.choice import Choice
+from diagnose.trace.drawing import ArrowEnds, Instant, Process, RankDrawing, Thread
+from diagnose.trace.lanes import lanes_of, nesting_order
+from diagnose.trace.survey import Ends
+from telemetry.stages import Stream
+from telemetry.topology import MAX_RANKS
+
+FIRST_TID = 2 * MAX_RANKS
+"""Beyond every process: a thread that bears its process's number would be taken for the main one."""
+MEETING_STREAMS = (Stream.TP, Stream.PP_FORWARD, Stream.PP_BACKWARD, Stream.DP)
+"""Operations under way at once are no calls of each other; and an arrow binds to the innermost slice at its stamp."""
+STREAM_ORDER = (Stream.HOST, Stream.COMPUTE, Stream.TP, Stream.PP_FORWARD, Stream.PP_BACKWARD, Stream.DP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flights:
+    """Arrows on the reference's clock, those that can be drawn: none arrives before it leaves."""
+
+    ends: Ends
+    leaves_ns: Ints
+    arrives_ns: Ints
+    num_backward: int
+    """Left out: by the clocks as they are known, the receiver was through before the sender began."""
+
+
+def flights(ends: Ends, clock: ReferenceClock, hosts: Sequence[str]) -> Flights:
+    """``ends`` on one clock."""
+    leaves = _aligned(ends.source_start_ns, ends.source_rank, clock, hosts)
+    begins = _aligned(ends.target_start_ns, ends.target_rank, clock, hosts)
+    over = _aligned(ends.target_end_ns, ends.target_rank, clock, hosts)
+    forward = leaves < over
+    return Flights(
+        ends=ends.where(forward),
+        leaves_ns=leaves[forward],
+        arrives_ns=np.maximum(leaves + 1, begins)[forward],
+        num_backward=int(len(ends) - forward.sum()),
+    )
+
+
+def _aligned(at_ns: Ints, rank: Ints, clock: ReferenceClock, hosts: Sequence[str]) -> Ints:
+    number = {host: place for place, host in enumerate(dict.fromkeys(hosts))}
+    host_of_rank = np.array([number[host] for host in hosts], dtype=np.int64)
+    order = np.argsort(host_of_rank[rank], kind="stable")
+    bounds = np.searchsorted(host_of_rank[rank][order], np.arange(len(number) + 1)).tolist()
+    aligned = at_ns.copy()
+    for host, first, stop in zip(number, bounds[:-1], bounds[1:], strict=True):
+        mine = order[first:stop]
+        aligned[mine] = clock.aligned(at_ns[mine], host)
+    return aligned
+
+
+class Draughtsman:
+    """Draws one rank after another.
+
+    Args:
+        marks: of each rank.
+    """
+
+    def __init__(
+        self, choice: Choice, clock: ReferenceClock, flights: Flights, marks: dict[int, tuple[Instant, ...]]
+    ) -> None:
+        self._choice, self._clock, self._marks = choice, clock, marks
+        self._next_tid = FIRST_TID
+        ends = flights.ends
+        number = np.arange(1, len(ends) + 1)
+        self._leaving = _Sorted.by_rank(ends.source_rank, ends.source_seq, number, flights.leaves_ns)
+        self._arriving = _Sorted.by_rank(ends.target_rank, ends.target_seq, number, flights.arrives_ns)
+
+    def draw(self, spans: SpanColumns) -> RankDrawing:
+        """All spans of one rank in the window, at least one."""
+        rank = int(spans.rank[0])
+        host = self._choice.hosts[rank]
+        start, end = self._clock.aligned(spans.start_ns, host), self._clock.aligned(spans.end_ns, host)
+        order = nesting_order(start, end)
+        spans, start, end = spans.where(order), start[order], end[order]
+        threads, thread = self._threads(spans, start, end)
+        return RankDrawing(
+            process=self._process(rank, host),
+            threads=threads,
+            slices=replace(spans, start_ns=start, duration_ns=end - start, issue_ns=self._issued(spans, start)),
+            thread=thread,
+            recorded_ns=spans.duration_ns,
+            leaving=self._leaving.of_rank(rank, spans.seq),
+            arriving=self._arriving.of_rank(rank, spans.seq),
+            marks=self._marks.get(rank, ()),
+        )
+
+    def _process(self, rank: int, host: str) -> Process:
+        name = f"rank {rank} · {host or 'unknown'} · {self._choice.topology.place(rank)}"
+        shifted = (host or "unknown") in self._clock.alignment.unaligned
+        return Process(pid=rank + 1, name=name, order=rank + 1, note="clock not aligned" if shifted else "")
+
+    @staticmethod
+    def _issued(spans: SpanColumns, start_ns: Ints) -> Ints:
+        """As long before the start as the host's clock says."""
+        return np.where(spans.issue_ns > 0, start_ns - (spans.start_ns - spans.issue_ns), 0)
+
+    def _threads(self, spans: SpanColumns, start_ns: Ints, end_ns: Ints) -> tuple[tuple[Thread, ...], Ints]:
+        threads: list[Thread] = []
+        thread = np.zeros(len(spans), dtype=np.int64)
+        for stream in _streams(spans):
+            mine = np.flatnonzero(spans.stream == stream)
+            lanes = lanes_of(start_ns[mine], end_ns[mine], nests=stream not in MEETING_STREAMS)
+            thread[mine] = len(threads) + lanes
+            for lane in range(int(lanes.max()) + 1):
+                name = _stream_name(stream) + (f" ({lane + 1})" if lane else "")
+                threads.append(Thread(tid=self._next_tid, name=name, order=len(threads)))
+                self._next_tid += 1
+        return tuple(threads), thread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sorted:
+    """Ends of arrows by rank."""
+
+    rank: Ints
+    seq: Ints
+    number: Ints
+    at_ns: Ints
+
+    @staticmethod
+    def by_rank(rank: Ints, seq: Ints, number: Ints, at_ns: Ints) -> "_Sorted":
+        order = np.argsort(rank, kind="stable")
+        return _Sorted(rank=rank[order], seq=seq[order], number=number[order], at_ns=at_ns[order])
+
+    def of_rank(self, rank: int, seq: Ints) -> ArrowEnds:
+        """``seq``: of the rank's slices, each once."""
+        rows = slice(*np.searchsorted(self.rank, [rank, rank + 1]).tolist())
+        order = np.argsort(seq)
+        row = order[np.searchsorted(seq, self.seq[rows], sorter=order)]
+        return ArrowEnds(row=row, number=self.number[rows], at_ns=self.at_ns[rows])
+
+
+def _streams(spans: SpanColumns) -> list[int]:
+    """Those that occur, from the top; streams that this version does not know come last."""
+    there = np.unique(spans.stream).tolist()
+    known = [int(stream) for stream in STREAM_ORDER if stream in there]
+    return known + [stream for stream in there if stream not in known]
+
+
+def _stream_name(stream: int) -> str:
+    return Stream(stream).label if stream in list(Stream) else f"stream {stream}"

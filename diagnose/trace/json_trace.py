@@ -1,0 +1,131 @@
+"""Chrome's JSON: what Perfetto, chrome://tracing and most tools open.
+
+    {"traceEvents":[{"ph":"M",...},          names of processes and threads
+    {"ph":"X","ts":1.5,"dur":3.25,...},      slices: microseconds since the trace's base
+    {"ph":"s",...},{"ph":"f",...},           where an arrow leaves and arrives
+    {"ph":"i",...},{"ph":"C",...}],          marks, samples
+    "displayTimeUnit":"ns","otherData":{...}}
+
+Format: the Trace Event Format of the Chromium project. Slices come before the arrows that touch them: of equal stamps
+readers keep the order of the file.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from diagnose.span_columns import Ints
+from diagnose.trace.drawing import ArrowEnds, Instant, Process, RankDrawing, RunDrawing
+from diagnose.trace.microseconds import microseconds
+from diagnose.trace.slice_words import category_of, name_of, words_of
+
+
+class JsonTrace:
+    """Writes Chrome's JSON.
+
+    Args:
+        about: what this trace is, at its first stamp: all others are told from there on.
+    """
+
+    def __init__(self, file: BinaryIO, about: Instant) -> None:
+        self._file, self._base_ns, self._about = file, about.at_ns, about.words
+        self._between = b'{"traceEvents":[\n'
+
+    def add_run(self, run: RunDrawing) -> None:
+        """Write what belongs to no rank."""
+        pid = run.process.pid
+        self._write(_text(one) for one in _process(run.process))
+        self._write(self._instants(pid, (run.about, *run.instants)))
+        for one in run.counters:
+            head = _text({"ph": "C", "pid": pid, "tid": pid, "name": one.metric})[:-1]
+            values = zip(self._microseconds(one.at_ns), one.value.tolist(), strict=True)
+            self._write(f'{head},"ts":{at!r},"args":{{"value":{value!r}}}}}' for at, value in values)
+
+    def add_rank(self, rank: RankDrawing) -> None:
+        """Write a rank."""
+        pid = rank.process.pid
+        self._write(_text(one) for one in _process(rank.process))
+        self._write(
+            _text(one) for thread in rank.threads for one in _thread(pid, thread.tid, thread.name, thread.order)
+        )
+        self._write(self._slices(rank))
+        self._write(self._arrow_ends(rank, rank.leaving, '"ph":"s"'))
+        self._write(self._arrow_ends(rank, rank.arriving, '"ph":"f","bp":"e"'))
+        self._write(self._instants(pid, rank.marks))
+
+    def end(self) -> None:
+        """Write what makes the trace whole."""
+        about = json.dumps({**self._about, "first stamp, ns since 1970": str(self._base_ns)})
+        self._file.write(f'\n],\n"displayTimeUnit":"ns","otherData":{about}}}\n'.encode())
+
+    def _write(self, events: Iterable[str]) -> None:
+        text = ",\n".join(events)
+        if text:
+            self._file.write(self._between + text.encode())
+            self._between = b",\n"
+
+    def _microseconds(self, at_ns: Ints) -> list[float]:
+        return microseconds(at_ns - self._base_ns)
+
+    def _slices(self, rank: RankDrawing) -> Iterator[str]:
+        slices = rank.slices
+        heads = _heads(rank)
+        stamps = self._microseconds(slices.start_ns), microseconds(slices.duration_ns)
+        rows = zip(rank.thread.tolist(), slices.stage.tolist(), *stamps, _args(rank), strict=True)
+        return (
+            f'{heads[thread, stage]}"ts":{start!r},"dur":{lasted!r},"args":{{{args}}}}}'
+            for thread, stage, start, lasted, args in rows
+        )
+
+    def _arrow_ends(self, rank: RankDrawing, ends: ArrowEnds, phase: str) -> Iterator[str]:
+        tids = np.array([thread.tid for thread in rank.threads])[rank.thread[ends.row]].tolist()
+        rows = zip(tids, ends.number.tolist(), self._microseconds(ends.at_ns), strict=True)
+        head = f'{{{phase},"name":"meets","cat":"arrow","pid":{rank.process.pid}'
+        return (f'{head},"tid":{tid},"id":{number},"ts":{at!r}}}' for tid, number, at in rows)
+
+    def _instants(self, pid: int, instants: tuple[Instant, ...]) -> Iterator[str]:
+        stamps = self._microseconds(np.array([one.at_ns for one in instants], dtype=np.int64))
+        for one, at in zip(instants, stamps, strict=True):
+            event = {"ph": "i", "s": "p", "pid": pid, "tid": pid, "cat": "mark", "name": one.name, "ts": at}
+            yield _text(event | {"args": dict(one.words)})
+
+
+def _text(event: dict[str, Any]) -> str:
+    return json.dumps(event, separators=(",", ":"))
+
+
+def _metadata(pid: int, tid: int, name: str, args: dict[str, str | int]) -> dict[str, Any]:
+    return {"ph": "M", "pid": pid, "tid": tid, "name": name, "args": args}
+
+
+def _process(process: Process) -> Iterator[dict[str, Any]]:
+    yield _metadata(process.pid, process.pid, "process_name", {"name": process.name})
+    yield _metadata(process.pid, process.pid, "process_sort_index", {"sort_index": process.order})
+    if process.note:
+        yield _metadata(process.pid, process.pid, "process_labels", {"labels": process.note})
+
+
+def _thread(pid: int, tid: int, name: str, order: int) -> Iterator[dict[str, Any]]:
+    yield _metadata(pid, tid, "thread_name", {"name": name})
+    yield _metadata(pid, tid, "thread_sort_index", {"sort_index": order})
+
+
+def _heads(rank: RankDrawing) -> dict[tuple[int, int], str]:
+    """By thread and stage, what slices begin with."""
+    heads = {}
+    for thread, stage in {*zip(rank.thread.tolist(), rank.slices.stage.tolist(), strict=True)}:
+        event = {"ph": "X", "pid": rank.process.pid, "tid": rank.threads[thread].tid}
+        heads[thread, stage] = _text(event | {"name": name_of(stage), "cat": category_of(stage)})[:-1] + ","
+    return heads
+
+
+def _args(rank: RankDrawing) -> list[str]:
+    """What is told of each slice, without its braces."""
+    columns = [
+        [f',"{name}":{value}' if there else "" for value, there in zip(values.tolist(), known.tolist(), strict=True)]
+        for name, values, known in words_of(rank)
+        if known.any()
+    ]
+    return ["".join(parts)[1:] for parts in zip(*columns, strict=True)]

@@ -1,0 +1,100 @@
+"""The first reading of a window: who meets whom, and where each host's stamps lie. Some steps at a time."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from diagnose.span_columns import Ints, SpanColumns
+from diagnose.trace.arrows import Arrows, collectives, transfers
+from diagnose.trace.choice import Choice
+from diagnose.trace.reading import step_by_step
+from telemetry.stages import Stage
+from telemetry.stores.reader import Reader
+
+USUAL_STEP_NS = 1e9
+"""Of a run that records no steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """Both ends of each arrow, [arrows]: which span, and when by the clock of its host, raw."""
+
+    source_rank: Ints
+    source_seq: Ints
+    source_start_ns: Ints
+    target_rank: Ints
+    target_seq: Ints
+    target_start_ns: Ints
+    target_end_ns: Ints
+    transfer: Ints
+    """1: from a send to its receive; 0: within a collective."""
+
+    def __len__(self) -> int:
+        return len(self.source_rank)
+
+    def where(self, chosen: npt.NDArray[np.bool_] | Ints) -> "Ends":
+        return Ends(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What has to be known of a window before its first span is written."""
+
+    first_step: int
+    last_step: int
+    """Those in which there are spans."""
+    step_ns: float
+    """How long a step takes, about."""
+    reach: dict[str, tuple[int, int]]
+    """Of each host the first and the last stamp, by its own clock."""
+    ends: Ends
+
+
+def survey(reader: Reader, choice: Choice) -> Survey:
+    """Read the window once. What is kept of it are its arrows, some sixty bytes each."""
+    steps: set[int] = set()
+    reach: dict[str, tuple[int, int]] = {}
+    step_ns: list[float] = []
+    found: list[Ends] = []
+    for spans in step_by_step(reader, choice):
+        steps.update(np.unique(spans.step).tolist())
+        _widen(reach, spans, choice.hosts)
+        step_ns += [float(np.median(lasted))] if len(lasted := spans.duration_ns[spans.stage == Stage.STEP]) else []
+        found.append(_ends(spans, transfers(spans, choice.topology), transfer=1))
+        found.append(_ends(spans, collectives(spans, choice.topology, choice.hosts), transfer=0))
+    return Survey(
+        first_step=min(steps),
+        last_step=max(steps),
+        step_ns=float(np.median(step_ns)) if step_ns else USUAL_STEP_NS,
+        reach=reach,
+        ends=_joined(found),
+    )
+
+
+def _widen(reach: dict[str, tuple[int, int]], spans: SpanColumns, hosts: tuple[str, ...]) -> None:
+    """Spans come ordered by rank."""
+    ranks, first_rows = np.unique(spans.rank, return_index=True)
+    firsts = np.minimum.reduceat(spans.start_ns, first_rows).tolist()
+    lasts = np.maximum.reduceat(spans.end_ns, first_rows).tolist()
+    for rank, first, last in zip(ranks.tolist(), firsts, lasts, strict=True):
+        before = reach.get(hosts[rank], (first, last))
+        reach[hosts[rank]] = (min(first, before[0]), max(last, before[1]))
+
+
+def _ends(spans: SpanColumns, arrows: Arrows, *, transfer: int) -> Ends:
+    source, target = arrows.source, arrows.target
+    return Ends(
+        source_rank=spans.rank[source],
+        source_seq=spans.seq[source],
+        source_start_ns=spans.start_ns[source],
+        target_rank=spans.rank[target],
+        target_seq=spans.seq[target],
+        target_start_ns=spans.start_ns[target],
+        target_end_ns=spans.end_ns[target],
+        transfer=np.full(len(arrows), transfer, dtype=np.int64),
+    )
+
+
+def _joined(parts: list[Ends]) -> Ends:
+    return Ends(**{field.name: np.concatenate([getattr(one, field.name) for one in parts]) for field in fields(Ends)})

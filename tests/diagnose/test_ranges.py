@@ -1,0 +1,23 @@
+"""Many ranks in few words, and back."""
+
+import pytest
+
+from diagnose.ranges import fold_ranks, unfold_ranks
+from telemetry.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"), [("0", (0,)), ("0-2, 5", (0, 1, 2, 5)), ("5,0-2,1", (0, 1, 2, 5)), (" 3 - 4 ", (3, 4))]
+)
+def test_ranges_become_ranks(text: str, ranks: tuple[int, ...]) -> None:
+    assert unfold_ranks(text, 6) == ranks
+
+
+def test_what_is_folded_unfolds() -> None:
+    assert unfold_ranks(fold_ranks([0, 1, 2, 5, 7, 8]), 9) == (0, 1, 2, 5, 7, 8)
+
+
+@pytest.mark.parametrize("text", ["", "a", "1-", "-1", "2-1", "0-6", "99999999999", "1,,2", "1;2", "٣"])
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        unfold_ranks(text, 6)

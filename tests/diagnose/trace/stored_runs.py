@@ -1,0 +1,45 @@
+"""Runs in a store, simulated or written down by hand."""
+
+from dataclasses import replace
+
+from diagnose.simulate.run import simulate
+from diagnose.simulate.store import as_run, put_simulation
+from diagnose.simulate.table import samples_table
+from telemetry.imports.write import StoreTarget
+from telemetry.ship.clock_windows import estimate_newest
+from telemetry.stages import Stage
+from telemetry.stores.interface import Store
+from telemetry.stores.reader import StoreReader
+from telemetry.topology import Topology
+from tests.diagnose.simulate.made_plans import plan
+from tests.telemetry.made_rows import insert, made
+
+GRID = Topology(dp=2, pp=2, tp=2)
+WIDE = Topology(dp=2, pp=3, tp=2)
+APART_S = 3
+
+
+def put(store: Store, name: str, **more: object) -> None:
+    """A simulated run of twelve steps with a slow rank."""
+    simulation = simulate(replace(plan("slow:rank=1,factor=1.3", **more), name=name))
+    put_simulation(as_run(simulation), samples_table(simulation), StoreTarget(store))
+
+
+def estimate(store: Store, run: str) -> None:
+    """The clocks of its hosts, as a collector would."""
+    for one in estimate_newest(StoreReader(store), run, 0, last_step=11):
+        insert(store, "host_clocks", one.rows(estimated_ns=1), run_id=run)
+
+
+def put_by_hand(store: Store, run: str, spans: list[tuple[Stage | int, int, int, int]]) -> None:
+    """One rank with spans of stage, start, duration and step."""
+    rows = [
+        {
+            "seq": seq, "stage": int(stage), "stream": int(stage.stream) if isinstance(stage, Stage) else 9,
+            "start_ns": start_ns, "duration_ns": duration_ns, "step": step,
+        }
+        for seq, (stage, start_ns, duration_ns, step) in enumerate(spans)
+    ]  # fmt: skip
+    insert(store, "spans", made("spans", rows), run_id=run)
+    grid = {"rank": 0, "host": "here", "dp_size": 1, "pp_size": 1, "tp_size": 1, "started_ns": 1}
+    insert(store, "ranks", made("ranks", [grid]), run_id=run)

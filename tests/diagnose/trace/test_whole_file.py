@@ -1,0 +1,77 @@
+"""A file is there whole or not at all."""
+
+import gzip
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from diagnose.trace.whole_file import whole_file
+from telemetry.errors import UsageError
+
+ROOM_BYTES = 65_536
+
+
+@contextmanager
+def little_room() -> Iterator[None]:
+    """No file of this process may grow beyond ``ROOM_BYTES``: writing more fails as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM_BYTES, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def write(path: Path, content: bytes, interruption: BaseException | None = None) -> None:
+    with whole_file(path) as file:
+        file.write(content)
+        if interruption:
+            raise interruption
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_what_is_written_is_there_when_the_block_ends(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    with whole_file(path) as file:
+        file.write(b"whole")
+        assert not path.exists()
+    content = path.read_bytes()
+    assert (gzip.decompress(content) if name.endswith(".gz") else content) == b"whole"
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text("old")
+    with little_room(), pytest.raises(UsageError) as raised:
+        write(path, os.urandom(64 * ROOM_BYTES))
+    assert ("hint: --out" in str(raised.value), str(path) in str(raised.value)) == (True, True)
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_a_disk_that_is_full_only_at_the_end_is_noticed(name: str, tmp_path: Path) -> None:
+    """What a buffer still holds fails when the file is closed."""
+    with little_room(), pytest.raises(UsageError):
+        write(tmp_path / name, os.urandom(2 * ROOM_BYTES))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_whoever_interrupts_it_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "trace.json.gz", b"half", KeyboardInterrupt())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_where_nothing_can_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        write(tmp_path / "nowhere" / "trace.json", b"no such folder")
+    with pytest.raises(UsageError):
+        write(tmp_path, b"a folder has the name")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,114 @@
+"""`rankscope export perfetto` as its user runs it: over a run that was simulated, and over one that was trained."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from telemetry.stores.open import open_store
+from telemetry.topology import Topology
+from tests.diagnose.trace.counted import Window, num_collective_arrows, num_spans, num_transfers
+from tests.diagnose.trace.opened import opened_json, opened_protobuf
+from tests.scenarios.command import COMMAND_S, Answer, rankscope
+from tests.scenarios.demo_run import Demo
+
+GRID = Topology(dp=2, pp=2, tp=2)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Eight ranks on two hosts, twelve steps."""
+    address = f"embedded:{tmp_path_factory.mktemp('simulated') / 'store'}"
+    grid = ("--dp", 2, "--pp", 2, "--tp", 2, "--steps", 12, "--ranks-per-host", 4)
+    answer = rankscope("simulate", *grid, "--name", "made", "--store", address)
+    assert answer.status == 0, answer.error
+    return address
+
+
+def export(store: str, *arguments: object) -> Answer:
+    return rankscope("export", "perfetto", *arguments, "--store", store)
+
+
+def test_a_simulated_run_becomes_a_trace(store: str, tmp_path: Path) -> None:
+    answer = export(store, "made", "--out", tmp_path / "made.json.gz", "--json")
+    assert answer.status == 0, answer.error
+    told = json.loads(answer.out)
+    trace = opened_json(tmp_path / "made.json.gz")
+    assert (told["run"], told["first_step"], told["last_step"], told["format"]) == ("made", 2, 11, "json")
+    assert told["bytes"] == (tmp_path / "made.json.gz").stat().st_size
+    assert (told["spans"], told["flows"]) == (len(trace.slices), len(trace.arrows))
+    assert told["clocks"]["unaligned"] == ["gpu-000", "gpu-001"]
+    assert "Clocks of 2 hosts are not aligned" in answer.error
+
+
+def test_a_run_that_was_trained_becomes_a_trace(demo_of_a_slow_rank: Demo, tmp_path: Path) -> None:
+    address, run = f"embedded:{demo_of_a_slow_rank.out / 'store'}", demo_of_a_slow_rank.answer["run"]
+    openers = {"json": opened_json, "protobuf": opened_protobuf}
+    told = {}
+    for form, opener in openers.items():
+        answer = export(address, run, "--out", tmp_path / form, "--format", form, "--json")
+        assert answer.status == 0, answer.error
+        told[form] = json.loads(answer.out)
+        trace = opener(tmp_path / form)
+        trace.check_nesting()
+        assert (told[form]["spans"], told[form]["flows"]) == (len(trace.slices), len(trace.arrows))
+    assert {name: told["json"][name] for name in ("spans", "flows", "ranks")} == {
+        name: told["protobuf"][name] for name in ("spans", "flows", "ranks")
+    }
+    window = Window(run=run, first_step=told["json"]["first_step"], last_step=told["json"]["last_step"])
+    opened = open_store(address, for_reading=True)
+    try:
+        assert told["json"]["spans"] == num_spans(opened, window) > 0
+        assert told["json"]["transfers"] + told["json"]["flows_left_out"] >= num_transfers(opened, window) > 0
+        counted = num_transfers(opened, window) + num_collective_arrows(opened, window, GRID)
+    finally:
+        opened.close()
+    assert told["json"]["flows"] + told["json"]["flows_left_out"] == counted
+
+
+@pytest.mark.parametrize(("form", "ending"), [("json", ".json.gz"), ("protobuf", ".perfetto-trace")])
+def test_the_file_is_named_after_run_and_steps(store: str, form: str, ending: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ui.cli", "export", "perfetto", "--last-step", "3", "--format", form]
+    root = str(Path(__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, *sys.path[1:]]), "RANKSCOPE_STORE": store}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [entry.name for entry in tmp_path.iterdir()] == [f"made-steps-0-3{ending}"]
+    assert "ui.perfetto.dev" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("nobody",), "no run 'nobody'"),
+        (("--ranks", "0-99"), "ranks of this run are 0 to 7"),
+        (("--first-step", 90), "steps 0 to 11 of made are stored"),
+        (("--out", "/nowhere/at/all.json"), "hint: --out"),
+    ],
+)
+def test_what_cannot_be_exported_is_told_in_one_message(store: str, arguments: tuple[object, ...], words: str) -> None:
+    answer = export(store, *arguments)
+    assert answer.status == 2, answer.error
+    assert words in answer.error
+    assert "Traceback" not in answer.error
+
+
+def test_a_store_that_does_not_answer_is_told(tmp_path: Path) -> None:
+    answer = export("http://127.0.0.1:1", "--out", tmp_path / "trace.json")
+    assert (answer.status, list(tmp_path.iterdir())) == (3, []), answer.error
+
+
+@pytest.mark.parametrize("form", ["json", "protobuf"])
+def test_a_disk_without_room_leaves_no_file(store: str, form: str, tmp_path: Path) -> None:
+    """The command may write no file beyond 16 KiB: as on a full disk."""
+    command = ["export", "perfetto", "--store", store, "--out", str(tmp_path / "trace.gz"), "--format", form]
+    done = subprocess.run(
+        ["prlimit", "--fsize=16384", sys.executable, "-m", "ui.cli", *command],
+        capture_output=True, text=True, check=False, timeout=COMMAND_S,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert ("hint: --out" in done.stderr, "Traceback" in done.stderr) == (True, False)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,55 @@
+"""A handful of spans as columns, for tests of what is made of them."""
+
+import numpy as np
+
+from diagnose.reference_clock import Alignment
+from telemetry.stages import Stage
+from telemetry.topology import Topology
+from ui.figures.spans_buffer import spans_buffer
+from ui.figures.step_shares import gaps_by_rank
+from ui.one_clock import OneClock
+from ui.records import SPAN_COLUMNS, RunFacts, RunState, RunSummary, SpanColumns, StepTimes
+
+
+def made_spans(*rows: tuple[int, Stage, int, int], **more: list[int]) -> SpanColumns:
+    """Spans of rank, stage, start and duration, in nanoseconds, numbered in order. ``more``: other columns, else 0; of
+    microbatch, chunk and peer -1."""
+    columns = {name: np.zeros(len(rows), dtype=np.int64) for name in SPAN_COLUMNS}
+    columns |= {name: np.full(len(rows), -1, dtype=np.int64) for name in ("microbatch", "chunk", "peer")}
+    columns["rank"] = np.array([row[0] for row in rows], dtype=np.int64)
+    columns["stage"] = np.array([int(row[1]) for row in rows], dtype=np.int64)
+    columns["stream"] = np.array([int(row[1].stream) for row in rows], dtype=np.int64)
+    columns["start_ns"] = np.array([row[2] for row in rows], dtype=np.int64)
+    columns["duration_ns"] = np.array([row[3] for row in rows], dtype=np.int64)
+    columns["seq"] = np.arange(len(rows))
+    columns |= {name: np.array(values, dtype=np.int64) for name, values in more.items()}
+    return SpanColumns(**columns)
+
+
+def made_facts(world_size: int) -> RunFacts:
+    """A data-parallel run of so many ranks on one host."""
+    topology = Topology(dp=world_size)
+    summary = RunSummary(
+        run_id="made",
+        attempt=0,
+        started_ns=0,
+        last_ns=0,
+        num_ranks=world_size,
+        first_step=0,
+        last_step=0,
+        meta={},
+        topology=topology,
+        state=RunState.ENDED,
+    )
+    none = np.empty(0, dtype=np.int64)
+    steps = StepTimes(step=none, start_ns=none, duration_ns=none.astype(np.float64), num_ranks=none)
+    hosts = tuple("h" for _ in range(world_size))
+    return RunFacts(
+        summary=summary, topology=topology, hosts=hosts, local_ranks=(0,) * world_size, steps=steps, stages=()
+    )
+
+
+def buffer_of(spans: SpanColumns, names: dict[int, str], world_size: int = 8) -> dict[str, object]:
+    """What the canvas takes, the spans being those of step 7. ``names``: of the rows, by rank."""
+    one_clock = OneClock(spans=spans, alignment=Alignment(num_hosts=1, bound_ns=0, unaligned=()))
+    return spans_buffer(one_clock, gaps_by_rank(spans), names, 7, made_facts(world_size))

@@ -1,0 +1,205 @@
+// What is drawn over the image of the rows: axis, names, text on bars, the chosen span, its partners, the marked area.
+
+(function (timeline) {
+    const AXIS_PX = 26;
+    const FONT = "-apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif";
+    const TALL_ROW_PX = 46;
+    const NAMED_LANES_PX = 78;
+    const LEAST_TEXT_PX = 9;
+    const MAX_LABELS = 600;
+
+    // A whole frame. `view`: see view.js.
+    function drawFrame(context, view) {
+        const {ratio, width, height, gutter} = view;
+        const plot = {width: Math.max(1, Math.round((width - gutter) * ratio)), height: Math.round((height - AXIS_PX) * ratio)};
+        view.frame = timeline.imageOf(view.frame, plot.width, Math.max(1, plot.height));
+        const labels = timeline.paintRows(view.frame, view);
+        context.setTransform(1, 0, 0, 1, 0, 0);
+        context.fillStyle = view.colours.paper;
+        context.fillRect(0, 0, context.canvas.width, context.canvas.height);
+        context.putImageData(view.frame.image, Math.round(gutter * ratio), Math.round(AXIS_PX * ratio));
+        context.scale(ratio, ratio);
+        drawAxis(context, view);
+        drawLabels(context, view, labels);
+        drawNames(context, view);
+        inPlot(context, view, () => {
+            drawArea(context, view);
+            drawPartners(context, view);
+            outline(context, view, view.hovered, 1.5, view.colours.text);
+            outline(context, view, view.selected, 3, view.colours.accent);
+        });
+    }
+
+    function inPlot(context, {gutter, width, height}, draw) {
+        context.save();
+        context.beginPath();
+        context.rect(gutter, AXIS_PX, width - gutter, height - AXIS_PX);
+        context.clip();
+        draw();
+        context.restore();
+    }
+
+    function drawAxis(context, view) {
+        const {spans, window, gutter, width, height, colours} = view;
+        const [first, last] = window.map((tick) => tick * spans.tickNs);
+        const {values, name, text} = timeline.axisTicks(first, last, width - gutter);
+        const x = (ns) => gutter + ((ns - first) / (last - first)) * (width - gutter);
+        context.font = `11px ${FONT}`;
+        context.textBaseline = "middle";
+        context.textAlign = "center";
+        for (const ns of values) {
+            context.fillStyle = colours.faint;
+            context.fillRect(Math.round(x(ns)), AXIS_PX - 5, 1, height - AXIS_PX + 5);
+            context.fillStyle = colours.dim;
+            context.fillText(text(ns), Math.min(Math.max(x(ns), gutter + 12), width - 18), AXIS_PX / 2 - 1);
+        }
+        context.textAlign = "left";
+        context.fillText(`time in ${name}`, 4, AXIS_PX / 2 - 1);
+    }
+
+    // The longest of a bar's names that fits.
+    function drawLabels(context, view, labels) {
+        const {spans, ratio, gutter, colours} = view;
+        context.font = `11px ${FONT}`;
+        context.textAlign = "center";
+        context.textBaseline = "middle";
+        for (const {index, from, to, top, height} of labels.slice(0, MAX_LABELS)) {
+            const text = height / ratio >= LEAST_TEXT_PX && fittingName(context, view, index, (to - from) / ratio - 6);
+            if (text) {
+                context.fillStyle = colours.labels.get(spans.stage[index]);
+                context.fillText(text, gutter + (from + to) / 2 / ratio, AXIS_PX + (top + height / 2) / ratio + 0.5);
+            }
+        }
+    }
+
+    function fittingName(context, view, index, room) {
+        const {label, short} = view.spans.stages.get(view.spans.stage[index]);
+        const microbatch = view.spans.microbatch[index];
+        const number = microbatch >= 0 ? String(microbatch) : "";
+        return [`${label} ${number}`.trim(), label, short && short + number, short]
+            .find((name) => name && textWidth(context, view.widths, name) <= room);
+    }
+
+    function textWidth(context, widths, text) {
+        let width = widths.get(text);
+        if (width === undefined) {
+            width = context.measureText(text).width;
+            widths.set(text, width);
+        }
+        return width;
+    }
+
+    function drawNames(context, view) {
+        const {placed, spans, gutter, rowHeight, colours, suspects, pinned} = view;
+        context.textBaseline = "middle";
+        for (const place of placed) {
+            const {rank, name} = spans.rows[place.row];
+            const tall = rowHeight >= TALL_ROW_PX;
+            const middle = AXIS_PX + place.top + (rowHeight * timeline.BLOCK) / 2;
+            context.save();
+            context.beginPath();
+            context.rect(0, AXIS_PX + place.from, gutter - 4, Math.max(0, place.to - place.from));
+            context.clip();
+            context.fillStyle = colours.text;
+            context.textAlign = "left";
+            context.font = `${suspects.has(rank) ? "700 " : ""}12px ${FONT}`;
+            const head = `${pinned.includes(rank) ? "⚲ " : ""}${suspects.has(rank) ? "▶ " : ""}rank ${rank}`;
+            context.fillText(suspects.has(rank) ? `${head} suspect` : head, 4, tall ? middle - 8 : middle);
+            if (tall) {
+                context.fillStyle = colours.dim;
+                context.font = `11px ${FONT}`;
+                context.fillText(name, 4, middle + 8);
+            }
+            drawLaneNames(context, view, place);
+            context.restore();
+        }
+        drawPinEdge(context, view);
+    }
+
+    function drawLaneNames(context, view, {top}) {
+        const {shares, spans, rowHeight, gutter, colours} = view;
+        if (rowHeight < NAMED_LANES_PX) {
+            return;
+        }
+        context.font = `10px ${FONT}`;
+        context.textAlign = "right";
+        context.fillStyle = colours.dim;
+        shares.forEach((share, lane) => {
+            if (share.height > 0) {
+                context.fillText(spans.lanes[lane].name, gutter - 8, AXIS_PX + top + (share.top + share.height / 2) * rowHeight);
+            }
+        });
+    }
+
+    function drawPinEdge(context, {displayed, rowHeight, width, height, colours}) {
+        const edge = AXIS_PX + displayed.numPinned * rowHeight;
+        if (displayed.numPinned && edge < height) {
+            context.fillStyle = colours.accent;
+            context.fillRect(0, edge - 2, width, 1.5);
+        }
+    }
+
+    function drawArea(context, view) {
+        const box = view.area && timeline.areaBox(view, view.area);
+        if (!box) {
+            return;
+        }
+        context.fillStyle = view.colours.accent;
+        context.globalAlpha = 0.16;
+        context.fillRect(box.x, box.y, box.width, box.height);
+        context.globalAlpha = 1;
+        context.lineWidth = 1.5;
+        context.strokeStyle = view.colours.accent;
+        context.strokeRect(box.x, box.y, box.width, box.height);
+    }
+
+    // Arrows from the chosen span to each of its partners on the screen; of a transfer from the sender to the receiver.
+    function drawPartners(context, view) {
+        const from = timeline.spanBox(view, view.selected);
+        if (!from) {
+            return;
+        }
+        const {label} = view.spans.stages.get(view.spans.stage[view.selected]);
+        context.strokeStyle = context.fillStyle = view.colours.text;
+        context.lineWidth = 1.5;
+        for (const partner of view.partners) {
+            const to = timeline.spanBox(view, partner);
+            if (to) {
+                const [tail, head] = label.endsWith("-recv") ? [to, from] : [from, to];
+                arrow(context, ...ends(tail, head, label.endsWith("-recv") || label.endsWith("-send")));
+            }
+        }
+    }
+
+    // Where an arrow begins and ends: a transfer from the sender's begin to the receiver's end, a collective at its ends.
+    function ends(tail, head, transfer) {
+        const down = head.y > tail.y;
+        const begin = [transfer ? tail.x : tail.x + tail.width, down ? tail.y + tail.height : tail.y];
+        return [...begin, head.x + head.width, down ? head.y : head.y + head.height];
+    }
+
+    function arrow(context, fromX, fromY, toX, toY) {
+        const bend = (toY - fromY) / 2;
+        context.beginPath();
+        context.moveTo(fromX, fromY);
+        context.bezierCurveTo(fromX, fromY + bend, toX, toY - bend, toX, toY);
+        context.stroke();
+        const way = Math.sign(toY - fromY) || 1;
+        context.beginPath();
+        context.moveTo(toX, toY);
+        context.lineTo(toX - 4, toY - 7 * way);
+        context.lineTo(toX + 4, toY - 7 * way);
+        context.fill();
+    }
+
+    function outline(context, view, index, width, colour) {
+        const box = timeline.spanBox(view, index);
+        if (box) {
+            context.lineWidth = width;
+            context.strokeStyle = colour;
+            context.strokeRect(box.x, box.y, Math.max(box.width, 2), box.height);
+        }
+    }
+
+    Object.assign(timeline, {AXIS_PX, drawFrame, fittingName});
+})(window.rankscopeTimeline ??= {});

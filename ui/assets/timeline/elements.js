@@ -1,0 +1,92 @@
+// The elements of the component: buttons, search, legend, scrolled canvas, tooltip, help, and what is read aloud.
+
+(function (timeline) {
+    const HELP = [
+        ["W / S, wheel", "zoom in and out about the pointer"],
+        ["A / D, drag", "move left and right; dragging up and down scrolls the rows, as Shift + wheel does"],
+        ["F, double click", "fit: the chosen span, else the marked area, else everything"],
+        [". / ,", "next and previous span in the lane"],
+        ["↑ / ↓", "the nearest span one lane up or down"],
+        ["[ / ]", "previous and next step"],
+        ["/", "find a stage by its name; Enter: its next span"],
+        ["Shift + drag", "mark an area: its statistics by stage stand beside the picture"],
+        ["P, click on a name", "keep the row of a rank at the top, or let it go"],
+        ["0", "show everything"],
+        ["Esc", "close this, then clear search, area and choice"],
+        ["?", "this list"],
+    ];
+
+    function make(tag, properties = {}, ...children) {
+        const element = document.createElement(tag);
+        for (const [name, value] of Object.entries(properties)) {
+            name in element ? (element[name] = value) : element.setAttribute(name, value);
+        }
+        element.append(...children);
+        return element;
+    }
+
+    function button(text, label, title) {
+        return make("button", {type: "button", className: "button small", textContent: text, "aria-label": label, title});
+    }
+
+    // Fills `root` and returns what the component works with.
+    function build(root, label) {
+        const described = `${root.id || "span-timeline"}-help`;
+        const parts = {
+            zoomIn: button("+", "zoom in", "zoom in: W"),
+            zoomOut: button("−", "zoom out", "zoom out: S"),
+            fit: button("Fit", "fit", "fit the choice, or everything: F"),
+            searchButton: button("Find", "find a stage", "find a stage: /"),
+            helpButton: button("?", "keys", "keys: ?"),
+            search: make("input", {type: "search", placeholder: "stage …", hidden: true, "aria-label": "stage to find"}),
+            found: make("span", {className: "span-timeline-found", role: "status"}),
+            legend: make("div", {className: "span-timeline-legend"}),
+            canvas: make("canvas", {"aria-hidden": "true"}),
+            spacer: make("div", {className: "span-timeline-spacer"}),
+            tooltip: make("div", {className: "span-timeline-tooltip", hidden: true, "aria-hidden": "true"}),
+            spoken: make("div", {className: "span-timeline-spoken", "aria-live": "polite"}),
+            help: helpOf(described),
+        };
+        parts.spacer.append(parts.canvas);
+        parts.scroll = make("div", {
+            className: "span-timeline-scroll",
+            tabIndex: 0,
+            role: "application",
+            "aria-roledescription": "timeline",
+            "aria-label": label ?? "timeline",
+            "aria-describedby": described,
+        }, parts.spacer);
+        const tools = [parts.zoomIn, parts.zoomOut, parts.fit, parts.searchButton, parts.helpButton, parts.search, parts.found];
+        root.replaceChildren(
+            make("div", {className: "span-timeline-tools"}, parts.legend, make("div", {className: "span-timeline-buttons"}, ...tools)),
+            parts.scroll,
+            parts.tooltip,
+            parts.help,
+            parts.spoken,
+        );
+        return parts;
+    }
+
+    function helpOf(id) {
+        const rows = HELP.map(([keys, does]) => make("div", {}, make("dt", {textContent: keys}), make("dd", {textContent: does})));
+        const close = button("Close", "close the list of keys", "Esc");
+        const help = make("div", {id, className: "span-timeline-help", role: "dialog", hidden: true, "aria-label": "keys"},
+            make("dl", {}, ...rows), close);
+        close.addEventListener("click", () => { help.hidden = true; });
+        return help;
+    }
+
+    // Names and colours of the stages; a click finds one.
+    function fillLegend(legend, stages, choose) {
+        const entries = [...stages.values()].map(({label, colour}) => {
+            const swatch = make("span", {className: "swatch"});
+            swatch.style.background = colour;
+            const entry = make("button", {type: "button", title: `find ${label}`}, swatch, label);
+            entry.addEventListener("click", () => choose(label));
+            return entry;
+        });
+        legend.replaceChildren(...entries);
+    }
+
+    Object.assign(timeline, {make, build, fillLegend});
+})(window.rankscopeTimeline ??= {});

@@ -1,0 +1,69 @@
+// One picture of the rows as an image, in device pixels: rows, the pale stretch of each step, tracks. Bubbles stay empty.
+
+(function (timeline) {
+    // Reuses the image of the frame before where it has the same size.
+    function imageOf(kept, width, height) {
+        if (kept && kept.image.width === width && kept.image.height === height) {
+            return kept;
+        }
+        const image = new ImageData(width, height);
+        return {
+            image,
+            pixels: new Uint32Array(image.data.buffer),
+            pale: new Uint32Array(width),
+            line: new Uint32Array(width),
+        };
+    }
+
+    // Paints `placed` rows (css pixels, `ratio` device pixels each) and returns the places of labels:
+    // [{index, from, to, top, height}], device pixels.
+    function paintRows(frame, view) {
+        const {spans, tracks, shares, placed, rowHeight, ratio, window, colours} = view;
+        const labels = [];
+        frame.pixels.fill(colours.body);
+        for (const place of placed) {
+            const clip = [Math.round(place.from * ratio), Math.min(Math.round(place.to * ratio), frame.image.height)];
+            const y = (share) => Math.min(Math.max(Math.round((place.top + share * rowHeight) * ratio), clip[0]), clip[1]);
+            paleLine(frame.pale, spans, place.row, window, colours);
+            timeline.copyDown(frame.pixels, frame.pale, y(0), y(timeline.BLOCK));
+            if (y(1) > y(timeline.BLOCK)) {
+                frame.pixels.fill(colours.body, y(timeline.BLOCK) * frame.line.length, y(1) * frame.line.length);
+            }
+            for (const track of tracks.tracksOfRow[place.row]) {
+                const share = shares[track.lane];
+                const top = share.top + track.level * share.level;
+                paintTrack(frame, view, track, y(top), y(top + share.level * 0.94), labels);
+            }
+        }
+        return labels;
+    }
+
+    function paintTrack(frame, {spans, tracks, window, colours}, track, from, to, labels) {
+        if (to <= from) {
+            return;
+        }
+        frame.line.set(frame.pale);
+        const wide = [];
+        if (!timeline.composeTrack(frame.line, spans, tracks, track, window, colours, wide)) {
+            return;
+        }
+        timeline.copyDown(frame.pixels, frame.line, from, to);
+        for (let at = 0; at < wide.length; at += 3) {
+            labels.push({index: wide[at], from: wide[at + 1], to: wide[at + 2], top: from, height: to - from});
+        }
+    }
+
+    function paleLine(line, spans, row, [first, last], colours) {
+        line.fill(colours.body);
+        const scale = line.length / (last - first);
+        for (const at of spans.stepsOfRow[row]) {
+            const from = Math.round((spans.steps.start[at] - first) * scale);
+            const to = Math.round((spans.steps.start[at] + spans.steps.duration[at] - first) * scale);
+            if (to > 0 && from < line.length) {
+                line.fill(colours.step, Math.max(0, from), to);
+            }
+        }
+    }
+
+    Object.assign(timeline, {imageOf, paintRows});
+})(window.rankscopeTimeline ??= {});

@@ -1,0 +1,127 @@
+// Where spans lie: levels of a lane whose spans overlap, lanes of a row, rows of the picture with the pinned ones on top.
+//
+//   rank 4   compute  |===== F0 =====|  |=== B0 ===|
+//            pp         |s|   |r-----|                  level 0
+//                          |r--|                        level 1: begins before the one above has ended
+//            host     |load|
+
+(function (timeline) {
+    const MAX_LEVELS = 8;
+    const BLOCK = 0.9;
+    const [LEAST_ROW, HIGHEST_ROW, FILLED] = [18, 132, 560];
+
+    // Tracks: one level of one lane of one row, spans `order[first..last)` of it by start; `reach`: the latest end so far.
+    function tracksOf(spans) {
+        const order = new Uint32Array(spans.count);
+        const reach = new Float64Array(spans.count);
+        const tracks = [];
+        const levels = spans.lanes.map(() => 0);
+        let begin = 0;
+        while (begin < spans.count) {
+            let end = begin;
+            while (end < spans.count && spans.row[end] === spans.row[begin] && spans.lane[end] === spans.lane[begin]) {
+                end += 1;
+            }
+            const found = levelsOf(spans, begin, end);
+            let at = begin;
+            found.forEach((indices, level) => {
+                tracks.push({row: spans.row[begin], lane: spans.lane[begin], level, first: at, last: at + indices.length});
+                at = fill(spans, indices, order, reach, at);
+            });
+            levels[spans.lane[begin]] = Math.max(levels[spans.lane[begin]], found.length);
+            begin = end;
+        }
+        return {order, reach, tracks, levels, tracksOfRow: tracksByRow(tracks, spans.rows.length)};
+    }
+
+    // Each span goes to the first level that is free when it starts; the last level takes what is left.
+    function levelsOf(spans, begin, end) {
+        const found = [];
+        const free = [];
+        for (let index = begin; index < end; index += 1) {
+            const start = spans.start[index];
+            let level = free.findIndex((at) => at <= start);
+            if (level < 0) {
+                level = Math.min(found.length, MAX_LEVELS - 1);
+            }
+            (found[level] ??= []).push(index);
+            free[level] = Math.max(free[level] ?? 0, start + spans.duration[index]);
+        }
+        return found;
+    }
+
+    function fill(spans, indices, order, reach, at) {
+        let latest = 0;
+        for (const index of indices) {
+            latest = Math.max(latest, spans.start[index] + spans.duration[index]);
+            order[at] = index;
+            reach[at] = latest;
+            at += 1;
+        }
+        return at;
+    }
+
+    function tracksByRow(tracks, numRows) {
+        const found = Array.from({length: numRows}, () => []);
+        tracks.forEach((track) => found[track.row].push(track));
+        return found;
+    }
+
+    // The first of a track's spans that may reach beyond `at`.
+    function firstBeyond({order, reach}, track, at) {
+        let [low, high] = [track.first, track.last];
+        while (low < high) {
+            const middle = (low + high) >> 1;
+            if (reach[middle] <= at) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        return low;
+    }
+
+    // Top and height of each lane's levels, as shares of a row; lanes without spans take no room.
+    function laneShares(lanes, levels) {
+        const weights = lanes.map(({weight}, lane) => (levels[lane] ? weight * (1 + 0.5 * (levels[lane] - 1)) : 0));
+        const total = weights.reduce((sum, one) => sum + one, 0) || 1;
+        let top = 0;
+        return weights.map((weight, lane) => {
+            const height = (BLOCK * weight) / total;
+            const share = {top, height, level: height / Math.max(1, levels[lane])};
+            top += height;
+            return share;
+        });
+    }
+
+    function rowHeight(numRows) {
+        return Math.round(Math.min(Math.max(FILLED / Math.max(1, numRows), LEAST_ROW), HIGHEST_ROW));
+    }
+
+    // Rows from the top, by their number: the pinned ranks in their order, then the others.
+    function displayedRows(spans, pinned) {
+        const first = pinned.map((rank) => spans.rowOfRank.get(rank)).filter((row) => row !== undefined);
+        const rest = spans.rows.map((_, row) => row).filter((row) => !first.includes(row));
+        return {rows: [...first, ...rest], numPinned: first.length};
+    }
+
+    // Rows on the screen, those that scroll first, so that the pinned ones are painted over them: {row, top, from, to}, in
+    // pixels below the axis; only `from` to `to` of it is to be seen.
+    function placedRows({rows, numPinned}, height, scrollTop, viewHeight) {
+        const edge = Math.min(numPinned * height, viewHeight);
+        const placed = [];
+        const begin = numPinned + Math.max(0, Math.floor(scrollTop / height));
+        for (let at = begin; at < rows.length && at * height - scrollTop < viewHeight; at += 1) {
+            const top = at * height - scrollTop;
+            placed.push({row: rows[at], top, from: Math.max(top, edge), to: Math.min(top + height, viewHeight)});
+        }
+        for (let at = 0; at < numPinned && at * height < viewHeight; at += 1) {
+            placed.push({row: rows[at], top: at * height, from: at * height, to: Math.min((at + 1) * height, viewHeight)});
+        }
+        return placed;
+    }
+
+    Object.assign(timeline, {
+        BLOCK, tracksOf, firstBeyond, laneShares, rowHeight, displayedRows, placedRows,
+    });
+})(window.rankscopeTimeline ??= {});

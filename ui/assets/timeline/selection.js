@@ -1,0 +1,81 @@
+// What of a timeline is chosen: a span, pinned ranks, a marked area, a stage that is looked for. Each is told to the page, and
+// taken from it.
+
+(function (timeline) {
+    const SETTLED_MS = 200;
+
+    class Selection {
+        // `tell(properties)`: to the page; `changed()`: the picture must be drawn anew.
+        constructor(tell, changed) {
+            this.tell = tell;
+            this.changed = changed;
+            this.key = null;
+            this.pinned = [];
+            this.area = null;
+            this.found = null;
+            this.number = Date.now();
+            this.echoes = {key: new timeline.Echo(), pinned: new timeline.Echo(), area: new timeline.Echo()};
+            this.timers = {};
+        }
+
+        // From the page's properties, those that differ from what they were.
+        take({selected = null, pinned = [], area = null}) {
+            for (const [name, value] of [["key", selected], ["pinned", pinned ?? []], ["area", area]]) {
+                const text = JSON.stringify(value);
+                if (text !== this.given?.[name] && this.echoes[name].isNews(value)) {
+                    this[name] = value;
+                }
+                this.given = {...this.given, [name]: text};
+            }
+        }
+
+        // `afterMs`: keys may walk over many spans, of which the last is told.
+        choose(key, afterMs = SETTLED_MS) {
+            this.key = key;
+            this.changed();
+            this.later("clicked", afterMs, () => {
+                this.echoes.key.told(key);
+                this.tell({clicked: {rank: key?.rank ?? null, seq: key?.seq ?? null, number: this.next()}});
+            });
+        }
+
+        togglePin(rank) {
+            const rest = this.pinned.filter((one) => one !== rank);
+            this.pinned = rest.length < this.pinned.length ? rest : [...rest, rank].slice(-8);
+            this.area = null;
+            this.changed();
+            this.echoes.pinned.told(this.pinned);
+            this.tell({pins: {ranks: this.pinned, number: this.next()}});
+        }
+
+        mark(area) {
+            this.area = area;
+            this.changed();
+            this.echoes.area.told(area);
+            this.tell({marked: {area, number: this.next()}});
+        }
+
+        hover(key) {
+            this.later("hovered", SETTLED_MS, () => {
+                this.tell({hovered: {rank: key?.rank ?? null, seq: key?.seq ?? null, number: this.next()}});
+            });
+        }
+
+        // Several in quick succession are told once.
+        later(name, afterMs, tell) {
+            clearTimeout(this.timers[name]);
+            this.timers[name] = setTimeout(tell, afterMs);
+        }
+
+        next() {
+            this.number += 1;
+            return this.number;
+        }
+
+        close() {
+            Object.values(this.timers).forEach(clearTimeout);
+        }
+    }
+
+    Object.assign(timeline, {Selection});
+})(window.rankscopeTimeline ??= {});

@@ -1,0 +1,43 @@
+// A span in words: for the tooltip, and for those who hear the page.
+
+(function (timeline) {
+    // Lines about a span, the first its stage.
+    function wordsOf(spans, index) {
+        const {label} = spans.stages.get(spans.stage[index]);
+        const rank = spans.rows[spans.row[index]].rank;
+        const text = (ticks) => timeline.durationText(ticks * spans.tickNs);
+        const microbatch = spans.microbatch[index] >= 0 ? [`microbatch ${spans.microbatch[index]}`] : [];
+        const peer = spans.peer[index];
+        const way = label.endsWith("-recv") ? "from" : "to";
+        return [
+            label,
+            `${text(spans.duration[index])} from ${text(spans.start[index])}`,
+            [`rank ${rank}`, `step ${spans.step}`, ...microbatch].join(", "),
+            ...(peer >= 0 ? [`${way} rank ${peer}`] : []),
+            ...(spans.waited[index] > 0 ? [`waited ${text(spans.waited[index])} for others`] : []),
+        ];
+    }
+
+    // Lines about an idle stretch.
+    function wordsOfGap(spans, at) {
+        return [`idle ${timeline.durationText(spans.gaps.duration[at] * spans.tickNs)}`, spans.causes[spans.gaps.cause[at]]];
+    }
+
+    // Shows lines beside a place of `root`, within it; no lines hide it.
+    function showTooltip(tooltip, lines, x, y, root) {
+        tooltip.hidden = !lines;
+        if (!lines) {
+            return;
+        }
+        const [head, ...rest] = lines;
+        tooltip.replaceChildren(
+            timeline.make("b", {textContent: head}),
+            ...rest.map((line) => timeline.make("div", {textContent: line})),
+        );
+        const left = x + 14 + tooltip.offsetWidth > root.clientWidth ? x - 14 - tooltip.offsetWidth : x + 14;
+        tooltip.style.left = `${Math.max(0, left)}px`;
+        tooltip.style.top = `${y + 14}px`;
+    }
+
+    Object.assign(timeline, {wordsOf, wordsOfGap, showTooltip});
+})(window.rankscopeTimeline ??= {});
