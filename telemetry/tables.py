@@ -4,6 +4,7 @@ The binary layout of a record in a rank file stands in ``telemetry/record/layout
 ``telemetry/stores/schema``. This file is the shape both agree on.
 """
 
+import numpy as np
 import pyarrow as pa
 
 SPANS = pa.schema(
@@ -141,3 +142,16 @@ TABLES: dict[str, pa.Schema] = {
 Arrow schema's metadata (keys ``run_id``, ``attempt``); the store holds them as columns. Tables with a ``seq``
 column are stored exactly once per (run_id, attempt, rank, seq); a row of another table that is sent twice is the same
 row, and counts once."""
+
+
+def owned(rows: pa.Table, run_id: str, attempt: int) -> pa.Table:
+    """``rows`` of one attempt as a store takes them: with the columns that say whose they are, in place of metadata.
+
+    The run is a dictionary of one text, so that no row has a copy of it.
+    """
+    numbers = pa.array(np.zeros(rows.num_rows, np.int8))
+    return (
+        rows.replace_schema_metadata(None)
+        .append_column("run_id", pa.DictionaryArray.from_arrays(numbers, [run_id]))
+        .append_column("attempt", pa.repeat(pa.scalar(attempt, pa.uint32()), rows.num_rows))
+    )

@@ -1,22 +1,12 @@
 """Real parts that tests share."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from tests.clickhouse_server import ClickHouseServer, running_server
-from tests.scenarios.demo_run import Demo, run_demo
-
-COSTLY = "demo_of_a_slow_rank"
-"""A fixture that takes so long to make that all files that need it run in one process."""
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs in one process, where several run side by side: a file."""
-    costly = {item.path for item in items if COSTLY in getattr(item, "fixturenames", ())}
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(COSTLY if item.path in costly else str(item.path)))
+from tests.scenarios.demo_run import Demo, demo_in
 
 
 @pytest.fixture(scope="session")
@@ -27,5 +17,7 @@ def clickhouse_server() -> Iterator[ClickHouseServer]:
 
 @pytest.fixture(scope="session")
 def demo_of_a_slow_rank(tmp_path_factory: pytest.TempPathFactory) -> Demo:
-    """The demo as it comes, trained and diagnosed once for all who look at it."""
-    return run_demo(tmp_path_factory.mktemp("demo"))
+    """The demo as it comes, trained and diagnosed once, also where tests run in several processes: a copy of it."""
+    base = tmp_path_factory.getbasetemp()
+    of_all = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    return demo_in(of_all / "demo-of-all").copied_to(tmp_path_factory.mktemp("demo") / "out")

@@ -4,13 +4,17 @@
                                                            newest 40 of them --'                             |--> Look
 
 Over 200 steps weak and rare troubles show; over 40 those show that have just begun, and what is over no longer does.
-A finding that names its first and last step holds now if it reaches the newest steps.
+A finding that names its first and last step holds now if it reaches the newest steps. Of a run that died, nothing new
+comes: it is not loaded and diagnosed at every look, or the dead would hold up what is told of the living.
 """
 
 import time
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from diagnose.alerts.alert import STANDING
 from diagnose.alerts.complaints import Complaints
@@ -24,11 +28,14 @@ from telemetry.host_metrics import Happening
 from telemetry.stores.host_queries import HostEvents
 from telemetry.stores.queries import EvidenceCount, Heartbeats, Runs, Steps
 from telemetry.stores.reader import Reader
+from telemetry.tables import ENDED_WELL
 
 RECENT_STEPS = 40
 """The shorter of the two windows."""
 STILL_STEPS = 10
 """A trouble whose last step is not longer ago than this is still there."""
+QUIET_S = 30.0
+"""Of a run that nobody has heard of for so long there is no news: the next look is soon enough."""
 SILENT_S = 3600.0
 """A run that nobody has heard of for so long is over."""
 MOST_RUNS = 16
@@ -37,6 +44,42 @@ MOST_FINDINGS = 10_000
 """Of one run, the worst: what comes in one look stays bounded."""
 URGENT = tuple(map(str, (*LINK_EVENTS, Happening.GPU_XID, Happening.GPU_ERROR, Happening.RANK_STOPPED)))
 """Events that a look does not wait for."""
+
+
+Attempt = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """What an attempt tells of itself, as long as it lives."""
+
+    row: dict[str, Any]
+    """Of ``Runs``."""
+    beats: pa.Table
+    """``Heartbeats``."""
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.row["run_id"], self.row["attempt"]
+
+    @property
+    def heard_ns(self) -> int:
+        """When anything was last heard of it, by the clocks of its hosts."""
+        return int(max([self.row["last_ns"], *self.beats["at_ns"].to_pylist()]))
+
+    def stands_still(self, before: "Life") -> bool:
+        """Whether it has told nothing since ``before``."""
+        return self.row == before.row and self.beats.equals(before.beats)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Last:
+    """What a look brought."""
+
+    life: Life
+    happened: Hashable
+    """What was known to have happened to it; None where nobody asked."""
+    seen: RunSeen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,23 +96,20 @@ class Watching:
     def __init__(self, complaints: Complaints, *, clock_ns: Callable[[], int] = time.time_ns) -> None:
         self._complaints = complaints
         self._clock_ns = clock_ns
-        self._alive: list[tuple[str, int]] = []
+        self._last: dict[Attempt, Last] = {}
+        """Of each run that was alive at the last look, and could be diagnosed."""
+        self._speaking: list[Attempt] = []
+        """Those that were heard of just before."""
+        self._ended: dict[Attempt, dict[str, Any]] = {}
+        """Runs that ended in good order, by their row of ``Runs``."""
 
     def news(self, reader: Reader) -> Hashable:
-        """Whatever changes when a job of the last look stalls, loses a rank or a link: cheap to ask.
+        """Whatever changes when a job that spoke before the last look stalls, loses a rank or a link: cheap to ask.
 
         Raises:
             UnreachableError: nobody answers.
         """
-        questions = [
-            question
-            for run_id, attempt in self._alive
-            for question in (
-                EvidenceCount(run_id=run_id, attempt=attempt),
-                HostEvents(run_id=run_id, attempt=attempt, names=URGENT, limit=1),
-            )
-        ]
-        return tuple(str(reader.read(question).to_pylist()) for question in questions)
+        return tuple(_happened(reader, attempt, URGENT) for attempt in self._speaking)
 
     def look(self, reader: Reader, period_s: float) -> Look:
         """What ``reader`` shows now. A run that cannot be diagnosed spoils no other.
@@ -80,12 +120,16 @@ class Watching:
             UnreachableError: nobody answers.
         """
         now_ns = self._clock_ns()
-        seen, failed = [], set()
-        self._alive = alive = list(_alive(reader, now_ns))
-        for run_id, attempt in alive:
+        lives, crowd = self._lives(reader, now_ns)
+        seen, failed = [], set(crowd)
+        alive = [life.attempt for life in lives]
+        self._speaking = [life.attempt for life in lives if now_ns - life.heard_ns <= QUIET_S * 1e9]
+        self._last = {attempt: self._last[attempt] for attempt in alive if attempt in self._last}
+        for life in lives:
+            run_id, attempt = life.attempt
             name = f"run {run_id}/{attempt}"
             try:
-                seen.append(_seen(reader, run_id, attempt, period_s))
+                seen.append(self._seen(reader, life, period_s))
                 self._complaints.end(name, f"{name}: looked at again")
             except UnreachableError:
                 raise
@@ -98,16 +142,70 @@ class Watching:
         self._complaints.forget_all_but("run ", frozenset(f"run {run_id}/{attempt}" for run_id, attempt in alive))
         return Look(now_ns=self._clock_ns(), runs=tuple(seen), failed=frozenset(failed))
 
+    def _seen(self, reader: Reader, life: Life, period_s: float) -> RunSeen:
+        """What is wrong with a run; as before, where nothing has come since."""
+        before, happened = self._last.get(life.attempt), None
+        if before and life.stands_still(before.life):
+            happened = _happened(reader, life.attempt)
+            if happened == before.happened:
+                return before.seen
+        seen = _diagnosed(reader, life.attempt, period_s)
+        self._last[life.attempt] = Last(life=life, happened=happened, seen=seen)
+        return seen
 
-def _seen(reader: Reader, run_id: str, attempt: int, period_s: float) -> RunSeen:
-    view = load_view(reader, run_id, attempt)
+    def _lives(self, reader: Reader, now_ns: int) -> tuple[list[Life], list[Attempt]]:
+        """Those alive, the newest so many, and the others: the newest attempt of each run that has not ended in good
+        order and was heard of lately.
+
+        A job that died is alive in this sense: what killed it still stands.
+        """
+        newest: dict[str, dict[str, Any]] = {}
+        for row in reader.read(Runs()).to_pylist():
+            if row["run_id"] not in newest or row["attempt"] > newest[row["run_id"]]["attempt"]:
+                newest[row["run_id"]] = row
+        rows = [row for row in newest.values() if row["num_ranks"] and now_ns - row["last_ns"] <= 24 * SILENT_S * 1e9]
+        ended, self._ended, lives = self._ended, {}, []
+        for row in rows:
+            attempt = row["run_id"], row["attempt"]
+            if ended.get(attempt) == row:
+                self._ended[attempt] = row
+                continue
+            life = Life(row=row, beats=reader.read(Heartbeats(run_id=row["run_id"], attempt=row["attempt"])))
+            if life.beats.num_rows and pc.all(pc.equal(life.beats["ended"], ENDED_WELL)).as_py():
+                self._ended[attempt] = row
+            elif now_ns - life.heard_ns <= SILENT_S * 1e9:
+                lives.append(life)
+        self._tell_of_crowd(len(lives))
+        return lives[:MOST_RUNS], [life.attempt for life in lives[MOST_RUNS:]]
+
+    def _tell_of_crowd(self, number: int) -> None:
+        if number > MOST_RUNS:
+            words = f"{number} runs are alive: the newest {MOST_RUNS} are looked at, alerts of the others stand still"
+            self._complaints.begin("crowd", words)
+        else:
+            self._complaints.end("crowd", "all runs that are alive are looked at again")
+
+
+def _happened(reader: Reader, attempt: Attempt, names: tuple[str, ...] = ()) -> Hashable:
+    """The evidence of an attempt and its newest event of ``names`` (empty: any): cheap to ask."""
+    run_id, number = attempt
+    questions = (
+        EvidenceCount(run_id=run_id, attempt=number),
+        HostEvents(run_id=run_id, attempt=number, names=names, limit=1),
+    )
+    return tuple(str(reader.read(question).to_pylist()) for question in questions)
+
+
+def _diagnosed(reader: Reader, attempt: Attempt, period_s: float) -> RunSeen:
+    run_id, number = attempt
+    view = load_view(reader, run_id, number)
     report = stall_first(diagnose_view(view), reader)
     pace = _pace(reader, report)
     still_steps = max(STILL_STEPS, round(3 * period_s / pace.step_s)) if pace.step_s > 0 else STILL_STEPS
     sightings = list(_holding(report, still_steps))
     if report.num_steps > RECENT_STEPS:
         sightings += _holding(diagnose_view(view.newest(RECENT_STEPS)), still_steps)
-    return RunSeen(run_id=run_id, attempt=attempt, step_s=pace.step_s, sightings=tuple(sightings))
+    return RunSeen(run_id=run_id, attempt=number, step_s=pace.step_s, sightings=tuple(sightings))
 
 
 def _holding(report: Report, still_steps: int) -> Iterator[Sighting]:
@@ -134,30 +232,3 @@ def _pace(reader: Reader, report: Report) -> Pace:
     )
     durations = sorted(reader.read(asked)["duration_ns"].to_pylist())
     return Pace(last_step=last, step_s=durations[len(durations) // 2] / 1e9 if durations else 0.0)
-
-
-def _alive(reader: Reader, now_ns: int) -> Iterator[tuple[str, int]]:
-    """The newest attempt of each run that has not ended in good order and was heard of lately.
-
-    A job that died is alive in this sense: what killed it still stands.
-    """
-    newest: dict[str, dict[str, Any]] = {}
-    for row in reader.read(Runs()).to_pylist():
-        if row["run_id"] not in newest or row["attempt"] > newest[row["run_id"]]["attempt"]:
-            newest[row["run_id"]] = row
-    num_alive = 0
-    for row in newest.values():
-        if num_alive < MOST_RUNS and row["num_ranks"] and _is_alive(reader, row, now_ns):
-            num_alive += 1
-            yield row["run_id"], row["attempt"]
-
-
-def _is_alive(reader: Reader, row: dict[str, Any], now_ns: int) -> bool:
-    heard_ns = row["last_ns"]
-    if now_ns - heard_ns > 24 * SILENT_S * 1e9:
-        return False
-    beats = reader.read(Heartbeats(run_id=row["run_id"], attempt=row["attempt"])).to_pylist()
-    if beats and all(beat["ended"] == 1 for beat in beats):
-        return False
-    heard_ns = max([heard_ns, *(beat["at_ns"] for beat in beats)])
-    return bool(now_ns - heard_ns <= SILENT_S * 1e9)

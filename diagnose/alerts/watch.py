@@ -24,12 +24,12 @@ from diagnose.alerts.rules import Policy
 from telemetry.errors import RankscopeError, UnreachableError
 from telemetry.stores.reader import Reader
 
-MAX_SHARE = 3
+MAX_SHARE = 2
 """Pauses are so many times as long as looks, on average even where news cuts them short: a slow store is not looked
 at without end."""
 FINISH_S = 5.0
 """How long the hooks may take for what is left when the watcher ends."""
-BURST_S = 15.0
+BURST_S = 30.0
 """So much time looks may take at once where there is news, before it is paid back."""
 FOLLOW_S = 1.0
 """News is often stored before what it did to the job: it is looked at again this much later, then twice that, ..."""

@@ -84,21 +84,25 @@ def _until_window_end(view: RunView, metric: str) -> Series:
     return Series(steps=series.steps[known][-MAX_VALUES:], values=series.values[known][-MAX_VALUES:])
 
 
-Limits = Callable[[FloatVector], tuple[float, float]]
-"""Recent finite values -> their level, and the limit above which a new one is out of range."""
+Limits = Callable[[FloatVector, float], tuple[float, float]]
+"""Recent finite values and a new one -> their level, and the limit above which the new one is out of range, or less
+where it lies below that already: scatter is dear to measure."""
 
 
-def norm_limits(recent: FloatVector) -> tuple[float, float]:
+def norm_limits(recent: FloatVector, value: float) -> tuple[float, float]:
     """Five times the median, or six deviations of the logarithm if they scatter more."""
     level = float(np.median(recent))
-    return level, max(MIN_NORM_TIMES * level, _log_limit(recent, level))
+    least = MIN_NORM_TIMES * level
+    return level, least if value < least else max(least, _log_limit(recent, level))
 
 
-def loss_limits(recent: FloatVector) -> tuple[float, float]:
+def loss_limits(recent: FloatVector, value: float) -> tuple[float, float]:
     """A nat or half as much again above the newest level, and six deviations on either scale."""
     level = float(np.median(recent[-NEWEST:]))
-    rise = min(MIN_LOSS_RISE, MIN_LOSS_SHARE * abs(level))
-    return level, max(level + rise, level + MIN_DEVIATIONS * _scatter(recent, level), _log_limit(recent, level))
+    least = level + min(MIN_LOSS_RISE, MIN_LOSS_SHARE * abs(level))
+    if value < least:
+        return level, least
+    return level, max(least, level + MIN_DEVIATIONS * _scatter(recent, level), _log_limit(recent, level))
 
 
 def _log_limit(recent: FloatVector, level: float) -> float:
@@ -137,7 +141,7 @@ def _not_finite(metric: str, steps: IntVector, values: FloatVector, finite: npt.
 def _jumps(metric: str, steps: IntVector, values: FloatVector, limits: Limits) -> Iterator[Episode]:
     row = WARM_UP
     while row < len(values):
-        level, limit = limits(values[max(0, row - RECENT) : row])
+        level, limit = limits(values[max(0, row - RECENT) : row], float(values[row]))
         if values[row] < limit:
             row += 1
             continue

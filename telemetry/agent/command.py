@@ -60,6 +60,11 @@ def parse_settings(prog: str, arguments: Sequence[str] | None, *, collector: str
 
 def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
     usual, stall, samplers = AgentSettings(spool=Path(), collector=""), StallSettings(), SamplerSettings()
+
+    def told(name: str, otherwise: float) -> str | float:
+        """An agent that a rank starts has no other way to hear of it."""
+        return os.environ.get(f"RANKSCOPE_{name}") or otherwise
+
     parser = argparse.ArgumentParser(
         prog=prog, description=SAYS, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
@@ -78,8 +83,8 @@ def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
         "--interval": (usual.interval_s, "between two looks"),
         "--patience": (usual.patience_s, "to wait for a silent collector once every rank is over"),
         "--appear": (usual.appear_s, "to wait for a first rank"),
-        "--sample": (samplers.interval_s, "between two looks at the host's NICs, GPUs and load; 0: none"),
-        "--network": (samplers.network_s, "of windows in which bytes of NICs are counted, 0.01 to 10; 0: not so"),
+        "--sample": (told("SAMPLE_S", samplers.interval_s), "between two looks at NICs, GPUs and load; 0: none"),
+        "--network": (told("NETWORK_S", samplers.network_s), "of windows in which NICs' bytes are counted; 0: not so"),
         "--stall-floor": (stall.floor_s, "without a step that are never a stall"),
         "--stall-ceiling": (stall.ceiling_s, "without a step that are always suspect, in a checkpoint too"),
     }

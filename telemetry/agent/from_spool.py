@@ -14,6 +14,7 @@ from telemetry.errors import UnreadableError, UsageError
 from telemetry.record.reader import find_rank_dirs
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Store
+from telemetry.tables import owned
 
 
 def store_from_spool(spool: Path) -> Store:
@@ -90,7 +91,4 @@ def _words(folder: Path, error: Exception) -> str:
 
 
 def _insert(store: Store, tail: RankTail, table: str, rows: pa.Table) -> None:
-    identity = tail.identity
-    run_id = pa.repeat(identity.run_id, rows.num_rows)
-    attempt = pa.repeat(pa.scalar(identity.attempt, pa.uint32()), rows.num_rows)
-    store.insert(table, rows.append_column("run_id", run_id).append_column("attempt", attempt))
+    store.insert(table, owned(rows, tail.identity.run_id, tail.identity.attempt))

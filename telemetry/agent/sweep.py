@@ -16,7 +16,7 @@ from telemetry.agent.heartbeat import is_alive
 from telemetry.agent.journal import FOLDER as HOSTS
 from telemetry.agent.tail import RankTail
 from telemetry.errors import UnreadableError
-from telemetry.record.reader import RankReader, find_rank_dirs
+from telemetry.record.reader import find_rank_dirs
 
 KEEP_DAYS = 14.0
 _DAY_S = 86_400.0
@@ -38,8 +38,8 @@ def sweep(spool: Path, *, keep_days: float = KEEP_DAYS, now_s: float | None = No
 
 def _is_stored(folder: Path, before_ns: float) -> bool:
     """Whole, and its rank was over before then."""
-    identity = RankTail(folder, from_seq=0).identity  # a folder of that name, and nothing else's
-    reader = RankReader(folder)
+    tail = RankTail(folder, from_seq=0)
+    identity, reader = tail.identity, tail.reader  # a folder of that name, and nothing else's
     state, acked = reader.live(), reader.acked()
     over = state.ended or not is_alive(identity)
     return over and state.anchor.to_wall_ns(state.beat_ns) < before_ns and 0 < acked == reader.end_seq(acked)

@@ -27,7 +27,7 @@ MAX_STRAY = 0.02
 """Of bounds that stamps gone wrong may contradict."""
 MAX_DRIFT = 1e-3
 """No clock runs faster or slower."""
-MAX_BOUND_NS = 1e9
+MAX_BOUND_NS = 1_000_000_000
 """What is known no better is not known."""
 MAX_PIECES = 8
 

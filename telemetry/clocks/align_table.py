@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from telemetry.clocks.align_evidence import HostClock, Int64s
+from telemetry.clocks.align_pair import MAX_BOUND_NS
 
-MAX_BOUND_NS = 1_000_000_000
-"""Known no better is not known."""
 WANDER = 1e-6
 """By how much a drift may change outside of its window."""
 

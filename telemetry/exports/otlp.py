@@ -129,7 +129,8 @@ def _heard(name: str) -> Iterator[list[str]]:
 
 
 def _refuse_other_protocols() -> None:
-    for name in ("OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"):
+    for signal in ("", "TRACES_", "METRICS_"):
+        name = f"OTEL_EXPORTER_OTLP_{signal}PROTOCOL"
         if os.environ.get(name, "http/protobuf") != "http/protobuf":
             raise UsageError(f"{name}={os.environ[name]}", hint="this export speaks http/protobuf; most receivers do")
 

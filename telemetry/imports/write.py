@@ -24,6 +24,7 @@ from telemetry.stages import Stage
 from telemetry.stores.interface import Store
 from telemetry.stores.queries import LAST_STEP, HighWater, Runs, Spans, StageCounts
 from telemetry.stores.reader import Reader, StoreReader
+from telemetry.tables import owned
 
 POSTED_ROWS = 2**18
 """Rows of a batch to a collector: 20 MB, well below what it takes in one request."""
@@ -119,9 +120,7 @@ class StoreTarget:
         self._store = store
 
     def put(self, table: str, rows: pa.Table, run: ImportedRun) -> None:
-        run_id = pa.repeat(run.run_id, rows.num_rows)
-        attempt = pa.repeat(pa.scalar(run.attempt, pa.uint32()), rows.num_rows)
-        self._store.insert(table, rows.append_column("run_id", run_id).append_column("attempt", attempt))
+        self._store.insert(table, owned(rows, run.run_id, run.attempt))
 
 
 def _blocks(rows: pa.Table, max_rows: int) -> Iterator[pa.Table]:

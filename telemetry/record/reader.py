@@ -28,7 +28,7 @@ from telemetry.record.segments import (
     read_records,
     take_back,
 )
-from telemetry.record.shipping_page import ShippingPage, read_acked
+from telemetry.record.shipping_page import read_acked
 from telemetry.record.state_page import LiveState, read_state
 from telemetry.records import RankIdentity
 from telemetry.topology import Topology
@@ -69,7 +69,7 @@ class RecordBlock:
 
 
 class RankReader:
-    """The folder of one rank. Holds no file open; several may read at a time, one may acknowledge and reclaim."""
+    """The folder of one rank. Holds no file open; several may read at a time, one may reclaim."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
@@ -134,14 +134,6 @@ class RankReader:
         """Bring segments back into sight that their writer is about to delete; whether there were any. Whether they
         are deleted all the same is for :class:`ShippingPage` to say."""
         return take_back(self.folder)
-
-    def acknowledge(self, next_seq: int) -> None:
-        """Note that records below ``next_seq`` are stored.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
-        ShippingPage(self.folder).acknowledge(next_seq)
 
     def reclaim(self, next_seq: int) -> int:
         """Delete sealed segments whose records all lie below ``next_seq``; how many."""

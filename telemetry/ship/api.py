@@ -17,7 +17,8 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from telemetry.errors import TakenNameError, UnreachableError, UsageError
 from telemetry.ship.answers import refuse
 from telemetry.ship.counters import Counters
-from telemetry.ship.ingest import Ingest, QueueFullError
+from telemetry.ship.group_queue import QueueFullError
+from telemetry.ship.ingest import Ingest
 from telemetry.ship.wire import ARROW_TYPE, JSON_TYPE, decode_batch, decode_query, encode
 from telemetry.stores.interface import Store
 from telemetry.stores.question import Query

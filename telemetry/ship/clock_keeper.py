@@ -11,13 +11,12 @@ import threading
 import time
 from collections.abc import Callable
 
-import pyarrow as pa
-
 from telemetry.errors import RankscopeError
-from telemetry.ship.clock_windows import Estimate, estimate_newest
+from telemetry.ship.clock_windows import estimate_newest
 from telemetry.stores.interface import Store
 from telemetry.stores.queries import Runs
 from telemetry.stores.reader import StoreReader
+from telemetry.tables import owned
 
 ALIVE_NS = 600_000_000_000
 """A run that was silent for longer is left alone."""
@@ -70,16 +69,9 @@ class ClockKeeper:
     def _estimate(self, attempt: Attempt, last_step: int) -> int:
         stored = 0
         for estimate in estimate_newest(self._reader, *attempt, last_step):
-            self._store.insert("host_clocks", self._rows(attempt, estimate))
+            self._store.insert("host_clocks", owned(estimate.rows(self._clock()), *attempt))
             stored += 1
         return stored
-
-    def _rows(self, attempt: Attempt, estimate: Estimate) -> pa.Table:
-        rows = estimate.rows(self._clock())
-        run_id, number = attempt
-        return rows.append_column("run_id", pa.repeat(run_id, rows.num_rows)).append_column(
-            "attempt", pa.repeat(pa.scalar(number, pa.uint32()), rows.num_rows)
-        )
 
     def _run(self) -> None:
         took_s = 0.0

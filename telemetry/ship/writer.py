@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from telemetry.errors import RankscopeError, TakenNameError, UnreachableError
+from telemetry.ship.blocks import one_block
 from telemetry.ship.claims import Claims, LostClaimError, Rank
 from telemetry.ship.counters import Counters
 from telemetry.ship.ledger import Ledger
@@ -71,9 +72,9 @@ class RowWriter:
         if table == "ranks":
             taken = find_taken(self._reader, batches)
         fresh = [_nothing(batch) if no else self._fresh(batch) for batch, no in zip(batches, taken, strict=True)]
-        blocks = [_owned(batch, rows) for batch, rows in zip(batches, fresh, strict=True) if rows.num_rows]
-        if blocks:
-            self._insert(table, pa.concat_tables(blocks), ranks)
+        parts = [(batch, rows) for batch, rows in zip(batches, fresh, strict=True) if rows.num_rows]
+        if parts:
+            self._insert(table, one_block(table, parts), ranks)
         return [no or _ack(batch, rows) for batch, rows, no in zip(batches, fresh, taken, strict=True)]
 
     def _fresh(self, batch: Batch) -> pa.Table:
@@ -96,16 +97,6 @@ def _ranks_of(batch: Batch) -> set[Rank]:
     rank = batch.rows["rank"].to_numpy()
     starts, _ = rank_runs(rank)
     return {(batch.run_id, batch.attempt, one) for one in np.unique(rank[starts]).tolist()}
-
-
-def _owned(batch: Batch, rows: pa.Table) -> pa.Table:
-    """``rows`` with the columns that say whose they are; the run as a dictionary, so that no row has a copy of it."""
-    numbers = pa.array(np.zeros(rows.num_rows, np.int8))
-    return (
-        rows.replace_schema_metadata(None)
-        .append_column("run_id", pa.DictionaryArray.from_arrays(numbers, [batch.run_id]))
-        .append_column("attempt", pa.repeat(pa.scalar(batch.attempt, pa.uint32()), rows.num_rows))
-    )
 
 
 def _nothing(batch: Batch) -> pa.Table:

@@ -1,6 +1,6 @@
 """How long rows are kept: raw ones by a setting, the small tables that say what there was for good.
 
-    RANKSCOPE_RETENTION_DAYS=30    spans, samples, host_samples: whole parts go, 30 days after their newest row
+    RANKSCOPE_RETENTION_DAYS=30    spans, samples, host_samples, otel_*: whole parts go, 30 days after their newest row
                                    ranks, marks, heartbeats, evidence, host_events, claims ...: stay
 
 See ``docs/adr/0013-raw-rows-go-by-the-part.md``.
@@ -13,7 +13,11 @@ from telemetry.stores.cluster import LOCAL
 from telemetry.stores.dialect import is_modern
 from telemetry.stores.migrations import Database, version_of
 
-RAW_TABLES = ("spans", "samples", "host_samples")
+OTEL_TABLES = (
+    *("otel_spans", "otel_logs", "otel_metrics_gauge", "otel_metrics_sum", "otel_metrics_histogram"),
+    *("otel_metrics_exponential_histogram", "otel_metrics_summary"),
+)
+RAW_TABLES = ("spans", "samples", "host_samples", *OTEL_TABLES)
 FOR_EVER = 0
 
 _CURRENT = re.compile(r"TTL inserted_on \+ toIntervalDay\((\d+)\)")
@@ -39,7 +43,7 @@ def plan(database: Database, days: int) -> list[str]:
     version = version_of(database)
     if is_modern(version):
         current = _current_days(database)
-        changed = [table for table in RAW_TABLES if current.get(table, FOR_EVER) != days]
+        changed = [table for table, limit in current.items() if limit != days]
         return [statement for table in changed for statement in _statements(database, table, days)]
     if days:
         raise UsageError(
@@ -50,13 +54,13 @@ def plan(database: Database, days: int) -> list[str]:
 
 
 def _current_days(database: Database) -> dict[str, int]:
-    """Of each raw table that is there and has a limit."""
+    """Of each raw table that is there."""
     names = ", ".join(f"'{_stored(database, table)}'" for table in RAW_TABLES)
     found = database.query(
         f"SELECT name, engine_full FROM system.tables WHERE database = '{database.name}' AND name IN ({names})"
     )
     limits = {row["name"].removesuffix(LOCAL): _CURRENT.search(row["engine_full"]) for row in found.to_pylist()}
-    return {name: int(limit[1]) for name, limit in limits.items() if limit}
+    return {name: int(limit[1]) if limit else FOR_EVER for name, limit in limits.items()}
 
 
 def _statements(database: Database, table: str, days: int) -> list[str]:

@@ -78,3 +78,17 @@ def test_a_slow_stage_is_not_a_slow_rank() -> None:
 
 def test_five_steps_are_too_few_to_accuse() -> None:
     assert detect_compute_stragglers(make_view(Topology(dp=4), num_steps=5, slow={1: 2.0})) == []
+
+
+@pytest.mark.parametrize("slow_steps", [6, 10])
+def test_a_rank_that_was_always_a_little_above_its_peers_is_told_as_soon_as_any_other(slow_steps: int) -> None:
+    healthy = make_view(Topology(dp=2, pp=2, tp=2), num_steps=20)
+    for work in healthy.work.values():
+        work.ns[:, 4] *= 1.04
+    assert detect_compute_stragglers(healthy) == []
+    for work in healthy.work.values():
+        work.ns[-slow_steps:, 4] *= 3.0
+    (finding,) = detect_compute_stragglers(healthy)
+    assert finding.ranks == [4]
+    assert finding.window.first_step == 120 - slow_steps
+    assert finding.evidence["ratio"] == pytest.approx(3.0, rel=0.1)

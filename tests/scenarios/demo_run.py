@@ -1,6 +1,8 @@
 """The demo as its user runs it: a process of its own, judged by what it prints and how it ends."""
 
+import fcntl
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -27,6 +29,11 @@ class Demo:
     def loss_falls(self) -> bool:
         return bool(self.answer["loss"]["last"] < self.answer["loss"]["first"])
 
+    def copied_to(self, out: Path) -> "Demo":
+        """The same, for somebody who opens its store: a store has one owner."""
+        shutil.copytree(self.out, out, symlinks=True)  # those of a store tie its parts together
+        return Demo(out=out, answer=self.answer)
+
 
 def run_demo(out: Path, *arguments: str) -> Demo:
     """Run `rankscope demo --exit --json`; it must end with status 0."""
@@ -34,3 +41,15 @@ def run_demo(out: Path, *arguments: str) -> Demo:
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEMO_S, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return Demo(out=out, answer=json.loads(done.stdout))
+
+
+def demo_in(folder: Path) -> Demo:
+    """The demo that was run in ``folder``; whoever asks first runs it, the others wait."""
+    folder.mkdir(exist_ok=True)
+    told = folder / "answer.json"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not told.exists():
+            demo = run_demo(folder / "out")
+            told.write_text(json.dumps(demo.answer))
+    return Demo(out=folder / "out", answer=json.loads(told.read_text()))

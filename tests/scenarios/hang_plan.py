@@ -9,6 +9,7 @@ from telemetry.topology import Topology
 from trainer.fault.inject import BOUNDARIES, COLLECTIVES
 
 FOUR = (Topology(dp=2, pp=2, tp=1),)
+FOUR_IN_TP = (Topology(dp=2, pp=1, tp=2),)
 EIGHT = (Topology(dp=2, pp=2, tp=2),)
 SIXTEEN = (Topology(dp=2, pp=4, tp=2), Topology(dp=4, pp=2, tp=2), Topology(dp=2, pp=2, tp=4))
 SIXTEEN_EVERY = 3
@@ -71,7 +72,7 @@ IN_EVERY_RUN = {
     "stopped (SIGSTOP)": EIGHT,
     "killed (kill -9)": FOUR,
     "interpreter locked in C": FOUR,
-    "skipped collective": EIGHT,
+    "skipped collective": FOUR_IN_TP,
 }
 """Kinds that differ most in what they leave behind, and on what grid; the others are tried by ``make trials``."""
 NO_FAULT = "none"

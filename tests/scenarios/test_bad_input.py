@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from telemetry.record.reader import RankReader, find_rank_dirs
+from telemetry.record.shipping_page import ShippingPage
 from tests.scenarios.command import Answer, rankscope
 
 MAKE_STORE = "import sys; from telemetry.stores.open import open_store; open_store(sys.argv[1]).close()"
@@ -116,8 +117,7 @@ def test_watching_rank_files_is_refused(spool_of_a_run: Path) -> None:
 
 def test_a_spool_that_was_shipped_is_no_all_clear(spool_of_a_run: Path) -> None:
     for folder in find_rank_dirs(spool_of_a_run):
-        reader = RankReader(folder)
-        reader.acknowledge(reader.end_seq(0))
+        ShippingPage(folder).acknowledge(RankReader(folder).end_seq(0))
         for segment in folder.glob("*.rec"):
             segment.unlink()
     says(rankscope("diagnose", "--spool", spool_of_a_run), 2, "shipped and reclaimed")

@@ -262,7 +262,12 @@ class Agent:
         count = self._sent_to - self.acked
         seq = np.arange(self.acked, self._sent_to, dtype=np.uint64)
         rows = pa.table(
-            {"rank": np.repeat(np.array(self.ranks, np.uint32), count), "seq": np.tile(seq, len(self.ranks))}
+            {
+                "rank": np.repeat(np.array(self.ranks, np.uint32), count),
+                "seq": np.tile(seq, len(self.ranks)),
+                "stage": np.zeros(count * len(self.ranks), np.uint8),
+                "step": np.tile(seq.astype(np.uint32), len(self.ranks)),
+            }
         )
         self._request = Request(Batch(table="spans", run_id=RUN, attempt=0, rows=rows))
         collector.queue.append(self._request)

@@ -1,10 +1,12 @@
-"""Stores of both kinds, each empty."""
+"""Stores of both kinds, each empty; and a recorder without a file."""
 
 import itertools
 from collections.abc import Iterator
 
 import pytest
 
+from telemetry.record.recorder import make_recorder
+from telemetry.record.sink import Recorder
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Store
 from telemetry.stores.open import open_store
@@ -34,3 +36,10 @@ def store(request: pytest.FixtureRequest) -> Store:
     """Each kind in turn."""
     chosen: Store = request.getfixturevalue(request.param)
     return chosen
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    made = make_recorder()
+    yield made
+    made.detach()

@@ -5,10 +5,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from telemetry import tables
 from telemetry.ship.wire import labelled
 from telemetry.stages import Stage
 from telemetry.stores.interface import Store
-from telemetry.tables import TABLES
 
 SECOND_NS = 1_000_000_000
 DEFAULTS: dict[str, Any] = {
@@ -24,7 +24,7 @@ DEFAULTS: dict[str, Any] = {
 
 def made(table: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Rows of a table; what a row does not say is its usual nothing."""
-    schema = TABLES[table]
+    schema = tables.TABLES[table]
     usual = {name: DEFAULTS.get(name, "" if schema.field(name).type == pa.string() else 0) for name in schema.names}
     return pa.Table.from_pylist([{**usual, **row} for row in rows], schema=schema)
 
@@ -54,9 +54,7 @@ def of_run(rows: pa.Table, run_id: str = "run", attempt: int = 0) -> pa.Table:
 
 def owned(rows: pa.Table, *, run_id: str = "run", attempt: int = 0) -> pa.Table:
     """With the columns that say whose they are."""
-    count = rows.num_rows
-    rows = rows.append_column("run_id", pa.array([run_id] * count, pa.string()))
-    return rows.append_column("attempt", pa.array([attempt] * count, pa.uint32()))
+    return tables.owned(rows, run_id, attempt)
 
 
 def insert(store: Store, table: str, rows: pa.Table, *, run_id: str = "run", attempt: int = 0) -> None:

@@ -12,9 +12,14 @@ from numpy.typing import NDArray
 
 import telemetry
 from telemetry.record.layout import RecordKind
+from telemetry.record.rank_file import RankFile
 from telemetry.record.reader import RankReader, decode_marks, decode_samples, find_rank_dirs
+from telemetry.record.sink import Recorder, scrap_words
 from telemetry.stages import Stage
 from telemetry.topology import Topology
+
+SMALL = 16
+"""Records of a segment of :func:`attach`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,3 +74,17 @@ def recorded(spool: Path, rank: int = 0) -> Recorded:
     while len(blocks[-1].records):
         blocks.append(reader.read(blocks[-1].next_seq))
     return Recorded(records=np.concatenate([block.records for block in blocks]), reader=reader)
+
+
+def attach(recorder: Recorder, folder: Path, *, max_segments: int = 4) -> RankFile:
+    """A rank file of few and small segments, which ``recorder`` writes to from now on."""
+    sink = RankFile(folder, segment_records=SMALL, max_segments=max_segments)
+    recorder.attach(sink, sink.next_seq, scrap_words(), None)
+    return sink
+
+
+def record(recorder: Recorder, count: int) -> None:
+    """So many spans, numbered by their micro-batch."""
+    for number in range(count):
+        with recorder.span(Stage.DATA_LOAD, microbatch=number):
+            pass

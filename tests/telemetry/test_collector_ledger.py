@@ -9,7 +9,8 @@ import pytest
 from telemetry.errors import UnreachableError
 from telemetry.ship.client import CollectorClient
 from telemetry.ship.counters import Counters
-from telemetry.ship.ingest import Ingest, QueueFullError
+from telemetry.ship.group_queue import QueueFullError
+from telemetry.ship.ingest import Ingest
 from telemetry.ship.wire import Ack, Batch
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Store

@@ -189,10 +189,11 @@ def test_a_disabled_sdk_sends_nothing(
     assert spans_of(target) == []
 
 
+@pytest.mark.parametrize("signal", ["", "TRACES_", "METRICS_"])
 def test_another_protocol_is_refused_before_anything_is_sent(
-    source: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+    signal: str, source: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{signal}PROTOCOL", "grpc")
     with pytest.raises(UsageError, match="http/protobuf"):
         export(source, None)
 

@@ -2,24 +2,21 @@
 
 import random
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from telemetry.agent.tail import Chunk, RankTail
-from telemetry.record.rank_file import RankFile, write_identity
+from telemetry.record.rank_file import write_identity
 from telemetry.record.reader import RankReader
-from telemetry.record.recorder import make_recorder
 from telemetry.record.shipping_page import LossCause, ShippingPage
-from telemetry.record.sink import Recorder, scrap_words
+from telemetry.record.sink import Recorder
 from telemetry.records import RECORDS_LOST, RankIdentity
-from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.integration.chaos.small_disk import small_disk
 from tests.parts import require_root
+from tests.telemetry.recording import SMALL, attach, record
 
-SMALL = 16
 SEEDS = 40
 IDENTITY = RankIdentity(
     run_id="run", attempt=0, rank=0, host="host", local_rank=0, pid=1, topology=Topology(), started_ns=1
@@ -31,25 +28,6 @@ def folder(tmp_path: Path) -> Path:
     made = tmp_path / "run" / "0" / "rank-00000"
     write_identity(made, IDENTITY)
     return made
-
-
-@pytest.fixture
-def recorder() -> Iterator[Recorder]:
-    made = make_recorder()
-    yield made
-    made.detach()
-
-
-def attach(recorder: Recorder, folder: Path, *, max_segments: int = 4) -> RankFile:
-    sink = RankFile(folder, segment_records=SMALL, max_segments=max_segments)
-    recorder.attach(sink, sink.next_seq, scrap_words(), None)
-    return sink
-
-
-def record(recorder: Recorder, count: int) -> None:
-    for _ in range(count):
-        with recorder.span(Stage.DATA_LOAD):
-            pass
 
 
 class Shipped:

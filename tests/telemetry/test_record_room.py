@@ -3,21 +3,17 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import telemetry
-from telemetry.record.rank_file import RankFile
 from telemetry.record.reader import RankReader
-from telemetry.record.recorder import make_recorder
-from telemetry.record.sink import Recorder, scrap_words
+from telemetry.record.shipping_page import ShippingPage
+from telemetry.record.sink import Recorder
 from telemetry.stages import Stage
 from tests.parts import require_root
-from tests.telemetry.recording import recorded, session
-
-SMALL = 64
+from tests.telemetry.recording import SMALL, attach, record, recorded, session
 
 
 @pytest.fixture
@@ -25,25 +21,6 @@ def folder(tmp_path: Path) -> Path:
     made = tmp_path / "rank-00000"
     made.mkdir()
     return made
-
-
-@pytest.fixture
-def recorder() -> Iterator[Recorder]:
-    made = make_recorder()
-    yield made
-    made.detach()
-
-
-def attach(recorder: Recorder, folder: Path, *, max_segments: int = 4) -> RankFile:
-    sink = RankFile(folder, segment_records=SMALL, max_segments=max_segments)
-    recorder.attach(sink, sink.next_seq, scrap_words(), None)
-    return sink
-
-
-def record(recorder: Recorder, count: int) -> None:
-    for number in range(count):
-        with recorder.span(Stage.DATA_LOAD, microbatch=number):
-            pass
 
 
 def test_a_full_rank_file_drops_its_oldest_segment_and_counts(recorder: Recorder, folder: Path) -> None:
@@ -58,7 +35,7 @@ def test_a_full_rank_file_drops_its_oldest_segment_and_counts(recorder: Recorder
 def test_what_was_acknowledged_is_not_counted_as_dropped(recorder: Recorder, folder: Path) -> None:
     attach(recorder, folder, max_segments=3)
     record(recorder, 3 * SMALL)
-    RankReader(folder).acknowledge(SMALL + 10)
+    ShippingPage(folder).acknowledge(SMALL + 10)
     record(recorder, 2 * SMALL)
     assert recorder.dropped() == SMALL - 10
 
@@ -69,7 +46,7 @@ def test_segments_that_were_shipped_make_room(recorder: Recorder, folder: Path) 
     for _ in range(20):
         record(recorder, SMALL // 2)
         reader.reclaim(reader.end_seq(reader.acked()))
-        reader.acknowledge(reader.end_seq(reader.acked()))
+        ShippingPage(folder).acknowledge(reader.end_seq(reader.acked()))
     assert recorder.dropped() == 0
 
 

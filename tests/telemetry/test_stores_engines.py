@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 from clickhouse_driver import Client
+from clickhouse_driver.compression.lz4 import Compressor
 
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.ship.client import CollectorClient
+from telemetry.stores import driver
 from telemetry.stores.address import Host, parse_address, without_password
 from telemetry.stores.clickhouse import INSERT_MARK, ClickHouseStore
 from telemetry.stores.embedded import EmbeddedStore
@@ -19,7 +21,7 @@ from telemetry.stores.open import open_store
 from telemetry.stores.queries import Runs
 from tests.clickhouse_server import PASSWORD, USER, ClickHouseServer, running_server
 from tests.deadline import until
-from tests.telemetry.made_rows import insert, numbered_spans
+from tests.telemetry.made_rows import insert, made, numbered_spans
 
 MANY = 400_000
 
@@ -223,6 +225,26 @@ def test_the_store_is_reached_again_after_its_server_was_killed() -> None:
         insert(store, "spans", numbered_spans(10, 10))
         assert count(store) == 20
         store.close()
+
+
+@pytest.mark.clickhouse
+def test_rows_that_travel_packed_arrive_as_they_were(
+    clickhouse_server: ClickHouseServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As between machines: on loopback nothing is packed."""
+    monkeypatch.setattr(driver, "is_loopback", lambda _: False)
+    packed: list[int] = []
+    pack = Compressor.compress_data
+    monkeypatch.setattr(Compressor, "compress_data", lambda self, data: packed.append(len(data)) or pack(self, data))
+    store = open_store(clickhouse_server.url("packed"))
+    spans = numbered_spans(0, MANY)
+    marks = made("marks", ({"seq": seq, "name": "note", "text": "ä" * seq} for seq in range(300)))
+    for table, rows in (("spans", spans), ("marks", marks)):
+        insert(store, table, rows)
+        stored = store.query(f"SELECT {', '.join(rows.column_names)} FROM {table} ORDER BY seq")
+        assert stored.cast(rows.schema).equals(rows)
+    assert sum(packed) > spans.nbytes
+    store.close()
 
 
 @pytest.mark.clickhouse

@@ -10,6 +10,7 @@ from telemetry.ship.settings import CollectorSettings
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Store
 from telemetry.stores.open import MigratingStore, open_store
+from telemetry.stores.retention import OTEL_TABLES, RAW_TABLES
 from tests.clickhouse_server import ClickHouseServer
 from tests.deadline import until
 from tests.telemetry.made_rows import made, numbered_spans, owned
@@ -44,7 +45,8 @@ def test_old_spans_go_new_ones_and_what_is_small_stay(embedded: EmbeddedStore) -
 
 
 def test_a_limit_is_set_once_may_change_and_goes_when_it_is_zero(embedded: EmbeddedStore) -> None:
-    raw = {"spans", "samples", "host_samples"}
+    raw = set(RAW_TABLES)
+    assert {"spans", "samples", "host_samples", "otel_spans", "otel_logs"} < raw
     assert limits(embedded) == set()
     embedded.migrate(retention_days=30)
     assert limits(embedded) == raw
@@ -71,3 +73,20 @@ def test_a_collector_is_told_by_its_environment(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("RANKSCOPE_RETENTION_DAYS", "-1")
     with pytest.raises(UsageError, match="retention_days"):
         CollectorSettings.checked()
+
+
+def test_what_came_by_opentelemetry_goes_too(embedded: EmbeddedStore) -> None:
+    for days_ago in (90, 0):
+        embedded.database.execute(
+            "INSERT INTO otel_logs (Body, inserted_on) SETTINGS insert_allow_materialized_columns = 1 "
+            f"SELECT 'words', today() - {days_ago}"
+        )
+    embedded.migrate(retention_days=30)
+    until(lambda: count(embedded, "otel_logs") == 1, what="the end of the old part")
+
+
+def test_tables_that_an_old_database_does_not_have_need_no_limit(embedded: EmbeddedStore) -> None:
+    for table in OTEL_TABLES:
+        embedded.database.execute(f"DROP TABLE {table}")
+    embedded.migrate(retention_days=30)
+    assert limits(embedded) == set(RAW_TABLES) - set(OTEL_TABLES)

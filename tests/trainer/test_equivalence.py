@@ -21,8 +21,12 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Ended:
 
 @pytest.mark.parametrize(
     "grid",
-    [{"dp": 2, "pp": 2, "tp": 2}, {"pp": 2, "num_chunks": 2}, {"dp": 2, "pp": 2, "tp": 2, "num_chunks": 2}, {"tp": 2}],
-    ids=["2x2x2", "interleaved", "2x2x2-interleaved", "tp"],
+    [
+        pytest.param({"dp": 2, "pp": 2, "tp": 2}, id="2x2x2"),
+        pytest.param({"pp": 2, "num_chunks": 2}, id="interleaved"),
+        pytest.param({"dp": 2, "pp": 2, "tp": 2, "num_chunks": 2}, id="2x2x2-interleaved", marks=pytest.mark.long),
+        pytest.param({"tp": 2}, id="tp"),
+    ],
 )
 def test_loss_and_gradient_norm_match_the_single_process(grid: dict[str, int], alone: Ended, tmp_path: Path) -> None:
     spread = run_job(small_config(num_steps=NUM_STEPS, **grid), tmp_path)

@@ -63,10 +63,10 @@ def test_a_rank_that_hangs_stops_the_job_and_can_still_be_ended(how: str, tmp_pa
     ("before", "axis"),
     [
         ("forward-send", "pp"),
-        ("params-all-gather", "dp"),
         ("grads-reduce-scatter", "dp"),
         ("tp-all-gather", "tp"),
-        ("tp-reduce-scatter", "tp"),
+        pytest.param("params-all-gather", "dp", marks=pytest.mark.long),
+        pytest.param("tp-reduce-scatter", "tp", marks=pytest.mark.long),
     ],
 )
 def test_a_rank_can_be_stopped_before_a_collective(before: str, axis: str, tmp_path: Path) -> None:

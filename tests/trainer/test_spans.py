@@ -102,7 +102,7 @@ def test_one_rank_samples_what_each_step_came_to(tmp_path: Path) -> None:
 
 
 def test_nothing_is_recorded_with_telemetry_off_and_the_loss_is_the_same(tmp_path: Path) -> None:
-    config = small_config(num_steps=4, dp=2, pp=2, tp=2)
+    config = small_config(num_steps=4, dp=2, tp=2)
     traced, untraced = run_job(config, tmp_path / "on"), run_job(config, tmp_path / "off", telemetry=False)
     assert traced.losses == untraced.losses
     assert not (tmp_path / "off" / "spool").exists()

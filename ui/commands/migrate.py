@@ -17,7 +17,7 @@ RetentionOption = Annotated[
         envvar="RANKSCOPE_RETENTION_DAYS",
         min=0,
         max=36_500,
-        help="Days to keep spans, samples and samples of hosts; 0: for ever; left out: as it is.",
+        help="Days to keep spans, samples, samples of hosts and OpenTelemetry's rows; 0: for ever; left out: as it is.",
         show_default=False,
     ),
 ]

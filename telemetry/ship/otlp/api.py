@@ -30,7 +30,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from telemetry.errors import UnreachableError, UsageError
+from telemetry.ship.answers import RETRY_AFTER
 from telemetry.ship.counters import Counters
+from telemetry.ship.group_queue import QueueFullError
 from telemetry.ship.otlp.logs import decode_logs
 from telemetry.ship.otlp.message import (
     PROTOBUF_TYPE,
@@ -45,7 +47,7 @@ from telemetry.ship.otlp.message import (
 from telemetry.ship.otlp.metrics import decode_metrics
 from telemetry.ship.otlp.scopes import Decoded
 from telemetry.ship.otlp.traces import decode_traces
-from telemetry.ship.otlp.writer import OtlpWriter, WaitingFullError
+from telemetry.ship.otlp.writer import OtlpWriter
 from telemetry.ship.settings import CollectorSettings
 from telemetry.stores.dialect import is_modern, parse_version
 from telemetry.stores.interface import Store
@@ -54,7 +56,6 @@ MAX_BODY_BYTES = 8 * 2**20
 """Of a request, packed and unpacked: what is parsed of a hostile one takes a hundred times as much."""
 DECODERS = 1
 """Requests that are parsed at the same time: bounds that memory, and more than one thread would gain nothing."""
-RETRY_AFTER = {429: "1", 503: "2"}
 
 
 class OldServerError(Exception):
@@ -196,7 +197,7 @@ def _status_and_words(error: Exception) -> tuple[int, str]:
             return 413, f"{error}; send fewer records at a time"
         case OldServerError():
             return 501, str(error)
-        case WaitingFullError():
+        case QueueFullError():
             return 429, "too much waits to be stored; send it again after Retry-After seconds"
         case _:
             raise error

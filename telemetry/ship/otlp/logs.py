@@ -4,7 +4,7 @@ import pyarrow as pa
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
-from telemetry.ship.otlp.scopes import LAST_NS, Decoded, Records, Scope, moments
+from telemetry.ship.otlp.scopes import LAST_NS, Decoded, Records, moments, scopes_of
 from telemetry.ship.otlp.traces import SPAN_ID_BYTES, TRACE_ID_BYTES
 from telemetry.ship.otlp.values import as_text, maps
 
@@ -25,15 +25,9 @@ _SCOPE_COLUMNS = (
 def decode_logs(request: ExportLogsServiceRequest) -> Decoded:
     """A request as rows of ``otel_logs``. Ids that are none are left out, as the protocol asks; their records stay."""
     found: Records[LogRecord] = Records(fault=_fault, num_parts=_num_parts)
-    for of_resource in request.resource_logs:
-        for of_scope in of_resource.scope_logs:
-            scope = Scope(
-                resource=of_resource.resource,
-                resource_url=of_resource.schema_url,
-                scope=of_scope.scope,
-                scope_url=of_scope.schema_url,
-            )
-            found.add(scope, of_scope.log_records)
+    for resource in request.resource_logs:
+        for scope, logs in scopes_of(resource, resource.scope_logs):
+            found.add(scope, logs.log_records)
     tables = {TABLE: _table(found)} if found.records else {}
     return Decoded(tables=tables, rejected=found.rejected, reason=found.reason)
 

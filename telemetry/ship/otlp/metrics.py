@@ -8,7 +8,7 @@ import pyarrow as pa
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, Metric
 
-from telemetry.ship.otlp.scopes import LAST_NS, Decoded, Records, Scope, check_parts, moments
+from telemetry.ship.otlp.scopes import LAST_NS, Decoded, Records, check_parts, moments, scopes_of
 from telemetry.ship.otlp.values import lists, maps
 
 _SCOPE_COLUMNS = (
@@ -92,15 +92,9 @@ TABLES = {kind: f"otel_metrics_{kind}" for kind in KINDS}
 def decode_metrics(request: ExportMetricsServiceRequest) -> Decoded:
     """A request as rows of ``otel_metrics_*``. Points out of all time are rejected; a metric without data has none."""
     found: dict[str, Records[DataPoint]] = {kind: Records(fault=_fault, num_parts=_num_parts) for kind in KINDS}
-    for of_resource in request.resource_metrics:
-        for of_scope in of_resource.scope_metrics:
-            scope = Scope(
-                resource=of_resource.resource,
-                resource_url=of_resource.schema_url,
-                scope=of_scope.scope,
-                scope_url=of_scope.schema_url,
-            )
-            for kind, points in _by_kind(of_scope.metrics).items():
+    for resource in request.resource_metrics:
+        for scope, metrics in scopes_of(resource, resource.scope_metrics):
+            for kind, points in _by_kind(metrics.metrics).items():
                 found[kind].add(scope, points)
     return Decoded(
         tables={TABLES[kind]: _table(kind, records) for kind, records in found.items() if records.records},

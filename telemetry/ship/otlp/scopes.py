@@ -4,9 +4,9 @@ request  [ resource A [ scope 1 [ record record ] [ scope 2 [ record ] ] ], reso
 records  record record record ...          scopes   A1  A2  B1 ...       scope_of  0 0 1 ...
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,41 @@ class Scope:
         """Of what each of its records is told to be of."""
         said: int = self.resource.ByteSize() + self.scope.ByteSize()
         return said + len(self.resource_url) + len(self.scope_url)
+
+
+class OfResource(Protocol):
+    """A ``ResourceSpans``, ``ResourceLogs`` or ``ResourceMetrics``."""
+
+    @property
+    def resource(self) -> Resource: ...
+    @property
+    def schema_url(self) -> str: ...
+
+
+class OfScope(Protocol):
+    """A ``ScopeSpans``, ``ScopeLogs`` or ``ScopeMetrics``."""
+
+    @property
+    def scope(self) -> InstrumentationScope: ...
+    @property
+    def schema_url(self) -> str: ...
+
+
+AnyScope = TypeVar("AnyScope", bound=OfScope)
+
+
+def scopes_of(resource: OfResource, scopes: Iterable[AnyScope]) -> Iterator[tuple[Scope, AnyScope]]:
+    """Each of a resource's scopes, with what it says together with its resource."""
+    for of_scope in scopes:
+        yield (
+            Scope(
+                resource=resource.resource,
+                resource_url=resource.schema_url,
+                scope=of_scope.scope,
+                scope_url=of_scope.schema_url,
+            ),
+            of_scope,
+        )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import pyarrow as pa
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from telemetry.ship.otlp.scopes import LAST_NS, Decoded, Records, Scope, moments
+from telemetry.ship.otlp.scopes import LAST_NS, Decoded, Records, moments, scopes_of
 from telemetry.ship.otlp.values import lists, maps
 
 TABLE = "otel_spans"
@@ -20,15 +20,9 @@ _NO_TRACE, _NO_SPAN = bytes(TRACE_ID_BYTES), bytes(SPAN_ID_BYTES)
 def decode_traces(request: ExportTraceServiceRequest) -> Decoded:
     """A request as rows of ``otel_spans``. Spans without ids of their own, or out of all time, are rejected."""
     found: Records[Span] = Records(fault=_fault, num_parts=_num_parts)
-    for of_resource in request.resource_spans:
-        for of_scope in of_resource.scope_spans:
-            scope = Scope(
-                resource=of_resource.resource,
-                resource_url=of_resource.schema_url,
-                scope=of_scope.scope,
-                scope_url=of_scope.schema_url,
-            )
-            found.add(scope, of_scope.spans)
+    for resource in request.resource_spans:
+        for scope, spans in scopes_of(resource, resource.scope_spans):
+            found.add(scope, spans.spans)
     tables = {TABLE: _table(found)} if found.records else {}
     return Decoded(tables=tables, rejected=found.rejected, reason=found.reason)
 

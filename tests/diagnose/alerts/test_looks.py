@@ -7,12 +7,14 @@ import pytest
 
 from diagnose.alerts.complaints import Complaints
 from diagnose.alerts.look import Look, RunSeen
-from diagnose.alerts.looks import Watching
+from diagnose.alerts.looks import MOST_RUNS, Watching
+from telemetry.host_metrics import Happening
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.queries import Ranks
+from telemetry.stores.queries import OperationColumns, Ranks
 from telemetry.stores.question import Query
 from telemetry.stores.reader import StoreReader
 from tests.diagnose.alerts.made_store import put_beats, put_run
+from tests.telemetry.made_rows import insert, made
 from tests.ui.memory_store import memory_store
 
 SLOW = "slow:rank=5,factor=1.4"
@@ -108,3 +110,60 @@ def test_an_empty_store_has_nothing_to_tell(store: EmbeddedStore) -> None:
     assert not seen.runs
     assert not seen.failed
     assert not seen.blind
+
+
+def test_a_job_that_died_is_not_diagnosed_again_until_something_new_is_known(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_run(store, "dead", SLOW)
+    put_beats(store, "dead", ended=False)
+    reader, asked = StoreReader(store), []
+    answer = reader.read
+
+    def read(query: Query) -> object:
+        if isinstance(query, OperationColumns):
+            asked.append(query)
+        return answer(query)
+
+    monkeypatch.setattr(reader, "read", read)
+    watching = Watching(Complaints(print))
+    looks = [watching.look(reader, period_s=5) for _ in range(2)]
+    done = len(asked)
+    looks += [watching.look(reader, period_s=5) for _ in range(3)]
+    assert len(asked) == done > 0
+    assert all(("compute-straggler", (5,)) in named(*one.runs) for one in looks)
+    put_beats(store, "dead", ended=False)
+    assert watching.look(reader, period_s=5).runs
+    assert len(asked) > done
+
+
+def test_of_too_many_runs_the_newest_are_looked_at_and_the_others_are_not_over(store: EmbeddedStore) -> None:
+    for number in range(MOST_RUNS + 2):
+        put_run(store, f"run-{number:02d}", num_steps=3)
+    said: list[str] = []
+    seen = look(store, said)
+    assert len(seen.runs) == MOST_RUNS
+    assert len(seen.failed) == 2
+    assert not seen.failed & {(run.run_id, run.attempt) for run in seen.runs}
+    assert said == [
+        f"{MOST_RUNS + 2} runs are alive: the newest {MOST_RUNS} are looked at, alerts of the others stand still"
+    ]
+
+
+def test_a_job_that_is_silent_makes_no_news(store: EmbeddedStore) -> None:
+    for name in ("living", "silent"):
+        put_run(store, name, ended_s=0 if name == "living" else 300)
+    put_beats(store, "living", ended=False)
+    watching = Watching(Complaints(print))
+    reader = StoreReader(store)
+    assert len(watching.look(reader, period_s=5).runs) == 2
+    before = watching.news(reader)
+    put_link_loss(store, "silent")
+    assert watching.news(reader) == before
+    put_link_loss(store, "living")
+    assert watching.news(reader) != before
+
+
+def put_link_loss(store: EmbeddedStore, name: str) -> None:
+    event = {"host": "host-0", "device": "eth0", "at_ns": time.time_ns(), "name": str(Happening.LINK_DOWN)}
+    insert(store, "host_events", made("host_events", [event]), run_id=name)

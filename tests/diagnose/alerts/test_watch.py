@@ -88,7 +88,7 @@ def pending(kind: Kind) -> State:
 
 def test_a_slow_store_is_looked_at_less_often(scene: Scene) -> None:
     assert scene.watcher.pause_s(5, 0.1) == 5
-    assert scene.watcher.pause_s(5, 4) == 12
+    assert scene.watcher.pause_s(5, 4) == MAX_SHARE * 4
 
 
 def test_what_is_pending_is_looked_at_as_soon_as_it_may_fire(scene: Scene) -> None:
@@ -215,10 +215,11 @@ def test_what_news_did_to_the_job_is_seen_soon_after_it() -> None:
 
 
 def test_news_that_must_wait_is_looked_at_before_the_usual_time() -> None:
-    begun_s = looks_s(took_s=4, news_s=[0.5 * number for number in range(70, 120)], every_s=60)
+    begun_s = looks_s(took_s=4, news_s=[0.5 * number for number in range(70, 400)], every_s=60)
     waited_s = [later - first - 4 for first, later in pairwise(begun_s)]
-    assert max(waited_s[1:4]) <= FOLLOW_S
-    assert FOLLOW_S < max(waited_s[4:8]) < 60
+    at_once = int((1 + MAX_SHARE) * BURST_S / (MAX_SHARE * 4))
+    assert max(waited_s[1:at_once]) <= FOLLOW_S
+    assert FOLLOW_S < max(waited_s[at_once + 1 : at_once + 7]) < 60
 
 
 def test_what_cannot_be_written_down_has_not_happened_yet(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

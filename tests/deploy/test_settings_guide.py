@@ -1,0 +1,42 @@
+"""The guide to the environment: every variable that is read stands in it, and no other."""
+
+import re
+from pathlib import Path
+
+from diagnose.settings import DetectorSettings
+from telemetry.ship.settings import CollectorSettings
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "guides" / "settings.md").read_text()
+OPTIONS = {"RANKSCOPE_HOST", "RANKSCOPE_PORT", "RANKSCOPE_STORE"}
+"""Of servers these are options; ranks and commands read two of the names."""
+
+
+def named_in_code() -> set[str]:
+    files = [path for package in ("telemetry", "diagnose", "ui", "trainer") for path in (ROOT / package).rglob("*.py")]
+    return {name for path in files for name in re.findall(r"RANKSCOPE_[A-Z_]*[A-Z]", path.read_text())}
+
+
+def of_settings() -> set[str]:
+    fields = ["sample_s", "network_s", *CollectorSettings.model_fields, *DetectorSettings.__dataclass_fields__]
+    return {f"RANKSCOPE_{name.upper()}" for name in fields}
+
+
+def test_every_variable_stands_in_the_guide_once() -> None:
+    told = re.findall(r"^\| (.*?) \|", GUIDE, re.MULTILINE)
+    names = [name for cell in told for name in re.findall(r"RANKSCOPE_[A-Z_]*[A-Z]", cell)]
+    assert len(names) == len(set(names))
+    hooks_own = {"RANKSCOPE_ALERT"}
+    assert set(names) == (named_in_code() - hooks_own) | of_settings() - OPTIONS
+
+
+def test_numbers_in_the_guide_are_the_defaults() -> None:
+    units = {"MiB": 2**20}
+    for name, field in CollectorSettings.model_fields.items():
+        row = re.search(rf"^\| `RANKSCOPE_{name.upper()}` \| ([0-9.]+)( MiB)? \|", GUIDE, re.MULTILINE)
+        if row is not None:
+            assert float(row[1]) * units.get((row[2] or "").strip(), 1) == field.default, name
+    for name, field in DetectorSettings.__dataclass_fields__.items():
+        row = re.search(rf"^\| `RANKSCOPE_{name.upper()}` \| ([0-9.]+) \|", GUIDE, re.MULTILINE)
+        assert row is not None
+        assert float(row[1]) == field.default, name

@@ -1,0 +1,27 @@
+"""What an agent that a rank starts can be told: by its environment."""
+
+import pytest
+
+from telemetry.agent.command import parse_settings
+
+ARGUMENTS = ["--spool", "spool", "--collector", "http://127.0.0.1:1"]
+
+
+def test_the_environment_sets_how_often_a_host_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = parse_settings("agent", ARGUMENTS, collector=None).samplers
+    assert (usual.interval_s, usual.network_s) == (1.0, 0.0)
+    monkeypatch.setenv("RANKSCOPE_SAMPLE_S", "5")
+    monkeypatch.setenv("RANKSCOPE_NETWORK_S", "0.01")
+    told = parse_settings("agent", ARGUMENTS, collector=None).samplers
+    assert (told.interval_s, told.network_s) == (5.0, 0.01)
+    given = parse_settings("agent", [*ARGUMENTS, "--network", "1"], collector=None).samplers
+    assert given.network_s == 1.0
+
+
+def test_a_variable_that_is_no_number_is_wrong_use(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RANKSCOPE_NETWORK_S", "often")
+    with pytest.raises(SystemExit):
+        parse_settings("agent", ARGUMENTS, collector=None)
+    assert "--network: invalid float value: 'often'" in capsys.readouterr().err
