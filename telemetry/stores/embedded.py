@@ -2,16 +2,24 @@
 
 One process may open a folder, and a process may open one folder: others ask the collector that holds it.
 Never fork after opening: the engine's threads do not follow, and the child would hang.
+
+On a full disk the engine may take for stored what is not (``whole_parts.py``):
+
+    insert --> every new part whole?  yes: stored
+                  `-- no: raise; before anything else is stored or claimed: close the engine, set the torn part
+                      aside, open the engine
 """
 
 import fcntl
 import itertools
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from chdb import ChdbError
@@ -23,11 +31,14 @@ from telemetry.stores.bounds import bounded, fault_of_question
 from telemetry.stores.interface import Parameter
 from telemetry.stores.parameters import render
 from telemetry.stores.pool import Pool
+from telemetry.stores.whole_parts import WholeParts, set_aside
 
 DATABASE = "rankscope"
 IN_MEMORY = ":memory:"
 LEAST_FREE_BYTES = 8 * 2**20
 """To make tables in: on a full disk the engine leaves an empty definition behind, and the folder never opens again."""
+LOOK_S = 60.0
+"""Between two looks at parts where nothing is inserted: what is merged into a torn part is kept for eight minutes."""
 NUM_SESSIONS = 4
 """Sessions run side by side; each costs memory of its own."""
 
@@ -55,16 +66,18 @@ class EmbeddedStore:
         self._pid = os.getpid()
         self._folder = folder.resolve() if folder else None
         self._database = DATABASE if folder else f"memory_{next(_memory_numbers)}"
-        if self._folder:
-            _check_free(self._folder)
-        with self._translated("open"):
-            # The engine lives as long as one session does: this one keeps it.
-            self._anchor: Session | None = Session(str(self._folder) if self._folder else IN_MEMORY)
-            self._anchor.query(f"CREATE DATABASE IF NOT EXISTS {self._database}")
+        self._anchor: Session | None = None
+        self._parts = WholeParts(self._folder) if self._folder else None
+        self._torn: set[Path] = set()
+        self._mending = threading.Lock()
         self._pool: Pool[Session] = Pool(connect=self._connect, disconnect=Session.close, size=NUM_SESSIONS)
         self._inserts = itertools.count()
         self._running: set[int] = set()
         self._ended = threading.Condition()
+        self._closed = threading.Event()
+        self._open()
+        if self._folder:
+            threading.Thread(target=self._watch_parts, name="rankscope-parts", daemon=True).start()
 
     def migrate(self, *, retention_days: int | None = None) -> None:
         if self._folder:
@@ -87,15 +100,23 @@ class EmbeddedStore:
         # The engine finds `rows` by its name in this frame.
         rows = rows.combine_chunks()
         with self._registered():
+            self._mend()
             if confirm:
                 confirm()
             with self._translated(f"insert into {table}"), self._pool.borrow() as session:
                 session.query(
                     f"INSERT INTO {table} ({columns}) SELECT {columns} FROM Python(rows) SETTINGS {_ONE_PART}"
                 )
+            if torn := self._find_torn():
+                raise UnreachableError(
+                    f"embedded store {self._folder}: insert into {table}: {len(torn)} parts are not whole",
+                    hint="the disk is full: free some space; nothing acknowledged is lost",
+                )
 
     def settle(self) -> None:
         """No other process can insert into the folder, so this waits for the threads of this one."""
+        self._find_torn()
+        self._mend()
         with self._ended:
             before = set(self._running)
             if not self._ended.wait_for(lambda: not before & self._running, inserts.SETTLE_S):
@@ -107,25 +128,69 @@ class EmbeddedStore:
         self, sql: str, parameters: Mapping[str, Parameter] | None = None, *, max_seconds: float | None = None
     ) -> pa.Table:
         with self._translated("query"), self._pool.borrow() as session:
-            answer = session.query(bounded(render(sql, parameters), max_seconds), "Arrow")
-        if not len(answer):
-            return pa.table({})
-        # Not as "ArrowTable": for that the engine's package loads pandas, which takes a second and 60 MB.
-        table = pa.ipc.open_file(answer.get_memview().view()).read_all()
-        return pa.Table.from_arrays(table.columns, names=table.column_names)
+            return _rows(session.query(bounded(render(sql, parameters), max_seconds), "Arrow"))
 
     def close(self) -> None:
-        if self._anchor is None:
+        with self._mending:
+            self._closed.set()
+            self._pool.close()
+            if self._anchor is None:
+                return
+            if self._folder is None:
+                with suppress(ChdbError):
+                    self._anchor.query(f"DROP DATABASE IF EXISTS {self._database}")
+            self._anchor.close()
+            self._anchor = None
+
+    def _open(self) -> None:
+        """Start the engine on what is whole."""
+        if self._folder:
+            _check_free(self._folder)
+        for part in self._find_torn():
+            set_aside(part)
+            print(f"rankscope: the disk was full: set aside {part}, which is not whole", file=sys.stderr)
+        with self._translated("open"):
+            # The engine lives as long as one session does: this one keeps it.
+            self._anchor = Session(str(self._folder) if self._folder else IN_MEMORY)
+            self._anchor.query(f"CREATE DATABASE IF NOT EXISTS {self._database}")
+        self._torn = set()
+
+    def _find_torn(self) -> set[Path]:
+        """All of what inserts and the engine's merges wrote that is not whole."""
+        if self._parts:
+            self._torn.update(self._parts.find_torn())
+        return self._torn
+
+    def _mend(self) -> None:
+        """Open the engine anew where it takes torn parts for whole ones.
+
+        Raises:
+            UnreachableError: there is still no room for that.
+        """
+        if not self._torn:
             return
-        self._pool.close()
-        if self._folder is None:
-            with suppress(ChdbError):
-                self._anchor.query(f"DROP DATABASE IF EXISTS {self._database}")
-        self._anchor.close()
-        self._anchor = None
+        with self._mending:
+            if not self._torn or self._closed.is_set():
+                return
+            assert self._folder
+            _check_room(self._folder)
+            with self._pool.emptied():
+                if self._anchor is not None:
+                    self._anchor.close()
+                    self._anchor = None
+                self._open()
+
+    def _watch_parts(self) -> None:
+        while not self._closed.wait(LOOK_S):
+            # What cannot be asked or mended now is tried again.
+            with suppress(UnreachableError):
+                self._find_torn()
+                self._mend()
 
     def _connect(self) -> Session:
-        assert self._anchor is not None, "the store is closed"
+        if self._anchor is None:
+            assert not self._closed.is_set(), "the store is closed"
+            raise UnreachableError(f"embedded store {self._folder} is not open", hint="it is tried again at once")
         assert os.getpid() == self._pid, "a store does not survive fork: open one in the child, or ask the collector"
         session = Session(str(self._folder) if self._folder else IN_MEMORY)
         session.query(f"USE {self._database}")
@@ -160,6 +225,14 @@ class EmbeddedStore:
             raise UnreachableError(
                 f"embedded store {where}: {what} failed: {_first_line(error)}", hint=_hint(error)
             ) from error
+
+
+def _rows(answer: Any) -> pa.Table:
+    if not len(answer):
+        return pa.table({})
+    # Not as "ArrowTable": for that the engine's package loads pandas, which takes a second and 60 MB.
+    table = pa.ipc.open_file(answer.get_memview().view()).read_all()
+    return pa.Table.from_arrays(table.columns, names=table.column_names)
 
 
 def _first_line(error: Exception) -> str:

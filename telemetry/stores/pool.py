@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Generic, TypeVar
 
 Connection = TypeVar("Connection")
@@ -19,6 +19,7 @@ class Pool(Generic[Connection]):
     ) -> None:
         self._connect = connect
         self._disconnect = disconnect
+        self._size = size
         self._free = threading.BoundedSemaphore(size)
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
@@ -45,6 +46,15 @@ class Pool(Generic[Connection]):
                 self._idle.append(connection)
                 return
         self._disconnect(connection)
+
+    @contextmanager
+    def emptied(self) -> Iterator[None]:
+        """No connection for the block: waits for those in use, and whoever borrows waits. Not for two at once."""
+        with ExitStack() as held:
+            for _ in range(self._size):
+                held.enter_context(self._free)
+            self.drop_idle()
+            yield
 
     def close(self) -> None:
         """Disconnect the idle ones now, those in use when they come back. Safe to repeat."""

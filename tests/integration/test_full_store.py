@@ -1,5 +1,6 @@
 """The disk of an embedded store is full as its collector starts: it says so, and what is stored is there afterwards."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -53,3 +54,15 @@ def test_a_view_that_stands_as_it_should_is_not_written_anew() -> None:
     store.migrate()
     assert store.query("SELECT count() AS n FROM otel_traces")["n"].to_pylist() == [0]
     store.close()
+
+
+def test_what_is_told_as_stored_while_the_disk_fills_is_stored(tmp_path: Path) -> None:
+    """The engine goes on without an error where room ends in the middle of a write."""
+    require_root("mounts a small file system")
+    command = [sys.executable, "-m", "tests.integration.filled_store", str(tmp_path), "60", "1"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    assert told.returncode == 0, told.stderr[-2000:]
+    found = json.loads(told.stdout)
+    assert found["rows"] == found["numbers"] == found["told"] > 0
+    assert found["total"] == sum(range(found["told"]))
+    assert found["refused"] > 0

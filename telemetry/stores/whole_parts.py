@@ -1,0 +1,131 @@
+"""Whether the parts of an embedded store lie whole on its disk, and what is not, out of the way.
+
+Where room ends while the engine writes the last buffer of a file, it goes on without an error (seen in chdb 3.7 and
+4.4: ``write`` is told ENOSPC, and ``rename`` follows). The part counts as stored, or as the merger of others, until it
+is read; and the engine, opened again, may take it for an empty one, and drop what was merged into it. So we look:
+
+    store/963/963f611e-.../202611_2_25_9/   a part: checksums.txt lists its files and their sizes
+                                            and those of each projection, a part within the part
+                          /detached/        what the engine does not load
+
+What was merged stays on the disk for eight minutes (``old_parts_lifetime``): with the torn part gone, it counts again.
+"""
+
+import io
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+TABLES = "store/*/*/"
+"""Within the folder of a store."""
+PART = re.compile(r"[^_]+_\d+_\d+_\d+(_\d+)?")
+"""What is no part yet, or no more, has a word before its name."""
+UNLISTED = ("columns.txt", "columns_substreams.txt", "default_compression_codec.txt", "metadata_version.txt")
+"""Files that are not in the list, and never empty."""
+LISTED = b"checksums format version: 4\n"
+CODECS = {0x82: "lz4_raw", 0x90: "zstd"}
+HASH_BYTES = 16
+_HEADER = HASH_BYTES + 9
+
+
+class WholeParts:
+    """The parts under the folder of a store. Nobody writes to a part once it has its name, so each is looked at once.
+
+    For several threads.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._whole: frozenset[Path] = frozenset()
+
+    def find_torn(self) -> list[Path]:
+        """Parts that lack bytes."""
+        known = self._whole
+        parts = {
+            table / name for table in self._folder.glob(TABLES) for name in os.listdir(table) if PART.fullmatch(name)
+        }
+        torn = [part for part in sorted(parts - known) if _lacks_bytes(part)]
+        self._whole = frozenset(parts.difference(torn))
+        return torn
+
+
+def set_aside(part: Path) -> None:
+    """Out of the engine's sight, for whoever wants to look into it. The engine must not be running."""
+    aside = part.parent / "detached"
+    aside.mkdir(exist_ok=True)
+    with suppress(FileNotFoundError):  # the engine has reclaimed it
+        part.rename(aside / f"torn_{len(list(aside.iterdir()))}_{part.name}")
+
+
+def _lacks_bytes(part: Path) -> bool:
+    try:
+        sizes = listed_sizes((part / "checksums.txt").read_bytes())
+        return any(_size(part / name) != size for name, size in sizes.items()) or any(
+            not path.stat().st_size for path in part.iterdir() if path.name in UNLISTED
+        )
+    except FileNotFoundError:
+        return part.exists()  # otherwise merged into another since, and reclaimed
+    except ValueError:
+        return True
+
+
+def _size(path: Path) -> int:
+    """Of a file; of a projection what its own list sums up, -1 where that is torn."""
+    if not path.is_dir():
+        return path.stat().st_size
+    return -1 if _lacks_bytes(path) else sum(listed_sizes((path / "checksums.txt").read_bytes()).values())
+
+
+def listed_sizes(checksums: bytes) -> dict[str, int]:
+    """Name -> bytes of the files of a part, from its ``checksums.txt``; nothing where it is written or packed in a
+    way unknown here.
+
+    Raises:
+        ValueError: it is cut off.
+    """
+    if LISTED.startswith(checksums):
+        raise ValueError("cut off")
+    blocks = checksums[len(LISTED) :]
+    if not checksums.startswith(LISTED) or not {*blocks[HASH_BYTES : HASH_BYTES + 1]} <= {*CODECS}:
+        return {}
+    try:
+        content = io.BytesIO(b"".join(_blocks(blocks)))
+        return dict([_entry(content) for _ in range(_varint(content))])
+    except (OSError, IndexError) as error:
+        raise ValueError("cut off") from error
+
+
+def _blocks(compressed: bytes) -> Iterator[bytes]:
+    """Each: a hash, the method, its size with this header less the hash, its size unpacked, what is packed."""
+    while compressed:
+        if len(compressed) < _HEADER:
+            raise ValueError("cut off")
+        end = HASH_BYTES + int.from_bytes(compressed[HASH_BYTES + 1 : HASH_BYTES + 5], "little")
+        unpacked = int.from_bytes(compressed[HASH_BYTES + 5 : _HEADER], "little")
+        codec = pa.Codec(CODECS[compressed[HASH_BYTES]])
+        yield codec.decompress(compressed[_HEADER:end], decompressed_size=unpacked, asbytes=True)
+        compressed = compressed[end:]
+
+
+def _entry(content: io.BytesIO) -> tuple[str, int]:
+    name = content.read(_varint(content)).decode()
+    size = _varint(content)
+    content.seek(HASH_BYTES, io.SEEK_CUR)
+    if content.read(1)[0]:  # compressed: the size and hash of what is in it
+        _varint(content)
+        content.seek(HASH_BYTES, io.SEEK_CUR)
+    return name, size
+
+
+def _varint(content: io.BytesIO) -> int:
+    value = shift = 0
+    while True:
+        byte = content.read(1)[0]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value
+        shift += 7
