@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pyarrow as pa
 from chdb import ChdbError
@@ -77,7 +78,8 @@ class EmbeddedStore:
         self._closed = threading.Event()
         self._open()
         if self._folder:
-            threading.Thread(target=self._watch_parts, name="rankscope-parts", daemon=True).start()
+            watch = threading.Thread(target=_watch_parts, args=(ref(self), self._closed), daemon=True)
+            watch.start()
 
     def migrate(self, *, retention_days: int | None = None) -> None:
         if self._folder:
@@ -115,8 +117,7 @@ class EmbeddedStore:
 
     def settle(self) -> None:
         """No other process can insert into the folder, so this waits for the threads of this one."""
-        self._find_torn()
-        self._mend()
+        self.look_after_parts()
         with self._ended:
             before = set(self._running)
             if not self._ended.wait_for(lambda: not before & self._running, inserts.SETTLE_S):
@@ -155,6 +156,15 @@ class EmbeddedStore:
             self._anchor.query(f"CREATE DATABASE IF NOT EXISTS {self._database}")
         self._torn = set()
 
+    def look_after_parts(self) -> None:
+        """Find what is torn by now, and mend it if there is room.
+
+        Raises:
+            UnreachableError: there is none.
+        """
+        self._find_torn()
+        self._mend()
+
     def _find_torn(self) -> set[Path]:
         """All of what inserts and the engine's merges wrote that is not whole."""
         if self._parts:
@@ -179,13 +189,6 @@ class EmbeddedStore:
                     self._anchor.close()
                     self._anchor = None
                 self._open()
-
-    def _watch_parts(self) -> None:
-        while not self._closed.wait(LOOK_S):
-            # What cannot be asked or mended now is tried again.
-            with suppress(UnreachableError):
-                self._find_torn()
-                self._mend()
 
     def _connect(self) -> Session:
         if self._anchor is None:
@@ -225,6 +228,14 @@ class EmbeddedStore:
             raise UnreachableError(
                 f"embedded store {where}: {what} failed: {_first_line(error)}", hint=_hint(error)
             ) from error
+
+
+def _watch_parts(store: "ref[EmbeddedStore]", closed: threading.Event) -> None:
+    """Now and then, for as long as somebody has the store."""
+    while not closed.wait(LOOK_S) and (found := store()) is not None:
+        with suppress(UnreachableError):
+            found.look_after_parts()
+        del found
 
 
 def _rows(answer: Any) -> pa.Table:

@@ -14,7 +14,8 @@ NODES = 4
 
 @pytest.mark.gloo
 @pytest.mark.chaos
-@pytest.mark.parametrize("seed", [1])
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [1, 2])
 def test_the_slowed_node_is_named_and_nobody_else(seed: int) -> None:
     culprit = random.Random(seed).randrange(NODES)
     with fleet(NODES) as nodes, mostly_stopped(nodes[culprit]):

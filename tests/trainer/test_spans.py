@@ -1,14 +1,18 @@
 """What a healthy run of the tiny recipe records, on every rank."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from telemetry.stages import Stage
 from tests.trainer.jobs import run_job, small_config
 from tests.trainer.recorded import Records, covered_share, of_stage, samples_of, spans_of
+from trainer.fault.act import Dragging
+from trainer.fault.inject import Slow
 from trainer.recipes import tiny_cpu
 
 pytestmark = pytest.mark.gloo
@@ -17,6 +21,8 @@ FIRST, LAST = 1, 6
 """Steps looked at: the first of a run also sets torch up."""
 CONFIG = replace(tiny_cpu(), num_steps=LAST + 1)
 TOPOLOGY = CONFIG.parallel.topology
+WORK_NS = 600_000_000
+"""Some machines count processor time in ticks of ten milliseconds."""
 SENDS = (Stage.FORWARD_SEND, Stage.BACKWARD_SEND)
 
 
@@ -108,12 +114,26 @@ def test_nothing_is_recorded_with_telemetry_off_and_the_loss_is_the_same(tmp_pat
     assert not (tmp_path / "off" / "spool").exists()
 
 
-def test_a_slow_rank_spends_its_factor_in_processor_time(tmp_path: Path) -> None:
-    """Against the rank that does the same work: same pipeline stage, other replica."""
-    run_job(CONFIG, tmp_path, fault="slow:rank=5,factor=1.5")
+def test_a_slow_rank_spends_more_processor_time(tmp_path: Path) -> None:
+    """Than the rank that does the same work: same pipeline stage, other replica. What else the processors do moves the
+    ratio; how much is burnt is asked below."""
+    run_job(CONFIG, tmp_path, fault="slow:rank=5,factor=2")
     spent = {}
     for rank, spans in spans_of(tmp_path).items():
         late = spans[spans["step"] >= FIRST]
         spent[rank] = np.median(of_stage(late, Stage.BACKWARD_COMPUTE)["cpu_ns"])
-    assert spent[5] / spent[1] == pytest.approx(1.5, abs=0.15)
-    assert spent[4] / spent[0] == pytest.approx(1.0, abs=0.1)
+    assert spent[5] / spent[1] > 1.5
+    assert spent[4] / spent[0] < 1.3
+
+
+@pytest.mark.parametrize("factor", [1.1, 1.5, 3.0])
+def test_a_slow_rank_burns_its_factor_of_what_the_work_took(factor: float) -> None:
+    drag = Dragging(Slow(rank=0, factor=factor))
+    drag.at_step(0)
+    matrix = torch.rand(64, 64)
+    begun = drag.begin(Stage.FORWARD_COMPUTE)
+    while time.thread_time_ns() < begun + WORK_NS:
+        torch.mm(matrix, matrix)
+    work_ns = time.thread_time_ns() - begun
+    drag.end(Stage.FORWARD_COMPUTE, begun)
+    assert factor <= (time.thread_time_ns() - begun) / work_ns < factor + 0.05
