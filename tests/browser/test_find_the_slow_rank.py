@@ -20,6 +20,7 @@ from tests.browser.on_page import (
 pytestmark = pytest.mark.browser
 
 
+@pytest.mark.long
 def test_opening_a_run_lands_on_its_worst_finding(page: Page, address: str) -> None:
     page.goto(address)
     page.get_by_role("link", name="slow-rank-5").click()
@@ -80,6 +81,7 @@ def test_a_click_on_a_span_tells_all_about_it_and_a_link_brings_it_back(
         assert (selected["key"]["rank"], selected["key"]["seq"]) == (5, key["seq"])
 
 
+@pytest.mark.long
 def test_controls_write_the_address_and_going_back_restores_them(page: Page, address: str) -> None:
     page.goto(f"{address}?view=heatmap&run=slow-rank-5")
     figure(page, "cells")
@@ -95,6 +97,7 @@ def test_controls_write_the_address_and_going_back_restores_them(page: Page, add
     assert "metric=ms" in page.url
 
 
+@pytest.mark.long
 def test_a_range_of_steps_is_typed_and_shown(page: Page, address: str) -> None:
     page.goto(f"{address}?view=heatmap&run=slow-rank-5")
     figure(page, "cells")
@@ -117,6 +120,7 @@ def test_brackets_and_links_step_through_the_steps(page: Page, address: str) -> 
     expect(region(page, "spans-title")).to_contain_text("Step 20, all ranks")
 
 
+@pytest.mark.long
 def test_a_collective_blames_nobody_for_waiting(page: Page, address: str) -> None:
     page.goto(f"{address}?view=heatmap&run=slow-rank-5&stage=grads-reduce-scatter")
     expect(region(page, "heat-says")).to_contain_text("who waits longest is a victim")

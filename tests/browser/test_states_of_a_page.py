@@ -59,7 +59,12 @@ def test_zoom_survives_an_update(page: Page, address: str, store: EmbeddedStore,
     assert figure_data(page, "step-time", "plot.layout.xaxis.range.map(Number)") == pytest.approx(zoomed)
 
 
-@pytest.mark.parametrize("view", VIEWS)
+SOME_VIEWS = [
+    view if view in ("overview", "timeline") else pytest.param(view, marks=pytest.mark.long) for view in VIEWS
+]
+
+
+@pytest.mark.parametrize("view", SOME_VIEWS)
 def test_dark_and_light_colour_page_and_figures_and_nothing_offers_to_upload_them(
     page: Page, address: str, view: str
 ) -> None:
@@ -100,12 +105,12 @@ def test_an_empty_store_says_how_to_fill_it_and_fills_by_itself(page: Page) -> N
     ("search", "says"),
     [
         ("?view=overview&run=nope", "No run is called nope"),
-        ("?view=heatmap&run=slow-rank-5&attempt=7", "has no attempt 7"),
+        pytest.param("?view=heatmap&run=slow-rank-5&attempt=7", "has no attempt 7", marks=pytest.mark.long),
         ("?view=heatmap&run=slow-rank-5&steps=1000-2000", "this run has steps 0 to 39"),
         ("?view=timeline&run=slow-rank-5&step=999", "Step 999 is not stored"),
-        ("?view=timeline&run=slow-rank-5&rank=64", "There is no rank 64"),
+        pytest.param("?view=timeline&run=slow-rank-5&rank=64", "There is no rank 64", marks=pytest.mark.long),
         ("?view=timeline&run=slow-rank-5&step=3&span=0-999999", "That span is not here"),
-        ("?view=heatmap&run=slow-rank-5&stage=gc", "No rank recorded gc"),
+        pytest.param("?view=heatmap&run=slow-rank-5&stage=gc", "No rank recorded gc", marks=pytest.mark.long),
     ],
 )
 def test_what_is_not_there_is_said_with_a_way_out(page: Page, address: str, search: str, says: str) -> None:
@@ -117,8 +122,8 @@ def test_what_is_not_there_is_said_with_a_way_out(page: Page, address: str, sear
     "search",
     [
         "?view=<script>alert(1)</script>&run=slow-rank-5",
-        "?view=timeline&run=slow-rank-5&step=-1&rank=1e9&group=xp&span=5",
-        "?view=heatmap&run=slow-rank-5&steps=9-1&stage=%00&metric=%F0%9F%92%A9",
+        pytest.param("?view=timeline&run=slow-rank-5&step=-1&rank=1e9&group=xp&span=5", marks=pytest.mark.long),
+        pytest.param("?view=heatmap&run=slow-rank-5&steps=9-1&stage=%00&metric=%F0%9F%92%A9", marks=pytest.mark.long),
         "?view=heatmap&run=slow-rank-5&stage=__class__&time=" + "9" * 3000,
     ],
 )

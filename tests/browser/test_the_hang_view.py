@@ -65,6 +65,7 @@ def test_a_victim_is_clicked_and_its_chain_read_to_the_root(page: Page, stuck: s
     until(lambda: figure_data(page, "grid", arrows) == 3, what="the arrows of the chain")
 
 
+@pytest.mark.long
 def test_a_rank_is_typed_and_the_way_back_is_the_browsers(page: Page, stuck: str) -> None:
     page.goto(stuck)
     wait_until_drawn(page)
@@ -77,12 +78,14 @@ def test_a_rank_is_typed_and_the_way_back_is_the_browsers(page: Page, stuck: str
     expect(control(page, "rank")).to_have_value("")
 
 
+@pytest.mark.long
 def test_a_link_of_the_chain_chooses_its_rank(page: Page, stuck: str) -> None:
     page.goto(f"{stuck}&rank=2")
     region(page, "chain").get_by_role("link", name="rank 4").click()
     expect(region(page, "rank")).to_contain_text("Rank 4")
 
 
+@pytest.mark.long
 def test_a_rank_that_is_not_there_is_said(page: Page, stuck: str) -> None:
     page.goto(f"{stuck}&rank=64")
     expect(region(page, "rank")).to_contain_text("There is no rank 64")

@@ -58,6 +58,7 @@ def test_the_wheel_zooms_about_the_pointer_and_the_link_restores_it(page: Page, 
         assert window(other) == pytest.approx(window(page), abs=1)
 
 
+@pytest.mark.long
 def test_zoom_leaves_no_steps_to_go_back_over(page: Page, address: str) -> None:
     page.goto(f"{address}?view=overview&run=slow-rank-5")
     wait_until_drawn(page)
@@ -104,6 +105,7 @@ def test_dragging_pans_and_chooses_nothing(page: Page, address: str) -> None:
     assert told_by_timeline(page, "timeline.selected().key") is None
 
 
+@pytest.mark.long
 def test_f_fits_the_chosen_span(page: Page, address: str) -> None:
     opened(page, address)
     click_span(page, "grads-reduce-scatter")
@@ -150,6 +152,7 @@ def test_full_stop_and_comma_walk_along_the_lane_by_keyboard_alone(page: Page, a
     expect(timeline(page).locator("[aria-live]")).to_contain_text("forward-compute")
 
 
+@pytest.mark.long
 def test_brackets_keep_the_zoom(page: Page, address: str) -> None:
     opened(page, address)
     page.keyboard.press("w")
@@ -172,6 +175,7 @@ def test_a_stage_is_found_by_its_name(page: Page, address: str) -> None:
     expect(timeline(page).get_by_role("status")).to_have_text("")
 
 
+@pytest.mark.long
 def test_the_list_of_keys_opens_and_closes(page: Page, address: str) -> None:
     opened(page, address)
     page.keyboard.press("?")
@@ -228,6 +232,7 @@ def test_a_rank_is_pinned_to_the_top_by_its_name_and_the_link_restores_it(
         assert told_by_timeline(other, "timeline.rows()")[:2] == [6, 0]
 
 
+@pytest.mark.long
 def test_the_picture_fills_the_window_at_any_sharpness(browser: Browser, address: str) -> None:
     with browser.new_context(viewport={"width": 1000, "height": 800}, device_scale_factor=2) as context:
         page = context.new_page()
@@ -241,6 +246,7 @@ def test_the_picture_fills_the_window_at_any_sharpness(browser: Browser, address
         )
 
 
+@pytest.mark.long
 def test_the_colours_follow_the_page(page: Page, address: str) -> None:
     corner = """(() => {
         const {canvas} = timeline.view.parts;

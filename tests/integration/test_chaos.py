@@ -10,9 +10,9 @@ from tests.integration.chaos.schedule import SECONDS, Scope, make_schedule
 from tests.integration.chaos.server import DisturbedServer, disturbed_server
 from tests.integration.chaos.trial import Ground, stand_trial
 
-ON_THE_SERVER = (5, 16)
+ON_THE_SERVER = (5, pytest.param(16, marks=pytest.mark.long))
 WITH_TWO_COLLECTORS = (10,)
-EMBEDDED = (9, 17)
+EMBEDDED = (pytest.param(9, marks=pytest.mark.long), 17)
 DISKS = os.geteuid() == 0
 SCOPE = Scope(processes=("collector", "agent", "rank-0", "server"), links=("front", "back"), disks=("spool",))
 

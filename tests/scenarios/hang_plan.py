@@ -70,8 +70,6 @@ KINDS: dict[str, Callable[[random.Random, int, Topology], str]] = {
 }
 IN_EVERY_RUN = {
     "stopped (SIGSTOP)": EIGHT,
-    "killed (kill -9)": FOUR,
-    "interpreter locked in C": FOUR,
     "skipped collective": FOUR_IN_TP,
 }
 """Kinds that differ most in what they leave behind, and on what grid; the others are tried by ``make trials``."""

@@ -94,10 +94,10 @@ def test_a_wrong_flag_is_wrong_use(arguments: tuple[str, ...]) -> None:
     ("arguments", "words"),
     [
         (("--data", "/nowhere/text"), "/nowhere/text"),
-        (("--recipe", "nope"), "tiny_cpu"),
-        (("--fault", "slow:rank=99,factor=2"), "99"),
+        pytest.param(("--recipe", "nope"), "tiny_cpu", marks=pytest.mark.long),
+        pytest.param(("--fault", "slow:rank=99,factor=2"), "99", marks=pytest.mark.long),
         (("--fault", "melt:rank=1"), "melt"),
-        (("--tp", "3"), "3"),
+        pytest.param(("--tp", "3"), "3", marks=pytest.mark.long),
     ],
 )
 def test_a_training_that_cannot_work_is_refused_before_it_starts(

@@ -102,6 +102,7 @@ def the_contention(job: BusyJob, cause: str) -> Finding:
     return finding
 
 
+@pytest.mark.long
 def test_who_crowds_the_core_of_a_rank_and_who_lacks_memory_are_named(tmp_path: Path) -> None:
     core = max(os.sched_getaffinity(0))
     with memory_limit() as limit, busy_job(tmp_path, limit.procs) as job:

@@ -9,6 +9,7 @@ from tests.scenarios.demo_run import DEMO_S, run_demo
 pytestmark = [pytest.mark.gloo, pytest.mark.timeout(DEMO_S + 20)]
 
 
+@pytest.mark.long
 def test_the_demo_is_silent_when_nothing_is_wrong(tmp_path: Path) -> None:
     demo = run_demo(tmp_path, "--fault", "none")
     assert demo.findings == []

@@ -16,7 +16,12 @@ def simulated(tmp_path: Path, *arguments: object) -> Answer:
 
 
 @pytest.mark.parametrize(
-    "text", ["slow:rank=13,factor=1.3", "throttle:rank=13,factor=1.4,period=80", "flap:host=gpu-001"]
+    "text",
+    [
+        "slow:rank=13,factor=1.3",
+        pytest.param("throttle:rank=13,factor=1.4,period=80", marks=pytest.mark.long),
+        pytest.param("flap:host=gpu-001", marks=pytest.mark.long),
+    ],
 )
 def test_the_fault_of_a_simulated_run_is_named(text: str, tmp_path: Path) -> None:
     answer = simulated(tmp_path, "--fault", text, "--name", "made", "--json")

@@ -74,7 +74,11 @@ def main_stack(body: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize(
     ("how", "process", "function"),
-    [("stop", "stopped", "stop_itself"), ("loop", "alive", "loop_for_ever"), ("gil", "alive", "hold_the_interpreter")],
+    [
+        ("stop", "stopped", "stop_itself"),
+        pytest.param("loop", "alive", "loop_for_ever", marks=pytest.mark.long),
+        ("gil", "alive", "hold_the_interpreter"),
+    ],
 )
 def test_a_rank_that_stands_still_is_taken_down_as_it_stands(
     tmp_path: Path, collector: CollectorClient, how: str, process: str, function: str
@@ -130,7 +134,7 @@ def died(found: Bodies) -> dict[int, int]:
     return {rank: body["died_ns"] for (rank, kind), body in found.items() if kind == "state" and body["died_ns"]}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_who_ends_a_stall_by_hand_takes_nothing_of_its_evidence_away(tmp_path: Path, number: signal.Signals) -> None:
     """After SIGINT Python unwinds: the rank ends in good order, and its page tells of no stall any more."""
     spool = tmp_path / "spool"

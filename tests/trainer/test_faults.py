@@ -20,7 +20,11 @@ pytestmark = pytest.mark.gloo
 
 @pytest.mark.parametrize(
     ("how", "words"),
-    [("kill", "rank 1 was killed by SIGKILL"), ("exit", "rank 1 ended with status 13"), ("raise", "rank 1 ended with")],
+    [
+        ("kill", "rank 1 was killed by SIGKILL"),
+        pytest.param("exit", "rank 1 ended with status 13", marks=pytest.mark.long),
+        pytest.param("raise", "rank 1 ended with", marks=pytest.mark.long),
+    ],
 )
 def test_a_rank_that_dies_takes_the_job_down_and_is_named(how: str, words: str, tmp_path: Path) -> None:
     job = start_job(small_config(num_steps=50, dp=2), tmp_path, fault=f"die:rank=1,step=3,how={how}")
@@ -46,7 +50,9 @@ def waits_in(state: LiveState) -> set[tuple[str, int]]:
     return {(one.stage.label, one.issued) for one in state.operations if one.stage and one.issued > one.completed}
 
 
-@pytest.mark.parametrize("how", ["wait", "spin", "gil", "stop"])
+@pytest.mark.parametrize(
+    "how", ["wait", *(pytest.param(how, marks=pytest.mark.long) for how in ("spin", "gil", "stop"))]
+)
 def test_a_rank_that_hangs_stops_the_job_and_can_still_be_ended(how: str, tmp_path: Path) -> None:
     job = start_job(small_config(num_steps=50, dp=2), tmp_path, fault=f"hang:rank=1,step=3,how={how}")
     until(lambda: fired(tmp_path), seconds=60, what="the hang")
@@ -62,8 +68,8 @@ def test_a_rank_that_hangs_stops_the_job_and_can_still_be_ended(how: str, tmp_pa
 @pytest.mark.parametrize(
     ("before", "axis"),
     [
-        ("forward-send", "pp"),
-        ("grads-reduce-scatter", "dp"),
+        pytest.param("forward-send", "pp", marks=pytest.mark.long),
+        pytest.param("grads-reduce-scatter", "dp", marks=pytest.mark.long),
         ("tp-all-gather", "tp"),
         pytest.param("params-all-gather", "dp", marks=pytest.mark.long),
         pytest.param("tp-reduce-scatter", "tp", marks=pytest.mark.long),
@@ -96,7 +102,7 @@ def test_a_rank_that_skips_a_collective_leaves_its_peer_in_another_one(tmp_path:
     assert len(job.finish().losses) == 3
 
 
-@pytest.mark.parametrize(("sizes", "aborted"), [("half", 1), ("double", 0)])
+@pytest.mark.parametrize(("sizes", "aborted"), [pytest.param("half", 1, marks=pytest.mark.long), ("double", 0)])
 def test_a_rank_that_gives_a_collective_another_shape_breaks_the_job(sizes: str, aborted: int, tmp_path: Path) -> None:
     fault = f"shape:rank=1,step=3,stage=tp-all-gather,sizes={sizes}"
     ended = start_job(small_config(num_steps=50, tp=2), tmp_path, fault=fault).finish()
@@ -111,6 +117,7 @@ def test_stalled_data_keeps_its_rank_waiting_in_that_step(tmp_path: Path) -> Non
     assert np.argmax(loads["duration_ns"]) == 4
 
 
+@pytest.mark.long
 def test_a_fault_does_not_change_the_loss(tmp_path: Path) -> None:
     config = small_config(num_steps=4, dp=2)
     specs = ("none", "slow:rank=1,factor=1.5", "gc:rank=1,every=1,objects=1000")

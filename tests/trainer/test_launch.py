@@ -27,7 +27,7 @@ def endless_job(out: Path, **options: str) -> Iterator[tuple[Job, list[int]]]:
         job.process.communicate()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_signal_ends_the_launcher_and_every_rank(number: signal.Signals, tmp_path: Path) -> None:
     with endless_job(tmp_path) as (job, pids):
         assert len(pids) == 2

@@ -107,6 +107,7 @@ def test_one_rank_samples_what_each_step_came_to(tmp_path: Path) -> None:
     assert "loss" not in samples_of(tmp_path, rank=1)
 
 
+@pytest.mark.long
 def test_nothing_is_recorded_with_telemetry_off_and_the_loss_is_the_same(tmp_path: Path) -> None:
     config = small_config(num_steps=4, dp=2, tp=2)
     traced, untraced = run_job(config, tmp_path / "on"), run_job(config, tmp_path / "off", telemetry=False)
@@ -114,6 +115,7 @@ def test_nothing_is_recorded_with_telemetry_off_and_the_loss_is_the_same(tmp_pat
     assert not (tmp_path / "off" / "spool").exists()
 
 
+@pytest.mark.long
 def test_a_slow_rank_spends_more_processor_time(tmp_path: Path) -> None:
     """Than the rank that does the same work: same pipeline stage, other replica. What else the processors do moves the
     ratio; how much is burnt is asked below."""
