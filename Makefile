@@ -47,7 +47,8 @@ score: install  ## slow runs whose truth is known, simulated and real; rewrites 
 	@$(BIN)/python -m tests.score --write $(SCORE_ARGS)
 	@$(BIN)/python -m tests.score.real --write
 
-fleet: install parts  ## jobs over network namespaces with links that flap, break or slow; rewrites their table in docs/accuracy.md
+fleet: install parts  ## jobs over network namespaces with links that flap, break or slow, and how soon people are told; rewrites their tables in docs/accuracy.md
+	@$(BIN)/python -m tests.scenarios.fleet_trials --alerts --write $(FLEET_ARGS)
 	@$(BIN)/python -m tests.scenarios.fleet_trials --write $(FLEET_ARGS)
 
 fuzz: install  ## 100,000 bad inputs to all that reads what strangers send; rewrites their table in docs/accuracy.md

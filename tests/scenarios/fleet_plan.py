@@ -1,8 +1,9 @@
 """What is done to the network of a job in each trial, drawn from a seed."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+NUM_HOSTS = 4
 LENGTHS_S = (0.5, 3.0, 8.0)
 RATES = ("10mbit", "5mbit")
 SETTLE_STEPS = 8
@@ -27,8 +28,8 @@ class Trial:
     """To which its link is throttled."""
     fault: str = "none"
     """Of the trainer's own."""
-    watched: bool = True
-    """Whether people are to be told."""
+    watched: bool = False
+    """Whether it goes on until people are told."""
     phase_s: float = 0.0
     """After a step has begun."""
 
@@ -48,22 +49,38 @@ class Trial:
 
 
 KINDS = ("healthy", "one flap", "three flaps", "cut for good", "slow link", "stalled rank", "slow rank")
+ALERTED = {
+    "three flaps": "nic-flap",
+    "cut for good": "nic-flap",
+    "stalled rank": "hung-collective",
+    "slow rank": "compute-straggler",
+}
+"""Kind of the alert that is waited for, by kind of trial."""
 
 
-def plan(seed: int, *, flaps: int = 30, healthy: int = 10, cuts: int = 4, slow: int = 6, told: int = 3) -> list[Trial]:
-    """``flaps`` jobs with a flap or three, and the others; ``told``: of each fault that only an alert is timed for."""
-    draw = random.Random(seed)
-    hosts = [draw.randrange(4) for _ in range(flaps + healthy + cuts + slow + 2 * told)]
+def plan(seed: int, *, flaps: int = 30, healthy: int = 10, cuts: int = 4, slow: int = 6) -> list[Trial]:
+    """What verdicts are held against: ``flaps`` jobs with a flap or three, and the others."""
     kinds = ["one flap", "three flaps"] * (flaps // 2) + ["healthy"] * healthy + ["cut for good"] * cuts
-    kinds += ["slow link"] * slow + ["stalled rank"] * told + ["slow rank"] * told
-    trials = [_trial(number, kind, host, draw) for number, (kind, host) in enumerate(zip(kinds, hosts, strict=True))]
+    return _drawn(random.Random(seed), kinds + ["slow link"] * slow, watched=False)
+
+
+def alert_plan(seed: int, *, each: int = 3) -> list[Trial]:
+    """What the watcher is timed by."""
+    return _drawn(random.Random(seed), [kind for kind in ALERTED for _ in range(each)], watched=True)
+
+
+def _drawn(draw: random.Random, kinds: list[str], *, watched: bool) -> list[Trial]:
+    trials = []
+    for number, kind in enumerate(kinds):
+        length_s = LENGTHS_S[kinds[:number].count(kind) % len(LENGTHS_S)]
+        trials.append(replace(_trial(number, kind, length_s, draw), watched=watched))
     draw.shuffle(trials)
     return trials
 
 
-def _trial(number: int, kind: str, host: int, draw: random.Random) -> Trial:
+def _trial(number: int, kind: str, length_s: float, draw: random.Random) -> Trial:
+    host = draw.randrange(NUM_HOSTS)
     common = {"number": number, "kind": kind, "host": host, "phase_s": round(draw.uniform(0.0, 0.4), 3)}
-    length_s = LENGTHS_S[number // 2 % len(LENGTHS_S)]
     rank = 2 * host + draw.randrange(2)
     match kind:
         case "one flap":

@@ -20,7 +20,7 @@ from tests.netns.cluster import DATA_LINK, Cluster
 from tests.netns.collector import Collector
 from tests.netns.job import Job, quick_config
 from tests.netns.zygote import Zygote
-from tests.scenarios.fleet_plan import BETWEEN_STEPS, SETTLE_STEPS, SLOW_STEP, Trial
+from tests.scenarios.fleet_plan import ALERTED, BETWEEN_STEPS, SETTLE_STEPS, SLOW_STEP, Trial
 
 TIMEOUT_S = 60.0
 CUT_TIMEOUT_S = 25.0
@@ -31,13 +31,6 @@ SEQUENCE_LENGTH = 128
 ALERT_S = 60.0
 FAULT_STEP = 15
 """Of the trainer's own faults."""
-ALERTED = {
-    "three flaps": "nic-flap",
-    "cut for good": "nic-flap",
-    "stalled rank": "hung-collective",
-    "slow rank": "compute-straggler",
-}
-"""Kind of the alert that is waited for, by kind of trial."""
 HANGS = ("hung-collective", "dead-rank", "collective-mismatch")
 
 
@@ -120,8 +113,8 @@ class Ground:
     cluster: Cluster
     collector: Collector
     zygote: Zygote
-    alerts: Path
-    """The file that a watcher writes into; no such file: nobody watches."""
+    alerts: Path | None
+    """The file that a watcher writes into; None: nobody watches."""
     folder: Path
 
 
@@ -180,7 +173,7 @@ def _disturb(trial: Trial, job: Job, ground: Ground, seen: Seen) -> None:
     elif trial.fault != "none":
         job.wait_for_step(FAULT_STEP)
         seen.faults_ns.append(time.time_ns())
-    if trial.kind in ALERTED and ground.alerts.exists():
+    if trial.watched:
         _wait_for_alert(seen, job)
 
 
@@ -200,14 +193,14 @@ def _wait_for_alert(seen: Seen, job: Job) -> None:
 
 
 @contextmanager
-def _listening(alerts: Path, seen: Seen, run_id: str) -> Iterator[None]:
+def _listening(alerts: Path | None, seen: Seen, run_id: str) -> Iterator[None]:
     """Note when the first line comes that tells of the trial's fault."""
     stop = threading.Event()
-    wanted = (*_words(seen.trial), f"run_id={run_id} ") if seen.trial.kind in ALERTED else ()
+    wanted = (*_words(seen.trial), f"run_id={run_id} ") if alerts and seen.trial.watched else ()
 
     def listen() -> None:
-        while not stop.wait(0.1):
-            lines = alerts.read_text(errors="replace").splitlines() if alerts.exists() else []
+        while alerts and not stop.wait(0.1):
+            lines = alerts.read_text(errors="replace").splitlines()
             if any(all(word in line for word in wanted) for line in lines):
                 seen.alerted_ns = time.time_ns()
                 return

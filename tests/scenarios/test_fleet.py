@@ -1,5 +1,5 @@
 """A disturbed network, end to end: a real job over namespaces, real agents and a real collector. Many more of these,
-slow links, and how long until people are told: ``make fleet``, on a machine that does nothing else."""
+slow links, and how long until people are told: ``make fleet``."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,8 +25,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     require("tc")
     folder = tmp_path_factory.mktemp("fleet")
     with Cluster() as cluster, Collector(cluster, folder / "store") as collector, Zygote(folder) as zygote:
-        unwatched = folder / "no-alerts"
-        yield Ground(cluster=cluster, collector=collector, zygote=zygote, alerts=unwatched, folder=folder)
+        yield Ground(cluster=cluster, collector=collector, zygote=zygote, alerts=None, folder=folder)
 
 
 def only_of(seen: Seen, kind: str) -> dict[str, Any]:
@@ -39,7 +38,7 @@ def only_of(seen: Seen, kind: str) -> dict[str, Any]:
 
 def test_a_card_that_flaps_is_counted_and_named_and_never_called_a_hang(ground: Ground, tmp_path: Path) -> None:
     seen = stand_trial(
-        Trial(number=0, kind="three flaps", host=1, flaps_s=(0.5, 3.0, 0.5), watched=False),
+        Trial(number=0, kind="three flaps", host=1, flaps_s=(0.5, 3.0, 0.5)),
         replace(ground, folder=tmp_path),
     )
     assert seen.kernel_downs == 3
