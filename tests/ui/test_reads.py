@@ -9,7 +9,8 @@ from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
 from tests.ui.counting import Counting
 from tests.ui.synthetic_run import SyntheticRun
-from ui.reads import PROCESSOR, WALL, Reads
+from ui.reads import Reads
+from ui.stage_times import PROCESSOR, WALL
 from ui.records import RunState
 from ui.view_state import Clock, StepRange, ViewState
 

@@ -1,4 +1,4 @@
-"""The only file of the dashboard that queries: typed questions in, records out, the newest answers kept.
+"""Typed questions in, records out, the newest answers kept.
 
 An answer is kept under its query and the run's *freshness* (newest step, newest stamp), so that a page which looks
 again every two seconds asks the store only when something has arrived, and twenty open pages ask once.
