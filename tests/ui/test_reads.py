@@ -10,8 +10,8 @@ from telemetry.stores.reader import StoreReader
 from tests.ui.counting import Counting
 from tests.ui.synthetic_run import SyntheticRun
 from ui.reads import Reads
-from ui.stage_times import PROCESSOR, WALL
 from ui.records import RunState
+from ui.stage_times import PROCESSOR, WALL
 from ui.view_state import Clock, StepRange, ViewState
 
 ALL = StepRange(0, 1000)
