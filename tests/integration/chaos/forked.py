@@ -1,28 +1,16 @@
-"""Parts as real processes, forked from one that has loaded what they need: a restart costs no second of imports.
+"""Parts as real processes that can be started as often as it takes."""
 
-harness ---> fork server (telemetry is loaded, nothing runs) --fork--> rank, agent, collector ...
-"""
-
-import multiprocessing
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from telemetry.errors import RankscopeError
-
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
-    [
-        *("telemetry.session", "telemetry.agent.command", "telemetry.ship.collector", "telemetry.stores.clickhouse"),
-        "tests.integration.chaos.roles",
-    ]
-)
+from tests.forkserver import FORKED, end_with_pytest
 
 
 class Part:
@@ -53,7 +41,7 @@ class Part:
 
     def start(self) -> None:
         assert not self.running, self.name
-        self._process = _CONTEXT.Process(
+        self._process = FORKED.Process(
             target=_play, args=(self._log, self._role, *self.arguments), name=self.name, daemon=True
         )
         self._process.start()
@@ -77,7 +65,7 @@ class Part:
 
 def _play(log: Path, role: Callable[..., None], *arguments: object) -> None:
     """In the child: what it says goes to its log, and it ends with the harness, however that ends."""
-    threading.Thread(target=_end_with_harness, name="harness", daemon=True).start()
+    threading.Thread(target=end_with_pytest, name="harness", daemon=True).start()
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for number in (1, 2):
         os.dup2(output, number)
@@ -86,10 +74,3 @@ def _play(log: Path, role: Callable[..., None], *arguments: object) -> None:
     except RankscopeError as error:
         print(f"{role.__name__}: {error}", flush=True)
         sys.exit(error.exit_status)
-
-
-def _end_with_harness() -> None:
-    harness = multiprocessing.parent_process()
-    assert harness is not None
-    wait([harness.sentinel])
-    os.kill(os.getpid(), signal.SIGKILL)
