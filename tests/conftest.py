@@ -5,7 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from telemetry.stores.embedded import EmbeddedStore
 from tests.clickhouse_server import ClickHouseServer, running_server
+from tests.memory_store import empty, memory_store
 from tests.scenarios.demo_run import Demo, demo_in
 
 
@@ -13,6 +15,21 @@ from tests.scenarios.demo_run import Demo, demo_in
 def clickhouse_server() -> Iterator[ClickHouseServer]:
     with running_server() as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def kept_store() -> Iterator[EmbeddedStore]:
+    """In memory, so that many fit in one process."""
+    with memory_store() as store:
+        yield store
+
+
+@pytest.fixture
+def embedded(kept_store: EmbeddedStore) -> Iterator[EmbeddedStore]:
+    """A store in memory that is empty."""
+    empty(kept_store)
+    yield kept_store
+    empty(kept_store)
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,8 @@ from telemetry.stores.reader import StoreReader
 from telemetry.topology import Topology
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.made_spans import FIRST_NS, MadeJob
+from tests.memory_store import memory_store
 from tests.telemetry.made_rows import insert, made
-from tests.ui.memory_store import memory_store
 from tests.ui.served_dashboard import serving
 from tests.ui.synthetic_run import SyntheticRun
 

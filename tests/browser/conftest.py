@@ -8,8 +8,8 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, R
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
+from tests.memory_store import memory_store
 from tests.parts import require
-from tests.ui.memory_store import memory_store
 from tests.ui.served_dashboard import serving
 from tests.ui.synthetic_run import SyntheticRun
 

@@ -50,6 +50,7 @@ def test_the_heat_map_shows_the_slow_rank(page: Page, address: str) -> None:
     expect(region(page, "heat-says")).to_contain_text("highest is rank 5 (host gpu-03, dp1 pp0 tp1), 1.4")
 
 
+@pytest.mark.long
 def test_a_cell_of_the_heat_map_leads_to_its_step(page: Page, address: str) -> None:
     page.goto(f"{address}?view=heatmap&run=slow-rank-5")
     wait_until_drawn(page)
@@ -111,6 +112,7 @@ def test_a_range_of_steps_is_typed_and_shown(page: Page, address: str) -> None:
     wait_for_points(page, "cells", 10)
 
 
+@pytest.mark.long
 def test_brackets_and_links_step_through_the_steps(page: Page, address: str) -> None:
     page.goto(f"{address}?view=timeline&run=slow-rank-5&group=all&step=20")
     timeline(page)

@@ -13,7 +13,7 @@ from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.question import Query
 from telemetry.stores.reader import Reader, StoreReader
 from tests.browser.on_page import figure, figure_data, region, wait_for_points, wait_until_drawn
-from tests.ui.memory_store import memory_store
+from tests.memory_store import memory_store
 from tests.ui.served_dashboard import serving
 from tests.ui.synthetic_run import SyntheticRun
 

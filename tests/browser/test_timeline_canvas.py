@@ -217,6 +217,7 @@ def test_a_marked_area_is_told_stage_by_stage_and_restored(page: Page, browser: 
     expect(region(page, "area")).to_be_empty()
 
 
+@pytest.mark.long
 def test_a_rank_is_pinned_to_the_top_by_its_name_and_the_link_restores_it(
     page: Page, browser: Browser, address: str
 ) -> None:

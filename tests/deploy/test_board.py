@@ -15,8 +15,8 @@ from telemetry.stores.embedded import EmbeddedStore
 from tests.deploy.board import Question, Window, questions, read_board, written_out
 from tests.deploy.compose_file import DEPLOY, services
 from tests.diagnose.alerts.made_store import put_beats, put_run
+from tests.memory_store import memory_store
 from tests.telemetry.made_rows import insert, made
-from tests.ui.memory_store import memory_store
 
 BOARD = read_board()
 QUESTIONS = list(questions(BOARD))

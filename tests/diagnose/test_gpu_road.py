@@ -24,9 +24,9 @@ from telemetry.stores.reader import StoreReader
 from telemetry.tables import HOST_EVENTS, HOST_SAMPLES
 from telemetry.topology import Topology
 from tests.diagnose.simulate.made_plans import plan
+from tests.memory_store import memory_store
 from tests.telemetry.made_rows import insert
 from tests.telemetry.samplers.scripted_nvml import ScriptedNvml, Throttled, h100s
-from tests.ui.memory_store import memory_store
 
 SECOND_NS = 1_000_000_000
 CULPRIT = 5

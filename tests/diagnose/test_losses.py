@@ -1,6 +1,5 @@
 """Records that found no room are told: in the store, in a diagnosis, by the rank's own count."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
@@ -39,11 +38,8 @@ def record_segments(spool: Path) -> int:
 
 
 @pytest.fixture
-def store() -> Iterator[EmbeddedStore]:
-    made = EmbeddedStore()
-    made.migrate()
-    yield made
-    made.close()
+def store(embedded: EmbeddedStore) -> EmbeddedStore:
+    return embedded
 
 
 def test_a_diagnosis_tells_which_records_are_missing_and_why(

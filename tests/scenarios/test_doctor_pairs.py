@@ -28,6 +28,7 @@ def test_the_slowed_node_is_named_and_nobody_else(seed: int) -> None:
 
 @pytest.mark.gloo
 @pytest.mark.chaos
+@pytest.mark.long
 def test_a_node_that_dies_is_named_and_a_healthy_one_is_not() -> None:
     with fleet(3, round_s=5) as nodes:
         until(nodes[2].has_come, seconds=60, what="a node that has come")

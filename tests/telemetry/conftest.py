@@ -7,20 +7,10 @@ import pytest
 
 from telemetry.record.recorder import make_recorder
 from telemetry.record.sink import Recorder
-from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Store
 from telemetry.stores.open import open_store
 
 _numbers = itertools.count(1)
-
-
-@pytest.fixture
-def embedded() -> Iterator[EmbeddedStore]:
-    """In memory, so that many fit in one process."""
-    store = EmbeddedStore()
-    store.migrate()
-    yield store
-    store.close()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -306,18 +307,17 @@ def break_off(run: ImportedRun, store: EmbeddedStore, num_puts: int, max_rows: i
     return False
 
 
-def test_wherever_it_breaks_off_the_same_again_completes_it(tmp_path: Path) -> None:
-    run = imported(save(tmp_path, every_rank()))
+def test_wherever_it_breaks_off_the_same_again_completes_it(embedded: EmbeddedStore, tmp_path: Path) -> None:
+    made, reader = imported(save(tmp_path, every_rank())), StoreReader(embedded)
     for num_puts in range(100):
-        store = EmbeddedStore()
-        store.migrate()
-        broke_off = break_off(run, store, num_puts)
+        run = replace(made, run_id=f"made-{num_puts}")
+        broke_off = break_off(run, embedded, num_puts)
         if broke_off:
-            put_run(run, StoreTarget(store))
-        assert pc.sum(stored(StoreReader(store), "made")["duration_ns"]) == pc.sum(run.spans["duration_ns"])
-        assert stored(StoreReader(store), "made").sort_by([("rank", "ascending"), ("seq", "ascending")]) == run.spans
-        assert StoreReader(store).read(Ranks(run_id="made", attempt=0)).num_rows == 4
-        store.close()
+            put_run(run, StoreTarget(embedded))
+        spans = stored(reader, run.run_id)
+        assert pc.sum(spans["duration_ns"]) == pc.sum(run.spans["duration_ns"])
+        assert spans.sort_by([("rank", "ascending"), ("seq", "ascending")]) == run.spans
+        assert reader.read(Ranks(run_id=run.run_id, attempt=0)).num_rows == 4
         if not broke_off:
             break
     assert num_puts > 6

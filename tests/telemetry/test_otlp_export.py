@@ -72,20 +72,10 @@ def source() -> Iterator[EmbeddedStore]:
     store.close()
 
 
-@pytest.fixture(scope="module")
-def kept() -> Iterator[EmbeddedStore]:
-    store = EmbeddedStore()
-    store.migrate()
-    yield store
-    store.close()
-
-
 @pytest.fixture
-def target(kept: EmbeddedStore) -> EmbeddedStore:
-    """Where it goes: empty."""
-    for table in ("otel_spans", "otel_metrics_gauge"):
-        kept.database.execute(f"TRUNCATE TABLE {table}")
-    return kept
+def target(embedded: EmbeddedStore) -> EmbeddedStore:
+    """Where it goes."""
+    return embedded
 
 
 @pytest.fixture

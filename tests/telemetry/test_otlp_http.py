@@ -18,7 +18,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from telemetry.ship.client import CollectorClient
 from telemetry.ship.counters import Counters
 from telemetry.ship.otlp.message import JSON_TYPE, PROTOBUF_TYPE
-from telemetry.ship.otlp.metrics import TABLES
 from telemetry.ship.otlp.traces import decode_traces
 from telemetry.ship.otlp.writer import OtlpWriter
 from telemetry.stores.embedded import EmbeddedStore
@@ -55,25 +54,8 @@ def of_spans(*spans: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def kept() -> Iterator[EmbeddedStore]:
-    """One store for all: making the tables takes longer than most tests here."""
-    store = EmbeddedStore()
-    store.migrate()
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def embedded(kept: EmbeddedStore) -> EmbeddedStore:
-    """The store, empty."""
-    for table in ("spans", "otel_spans", "otel_logs", *TABLES.values()):
-        kept.database.execute(f"TRUNCATE TABLE {table}")
-    return kept
-
-
-@pytest.fixture(scope="module")
-def served(kept: EmbeddedStore) -> Iterator[httpx.Client]:
-    with collecting(kept, max_body_bytes=BODY_BYTES) as client, httpx.Client(base_url=client.url) as http:
+def served(kept_store: EmbeddedStore) -> Iterator[httpx.Client]:
+    with collecting(kept_store, max_body_bytes=BODY_BYTES) as client, httpx.Client(base_url=client.url) as http:
         yield http
 
 

@@ -1,5 +1,6 @@
 """How long rows are kept, where somebody said so."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -13,7 +14,15 @@ from telemetry.stores.open import MigratingStore, open_store
 from telemetry.stores.retention import OTEL_TABLES, RAW_TABLES
 from tests.clickhouse_server import ClickHouseServer
 from tests.deadline import until
+from tests.memory_store import memory_store
 from tests.telemetry.made_rows import made, numbered_spans, owned
+
+
+@pytest.fixture
+def embedded() -> Iterator[EmbeddedStore]:
+    """One for each test: they change its tables."""
+    with memory_store() as store:
+        yield store
 
 
 def stored(rows: pa.Table, *, days_ago: int) -> pa.Table:

@@ -23,9 +23,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     "grid",
     [
         pytest.param({"dp": 2, "pp": 2, "tp": 2}, id="2x2x2"),
-        pytest.param({"pp": 2, "num_chunks": 2}, id="interleaved"),
+        pytest.param({"pp": 2, "num_chunks": 2}, id="interleaved", marks=pytest.mark.long),
         pytest.param({"dp": 2, "pp": 2, "tp": 2, "num_chunks": 2}, id="2x2x2-interleaved", marks=pytest.mark.long),
-        pytest.param({"tp": 2}, id="tp"),
+        pytest.param({"tp": 2}, id="tp", marks=pytest.mark.long),
     ],
 )
 def test_loss_and_gradient_norm_match_the_single_process(grid: dict[str, int], alone: Ended, tmp_path: Path) -> None:
@@ -35,6 +35,7 @@ def test_loss_and_gradient_norm_match_the_single_process(grid: dict[str, int], a
     assert norms[0] == pytest.approx(norms[1], rel=TOLERANCE)
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_bit_identical_loss(tmp_path: Path) -> None:
     config = small_config(num_steps=5, dp=2, tp=2)
     first, second = (run_job(config, tmp_path / name) for name in ("first", "second"))

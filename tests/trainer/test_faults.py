@@ -68,13 +68,14 @@ def test_a_rank_that_hangs_stops_the_job_and_can_still_be_ended(how: str, tmp_pa
 @pytest.mark.parametrize(
     ("before", "axis"),
     [
-        pytest.param("forward-send", "pp", marks=pytest.mark.long),
-        pytest.param("grads-reduce-scatter", "dp", marks=pytest.mark.long),
+        ("forward-send", "pp"),
+        ("grads-reduce-scatter", "dp"),
         ("tp-all-gather", "tp"),
-        pytest.param("params-all-gather", "dp", marks=pytest.mark.long),
-        pytest.param("tp-reduce-scatter", "tp", marks=pytest.mark.long),
+        ("params-all-gather", "dp"),
+        ("tp-reduce-scatter", "tp"),
     ],
 )
+@pytest.mark.long
 def test_a_rank_can_be_stopped_before_a_collective(before: str, axis: str, tmp_path: Path) -> None:
     config = small_config(num_steps=50, **{axis: 2})
     ended = start_job(config, tmp_path, fault=f"die:rank=0,step=1,before={before}").finish()
@@ -102,7 +103,8 @@ def test_a_rank_that_skips_a_collective_leaves_its_peer_in_another_one(tmp_path:
     assert len(job.finish().losses) == 3
 
 
-@pytest.mark.parametrize(("sizes", "aborted"), [pytest.param("half", 1, marks=pytest.mark.long), ("double", 0)])
+@pytest.mark.parametrize(("sizes", "aborted"), [("half", 1), ("double", 0)])
+@pytest.mark.long
 def test_a_rank_that_gives_a_collective_another_shape_breaks_the_job(sizes: str, aborted: int, tmp_path: Path) -> None:
     fault = f"shape:rank=1,step=3,stage=tp-all-gather,sizes={sizes}"
     ended = start_job(small_config(num_steps=50, tp=2), tmp_path, fault=fault).finish()
@@ -110,6 +112,7 @@ def test_a_rank_that_gives_a_collective_another_shape_breaks_the_job(sizes: str,
     assert "doesn't match expected size" in rank_log(tmp_path, aborted)
 
 
+@pytest.mark.long
 def test_stalled_data_keeps_its_rank_waiting_in_that_step(tmp_path: Path) -> None:
     run_job(small_config(num_steps=6, dp=2), tmp_path, fault="data-stall:rank=1,step=4,seconds=2")
     loads = of_stage(spans_of(tmp_path)[1], Stage.DATA_LOAD)
@@ -125,6 +128,7 @@ def test_a_fault_does_not_change_the_loss(tmp_path: Path) -> None:
     assert losses[0] == losses[1] == losses[2]
 
 
+@pytest.mark.long
 def test_the_truth_stands_beside_the_run(tmp_path: Path) -> None:
     run_job(small_config(num_steps=1, dp=2), tmp_path, fault="slow:rank=1,factor=1.5")
     truth = json.loads((tmp_path / "truth.json").read_text())

@@ -71,6 +71,7 @@ def test_under_torchrun_each_process_is_one_rank(tmp_path: Path) -> None:
     assert len(ended.losses) == 3
 
 
+@pytest.mark.long
 def test_torchrun_with_another_number_of_processes_is_refused(tmp_path: Path) -> None:
     ended = start_job(small_config(dp=4), tmp_path, launcher=TORCHRUN).finish()
     assert ended.status != 0

@@ -6,7 +6,7 @@ import pytest
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
-from tests.ui.memory_store import memory_store
+from tests.memory_store import memory_store
 from tests.ui.synthetic_run import SyntheticRun
 from ui.reads import Reads
 

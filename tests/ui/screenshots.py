@@ -12,10 +12,10 @@ from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Runs, Spans
 from telemetry.stores.reader import StoreReader
+from tests.memory_store import memory_store
 from tests.parts import require
 from tests.ui.made_hang import STEP as STEP_OF_STALL
 from tests.ui.made_hang import S, evidence_rows
-from tests.ui.memory_store import memory_store
 from tests.ui.served_dashboard import serving
 from tests.ui.synthetic_run import SyntheticRun
 

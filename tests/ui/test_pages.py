@@ -10,8 +10,8 @@ from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
 from telemetry.topology import Topology
+from tests.memory_store import memory_store
 from tests.ui.counting import Counting
-from tests.ui.memory_store import memory_store
 from tests.ui.synthetic_run import SyntheticRun
 from ui.drawing import draw_canvas, draw_chart, draw_page, draw_region, in_place, look, mark_canvas
 from ui.pages import PAGES

@@ -1,7 +1,6 @@
 """Which runs are looked at, and what of their findings holds now."""
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,15 +14,13 @@ from telemetry.stores.question import Query
 from telemetry.stores.reader import StoreReader
 from tests.diagnose.alerts.made_store import put_beats, put_run
 from tests.telemetry.made_rows import insert, made
-from tests.ui.memory_store import memory_store
 
 SLOW = "slow:rank=5,factor=1.4"
 
 
 @pytest.fixture
-def store() -> Iterator[EmbeddedStore]:
-    with memory_store() as opened:
-        yield opened
+def store(embedded: EmbeddedStore) -> EmbeddedStore:
+    return embedded
 
 
 def look(store: EmbeddedStore, said: list[str] | None = None, *, after_s: float = 0) -> Look:

@@ -17,9 +17,9 @@ from telemetry.stores.embedded import EmbeddedStore
 from tests.deadline import until
 from tests.diagnose.alerts.made_store import put_beats, put_run
 from tests.integration.processes import Part, free_port
+from tests.memory_store import memory_store
 from tests.scenarios.command import rankscope
 from tests.telemetry.served import collecting
-from tests.ui.memory_store import memory_store
 
 RULES = """
 state = "alerts.sqlite"

@@ -2,7 +2,6 @@
 not; and never a rank's that waits."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
 from tests.diagnose.hang.made_states import GRID, NOW_NS, SINCE_NS, behind_in_tp, operation, state
 from tests.telemetry.made_rows import insert, made
-from tests.ui.memory_store import memory_store
 
 RUN = "cut"
 SECOND_NS = 1_000_000_000
@@ -26,9 +24,8 @@ CUT_OFF = (4, 5, 6, 7)
 
 
 @pytest.fixture
-def store() -> Iterator[EmbeddedStore]:
-    with memory_store() as store:
-        yield store
+def store(embedded: EmbeddedStore) -> EmbeddedStore:
+    return embedded
 
 
 def all_in_reduction() -> dict[int, dict[str, Any]]:

@@ -1,7 +1,6 @@
 """The stall that is stored: present while the ranks stand, gone when they have gone on."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,15 +11,13 @@ from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
 from tests.diagnose.hang.made_states import NOW_NS, behind_in_tp
 from tests.telemetry.made_rows import insert, made
-from tests.ui.memory_store import memory_store
 
 RUN = "stalled"
 
 
 @pytest.fixture
-def store() -> Iterator[EmbeddedStore]:
-    with memory_store() as store:
-        yield store
+def store(embedded: EmbeddedStore) -> EmbeddedStore:
+    return embedded
 
 
 def _leave(store: EmbeddedStore, states: dict[int, dict[str, Any]]) -> None:

@@ -1,7 +1,5 @@
 """A simulation into a store and back: the same operations, and no word of the truth."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -25,11 +23,8 @@ from tests.diagnose.simulate.made_plans import plan
 
 
 @pytest.fixture
-def store() -> Iterator[Store]:
-    made = EmbeddedStore()
-    made.migrate()
-    yield made
-    made.close()
+def store(embedded: EmbeddedStore) -> Store:
+    return embedded
 
 
 def put(simulation: Simulation, store: Store) -> None:

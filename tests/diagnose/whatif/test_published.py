@@ -15,7 +15,7 @@ from telemetry.imports.interface import ImportOptions
 from telemetry.imports.straggler_analysis import import_straggler_analysis
 from telemetry.imports.write import StoreTarget, put_run
 from telemetry.stores.reader import StoreReader
-from tests.ui.memory_store import memory_store
+from tests.memory_store import memory_store
 
 ROOT = Path(__file__).parents[3]
 REAL = Path(os.environ.get("RANKSCOPE_REAL_DATA", ROOT.parent / "shared" / "data")) / "straggler-analysis"
