@@ -41,6 +41,7 @@ def test_over_a_server_every_record_is_accounted_for(seed: int, server: Disturbe
 @pytest.mark.clickhouse
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("seed", WITH_TWO_COLLECTORS)
+@pytest.mark.long
 def test_with_two_collectors_behind_one_address_every_record_is_accounted_for(
     seed: int, server: DisturbedServer
 ) -> None:

@@ -88,6 +88,7 @@ def test_a_command_asks_the_collector_from_the_management_network(finished: Job,
     assert collector.ask("diagnose", "hang", finished.run_id)["run"] == finished.run_id
 
 
+@pytest.mark.long
 def test_a_cut_ends_every_rank_after_the_collective_timeout(
     cluster: Cluster, collector: Collector, folder: Path, zygote: Zygote
 ) -> None:

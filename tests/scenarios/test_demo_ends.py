@@ -17,6 +17,7 @@ def family_of(process: psutil.Process) -> list[psutil.Process]:
     return process.children(recursive=True)
 
 
+@pytest.mark.long
 def test_a_demo_that_is_terminated_ends_all_that_it_started(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ui.cli", "demo", "--exit", "--out", str(tmp_path), "--steps", "500"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as demo:

@@ -118,6 +118,7 @@ def test_a_killed_rank_is_told_at_once_with_the_time_of_its_death(tmp_path: Path
     assert {rank for rank, kind in found if kind == "state"} == {0, 1, 2}
 
 
+@pytest.mark.long
 def test_of_the_ranks_that_die_the_first_is_known(tmp_path: Path, collector: CollectorClient) -> None:
     """The launcher ends the others within a moment."""
     spool = tmp_path / "spool"
@@ -192,6 +193,7 @@ def main_is_in(spool: Path, function: str) -> bool:
     return bool(stacks) and function in main_stack(stacks[0])
 
 
+@pytest.mark.long
 def test_a_rank_that_fails_leaves_its_last_words(tmp_path: Path, collector: CollectorClient) -> None:
     """It stops recording in good order as its exception passes by: its words give it away."""
     spool = tmp_path / "spool"

@@ -52,6 +52,7 @@ def test_a_rank_killed_from_outside_ends_the_job_and_is_named(tmp_path: Path) ->
         assert not any(alive(pid) for pid in pids)
 
 
+@pytest.mark.long
 def test_each_rank_has_a_log_and_the_launcher_shows_progress(tmp_path: Path) -> None:
     ended = run_job(small_config(num_steps=3, dp=2), tmp_path)
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["rank-00000.log", "rank-00001.log"]

@@ -108,7 +108,7 @@ def day(path: Path, seed: int) -> tuple[list[Incident], list[Notice], int]:
     return incidents, told, restarts
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_day_tells_each_incident_once_and_nothing_else(tmp_path: Path, seed: int) -> None:
     incidents, told, restarts = day(tmp_path / "alerts.sqlite", seed)
     assert len(incidents) > 60

@@ -59,7 +59,9 @@ def test_every_simulated_program_ends_when_no_rank_has_trouble(backend: Backend)
         assert [one.rank for one in job.ranks if one.at < len(one.program)] == [], f"seed {seed}"
 
 
-@pytest.mark.parametrize(("backend", "least_exact"), [(Backend.GLOO, 0.94), (Backend.NCCL, 0.88)])
+@pytest.mark.parametrize(
+    ("backend", "least_exact"), [pytest.param(Backend.GLOO, 0.94, marks=pytest.mark.long), (Backend.NCCL, 0.88)]
+)
 def test_hosts_that_stop_are_named_nearly_always_and_no_one_else_ever(backend: Backend, least_exact: float) -> None:
     outcomes = _outcomes(backend, Trouble.HOST_STOPS)
     assert _wrong(outcomes) == []
@@ -72,9 +74,11 @@ def test_no_innocent_is_accused_when_up_to_three_ranks_left_nothing(backend: Bac
     assert _wrong(_outcomes(backend, Trouble.HOST_STOPS, most_gone=3)) == []
 
 
+@pytest.mark.long
 def test_no_innocent_is_accused_when_a_device_stops_while_its_host_runs_on() -> None:
     assert _wrong(_outcomes(Backend.NCCL, Trouble.DEVICE_STOPS)) == []
 
 
+@pytest.mark.long
 def test_no_innocent_is_accused_when_a_rank_leaves_a_collective_out() -> None:
     assert _wrong(_outcomes(Backend.GLOO, Trouble.LEAVES_OUT)) == []
