@@ -51,8 +51,16 @@ def newest_attempt(reader: Reader, run_id: str | None = None, attempt: int | Non
     )
 
 
-def load_view(reader: Reader, run_id: str, attempt: int, window: StepWindow | None = None) -> RunView:
-    """The view of one attempt; the newest 200 steps where no window is given, fewer of a very large run.
+def load_view(
+    reader: Reader,
+    run_id: str,
+    attempt: int,
+    window: StepWindow | None = None,
+    *,
+    max_operations: int = MAX_OPERATIONS,
+) -> RunView:
+    """The view of one attempt; the newest 200 steps where no window is given, fewer where those hold more than
+    ``max_operations``.
 
     Raises:
         UnknownRunError: no rank of this attempt has reported.
@@ -67,7 +75,9 @@ def load_view(reader: Reader, run_id: str, attempt: int, window: StepWindow | No
     history, starts_ns = _history(reader, run_id, attempt)
     asked = _rows(history.steps, window)
     counts = _counts(reader, run_id, attempt, history.steps[asked])
-    rows = slice(max(asked.start, asked.stop - _affordable(asked.stop - asked.start, counts)), asked.stop)
+    rows = slice(
+        max(asked.start, asked.stop - _affordable(asked.stop - asked.start, counts, max_operations)), asked.stop
+    )
     steps = history.steps[rows]
     chosen = _Chosen(reader, run_id, attempt, steps, topology.world_size, counts)
     operations = chosen.load([stage for stage in Stage if stage not in (Stage.STEP, *INNER_STAGES)])
@@ -162,10 +172,10 @@ def _counts(reader: Reader, run_id: str, attempt: int, steps: IntVector) -> dict
     return dict(zip(table["stage"].to_pylist(), table["spans"].to_pylist(), strict=True))
 
 
-def _affordable(num_steps: int, counts: Mapping[int, int]) -> int:
+def _affordable(num_steps: int, counts: Mapping[int, int], max_operations: int) -> int:
     """How many of these steps are held."""
     total = sum(counts.values())
-    return max(1, MAX_OPERATIONS * num_steps // total) if total else num_steps
+    return max(1, max_operations * num_steps // total) if total else num_steps
 
 
 class _Chosen:

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from telemetry.stores.reader import Reader
 from ui import callbacks, canvas_callbacks
+from ui.gpu_price import price_from_environment
 from ui.pages.frame import layout
 from ui.reads import Reads
 
@@ -42,7 +43,7 @@ def make_dashboard(reader: Reader) -> dash.Dash:
         compress=True,
     )
     app.layout = layout()
-    reads = Reads(reader)
+    reads = Reads(reader, gpu_price=price_from_environment())
     callbacks.keep_fresh(app, reads)
     callbacks.keep_page(app, reads)
     callbacks.keep_regions(app, reads)

@@ -13,18 +13,21 @@ from dash.development.base_component import Component
 from plotly.utils import PlotlyJSONEncoder
 
 from telemetry.errors import RankscopeError, UnknownRunError
+from ui.background import StillWorking
 from ui.pages import PAGES
 from ui.pages.frame import draw_notes, draw_way
 from ui.pages.interface import Region
-from ui.pages.panels import HIDDEN, READY
-from ui.pages.states import empty_store, no_step_yet, notice, problem, stalled_before_a_step
+from ui.pages.panels import HIDDEN, READY, WAITING
+from ui.pages.states import empty_store, loading, no_step_yet, notice, problem, stalled_before_a_step
 from ui.reads import Reads
+from ui.reads.whatif import look_for_whatif
 from ui.view_state import Parsed, View, ViewState
 
 log = logging.getLogger(__name__)
 
 WAY = Region(draw=draw_way, quiet=True)
 SHOW_STALLS = (View.OVERVIEW, View.HANG)
+LOADING_PX = 90
 NO_FIGURE = go.Figure(layout={"template": "none"})
 
 
@@ -39,10 +42,10 @@ class Plotted(NamedTuple):
     """A chart: the figure or a change to it, the style of its graph, the class of its panel, and its kind: zoom
     lasts as long as the kind does."""
 
-    figure: go.Figure | dash.Patch
-    style: dict[str, str]
+    figure: go.Figure | dash.Patch | dash.NoUpdate
+    style: dict[str, str] | dash.NoUpdate
     panel: str
-    kind: str
+    kind: str | dash.NoUpdate
 
 
 class Painted(NamedTuple):
@@ -66,7 +69,8 @@ def look(state: ViewState, reads: Reads) -> tuple[list[Any], Component | None]:
             return [[run.run_id, run.attempt, run.last_ns, run.state] for run in reads.runs()], None
         run = reads.newest(state)
         seen = [run.run_id, run.attempt, run.last_step, run.last_ns, run.state]
-        return seen + [*reads.evidence_seen(run)] * (state.view in SHOW_STALLS), None
+        more = look_for_whatif(state, reads) if state.view is View.WHAT_IF else []
+        return [*seen, *([*reads.evidence_seen(run)] * (state.view in SHOW_STALLS)), *more], None
     except UnknownRunError as error:
         return [error.message], None
     except RankscopeError as error:
@@ -110,6 +114,8 @@ def draw_region(name: str, parsed: Parsed, reads: Reads, by_clock: bool) -> Draw
         return None
     try:
         return _keyed(region.draw(state, reads))
+    except StillWorking:
+        return _keyed(loading(LOADING_PX))
     except RankscopeError as error:
         return _keyed(None if region.quiet else problem(error))
     except Exception:
@@ -125,6 +131,8 @@ def draw_chart(name: str, state: ViewState, reads: Reads, shown: str | None) -> 
         return None
     try:
         figure = chart.draw(state, reads)
+    except StillWorking:
+        return Plotted(figure=dash.no_update, style=dash.no_update, panel=WAITING, kind=dash.no_update)
     except RankscopeError:
         figure = None
     except Exception:

@@ -5,6 +5,7 @@
     ?view=timeline&run=demo&attempt=0&group=pp&rank=5&step=150&span=5-1042
     ?view=timeline&run=demo&step=150&zoom=1200000-9800000&pins=5.4&area=1300000-2000000-5-6
     ?view=hang&run=demo&attempt=0&rank=5
+    ?view=whatif&run=demo&attempt=0&steps=100-199
 
 What an address leaves out takes its default and follows a live run; what it says wrongly takes its default too,
 with a note for the reader. No text of an address is ever shown as anything but text.
@@ -37,6 +38,7 @@ class View(StrEnum):
     HEAT_MAP = "heatmap"
     TIMELINE = "timeline"
     HANG = "hang"
+    WHAT_IF = "whatif"
 
 
 class Metric(StrEnum):

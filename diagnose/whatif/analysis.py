@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.operations import Bools, Operations
+from diagnose.operations import Bools, Int64s, Operations
 from diagnose.whatif.align import on_one_clock
 from diagnose.whatif.assume import Assumptions, StepSeconds
 from diagnose.whatif.ideal import ideal_times, own_times
@@ -72,6 +72,11 @@ class WhatIf:
     def by_worker(self) -> npt.NDArray[np.float64]:
         """[dp, pp]."""
         return np.minimum(self.by_dp[:, None], self.by_pp[None, :])
+
+    @property
+    def worst_first(self) -> Int64s:
+        """Workers (dp, pp), the slowest first; of equals, that of the lowest rank: [workers, 2]."""
+        return worst_first(self.by_worker)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,20 +139,27 @@ def analyse(run: Replayed, topology: Topology) -> WhatIf:
     )
 
 
+def worst_first(by_worker: FloatVector) -> Int64s:
+    """Places in [dp, pp] by falling value: [workers, 2]."""
+    order = np.argsort(-by_worker, axis=None, kind="stable")
+    return np.stack(np.unravel_index(order, by_worker.shape), axis=1)
+
+
+def slots_of(workers: Int64s, pp_of_slot: Int64s, num_dp: int) -> Bools:
+    """Slots of some workers [workers, 2], as [slots, dp]."""
+    chosen = np.zeros((int(pp_of_slot.max()) + 1, num_dp), dtype=bool)
+    chosen[workers[:, 1], workers[:, 0]] = True
+    return np.asarray(chosen[pp_of_slot])
+
+
 def _explained(assume: Assumptions, own: StepSeconds, ideal: StepSeconds, where: Bools) -> float:
     """Share of the slowdown that goes away with ideal times ``where``: [slots, dp]."""
-    without = np.where(where[:, None, :, None], assume.ideal_s[:, None, None, None], assume.own_s)
-    return float((own.mean() - assume.with_times(without).mean()) / (own.mean() - ideal.mean()))
+    return float((own.mean() - assume.fixing(where).mean()) / (own.mean() - ideal.mean()))
 
 
-def _worst_workers(by_dp: FloatVector, by_pp: FloatVector, pp_of_slot: npt.NDArray[np.int64]) -> Bools:
-    """Slots of the worst workers, [slots, dp]; of equals, those of the lowest rank."""
+def _worst_workers(by_dp: FloatVector, by_pp: FloatVector, pp_of_slot: Int64s) -> Bools:
     score = np.minimum(by_dp[:, None], by_pp[None, :])
-    count = math.ceil(score.size * WORST_WORKERS)
-    worst = np.argsort(-score, axis=None, kind="stable")[:count]
-    chosen = np.zeros(score.size, dtype=bool)
-    chosen[worst] = True
-    return np.asarray(chosen.reshape(score.shape).T[pp_of_slot])
+    return slots_of(worst_first(score)[: math.ceil(score.size * WORST_WORKERS)], pp_of_slot, len(by_dp))
 
 
 def _last_stage(pp_of_slot: npt.NDArray[np.int64], topology: Topology) -> Bools:

@@ -67,6 +67,14 @@ class Assumptions:
 
         return np.broadcast_to(replay(self.program, durations), (len(replicas), self.num_steps))
 
+    def fixing(self, where: Bools) -> StepSeconds:
+        """Step times with ideal times ``where`` [slots, dp], all else as it was: [1, steps]."""
+
+        def durations(slot: int) -> Lane:
+            return np.asarray(np.where(where[slot][:, None], self.ideal_s[slot], self.own_s[slot])[None])
+
+        return np.broadcast_to(replay(self.program, durations), (1, self.num_steps))
+
     def with_times(self, own_s: Lanes) -> StepSeconds:
         """Step times with other times in place of the slots' own: [1, steps]."""
         return np.broadcast_to(replay(self.program, lambda slot: np.asarray(own_s[slot][None])), (1, self.num_steps))

@@ -16,6 +16,7 @@ from diagnose.view import IntVector, RunView
 from diagnose.whatif.analysis import Replayed, WhatIf, analyse, replayed
 from diagnose.whatif.fixes import Fix, balanced_stages, equal_microbatches, planned_collections, rank_like_peers
 from diagnose.whatif.program import CircularProgramError
+from diagnose.whatif.worst_workers import WorstWorkers, fix_the_worst
 
 NAME = "what-if"
 MAX_REPLAY_ERROR = 0.05
@@ -36,6 +37,8 @@ class Conclusion:
     replay_error: float | None
     """By how much the replayed step times miss the measured ones; None where nothing was replayed."""
     fixes: tuple[Fix, ...]
+    worst_workers: WorstWorkers | None = None
+    """None also where there is no slowdown to take apart."""
 
     @property
     def holds(self) -> bool:
@@ -68,6 +71,7 @@ def conclude(view: RunView) -> Conclusion:
         steps=steps,
         replay_error=error,
         fixes=tuple(cures.values()),
+        worst_workers=fix_the_worst(run, figures),
     )
 
 

@@ -48,6 +48,22 @@ def control(page: Page, name: str) -> Locator:
     return page.locator(f'[id=\'{{"control":"{name}"}}\']')
 
 
+def click_cell(page: Page, name: str, row: float, column: float) -> None:
+    """Click a cell of a figure by its place there."""
+    wait_until_drawn(page)
+    at = figure(page, name).evaluate(
+        """(plot, [row, column]) => {
+            plot.scrollIntoView({block: "center"});
+            const {xaxis, yaxis} = plot._fullLayout;
+            const box = plot.querySelector(".nsewdrag").getBoundingClientRect();
+            return [box.x + xaxis.l2p(column), box.y + yaxis.l2p(row)];
+        }""",
+        [row, column],
+    )
+    page.mouse.move(at[0] - 2, at[1])
+    page.mouse.click(at[0], at[1])
+
+
 def timeline(page: Page) -> Locator:
     """The timeline's canvas component, once it has drawn its spans. What its ``timeline`` tells: see
     ui/assets/timeline/hook.js."""

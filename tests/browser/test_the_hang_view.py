@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from telemetry.stores.embedded import EmbeddedStore
-from tests.browser.on_page import control, figure, figure_data, region, wait_until_drawn
+from tests.browser.on_page import click_cell, control, figure, figure_data, region, wait_until_drawn
 from tests.deadline import until
 from tests.ui.made_hang import FAULT, STEP, STUCK, S, evidence_rows
 from tests.ui.synthetic_run import SyntheticRun
@@ -22,22 +22,6 @@ def stuck(store: EmbeddedStore, address: str) -> str:
     return f"{address}?view=hang&run=stuck"
 
 
-def click_rank(page: Page, row: float, column: float) -> None:
-    """Click a cell of the grid by its place in the figure."""
-    wait_until_drawn(page)
-    at = figure(page, "grid").evaluate(
-        """(plot, [row, column]) => {
-            plot.scrollIntoView({block: "center"});
-            const {xaxis, yaxis} = plot._fullLayout;
-            const box = plot.querySelector(".nsewdrag").getBoundingClientRect();
-            return [box.x + xaxis.l2p(column), box.y + yaxis.l2p(row)];
-        }""",
-        [row, column],
-    )
-    page.mouse.move(at[0] - 2, at[1])
-    page.mouse.click(at[0], at[1])
-
-
 def test_the_overview_leads_to_the_rank_that_is_behind(page: Page, stuck: str) -> None:
     page.goto(stuck.replace("view=hang", "view=overview"))
     expect(region(page, "verdict")).to_contain_text("rank 5 is behind")
@@ -53,7 +37,7 @@ def test_a_victim_is_clicked_and_its_chain_read_to_the_root(page: Page, stuck: s
     page.goto(stuck)
     cells = figure_data(page, "grid", "Array.from(plot.calcdata[0][0].z).flatMap(row => Array.from(row))")
     assert sum(cell is not None for cell in cells) == 8
-    click_rank(page, row=0, column=3)
+    click_cell(page, "grid", row=0, column=3)
     expect(region(page, "rank")).to_contain_text("Rank 2")
     assert "rank=2" in page.url
     ranks = region(page, "chain").locator(".chain-rank .rank-chip")

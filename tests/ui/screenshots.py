@@ -8,6 +8,7 @@ from typing import Literal
 
 from playwright.sync_api import Page, expect, sync_playwright
 
+from diagnose.simulate.noise import RECORDED
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Runs, Spans
@@ -17,12 +18,14 @@ from tests.parts import require
 from tests.ui.made_hang import STEP as STEP_OF_STALL
 from tests.ui.made_hang import S, evidence_rows
 from tests.ui.served_dashboard import serving
+from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
 
 FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 SIZE: dict[Literal["width", "height"], int] = {"width": 1440, "height": 900}
 RUN = "demo-20261121-0301"
 STUCK_RUN = "demo-20261120-2214"
+SIMULATED_RUN = "simulated-slow-rank"
 STEP = 42
 SLOW = 5
 
@@ -32,6 +35,7 @@ def made_dashboard() -> Iterator[tuple[str, dict[str, str]]]:
     """Served runs of eight ranks, one with a slow rank and one that stands still, and the address of each page."""
     with memory_store() as store:
         stand_still(store)
+        store_simulated(store, SIMULATED_RUN, f"slow:rank={SLOW},factor=1.4", noise=RECORDED)
         run = SyntheticRun(run_id=RUN)
         run.introduce(store)
         run.advance(store, 60)
@@ -70,6 +74,7 @@ def addresses(run_id: str, span: str) -> dict[str, str]:
         "heatmap-collective": f"?view=heatmap&run={run_id}&stage=grads-reduce-scatter&metric=ms",
         "timeline": f"?view=timeline&run={run_id}&group=pp&rank={SLOW}&step={STEP}",
         "span": f"?view=timeline&run={run_id}&group=all&rank={SLOW}&step={STEP}&span={span}",
+        "whatif": f"?view=whatif&run={SIMULATED_RUN}",
         "hang": f"?view=hang&run={STUCK_RUN}",
         "hang-victim": f"?view=hang&run={STUCK_RUN}&rank=2",
         "overview-of-a-stall": f"?view=overview&run={STUCK_RUN}",

@@ -53,6 +53,11 @@ def test_what_was_not_counted_has_no_partner() -> None:
     assert partners(made_spans()) == []
 
 
+def test_both_ends_of_a_pipeline_reduce_the_embedding_together() -> None:
+    rows = [(rank, Stage.EMBEDDING_GRADS_ALL_REDUCE, 0, 9) for rank in range(8)]
+    assert partners(made_spans(*rows, op_seq=[4] * 8)) == [{0, 2}, {1, 3}, {4, 6}, {5, 7}]
+
+
 def test_who_comes_first_waits_for_the_last() -> None:
     rows = [(rank, Stage.TP_ALL_GATHER, start, 100 - start) for rank, start in ((0, 0), (1, 60))]
     spans = made_spans(*rows, op_seq=[1, 1])

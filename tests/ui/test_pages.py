@@ -50,8 +50,8 @@ def test_every_part_of_a_page_is_drawn(store: EmbeddedStore, shape: str, view: V
     for name in PAGES[view].charts:
         plotted = draw_chart(name, state, reads, None)
         assert plotted is not None
-        nothing_to_draw = view is View.HANG
-        assert plotted.panel == ("panel hidden" if nothing_to_draw else "panel")
+        if view is not View.WHAT_IF:  # what is not slow is not taken apart
+            assert plotted.panel == ("panel hidden" if view is View.HANG else "panel")
     for name in PAGES[view].canvases:
         painted = draw_canvas(name, state, reads, None)
         assert painted is not None

@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from telemetry.stages import STAGE_BY_LABEL
+from telemetry.stages import STAGE_BY_CODE, STAGE_BY_LABEL
 from ui.pages.interface import control_id
 from ui.view_state import LARGEST, Clock, Group, Metric, StepRange, View, ViewState
 
@@ -62,16 +62,27 @@ def after_controls(state: ViewState, changed: Mapping[str, Any]) -> ViewState:
 
 def after_click(state: ViewState, chart: str, point: Mapping[str, Any]) -> ViewState:
     """The view after a click: a cell leads to its step, a rank of a host to its timeline, a rank of the grid is
-    chosen."""
+    chosen, a part of a slowdown leads to where it shows."""
     with suppress(ValueError, KeyError, TypeError, IndexError):
         first, second = _first_two(point["customdata"])
         if chart == "cells":
-            return _timeline_of(state, second, int(point["x"]))
+            return timeline_of(state, second, int(point["x"]))
         if chart == "hosts":
-            return _timeline_of(state, first, None)
+            return timeline_of(state, first, None)
         if chart == "grid" and first >= 0:
             return replace(state, rank=first)
+        if chart == "by-stage":
+            return replace(state, view=View.HEAT_MAP, stage=STAGE_BY_CODE[first])
+        if chart == "by-pp":
+            return stage_timeline(state, first, second)
+        if chart in ("by-dp", "workers"):
+            return timeline_of(state, first, second)
     return state
+
+
+def stage_timeline(state: ViewState, rank: int, step: int) -> ViewState:
+    """The timeline of a pipeline rank: its replicas one under the other."""
+    return replace(timeline_of(state, rank, step), group=Group.DP)
 
 
 def _first_two(customdata: Any) -> tuple[int, int]:
@@ -80,7 +91,8 @@ def _first_two(customdata: Any) -> tuple[int, int]:
     return int(values[0]), int(values[1])
 
 
-def _timeline_of(state: ViewState, rank: int, step: int | None) -> ViewState:
+def timeline_of(state: ViewState, rank: int, step: int | None) -> ViewState:
+    """The timeline of a rank."""
     return replace(_other_rows(state), view=View.TIMELINE, group=None, rank=rank, step=step)
 
 

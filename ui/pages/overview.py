@@ -13,7 +13,7 @@ from telemetry.errors import UnreadableError
 from ui.figures.series import HEIGHT_PX, Curve, curve_over_steps
 from ui.pages.hang_verdict import hang_finding, hang_headline
 from ui.pages.interface import Chart, Page, Region, region_id
-from ui.pages.panels import chart_panel, heading, panel
+from ui.pages.panels import card, chart_panel, heading, panel
 from ui.pages.states import loading
 from ui.pages.verdict import findings_list, headline
 from ui.reads import Reads
@@ -54,7 +54,7 @@ def draw_numbers(state: ViewState, reads: Reads) -> Component:
     """Medians over the newest steps."""
     facts = reads.facts(state)
     series = reads.series(facts.summary)
-    cards = [_card(name, value, note) for name, value, note in _numbers(facts, series, reads)]
+    cards = [card(name, value, note) for name, value, note in _numbers(facts, series, reads)]
     return dmc.SimpleGrid(cards, cols={"base": 2, "sm": 3, "lg": 6}, spacing="sm")
 
 
@@ -135,15 +135,6 @@ def _numbers(facts: RunFacts, series: dict[str, Series], reads: Reads) -> Iterat
     yield "Step", f"{int(facts.steps.step[-1]):,}", f"{len(facts.steps.step):,} stored"
     lost = sum(finding.seconds_lost for finding in reads.report(facts.summary).findings)
     yield "Time lost", f"{lost:.1f} s", "to the findings below"
-
-
-def _card(name: str, value: str, note: str) -> Component:
-    lines = [
-        dmc.Text(name, size="xs", c="dimmed"),
-        dmc.Text(value, className="number"),
-        dmc.Text(note, size="xs", c="dimmed"),
-    ]
-    return dmc.Paper(lines, withBorder=True, p="sm")
 
 
 def _ranks(ranks: list[RankState]) -> Component:

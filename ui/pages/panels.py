@@ -1,5 +1,6 @@
 """Boxes that a page is made of: a chart or a canvas under its heading, a heading with text."""
 
+import dash_mantine_components as dmc
 import plotly.graph_objects as go
 from dash import dcc, html
 from dash.development.base_component import Component
@@ -34,6 +35,16 @@ def canvas_panel(name: str, head: Component, *, label: str) -> Component:
 def panel(title: str, body: Component) -> Component:
     """Text under a heading."""
     return html.Section([heading(title), body], className=READY)
+
+
+def card(name: str, value: str, note: str) -> Component:
+    """A number, what it is, and a word about it."""
+    lines = [
+        dmc.Text(name, size="xs", c="dimmed"),
+        dmc.Text(value, className="number"),
+        dmc.Text(note, size="xs", c="dimmed"),
+    ]
+    return dmc.Paper(lines, withBorder=True, p="sm")
 
 
 def heading(title: str) -> Component:

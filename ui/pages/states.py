@@ -63,6 +63,12 @@ def stalled_before_a_step(hang_view: str) -> Component:
     return notice("The first step does not end", [html.P("The agents have collected what the ranks left."), link])
 
 
+def at_work(text: str) -> Component:
+    """Stands where something is drawn that takes its time. ``text``: what is being done."""
+    lines = [dmc.Loader(size="sm"), dmc.Text(text, size="sm")]
+    return html.Div(dmc.Group(lines, gap="sm", p="md"), className="loading", role="status", **{"aria-busy": "true"})
+
+
 def loading(height_px: int) -> Component:
     """Stands where a region will be drawn."""
     return html.Div(

@@ -4,7 +4,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.findings import Finding
+from diagnose.findings import Finding, Kind
 from diagnose.pipeline import Report
 from telemetry.stages import STAGE_BY_LABEL, Stage
 from ui.defaults import typical_step, worst_finding
@@ -12,6 +12,15 @@ from ui.pages.interface import SEVERITY_COLOURS
 from ui.records import RunFacts
 from ui.view_state import Group, StepRange, View, ViewState
 from ui.wording import count
+
+PRICED_BY_WHATIF = {
+    Kind.COMPUTE_STRAGGLER,
+    Kind.HOST_CONTENTION,
+    Kind.STAGE_IMBALANCE,
+    Kind.DATA_IMBALANCE,
+    Kind.LATE_LAUNCH,
+}
+"""Of these a replay tells what putting them right gives."""
 
 
 def headline(report: Report, facts: RunFacts) -> Component:
@@ -69,6 +78,13 @@ def timeline_address(finding: Finding, facts: RunFacts) -> str:
     ).search()
 
 
+def whatif_address(finding: Finding, facts: RunFacts) -> str:
+    """The what-if view of a finding's window."""
+    run, window = facts.summary, finding.window
+    steps = StepRange(window.first_step, window.last_step)
+    return ViewState(view=View.WHAT_IF, run=run.run_id, attempt=run.attempt, steps=steps).search()
+
+
 def _state(view: View, finding: Finding, facts: RunFacts) -> ViewState:
     stage = STAGE_BY_LABEL.get(finding.stage, Stage.FORWARD_COMPUTE)
     return ViewState(view=view, run=facts.summary.run_id, attempt=facts.summary.attempt, stage=stage)
@@ -103,6 +119,8 @@ def _finding(finding: Finding, facts: RunFacts) -> Component:
         dcc.Link("heat map", href=heat_map_address(finding, facts)),
         dcc.Link("timeline", href=timeline_address(finding, facts)),
     ]
+    if finding.kind in PRICED_BY_WHATIF:
+        links.append(dcc.Link("what it costs", href=whatif_address(finding, facts)))
     return html.Article(
         [head, dmc.Text(finding.summary, size="sm"), html.Dl(evidence, className="facts"), dmc.Group(links, gap="md")],
         className="finding",

@@ -18,7 +18,7 @@ from diagnose.hang.verdict import HangVerdict
 from diagnose.host_clocks import load_clocks
 from diagnose.load import load_view
 from diagnose.pipeline import Report, diagnose_view
-from diagnose.view import Basis
+from diagnose.view import Basis, RunView
 from telemetry.clocks.align_table import ClockTable
 from telemetry.errors import UnknownRunError
 from telemetry.stages import STAGE_BY_CODE, Stage
@@ -37,6 +37,7 @@ from telemetry.stores.queries import (
 )
 from telemetry.stores.question import Query
 from telemetry.stores.reader import Reader
+from ui.background import BackgroundAnswers
 from ui.cache import AnswerCache
 from ui.columns import (
     ints,
@@ -48,6 +49,7 @@ from ui.columns import (
     topology,
     words,
 )
+from ui.gpu_price import GpuPrice
 from ui.one_clock import OneClock, on_one_clock
 from ui.records import (
     EvidenceSeen,
@@ -81,6 +83,10 @@ Answer = TypeVar("Answer")
 KEPT_ANSWERS = 256
 KEPT_VERDICTS = 8
 """Each holds all evidence of its run."""
+KEPT_ANALYSES = 16
+"""Analyses that take seconds."""
+MAX_OPERATIONS = 6_000_000
+"""Of one analysis: read and replayed in some ten seconds, in a gigabyte."""
 LIST_AGE_S = 1.0
 """The list of runs is asked for at most this often."""
 SILENT_AFTER_S = 20.0
@@ -111,6 +117,8 @@ class Reads:
         max_cells: int = MAX_CELLS,
         max_own_cells: int = MAX_OWN_CELLS,
         max_lane: int = MAX_LANE,
+        max_operations: int = MAX_OPERATIONS,
+        gpu_price: GpuPrice | None = None,
     ) -> None:
         self._reader = reader
         self._wall_s = wall_s
@@ -119,6 +127,9 @@ class Reads:
         self._max_lane = max_lane
         self._cache = AnswerCache(KEPT_ANSWERS)
         self._verdicts = AnswerCache(KEPT_VERDICTS)
+        self.max_operations = max_operations
+        self.background = BackgroundAnswers(KEPT_ANALYSES)
+        self.gpu_price = gpu_price
 
     def runs(self) -> tuple[RunSummary, ...]:
         """All runs, newest first."""
@@ -159,6 +170,16 @@ class Reads:
     def report(self, run: RunSummary) -> Report:
         """What the detectors say about the newest steps; why the run stands still is :meth:`hang`."""
         return self._kept(run, "report", lambda: diagnose_view(load_view(self._reader, run.run_id, run.attempt)))
+
+    def view(self, run: RunSummary, steps: StepRange) -> RunView:
+        """What the detectors see of some steps, the newest of them where all hold too many operations; not kept."""
+        window = StepWindow(first_step=steps.first, last_step=steps.last)
+        return load_view(self._reader, run.run_id, run.attempt, window, max_operations=self.max_operations)
+
+    def num_operations(self, run: RunSummary, steps: StepRange) -> int:
+        """How many operations some steps hold, of all ranks and stages."""
+        query = StageCounts(run_id=run.run_id, attempt=run.attempt, first_step=steps.first, last_step=steps.last)
+        return int(ints(self._read(run, query), "spans").sum())
 
     def series(self, run: RunSummary) -> dict[str, Series]:
         """Metrics by step, by name."""

@@ -1,0 +1,25 @@
+"""A simulated run in a store: its steps wait for each other as those of a real job do, so that they can be replayed."""
+
+from diagnose.simulate.fault_texts import parse_fault
+from diagnose.simulate.noise import SILENT, Noise
+from diagnose.simulate.plan import SimulatedRun
+from diagnose.simulate.run import simulate
+from diagnose.simulate.store import as_run, put_simulation
+from diagnose.simulate.table import samples_table
+from telemetry.imports.write import StoreTarget
+from telemetry.stores.interface import Store
+from telemetry.topology import Topology
+
+
+def store_simulated(store: Store, name: str, *faults: str, num_steps: int = 40, noise: Noise = SILENT) -> None:
+    """Eight ranks on four hosts, with ``faults`` such as ``slow:rank=5,factor=1.4``."""
+    plan = SimulatedRun(
+        name=name,
+        topology=Topology(dp=2, pp=2, tp=2),
+        num_steps=num_steps,
+        gpus_per_host=2,
+        noise=noise,
+        faults=tuple(parse_fault(one) for one in faults),
+    )
+    simulation = simulate(plan)
+    put_simulation(as_run(simulation), samples_table(simulation), StoreTarget(store))
