@@ -19,6 +19,7 @@ from ui.pages.interface import Region
 from ui.pages.panels import HIDDEN, READY
 from ui.pages.states import empty_store, no_step_yet, notice, problem, stalled_before_a_step
 from ui.reads import Reads
+from ui.reads.fleet import agents_said
 from ui.view_state import Parsed, View, ViewState
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,8 @@ def look(state: ViewState, reads: Reads) -> tuple[list[Any], Component | None]:
             return [[run.run_id, run.attempt, run.last_ns, run.state] for run in reads.runs()], None
         run = reads.newest(state)
         seen = [run.run_id, run.attempt, run.last_step, run.last_ns, run.state]
-        return seen + [*reads.evidence_seen(run)] * (state.view in SHOW_STALLS), None
+        seen += [*reads.evidence_seen(run)] * (state.view in SHOW_STALLS)
+        return seen + [agents_said(reads, run)] * (state.view is View.FLEET), None
     except UnknownRunError as error:
         return [error.message], None
     except RankscopeError as error:

@@ -1,6 +1,6 @@
 """The pages by view."""
 
-from ui.pages import hang, heat_map, overview, runs, timeline
+from ui.pages import clock, fleet, hang, heat_map, overview, runs, timeline
 from ui.pages.interface import Page
 from ui.view_state import View
 
@@ -10,4 +10,6 @@ PAGES: dict[View, Page] = {
     View.HEAT_MAP: heat_map.PAGE,
     View.TIMELINE: timeline.PAGE,
     View.HANG: hang.PAGE,
+    View.FLEET: fleet.PAGE,
+    View.CLOCK: clock.PAGE,
 }

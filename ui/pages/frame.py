@@ -10,7 +10,14 @@ from ui.reads import Reads
 from ui.view_state import View, ViewState
 
 LOOK_EVERY_MS = 2000
-TABS = ((View.OVERVIEW, "Overview"), (View.HEAT_MAP, "Heat map"), (View.TIMELINE, "Timeline"), (View.HANG, "Hang"))
+TABS = (
+    (View.OVERVIEW, "Overview"),
+    (View.HEAT_MAP, "Heat map"),
+    (View.TIMELINE, "Timeline"),
+    (View.HANG, "Hang"),
+    (View.FLEET, "Fleet"),
+    (View.CLOCK, "Clock"),
+)
 THEME = {"primaryColor": "blue", "defaultRadius": "sm", "headings": {"fontWeight": "600"}}
 
 
