@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.counters import total_growth
-from diagnose.fleet import HostSeries, IntVector
-from diagnose.view import FloatMatrix, FloatVector, RunView
-from telemetry.agent.thinning import REPEAT_S
+from diagnose.counters import knots
+from diagnose.fleet import HostSeries
+from diagnose.view import FloatMatrix, RunView
 from telemetry.host_metrics import Happening
 
 UUID_WORD = "gpu_uuid"
@@ -100,7 +99,7 @@ def growth_in_steps(view: RunView, series: Sequence[HostSeries | None]) -> Float
     until_ns = _looked_at_until(view)
     for rank, one in enumerate(series):
         if one is not None and len(one.at_ns):
-            at_ns, counted = _knots(one, until_ns[one.host, one.device])
+            at_ns, counted = knots(one, until_ns[one.host, one.device])
             begin_ns = (view.step_start_ns - one.at_ns[0]).astype(np.float64)
             end_ns = begin_ns + view.step_ns
             grown[:, rank] = np.interp(end_ns, at_ns, counted) - np.interp(begin_ns, at_ns, counted)
@@ -117,26 +116,6 @@ def _looked_at_until(view: RunView) -> dict[tuple[str, str], int]:
                 key = one.host, one.device
                 newest[key] = max(newest.get(key, 0), int(one.at_ns[-1]))
     return newest
-
-
-def _knots(series: HostSeries, until_ns: int) -> tuple[FloatVector, FloatVector]:
-    """How far a counter had grown, over nanoseconds since its first look. It stood still where it was not told for
-    longer than usual, and since it was last told."""
-    counted = total_growth(series)
-    gaps = np.diff(series.at_ns)
-    usual_ns = _usual_gap_ns(gaps)
-    still = np.flatnonzero(gaps > 1.5 * usual_ns)
-    at_ns = np.concatenate([series.at_ns, series.at_ns[still + 1] - usual_ns, [max(until_ns, int(series.at_ns[-1]))]])
-    stood = np.concatenate([counted, counted[still], counted[-1:]])
-    order = np.argsort(at_ns, kind="stable")
-    return (at_ns[order] - series.at_ns[0]).astype(np.float64), stood[order]
-
-
-def _usual_gap_ns(gaps: IntVector) -> int:
-    """Between two looks at a counter that moves. How often one is told that stands still says nothing about it."""
-    moving = gaps[gaps < 0.9 * REPEAT_S * 1e9]
-    some = moving if len(moving) else gaps
-    return int(np.median(some)) if len(some) else 0
 
 
 def level_between(series: HostSeries | None, first_ns: float, last_ns: float) -> float:

@@ -72,7 +72,7 @@ def load_fleet(
             parts=num_hosts <= MANY_HOSTS,
         )
     )
-    return Fleet(series=_series(samples), events=_events(rare, often), seen_ns=seen_ns, moved_ns=moved_ns)
+    return Fleet(series=series_by_metric(samples), events=_events(rare, often), seen_ns=seen_ns, moved_ns=moved_ns)
 
 
 def _period_ns(length_ns: int, num_hosts: int) -> int:
@@ -89,8 +89,9 @@ def _seen(reader: Reader, run_id: str, attempt: int) -> tuple[int, int]:
     return int(beats["at_ns"].to_numpy().max()), int(beats["beat_ns"].to_numpy().max())
 
 
-def _series(table: pa.Table) -> dict[str, tuple[HostSeries, ...]]:
-    """Rows come ordered by metric, host, device, at_ns: a series is a stretch of equal names."""
+def series_by_metric(table: pa.Table) -> dict[str, tuple[HostSeries, ...]]:
+    """From an answer to ``HostSamples``. Its rows come ordered by metric, host, device, at_ns: a series is a stretch of
+    equal names."""
     table = table.filter(pc.and_(pc.is_finite(table["value"]), pc.is_finite(table["mean"])))
     if not table.num_rows:
         return {}

@@ -1,6 +1,6 @@
 """What a page shows where its address leaves it open: the suspect, a typical step, the newest steps."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,12 +10,20 @@ from diagnose.pipeline import Report
 from telemetry.errors import UsageError
 from telemetry.topology import AXES
 from ui.records import RunFacts, RunState
-from ui.view_state import Group, StepRange, ViewState
+from ui.view_state import Family, Group, StepRange, ViewState
 
 RECENT_STEPS = 20
 NEWEST_STEPS = 100
 MAX_ROWS = 64
 """Ranks in one timeline."""
+FAMILY_OF = {
+    Kind.NIC_FLAP: Family.NETWORK,
+    Kind.GPU_THROTTLED: Family.GPU,
+    Kind.GPU_ERROR: Family.GPU,
+    Kind.HOST_CONTENTION: Family.HOST,
+    Kind.UNLIKE_HOST: Family.HOST,
+}
+"""Findings that rest on what hosts told -> the samples to look at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +42,20 @@ def worst_finding(report: Report) -> Finding | None:
     return wrong[0] if wrong else None
 
 
+def findings_of_hosts(report: Report, hosts: Collection[str]) -> dict[str, Finding]:
+    """Of each of ``hosts`` that is accused the worst finding, the worst first."""
+    wrong = [finding for finding in report.findings if finding.kind is not Kind.INSUFFICIENT_EVIDENCE]
+    named = {host: finding for finding in reversed(wrong) for host in finding.hosts if host in hosts}
+    return {host: named[host] for finding in wrong for host in finding.hosts if host in named}
+
+
 def suspects(report: Report) -> tuple[int, ...]:
     """Ranks that start trouble, by all findings, ascending."""
     return tuple(sorted({rank for finding in report.findings for rank in finding.ranks}))
 
 
-def chosen_steps(state: ViewState, facts: RunFacts) -> StepRange:
-    """The steps of the address, else the newest that are stored.
+def chosen_steps(state: ViewState, facts: RunFacts, newest: int = NEWEST_STEPS) -> StepRange:
+    """The steps of the address, else the ``newest`` so many that are stored.
 
     Raises:
         UsageError: the address asks for steps that are not stored.
@@ -48,7 +63,7 @@ def chosen_steps(state: ViewState, facts: RunFacts) -> StepRange:
     stored = facts.steps.step
     first, last = int(stored[0]), int(stored[-1])
     if state.steps is None:
-        return StepRange(int(stored[max(0, len(stored) - NEWEST_STEPS)]), last)
+        return StepRange(int(stored[max(0, len(stored) - newest)]), last)
     if state.steps.first > last or state.steps.last < first:
         raise UsageError(
             f"Steps {state.steps.first} to {state.steps.last} are not stored",

@@ -20,6 +20,7 @@ from ui.pages.interface import Region
 from ui.pages.panels import HIDDEN, READY, WAITING
 from ui.pages.states import empty_store, loading, no_step_yet, notice, problem, stalled_before_a_step
 from ui.reads import Reads
+from ui.reads.fleet import agents_said
 from ui.reads.whatif import look_for_whatif
 from ui.view_state import Parsed, View, ViewState
 
@@ -69,8 +70,13 @@ def look(state: ViewState, reads: Reads) -> tuple[list[Any], Component | None]:
             return [[run.run_id, run.attempt, run.last_ns, run.state] for run in reads.runs()], None
         run = reads.newest(state)
         seen = [run.run_id, run.attempt, run.last_step, run.last_ns, run.state]
-        more = look_for_whatif(state, reads) if state.view is View.WHAT_IF else []
-        return [*seen, *([*reads.evidence_seen(run)] * (state.view in SHOW_STALLS)), *more], None
+        if state.view in SHOW_STALLS:
+            seen += reads.evidence_seen(run)
+        elif state.view is View.WHAT_IF:
+            seen += look_for_whatif(state, reads)
+        elif state.view is View.FLEET:
+            seen.append(agents_said(reads, run))
+        return seen, None
     except UnknownRunError as error:
         return [error.message], None
     except RankscopeError as error:

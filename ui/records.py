@@ -90,6 +90,16 @@ class StepTimes:
         return whole if len(whole) else self.step
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSpans:
+    """The steps of one rank, as it stamped them; arrays of one length."""
+
+    rank: int
+    step: Ints
+    start_ns: Ints
+    duration_ns: Ints
+
+
 class EvidenceSeen(NamedTuple):
     """Evidence of a stall that is stored: enough to tell whether there is more than before."""
 

@@ -6,6 +6,8 @@
     ?view=timeline&run=demo&step=150&zoom=1200000-9800000&pins=5.4&area=1300000-2000000-5-6
     ?view=hang&run=demo&attempt=0&rank=5
     ?view=whatif&run=demo&attempt=0&steps=100-199
+    ?view=fleet&run=demo&attempt=0&host=gpu-003&family=gpu&steps=100-199
+    ?view=clock&run=demo&attempt=0&host=gpu-003
 
 What an address leaves out takes its default and follows a live run; what it says wrongly takes its default too,
 with a note for the reader. No text of an address is ever shown as anything but text.
@@ -21,7 +23,7 @@ from urllib.parse import parse_qsl, urlencode
 from telemetry.stages import STAGE_BY_LABEL, Stage
 
 MAX_NAME = 200
-"""Characters of a run's name; what is longer is none."""
+"""Characters of a run's or a host's name; what is longer is none."""
 LARGEST = 2**32 - 1
 """The largest rank, step or attempt a store can hold."""
 MAX_PINS = 8
@@ -39,6 +41,8 @@ class View(StrEnum):
     TIMELINE = "timeline"
     HANG = "hang"
     WHAT_IF = "whatif"
+    FLEET = "fleet"
+    CLOCK = "clock"
 
 
 class Metric(StrEnum):
@@ -62,6 +66,14 @@ class Group(StrEnum):
     DP = "dp"
     TP = "tp"
     ALL = "all"
+
+
+class Family(StrEnum):
+    """Which samples of a host the fleet page shows."""
+
+    NETWORK = "network"
+    GPU = "gpu"
+    HOST = "host"
 
 
 class SpanKey(NamedTuple):
@@ -121,6 +133,8 @@ class ViewState:
     zoom: TimeRange | None = None
     pins: tuple[int, ...] = ()
     area: Area | None = None
+    host: str = ""
+    family: Family | None = None
 
     def search(self) -> str:
         """The address of this view, from its ``?`` on; the inverse of :func:`parse_search`."""
@@ -139,6 +153,8 @@ class ViewState:
             "zoom": self.zoom and str(self.zoom),
             "pins": ".".join(map(str, self.pins)) or None,
             "area": self.area and str(self.area),
+            "host": self.host or None,
+            "family": self.family and self.family.value,
         }
         return "?" + urlencode({name: value for name, value in values.items() if value is not None})
 
@@ -171,6 +187,8 @@ def parse_search(search: str | None) -> Parsed:
         zoom=read("zoom", _zoom, None),
         pins=read("pins", _pins, ()),
         area=read("area", _area, None),
+        host=read("host", _name, ""),
+        family=read("family", Family, None),
     )
     return Parsed(state, tuple(notes))
 

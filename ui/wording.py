@@ -53,6 +53,12 @@ def clock(ns: int) -> str:
     return datetime.fromtimestamp(ns / NS_PER_S).astimezone().strftime("%H:%M:%S")
 
 
+def local_ms(ns: int) -> float:
+    """Milliseconds that plotly, which knows no time zones, shows as local time of the server."""
+    offset = datetime.fromtimestamp(ns / NS_PER_S).astimezone().utcoffset()
+    return ns / 1e6 + (offset.total_seconds() * 1e3 if offset else 0.0)
+
+
 def count(number: int, noun: str) -> str:
     """``1 rank``, ``8 ranks``, ``12,288 ranks``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

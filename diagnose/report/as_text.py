@@ -20,14 +20,14 @@ MOST_MARKS = 12
 def report_text(report: Report) -> RenderableType:
     """The report as something rich prints."""
     heading = _heading(report)
-    marks = [Text(_mark(mark), style="dim") for mark in report.marks[-MOST_MARKS:]]
+    marks = [Text(mark_line(mark), style="dim") for mark in report.marks[-MOST_MARKS:]]
     marks += [Text(_loss(loss), style="yellow") for loss in report.losses[-MOST_MARKS:]]
     if not report.findings:
         return Group(Text(f"nothing found: {_looked_at(report)}", style="green"), *marks, heading)
     return Group(*(part for finding in report.findings for part in _finding_text(finding)), *marks, heading)
 
 
-def _mark(mark: Mark) -> str:
+def mark_line(mark: Mark) -> str:
     """``12:03:44 data0 of host-2 lost its link for 3.1 s, and the job stood still for 3.5 s: ...``"""
     times = f" {mark.count} times" if mark.count > 1 else ""
     lasted = f"{mark.seconds:.1f} s ago, and it is down" if mark.lasts else f"for {mark.seconds:.1f} s"

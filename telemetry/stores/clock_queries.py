@@ -11,6 +11,9 @@ _CLOCK = (
     "estimated_ns", "reference", "last_step", "first_ns", "last_ns", "offset_ns", "drift_ppm", "bound_ns",
     "num_events", "method", "reason",
 )  # fmt: skip
+_PIECE = (
+    "first_step", "last_step", "first_ns", "last_ns", "offset_ns", "drift_ppm", "bound_ns", "method", "reason",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,8 @@ class HostClocks(Fields):
     attempt: int
     first_step: int = 0
     last_step: int = LAST_STEP
+    hosts: tuple[str, ...] = ()
+    """Empty: all."""
 
     def sql(self) -> str:
         answer = ", ".join(f"row.{number} AS {name}" for number, name in enumerate(_CLOCK, 1))
@@ -62,9 +67,35 @@ class HostClocks(Fields):
                 SELECT first_step, host, max(estimated_ns) AS newest, groupUniqArray(({", ".join(_CLOCK)})) AS rows
                 FROM host_clocks
                 WHERE {OF_ATTEMPT} AND last_step >= %(first_step)s AND first_step <= %(last_step)s
+                    {among("host", "hosts", self.hosts)}
                 GROUP BY first_step, host
             )
         )
         WHERE row.1 = newest
         ORDER BY first_step, host, first_ns
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockHistory(HostClocks):
+    """The clocks of some hosts over many steps: of each column of steps the window with the widest bound; where all of
+    its windows are refused, one that is.
+
+    Columns: host, first_step, last_step, first_ns, last_ns, offset_ns (in the middle of first_ns and last_ns),
+    drift_ppm, bound_ns (-1: refused), method, reason; ordered by host, first_step, first_ns.
+    """
+
+    column_steps: int = 1
+    """Steps in one column; 1: every window, and every stretch of one in which the clock was set."""
+
+    def sql(self) -> str:
+        answer = ", ".join(f"widest.{number} AS {name}" for number, name in enumerate(_PIECE, 1))
+        return f"""
+        SELECT host, {answer}
+        FROM (
+            SELECT host, argMax(({", ".join(_PIECE)}), (bound_ns, first_step, first_ns)) AS widest
+            FROM ({HostClocks.sql(self)})
+            GROUP BY host, intDiv(first_step, greatest(%(column_steps)s, 1)){", first_ns" * (self.column_steps <= 1)}
+        )
+        ORDER BY host, first_step, first_ns
         """

@@ -5,6 +5,7 @@ Their rows carry no ``seq``: one that was sent twice is the same row, and every 
 
 from dataclasses import dataclass
 
+from telemetry.host_metrics import LINK_ALREADY_DOWN, Happening
 from telemetry.stores.question import OF_ATTEMPT, Fields, among
 
 OF_PARTS = "host-"
@@ -25,7 +26,8 @@ class HostSamples(Fields):
     run_id: str
     attempt: int
     metrics: tuple[str, ...] = ()
-    """Empty: all."""
+    """Empty, here and below: all."""
+    hosts: tuple[str, ...] = ()
     first_ns: int = 0
     last_ns: int = LAST_NS
     period_ns: int = 1_000_000_000
@@ -41,7 +43,8 @@ class HostSamples(Fields):
                 argMax(value, at_ns) AS newest_value, avg(value) AS mean, max(value) AS highest
             FROM (
                 SELECT metric, host, device, at_ns, max(value) AS value
-                FROM host_samples WHERE {_IN_TIME}{among("metric", "metrics", self.metrics)}{whole}
+                FROM host_samples WHERE {_IN_TIME}{among("metric", "metrics", self.metrics)}
+                    {among("host", "hosts", self.hosts)}{whole}
                 GROUP BY metric, host, device, at_ns
             )
             GROUP BY metric, host, device, period
@@ -60,7 +63,8 @@ class HostEvents(Fields):
     run_id: str
     attempt: int
     names: tuple[str, ...] = ()
-    """Empty: all."""
+    """Empty, here and below: all."""
+    hosts: tuple[str, ...] = ()
     first_ns: int = 0
     last_ns: int = LAST_NS
     limit: int = 100_000
@@ -70,9 +74,69 @@ class HostEvents(Fields):
         SELECT at_ns, host, device, name, text
         FROM (
             SELECT at_ns, host, device, name, text
-            FROM host_events WHERE {_IN_TIME}{among("name", "names", self.names)}
+            FROM host_events WHERE {_IN_TIME}{among("name", "names", self.names)}{among("host", "hosts", self.hosts)}
             GROUP BY at_ns, host, device, name, text
             ORDER BY at_ns DESC, host, device, name, text LIMIT %(limit)s
         )
         ORDER BY at_ns, host, device, name, text
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostEventCounts(Fields):
+    """How much happened on each host in a window of time: ports that were down as sampling began do not count.
+
+    Columns: host, name, events (how many were told), times (of links that came and went unseen as many as the kernel
+    counted, else one for each event); ordered by host, name.
+    """
+
+    run_id: str
+    attempt: int
+    names: tuple[str, ...] = ()
+    """Empty: all."""
+    first_ns: int = 0
+    last_ns: int = LAST_NS
+
+    def sql(self) -> str:
+        counted = "greatest(toUInt64OrZero(substring(extract(text, '^[0-9]+'), 1, 6)), 1)"
+        return f"""
+        SELECT host, name, toUInt64(count()) AS events, toUInt64(sum(counted)) AS times
+        FROM (
+            SELECT host, name, if(name = '{Happening.LINK_FLAPS}', {counted}, toUInt64(1)) AS counted
+            FROM host_events
+            WHERE {_IN_TIME}{among("name", "names", self.names)} AND NOT startsWith(text, '{LINK_ALREADY_DOWN}')
+            GROUP BY at_ns, host, device, name, text
+        )
+        GROUP BY host, name ORDER BY host, name
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostGrowth(Fields):
+    """By how much counters of each host grew in a window of time; one that falls has begun anew.
+
+    Columns: host, metric, growth (of all its devices together), lasted_ns (between the first and the last look, the
+    longest of a device); ordered by host, metric.
+    """
+
+    run_id: str
+    attempt: int
+    metrics: tuple[str, ...]
+    first_ns: int = 0
+    last_ns: int = LAST_NS
+
+    def sql(self) -> str:
+        return f"""
+        SELECT host, metric, sum(grown) AS growth, max(lasted) AS lasted_ns
+        FROM (
+            SELECT host, metric, max(at_ns) - min(at_ns) AS lasted,
+                arraySort(groupUniqArray((at_ns, value))) AS told,
+                arraySum(arrayMap(
+                    (one, after) -> greatest(tupleElement(after, 2) - tupleElement(one, 2), 0.),
+                    arrayPopBack(told), arrayPopFront(told)
+                )) AS grown
+            FROM host_samples WHERE {_IN_TIME}{among("metric", "metrics", self.metrics)}
+            GROUP BY host, metric, device
+        )
+        GROUP BY host, metric ORDER BY host, metric
         """

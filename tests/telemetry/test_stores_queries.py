@@ -7,10 +7,11 @@ import pyarrow as pa
 import pytest
 
 from telemetry.stages import Stage
-from telemetry.stores.host_queries import HostEvents, HostSamples
+from telemetry.stores.host_queries import HostEventCounts, HostEvents, HostGrowth, HostSamples
 from telemetry.stores.interface import Store
 from telemetry.stores.queries import (
     QUERIES,
+    ClockHistory,
     Evidence,
     EvidenceCount,
     Heartbeats,
@@ -24,6 +25,7 @@ from telemetry.stores.queries import (
     Ranks,
     RankStageMeans,
     RankStageStats,
+    RankSteps,
     Runs,
     Samples,
     Spans,
@@ -45,6 +47,7 @@ EVERY_QUERY: tuple[Query, ...] = (
     Runs(),
     Ranks(**RUN),
     Steps(**RUN, newest=2),
+    RankSteps(**WINDOW, ranks=(0, 1)),
     Lanes(**WINDOW),
     Spans(**WINDOW, ranks=(0, 1), stages=(FORWARD,)),
     OperationColumns(**WINDOW, stages=(FORWARD, BACKWARD)),
@@ -62,7 +65,10 @@ EVERY_QUERY: tuple[Query, ...] = (
     HighWater(**RUN, table="spans"),
     HostSamples(**RUN, metrics=("nic-up", "it's"), period_ns=10, parts=False),
     HostEvents(**RUN, names=("link-down", "it's")),
+    HostEventCounts(**RUN, names=("link-down", "it's")),
+    HostGrowth(**RUN, metrics=("nic-up", "it's")),
     HostClocks(**RUN),
+    ClockHistory(**RUN, hosts=("h1", "it's")),
     MeetingSpans(run_id="other", attempt=0, stages=(), steps=(9,), ranks=(7,)),
     TraceSpans(**WINDOW, detail="stages"),
 )
@@ -304,6 +310,57 @@ def test_events_of_hosts_come_in_order_of_time_once_each(filled: StoreReader) ->
     assert [(row["at_ns"], row["name"]) for row in rows] == [(3, "it's"), (18, "link-down"), (25, "link-up")]
     assert filled.read(HostEvents(**RUN, limit=1)).to_pylist() == rows[-1:]
     assert filled.read(HostEvents(**RUN, names=("link-up",), last_ns=24)).num_rows == 0
+
+
+def test_events_are_counted_by_host_once_each_but_for_ports_that_nobody_saw_go(store: Store) -> None:
+    told = [
+        (1, "link-down", "already down"), (2, "link-down", "no carrier"), (3, "link-down", "no carrier"),
+        (3, "link-flaps", "12 times"), (4, "link-flaps", "many"), (5, "link-up", ""),
+    ]  # fmt: skip
+    rows = [{"host": "h0", "device": "eth0", "at_ns": at, "name": name, "text": text} for at, name, text in told]
+    for _ in range(2):
+        insert(store, "host_events", made("host_events", rows), **RUN)
+    counts = StoreReader(store).read(HostEventCounts(**RUN, names=("link-down", "link-flaps"))).to_pylist()
+    assert [(row["name"], row["events"], row["times"]) for row in counts] == [
+        ("link-down", 2, 2),
+        ("link-flaps", 2, 13),
+    ]
+
+
+def test_a_counter_that_begins_anew_has_not_shrunk(store: Store) -> None:
+    looks = {"gpu0": ((10, 100.0), (20, 130.0), (30, 5.0), (40, 25.0)), "gpu1": ((15, 7.0),)}
+    rows = [
+        {"host": "h0", "device": device, "metric": "gpu-throttle-power-ns", "at_ns": at_ns, "value": value}
+        for device, told in looks.items()
+        for at_ns, value in told
+    ]
+    for _ in range(2):
+        insert(store, "host_samples", made("host_samples", rows), **RUN)
+    asked = HostGrowth(**RUN, metrics=("gpu-throttle-power-ns",))
+    place = {"host": "h0", "metric": "gpu-throttle-power-ns"}
+    assert StoreReader(store).read(asked).to_pylist() == [{**place, "growth": 50.0, "lasted_ns": 30}]
+
+
+def test_steps_of_a_rank_are_pooled_by_the_longest_of_each_column(filled: StoreReader) -> None:
+    each = filled.read(RankSteps(**RUN, ranks=(1,))).to_pylist()
+    assert [(row["step"], row["start_ns"], row["duration_ns"]) for row in each] == [
+        (step, 1000 * (step + 1) + 1, 901) for step in range(4)
+    ]
+    pooled = filled.read(RankSteps(**RUN, ranks=(1,), column_steps=2)).to_pylist()
+    assert [row["step"] for row in pooled] == [1, 3]
+
+
+def test_the_widest_bound_of_a_column_stands_for_it(store: Store) -> None:
+    clock = dict.fromkeys(HOST_CLOCKS.names, 1) | {"host": "h1", "reference": "h0", "method": "ends", "reason": ""}
+    rows = [
+        {**clock, "first_step": first, "last_step": first + 9, "bound_ns": bound_ns}
+        for first, bound_ns in ((0, 5), (10, -1), (20, -1), (30, -1), (40, 2))
+    ]
+    insert(store, "host_clocks", pa.Table.from_pylist(rows, schema=HOST_CLOCKS), **RUN)
+    reader = StoreReader(store)
+    assert column(reader.read(ClockHistory(**RUN, hosts=("h1",))), "bound_ns") == [5, -1, -1, -1, 2]
+    assert column(reader.read(ClockHistory(**RUN, hosts=("h1",), column_steps=20)), "bound_ns") == [5, -1, 2]
+    assert not reader.read(ClockHistory(**RUN, hosts=("h0",))).num_rows
 
 
 def test_answers_keep_their_columns_when_nothing_is_stored(store: Store) -> None:

@@ -6,15 +6,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+import pyarrow as pa
 from playwright.sync_api import Page, expect, sync_playwright
 
+from diagnose.simulate.network_faults import Flap
 from diagnose.simulate.noise import RECORDED
+from diagnose.simulate.plan import SimulatedRun
+from diagnose.simulate.run import simulate
+from diagnose.simulate.store import as_run, put_simulation
+from diagnose.simulate.table import samples_table
+from diagnose.simulate.work_faults import Throttle
+from telemetry.imports.write import StoreTarget
+from telemetry.ship.clock_windows import estimate_newest
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Runs, Spans
 from telemetry.stores.reader import StoreReader
+from telemetry.tables import owned
+from telemetry.topology import Topology
 from tests.memory_store import memory_store
 from tests.parts import require
+from tests.ui.made_fleet import tell_of_clocks, tell_of_hosts
 from tests.ui.made_hang import STEP as STEP_OF_STALL
 from tests.ui.made_hang import S, evidence_rows
 from tests.ui.served_dashboard import serving
@@ -26,6 +38,8 @@ SIZE: dict[Literal["width", "height"], int] = {"width": 1440, "height": 900}
 RUN = "demo-20261121-0301"
 STUCK_RUN = "demo-20261120-2214"
 SIMULATED_RUN = "simulated-slow-rank"
+SICK_RUN = "llm-7b-20261119"
+TOLD_RUN = "llm-7b-20261118"
 STEP = 42
 SLOW = 5
 
@@ -36,6 +50,7 @@ def made_dashboard() -> Iterator[tuple[str, dict[str, str]]]:
     with memory_store() as store:
         stand_still(store)
         store_simulated(store, SIMULATED_RUN, f"slow:rank={SLOW},factor=1.4", noise=RECORDED)
+        fall_ill(store)
         run = SyntheticRun(run_id=RUN)
         run.introduce(store)
         run.advance(store, 60)
@@ -65,6 +80,33 @@ def stand_still(store: EmbeddedStore) -> None:
     stuck.leave_evidence(store, evidence_rows(stuck.now_ns + 35 * S))
 
 
+def fall_ill(store: EmbeddedStore) -> None:
+    """A simulated run of four hosts: the card of one loses its link, a GPU of another is held down."""
+    plan = SimulatedRun(
+        name=SICK_RUN,
+        topology=Topology(dp=4, pp=2, tp=4),
+        num_steps=160,
+        clock_offset_ms=40.0,
+        clock_drift_ppm=8.0,
+        faults=(Flap(host="gpu-001", seconds=4.0), Throttle(rank=21, factor=1.4, first_step=60)),
+    )
+    told = SyntheticRun(run_id=TOLD_RUN, started_ns=1_770_000_000_000_000_000)
+    told.introduce(store)
+    told.advance(store, 30)
+    tell_of_hosts(store, told)
+    tell_of_clocks(store, told, 30)
+    simulation = simulate(plan)
+    put_simulation(as_run(simulation), samples_table(simulation), StoreTarget(store))
+    clocks = store_clocks(StoreReader(store))
+    store.insert("host_clocks", owned(clocks, SICK_RUN, 0))
+
+
+def store_clocks(reader: StoreReader) -> pa.Table:
+    """As a collector would have estimated them while the run went."""
+    windows = [list(estimate_newest(reader, SICK_RUN, 0, last_step, most=1)) for last_step in range(39, 160, 40)]
+    return pa.concat_tables([estimate.rows(1) for some in windows for estimate in some])
+
+
 def addresses(run_id: str, span: str) -> dict[str, str]:
     """Name of a picture -> the view in it."""
     return {
@@ -78,6 +120,14 @@ def addresses(run_id: str, span: str) -> dict[str, str]:
         "hang": f"?view=hang&run={STUCK_RUN}",
         "hang-victim": f"?view=hang&run={STUCK_RUN}&rank=2",
         "overview-of-a-stall": f"?view=overview&run={STUCK_RUN}",
+        "fleet": f"?view=fleet&run={SICK_RUN}&host=gpu-001&family=network",
+        "fleet-gpu": f"?view=fleet&run={SICK_RUN}&family=gpu&host=gpu-002",
+        "fleet-nothing-told": f"?view=fleet&run={SICK_RUN}&family=host",
+        "overview-of-a-flap": f"?view=overview&run={SICK_RUN}",
+        "timeline-of-hosts": f"?view=timeline&run={SICK_RUN}&group=dp&rank=0",
+        "clock": f"?view=clock&run={SICK_RUN}",
+        "clock-refused": f"?view=clock&run={TOLD_RUN}&host=gpu-02",
+        "fleet-told": f"?view=fleet&run={TOLD_RUN}&host=gpu-03",
         "unknown-run": "?view=overview&run=nope",
     }
 

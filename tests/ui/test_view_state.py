@@ -10,6 +10,7 @@ from ui.view_state import (
     MAX_PINS,
     Area,
     Clock,
+    Family,
     Group,
     Metric,
     SpanKey,
@@ -38,6 +39,8 @@ states = st.builds(
     zoom=st.none() | times.map(lambda pair: TimeRange(*pair)),
     pins=st.lists(numbers, max_size=MAX_PINS, unique=True).map(tuple),
     area=st.none() | st.builds(lambda pair, top, bottom: Area(*pair, top, bottom), times, numbers, numbers),
+    host=st.text(st.characters(categories=("L", "N", "P", "S")), max_size=60),
+    family=st.none() | st.sampled_from(Family),
 )
 
 
@@ -80,6 +83,7 @@ def test_what_is_not_understood_takes_its_default_with_a_note(given_fields: dict
         "pins=1.1",
         "pins=1.2.3.4.5.6.7.8.9",
         "pins=a",
+        "family=disk",
         "area=1-2-3",
         "area=1-2-3-4-5",
         "area=2-1-3-4",

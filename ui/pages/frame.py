@@ -16,6 +16,8 @@ TABS = (
     (View.TIMELINE, "Timeline"),
     (View.WHAT_IF, "What if"),
     (View.HANG, "Hang"),
+    (View.FLEET, "Fleet"),
+    (View.CLOCK, "Clock"),
 )
 THEME = {"primaryColor": "blue", "defaultRadius": "sm", "headings": {"fontWeight": "600"}}
 

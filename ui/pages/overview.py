@@ -15,7 +15,7 @@ from ui.pages.hang_verdict import hang_finding, hang_headline
 from ui.pages.interface import Chart, Page, Region, region_id
 from ui.pages.panels import card, chart_panel, heading, panel
 from ui.pages.states import loading
-from ui.pages.verdict import findings_list, headline
+from ui.pages.verdict import findings_list, headline, marks_list
 from ui.reads import Reads
 from ui.records import MarkRow, RankState, RunFacts, Series
 from ui.view_state import ViewState
@@ -92,10 +92,10 @@ def draw_findings(state: ViewState, reads: Reads) -> Component:
     """All findings, a stall first."""
     facts = reads.facts(state)
     stall, report = _stall(facts, reads), reads.report(facts.summary)
-    if stall is None:
-        return panel("Findings", findings_list(report, facts))
-    slow = [findings_list(report, facts)] if report.findings else []
-    return panel("Findings", dmc.Stack([hang_finding(stall, facts), *slow], gap="sm"))
+    slow = [findings_list(report, facts)] if report.findings or stall is None else []
+    marks = [marks_list(report, facts)] if report.marks else []
+    stalled = [] if stall is None else [hang_finding(stall, facts)]
+    return panel("Findings", dmc.Stack([*stalled, *slow, *marks], gap="sm"))
 
 
 def _stall(facts: RunFacts, reads: Reads) -> HangVerdict | None:

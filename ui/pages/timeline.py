@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import replace
 
 import dash_mantine_components as dmc
-from dash import html
+from dash import dcc, html
 from dash.development.base_component import Component
 
 from ui.defaults import Rows, suspects
@@ -21,7 +21,7 @@ from ui.pages.timeline_controls import GROUP_NAMES, control_values, draw_control
 from ui.pages.timeline_scene import Scene, aligned, displayed, drawn, scene, spans
 from ui.reads import Reads
 from ui.records import RunFacts
-from ui.view_state import Group, ViewState
+from ui.view_state import Group, View, ViewState
 from ui.wording import count, duration
 
 
@@ -59,8 +59,11 @@ def draw_title(state: ViewState, reads: Reads) -> Component:
     run, rows = shown.facts.summary, shown.rows
     exactly = replace(state, run=run.run_id, attempt=run.attempt, group=rows.group, rank=rows.rank, step=shown.step)
     unasked = reads.spans_left_out(run, shown.step, rows.ranks)
-    notes = [*filter(None, [aligned(shown, reads).note]), *_left_out(drawn(shown, reads), rows, unasked)]
-    said = [dmc.Text(note, size="sm", className="left-out") for note in notes]
+    said = [dmc.Text(note, size="sm", className="left-out") for note in _left_out(drawn(shown, reads), rows, unasked)]
+    if note := aligned(shown, reads).note:
+        clock = ViewState(view=View.CLOCK, run=run.run_id, attempt=run.attempt)
+        words = [note, " ", dcc.Link("Clocks", href=clock.search())]
+        said.insert(0, dmc.Text(words, size="sm", className="left-out"))
     return html.Div([titled(_title(shown), exactly), *said])
 
 

@@ -1,16 +1,19 @@
 """The findings of a run: the worst in one sentence with the way to it, then each with its evidence."""
 
+from dataclasses import replace
+
 import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
 from diagnose.findings import Finding, Kind
 from diagnose.pipeline import Report
+from diagnose.report.as_text import mark_line
 from telemetry.stages import STAGE_BY_LABEL, Stage
-from ui.defaults import typical_step, worst_finding
+from ui.defaults import FAMILY_OF, typical_step, worst_finding
 from ui.pages.interface import SEVERITY_COLOURS
 from ui.records import RunFacts
-from ui.view_state import Group, StepRange, View, ViewState
+from ui.view_state import Family, Group, StepRange, View, ViewState
 from ui.wording import count
 
 PRICED_BY_WHATIF = {
@@ -21,6 +24,8 @@ PRICED_BY_WHATIF = {
     Kind.LATE_LAUNCH,
 }
 """Of these a replay tells what putting them right gives."""
+MAX_MARKS = 12
+"""Losses of link in the list; the fleet page has them all."""
 
 
 def headline(report: Report, facts: RunFacts) -> Component:
@@ -32,6 +37,8 @@ def headline(report: Report, facts: RunFacts) -> Component:
         dcc.Link("Show heat map", href=heat_map_address(worst, facts), className="button primary"),
         dcc.Link("Show timeline", href=timeline_address(worst, facts), className="button"),
     ]
+    if fleet := fleet_address(worst, facts):
+        links.append(dcc.Link("Show host", href=fleet, className="button"))
     return dmc.Alert(
         dmc.Stack(
             [
@@ -85,6 +92,33 @@ def whatif_address(finding: Finding, facts: RunFacts) -> str:
     return ViewState(view=View.WHAT_IF, run=run.run_id, attempt=run.attempt, steps=steps).search()
 
 
+def fleet_address(finding: Finding, facts: RunFacts) -> str:
+    """The samples of its first host over a finding's window; empty where it does not rest on what hosts told."""
+    if finding.kind not in FAMILY_OF or not finding.hosts:
+        return ""
+    return ViewState(
+        view=View.FLEET,
+        run=facts.summary.run_id,
+        attempt=facts.summary.attempt,
+        host=finding.hosts[0],
+        family=FAMILY_OF[finding.kind],
+        steps=StepRange(finding.window.first_step, finding.window.last_step),
+    ).search()
+
+
+def marks_list(report: Report, facts: RunFacts) -> Component:
+    """What happened on hosts that is no finding, the newest last, with the way to each host."""
+    run = facts.summary
+    state = ViewState(view=View.FLEET, run=run.run_id, attempt=run.attempt, family=Family.NETWORK)
+    return html.Ul(
+        [
+            html.Li([mark_line(mark), " ", dcc.Link("host", href=replace(state, host=mark.host).search())])
+            for mark in report.marks[-MAX_MARKS:]
+        ],
+        className="host-marks",
+    )
+
+
 def _state(view: View, finding: Finding, facts: RunFacts) -> ViewState:
     stage = STAGE_BY_LABEL.get(finding.stage, Stage.FORWARD_COMPUTE)
     return ViewState(view=view, run=facts.summary.run_id, attempt=facts.summary.attempt, stage=stage)
@@ -121,6 +155,8 @@ def _finding(finding: Finding, facts: RunFacts) -> Component:
     ]
     if finding.kind in PRICED_BY_WHATIF:
         links.append(dcc.Link("what it costs", href=whatif_address(finding, facts)))
+    if fleet := fleet_address(finding, facts):
+        links.append(dcc.Link("host", href=fleet))
     return html.Article(
         [head, dmc.Text(finding.summary, size="sm"), html.Dl(evidence, className="facts"), dmc.Group(links, gap="md")],
         className="finding",

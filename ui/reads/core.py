@@ -157,7 +157,7 @@ class Reads:
     def facts(self, state: ViewState) -> RunFacts:
         """The attempt a view means."""
         summary = self.newest(state)
-        where, steps, stages = self._kept(summary, "facts", lambda: self._facts(summary))
+        where, steps, stages = self.kept(summary, "facts", lambda: self._facts(summary))
         return RunFacts(
             summary=summary,
             topology=where.topology,
@@ -169,7 +169,7 @@ class Reads:
 
     def report(self, run: RunSummary) -> Report:
         """What the detectors say about the newest steps; why the run stands still is :meth:`hang`."""
-        return self._kept(run, "report", lambda: diagnose_view(load_view(self._reader, run.run_id, run.attempt)))
+        return self.kept(run, "report", lambda: diagnose_view(load_view(self._reader, run.run_id, run.attempt)))
 
     def view(self, run: RunSummary, steps: StepRange) -> RunView:
         """What the detectors see of some steps, the newest of them where all hold too many operations; not kept."""
@@ -179,21 +179,25 @@ class Reads:
     def num_operations(self, run: RunSummary, steps: StepRange) -> int:
         """How many operations some steps hold, of all ranks and stages."""
         query = StageCounts(run_id=run.run_id, attempt=run.attempt, first_step=steps.first, last_step=steps.last)
-        return int(ints(self._read(run, query), "spans").sum())
+        return int(ints(self.ask(run, query), "spans").sum())
 
     def series(self, run: RunSummary) -> dict[str, Series]:
         """Metrics by step, by name."""
-        samples = self._read(run, Samples(run_id=run.run_id, attempt=run.attempt, metrics=METRICS))
+        samples = self.ask(run, Samples(run_id=run.run_id, attempt=run.attempt, metrics=METRICS))
         return series_by_metric(samples)
 
     def marks(self, run: RunSummary, limit: int = 50) -> list[MarkRow]:
         """The newest marks, newest first."""
-        table = self._read(run, Marks(run_id=run.run_id, attempt=run.attempt, limit=limit))
+        table = self.ask(run, Marks(run_id=run.run_id, attempt=run.attempt, limit=limit))
         return [MarkRow(**row) for row in reversed(table.to_pylist())]
 
     def ranks(self, run: RunSummary) -> list[RankState]:
         """What each rank last said of itself; empty where no agent watched."""
         return list(rank_states(self._heartbeats(run.run_id, run.attempt, run.last_ns)))
+
+    def heard_ns(self, run: RunSummary) -> int:
+        """When an agent last looked at a rank of the attempt; 0 where none did."""
+        return max(self._heartbeats(run.run_id, run.attempt, run.last_ns)["at_ns"].to_pylist(), default=0)
 
     def evidence_seen(self, run: RunSummary) -> EvidenceSeen:
         """How much evidence of a stall agents have left. It comes without a step or a stamp of the run moving."""
@@ -219,7 +223,7 @@ class Reads:
     def stage_times(self, facts: RunFacts, stage: Stage, clock: Clock, steps: StepRange) -> StageTimes:
         """Time of each rank in a stage over the steps of a range that are stored."""
         key = ("stage-times", stage, clock, steps)
-        return self._kept(facts.summary, key, lambda: self._stage_times(facts, stage, clock, steps))
+        return self.kept(facts.summary, key, lambda: self._stage_times(facts, stage, clock, steps))
 
     def spans(self, run: RunSummary, step: int, ranks: tuple[int, ...]) -> SpanColumns:
         """The spans of some ranks in a step; of a lane that holds thousands the longest."""
@@ -231,7 +235,7 @@ class Reads:
             ranks=ranks,
             longest=self._max_lane,
         )
-        return span_columns(self._read(run, query))
+        return span_columns(self.ask(run, query))
 
     def aligned_spans(self, facts: RunFacts, step: int, ranks: tuple[int, ...]) -> OneClock:
         """:meth:`spans` on one clock, as far as that is known."""
@@ -239,7 +243,7 @@ class Reads:
         def align() -> OneClock:
             return on_one_clock(self.spans(facts.summary, step, ranks), facts.hosts, self.clocks(facts, step))
 
-        return self._kept(facts.summary, ("aligned", step, ranks), align)
+        return self.kept(facts.summary, ("aligned", step, ranks), align)
 
     def spans_left_out(self, run: RunSummary, step: int, ranks: tuple[int, ...]) -> int:
         """How many spans :meth:`spans` leaves out."""
@@ -248,14 +252,14 @@ class Reads:
         if fullest < self._max_lane:
             return 0
         query = Lanes(run_id=run.run_id, attempt=run.attempt, first_step=step, last_step=step, ranks=ranks)
-        return int(np.maximum(ints(self._read(run, query), "spans") - self._max_lane, 0).sum())
+        return int(np.maximum(ints(self.ask(run, query), "spans") - self._max_lane, 0).sum())
 
     def clocks(self, facts: RunFacts, step: int) -> ClockTable:
         """How hosts' clocks lie apart around a step; empty where nobody knows."""
         run, lasts = facts.summary, facts.steps.duration_ns
         lasted_ns = lasts[facts.steps.step == step] if (facts.steps.step == step).any() else lasts[-1:]
         key = ("clocks", step)
-        return self._kept(
+        return self.kept(
             run, key, lambda: load_clocks(self._reader, run.run_id, run.attempt, np.array([step]), lasted_ns)
         )
 
@@ -273,7 +277,7 @@ class Reads:
             ranks=peers,
             stages=(int(span.stage[0]),),
         )
-        return span_columns(self._read(run, query))
+        return span_columns(self.ask(run, query))
 
     def _run_rows(self) -> list[dict[str, Any]]:
         age = int(self._wall_s() / LIST_AGE_S)
@@ -310,9 +314,9 @@ class Reads:
             raise UnknownRunError(
                 f"No rank of {run.run_id} has reported yet", hint="this page looks again every two seconds"
             )
-        codes = self._read(run, StageCounts(run_id=run.run_id, attempt=run.attempt))["stage"].to_pylist()
+        codes = self.ask(run, StageCounts(run_id=run.run_id, attempt=run.attempt))["stage"].to_pylist()
         stages = tuple(stage for code, stage in STAGE_BY_CODE.items() if code in codes)
-        return places(ranks), step_times(self._read(run, Steps(run_id=run.run_id, attempt=run.attempt))), stages
+        return places(ranks), step_times(self.ask(run, Steps(run_id=run.run_id, attempt=run.attempt))), stages
 
     def _ranks(self, run_id: str, attempt: int, last_ns: int) -> pa.Table:
         return self._slowly_changing(Ranks(run_id=run_id, attempt=attempt), last_ns)
@@ -324,7 +328,7 @@ class Reads:
         shown = facts.steps.step[(facts.steps.step >= steps.first) & (facts.steps.step <= steps.last)]
         if len(shown) * facts.topology.world_size > self._max_cells:
             query = pooled_query(facts, stage, shown, self._max_cells)
-            return pooled_times(self._read(facts.summary, query), query, facts, clock)
+            return pooled_times(self.ask(facts.summary, query), query, facts, clock)
         ns, basis = self._own_work(facts, stage, shown) if clock is Clock.OWN else (None, WALL)
         if ns is None:
             ns, basis = self._totals(facts, stage, clock, shown)
@@ -357,12 +361,18 @@ class Reads:
             last_step=int(steps[-1]),
             stages=(int(stage),),
         )
-        return summed(self._read(run, query), stage, clock, steps, num_ranks)
+        return summed(self.ask(run, query), stage, clock, steps, num_ranks)
 
-    def _read(self, run: RunSummary, query: Query) -> pa.Table:
-        return self._kept(run, cast(Hashable, query), lambda: self._reader.read(query))
+    def ask(self, run: RunSummary, query: Query) -> pa.Table:
+        """The answer to a question about an attempt, kept until something has arrived."""
+        return self.kept(run, cast(Hashable, query), lambda: self._reader.read(query))
 
-    def _kept(self, run: RunSummary, key: Hashable, work: Callable[[], Answer]) -> Answer:
+    def work_out(self, run: RunSummary, key: Hashable, work: Callable[[Reader], Answer]) -> Answer:
+        """What ``work`` makes of several questions, kept under ``key`` likewise."""
+        return self.kept(run, key, lambda: work(self._reader))
+
+    def kept(self, run: RunSummary, key: Hashable, work: Callable[[], Answer]) -> Answer:
+        """The answer of ``work()`` about an attempt, kept under ``key`` likewise."""
         freshness: Freshness = (run.last_step, run.last_ns)
         return self._cache.get((run.run_id, run.attempt, freshness, key), work)
 

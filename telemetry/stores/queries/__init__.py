@@ -11,13 +11,13 @@ totals    sums by rank, stage, step     windows     windows of steps, and which 
 Of hosts: ``telemetry/stores/host_queries.py``.
 """
 
-from telemetry.stores.clock_queries import HostClocks, MeetingSpans
-from telemetry.stores.host_queries import HostEvents, HostSamples
+from telemetry.stores.clock_queries import ClockHistory, HostClocks, MeetingSpans
+from telemetry.stores.host_queries import HostEventCounts, HostEvents, HostGrowth, HostSamples
 from telemetry.stores.queries.heat_map import HeatCells, StragglerScan
 from telemetry.stores.queries.high_water import HighWater, NumberedTable
 from telemetry.stores.queries.runs import Ranks, Runs
 from telemetry.stores.queries.spans import Lanes, OperationColumns, Spans
-from telemetry.stores.queries.steps import Steps
+from telemetry.stores.queries.steps import RankSteps, Steps
 from telemetry.stores.queries.told import Evidence, EvidenceCount, Heartbeats, Marks, Samples
 from telemetry.stores.queries.totals import RankStageMeans, RankStageStats, StageCounts, StageTotals
 from telemetry.stores.queries.windows import LAST_STEP
@@ -27,9 +27,9 @@ from telemetry.stores.trace_queries import TraceSpans
 QUERIES: dict[str, type[Query]] = {
     query.__name__: query
     for query in (
-        Runs, Ranks, Steps, Spans, Lanes, OperationColumns, StageTotals, RankStageStats, RankStageMeans, StageCounts,
-        HeatCells, StragglerScan, Samples, Marks, Heartbeats, Evidence, EvidenceCount, HighWater, HostSamples,
-        HostEvents, HostClocks, MeetingSpans, TraceSpans,
+        Runs, Ranks, Steps, RankSteps, Spans, Lanes, OperationColumns, StageTotals, RankStageStats, RankStageMeans,
+        StageCounts, HeatCells, StragglerScan, Samples, Marks, Heartbeats, Evidence, EvidenceCount, HighWater,
+        HostSamples, HostEvents, HostEventCounts, HostGrowth, HostClocks, ClockHistory, MeetingSpans, TraceSpans,
     )
 }  # fmt: skip
 """What may be asked over the wire: name -> query."""
@@ -37,13 +37,16 @@ QUERIES: dict[str, type[Query]] = {
 __all__ = [
     "LAST_STEP",
     "QUERIES",
+    "ClockHistory",
     "Evidence",
     "EvidenceCount",
     "Heartbeats",
     "HeatCells",
     "HighWater",
     "HostClocks",
+    "HostEventCounts",
     "HostEvents",
+    "HostGrowth",
     "HostSamples",
     "Lanes",
     "Marks",
@@ -52,6 +55,7 @@ __all__ = [
     "OperationColumns",
     "RankStageMeans",
     "RankStageStats",
+    "RankSteps",
     "Ranks",
     "Runs",
     "Samples",

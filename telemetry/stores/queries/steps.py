@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from telemetry.stores.queries.windows import IN_WINDOW, LAST_STEP, STEP_STAGE
-from telemetry.stores.question import Fields
+from telemetry.stores.question import Fields, among
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,4 +28,30 @@ class Steps(Fields):
             toUInt32(uniqExact(rank)) AS num_ranks
         FROM spans WHERE {steps}{f" AND step IN ({newest})" if self.newest else ""}
         GROUP BY step ORDER BY step
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSteps(Fields):
+    """The steps of some ranks as each of them stamped it: of every column of steps the longest.
+
+    Columns: rank, step, start_ns, duration_ns; ordered by rank, step.
+    """
+
+    run_id: str
+    attempt: int
+    ranks: tuple[int, ...]
+    first_step: int = 0
+    last_step: int = LAST_STEP
+    column_steps: int = 1
+
+    def sql(self) -> str:
+        return f"""
+        SELECT rank, longest.1 AS step, longest.2 AS start_ns, longest.3 AS duration_ns
+        FROM (
+            SELECT rank, argMax((step, start_ns, duration_ns), (duration_ns, step)) AS longest
+            FROM spans WHERE {IN_WINDOW} AND stage = {STEP_STAGE}{among("rank", "ranks", self.ranks)}
+            GROUP BY rank, intDiv(step, greatest(%(column_steps)s, 1))
+        )
+        ORDER BY rank, step
         """

@@ -1,0 +1,52 @@
+"""From a finding to the host, from the host to its clock, in a real browser."""
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from telemetry.stores.embedded import EmbeddedStore
+from tests.browser.on_page import control, figure, figure_data, region, wait_until_drawn
+from tests.deadline import until
+from tests.ui.made_fleet import SICK, SILENT, tell_of_clocks, tell_of_hosts
+from tests.ui.synthetic_run import SyntheticRun
+
+pytestmark = pytest.mark.browser
+TITLES = "plot.layout.annotations.map(note => note.text).join('|')"
+
+
+@pytest.fixture(scope="module")
+def told(store: EmbeddedStore, address: str) -> str:
+    """Address of a run whose hosts told of themselves, up to the view."""
+    run = SyntheticRun(run_id="told")
+    run.introduce(store)
+    run.advance(store, 30)
+    tell_of_hosts(store, run)
+    tell_of_clocks(store, run, 30)
+    return f"{address}?run=told&view="
+
+
+def test_the_host_with_most_trouble_is_shown_and_its_samples_are_chosen(page: Page, told: str) -> None:
+    page.goto(f"{told}fleet")
+    wait_until_drawn(page)
+    expect(region(page, "fleet-title")).to_contain_text(SICK)
+    expect(region(page, "hosts").locator("tbody tr").first).to_contain_text(SICK)
+    assert "eth0 lost its link for 4.0 s" in figure_data(page, "host", TITLES)
+    region(page, "fleet-controls").get_by_text("GPU", exact=True).click()
+    page.wait_for_url("**family=gpu**")
+    until(lambda: "SM clock" in figure_data(page, "host", TITLES), what="the GPU's panels")
+    region(page, "hosts").get_by_role("link", name=SILENT).click()
+    expect(region(page, "fleet-title")).to_contain_text("told no GPU samples")
+    page.go_back()
+    expect(region(page, "fleet-title")).not_to_contain_text("told no GPU samples")
+    assert f"host={SILENT}" not in page.url
+
+
+def test_a_clock_is_chosen_and_its_refused_windows_are_told(page: Page, told: str) -> None:
+    page.goto(f"{told}clock")
+    wait_until_drawn(page)
+    expect(region(page, "clock-says")).to_contain_text("1 of 4 hosts not aligned")
+    region(page, "clocks").get_by_role("link", name="gpu-02").click()
+    page.wait_for_url("**host=gpu-02**")
+    expect(region(page, "clock-title")).to_contain_text("Not aligned in 1 of 3 windows")
+    until(lambda: figure_data(page, "offset", "plot.layout.shapes.length") == 1, what="the shaded window")
+    expect(control(page, "host")).to_have_value("gpu-02")
+    figure(page, "offset")

@@ -1,0 +1,136 @@
+"""One host over some steps: the steps of its ranks, and below, on the same axis of time, what the host told.
+
+step     ___/''|________|_____      from spans
+gpu0     ___________    |           from samples; a line with words wherever something happened
+gpu1     ----------------
+         12:03:40     12:03:50      the host's own clock throughout: nothing has to be aligned
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from ui.figures.happenings import Happened, levels
+from ui.figures.host_curves import Curves, HostCurve
+from ui.figures.series import MARKERS_BELOW
+from ui.figures.style import GREY, framed, plain
+from ui.records import Floats, Ints, RankSpans
+from ui.wording import NS_PER_S, local_ms
+
+STEPS_PX, PANEL_PX, GAP_PX, FOOT_PX = 120, 84, 30, 30
+WORDS_PX, TITLE_PX = 15, 20
+WIDTH_PX = 1100
+"""Of the time axis, about: whether two words stand apart."""
+MAX_RANKS = 16
+TROUBLE = "#d9480f"
+COLOURS = ("#3b8ede", "#e8871e", "#12966f", "#c95fa6", "#8a949e", "#b59f00", "#d1495b", "#7a67d8")
+"""Of devices and ranks, by their place in a panel."""
+
+
+def host_panels(
+    ranks: Sequence[RankSpans],
+    panels: Sequence[Curves],
+    found: Sequence[Happened],
+    *,
+    keep: str,
+) -> go.Figure:
+    """``ranks``: the host's own, by number."""
+    heights = [STEPS_PX, *[PANEL_PX] * len(panels)]
+    figure = make_subplots(
+        rows=len(heights),
+        cols=1,
+        shared_xaxes=True,
+        row_heights=heights,
+        vertical_spacing=GAP_PX / (sum(heights) + GAP_PX * (len(heights) - 1)),
+    )
+    shown = [_steps_of(one) for one in ranks[:MAX_RANKS]]
+    _draw(figure, 1, shown, "s")
+    for row, one in enumerate(panels, start=2):
+        _draw(figure, row, one.curves, one.panel.unit)
+    more = len(ranks) - len(shown)
+    titles = [("Step time, s", shown, more), *((_title(one), one.curves, one.num_left_out) for one in panels)]
+    notes = [_heading(row, *title) for row, title in enumerate(titles, start=1)]
+    ends_ns = _ends([*shown, *(curve for one in panels for curve in one.curves)], found)
+    placed = levels(found, *ends_ns, WIDTH_PX)
+    lines = [shape for one in found for shape in _lines(one)]
+    words = [_words(one, level) for one, level in zip(found, placed, strict=True) if level >= 0]
+    top = TITLE_PX + WORDS_PX * (1 + max(placed, default=-1)) + 8
+    figure.update_xaxes(type="date", tickformat="%H:%M:%S", nticks=10)
+    figure.update_layout(shapes=lines, annotations=[*notes, *words])
+    height = sum(heights) + GAP_PX * (len(heights) - 1) + top + FOOT_PX
+    margin = {"l": 8, "r": 24, "t": top, "b": FOOT_PX}
+    return framed(figure, height_px=height, keep=keep, hovermode="x", showlegend=False, margin=margin)
+
+
+def _steps_of(one: RankSpans) -> HostCurve:
+    """Each step's length, from its begin to the next one's."""
+    ended_ns = one.start_ns[-1:] + one.duration_ns[-1:]
+    seconds = one.duration_ns / NS_PER_S
+    return HostCurve(
+        name=f"rank {one.rank}",
+        at_ns=np.concatenate([one.start_ns, ended_ns]),
+        value=np.concatenate([seconds, seconds[-1:]]),
+        holds=True,
+    )
+
+
+def _draw(figure: go.Figure, row: int, curves: Sequence[HostCurve], unit: str) -> None:
+    for number, curve in enumerate(curves):
+        figure.add_scatter(
+            row=row,
+            col=1,
+            x=_local_ms(curve.at_ns),
+            y=curve.value.astype(np.float32),
+            mode="lines" if len(curve.at_ns) >= MARKERS_BELOW else "lines+markers",
+            line={"color": COLOURS[number % len(COLOURS)], "width": 1.5, "shape": "hv" if curve.holds else "linear"},
+            name=plain(curve.name),
+            hovertemplate=f"%{{x|%H:%M:%S}} <b>{plain(curve.name)}: %{{y:.4~g}} {unit}</b><extra></extra>",
+        )
+    figure.update_yaxes(row=row, col=1, nticks=4, showgrid=True, rangemode="tozero")
+
+
+def _title(one: Curves) -> str:
+    return one.panel.title + (f", {one.panel.unit}" if one.panel.unit else "")
+
+
+def _heading(row: int, title: str, curves: Sequence[HostCurve], num_left_out: int) -> dict[str, object]:
+    """The title of a panel with the colours of its curves, above its left corner."""
+    names = [
+        f"<span style='color:{COLOURS[number % len(COLOURS)]}'>■</span> {plain(curve.name)}"
+        for number, curve in enumerate(curves)
+    ]
+    more = f" and {num_left_out} more" if num_left_out > 0 else ""
+    axis = "" if row == 1 else str(row)
+    place = {"xref": "paper", "x": 0, "yref": f"y{axis} domain", "y": 1, "xanchor": "left", "yanchor": "bottom"}
+    text = f"<b>{title}</b>   {'  '.join(names)}{more}"
+    return place | {"text": text, "showarrow": False, "font": {"size": 11}}
+
+
+def _lines(one: Happened) -> Iterator[dict[str, object]]:
+    colour = TROUBLE if one.is_trouble else GREY
+    across = {"xref": "x", "yref": "paper", "y0": 0, "y1": 1}
+    begun, until = local_ms(one.at_ns), local_ms(one.until_ns)
+    if until > begun:
+        yield {"type": "rect", "x0": begun, "x1": until, "fillcolor": colour, "opacity": 0.16, "line": {"width": 0}} | (
+            across | {"layer": "below"}
+        )
+    yield {"type": "line", "x0": begun, "x1": begun, "line": {"color": colour, "width": 1.2, "dash": "dot"}} | across
+
+
+def _words(one: Happened, level: int) -> dict[str, object]:
+    place = {"xref": "x", "x": local_ms(one.at_ns), "yref": "paper", "y": 1, "yshift": TITLE_PX + WORDS_PX * level}
+    style = {"xanchor": "left", "yanchor": "bottom", "showarrow": False, "font": {"size": 11, "color": GREY}}
+    return place | style | {"text": plain(one.words)}
+
+
+def _ends(curves: Sequence[HostCurve], found: Sequence[Happened]) -> tuple[int, int]:
+    """The first and the last time of all."""
+    times = [time for curve in curves if len(curve.at_ns) for time in (int(curve.at_ns[0]), int(curve.at_ns[-1]))]
+    times += [time for one in found for time in (one.at_ns, one.until_ns)]
+    return min(times, default=0), max(times, default=0)
+
+
+def _local_ms(at_ns: Ints) -> Floats:
+    return (at_ns - at_ns[:1]) / 1e6 + local_ms(int(at_ns[0])) if len(at_ns) else np.zeros(0)
