@@ -6,6 +6,8 @@
     ?view=timeline&run=demo&step=150&zoom=1200000-9800000&pins=5.4&area=1300000-2000000-5-6
     ?view=hang&run=demo&attempt=0&rank=5
     ?view=whatif&run=demo&attempt=0&steps=100-199
+    ?view=runs&find=gpt&order=mfu
+    ?view=alerts&run=demo                                           of one run; without it of all
 
 What an address leaves out takes its default and follows a live run; what it says wrongly takes its default too,
 with a note for the reader. No text of an address is ever shown as anything but text.
@@ -39,6 +41,19 @@ class View(StrEnum):
     TIMELINE = "timeline"
     HANG = "hang"
     WHAT_IF = "whatif"
+    ALERTS = "alerts"
+
+
+class RunOrder(StrEnum):
+    """Which runs come first in their list."""
+
+    TROUBLE = "trouble"
+    NAME = "name"
+    STEP_TIME = "step-time"
+    MFU = "mfu"
+    GOODPUT = "goodput"
+    RANKS = "ranks"
+    STARTED = "started"
 
 
 class Metric(StrEnum):
@@ -121,6 +136,8 @@ class ViewState:
     zoom: TimeRange | None = None
     pins: tuple[int, ...] = ()
     area: Area | None = None
+    find: str = ""
+    order: RunOrder = RunOrder.TROUBLE
 
     def search(self) -> str:
         """The address of this view, from its ``?`` on; the inverse of :func:`parse_search`."""
@@ -139,6 +156,8 @@ class ViewState:
             "zoom": self.zoom and str(self.zoom),
             "pins": ".".join(map(str, self.pins)) or None,
             "area": self.area and str(self.area),
+            "find": self.find or None,
+            "order": None if self.order is RunOrder.TROUBLE else self.order.value,
         }
         return "?" + urlencode({name: value for name, value in values.items() if value is not None})
 
@@ -171,6 +190,8 @@ def parse_search(search: str | None) -> Parsed:
         zoom=read("zoom", _zoom, None),
         pins=read("pins", _pins, ()),
         area=read("area", _area, None),
+        find=read("find", _name, ""),
+        order=read("order", RunOrder, RunOrder.TROUBLE),
     )
     return Parsed(state, tuple(notes))
 

@@ -12,6 +12,7 @@ from ui.view_state import (
     Clock,
     Group,
     Metric,
+    RunOrder,
     SpanKey,
     StepRange,
     TimeRange,
@@ -37,6 +38,8 @@ states = st.builds(
     span=st.none() | st.builds(SpanKey, numbers, st.integers(0, 10**17)),
     zoom=st.none() | times.map(lambda pair: TimeRange(*pair)),
     pins=st.lists(numbers, max_size=MAX_PINS, unique=True).map(tuple),
+    find=st.text(st.characters(categories=("L", "N", "P", "S")), max_size=60),
+    order=st.sampled_from(RunOrder),
     area=st.none() | st.builds(lambda pair, top, bottom: Area(*pair, top, bottom), times, numbers, numbers),
 )
 

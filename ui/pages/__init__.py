@@ -1,6 +1,6 @@
 """The pages by view."""
 
-from ui.pages import hang, heat_map, overview, runs, timeline, whatif
+from ui.pages import alerts, hang, heat_map, overview, runs, timeline, whatif
 from ui.pages.interface import Page
 from ui.view_state import View
 
@@ -11,4 +11,5 @@ PAGES: dict[View, Page] = {
     View.TIMELINE: timeline.PAGE,
     View.HANG: hang.PAGE,
     View.WHAT_IF: whatif.PAGE,
+    View.ALERTS: alerts.PAGE,
 }
