@@ -128,6 +128,19 @@ HOST_CLOCKS = pa.schema(
 )
 """Written by the collector itself: no batch of these is taken."""
 
+LOOKED, DROPPED = "looked", "dropped"
+"""In ``phase`` of alerts, beside an alert's own: the watcher looked at the attempt; what it told of stands no more."""
+
+ALERTS = pa.schema(
+    [
+        ("fingerprint", pa.string()),  # empty: a look at the attempt
+        ("began_ns", pa.int64()),  # when this trouble was first seen; 0 of a look
+        ("at_ns", pa.int64()),  # wall clock of the watcher: when it said so
+        ("phase", pa.string()),  # pending, firing, resolved, or one of the above
+        ("body", pa.string()),  # diagnose/alerts/written.py; empty of a look
+    ]
+)
+
 TABLES: dict[str, pa.Schema] = {
     "spans": SPANS,
     "marks": MARKS,
@@ -137,6 +150,7 @@ TABLES: dict[str, pa.Schema] = {
     "evidence": EVIDENCE,
     "host_samples": HOST_SAMPLES,
     "host_events": HOST_EVENTS,
+    "alerts": ALERTS,
 }
 """Name of a table -> columns of one batch. ``run_id`` and ``attempt`` are constant over a batch and travel in the
 Arrow schema's metadata (keys ``run_id``, ``attempt``); the store holds them as columns. Tables with a ``seq``

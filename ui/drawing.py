@@ -20,7 +20,9 @@ from ui.pages.interface import Region
 from ui.pages.panels import HIDDEN, READY, WAITING
 from ui.pages.states import empty_store, loading, no_step_yet, notice, problem, stalled_before_a_step
 from ui.reads import Reads
+from ui.reads.alerts import told_alerts
 from ui.reads.fleet import agents_said
+from ui.reads.runs import run_list
 from ui.reads.whatif import look_for_whatif
 from ui.view_state import Parsed, View, ViewState
 
@@ -67,7 +69,10 @@ def look(state: ViewState, reads: Reads) -> tuple[list[Any], Component | None]:
     """What is stored by now, and what to say when nobody answers."""
     try:
         if state.view is View.RUNS:
-            return [[run.run_id, run.attempt, run.last_ns, run.state] for run in reads.runs()], None
+            return [hashlib.blake2s(repr(run_list(reads)).encode(), digest_size=16).hexdigest()], None
+        if state.view is View.ALERTS:
+            told = told_alerts(reads)
+            return [told.heard_ns, told.is_silent(reads.now_ns())], None
         run = reads.newest(state)
         seen = [run.run_id, run.attempt, run.last_step, run.last_ns, run.state]
         if state.view in SHOW_STALLS:
@@ -92,7 +97,7 @@ def draw_page(state: ViewState, reads: Reads) -> Drawn:
 def _page(state: ViewState, reads: Reads) -> tuple[str, Callable[[], Component]]:
     page = PAGES[state.view]
     try:
-        if page.needs_run and not reads.runs():
+        if page.needs_run and not reads.run_rows():
             return "empty", empty_store
         if page.needs_step and not len(reads.facts(state).steps.step):
             return _before_the_first_step(state, reads)

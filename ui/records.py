@@ -24,6 +24,10 @@ class RunState(StrEnum):
     SILENT = "silent"
     """Not ended in order, and nothing heard for a while."""
     ENDED = "ended"
+    DIED = "died"
+    """A rank ended over an error, or is gone without an end."""
+    STALLED = "stalled"
+    """Agents took evidence of a stall after the newest step had ended, and nobody took it back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,8 @@
     ?view=whatif&run=demo&attempt=0&steps=100-199
     ?view=fleet&run=demo&attempt=0&host=gpu-003&family=gpu&steps=100-199
     ?view=clock&run=demo&attempt=0&host=gpu-003
+    ?view=runs&find=gpt&order=mfu
+    ?view=alerts&run=demo                                           of one run; without it of all
 
 What an address leaves out takes its default and follows a live run; what it says wrongly takes its default too,
 with a note for the reader. No text of an address is ever shown as anything but text.
@@ -43,6 +45,19 @@ class View(StrEnum):
     WHAT_IF = "whatif"
     FLEET = "fleet"
     CLOCK = "clock"
+    ALERTS = "alerts"
+
+
+class RunOrder(StrEnum):
+    """Which runs come first in their list."""
+
+    TROUBLE = "trouble"
+    NAME = "name"
+    STEP_TIME = "step-time"
+    MFU = "mfu"
+    GOODPUT = "goodput"
+    RANKS = "ranks"
+    STARTED = "started"
 
 
 class Metric(StrEnum):
@@ -135,6 +150,8 @@ class ViewState:
     area: Area | None = None
     host: str = ""
     family: Family | None = None
+    find: str = ""
+    order: RunOrder = RunOrder.TROUBLE
 
     def search(self) -> str:
         """The address of this view, from its ``?`` on; the inverse of :func:`parse_search`."""
@@ -155,6 +172,8 @@ class ViewState:
             "area": self.area and str(self.area),
             "host": self.host or None,
             "family": self.family and self.family.value,
+            "find": self.find or None,
+            "order": None if self.order is RunOrder.TROUBLE else self.order.value,
         }
         return "?" + urlencode({name: value for name, value in values.items() if value is not None})
 
@@ -189,6 +208,8 @@ def parse_search(search: str | None) -> Parsed:
         area=read("area", _area, None),
         host=read("host", _name, ""),
         family=read("family", Family, None),
+        find=read("find", _name, ""),
+        order=read("order", RunOrder, RunOrder.TROUBLE),
     )
     return Parsed(state, tuple(notes))
 

@@ -2,6 +2,7 @@
 
     reader --Watching--> Look --advance--> Outcome --one transaction--> ledger --wake--> a dispatcher for each hook
       |                                                                   |
+      |                                                                   `--publish--> collector: the dashboard's page
       +-- no look: told once; all alerts stand still                      +-- full disk: told once; as if not seen yet
 
 It ends when it is told to, and of nothing else.
@@ -20,6 +21,7 @@ from diagnose.alerts.ledger import Ledger
 from diagnose.alerts.life import State, advance
 from diagnose.alerts.look import Look
 from diagnose.alerts.looks import Watching
+from diagnose.alerts.publish import Publisher
 from diagnose.alerts.rules import Policy
 from telemetry.errors import RankscopeError, UnreachableError
 from telemetry.stores.reader import Reader
@@ -62,6 +64,7 @@ class Watcher:
         self._clock_ns = clock_ns
         self._watching = Watching(complaints, clock_ns=clock_ns)
         self._source = _Source(open_reader)
+        self._publisher = Publisher(complaints, self.state.alerts)
 
     def open(self) -> None:
         """See whether there is somebody to look at; whoever does not answer yet is asked again by :meth:`look`.
@@ -87,6 +90,8 @@ class Watcher:
         self.state = outcome.state
         for hook in {hook for telling in outcome.tellings for hook in telling.hooks}:
             self._wake(hook)
+        if not seen.blind:
+            self._publisher.publish(self._source.reader(), outcome.state.alerts, seen)
 
     def news(self) -> Hashable:
         """Changes when a look should not wait; None where nobody answers."""

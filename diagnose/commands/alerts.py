@@ -87,6 +87,8 @@ def run(
         watcher.open()
         open_things.enter_context(dispatching(dispatchers))
         complaints.tell(f"watching {without_password(store)}; alerts go to {', '.join(hook.name for hook in hooks)}")
+        if not store.startswith(("http://", "https://")):
+            complaints.tell("the dashboard's page of alerts stays empty: it is told by --store http://COLLECTOR alone")
         watch(watcher, every or settings.every_s, stop)
 
 

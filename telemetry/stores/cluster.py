@@ -32,7 +32,7 @@ _CREATE_VIEW = re.compile(r"CREATE OR REPLACE VIEW (?P<name>\w+)")
 _CODEC = re.compile(r"\s+CODEC\((?:[^()]|\([^()]*\))*\)")
 _SAYS_NOTHING = re.compile(r"MODIFY COLUMN \w+\s*$")
 """What is left of a statement that changed nothing but a codec."""
-_SHARD_KEYS = (("run_id", "rank"), ("run_id", "host"), ("TraceId",))
+_SHARD_KEYS = (("run_id", "rank"), ("run_id", "host"), ("run_id", "fingerprint"), ("TraceId",))
 _EVERYWHERE = frozenset({"migrations"})
 """Tables that each server of the cluster has whole."""
 

@@ -19,7 +19,7 @@ from tests.ui.synthetic_run import SyntheticRun
 
 pytestmark = pytest.mark.browser
 
-VIEWS = ("runs", "overview", "heatmap", "timeline", "hang")
+VIEWS = ("runs", "overview", "heatmap", "timeline", "hang", "alerts")
 TICK_COLOUR = """() => {
   const tick = document.querySelector('.xtick text, .ytick text');
   return tick && getComputedStyle(tick).fill;

@@ -40,7 +40,7 @@ def test_every_table_that_rows_come_in_has_a_replicated_one_beneath(told: dict[s
     assert set(told["replicated"]) >= {f"{table}_local" for table in TABLES} | {"migrations"}
 
 
-def test_rows_of_a_rank_stay_together_and_so_do_those_of_a_host(told: dict[str, Any]) -> None:
+def test_rows_of_a_rank_stay_together_and_so_do_those_of_a_host_or_an_alert(told: dict[str, Any]) -> None:
     keys = dict(
         re.findall(
             r"EXISTS (\w+) ON CLUSTER one AS .* ENGINE = Distributed\(.*?, (\w+\([^)]*\))\)",
@@ -48,7 +48,8 @@ def test_rows_of_a_rank_stay_together_and_so_do_those_of_a_host(told: dict[str, 
         )
     )
     for table, columns in TABLES.items():
-        assert keys[table] == f"cityHash64(run_id, {'rank' if 'rank' in columns.names else 'host'})", table
+        owner = next(name for name in ("rank", "host", "fingerprint") if name in columns.names)
+        assert keys[table] == f"cityHash64(run_id, {owner})", table
     assert keys["claims"] == keys["spans"]
 
 

@@ -11,6 +11,8 @@ from telemetry.stores.host_queries import HostEventCounts, HostEvents, HostGrowt
 from telemetry.stores.interface import Store
 from telemetry.stores.queries import (
     QUERIES,
+    AlertLooks,
+    Alerts,
     ClockHistory,
     Evidence,
     EvidenceCount,
@@ -26,7 +28,12 @@ from telemetry.stores.queries import (
     RankStageMeans,
     RankStageStats,
     RankSteps,
+    RunBeats,
+    RunGrids,
+    RunMetrics,
     Runs,
+    RunStalls,
+    RunSteps,
     Samples,
     Spans,
     StageCounts,
@@ -42,6 +49,7 @@ from tests.telemetry.made_rows import insert, made
 
 STEP, FORWARD, BACKWARD = int(Stage.STEP), int(Stage.FORWARD_COMPUTE), int(Stage.BACKWARD_COMPUTE)
 RUN: dict[str, Any] = {"run_id": 'it\'s "a" run; -- 100% \\', "attempt": 2}
+RUNS: dict[str, Any] = {"run_ids": (RUN["run_id"], "nobody's")}
 WINDOW: dict[str, Any] = {**RUN, "first_step": 1, "last_step": 2}
 EVERY_QUERY: tuple[Query, ...] = (
     Runs(),
@@ -71,6 +79,13 @@ EVERY_QUERY: tuple[Query, ...] = (
     ClockHistory(**RUN, hosts=("h1", "it's")),
     MeetingSpans(run_id="other", attempt=0, stages=(), steps=(9,), ranks=(7,)),
     TraceSpans(**WINDOW, detail="stages"),
+    RunGrids(**RUNS),
+    RunBeats(**RUNS),
+    RunStalls(**RUNS),
+    RunSteps(**RUNS),
+    RunMetrics(**RUNS, metric="loss"),
+    Alerts(),
+    AlertLooks(),
 )
 
 
@@ -111,9 +126,25 @@ def fill(store: Store) -> None:
         beats = [{**beat, "rank": rank, "at_ns": at_ns + rank} for rank in (0, 1)]
         insert(store, "heartbeats", made("heartbeats", beats), **RUN)
     _fill_hosts(store)
+    _fill_alerts(store)
     clock = dict.fromkeys(HOST_CLOCKS.names, 1) | {"host": "h1", "reference": "h0", "method": "it's", "reason": ""}
     clocks = [{**clock, "estimated_ns": at_ns, "offset_ns": -at_ns} for at_ns in (5, 9)]
     insert(store, "host_clocks", pa.Table.from_pylist(clocks, schema=HOST_CLOCKS), **RUN)
+
+
+def _fill_alerts(store: Store) -> None:
+    told = [
+        ("ab", 5, 10, "pending", "first"),
+        ("ab", 5, 20, "firing", "naïve; 'quoted' 100%"),
+        ("ab", 1, 4, "resolved", "earlier"),
+        ("cd", 6, 10, "pending", "was"),
+        ("cd", 6, 30, "dropped", "was"),
+        ("", 0, 7, "looked", ""),
+        ("", 0, 9, "looked", ""),
+    ]
+    for fingerprint, began_ns, at_ns, phase, body in told:
+        row = {"fingerprint": fingerprint, "began_ns": began_ns, "at_ns": at_ns, "phase": phase, "body": body}
+        insert(store, "alerts", made("alerts", [row]), **RUN)
 
 
 def _fill_hosts(store: Store) -> None:
@@ -278,6 +309,36 @@ def test_the_high_water_mark_is_one_past_the_largest_number(filled: StoreReader)
         {"rank": 0, "next_seq": 16},
         {"rank": 1, "next_seq": 32},
     ]
+
+
+def test_many_runs_are_told_of_in_a_row_an_attempt(filled: StoreReader) -> None:
+    (beats,) = filled.read(RunBeats(**RUNS)).to_pylist()
+    assert beats == {**RUN, "heard_ns": 301, "num_ranks": 2, "num_ended": 0, "num_gone": 0}
+    (steps,) = filled.read(RunSteps(**RUNS)).to_pylist()
+    assert steps == {
+        **RUN, "first_step": 0, "last_step": 3, "num_steps": 4, "steps_ns": 3602.0, "recent_ns": 900.5,
+        "last_end_ns": 4902,
+    }  # fmt: skip
+    assert filled.read(RunGrids(**RUNS)).to_pylist() == [{**RUN, "dp": 2, "pp": 1, "tp": 1}]
+    assert filled.read(RunStalls(**RUNS)).to_pylist() == [{**RUN, "newest_ns": 300}]
+    assert filled.read(RunMetrics(**RUNS, metric="loss")).to_pylist() == [{**RUN, "mean": 12.5 / 3}]
+
+
+def test_ranks_that_are_gone_are_told_from_those_that_ended(store: Store) -> None:
+    lives = [{"alive": 0, "ended": 1}, {"alive": 0, "ended": 2}, {"alive": 0, "ended": 0}, {"alive": 1, "ended": 0}]
+    insert(store, "heartbeats", made("heartbeats", [{**life, "rank": rank} for rank, life in enumerate(lives)]), **RUN)
+    (beats,) = StoreReader(store).read(RunBeats(**RUNS)).to_pylist()
+    assert (beats["num_ranks"], beats["num_ended"], beats["num_gone"]) == (4, 1, 2)
+
+
+def test_the_newest_row_of_an_alert_counts_and_one_that_was_dropped_does_not(filled: StoreReader) -> None:
+    rows = filled.read(Alerts()).to_pylist()
+    assert [(row["fingerprint"], row["began_ns"], row["phase"], row["body"]) for row in rows] == [
+        ("ab", 5, "firing", "naïve; 'quoted' 100%"),
+        ("ab", 1, "resolved", "earlier"),
+    ]
+    assert filled.read(Alerts(limit=1)).num_rows == 1
+    assert filled.read(AlertLooks()).to_pylist() == [{**RUN, "at_ns": 9}]
 
 
 def test_every_query_is_tried_here() -> None:

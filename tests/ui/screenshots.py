@@ -1,6 +1,7 @@
 """Pictures of every page, light and dark, for the documentation: ``python -m tests.ui.screenshots OUT``."""
 
 import argparse
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Literal
 import pyarrow as pa
 from playwright.sync_api import Page, expect, sync_playwright
 
+from diagnose.alerts.alert import Phase
+from diagnose.findings import Severity
 from diagnose.simulate.network_faults import Flap
 from diagnose.simulate.noise import RECORDED
 from diagnose.simulate.plan import SimulatedRun
@@ -32,6 +35,7 @@ from tests.ui.made_hang import S, evidence_rows
 from tests.ui.served_dashboard import serving
 from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
+from tests.ui.told_alerts import made_alert, tell, tell_look
 
 FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 SIZE: dict[Literal["width", "height"], int] = {"width": 1440, "height": 900}
@@ -55,6 +59,7 @@ def made_dashboard() -> Iterator[tuple[str, dict[str, str]]]:
         run.introduce(store)
         run.advance(store, 60)
         run.beat(store, at_ns=run.now_ns, ended=True)
+        put_alerts(store)
         reader = StoreReader(store)
         stored = next(row for row in reader.read(Runs()).to_pylist() if row["run_id"] == RUN)
         spans = reader.read(
@@ -107,10 +112,33 @@ def store_clocks(reader: StoreReader) -> pa.Table:
     return pa.concat_tables([estimate.rows(1) for some in windows for estimate in some])
 
 
+def put_alerts(store: EmbeddedStore) -> None:
+    """What a watcher has just told of both runs, and what was over an hour ago; and a run that lives."""
+    now_ns = time.time_ns()
+    living = SyntheticRun(run_id="gpt-7b-long-context", slow={}, started_ns=now_ns - 60 * S, seed=3)
+    living.introduce(store)
+    living.advance(store, 60)
+    living.beat(store, at_ns=now_ns)
+    tell(store, made_alert(RUN, began_ns=now_ns - 400 * S), at_ns=now_ns)
+    hung = made_alert(
+        STUCK_RUN,
+        began_ns=now_ns - 900 * S,
+        kind="hung-collective",
+        severity=Severity.CRITICAL,
+        summary="rank 5 is behind: it is in data-load, and seven ranks wait for it",
+    )
+    tell(store, hung, at_ns=now_ns)
+    tell(store, made_alert(RUN, began_ns=now_ns - 20 * S, kind="slow-link", phase=Phase.PENDING, rank=2), at_ns=now_ns)
+    tell(store, made_alert(RUN, began_ns=now_ns - 3600 * S, kind="nic-flap", phase=Phase.RESOLVED), at_ns=now_ns)
+    for run_id in (RUN, STUCK_RUN, living.run_id):
+        tell_look(store, run_id, at_ns=now_ns)
+
+
 def addresses(run_id: str, span: str) -> dict[str, str]:
     """Name of a picture -> the view in it."""
     return {
         "runs": "?view=runs",
+        "alerts": "?view=alerts",
         "overview": f"?view=overview&run={run_id}",
         "heatmap": f"?view=heatmap&run={run_id}",
         "heatmap-collective": f"?view=heatmap&run={run_id}&stage=grads-reduce-scatter&metric=ms",

@@ -1,4 +1,4 @@
-// What a page does without asking the server: copy a link to exactly this view, step with [ and ].
+// What a page does without asking the server: copy a link to exactly this view, step with [ and ], go along the list of runs.
 
 document.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-search]");
@@ -18,6 +18,24 @@ document.addEventListener("keydown", (event) => {
     const target = { "[": ".step-previous", "]": ".step-next" }[event.key];
     if (target && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
         document.querySelector(target)?.click();
+    }
+});
+
+// In the list of runs: / to the search, up and down from run to run.
+document.addEventListener("keydown", (event) => {
+    const search = document.querySelector("[role=search] input");
+    if (!search || event.ctrlKey || event.metaKey || event.altKey) {
+        return;
+    }
+    const links = [...document.querySelectorAll(".run-link")];
+    const at = links.indexOf(document.activeElement);
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (event.key === "/" && event.target !== search) {
+        event.preventDefault();
+        search.select();
+    } else if (step && (at >= 0 || event.target === search)) {
+        event.preventDefault();
+        (links[at + step] ?? (at + step < 0 ? search : links.at(-1)))?.focus();
     }
 });
 

@@ -1,6 +1,6 @@
 """The pages by view."""
 
-from ui.pages import clock, fleet, hang, heat_map, overview, runs, timeline, whatif
+from ui.pages import alerts, clock, fleet, hang, heat_map, overview, runs, timeline, whatif
 from ui.pages.interface import Page
 from ui.view_state import View
 
@@ -13,4 +13,5 @@ PAGES: dict[View, Page] = {
     View.WHAT_IF: whatif.PAGE,
     View.FLEET: fleet.PAGE,
     View.CLOCK: clock.PAGE,
+    View.ALERTS: alerts.PAGE,
 }

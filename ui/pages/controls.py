@@ -11,7 +11,7 @@ from dash.development.base_component import Component
 
 from telemetry.stages import STAGE_BY_CODE, STAGE_BY_LABEL
 from ui.pages.interface import control_id
-from ui.view_state import LARGEST, Clock, Family, Group, Metric, StepRange, View, ViewState
+from ui.view_state import LARGEST, MAX_NAME, Clock, Family, Group, Metric, StepRange, View, ViewState
 
 
 def bar(*controls: Component) -> Component:
@@ -50,6 +50,11 @@ def number_input(label: str, name: str, value: object, placeholder: str) -> Comp
         allowNegative=False,
         w=112,
     )
+
+
+def text_input(label: str, name: str, placeholder: str) -> Component:
+    """A few words; takes effect a moment after the last letter."""
+    return dmc.TextInput(label=label, id=control_id(name), value="", placeholder=placeholder, debounce=300, w=280)
 
 
 def after_controls(state: ViewState, changed: Mapping[str, Any]) -> ViewState:
@@ -124,6 +129,11 @@ def _rank(state: ViewState, value: Any) -> ViewState:
     return replace(_other_rows(state), rank=None if value in ("", None) else int(value))
 
 
+def _find(state: ViewState, value: Any) -> ViewState:
+    found = "".join(letter for letter in str(value or "") if letter.isprintable())
+    return replace(state, find=found[:MAX_NAME].strip())
+
+
 _SETTERS: dict[str, Callable[[ViewState, Any], ViewState]] = {
     "stage": lambda state, value: replace(state, stage=STAGE_BY_LABEL[value]),
     "metric": lambda state, value: replace(state, metric=Metric(value)),
@@ -136,4 +146,5 @@ _SETTERS: dict[str, Callable[[ViewState, Any], ViewState]] = {
     "host": lambda state, value: replace(state, host=str(value or "")),
     "family": lambda state, value: replace(state, family=Family(value)),
     "rank": _rank,
+    "find": _find,
 }

@@ -5,7 +5,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from ui.pages.interface import region_id
-from ui.pages.runs import state_badge
+from ui.pages.run_cells import state_badge
 from ui.reads import Reads
 from ui.view_state import View, ViewState
 
@@ -19,6 +19,8 @@ TABS = (
     (View.FLEET, "Fleet"),
     (View.CLOCK, "Clock"),
 )
+OF_ALL = ((View.RUNS, "Runs"), (View.ALERTS, "Alerts"))
+"""Views that are about no one run."""
 THEME = {"primaryColor": "blue", "defaultRadius": "sm", "headings": {"fontWeight": "600"}}
 
 
@@ -58,10 +60,14 @@ def layout() -> Component:
 
 def draw_way(state: ViewState, reads: Reads) -> Component:
     """Which run this is, and its views."""
-    if state.view is View.RUNS:
-        return html.H1("Runs", className="run-name")
+    if state.view is View.RUNS or (state.view is View.ALERTS and not state.run):
+        name = dict(OF_ALL)[state.view]
+        tabs = [_tab(ViewState(view=view), title, state.view) for view, title in OF_ALL]
+        ways = html.Nav(tabs, **{"aria-label": "views"})
+        return html.Div([dmc.VisuallyHidden(html.H1(name)), ways], className="way-inner")
     run = reads.newest(state)
     tabs = [_tab(ViewState(view=view, run=run.run_id, attempt=run.attempt), name, state.view) for view, name in TABS]
+    tabs.append(_tab(ViewState(view=View.ALERTS, run=run.run_id), "Alerts", state.view))
     where = [
         dcc.Link("Runs", href="?view=runs"),
         html.Span("/", className="dim"),

@@ -1,57 +1,144 @@
-"""The list of runs, newest first."""
+"""The list of runs, trouble first: one row a run, whose name leads to its overview."""
 
-import dash_mantine_components as dmc
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from ui.pages.controls import text_input
 from ui.pages.interface import Page, Region, region_id
-from ui.pages.states import empty_store, loading
+from ui.pages.run_cells import UNKNOWN, findings_cell, state_cell
+from ui.pages.states import empty_store, loading, notice
 from ui.reads import Reads
-from ui.records import RunState, RunSummary
-from ui.view_state import View, ViewState
-from ui.wording import long_duration, stamp
+from ui.reads.runs import run_list
+from ui.records import RunState
+from ui.run_rows import GOODPUT_IN_WORDS, RunRow, ordered
+from ui.view_state import RunOrder, View, ViewState
+from ui.wording import count, duration, stamp
 
-STATE_COLOURS = {RunState.LIVE: "teal", RunState.SILENT: "orange", RunState.ENDED: "gray"}
-COLUMNS = ("Run", "Attempt", "State", "Started", "Lasted", "Ranks", "Grid", "Steps", "What")
+MOST_ROWS = 100
+RECENT_IN_WORDS = "mean of the newest window of up to 50 steps"
+
+
+class Column(NamedTuple):
+    """A head of the table: a link where it puts the runs in another order."""
+
+    title: str
+    order: RunOrder | None = None
+    says: str = ""
+    number: bool = False
+
+
+COLUMNS = (
+    Column("State", RunOrder.TROUBLE, "trouble first"),
+    Column("Run", RunOrder.NAME, "by name"),
+    Column("Open findings"),
+    Column("Grid"),
+    Column("Ranks", RunOrder.RANKS, "the largest first", number=True),
+    Column("Step", number=True),
+    Column("Step time", RunOrder.STEP_TIME, f"the longest first; {RECENT_IN_WORDS}", number=True),
+    Column("MFU", RunOrder.MFU, f"the lowest first; {RECENT_IN_WORDS}", number=True),
+    Column("Goodput", RunOrder.GOODPUT, "the lowest first; see below the table", number=True),
+    Column("Started", RunOrder.STARTED, "the newest first"),
+    Column("Last heard"),
+)
 
 
 def skeleton() -> Component:
-    return html.Div(loading(240), id=region_id("runs"))
+    return html.Div(
+        [
+            html.Div(id=region_id("runs-controls")),
+            html.Div(loading(240), id=region_id("runs")),
+            html.P(GOODPUT_IN_WORDS, className="dim small-print"),
+        ],
+        className="runs-page",
+    )
+
+
+def draw_controls(state: ViewState, reads: Reads) -> Component:
+    """Search by name."""
+    found = text_input("Find a run by name", "find", "part of a name  ( / )")
+    found.value = state.find
+    return html.Div(found, role="search")
 
 
 def draw_runs(state: ViewState, reads: Reads) -> Component:
     """A table with a link into each run."""
-    runs = reads.runs()
+    runs = run_list(reads)
     if not runs:
         return empty_store()
-    head = dmc.TableThead(dmc.TableTr([dmc.TableTh(name) for name in COLUMNS]))
-    body = dmc.TableTbody([_row(run) for run in runs])
-    table = dmc.Table([head, body], highlightOnHover=True, verticalSpacing="xs", className="runs-table")
-    return dmc.Paper(dmc.TableScrollContainer(table, minWidth=760), withBorder=True, p="xs")
+    found = [row for row in runs if state.find.casefold() in row.run_id.casefold()]
+    if not found:
+        return notice(f"No run has “{state.find}” in its name", f"{count(len(runs), 'run')} stored.")
+    now_ns = reads.now_ns()
+    rows = ordered(found, state.order, now_ns)
+    table = html.Table(
+        [_head(state), html.Tbody([_row(row, now_ns) for row in rows[:MOST_ROWS]])],
+        className="runs-table",
+        **{"aria-label": "runs"},
+    )
+    return html.Section(
+        [html.P(_says(runs, rows), className="dim"), html.Div(table, className="wide")], className="panel"
+    )
 
 
-def state_badge(state: RunState) -> Component:
-    """Whether anybody is still at work, in a word."""
-    return dmc.Badge(state.value, color=STATE_COLOURS[state], variant="light", size="md")
+def _says(runs: list[RunRow], found: list[RunRow]) -> str:
+    living = sum(row.state is RunState.LIVE for row in runs)
+    stored = f"{count(len(runs), 'run')} stored, {living:,} living"
+    named = f"; {len(found):,} found" if len(found) < len(runs) else ""
+    cut = f"; the first {MOST_ROWS} are shown: search for the others" if len(found) > MOST_ROWS else ""
+    return stored + named + cut
 
 
-def _row(run: RunSummary) -> Component:
-    address = ViewState(view=View.OVERVIEW, run=run.run_id, attempt=run.attempt).search()
-    grid = f"dp{run.topology.dp} x pp{run.topology.pp} x tp{run.topology.tp}" if run.topology else "unknown"
-    steps = f"{run.first_step:,} to {run.last_step:,}" if run.last_step or run.last_ns > run.started_ns else "none yet"
-    what = " · ".join(run.meta[key] for key in ("recipe", "model", "device") if key in run.meta)
-    cells = [
-        dcc.Link(run.run_id, href=address, className="run-link"),
-        str(run.attempt),
-        state_badge(run.state),
-        stamp(run.started_ns),
-        long_duration((run.last_ns - run.started_ns) / 1e9),
-        f"{run.num_ranks:,}",
-        grid,
-        steps,
-        what,
+def _head(state: ViewState) -> Component:
+    return html.Thead(html.Tr([_column(column, state) for column in COLUMNS]))
+
+
+def _column(column: Column, state: ViewState) -> Component:
+    kind = "number-cell" if column.number else ""
+    if column.order is None:
+        return html.Th(column.title, scope="col", className=kind)
+    here = ViewState(view=View.RUNS, find=state.find, order=column.order)
+    current = state.order is column.order
+    link = dcc.Link(column.title + (" ↓" if current else ""), href=here.search(), title=column.says)
+    sorts = {"aria-sort": "other"} if current else {}
+    return html.Th(link, scope="col", className=kind, **sorts)
+
+
+def _row(row: RunRow, now_ns: int) -> Component:
+    address = ViewState(view=View.OVERVIEW, run=row.run_id, attempt=row.attempt).search()
+    restarted = f"{count(row.num_attempts, 'attempt')}" if row.num_attempts > 1 else ""
+    name = [
+        dcc.Link(row.run_id, href=address, className="run-link"),
+        html.Div(" · ".join(filter(None, (row.what, restarted))), className="dim run-what"),
     ]
-    return dmc.TableTr([dmc.TableTd(cell) for cell in cells])
+    grid = f"{row.topology.dp} x {row.topology.pp} x {row.topology.tp}" if row.topology else UNKNOWN
+    cells: list[Any] = [
+        state_cell(row.state),
+        name,
+        findings_cell(row.findings),
+        html.Span(grid, title="dp x pp x tp"),
+        f"{row.num_ranks:,}",
+        UNKNOWN if row.last_step is None else f"{row.last_step:,}",
+        UNKNOWN if row.step_ns is None else duration(row.step_ns),
+        UNKNOWN if row.mfu is None else f"{row.mfu:.1%}",
+        UNKNOWN if row.goodput is None else f"{row.goodput:.1%}",
+        stamp(row.started_ns)[:-3],
+        "now" if row.state is RunState.LIVE else stamp(row.heard_ns)[:-3],
+    ]
+    kinds = ["number-cell" if column.number else "" for column in COLUMNS]
+    return html.Tr([html.Td(cell, className=kind) for cell, kind in zip(cells, kinds, strict=True)])
 
 
-PAGE = Page(skeleton=skeleton, regions={"runs": Region(draw=draw_runs)}, needs_run=False, needs_step=False)
+def control_values(state: ViewState, reads: Reads) -> Mapping[str, object]:
+    return {"find": state.find}
+
+
+PAGE = Page(
+    skeleton=skeleton,
+    regions={"runs-controls": Region(draw=draw_controls, live=False), "runs": Region(draw=draw_runs)},
+    control_values=control_values,
+    needs_run=False,
+    needs_step=False,
+)

@@ -29,6 +29,8 @@ from telemetry.stores.queries import (
     Marks,
     Ranks,
     Runs,
+    RunStalls,
+    RunSteps,
     Samples,
     Spans,
     StageCounts,
@@ -40,6 +42,7 @@ from telemetry.stores.reader import Reader
 from ui.background import BackgroundAnswers
 from ui.cache import AnswerCache
 from ui.columns import (
+    beats_of,
     ints,
     places,
     rank_states,
@@ -66,6 +69,7 @@ from ui.records import (
     StageTimes,
     StepTimes,
 )
+from ui.run_rows import state_of
 from ui.stage_times import (
     MAX_CELLS,
     MAX_OWN_CELLS,
@@ -89,8 +93,6 @@ MAX_OPERATIONS = 6_000_000
 """Of one analysis: read and replayed in some ten seconds, in a gigabyte."""
 LIST_AGE_S = 1.0
 """The list of runs is asked for at most this often."""
-SILENT_AFTER_S = 20.0
-"""A rank that did not end in order and was not heard of for so long is silent."""
 LONG_OVER_S = 3600.0
 """A run not heard of for so long says nothing new of itself."""
 OWN_WORK = (Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE)
@@ -130,14 +132,25 @@ class Reads:
         self.max_operations = max_operations
         self.background = BackgroundAnswers(KEPT_ANALYSES)
         self.gpu_price = gpu_price
+        self._reports: dict[tuple[str, int], Report] = {}
 
-    def runs(self) -> tuple[RunSummary, ...]:
-        """All runs, newest first."""
-        return tuple(self._summary(row) for row in self._run_rows())
+    def ask_of_all(self, query: Query, *, age_s: float = LIST_AGE_S, known: Hashable = None) -> pa.Table:
+        """The answer to a question that is about no one run, at most so old, and given when what is stored was as
+        ``known``."""
+        age = int(self._wall_s() / age_s)
+        return self._cache.get((age_s, age, known, cast(Hashable, query)), lambda: self._reader.read(query))
+
+    def now_ns(self) -> int:
+        """What time it is, in nanoseconds since the epoch."""
+        return int(self._wall_s() * 1e9)
+
+    def run_rows(self) -> list[dict[str, Any]]:
+        """Every attempt of every run, newest first: the columns of ``Runs``."""
+        return self.ask_of_all(Runs()).to_pylist()  # type: ignore[no-any-return]
 
     def newest(self, state: ViewState) -> RunSummary:
         """The run and attempt a view means: the newest where it does not say."""
-        rows = self._run_rows()
+        rows = self.run_rows()
         for row in rows:
             if state.run in ("", row["run_id"]) and state.attempt in (None, row["attempt"]):
                 return self._summary(row)
@@ -152,7 +165,7 @@ class Reads:
 
     def attempts(self, run_id: str) -> tuple[int, ...]:
         """Attempts of a run, newest first."""
-        return tuple(row["attempt"] for row in self._run_rows() if row["run_id"] == run_id)
+        return tuple(row["attempt"] for row in self.run_rows() if row["run_id"] == run_id)
 
     def facts(self, state: ViewState) -> RunFacts:
         """The attempt a view means."""
@@ -169,7 +182,13 @@ class Reads:
 
     def report(self, run: RunSummary) -> Report:
         """What the detectors say about the newest steps; why the run stands still is :meth:`hang`."""
-        return self.kept(run, "report", lambda: diagnose_view(load_view(self._reader, run.run_id, run.attempt)))
+        report = self.kept(run, "report", lambda: diagnose_view(load_view(self._reader, run.run_id, run.attempt)))
+        self._reports[run.run_id, run.attempt] = report
+        return report
+
+    def known_report(self, attempt: tuple[str, int]) -> Report | None:
+        """The newest report that anybody asked for; None where nobody did. Asks nothing."""
+        return self._reports.get(attempt)
 
     def view(self, run: RunSummary, steps: StepRange) -> RunView:
         """What the detectors see of some steps, the newest of them where all hold too many operations; not kept."""
@@ -279,11 +298,6 @@ class Reads:
         )
         return span_columns(self.ask(run, query))
 
-    def _run_rows(self) -> list[dict[str, Any]]:
-        age = int(self._wall_s() / LIST_AGE_S)
-        rows: list[dict[str, Any]] = self._cache.get(("runs", age), lambda: self._reader.read(Runs()).to_pylist())
-        return rows
-
     def _summary(self, row: dict[str, Any]) -> RunSummary:
         ranks = self._ranks(row["run_id"], row["attempt"], row["last_ns"])
         return RunSummary(
@@ -300,13 +314,21 @@ class Reads:
         )
 
     def _state(self, row: dict[str, Any]) -> RunState:
-        beats = self._heartbeats(row["run_id"], row["attempt"], row["last_ns"])
-        if beats.num_rows and all(beats["ended"].to_pylist()):
-            return RunState.ENDED
-        heard_ns = max([row["last_ns"], *beats["at_ns"].to_pylist()])
-        if self._wall_s() - heard_ns / 1e9 < SILENT_AFTER_S:
-            return RunState.LIVE
-        return RunState.SILENT if beats.num_rows else RunState.ENDED
+        run_id, attempt, last_ns = row["run_id"], row["attempt"], row["last_ns"]
+        beats = beats_of(self._heartbeats(run_id, attempt, last_ns))
+        stalls = self._slowly_changing(RunStalls(run_ids=(run_id,)), last_ns).to_pylist()
+        stalled_ns = max([0, *(one["newest_ns"] for one in stalls if one["attempt"] == attempt)])
+        return state_of(
+            beats,
+            heard_ns=max(last_ns, beats.heard_ns),
+            stalled_ns=stalled_ns,
+            last_end_ns=self._last_end_ns(run_id, attempt, last_ns) if stalled_ns else 0,
+            now_ns=self.now_ns(),
+        )
+
+    def _last_end_ns(self, run_id: str, attempt: int, last_ns: int) -> int:
+        steps = self._slowly_changing(RunSteps(run_ids=(run_id,)), last_ns).to_pylist()
+        return max([0, *(int(one["last_end_ns"]) for one in steps if one["attempt"] == attempt)])
 
     def _facts(self, run: RunSummary) -> tuple[Places, StepTimes, tuple[Stage, ...]]:
         ranks = self._ranks(run.run_id, run.attempt, run.last_ns)

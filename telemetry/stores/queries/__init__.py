@@ -8,13 +8,17 @@ steps     how long steps took           told        samples, marks, heartbeats, 
 spans     single spans                  high_water  how far each rank is stored
 totals    sums by rank, stage, step     windows     windows of steps, and which roll-up answers them
 
-Of hosts: ``telemetry/stores/host_queries.py``.
+run_list  many runs in a row each
+
+Of hosts: ``telemetry/stores/host_queries.py``; of alerts: ``telemetry/stores/alert_queries.py``.
 """
 
+from telemetry.stores.alert_queries import AlertLooks, Alerts
 from telemetry.stores.clock_queries import ClockHistory, HostClocks, MeetingSpans
 from telemetry.stores.host_queries import HostEventCounts, HostEvents, HostGrowth, HostSamples
 from telemetry.stores.queries.heat_map import HeatCells, StragglerScan
 from telemetry.stores.queries.high_water import HighWater, NumberedTable
+from telemetry.stores.queries.run_list import RunBeats, RunGrids, RunMetrics, RunStalls, RunSteps
 from telemetry.stores.queries.runs import Ranks, Runs
 from telemetry.stores.queries.spans import Lanes, OperationColumns, Spans
 from telemetry.stores.queries.steps import RankSteps, Steps
@@ -30,6 +34,7 @@ QUERIES: dict[str, type[Query]] = {
         Runs, Ranks, Steps, RankSteps, Spans, Lanes, OperationColumns, StageTotals, RankStageStats, RankStageMeans,
         StageCounts, HeatCells, StragglerScan, Samples, Marks, Heartbeats, Evidence, EvidenceCount, HighWater,
         HostSamples, HostEvents, HostEventCounts, HostGrowth, HostClocks, ClockHistory, MeetingSpans, TraceSpans,
+        RunGrids, RunBeats, RunStalls, RunSteps, RunMetrics, Alerts, AlertLooks,
     )
 }  # fmt: skip
 """What may be asked over the wire: name -> query."""
@@ -37,6 +42,8 @@ QUERIES: dict[str, type[Query]] = {
 __all__ = [
     "LAST_STEP",
     "QUERIES",
+    "AlertLooks",
+    "Alerts",
     "ClockHistory",
     "Evidence",
     "EvidenceCount",
@@ -57,6 +64,11 @@ __all__ = [
     "RankStageStats",
     "RankSteps",
     "Ranks",
+    "RunBeats",
+    "RunGrids",
+    "RunMetrics",
+    "RunStalls",
+    "RunSteps",
     "Runs",
     "Samples",
     "Spans",

@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 from diagnose.alerts.ledger import read_ledger
 from diagnose.commands.alerts import alerts_app
 from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.queries import Alerts
+from telemetry.stores.reader import StoreReader
 from tests.deadline import until
 from tests.diagnose.alerts.made_store import put_beats, put_run
 from tests.integration.processes import Part, free_port
@@ -50,6 +52,10 @@ class Scene:
     def lines(self, status: str) -> list[str]:
         text = self.told.read_text() if self.told.is_file() else ""
         return [line for line in text.splitlines() if line.split()[1] == status]
+
+    def shown(self) -> list[str]:
+        """The phases of what the dashboard is told."""
+        return [str(phase) for phase in StoreReader(self.store).read(Alerts())["phase"].to_pylist()]
 
     def waiting(self) -> int:
         """Notices that were not sent yet."""
@@ -91,6 +97,7 @@ def test_a_watcher_that_is_killed_between_looks_loses_and_repeats_nothing(scene:
     scene.looks_again()
     put_beats(scene.store, "monday", ended=True)
     until(lambda: scene.lines("resolved"), what="the end", seconds=SLOW_MACHINE_S)
+    until(lambda: scene.shown() == ["resolved"], what="the end on the dashboard", seconds=SLOW_MACHINE_S)
     assert scene.watcher.end() == 0
     assert len(scene.lines("firing")) == 1
     assert len(scene.lines("resolved")) == 1

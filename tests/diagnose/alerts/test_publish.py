@@ -1,0 +1,128 @@
+"""What a watcher tells its collector: what stands, what is over, and which runs it looked at."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from diagnose.alerts.complaints import Complaints
+from diagnose.alerts.life import State
+from diagnose.alerts.look import Look, RunSeen
+from diagnose.alerts.publish import EVERY_NS, Publisher
+from diagnose.alerts.written import read_alert
+from diagnose.findings import Kind
+from telemetry.errors import UsageError
+from telemetry.ship.client import CollectorClient
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.queries import AlertLooks, Alerts
+from tests.diagnose.alerts.made_looks import RUN, START_NS, Watched, finding, quick
+from tests.telemetry.served import collecting
+
+
+@pytest.fixture
+def collector() -> Iterator[CollectorClient]:
+    store = EmbeddedStore()
+    store.migrate()
+    with collecting(store) as client:
+        yield client
+    store.close()
+
+
+class Telling:
+    """A publisher and what it complained of."""
+
+    def __init__(self, reader: object, state: State | None = None) -> None:
+        self.reader = reader
+        self.said: list[str] = []
+        self.publisher = Publisher(Complaints(self.said.append), (state or State()).alerts)
+
+    def tells(self, watched: Watched) -> None:
+        look = Look(now_ns=now_ns(watched), runs=(RunSeen(run_id=RUN, attempt=0, step_s=1.0, sightings=()),))
+        self.publisher.publish(self.reader, watched.state.alerts, look)
+
+
+def now_ns(watched: Watched) -> int:
+    return START_NS + int(watched.now_s * 1e9)
+
+
+def phases(collector: CollectorClient) -> list[str]:
+    return [str(phase) for phase in collector.read(Alerts())["phase"].to_pylist()]
+
+
+def test_an_alert_is_told_from_its_beginning_to_its_end(collector: CollectorClient) -> None:
+    watched, telling = Watched(quick(for_s=5)), Telling(collector)
+    trouble = finding(Kind.COMPUTE_STRAGGLER, 5)
+    for _ in range(2):
+        watched.sees(trouble)
+        telling.tells(watched)
+    (row,) = collector.read(Alerts()).to_pylist()
+    assert (row["run_id"], row["attempt"], row["phase"]) == (RUN, 0, "firing")
+    assert read_alert(row["body"]) == watched.state.alerts[row["fingerprint"]]
+    watched.quietly(120)
+    telling.tells(watched)
+    assert phases(collector) == ["resolved"]
+    assert collector.read(AlertLooks())["at_ns"].to_pylist() == [now_ns(watched)]
+    assert telling.said == []
+
+
+def test_what_was_pending_and_did_not_last_is_no_more_even_after_a_restart(collector: CollectorClient) -> None:
+    watched = Watched(quick(for_s=60))
+    watched.sees(finding(Kind.COMPUTE_STRAGGLER, 5))
+    Telling(collector).tells(watched)
+    assert phases(collector) == ["pending"]
+    after = Telling(collector, watched.state)
+    watched.quietly(120)
+    assert watched.state.alerts == {}
+    after.tells(watched)
+    assert phases(collector) == []
+
+
+class Refusing:
+    """A collector that takes nothing until it is told to."""
+
+    def __init__(self) -> None:
+        self.tables: list[pa.Table] = []
+        self.refuses = True
+        self.asked = 0
+
+    def post(self, table: str, rows: pa.Table) -> object:
+        self.asked += 1
+        if self.refuses:
+            raise UsageError("this token may only read", hint="present the one that writes")
+        self.tables.append(rows)
+        return None
+
+
+def test_a_collector_that_refuses_is_told_of_once_asked_rarely_and_told_everything_later() -> None:
+    watched, refusing = Watched(quick()), Refusing()
+    telling = Telling(refusing)
+    for _ in range(6):
+        watched.sees(finding(Kind.DEAD_RANK, 5))
+        telling.tells(watched)
+    said = "alerts do not reach the dashboard: this token may only read (present the one that writes)"
+    assert telling.said == [said]
+    assert refusing.asked == 1 + int(25e9 // EVERY_NS)
+    refusing.refuses = False
+    watched.quietly(120)
+    telling.tells(watched)
+    (rows,) = refusing.tables
+    assert sorted(rows["phase"].to_pylist()) == ["looked", "resolved"]
+    assert telling.said[1:] == ["alerts reach the dashboard again"]
+
+
+def test_what_goes_on_is_told_again_every_quarter_of_a_minute() -> None:
+    watched, taking = Watched(quick()), Refusing()
+    taking.refuses = False
+    telling = Telling(taking)
+    for _ in range(13):
+        watched.sees(finding(Kind.DEAD_RANK, 5))
+        telling.tells(watched)
+    assert taking.asked == 1 + int(60e9 // EVERY_NS)
+    assert all(table["phase"].to_pylist() == ["firing", "looked"] for table in taking.tables)
+
+
+def test_a_store_that_is_only_read_is_told_nothing() -> None:
+    watched, telling = Watched(quick()), Telling(object())
+    watched.sees(finding(Kind.DEAD_RANK, 5))
+    telling.tells(watched)
+    assert telling.said == []

@@ -1,0 +1,155 @@
+"""The list of runs: what it shows, and that it asks no more of the store for many runs than for a few."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from plotly.utils import PlotlyJSONEncoder
+
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.reader import StoreReader
+from telemetry.tables import ENDED_FAILED
+from telemetry.topology import Topology
+from tests.memory_store import memory_store
+from tests.telemetry.made_rows import insert, made
+from tests.ui.counting import Counting
+from tests.ui.synthetic_run import SyntheticRun
+from tests.ui.told_alerts import made_alert, tell, tell_look
+from ui.pages.runs import MOST_ROWS, draw_runs
+from ui.reads import Reads
+from ui.reads.runs import run_list
+from ui.records import RunState
+from ui.run_rows import RunRow
+from ui.view_state import RunOrder, ViewState
+
+S = 1_000_000_000
+
+
+@pytest.fixture
+def empty() -> Iterator[EmbeddedStore]:
+    with memory_store() as store:
+        yield store
+
+
+def small(run_id: str, *, attempt: int = 0, started_s: int = 0) -> SyntheticRun:
+    started_ns = 1_790_000_000 * S + started_s * S
+    return SyntheticRun(run_id=run_id, attempt=attempt, topology=Topology(dp=2), slow={}, started_ns=started_ns)
+
+
+def reads_at(store: EmbeddedStore, run: SyntheticRun, later_s: float = 5) -> Reads:
+    return Reads(StoreReader(store), wall_s=lambda: run.now_ns / 1e9 + later_s)
+
+
+def listed(reads: Reads) -> dict[str, RunRow]:
+    return {row.run_id: row for row in run_list(reads)}
+
+
+def text_of(state: ViewState, reads: Reads) -> str:
+    return json.dumps(draw_runs(state, reads), cls=PlotlyJSONEncoder, ensure_ascii=False)
+
+
+def test_a_row_tells_grid_step_times_and_goodput(empty: EmbeddedStore) -> None:
+    run = small("one")
+    run.introduce(empty)
+    run.advance(empty, 60)
+    row = listed(reads_at(empty, run))["one"]
+    assert row.topology == Topology(dp=2)
+    assert (row.num_ranks, row.last_step, row.state) == (2, 59, RunState.LIVE)
+    assert row.step_ns is not None
+    assert row.mfu == pytest.approx(0.21 / (row.step_ns / 1e9), rel=0.05)
+    assert row.goodput == pytest.approx(60 * row.step_ns / (row.heard_ns - row.started_ns), rel=0.02)
+
+
+def test_attempts_are_one_row_and_work_that_was_lost_is_no_goodput(empty: EmbeddedStore) -> None:
+    first, second = small("twice"), small("twice", attempt=1, started_s=100)
+    for run in (first, second):
+        run.introduce(empty)
+        run.advance(empty, 10)
+    row = listed(reads_at(empty, second))["twice"]
+    assert (row.attempt, row.num_attempts) == (1, 2)
+    assert row.step_ns is not None
+    assert row.goodput == pytest.approx(10 * row.step_ns / (row.heard_ns - first.started_ns), rel=0.02)
+    said = text_of(ViewState(), reads_at(empty, second))
+    assert "2 attempts" in said
+    assert "view=overview&run=twice&attempt=1" in said
+
+
+def test_a_rank_that_ended_over_an_error_is_a_run_that_died(empty: EmbeddedStore) -> None:
+    run = small("broken")
+    run.introduce(empty)
+    run.advance(empty, 3)
+    beats = [{"rank": rank, "at_ns": run.now_ns, "ended": ended} for rank, ended in ((0, 1), (1, ENDED_FAILED))]
+    insert(empty, "heartbeats", made("heartbeats", beats), run_id="broken")
+    reads = reads_at(empty, run)
+    assert listed(reads)["broken"].state is RunState.DIED
+    assert reads.newest(ViewState(run="broken")).state is RunState.DIED
+
+
+def test_evidence_after_the_newest_step_is_a_stall_until_it_is_taken_back(empty: EmbeddedStore) -> None:
+    run = small("stuck")
+    run.introduce(empty)
+    run.advance(empty, 3)
+    for body, state in (("{}", RunState.STALLED), ("", RunState.LIVE)):
+        at_ns = run.now_ns + S + (body == "")
+        run.leave_evidence(empty, [{"rank": 0, "at_ns": at_ns, "kind": "state", "body": body}])
+        reads = reads_at(empty, run)
+        assert listed(reads)["stuck"].state is state
+        assert reads.newest(ViewState(run="stuck")).state is state
+
+
+def test_findings_come_from_the_watcher_else_from_whoever_looked_else_nobody_did(empty: EmbeddedStore) -> None:
+    runs = {name: small(name) for name in ("alert", "watched", "unseen")}
+    slow = SyntheticRun(run_id="seen")
+    for run in (*runs.values(), slow):
+        run.introduce(empty)
+        run.advance(empty, 20)
+    now_ns = slow.now_ns
+    tell(empty, made_alert("alert", began_ns=now_ns), at_ns=now_ns)
+    tell_look(empty, "alert", at_ns=now_ns)
+    tell_look(empty, "watched", at_ns=now_ns)
+    reads = reads_at(empty, slow)
+    reads.report(reads.newest(ViewState(run="seen")))
+    rows = listed(reads)
+    found = {name: row.findings for name, row in rows.items()}
+    assert found["unseen"] is None
+    assert found["watched"] is not None
+    assert found["watched"].count == 0
+    assert found["alert"] is not None
+    assert found["alert"].worst == "compute-straggler, rank 5, gpu-03"
+    assert found["seen"] is not None
+    assert found["seen"].worst == "compute-straggler, rank 5, gpu-03"
+    assert "not looked at" in text_of(ViewState(), reads)
+
+
+def test_five_hundred_runs_take_as_many_questions_as_five(empty: EmbeddedStore) -> None:
+    asked = []
+    for number in (5, 500):
+        ranks = [
+            made("ranks", [{"dp_size": 1, "pp_size": 1, "tp_size": 1, "started_ns": 5 + n}]) for n in range(number)
+        ]
+        for one, rows in enumerate(ranks):
+            insert(empty, "ranks", rows, run_id=f"run-{one:03d}")
+        reader = Counting(StoreReader(empty))
+        rows = run_list(Reads(reader))
+        assert len(rows) == number
+        asked.append(reader.asked.total())
+    assert asked[0] <= 8
+    assert asked[1] <= asked[0] + 5  # of the names of 250 runs each
+
+
+def test_many_runs_are_cut_and_found_by_name(empty: EmbeddedStore) -> None:
+    for number in range(MOST_ROWS + 20):
+        insert(empty, "ranks", made("ranks", [{"dp_size": 1, "pp_size": 1, "tp_size": 1}]), run_id=f"Run-{number}")
+    reads = Reads(StoreReader(empty))
+    everything, one = text_of(ViewState(), reads), text_of(ViewState(find="run-119"), reads)
+    assert everything.count("run-link") == MOST_ROWS
+    assert f"the first {MOST_ROWS} are shown" in everything
+    assert one.count("run-link") == 1
+    assert "No run has" in text_of(ViewState(find="nobody"), reads)
+
+
+def test_a_head_leads_to_the_other_order_and_keeps_the_search(empty: EmbeddedStore) -> None:
+    small("one").introduce(empty)
+    said = text_of(ViewState(find="on", order=RunOrder.MFU), Reads(StoreReader(empty)))
+    assert "?view=runs&find=on&order=goodput" in said
+    assert said.count('"aria-sort"') == 1

@@ -1,0 +1,52 @@
+"""Alerts as a watcher tells them, straight into a store."""
+
+from diagnose.alerts.alert import Account, Alert, Phase, fingerprint_of
+from diagnose.alerts.written import alert_text
+from diagnose.findings import Severity
+from telemetry.stores.interface import Store
+from telemetry.tables import LOOKED
+from tests.telemetry.made_rows import insert, made
+
+S = 1_000_000_000
+
+
+def made_alert(
+    run_id: str,
+    *,
+    began_ns: int,
+    kind: str = "compute-straggler",
+    phase: Phase = Phase.FIRING,
+    rank: int = 5,
+    severity: Severity = Severity.WARNING,
+    summary: str = "",
+) -> Alert:
+    labels = {"alertname": kind, "run_id": run_id, "attempt": "0", "host": f"gpu-{rank // 2 + 1:02d}"}
+    labels["rank"] = str(rank)
+    account = Account(
+        severity=severity,
+        summary=summary or f"rank {rank} computes 1.4 times as long as its peers",
+        next_step="look at the clocks of its GPU",
+        seconds_lost=12.5,
+        first_step=10,
+        last_step=39,
+    )
+    return Alert(
+        fingerprint=fingerprint_of(labels),
+        labels=labels,
+        phase=phase,
+        account=account,
+        ranks=(rank,),
+        began_ns=began_ns,
+        changed_ns=began_ns + 60 * S,
+    )
+
+
+def tell(store: Store, alert: Alert, *, at_ns: int, body: str | None = None) -> None:
+    run_id, attempt = alert.run
+    row = {"fingerprint": alert.fingerprint, "began_ns": alert.began_ns, "at_ns": at_ns, "phase": str(alert.phase)}
+    rows = made("alerts", [row | {"body": alert_text(alert) if body is None else body}])
+    insert(store, "alerts", rows, run_id=run_id, attempt=attempt)
+
+
+def tell_look(store: Store, run_id: str, *, at_ns: int) -> None:
+    insert(store, "alerts", made("alerts", [{"at_ns": at_ns, "phase": LOOKED}]), run_id=run_id)

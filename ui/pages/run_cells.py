@@ -1,0 +1,46 @@
+"""What stands in the cells of the list of runs."""
+
+import dash_mantine_components as dmc
+from dash import html
+from dash.development.base_component import Component
+
+from ui.pages.interface import SEVERITY_COLOURS
+from ui.records import RunState
+from ui.run_rows import OpenFindings
+
+STATE_COLOURS = {
+    RunState.LIVE: "teal",
+    RunState.SILENT: "orange",
+    RunState.ENDED: "gray",
+    RunState.DIED: "red",
+    RunState.STALLED: "red",
+}
+STATE_IN_WORDS = {
+    RunState.LIVE: "heard of within 20 seconds",
+    RunState.SILENT: "not ended in order, and not heard of for 20 seconds",
+    RunState.ENDED: "every rank ended in order, or nobody watched it",
+    RunState.DIED: "a rank ended over an error, or is gone without an end",
+    RunState.STALLED: "no step ends: agents took evidence of it",
+}
+UNKNOWN = "—"
+
+
+def state_badge(state: RunState) -> Component:
+    """Whether anybody is still at work, in a word."""
+    return dmc.Badge(state.value, color=STATE_COLOURS[state], variant="light", size="md")
+
+
+def state_cell(state: RunState) -> Component:
+    """The same with what it means."""
+    return html.Span(state_badge(state), title=STATE_IN_WORDS[state])
+
+
+def findings_cell(findings: OpenFindings | None) -> Component:
+    """How many findings are open, and the worst in words."""
+    if findings is None:
+        return html.Span("not looked at", className="dim", title="No watcher and nobody here has looked at this run")
+    if not findings.count:
+        return html.Span("none", className="dim")
+    count = dmc.Badge(str(findings.count), color=SEVERITY_COLOURS[findings.severity], variant="light", size="md")
+    words = [count, html.Span(findings.worst), dmc.VisuallyHidden(f", {findings.severity.value}")]
+    return html.Span(words, className="run-findings", title=findings.told)

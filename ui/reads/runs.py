@@ -1,0 +1,152 @@
+"""The list of runs: a few questions for all of them, none of which looks into a single run.
+
+runs that may still say something     asked again every two seconds
+runs that are long over               once a minute, and when something comes after all
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from diagnose.alerts.alert import Alert, Phase
+from diagnose.findings import Finding, Severity
+from diagnose.pipeline import Report
+from diagnose.ranges import fold_ranks
+from telemetry.stores.queries import RunBeats, RunGrids, RunMetrics, RunStalls, RunSteps
+from telemetry.stores.question import Query
+from telemetry.topology import Topology
+from ui.columns import words
+from ui.reads.alerts import ToldAlerts, told_alerts
+from ui.reads.core import LONG_OVER_S, Reads
+from ui.run_rows import AttemptSteps, Beats, OpenFindings, RunRow, goodput, state_of
+
+AGE_S = 2.0
+OVER_AGE_S = 60.0
+MOST_RUNS = 250
+"""In one question: their names must fit into it."""
+
+Attempt = tuple[str, int]
+Row = dict[str, Any]
+SHOWN = ("recipe", "model", "device")
+"""Of a run's free words."""
+
+
+def run_list(reads: Reads) -> list[RunRow]:
+    """A row for each run that is stored."""
+    runs: dict[str, list[Row]] = {}
+    for row in reads.run_rows():
+        runs.setdefault(row["run_id"], []).append(row)
+    if not runs:
+        return []
+    facts, alerts = _Facts(reads, runs), _Alerts(told_alerts(reads))
+    return [_row(sorted(rows, key=lambda row: row["attempt"]), facts, alerts, reads) for rows in runs.values()]
+
+
+class _Facts:
+    """What bulk questions tell of each attempt."""
+
+    def __init__(self, reads: Reads, runs: dict[str, list[Row]]) -> None:
+        now_ns = reads.now_ns()
+        over = {name for name, rows in runs.items() if now_ns - _last_ns(rows) > LONG_OVER_S * 1e9}
+
+        def ask(query: Callable[[tuple[str, ...]], Query]) -> dict[Attempt, Row]:
+            still = (reads.ask_of_all(query(some), age_s=AGE_S) for some in _parts(sorted(runs.keys() - over)))
+            known = tuple(_last_ns(runs[name]) for name in sorted(over))
+            past = (reads.ask_of_all(query(some), age_s=OVER_AGE_S, known=known) for some in _parts(sorted(over)))
+            tables = (*still, *past)
+            return {(row["run_id"], row["attempt"]): row for table in tables for row in table.to_pylist()}
+
+        self.grids = ask(lambda names: RunGrids(run_ids=names))
+        self.beats = ask(lambda names: RunBeats(run_ids=names))
+        self.stalls = ask(lambda names: RunStalls(run_ids=names))
+        self.mfu = ask(lambda names: RunMetrics(run_ids=names, metric="mfu"))
+        self.steps = {
+            attempt: AttemptSteps(**{name: row[name] for name in AttemptSteps.__slots__})
+            for attempt, row in ask(lambda names: RunSteps(run_ids=names)).items()
+        }
+
+
+class _Alerts:
+    """Those that are not over, by attempt; no effects of a cause that stands."""
+
+    def __init__(self, told: ToldAlerts) -> None:
+        self.looked_at = told.looked_ns.keys()
+        self.open: dict[Attempt, list[Alert]] = {}
+        for one in told.alerts:
+            if one.alert.is_alive and not one.alert.held_back_by:
+                self.open.setdefault(one.alert.run, []).append(one.alert)
+
+
+def _parts(names: list[str]) -> Iterator[tuple[str, ...]]:
+    for first in range(0, len(names), MOST_RUNS):
+        yield tuple(names[first : first + MOST_RUNS])
+
+
+def _last_ns(rows: list[Row]) -> int:
+    return max(int(row["last_ns"]) for row in rows)
+
+
+def _row(attempts: list[Row], facts: _Facts, alerts: _Alerts, reads: Reads) -> RunRow:
+    """``attempts``: of one run, from the first on."""
+    newest = attempts[-1]
+    attempt = newest["run_id"], newest["attempt"]
+    beats, steps, grid = _beats(facts.beats.get(attempt)), facts.steps.get(attempt), facts.grids.get(attempt)
+    heard_ns = max(_last_ns(attempts), beats.heard_ns)
+    of_attempts = [facts.steps.get((row["run_id"], row["attempt"])) for row in attempts]
+    return RunRow(
+        run_id=attempt[0],
+        attempt=attempt[1],
+        num_attempts=len(attempts),
+        state=state_of(
+            beats,
+            heard_ns=heard_ns,
+            stalled_ns=facts.stalls.get(attempt, {}).get("newest_ns", 0),
+            last_end_ns=steps.last_end_ns if steps else 0,
+            now_ns=reads.now_ns(),
+        ),
+        what=" · ".join(meta[key] for key in SHOWN if key in meta) if (meta := words(newest["meta"])) else "",
+        topology=Topology(dp=grid["dp"], pp=grid["pp"], tp=grid["tp"]) if grid else None,
+        num_ranks=newest["num_ranks"],
+        last_step=steps.last_step if steps else None,
+        step_ns=steps.recent_ns if steps else None,
+        mfu=facts.mfu.get(attempt, {}).get("mean"),
+        goodput=goodput(of_attempts, heard_ns - min(row["started_ns"] for row in attempts)),
+        findings=_findings(attempt, alerts, reads.known_report(attempt)),
+        started_ns=min(row["started_ns"] for row in attempts),
+        heard_ns=heard_ns,
+    )
+
+
+def _beats(row: Row | None) -> Beats:
+    return Beats(**{name: row[name] for name in Beats.__slots__}) if row else Beats()
+
+
+def _findings(attempt: Attempt, alerts: _Alerts, report: Report | None) -> OpenFindings | None:
+    """What the watcher says, else what somebody saw who looked at the run; None where nobody did."""
+    if stands := alerts.open.get(attempt):
+        worst = stands[0].account
+        return OpenFindings(
+            count=len(stands), severity=worst.severity, worst=_alert_in_words(stands[0]), told=worst.summary
+        )
+    if attempt in alerts.looked_at:
+        return OpenFindings(count=0)
+    if report is None:
+        return None
+    found = [finding for finding in report.findings if finding.severity is not Severity.INFO]
+    if not found:
+        return OpenFindings(count=0)
+    return OpenFindings(
+        count=len(found), severity=found[0].severity, worst=_finding_in_words(found[0]), told=found[0].summary
+    )
+
+
+def _alert_in_words(alert: Alert) -> str:
+    """``compute-straggler, rank 5, gpu-03``."""
+    labels = alert.labels
+    places = [f"rank {labels['rank']}" if "rank" in labels else "", labels.get("host", ""), labels.get("stage", "")]
+    pending = [" (pending)"] if alert.phase is Phase.PENDING else []
+    return ", ".join([alert.kind, *filter(None, places)]) + "".join(pending)
+
+
+def _finding_in_words(finding: Finding) -> str:
+    ranks = [f"rank {fold_ranks(finding.ranks[:4])}"] if finding.ranks else [finding.stage] * bool(finding.stage)
+    return ", ".join([str(finding.kind), *ranks, *finding.hosts[:1]])
