@@ -38,6 +38,7 @@ def test_three_clicks_lead_from_the_list_to_the_suspects_step(page: Page, addres
     expect(region(page, "details")).to_contain_text("gpu-03")
 
 
+@pytest.mark.long
 def test_the_heat_map_shows_the_slow_rank(page: Page, address: str) -> None:
     page.goto(f"{address}?view=heatmap&run=slow-rank-5")
     medians = figure_data(page, "hosts", "Array.from(plot.calcdata[0][0].z).flatMap(row => Array.from(row))")

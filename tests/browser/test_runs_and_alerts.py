@@ -33,6 +33,7 @@ def test_a_run_is_found_by_name_and_opened_by_key(page: Page, address: str) -> N
     expect(control(page, "find")).to_have_value("SLOW-r")
 
 
+@pytest.mark.long
 def test_a_head_sorts_and_a_living_run_is_followed(
     page: Page, address: str, store: EmbeddedStore, live_run: SyntheticRun
 ) -> None:
@@ -49,6 +50,7 @@ def test_a_head_sorts_and_a_living_run_is_followed(
     expect(row).to_contain_text("now")
 
 
+@pytest.mark.long
 def test_an_alert_leads_to_its_view_says_how_to_be_quiet_and_goes_to_history(
     page: Page, address: str, store: EmbeddedStore, run: SyntheticRun
 ) -> None:

@@ -38,6 +38,7 @@ def test_a_live_run_is_followed_without_redrawing_the_page(
     assert figure(page, "cells").evaluate("plot => plot.dataset.kept") == "yes"
 
 
+@pytest.mark.long
 def test_zoom_survives_an_update(page: Page, address: str, store: EmbeddedStore, live_run: SyntheticRun) -> None:
     page.goto(f"{address}?view=overview&run=live")
     wait_until_drawn(page)
@@ -59,9 +60,7 @@ def test_zoom_survives_an_update(page: Page, address: str, store: EmbeddedStore,
     assert figure_data(page, "step-time", "plot.layout.xaxis.range.map(Number)") == pytest.approx(zoomed)
 
 
-SOME_VIEWS = [
-    view if view in ("overview", "timeline") else pytest.param(view, marks=pytest.mark.long) for view in VIEWS
-]
+SOME_VIEWS = [view if view == "overview" else pytest.param(view, marks=pytest.mark.long) for view in VIEWS]
 
 
 @pytest.mark.parametrize("view", SOME_VIEWS)
@@ -79,6 +78,7 @@ def test_dark_and_light_colour_page_and_figures_and_nothing_offers_to_upload_the
     assert page.locator("[data-title*='hare'], [data-attr='sendChartToCloud']").count() == 0
 
 
+@pytest.mark.long
 def test_the_colour_scheme_is_switched_and_remembered(page: Page, address: str) -> None:
     page.emulate_media(color_scheme="light")
     page.goto(address)
@@ -124,7 +124,7 @@ def test_what_is_not_there_is_said_with_a_way_out(page: Page, address: str, sear
         "?view=<script>alert(1)</script>&run=slow-rank-5",
         pytest.param("?view=timeline&run=slow-rank-5&step=-1&rank=1e9&group=xp&span=5", marks=pytest.mark.long),
         pytest.param("?view=heatmap&run=slow-rank-5&steps=9-1&stage=%00&metric=%F0%9F%92%A9", marks=pytest.mark.long),
-        "?view=heatmap&run=slow-rank-5&stage=__class__&time=" + "9" * 3000,
+        pytest.param("?view=heatmap&run=slow-rank-5&stage=__class__&time=" + "9" * 3000, marks=pytest.mark.long),
     ],
 )
 def test_a_hostile_address_shows_defaults_and_a_note(page: Page, address: str, search: str) -> None:

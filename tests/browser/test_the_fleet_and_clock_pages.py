@@ -40,6 +40,7 @@ def test_the_host_with_most_trouble_is_shown_and_its_samples_are_chosen(page: Pa
     assert f"host={SILENT}" not in page.url
 
 
+@pytest.mark.long
 def test_a_clock_is_chosen_and_its_refused_windows_are_told(page: Page, told: str) -> None:
     page.goto(f"{told}clock")
     wait_until_drawn(page)

@@ -33,6 +33,7 @@ def test_the_overview_leads_to_the_rank_that_is_behind(page: Page, stuck: str) -
     expect(region(page, "rank")).to_contain_text(FAULT)
 
 
+@pytest.mark.long
 def test_a_victim_is_clicked_and_its_chain_read_to_the_root(page: Page, stuck: str) -> None:
     page.goto(stuck)
     cells = figure_data(page, "grid", "Array.from(plot.calcdata[0][0].z).flatMap(row => Array.from(row))")
@@ -76,6 +77,7 @@ def test_a_rank_that_is_not_there_is_said(page: Page, stuck: str) -> None:
     expect(region(page, "hang-verdict")).to_contain_text("rank 5 is behind")
 
 
+@pytest.mark.long
 def test_a_stall_appears_while_somebody_looks_and_goes_when_the_job_moves(
     page: Page, store: EmbeddedStore, address: str
 ) -> None:

@@ -164,6 +164,7 @@ def test_brackets_keep_the_zoom(page: Page, address: str) -> None:
     assert window(page) == pytest.approx(zoomed, rel=0.05)
 
 
+@pytest.mark.long
 def test_a_stage_is_found_by_its_name(page: Page, address: str) -> None:
     opened(page, address)
     page.keyboard.press("/")
@@ -194,6 +195,7 @@ def test_pointing_at_a_span_tells_about_it(page: Page, address: str) -> None:
     expect(tooltip).to_contain_text("from rank 5")
 
 
+@pytest.mark.long
 def test_a_marked_area_is_told_stage_by_stage_and_restored(page: Page, browser: Browser, address: str) -> None:
     opened(page, address)
     first, last = box_of(page, "data-load", rank=4), box_of(page, "optimizer", rank=5)

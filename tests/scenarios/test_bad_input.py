@@ -96,7 +96,7 @@ def test_a_wrong_flag_is_wrong_use(arguments: tuple[str, ...]) -> None:
         (("--data", "/nowhere/text"), "/nowhere/text"),
         pytest.param(("--recipe", "nope"), "tiny_cpu", marks=pytest.mark.long),
         pytest.param(("--fault", "slow:rank=99,factor=2"), "99", marks=pytest.mark.long),
-        (("--fault", "melt:rank=1"), "melt"),
+        pytest.param(("--fault", "melt:rank=1"), "melt", marks=pytest.mark.long),
         pytest.param(("--tp", "3"), "3", marks=pytest.mark.long),
     ],
 )

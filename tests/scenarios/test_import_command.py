@@ -167,6 +167,7 @@ def test_a_file_that_is_not_there_makes_no_store(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.long
 def test_a_name_that_is_taken_is_refused_and_another_is_not(store: str, tmp_path: Path) -> None:
     path = save(tmp_path, every_rank())
     assert rankscope("import", "straggler-analysis", path, "--store", store).status == 0

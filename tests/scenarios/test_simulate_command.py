@@ -75,6 +75,7 @@ def test_a_truth_that_cannot_be_written_is_refused_before_anything_is_stored(tmp
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.long
 def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
     assert simulated(tmp_path, "--steps", 5).status == 0
     answer = simulated(tmp_path, "--steps", 5)

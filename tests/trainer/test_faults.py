@@ -84,6 +84,7 @@ def test_a_rank_can_be_stopped_before_a_collective(before: str, axis: str, tmp_p
     assert len(ended.losses) <= 1
 
 
+@pytest.mark.long
 def test_data_that_never_comes_keeps_its_rank_in_the_loading(tmp_path: Path) -> None:
     job = start_job(small_config(num_steps=50, dp=2), tmp_path, fault="hang:rank=1,step=3,before=data-load")
     until(lambda: fired(tmp_path), seconds=60, what="the hang")

@@ -42,6 +42,7 @@ def test_no_rank_outlives_a_launcher_that_is_killed(tmp_path: Path) -> None:
         until(lambda: not any(alive(pid) for pid in pids), what="ranks gone")
 
 
+@pytest.mark.long
 def test_a_rank_killed_from_outside_ends_the_job_and_is_named(tmp_path: Path) -> None:
     with endless_job(tmp_path) as (job, pids):
         os.kill(pids[1], signal.SIGKILL)

@@ -121,6 +121,7 @@ def test_findings_come_from_the_watcher_else_from_whoever_looked_else_nobody_did
     assert "not looked at" in text_of(ViewState(), reads)
 
 
+@pytest.mark.long
 def test_five_hundred_runs_take_as_many_questions_as_five(empty: EmbeddedStore) -> None:
     asked = []
     for number in (5, 500):
