@@ -17,7 +17,7 @@ import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.detectors.slow_places import Against, FastGroups, Part, SlowGroup, parts_of
-from diagnose.detectors.slow_since import MIN_RATIO, MIN_Z, NOISE_FLOOR, column_medians, find_rises
+from diagnose.detectors.slow_since import MIN_RATIO, MIN_Z, NOISE_FLOOR, Rises, column_medians, find_rises
 from diagnose.findings import Finding, Kind, Role, Suspect, severity_of
 from diagnose.meetings import PAIRS, Floats, Meetings, all_meetings, least_excess, noise_between_steps, round_trips
 from diagnose.peers import (
@@ -53,9 +53,12 @@ def detect_slow_link(view: RunView) -> list[Finding]:
         total_ns = meetings.transfer_total_ns()
         log_ratio = _log_ratio(total_ns, meetings)
         found = _slower_than_peers(meetings, total_ns, log_ratio)
-        found = found or _slower_than_before(meetings, total_ns, view)
+        moved = set(found)
+        if not found:
+            rises = find_rises(meetings, total_ns, view)
+            found, moved = _slower_than_before(meetings, total_ns, rises), rises.moved
         slow.extend(found.values())
-        fast.extend(_fast_groups(meetings, log_ratio, list(found)))
+        fast.extend(_fast_groups(meetings, log_ratio, list(found), list(moved)))
     slow = _without_decline(slow, fast)
     findings = [_finding(view, part) for part in parts_of(slow, fast, view)] if slow else []
     return [one for one in findings if one is not None]
@@ -75,17 +78,21 @@ def _meetings(view: RunView) -> list[Meetings]:
 def _without_decline(slow: list[SlowGroup], fast: Sequence[FastGroups]) -> list[SlowGroup]:
     """Without what became slow together on all streams, and left no group as it was."""
     streams = {group.stage.stream for group in slow if group.against is Against.PAST}
-    everywhere = Stream.DP in streams and len(streams) > 1 and not any(len(one.steady) for one in fast)
+    everywhere = Stream.DP in streams and len(streams) > 1 and not any(len(one.unmoved) for one in fast)
     return [group for group in slow if group.against is Against.PEERS] if everywhere else slow
 
 
-def _fast_groups(meetings: Meetings, log_ratio: Floats, slow: list[int]) -> list[FastGroups]:
+def _fast_groups(meetings: Meetings, log_ratio: Floats, slow: list[int], moved: list[int]) -> list[FastGroups]:
     """Of each set of groups that are alike: those that did not slow down, and those as fast as the rest."""
-    steady = ~np.isin(np.arange(log_ratio.shape[1]), slow)
+    columns = np.arange(log_ratio.shape[1])
+    steady, unmoved = ~np.isin(columns, slow), ~np.isin(columns, moved)
     fast = steady & (column_medians(log_ratio) < np.log(FAST_RATIO))
     return [
         FastGroups(
-            steady=meetings.ranks[mine & steady], fast=meetings.ranks[mine & fast], everyone=meetings.ranks[mine]
+            unmoved=meetings.ranks[mine & unmoved],
+            steady=meetings.ranks[mine & steady],
+            fast=meetings.ranks[mine & fast],
+            everyone=meetings.ranks[mine],
         )
         for mine in (meetings.alike == alike for alike in np.unique(meetings.alike))
     ]
@@ -150,14 +157,14 @@ def _slow_group(
     )
 
 
-def _slower_than_before(meetings: Meetings, total_ns: Floats, view: RunView) -> dict[int, SlowGroup]:
+def _slower_than_before(meetings: Meetings, total_ns: Floats, rises: Rises) -> dict[int, SlowGroup]:
     """Groups that became slow and stayed so, by their column."""
     last = len(total_ns) - 1
     return {
         column: _slow_group(
             meetings, column, Stretch(first=one.row, last=last), total_ns, one.ratio, one.share, Against.PAST
         )
-        for column, one in find_rises(meetings, total_ns, view).items()
+        for column, one in rises.slow.items()
     }
 
 

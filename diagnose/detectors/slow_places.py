@@ -47,6 +47,8 @@ class SlowGroup:
 class FastGroups:
     """Groups that are alike in one stage; each of [groups, members], global ranks."""
 
+    unmoved: Ints
+    """Those that take as long as before: of the steady ones, without those that are on their way."""
     steady: Ints
     """Those that did not slow down within the window."""
     fast: Ints

@@ -30,19 +30,32 @@ class Rise:
     """Of rows that lie high."""
 
 
-def find_rises(meetings: Meetings, total_ns: Floats, view: RunView) -> dict[int, Rise]:
-    """By column: groups that became slow together with those alike, and themselves."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rises:
+    """Of the groups of one stage, by their column."""
+
+    slow: dict[int, Rise]
+    """Those that became slow together with those alike, and themselves."""
+    moved: set[int]
+    """Those, and what did not stay as it was: in a decline that goes on, some rise late."""
+
+
+def find_rises(meetings: Meetings, total_ns: Floats, view: RunView) -> Rises:
+    """Where groups that are alike became slow, and which of them did."""
     found: dict[int, Rise] = {}
+    moved: set[int] = set()
     pace = _pace_of_compute(view)
     for alike in np.unique(meetings.alike):
         columns = np.flatnonzero(meetings.alike == alike)
         typical = column_medians(total_ns[:, columns].T)
         with np.errstate(divide="ignore", invalid="ignore"):
             rise = _jump(np.log(typical), pace)
+        row = len(total_ns) // 2 if rise is None else rise.row
+        own = {column: _rose(total_ns[:, column], row) for column in columns.tolist()}
         if rise is not None:
-            own = [column for column in columns.tolist() if _rose(total_ns[:, column], rise.row) >= np.sqrt(rise.ratio)]
-            found.update(dict.fromkeys(own, rise))
-    return found
+            found.update({column: rise for column, ratio in own.items() if ratio >= np.sqrt(rise.ratio)})
+        moved.update(found, (column for column, ratio in own.items() if ratio >= MIN_RATIO))
+    return Rises(slow=found, moved=moved)
 
 
 def column_medians(values: Floats) -> FloatVector:

@@ -9,6 +9,8 @@ from diagnose.findings import Kind, Severity
 from diagnose.view import Basis, RunView, Work
 from telemetry.stages import Stage
 from tests.diagnose.made_operations import GRIDS, FloatArray, around, with_history, with_operations, with_samples
+from tests.score.cases import case
+from tests.score.verdicts import verdict
 
 STEP_NS = 240e6
 WINDOW = 200
@@ -201,3 +203,9 @@ def test_without_a_history_the_window_is_judged() -> None:
     view = view_of(step_ns)
     (finding,) = detect_mfu_decline(replace(view, history=replace(view.history, steps=view.steps[:0])))
     assert abs(finding.window.first_step - 50) <= 1
+
+
+@pytest.mark.parametrize("number", [4000514, 4000556, 4000682])
+def test_a_decline_of_all_communication_is_told_once_and_accuses_no_link(number: int) -> None:
+    """Some groups rise later than others."""
+    assert [one.kind for one in verdict(case(number)).findings] == [Kind.MFU_DECLINE]

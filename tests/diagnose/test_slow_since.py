@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from diagnose.detectors.slow_since import find_rises
+from diagnose.detectors.slow_since import Rises, find_rises
 from diagnose.meetings import Meetings
 from telemetry.stages import Stage
 from telemetry.topology import Topology
@@ -13,7 +13,7 @@ from tests.diagnose.made_view import make_view
 STEPS, ROW = 40, 15
 
 
-def rises_of(factors: list[float], seed: int = 0) -> dict[int, tuple[int, float]]:
+def found_in(factors: list[float], seed: int = 0) -> Rises:
     """Of pairs that are all alike; each takes so many times as long from ROW on."""
     total_ns = around(5e6, (STEPS, len(factors)), jitter=0.05, seed=seed)
     total_ns[ROW:] *= np.array(factors)
@@ -24,7 +24,11 @@ def rises_of(factors: list[float], seed: int = 0) -> dict[int, tuple[int, float]
         alike=np.zeros(len(factors), dtype=np.int64),
     )
     view = make_view(Topology(dp=len(factors), pp=2), num_steps=STEPS, seed=seed)
-    return {column: (one.row, one.ratio) for column, one in find_rises(meetings, total_ns, view).items()}
+    return find_rises(meetings, total_ns, view)
+
+
+def rises_of(factors: list[float], seed: int = 0) -> dict[int, tuple[int, float]]:
+    return {column: (one.row, one.ratio) for column, one in found_in(factors, seed).slow.items()}
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -44,3 +48,17 @@ def test_those_that_all_rise_are_all_told(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_none_is_told_where_none_rises(seed: int) -> None:
     assert rises_of([1.0] * 4, seed) == {}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_rises_less_than_those_alike_has_moved_all_the_same(seed: int) -> None:
+    found = found_in([9.0, 9.0, 2.0, 1.0], seed)
+    assert set(found.slow) == {0, 1}
+    assert found.moved == {0, 1, 2}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_rises_alone_has_moved(seed: int) -> None:
+    found = found_in([1.0, 1.0, 9.0], seed)
+    assert found.slow == {}
+    assert found.moved == {2}
