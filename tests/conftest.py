@@ -34,7 +34,7 @@ def embedded(kept_store: EmbeddedStore) -> Iterator[EmbeddedStore]:
 
 @pytest.fixture(scope="session")
 def demo_of_a_slow_rank(tmp_path_factory: pytest.TempPathFactory) -> Demo:
-    """The demo, trained and diagnosed once, also where tests run in several processes: a copy of it."""
+    """The demo as it comes, trained and diagnosed once, also where tests run in several processes: a copy of it."""
     base = tmp_path_factory.getbasetemp()
     of_all = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     return demo_in(of_all / "demo-of-all").copied_to(tmp_path_factory.mktemp("demo") / "out")

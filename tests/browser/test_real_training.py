@@ -1,4 +1,4 @@
-"""The demo: its verdict, and its eight real ranks seen through the dashboard that its user opens."""
+"""The demo as it comes: its verdict, and its eight real ranks seen through the dashboard that its user opens."""
 
 import re
 import subprocess
