@@ -147,7 +147,7 @@ class EmbeddedStore:
         """Start the engine on what is whole."""
         if self._folder:
             _check_free(self._folder)
-        for part in self._find_torn():
+        for part in sorted(self._find_torn()):  # other threads may find more meanwhile: those are for the next time
             set_aside(part)
             print(f"rankscope: the disk was full: set aside {part}, which is not whole", file=sys.stderr)
         with self._translated("open"):
@@ -233,7 +233,7 @@ class EmbeddedStore:
 def _watch_parts(store: "ref[EmbeddedStore]", closed: threading.Event) -> None:
     """Now and then, for as long as somebody has the store."""
     while not closed.wait(LOOK_S) and (found := store()) is not None:
-        with suppress(UnreachableError):
+        with suppress(UnreachableError, OSError):
             found.look_after_parts()
         del found
 

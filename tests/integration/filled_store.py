@@ -8,7 +8,6 @@ import os
 import random
 import sys
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -54,8 +53,7 @@ def write_while_it_fills(store: EmbeddedStore, disk: SmallDisk, draw: random.Ran
     free = os.statvfs(disk.folder)
     with (disk.folder / "other").open("wb") as other:
         os.posix_fallocate(other.fileno(), 0, free.f_bavail * free.f_frsize - ROOM_BYTES)
-    delay_s = draw.uniform(0.0, MAX_DELAY_S)
-    filler = threading.Thread(target=lambda: (time.sleep(delay_s), disk.fill()))
+    filler = threading.Timer(draw.uniform(0.0, MAX_DELAY_S), disk.fill)
     filler.start()
     try:
         if draw.random() < 0.25:

@@ -150,7 +150,13 @@ def test_a_file_of_the_other_format_is_refused_and_the_store_stays_as_it_was(sto
 
 @pytest.mark.parametrize(
     "arguments",
-    [("kineto",), ("chrome", "x.json"), ("kineto", "x.json", "--dp", "0")],
+    [
+        ("kineto",),
+        ("chrome", "x.json"),
+        ("kineto", "x.json", "--dp", "0"),
+        pytest.param((), marks=pytest.mark.long),
+        pytest.param(("kineto", "x.json", "--nope"), marks=pytest.mark.long),
+    ],
 )
 def test_wrong_use_is_said(arguments: tuple[str, ...]) -> None:
     answer = rankscope("import", *arguments)

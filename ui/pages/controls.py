@@ -52,6 +52,30 @@ def number_input(label: str, name: str, value: object, placeholder: str) -> Comp
     )
 
 
+def window_values(state: ViewState) -> dict[str, object]:
+    """What the controls of :func:`window_inputs` show."""
+    return {
+        "first": state.steps.first if state.steps else "",
+        "last": state.steps.last if state.steps and state.steps.last != LARGEST else "",
+    }
+
+
+def window_inputs(shown: Mapping[str, object], newest: int) -> tuple[Component, Component]:
+    """The first and the last step of a window; without them the ``newest`` so many."""
+    return (
+        number_input("From step", "first", shown["first"], f"newest {newest}"),
+        number_input("To step", "last", shown["last"], "newest"),
+    )
+
+
+def window_links(state: ViewState, newest: int) -> tuple[Component, Component]:
+    """Windows of steps that are wanted often."""
+    return (
+        link_button(f"Newest {newest}", replace(state, steps=None)),
+        link_button("All steps", replace(state, steps=StepRange(0, LARGEST))),
+    )
+
+
 def text_input(label: str, name: str, placeholder: str) -> Component:
     """A few words; takes effect a moment after the last letter."""
     return dmc.TextInput(label=label, id=control_id(name), value="", placeholder=placeholder, debounce=300, w=280)

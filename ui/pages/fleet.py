@@ -8,11 +8,12 @@ from dash import html
 from dash.development.base_component import Component
 
 from diagnose.fleet import HostEvent
+from diagnose.load import DEFAULT_STEPS
 from ui.figures.happenings import happenings
 from ui.figures.host_curves import curves_of
 from ui.figures.host_families import PANELS
 from ui.figures.host_panels import host_panels
-from ui.pages.controls import bar, link_button, number_input, switch, titled
+from ui.pages.controls import bar, link_button, switch, titled, window_inputs, window_links, window_values
 from ui.pages.fleet_hosts import draw_hosts
 from ui.pages.fleet_scene import Scene, hosts_of, scene, told
 from ui.pages.interface import Chart, Page, Region, control_id, region_id
@@ -21,7 +22,7 @@ from ui.pages.states import loading
 from ui.reads import Reads
 from ui.reads.fleet import HostScene
 from ui.records import MarkRow
-from ui.view_state import LARGEST, Family, StepRange, View, ViewState
+from ui.view_state import Family, View, ViewState
 from ui.wording import count, ranks_in_words, stamp
 
 FAMILY_NAMES = {Family.NETWORK: "Network", Family.GPU: "GPU", Family.HOST: "Host"}
@@ -56,8 +57,7 @@ def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
     return {
         "host": shown.host,
         "family": shown.family.value,
-        "first": state.steps.first if state.steps else "",
-        "last": state.steps.last if state.steps and state.steps.last != LARGEST else "",
+        **window_values(state),
     }
 
 
@@ -78,8 +78,7 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
             w=230,
         ),
         switch("Samples", "family", shown["family"], {one.value: name for one, name in FAMILY_NAMES.items()}),
-        number_input("From step", "first", shown["first"], "newest 200"),
-        number_input("To step", "last", shown["last"], "newest"),
+        *window_inputs(shown, DEFAULT_STEPS),
     )
 
 
@@ -88,14 +87,7 @@ def draw_links(state: ViewState, reads: Reads) -> Component:
     shown = scene(state, reads)
     run = shown.facts.summary
     clock = ViewState(view=View.CLOCK, run=run.run_id, attempt=run.attempt, host=shown.host)
-    return html.Div(
-        [
-            link_button("Newest 200", replace(state, steps=None)),
-            link_button("All steps", replace(state, steps=StepRange(0, LARGEST))),
-            link_button("Clock of the host", clock),
-        ],
-        className="links",
-    )
+    return html.Div([*window_links(state, DEFAULT_STEPS), link_button("Clock of the host", clock)], className="links")
 
 
 def draw_title(state: ViewState, reads: Reads) -> Component:

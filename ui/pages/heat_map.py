@@ -9,17 +9,17 @@ from dash import html
 from dash.development.base_component import Component
 
 from telemetry.stages import Stage, StageClass
-from ui.defaults import chosen_steps, suspects
+from ui.defaults import NEWEST_STEPS, chosen_steps, suspects
 from ui.figures.heat_map import pooling_in_words, rank_by_step
 from ui.figures.host_boxes import host_boxes
-from ui.pages.controls import bar, link_button, number_input, switch, titled
+from ui.pages.controls import bar, switch, titled, window_inputs, window_links, window_values
 from ui.pages.interface import Chart, Page, Region, control_id, region_id
 from ui.pages.panels import chart_panel, heading
 from ui.pages.states import loading, notice
 from ui.reads import Reads
 from ui.records import RunFacts, StageTimes
 from ui.stage_times import PROCESSOR, WALL
-from ui.view_state import LARGEST, Clock, StepRange, ViewState
+from ui.view_state import Clock, ViewState
 from ui.wording import class_name, duration
 
 BASIS_NOTES = {
@@ -54,8 +54,7 @@ def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
         "stage": state.stage.label,
         "metric": state.metric.value,
         "clock": state.clock.value if state.stage.stage_class is StageClass.COMPUTE else Clock.WALL.value,
-        "first": state.steps.first if state.steps else "",
-        "last": state.steps.last if state.steps and state.steps.last != LARGEST else "",
+        **window_values(state),
     }
 
 
@@ -74,15 +73,13 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
         ),
         switch("Colour shows", "metric", shown["metric"], {"ratio": "Ratio to peers", "ms": "Milliseconds"}),
         switch("Time counted", "clock", shown["clock"], {"own": "Own work", "wall": "Wall time"}),
-        number_input("From step", "first", shown["first"], "newest 100"),
-        number_input("To step", "last", shown["last"], "newest"),
+        *window_inputs(shown, NEWEST_STEPS),
     )
 
 
 def draw_links(state: ViewState, reads: Reads) -> Component:
     """Ranges of steps that are wanted often."""
-    newest, everything = replace(state, steps=None), replace(state, steps=StepRange(0, LARGEST))
-    return html.Div([link_button("Newest 100", newest), link_button("All steps", everything)], className="links")
+    return html.Div([*window_links(state, NEWEST_STEPS)], className="links")
 
 
 def draw_says(state: ViewState, reads: Reads) -> Component:

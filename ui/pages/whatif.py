@@ -7,8 +7,9 @@ from dash import html
 from dash.development.base_component import Component
 
 from ui.background import StillWorking
+from ui.defaults import NEWEST_STEPS
 from ui.figures.blame import PLACES_PX
-from ui.pages.controls import bar, link_button, number_input
+from ui.pages.controls import bar, window_inputs, window_links, window_values
 from ui.pages.interface import Chart, Page, Region, region_id
 from ui.pages.panels import chart_panel, heading, panel
 from ui.pages.states import at_work, loading
@@ -17,7 +18,7 @@ from ui.pages.whatif_cost import cards, refusal, sentences
 from ui.pages.whatif_tables import gains_table, worst_table
 from ui.reads import Reads
 from ui.reads.whatif import asked_for, whatif
-from ui.view_state import LARGEST, StepRange, ViewState
+from ui.view_state import ViewState
 
 CHARTS = {
     "by-stage": ("By stage: click for its heat map", "slowdown by each stage alone"),
@@ -56,25 +57,17 @@ def skeleton() -> Component:
 
 def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
     """The steps of a view."""
-    return {
-        "first": state.steps.first if state.steps else "",
-        "last": state.steps.last if state.steps and state.steps.last != LARGEST else "",
-    }
+    return window_values(state)
 
 
 def draw_controls(state: ViewState, reads: Reads) -> Component:
     """The window of steps."""
-    shown = control_values(state, reads)
-    return bar(
-        number_input("From step", "first", shown["first"], "newest 100"),
-        number_input("To step", "last", shown["last"], "newest"),
-    )
+    return bar(*window_inputs(control_values(state, reads), NEWEST_STEPS))
 
 
 def draw_links(state: ViewState, reads: Reads) -> Component:
     """Ranges of steps that are wanted often."""
-    newest, everything = replace(state, steps=None), replace(state, steps=StepRange(0, LARGEST))
-    return html.Div([link_button("Newest 100", newest), link_button("All steps", everything)], className="links")
+    return html.Div([*window_links(state, NEWEST_STEPS)], className="links")
 
 
 def draw_says(state: ViewState, reads: Reads) -> Component:

@@ -90,7 +90,7 @@ KEPT_VERDICTS = 8
 KEPT_ANALYSES = 16
 """Analyses that take seconds."""
 MAX_OPERATIONS = 6_000_000
-"""Of one analysis: read and replayed in some ten seconds, in a gigabyte."""
+"""Of one analysis. An estimate of what a page may cost: seconds, and about a gigabyte."""
 LIST_AGE_S = 1.0
 """The list of runs is asked for at most this often."""
 LONG_OVER_S = 3600.0
@@ -184,6 +184,8 @@ class Reads:
         """What the detectors say about the newest steps; why the run stands still is :meth:`hang`."""
         report = self.kept(run, "report", lambda: diagnose_view(load_view(self._reader, run.run_id, run.attempt)))
         self._reports[run.run_id, run.attempt] = report
+        while len(self._reports) > KEPT_ANSWERS:
+            self._reports.pop(next(iter(self._reports)), None)
         return report
 
     def known_report(self, attempt: tuple[str, int]) -> Report | None:
@@ -221,8 +223,7 @@ class Reads:
     def evidence_seen(self, run: RunSummary) -> EvidenceSeen:
         """How much evidence of a stall agents have left. It comes without a step or a stamp of the run moving."""
         query = EvidenceCount(run_id=run.run_id, attempt=run.attempt)
-        age = int(self._wall_s() / LIST_AGE_S)
-        rows = self._cache.get((age, query), lambda: self._reader.read(query)).to_pylist()
+        rows = self.ask_of_all(query).to_pylist()
         return EvidenceSeen(**rows[0]) if rows else EvidenceSeen(num_rows=0, newest_ns=0)
 
     def hang(self, facts: RunFacts) -> HangVerdict | None:
