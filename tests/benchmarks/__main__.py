@@ -1,4 +1,4 @@
-"""Every benchmark, one after the other; rewrites ``docs/benchmarks.md``.
+"""Every benchmark, or those named, one after the other; each rewrites its section of ``docs/benchmarks.md``.
 
 python -m tests.benchmarks [NAME ...]
 """
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from tests.benchmarks.figures import Benchmark, Figure, as_markdown, report
+from tests.benchmarks.pages import BENCHMARKS, write_section
 
 NAMES = (
     "span_cost",
@@ -23,27 +24,18 @@ NAMES = (
     "queries",
     "timeline_frames",
 )
-PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
-HEADING = """# Benchmarks
-
-Every figure was measured by the command above its table, ours and the rival's in the same run; medians, with the 10th
-and 90th percentile beside them. `make bench` rewrites this page and fails where a bound is broken.
-
-{machine} CUDA events on a GPU were not run.
-"""
 
 
 def main(names: list[str]) -> int:
-    """Run the benchmarks named, or all; 1 where a bound is broken. Only a run of all rewrites the page."""
-    sections, status = [], 0
+    """Run the benchmarks named, or all, each into its section of the page; 1 where a bound is broken."""
+    status = 0
     for name in names or NAMES:
         benchmark = benchmark_named(name)
         print(f"==> {benchmark.title}", file=sys.stderr)
         figures: list[Figure] = benchmark.run()
         status |= report(benchmark.title, figures, as_json=False)
-        sections.append(as_markdown(benchmark.title, benchmark.command, figures))
-    if not names:
-        PAGE.write_text("\n".join([HEADING.format(machine=describe_machine()), *sections]))
+        text = f"{as_markdown(figures)}\n\n{describe_machine()}"
+        write_section(benchmark.title, benchmark.command, text, BENCHMARKS)
     return status
 
 

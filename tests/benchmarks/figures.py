@@ -9,6 +9,8 @@ from typing import Protocol
 from rich.console import Console
 from rich.table import Table
 
+from tests.benchmarks.pages import as_table
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
@@ -70,10 +72,9 @@ def report(title: str, figures: Sequence[Figure], *, as_json: bool) -> int:
     return int(not all(figure.holds for figure in figures))
 
 
-def as_markdown(title: str, command: str, figures: Sequence[Figure]) -> str:
-    """The section of ``docs/benchmarks.md``: the table with the command that made it."""
-    lines = [f"## {title}", "", f"`{command}`", "", _row(HEADINGS), _row(["---"] * len(HEADINGS))]
-    return "\n".join([*lines, *(_row(cells(figure)) for figure in figures), ""])
+def as_markdown(figures: Sequence[Figure]) -> str:
+    """The table of ``docs/benchmarks.md``."""
+    return as_table(HEADINGS, [cells(figure) for figure in figures])
 
 
 def cells(figure: Figure) -> tuple[str, ...]:
@@ -97,7 +98,3 @@ def _number(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def _row(texts: Sequence[str]) -> str:
-    return f"| {' | '.join(texts)} |"

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import psutil
 
-from tests.benchmarks.accuracy_page import write_section
 from tests.benchmarks.figures import Figure, report
 from tests.benchmarks.megatron_dumps import MegatronJob, write_dumps
+from tests.benchmarks.pages import write_section
 from tests.benchmarks.torch_analyzer import beside_torch, labelled_cases
 
 LARGE = MegatronJob(tp=8, pp=8, dp=192, behind=7777)

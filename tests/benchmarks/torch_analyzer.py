@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.benchmarks.accuracy_page import as_table
+from tests.benchmarks.pages import as_table
 
 LIMIT_S = 120
 PREFIX = "_dump_"

@@ -22,7 +22,7 @@ from typing import Any
 
 from diagnose.hang.dump import read_dump
 from telemetry.errors import UnreadableError
-from tests.benchmarks.accuracy_page import as_table, write_section
+from tests.benchmarks.pages import as_table, write_section
 from tests.benchmarks.torch_analyzer import labelled_cases
 from tests.diagnose.hostile_dumps import CANARY, input_at, made_dump
 

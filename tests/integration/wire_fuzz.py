@@ -35,7 +35,7 @@ from telemetry.ship.otlp.message import JSON_TYPE, PROTOBUF_TYPE, Encoding, TooB
 from telemetry.ship.wire import ARROW_TYPE, decode_batch, decode_query, encode, encode_query
 from telemetry.stores.queries import HeatCells, Spans
 from telemetry.tables import TABLES
-from tests.benchmarks.accuracy_page import as_table, write_section
+from tests.benchmarks.pages import as_table, write_section
 from tests.integration.attacked import KEPT, Attacked, attacked
 from tests.integration.hostile_bytes import damaged
 from tests.telemetry.made_rows import made, numbered_spans, of_run

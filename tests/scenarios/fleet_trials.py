@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 
-from tests.benchmarks.accuracy_page import as_table, write_section
+from tests.benchmarks.pages import as_table, write_section
 from tests.deadline import until
 from tests.netns.cluster import SWITCH, Cluster
 from tests.netns.collector import ENVIRONMENT, URL, Collector

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 
-from tests.benchmarks.accuracy_page import as_table, write_section
+from tests.benchmarks.pages import as_table, write_section
 from tests.scenarios.hang_healthy import run_healthy, run_long_phases
 from tests.scenarios.hang_job import FACTOR, FLOOR_S, Found, Job, ask_spool, collecting, stand_trial
 from tests.scenarios.hang_plan import KINDS, Trial, healthy_plan, plan

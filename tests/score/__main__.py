@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from tests.benchmarks.accuracy_page import write_section
+from tests.benchmarks.pages import write_section
 from tests.score.cases import REPORTING, Case, case, large_case, straggler_case
 from tests.score.page import Board, as_section, broken
 from tests.score.verdicts import Verdict, verdict

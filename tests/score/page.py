@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from diagnose.simulate.work_faults import Slow
-from tests.benchmarks.accuracy_page import as_table
+from tests.benchmarks.pages import as_table
 from tests.score.verdicts import Verdict, describe
 
 HEADINGS = (

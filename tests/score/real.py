@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.benchmarks.accuracy_page import as_table, write_section
+from tests.benchmarks.pages import as_table, write_section
 from tests.scenarios.demo_run import run_demo
 from tests.scenarios.slowed_from_outside import crowded, slow_down, stopped_and_continued
 

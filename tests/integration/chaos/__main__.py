@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from statistics import median
 
-from tests.benchmarks.accuracy_page import as_table, write_section
+from tests.benchmarks.pages import as_table, write_section
 from tests.integration.chaos.server import disturbed_server
 from tests.integration.chaos.trial import KEPT, Ground, Seen, stand_trial
 
