@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,17 @@ from telemetry.stores.embedded import EmbeddedStore
 from tests.clickhouse_server import ClickHouseServer, running_server
 from tests.memory_store import empty, memory_store
 from tests.scenarios.demo_run import Demo, demo_in
+
+BROWSER_TESTS = Path(__file__).parent / "browser"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spread the files that start a browser among the others: two at once, each drawing on both cores, take longest."""
+    files = [list(tests) for _, tests in groupby(items, key=lambda item: item.path)]
+    drawing = [tests for tests in files if tests[0].path.parent == BROWSER_TESTS]
+    others = [tests for tests in files if tests[0].path.parent != BROWSER_TESTS]
+    places = [(place / len(kind), tests) for kind in (drawing, others) for place, tests in enumerate(kind)]
+    items[:] = [test for _, tests in sorted(places, key=lambda one: one[0]) for test in tests]
 
 
 @pytest.fixture(scope="session")
