@@ -1,7 +1,7 @@
 """Which samplers run on this host, and how often."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pynvml
@@ -43,7 +43,7 @@ def open_samplers(settings: SamplerSettings, *, ranks: Callable[[], Mapping[int,
     """Those that have something to read on this host. ``ranks`` tells rank -> pid of who trains here."""
     if not settings.interval_s:
         return []
-    fine = open_network_samplers(fine=True) if settings.network_s else []
+    fine = _opened("traffic", lambda: open_network_samplers(fine=True)) if settings.network_s else []
     return [
         *(Paced(sampler=one, interval_s=settings.interval_s) for one in _found(ranks)),
         *(Paced(sampler=one, interval_s=settings.network_s, window_s=0) for one in fine),
@@ -51,9 +51,18 @@ def open_samplers(settings: SamplerSettings, *, ranks: Callable[[], Mapping[int,
 
 
 def _found(ranks: Callable[[], Mapping[int, int]]) -> Iterator[Sampler]:
-    yield from open_network_samplers()
-    with suppress(GoneError):
-        yield open_host_sampler(ranks=ranks)
-    gpus = open_nvml_sampler(pynvml)
-    if gpus is not None:
-        yield gpus
+    yield from _opened("network", open_network_samplers)
+    yield from _opened("host", lambda: [open_host_sampler(ranks=ranks)])
+    yield from _opened("nvml", lambda: [one for one in (open_nvml_sampler(pynvml),) if one is not None])
+
+
+def _opened(name: str, open_them: Callable[[], Iterable[Sampler]]) -> list[Sampler]:
+    """What there is to read; nothing, and a line on stderr, where a driver or its library does what nobody expects."""
+    try:
+        return list(open_them())
+    except GoneError:
+        return []
+    except Exception as error:  # ranks are followed whatever becomes of their host
+        told = f"{type(error).__name__}: {error}"
+        print(f"rankscope agent: {name} is not sampled: {told}", file=sys.stderr, flush=True)
+        return []

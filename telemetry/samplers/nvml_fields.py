@@ -113,7 +113,8 @@ def link_fields() -> tuple[tuple[Field, ...], ...]:
 
 
 def ask_fields(library: NvmlLibrary, handle: Any, fields: Iterable[Field]) -> dict[Field, float]:
-    """The fields that were answered, in the units of their metrics. One NVML call.
+    """The fields that were answered, in the units of their metrics; a value of a type that is not known is none. One
+    NVML call.
 
     Raises:
         library.NVMLError: the call itself failed, or the GPU is gone.
@@ -128,6 +129,6 @@ def ask_fields(library: NvmlLibrary, handle: Any, fields: Iterable[Field]) -> di
         outcome = answer.nvmlReturn
         if outcome in useless:
             raise library.NVMLError(outcome)
-        if outcome == _SUCCESS:
+        if outcome == _SUCCESS and 0 <= answer.valueType < len(_MEMBERS):
             found[field] = float(getattr(answer.value, _MEMBERS[answer.valueType])) / field.divisor
     return found

@@ -1,8 +1,10 @@
-"""What an agent that a rank starts can be told: by its environment."""
+"""What an agent that a rank starts can be told, by its environment; and what it looks at."""
 
+import pynvml
 import pytest
 
 from telemetry.agent.command import parse_settings
+from telemetry.agent.samplers import SamplerSettings, open_samplers
 
 ARGUMENTS = ["--spool", "spool", "--collector", "http://127.0.0.1:1"]
 
@@ -25,3 +27,20 @@ def test_a_variable_that_is_no_number_is_wrong_use(
     with pytest.raises(SystemExit):
         parse_settings("agent", ARGUMENTS, collector=None)
     assert "--network: invalid float value: 'often'" in capsys.readouterr().err
+
+
+def test_a_library_that_breaks_as_it_is_opened_costs_its_own_sampler_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> None:
+        raise OSError("undefined symbol: nvmlInit_v9")
+
+    monkeypatch.setattr(pynvml, "nvmlInit", broken)
+    names = []
+    for one in open_samplers(SamplerSettings(), ranks=dict):
+        names.append(one.sampler.name)
+        one.sampler.close()
+    assert "host" in names
+    assert "nvml" not in names
+    told = "rankscope agent: nvml is not sampled: OSError: undefined symbol: nvmlInit_v9\n"
+    assert capsys.readouterr().err == told
