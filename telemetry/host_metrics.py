@@ -55,7 +55,7 @@ class Metric(StrEnum):
     GPU_REMAP_PENDING = "gpu-remap-pending"
     GPU_REMAP_FAILED = "gpu-remap-failed"
     GPU_RECOVERY_ACTION = "gpu-recovery-action"
-    """What the driver asks for: 0 nothing, 1 a reset, 2 a reboot, 3 and 4 to drain first (as NVML numbers them)."""
+    """What the driver asks for, as NVML numbers it: 0 nothing, 1 a reset, 2 and 7 a reboot, 4 to drain first ..."""
     GPU_PCIE_REPLAYS = "gpu-pcie-replays"
     GPU_NVLINK_ERRORS = "gpu-nvlink-errors"
     """Counter: CRC, replay and recovery errors of all links together."""

@@ -118,9 +118,21 @@ def _from_states(view: RunView) -> Iterator[Fault]:
                 yield _of(one, _since_ns(one, view), *told(state))
 
 
+_RECOVERY_ACTIONS = {
+    1: ("a reset", "RESET_GPU"),
+    2: ("a reboot of the host", "RESTART_BM"),
+    3: ("an end of its traffic with other GPUs", "RESET_GPU"),
+    4: ("a reset once its traffic with other GPUs has ended", "RESET_GPU"),
+    5: ("a recovery of its IMEX domain", "CONTACT_SUPPORT"),
+    6: ("a reset of its PCIe bus", "RESET_GPU"),
+    7: ("a reboot of the host", "RESTART_BM"),
+}
+"""As NVML numbers them: what the driver wants, and a bucket of the Xid catalogue."""
+
+
 def _asked_for(action: int) -> tuple[str, str]:
-    wanted = {1: "a reset", 2: "a reboot of the host"}.get(action, "a reset once it is drained")
-    return f"the driver asks for {wanted}", "RESTART_BM" if action == 2 else "RESET_GPU"
+    wanted, bucket = _RECOVERY_ACTIONS.get(action, (f"recovery action {action}", "CONTACT_SUPPORT"))
+    return f"the driver asks for {wanted}", bucket
 
 
 _STATES: dict[str, Callable[[int], tuple[str, str]]] = {

@@ -101,6 +101,8 @@ class HostSampler:
         self._followed = follow(self._followed, {}, self._proc, self._cgroups, self._descriptors)
 
     def _kills(self, at_ns: int, resources: Resources) -> list[Event]:
+        if resources.oom_kills is None:
+            return []
         new = 0 if self._oom_kills is None else resources.oom_kills - self._oom_kills
         self._oom_kills = resources.oom_kills
         return [Event(at_ns=at_ns, device="", name=Happening.OOM_KILL, text=str(new))] if new > 0 else []

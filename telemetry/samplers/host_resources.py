@@ -49,8 +49,8 @@ class Resources:
 
     readings: tuple[Reading, ...]
     num_cores: int
-    oom_kills: int
-    """So far; 0 where the kernel does not count."""
+    oom_kills: int | None
+    """So far; None where the kernel does not say."""
 
 
 class HostResources:
@@ -80,7 +80,7 @@ class HostResources:
             *self._disk_counters(),
             *self._pressure(),
         ]
-        return Resources(readings=tuple(readings), num_cores=num_cores, oom_kills=pages.get(b"oom_kill", 0))
+        return Resources(readings=tuple(readings), num_cores=num_cores, oom_kills=pages.get(b"oom_kill"))
 
     def close(self) -> None:
         for file in (self._stat, self._memory, self._pages, self._disks, *(file for _, file in self._pressures)):

@@ -20,7 +20,7 @@ class Reading:
     """``eth0``, ``mlx5_0/1``, ``gpu3``, ``core17``, ``rank5``; empty: the host itself."""
     value: float
     is_counter: bool
-    """Whether it only grows and its steps count; else it is a level, and its mean over a while tells."""
+    """Whether it is told as it stands: it only grows, or is a state. Else it is a level, told as its mean over a while."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

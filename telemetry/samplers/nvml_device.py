@@ -25,7 +25,7 @@ from telemetry.samplers.nvml_fields import (
     pulse_fields,
 )
 
-LEVELS = frozenset(
+_LEVELS = frozenset(
     {
         Metric.GPU_SM_CLOCK_MHZ,
         Metric.GPU_MEMORY_CLOCK_MHZ,
@@ -35,12 +35,10 @@ LEVELS = frozenset(
         Metric.GPU_UTILIZATION,
         Metric.GPU_MEMORY_USED_BYTES,
         Metric.GPU_MEMORY_TOTAL_BYTES,
-        Metric.GPU_REMAP_PENDING,
-        Metric.GPU_REMAP_FAILED,
-        Metric.GPU_RECOVERY_ACTION,
     }
 )
-"""Metrics whose mean tells; all others count."""
+"""Metrics whose mean tells. All others count, or are states: between asking for nothing and for a reboot lies a reset,
+for which nobody asked."""
 
 
 class LostError(Exception):
@@ -149,7 +147,7 @@ class Gpu:
         for call in (*self.pulse.calls, *self.health.calls) if health else self.pulse.calls:
             values.update(_asked(self.library, self.handle, call))
         return [
-            Reading(metric=metric, device=self.device, value=value, is_counter=metric not in LEVELS)
+            Reading(metric=metric, device=self.device, value=value, is_counter=metric not in _LEVELS)
             for metric, value in values.items()
         ]
 

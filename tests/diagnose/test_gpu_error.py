@@ -117,6 +117,22 @@ def test_all_faults_of_a_gpu_are_one_finding_the_gravest_first() -> None:
 
 
 @pytest.mark.parametrize(
+    ("action", "words", "to_do"),
+    [
+        (2, "asks for a reboot of the host", "power it off and on"),
+        (4, "asks for a reset once its traffic with other GPUs has ended", "reset the GPU"),
+        (6, "asks for a reset of its PCIe bus", "reset the GPU"),
+        (7, "asks for a reboot of the host", "power it off and on"),
+        (12, "asks for recovery action 12", "ask the vendor"),
+    ],
+)
+def test_what_the_driver_asks_for_is_told_as_it_numbers_it(action: int, words: str, to_do: str) -> None:
+    finding = only(detect_gpu_errors(with_parts(state(Metric.GPU_RECOVERY_ACTION, 9, float(action)))))
+    assert words in finding.summary
+    assert to_do in finding.next_step
+
+
+@pytest.mark.parametrize(
     ("metric", "words", "to_do"),
     [
         (Metric.GPU_ECC_UNCORRECTED, "1 uncorrected memory errors", "reset the GPU"),

@@ -140,6 +140,8 @@ class ScriptedNvml:
         self.events_allowed = events_allowed
         self.missing = frozenset(missing)
         """Functions that the driver lacks."""
+        self.strange_types: dict[int, int] = {}
+        """Field -> a type of its value that is in no list yet."""
         self.watched: dict[int, int] = {}
         """Of the newest event set: index of a GPU -> mask."""
         self.open_sets = 0
@@ -201,6 +203,7 @@ class ScriptedNvml:
             answer.nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED if found is None else pynvml.NVML_SUCCESS
             if found is not None:
                 answer.value.ullVal, answer.valueType = found
+                answer.valueType = self.strange_types.get(answer.fieldId, answer.valueType)
         return values
 
     def nvmlDeviceGetClockInfo(self, handle: Any, kind: int) -> int:

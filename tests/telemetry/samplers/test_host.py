@@ -191,6 +191,16 @@ def test_kills_for_want_of_memory_are_told_with_their_number(sampled: Sampled) -
     assert told(sampled.look(), Happening.OOM_KILL) == []
 
 
+def test_kills_of_long_ago_are_not_told_after_a_look_that_could_not_read_their_number(sampled: Sampled) -> None:
+    sampled.host.oom_kills = 3
+    sampled.look()
+    (sampled.host.proc / "vmstat").write_text("")
+    assert told(sampled.sampler.look(BEGAN_NS + 5 * SECOND_NS), Happening.OOM_KILL) == []
+    assert told(sampled.look(10), Happening.OOM_KILL) == []
+    sampled.host.oom_kills = 4
+    assert told(sampled.look(), Happening.OOM_KILL) == [("", "1")]
+
+
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(["sleep", "600"])

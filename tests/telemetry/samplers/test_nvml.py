@@ -5,6 +5,7 @@ from collections import Counter
 import pynvml
 import pytest
 
+from telemetry.agent.thinning import Thinning
 from telemetry.host_metrics import Happening, Metric
 from telemetry.samplers.interface import Event, GoneError
 from tests.telemetry.samplers.opened_nvml import AT_NS, SECOND_NS, opened, told, values
@@ -48,7 +49,7 @@ def test_levels_and_counters_are_told_apart() -> None:
     counters = {one.metric for one in look.readings if one.is_counter}
     assert Metric.GPU_THROTTLE_POWER_NS in counters
     assert Metric.GPU_ECC_UNCORRECTED in counters
-    assert counters.isdisjoint({Metric.GPU_POWER_W, Metric.GPU_SM_CLOCK_MHZ, Metric.GPU_REMAP_PENDING})
+    assert counters.isdisjoint({Metric.GPU_POWER_W, Metric.GPU_SM_CLOCK_MHZ})
 
 
 def test_each_gpu_says_once_who_it_is() -> None:
@@ -164,6 +165,25 @@ def test_errors_of_memory_are_read_at_once_after_an_event_although_no_health_che
     assert (seen[Metric.GPU_ECC_UNCORRECTED], seen[Metric.GPU_REMAP_PENDING]) == (1, 1)
     assert seen[Metric.GPU_RECOVERY_ACTION] == 1
     assert Metric.GPU_ECC_UNCORRECTED not in values(look, "gpu0")
+
+
+def test_a_state_that_changes_within_a_window_is_shipped_as_it_stands() -> None:
+    nvml, thinning = ScriptedNvml(h100s(1)), Thinning()
+    sampler = opened(nvml)
+    thinning.add(AT_NS, sampler.look(AT_NS).readings)
+    nvml.gpus[0].recovery_action = pynvml.NVML_GPU_RECOVERY_ACTION_NODE_REBOOT
+    nvml.gpus[0].report_xid(79)
+    thinning.add(AT_NS + SECOND_NS, sampler.look(AT_NS + SECOND_NS).readings)
+    shipped = {one.metric: one.value for one in thinning.end()}
+    assert shipped[Metric.GPU_RECOVERY_ACTION] == pynvml.NVML_GPU_RECOVERY_ACTION_NODE_REBOOT == 2
+
+
+def test_a_value_of_a_type_that_nobody_knows_is_left_out() -> None:
+    nvml = ScriptedNvml(h100s(1))
+    nvml.strange_types = {186: 99}
+    seen = values(opened(nvml).look(AT_NS), "gpu0")
+    assert seen[Metric.GPU_POWER_W] == 650  # by the function in its place
+    assert Metric.GPU_THROTTLE_POWER_NS in seen
 
 
 def test_link_errors_are_summed_over_the_links() -> None:
