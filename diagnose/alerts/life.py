@@ -204,30 +204,34 @@ class _Mouth:
     def told(self, alert: Alert, *, moved: bool) -> Alert:
         """The alert once what there is to say of it has been said."""
         if alert.phase is Phase.RESOLVED and alert.told is not None:
-            self._say(alert, Status.RESOLVED, tuple(alert.told_ns))
+            self._say(alert, Status.RESOLVED, tuple(hook for hook in alert.told_ns if hook in self._policy.resend_s))
             return replace(alert, told=None, told_ns={}, num_hosts_told=0)
         if alert.phase is not Phase.FIRING:
             return alert
         hooks = self._policy.rule(alert.kind).hooks
+        is_seen = moved and not alert.absent_ns
         if alert.told is None:
-            is_news = moved and not alert.absent_ns and not alert.held_back_by and bool(hooks)
-            return self._fired(alert, hooks) if is_news else alert
+            return self._fired(alert, hooks) if is_seen and not alert.held_back_by else alert
         if URGENCY[alert.account.severity] > URGENCY[alert.told] or alert.has_spread:
-            return self._fired(alert, tuple(alert.told_ns))
-        return self._repeated(alert)
+            return self._fired(alert, hooks)
+        # The file of rules may have changed since it was told.
+        strangers = tuple(hook for hook in hooks if hook not in alert.told_ns)
+        return self._fired(alert, strangers) if is_seen and strangers else self._repeated(alert, hooks)
 
     def _fired(self, alert: Alert, hooks: tuple[str, ...]) -> Alert:
+        if not hooks:
+            return alert
         self._say(alert, Status.FIRING, hooks)
         worst = max(alert.account.severity, alert.told or alert.account.severity, key=URGENCY.__getitem__)
         return replace(
             alert,
             told=worst,
             num_hosts_told=len(alert.hosts_seen),
-            told_ns=dict.fromkeys(hooks, self._now_ns),
+            told_ns={**alert.told_ns, **dict.fromkeys(hooks, self._now_ns)},
         )
 
-    def _repeated(self, alert: Alert) -> Alert:
-        due = tuple(self._due(alert))
+    def _repeated(self, alert: Alert, hooks: tuple[str, ...]) -> Alert:
+        due = tuple(hook for hook in self._due(alert) if hook in hooks)
         if not due:
             return alert
         self._say(alert, Status.FIRING, due, repeated=True)

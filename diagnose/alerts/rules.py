@@ -37,7 +37,7 @@ class Policy:
     """Kind -> its rule."""
     flapping: Flapping = field(default_factory=Flapping)
     resend_s: Mapping[str, float] = field(default_factory=dict)
-    """Hook -> while an alert fires, tell again after so long; 0 or missing: never."""
+    """Every hook there is -> while an alert fires, tell it again after so long; 0: never."""
     dashboard: str = ""
     """Address that links lead to; empty: no links."""
 

@@ -20,7 +20,8 @@ class Reading:
     """``eth0``, ``mlx5_0/1``, ``gpu3``, ``core17``, ``rank5``; empty: the host itself."""
     value: float
     is_counter: bool
-    """Whether it is told as it stands: it only grows, or is a state. Else it is a level, told as its mean over a while."""
+    """Whether it is told as it stands: it only grows, or is a state. Else it is a level, of which the mean over a while
+    tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

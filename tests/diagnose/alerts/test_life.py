@@ -6,6 +6,7 @@ import pytest
 
 from diagnose.alerts.alert import Phase, fingerprint_of, labels_of
 from diagnose.alerts.notice import Status
+from diagnose.alerts.rules import Policy
 from diagnose.findings import Finding, Kind, Severity
 from tests.diagnose.alerts.made_looks import RUN, START_NS, Watched, finding, policy, quick, words
 
@@ -239,6 +240,48 @@ def test_only_hooks_that_ask_for_it_are_told_again() -> None:
     watched = Watched(replace(rules, resend_s={"log": 0, "manager": 30}))
     watched.quietly(60, STRAGGLER)
     assert [telling.hooks for telling in watched.tellings] == [("log", "manager"), ("manager",)]
+
+
+def under(rules: Policy, watched: Watched) -> Watched:
+    """The watcher, started again with another file of rules."""
+    later = Watched(rules, watched.state)
+    later.now_s = watched.now_s
+    return later
+
+
+def test_a_hook_that_is_new_in_the_rules_is_told_once_of_what_fires_and_of_its_end() -> None:
+    watched = Watched(quick(hooks=("log",)))
+    watched.sees(STRAGGLER)
+    later = under(quick(hooks=("log", "pager")), watched)
+    later.quietly(30, STRAGGLER)
+    later.quietly(120)
+    assert [(str(told.notice.status), told.hooks) for told in later.tellings] == [
+        ("firing", ("pager",)),
+        ("resolved", ("log", "pager")),
+    ]
+
+
+def test_a_hook_that_is_gone_from_the_rules_is_told_nothing_and_what_grows_worse_is_told_to_those_there_are() -> None:
+    watched = Watched(quick(hooks=("old",), resend_s=1))
+    watched.sees(STRAGGLER)
+    later = under(quick(hooks=("new",)), watched)
+    later.sees(finding(Kind.COMPUTE_STRAGGLER, 5, severity=Severity.CRITICAL))
+    later.quietly(120)
+    assert [(str(told.notice.status), told.hooks) for told in later.tellings] == [
+        ("firing", ("new",)),
+        ("resolved", ("new",)),
+    ]
+
+
+def test_a_kind_that_was_made_quiet_is_told_no_more_but_that_it_is_over() -> None:
+    watched = Watched(quick(hooks=("log",), resend_s=1))
+    watched.sees(STRAGGLER)
+    usual = quick(hooks=("log",), resend_s=1)
+    quiet = replace(usual, rules={kind: replace(rule, hooks=()) for kind, rule in usual.rules.items()})
+    later = under(quiet, watched)
+    assert not later.sees(finding(Kind.COMPUTE_STRAGGLER, 5, severity=Severity.CRITICAL))
+    assert not later.quietly(60, STRAGGLER)
+    assert words(later.quietly(120)) == ["resolved compute-straggler"]
 
 
 def test_numbers_of_notices_count_upwards() -> None:
