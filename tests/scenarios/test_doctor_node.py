@@ -12,13 +12,18 @@ from typing import Any
 
 import psutil
 import pytest
+import typer
 
 from tests.deadline import until
 from tests.scenarios.command import Answer, rankscope
 from tests.telemetry.recording import session
 from tests.trainer.jobs import alive
 from ui.cli import main
+from ui.commands.doctor import doctor
 
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "node-checks.md"
+OF_OTHERS = {"--run", "--store", "--attempt", "--help"}
+"""Options of `rankscope doctor` that are not about checks."""
 NEEDS_TORCH = {"gemm", "device-memory", "device-copies", "all-to-all", "neighbours"}
 EVERYWHERE = {"host-memory", "host-copies", "loopback", "nic-pair", "disk", "shared-memory-room", "shared-memory"}
 EXAMINER = "trainer.fault.selfcheck.examiner"
@@ -168,3 +173,14 @@ def first_check_of(process: "subprocess.Popen[str]") -> psutil.Process:
 
     until(look, every=0.002, what="a check under way")
     return found[0]
+
+
+def test_the_guide_has_every_option_of_the_checks() -> None:
+    shelf = typer.Typer(add_completion=False)
+    shelf.command()(doctor)
+    options = {name for one in typer.main.get_command(shelf).params for name in one.opts}
+    guide = GUIDE.read_text()
+    assert {"--force", "--interface"} <= options
+    assert [
+        name for name in sorted(options - OF_OTHERS) if f"`{name}" not in guide and f"doctor {name}`" not in guide
+    ] == []
