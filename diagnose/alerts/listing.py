@@ -1,7 +1,8 @@
 """What stands, for people and for programs."""
 
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.cells import cell_len
@@ -11,7 +12,7 @@ from diagnose.alerts.alert import URGENCY, Alert, Phase
 from diagnose.alerts.hooks.words import one_line
 from diagnose.alerts.ledger import Waiting
 from diagnose.alerts.life import State
-from diagnose.alerts.wording import lasting
+from diagnose.alerts.wording import cost_of, lasting, over_words
 
 _ORDER = {Phase.FIRING: 0, Phase.PENDING: 1, Phase.RESOLVED: 2}
 _COLUMNS = ("state", "severity", "kind", "run", "where", "since (UTC)", "what")
@@ -68,20 +69,38 @@ def state_text(state: State, waiting: Mapping[str, Waiting], now_ns: int) -> Tex
     """
     if not state.alerts:
         return Text("no alerts" + _waiting_text(waiting, now_ns))
-    rows = [_COLUMNS, *(tuple(one_line(cell, _MOST_CHARACTERS) for cell in _cells(one)) for one in listed(state))]
+    alerts = listed(state)
+    rows = [_COLUMNS, *(tuple(one_line(cell, _MOST_CHARACTERS) for cell in _cells(one, state)) for one in alerts)]
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     head, *lines = ("  ".join(map(_filled, row, widths)).rstrip() for row in rows)
-    last = _waiting_text(waiting, now_ns).removeprefix("; ")
-    return Text("\n").join([Text(head, style="bold"), *map(Text, lines), *([Text(last)] if last else [])])
+    last = _counts(alerts) + _waiting_text(waiting, now_ns)
+    return Text("\n").join([Text(head, style="bold"), *map(Text, lines), Text(last)])
 
 
-def _cells(alert: Alert) -> tuple[str, ...]:
+def _counts(alerts: Sequence[Alert]) -> str:
+    """``2 firing, 1 resolved``."""
+    counts = Counter(alert.phase for alert in alerts)
+    return ", ".join(f"{counts[phase]} {phase}" for phase in _ORDER if counts[phase])
+
+
+def _cells(alert: Alert, state: State) -> tuple[str, ...]:
     where = " ".join(f"{name}={alert.labels[name]}" for name in _PLACE if name in alert.labels)
-    held = " (held back by its cause)" if alert.held_back_by else ""
     since = time.strftime("%m-%d %H:%M:%S", time.gmtime(alert.began_ns // 1_000_000_000))
     run_id, attempt = alert.run
-    severity = str(alert.account.severity)
-    return str(alert.phase), severity, alert.kind, f"{run_id}/{attempt}", where, since, alert.account.summary + held
+    severity, what = str(alert.account.severity), " | ".join(_what(alert, state))
+    return str(alert.phase), severity, alert.kind, f"{run_id}/{attempt}", where, since, what
+
+
+def _what(alert: Alert, state: State) -> Iterator[str]:
+    """What it is, what it costs, what to do, and why nobody is told of it."""
+    if not alert.is_alive:
+        yield over_words(alert, alert.absent_ns or alert.changed_ns)
+        return
+    yield alert.account.summary
+    yield from filter(None, (cost_of(alert.account), alert.account.next_step))
+    if alert.held_back_by:
+        cause = state.alerts.get(alert.held_back_by)
+        yield f"not told: held back by {cause.kind if cause else 'its cause'}"
 
 
 def _filled(cell: str, width: int) -> str:
@@ -90,9 +109,13 @@ def _filled(cell: str, width: int) -> str:
 
 def _waiting_text(waiting: Mapping[str, Waiting], now_ns: int) -> str:
     return "".join(
-        f"; {one.count} notices wait for hook {one_line(hook, 64)}{_since(one, now_ns)}"
+        f"; {_notices(one.count)} for hook {one_line(hook, 64)}{_since(one, now_ns)}"
         for hook, one in sorted(waiting.items())
     )
+
+
+def _notices(count: int) -> str:
+    return "1 notice waits" if count == 1 else f"{count} notices wait"
 
 
 def _since(one: Waiting, now_ns: int) -> str:

@@ -3,7 +3,7 @@
 import time
 from urllib.parse import urlencode
 
-from diagnose.alerts.alert import STANDING, Alert
+from diagnose.alerts.alert import STANDING, Account, Alert
 from diagnose.alerts.notice import Notice, Status
 from diagnose.alerts.rules import Policy
 
@@ -22,8 +22,8 @@ def notice_of(alert: Alert, status: Status, *, number: int, repeated: bool, now_
         repeated=repeated,
         labels=alert.labels,
         severity=account.severity,
-        summary=_over(alert, ends_ns) if is_over else f"{account.summary}; seen since {_clock(alert.began_ns)}",
-        cost=f"{account.seconds_lost:.1f} s lost so far" if account.seconds_lost >= LEAST_COST_S else "",
+        summary=over_words(alert, ends_ns) if is_over else f"{account.summary}; seen since {_clock(alert.began_ns)}",
+        cost=cost_of(account),
         next_step="" if is_over else account.next_step,
         link=link_to(alert, policy.dashboard),
         starts_ns=alert.began_ns,
@@ -50,7 +50,13 @@ def link_to(alert: Alert, dashboard: str) -> str:
     return f"{dashboard.rstrip('/')}/?{urlencode({name: value for name, value in query.items() if value})}"
 
 
-def _over(alert: Alert, ends_ns: int) -> str:
+def cost_of(account: Account) -> str:
+    """``12.7 s lost so far``; empty where it is next to nothing."""
+    return f"{account.seconds_lost:.1f} s lost so far" if account.seconds_lost >= LEAST_COST_S else ""
+
+
+def over_words(alert: Alert, ends_ns: int) -> str:
+    """``over after 12 min: rank 5 ...``."""
     return f"over after {lasting((ends_ns - alert.began_ns) / 1e9)}: {alert.account.summary}"
 
 

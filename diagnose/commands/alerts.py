@@ -51,6 +51,10 @@ EveryOption = Annotated[
 ]
 DashboardOption = Annotated[str, typer.Option(help="Address of the dashboard: notices link to it.", show_default=False)]
 WithParentOption = Annotated[bool, typer.Option("--with-parent", hidden=True, help="End when standard input does.")]
+HoldOption = Annotated[
+    float,
+    typer.Option("--hold", help="Seconds from the sample to its end; Ctrl-C ends it at once.", min=0, max=3600),
+]
 HookArgument = Annotated[str, typer.Argument(help="Name of the hook in the file of rules.")]
 
 alerts_app = typer.Typer(help="Tell people when something goes wrong, once, and when it is over.", no_args_is_help=True)
@@ -95,25 +99,37 @@ def run(
 @alerts_app.command("list")
 def list_alerts(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
     """Alerts that are pending, firing, or were resolved within a day. Exit status 1 when any fires."""
-    stands, waiting = read_ledger(_state_file(_settings(config, state, "")))
+    path = _state_file(_settings(config, state, ""))
+    stands, waiting = read_ledger(path)
     if json:
         # Beyond ASCII there are characters that terminals obey.
         out.print_json(data=state_object(stands, waiting), ensure_ascii=True)
-    else:
+    elif path.exists():
         out.print(state_text(stands, waiting, time.time_ns()))
+    else:
+        out.print(Text(f"no alerts: no watcher has kept any in {one_line(str(path))} yet (`rankscope alerts run`)"))
     raise typer.Exit(int(num_firing(stands) > 0))
 
 
 @alerts_app.command("test")
-def try_hook(hook: HookArgument, config: ConfigOption = None, dashboard: DashboardOption = "") -> None:
-    """Send a sample alert and its end through a hook. Exit status 2 when it is refused, 3 when nobody answers."""
+def try_hook(
+    hook: HookArgument, config: ConfigOption = None, dashboard: DashboardOption = "", hold: HoldOption = 0.0
+) -> None:
+    """Send a sample alert and its end through a hook. Exit status 2 when it is refused, 3 when nobody answers.
+
+    Alertmanager tells nobody of what is over within its group_wait: hold the sample for longer, to see it arrive.
+    """
     settings = _settings(config, None, dashboard)
     if hook not in settings.hooks:
         raise UsageError(f"no hook {hook!r}", hint=f"there are {', '.join(settings.hooks)}; see --config")
     made = make_hook(hook, settings.hooks[hook])
-    for notice in sample_notices(time.time_ns(), settings.dashboard):
-        _send(made, notice)
-        out.print(Text(f"hook {hook}: took the sample, {notice.status}"))
+    stop = ended_by_signals() if hold else threading.Event()
+    fires, is_over = sample_notices(time.time_ns(), settings.dashboard)
+    _send(made, fires)
+    out.print(Text(f"hook {hook}: took the sample, which fires: look for run {fires.labels['run_id']} there"))
+    stop.wait(hold)
+    _send(made, is_over)
+    out.print(Text(f"hook {hook}: took its end"))
 
 
 def _send(hook: Hook, notice: Notice) -> None:

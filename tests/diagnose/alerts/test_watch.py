@@ -247,7 +247,7 @@ def test_what_cannot_be_written_down_has_not_happened_yet(scene: Scene, monkeypa
 def test_what_waits_is_listed_with_its_age(tmp_path: Path) -> None:
     waiting = {"pager": Waiting(count=3, since_ns=START_NS), "chat": Waiting(count=1, since_ns=0)}
     text = str(state_text(State(), waiting, START_NS + 7_200_000_000_000))
-    assert text == "no alerts; 1 notices wait for hook chat; 3 notices wait for hook pager, the oldest for 2.0 h"
+    assert text == "no alerts; 1 notice waits for hook chat; 3 notices wait for hook pager, the oldest for 2.0 h"
     told = state_object(State(), waiting)
     assert told["waiting"] == {"pager": 3, "chat": 1}
     assert told["waiting_since_ns"] == {"pager": START_NS, "chat": 0}
@@ -333,10 +333,11 @@ def test_what_stands_is_a_line_an_alert_and_commands_no_terminal() -> None:
     state = State(alerts={alert.fingerprint: replace(alert, labels=labels)})
     said = io.StringIO()
     Console(file=said, width=80, soft_wrap=True).print(state_text(state, {}, START_NS))
-    head, line = said.getvalue().splitlines()
+    head, line, count = said.getvalue().splitlines()
     assert head.split()[-1] == "what"
     assert line.isprintable()
-    assert line.endswith("x/0  host=gpu-00 rank=5  09-21 14:13:25  dead-rank of [5]")
+    assert line.endswith("x/0  host=gpu-00 rank=5  09-21 14:13:25  dead-rank of [5] | 3.0 s lost so far | look at it")
+    assert count == "1 firing"
 
 
 def test_thresholds_that_are_none_end_the_command_before_it_watches(

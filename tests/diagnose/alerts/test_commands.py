@@ -1,0 +1,104 @@
+"""`rankscope alerts test` and `list`, as people use them."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from diagnose.alerts.listing import state_text
+from diagnose.commands.alerts import alerts_app
+from diagnose.findings import Kind, Severity
+from telemetry.errors import UnreachableError, UsageError
+from tests.deadline import until
+from tests.diagnose.alerts.made_looks import START_NS, Watched, finding, quick
+
+RULES = """
+[hooks.lines]
+type = "log"
+path = "{folder}/told.log"
+[hooks.refuses]
+type = "command"
+argv = ["/bin/sh", "-c", "echo not like this >&2; exit 65"]
+[hooks.nobody]
+type = "webhook"
+url = "http://127.0.0.1:1"
+"""
+ALERTS = [sys.executable, "-c", "from diagnose.commands.alerts import alerts_app; alerts_app()"]
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    written = tmp_path / "rules.toml"
+    written.write_text(RULES.format(folder=tmp_path))
+    return written
+
+
+def asked(*arguments: object) -> Result:
+    return CliRunner().invoke(alerts_app, [str(one) for one in arguments])
+
+
+def test_a_hook_is_tried_with_a_sample_and_its_end_under_a_name_to_look_for(rules: Path) -> None:
+    answer = asked("test", "lines", "--config", rules)
+    fires, is_over = (rules.parent / "told.log").read_text().splitlines()
+    (run,) = (word for word in fires.split() if word.startswith("run_id=sample-"))
+    assert (fires.split()[1], is_over.split()[1]) == ("firing", "resolved")
+    assert run in is_over.split()
+    assert answer.exit_code == 0
+    assert answer.stdout.splitlines() == [
+        f"hook lines: took the sample, which fires: look for run {run.removeprefix('run_id=')} there",
+        "hook lines: took its end",
+    ]
+
+
+def test_a_sample_that_is_held_ends_when_nobody_wants_to_see_it_any_longer(rules: Path) -> None:
+    told = rules.parent / "told.log"
+    with subprocess.Popen([*ALERTS, "test", "lines", "--config", str(rules), "--hold", "600"]) as held:
+        until(lambda: told.is_file() and told.read_text(), what="the sample", seconds=60)
+        assert [line.split()[1] for line in told.read_text().splitlines()] == ["firing"]
+        held.send_signal(signal.SIGINT)
+        assert held.wait(60) == 0
+    assert [line.split()[1] for line in told.read_text().splitlines()] == ["firing", "resolved"]
+
+
+@pytest.mark.parametrize(
+    ("hook", "kind", "said", "hint"),
+    [
+        ("refuses", UsageError, "exit status 65: not like this", "look at [hooks.refuses]"),
+        ("nobody", UnreachableError, "hook nobody: http://127.0.0.1:1: ", "is the receiver running"),
+        ("pager", UsageError, "no hook 'pager'", "there are lines, refuses, nobody"),
+    ],
+)
+def test_what_keeps_a_sample_from_arriving_is_told_with_a_hint(
+    rules: Path, hook: str, kind: type[UsageError], said: str, hint: str
+) -> None:
+    error = asked("test", hook, "--config", rules).exception
+    assert isinstance(error, kind)
+    assert said in error.message
+    assert hint in error.hint
+
+
+def test_where_no_watcher_ever_was_the_list_says_so(tmp_path: Path) -> None:
+    answer = asked("list", "--state", tmp_path / "alerts.sqlite")
+    assert answer.exit_code == 0
+    assert "no alerts: no watcher has kept any in" in answer.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_list_says_what_each_costs_what_to_do_and_by_what_it_is_held_back() -> None:
+    watched = Watched(quick())
+    watched.sees(finding(Kind.NIC_FLAP, 3, device="eth0"), finding(Kind.COMPUTE_STRAGGLER, 40))
+    watched.quietly(120, finding(Kind.NIC_FLAP, 3, device="eth0"))
+    hung = finding(Kind.HUNG_COLLECTIVE, 3, severity=Severity.CRITICAL, seconds_lost=0)
+    watched.sees(finding(Kind.NIC_FLAP, 3, device="eth0"), hung)
+    head, *lines, counts = str(state_text(watched.state, {}, START_NS)).splitlines()
+    assert head.split()[0] == "state"
+    assert [line.rpartition("  ")[2] for line in lines] == [
+        "hung-collective of [3] | look at it | not told: held back by nic-flap",
+        "nic-flap of [3] | 3.0 s lost so far | look at it",
+        "over after 5 s: compute-straggler of [40]",
+    ]
+    assert counts == "2 firing, 1 resolved"
