@@ -3,9 +3,6 @@
 What else may happen at any moment, to any part: ``chaos``.
 """
 
-import json
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,10 +10,10 @@ from typing import Any
 import pytest
 
 from telemetry.errors import RankscopeError
-from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.ship.client import CollectorClient
 from telemetry.stores.queries import HighWater
 from tests.deadline import until
+from tests.integration.counted import records_written, rows_stored
 from tests.integration.processes import Road, road
 from tests.integration.writer import RUN
 
@@ -24,34 +21,6 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
 ATTEMPT: dict[str, Any] = {"run_id": RUN, "attempt": 0}
 NUM_RANKS = 2
-
-
-COUNT = """
-import json, sys
-from telemetry.stores.open import open_store
-store = open_store(sys.argv[1])
-rows = store.query(
-    "SELECT rank, count() AS stored, uniqExact(seq) AS different, min(seq) AS first, max(seq) AS last FROM"
-    " (SELECT rank, seq FROM spans UNION ALL SELECT rank, seq FROM samples) GROUP BY rank ORDER BY rank"
-)
-print(json.dumps(rows.to_pylist()))
-store.close()
-"""
-
-
-def rows_stored(store_url: str) -> list[dict[str, int]]:
-    """By rank, counted in the store itself, in a process of its own. Spans and samples are numbered together."""
-    told = subprocess.run(
-        [sys.executable, "-c", COUNT, store_url], capture_output=True, text=True, check=True, timeout=60
-    )
-    rows: list[dict[str, int]] = json.loads(told.stdout)
-    return rows
-
-
-def records_written(spool: Path) -> list[int]:
-    """By rank, counted in its files."""
-    readers = [RankReader(folder) for folder in find_rank_dirs(spool)]
-    return [reader.end_seq(reader.acked()) for reader in readers]
 
 
 def wait_for_progress(road: Road) -> None:

@@ -1,0 +1,35 @@
+"""What ranks recorded, and what a store holds of it: counted at both ends of the road."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from telemetry.record.reader import RankReader, find_rank_dirs
+
+COUNT = """
+import json, sys
+from telemetry.stores.open import open_store
+store = open_store(sys.argv[1])
+rows = store.query(
+    "SELECT rank, count() AS stored, uniqExact(seq) AS different, min(seq) AS first, max(seq) AS last FROM"
+    " (SELECT rank, seq FROM spans UNION ALL SELECT rank, seq FROM samples) GROUP BY rank ORDER BY rank"
+)
+print(json.dumps(rows.to_pylist()))
+store.close()
+"""
+
+
+def rows_stored(store_url: str) -> list[dict[str, int]]:
+    """By rank, counted in the store itself, in a process of its own. Spans and samples are numbered together."""
+    told = subprocess.run(
+        [sys.executable, "-c", COUNT, store_url], capture_output=True, text=True, check=True, timeout=60
+    )
+    rows: list[dict[str, int]] = json.loads(told.stdout)
+    return rows
+
+
+def records_written(spool: Path) -> list[int]:
+    """By rank, counted in its files."""
+    readers = [RankReader(folder) for folder in find_rank_dirs(spool)]
+    return [reader.end_seq(reader.acked()) for reader in readers]

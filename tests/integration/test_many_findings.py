@@ -1,0 +1,112 @@
+"""Ten thousand findings, looked at through a collector that stores what a training tells meanwhile: as real processes.
+
+ranks, agent --spans--> collector <--questions-- watcher --> a line for each notice
+                           ^                      12 looks at a fleet of which every GPU is sick: 850 findings each
+                           +--- what stands ------'
+"""
+
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from diagnose.alerts.ledger import read_ledger
+from telemetry.host_metrics import Happening
+from telemetry.ship.client import CollectorClient
+from telemetry.stores.queries import Alerts, HighWater
+from tests.deadline import until
+from tests.integration.counted import records_written, rows_stored
+from tests.integration.processes import Part, road
+from tests.integration.writer import RUN
+from tests.telemetry.made_rows import made, of_run
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+
+NUM_RANKS = 2
+NUM_SICK = 850
+NUM_FINDINGS = 10_000
+MOST_SHOWN = 500
+"""Of what stands, a collector is told the worst so many."""
+SLOW_MACHINE_S = 200
+FLEET = "fleet"
+RULES = """
+state = "alerts.sqlite"
+every = 0.2
+[rules]
+severity = "critical"
+[rules.gpu-error]
+severity = "warning"
+[hooks.file]
+type = "log"
+path = "{told}"
+resend_s = 0.001
+"""
+ALERTS = [sys.executable, "-c", "from diagnose.commands.alerts import alerts_app; alerts_app()"]
+
+
+def put_sick_fleet(client: CollectorClient) -> None:
+    """A job on so many hosts of one GPU each, and every driver reports that a row of memory could not be remapped."""
+    now_ns = time.time_ns()
+    ranks = range(NUM_SICK)
+    grid = {"dp_size": NUM_SICK, "pp_size": 1, "tp_size": 1, "started_ns": now_ns, "meta": '{"device": "cuda"}'}
+    beat = {"at_ns": now_ns, "beat_ns": now_ns, "alive": 1}
+    xid = {"device": "gpu0", "at_ns": now_ns, "name": str(Happening.GPU_XID), "text": "64 row remapper failure"}
+    told = {
+        "ranks": [{"rank": rank, "host": f"node-{rank:03d}", **grid} for rank in ranks],
+        "heartbeats": [{"rank": rank, **beat} for rank in ranks],
+        "host_events": [{"host": f"node-{rank:03d}", **xid} for rank in ranks],
+    }
+    for table, rows in told.items():
+        client.post(table, of_run(made(table, rows), FLEET))
+
+
+def stored(client: CollectorClient) -> list[int]:
+    """How far the collector has come with each rank of the training."""
+    marks = client.read(HighWater(table="spans", run_id=RUN, attempt=0))
+    return [mark for _, mark in sorted(zip(marks["rank"].to_pylist(), marks["next_seq"].to_pylist(), strict=True))]
+
+
+def test_ten_thousand_findings_cost_no_span_and_tell_each_incident_once(tmp_path: Path) -> None:
+    url, rules, log = f"embedded:{tmp_path / 'store'}", tmp_path / "rules.toml", tmp_path / "told.log"
+    rules.write_text(RULES.format(told=log))
+
+    def told(status: str) -> list[str]:
+        lines = log.read_text().splitlines() if log.is_file() else []
+        return [line for line in lines if line.split()[1] == status]
+
+    with road(tmp_path, url, num_ranks=NUM_RANKS) as training, CollectorClient(training.url) as client:
+        until(lambda: len(stored(client)) == NUM_RANKS, what="every rank in the store")
+        put_sick_fleet(client)
+        watcher = Part(
+            "watcher", [*ALERTS, "run", "--config", str(rules), "--store", training.url], tmp_path / "watcher.log"
+        )
+        before = stored(client)
+        watcher.start()
+        try:
+            until(
+                lambda: len(told("firing")) + len(told("still-firing")) >= NUM_FINDINGS,
+                what="ten thousand findings",
+                seconds=SLOW_MACHINE_S,
+                every=0.5,
+            )
+            assert all(now > then for now, then in zip(stored(client), before, strict=True))
+            for rank in training.ranks:
+                assert rank.end() == 0
+            assert training.agent.wait(60) == 0, training.agent.said()
+            assert watcher.end() == 0
+        finally:
+            watcher.kill()
+        shown = client.read(Alerts())
+        assert training.collector.end() == 0
+    written = records_written(training.spool)
+    assert [row["stored"] for row in rows_stored(url)] == written
+    assert [row["different"] for row in rows_stored(url)] == written
+    fired = Counter(word for line in told("firing") for word in line.split() if word.startswith("host=node-"))
+    assert fired == {f"host=node-{rank:03d}": 1 for rank in range(NUM_SICK)}
+    assert told("resolved") == []
+    assert shown["run_id"].to_pylist() == [FLEET] * MOST_SHOWN
+    state, waiting = read_ledger(tmp_path / "alerts.sqlite")
+    assert [alert.run for alert in state.alerts.values()] == [(FLEET, 0)] * NUM_SICK
+    assert not waiting
