@@ -6,13 +6,13 @@
 
 Nobody else tells whose a host is: each run and attempt that has living ranks here gets the rows. What lasts (a GPU that
 was seen, a link that is down) is told to a job that comes later, too. A collector that is away for long costs the
-oldest samples; events are in the journal all the same.
+oldest rows, and how many is told; events are in the journal all the same.
 """
 
 import sys
 import threading
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -52,6 +52,15 @@ class _Job:
     host: str
     samples: deque[HostSample] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
+    num_dropped: int = 0
+    """Rows that were not shipped: newer ones had taken their place. Not told yet."""
+
+    def add(self, samples: Sequence[HostSample], events: Sequence[Event]) -> None:
+        """Behind those that wait."""
+        too_many = len(self.samples) + len(samples) - MAX_SAMPLES, len(self.events) + len(events) - MAX_EVENTS
+        self.num_dropped += sum(max(0, count) for count in too_many)
+        self.samples.extend(samples)
+        self.events.extend(events)
 
 
 class LivingRanks:
@@ -125,8 +134,8 @@ class HostReports:
             events = [*events, *back]
             for owner, job in self._jobs.items():
                 own = owner == self._newest
-                job.samples.extend(one for one in samples if own or not one.device.startswith(_OF_RANKS))
-                self._tell(job, events)
+                job.add([one for one in samples if own or not one.device.startswith(_OF_RANKS)], events)
+                self._write_down(job, events)
 
     def ship(self, poster: Poster, refused: Collection[Owner] = ()) -> None:
         """Post all that waits.
@@ -145,6 +154,7 @@ class HostReports:
             for samples in self._batches(job.samples):
                 self._post(poster, "host_samples", labelled(_sample_rows(job.host, samples), *owner))
                 self._drop(job.samples, samples)
+            self._tell_of_dropped(owner, job)
 
     def _post(self, poster: Poster, table: str, rows: pa.Table) -> None:
         try:
@@ -167,11 +177,11 @@ class HostReports:
         hosts = {one.tail.identity.host for one in living if one.owner == rank.owner}
         job = _Job(folder=rank.tail.reader.folder.parent, host=hosts.pop() if len(hosts) == 1 else self._own_host)
         known = dict(journal.read(job.folder)).get(job.host, [])
-        job.events.extend(known)
         for event in known:
             self._remember(event)
-        lasting = (*self._seen.values(), *self._lost.values())
-        self._tell(job, [event for event in lasting if event not in known])
+        lasting = [event for event in (*self._seen.values(), *self._lost.values()) if event not in known]
+        job.add((), [*known, *lasting])
+        self._write_down(job, lasting)
         return job
 
     def _links_back(self, samples: list[HostSample]) -> list[Event]:
@@ -192,15 +202,25 @@ class HostReports:
             self._lost.pop(event.device, None)
         elif event.name == Happening.GPU_SEEN:
             self._seen[event.device] = event
+            self._lost.pop(event.device, None)
 
-    def _tell(self, job: _Job, events: list[Event]) -> None:
-        job.events.extend(events)
+    def _write_down(self, job: _Job, events: list[Event]) -> None:
         try:
             journal.append(job.folder, job.host, events)
         except OSError as error:
             if not self._complained:
                 self._complained = True
                 print(f"rankscope agent: cannot write events down: {error}", file=sys.stderr, flush=True)
+
+    def _tell_of_dropped(self, owner: Owner, job: _Job) -> None:
+        with self._lock:
+            num_dropped, job.num_dropped = job.num_dropped, 0
+        if num_dropped:
+            run = f"run {owner[0]}/{owner[1]}"
+            told = (
+                f"rankscope agent: the collector was away for long: {num_dropped} rows of this host for {run} are lost"
+            )
+            print(told, file=sys.stderr, flush=True)
 
     def _batches(self, rows: deque) -> Iterator[list]:  # type: ignore[type-arg]
         """What waits, in parts; each is to be dropped before the next is asked for."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import telemetry
-from telemetry.agent import journal
+from telemetry.agent import host_reports, journal
 from telemetry.agent.host import Host
 from telemetry.agent.host_reports import HostReports, LivingRanks
 from telemetry.agent.host_watch import HostWatch, Paced
@@ -235,7 +235,7 @@ def test_what_lasts_is_told_to_a_job_that_comes_later(no_folder: Path, embedded:
     watch = Scripted()
     reports = HostReports(watch, LivingRanks(), own_host="")  # type: ignore[arg-type]
     told = [("eth0", "link-down"), ("eth1", "link-down"), ("eth1", "link-up"), ("gpu0", "gpu-seen"), ("", "oom-kill")]
-    told += [("gpu0", "device-gone")]
+    told += [("gpu0", "device-gone"), ("gpu1", "device-gone"), ("gpu1", "gpu-seen")]
     watch.events = [Event(at_ns=at, device=device, name=name, text="") for at, (device, name) in enumerate(told)]
     reports.take_in()
     record_as(0, no_folder)
@@ -246,7 +246,28 @@ def test_what_lasts_is_told_to_a_job_that_comes_later(no_folder: Path, embedded:
         (0, "eth0", "link-down"),
         (3, "gpu0", "gpu-seen"),
         (5, "gpu0", "device-gone"),
+        (7, "gpu1", "gpu-seen"),
     ]
+
+
+def test_rows_that_find_no_room_while_the_collector_is_away_are_counted_and_told(
+    no_folder: Path, embedded: EmbeddedStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(host_reports, "MAX_EVENTS", 3)
+    record_as(0, no_folder)
+    watch = Scripted()
+    reports = HostReports(watch, LivingRanks(), own_host="")  # type: ignore[arg-type]
+    with collecting(embedded) as client:
+        agent = Agent(Host(no_folder), client, AgentSettings(spool=no_folder, collector=""), None, reports)
+        agent.turn()
+        for number in range(5):
+            watch.events = [event(number)]
+            reports.take_in()
+        agent.turn()
+        agent.turn()
+        assert stored_events(client) == [event(number).text for number in (2, 3, 4)]
+    lost = "rankscope agent: the collector was away for long: 2 rows of this host for run run/0 are lost\n"
+    assert capsys.readouterr().err == lost
 
 
 def test_a_writer_that_was_killed_spoils_its_own_line_alone(tmp_path: Path) -> None:
