@@ -27,6 +27,8 @@ MOST_REMEMBERED = 64
 URGENCY = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}
 STANDING = frozenset({Kind.HUNG_COLLECTIVE, Kind.DEAD_RANK, Kind.COLLECTIVE_MISMATCH})
 """Kinds of a job that stands still: about ranks as they are now, whatever the steps."""
+OF_HOSTS = frozenset({Kind.NIC_FLAP, Kind.GPU_THROTTLED, Kind.GPU_ERROR, Kind.HOST_CONTENTION, Kind.UNLIKE_HOST})
+"""Kinds that rest on what hosts told: there it shows."""
 
 
 class Phase(StrEnum):

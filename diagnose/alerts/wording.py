@@ -3,7 +3,7 @@
 import time
 from urllib.parse import urlencode
 
-from diagnose.alerts.alert import STANDING, Account, Alert
+from diagnose.alerts.alert import OF_HOSTS, STANDING, Account, Alert
 from diagnose.alerts.notice import Notice, Status
 from diagnose.alerts.rules import Policy
 
@@ -34,20 +34,31 @@ def notice_of(alert: Alert, status: Status, *, number: int, repeated: bool, now_
 
 
 def link_to(alert: Alert, dashboard: str) -> str:
-    """The dashboard's view of the run over the steps meant, with the rank where it is one; empty without an address."""
+    """The dashboard's view of the run over the steps meant, with the rank or host where it is one; empty without an
+    address."""
     if not dashboard:
         return ""
     account = alert.account
     rank = alert.labels.get("rank", "")
     run_id, attempt = alert.run
+    view, host = view_of(alert)
     query = {
-        "view": "hang" if alert.kind in STANDING else "overview",
+        "view": view,
         "run": run_id,
         "attempt": str(attempt),
         "steps": f"{account.first_step}-{account.last_step}",
         "rank": rank if rank.isdigit() else "",
+        "host": host,
     }
     return f"{dashboard.rstrip('/')}/?{urlencode({name: value for name, value in query.items() if value})}"
+
+
+def view_of(alert: Alert) -> tuple[str, str]:
+    """The dashboard's view in which it shows, and the host that it shows there, where it shows one."""
+    if alert.kind in STANDING:
+        return "hang", ""
+    host = alert.labels.get("host", "").partition(",")[0] if alert.kind in OF_HOSTS else ""
+    return ("fleet", host) if host else ("overview", "")
 
 
 def cost_of(account: Account) -> str:

@@ -4,7 +4,8 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.alerts.alert import STANDING, Alert
+from diagnose.alerts.alert import Alert
+from diagnose.alerts.wording import view_of
 from ui.pages.interface import SEVERITY_COLOURS
 from ui.reads.alerts import SILENT_AFTER_NS, ToldAlert
 from ui.silence import PLACES, amtool_command, rule
@@ -49,16 +50,18 @@ def cost(alert: Alert) -> str:
 
 
 def view_address(alert: Alert) -> str:
-    """The view in which it shows: why the job stands still, or the overview of its run."""
+    """The view in which it shows: why the job stands still, its host, or the overview of its run."""
     run_id, attempt = alert.run
+    view, host = view_of(alert)
     account, rank = alert.account, alert.labels.get("rank", "")
     first, last = (min(max(0, step), LARGEST) for step in (account.first_step, account.last_step))
     return ViewState(
-        view=View.HANG if alert.kind in STANDING else View.OVERVIEW,
+        view=View(view),
         run=run_id,
         attempt=attempt,
         steps=StepRange(first, max(first, last)),
         rank=int(rank) if rank.isascii() and rank.isdigit() else None,
+        host=host,
     ).search()
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from diagnose.findings import Kind
 from tests.diagnose.alerts.made_looks import Watched, finding, quick
+from ui.defaults import FAMILY_OF
 from ui.view_state import StepRange, View, parse_search
 
 
@@ -16,6 +17,19 @@ def test_a_link_shows_run_attempt_steps_and_rank(kind: Kind, view: View) -> None
     assert not notes
     assert state.view is view
     assert (state.run, state.attempt, state.rank, state.steps) == ("monday", 0, 5, StepRange(100, 140))
+
+
+@pytest.mark.parametrize("kind", sorted(FAMILY_OF))
+def test_what_a_host_told_leads_to_that_host(kind: Kind) -> None:
+    (notice,) = Watched(quick(dashboard="http://dash")).sees(finding(kind, 5, host="gpu 05", steps=(100, 140)))
+    state, notes = parse_search(notice.link.partition("?")[2])
+    assert not notes
+    assert (state.view, state.host, state.steps) == (View.FLEET, "gpu 05", StepRange(100, 140))
+
+
+def test_what_names_too_many_hosts_leads_to_the_run() -> None:
+    (notice,) = Watched(quick(dashboard="http://dash")).sees(finding(Kind.GPU_ERROR, *range(0, 64, 8)))
+    assert parse_search(notice.link.partition("?")[2])[0].view is View.OVERVIEW
 
 
 def test_several_ranks_are_left_to_the_page() -> None:
