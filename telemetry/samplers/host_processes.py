@@ -38,6 +38,8 @@ class Process:
     name: str
     state: str
     parent: int
+    page_faults: int
+    """Minor and major."""
     major_faults: int
     cpu_ns: int
     num_threads: int
@@ -59,6 +61,7 @@ def parse_stat(told: bytes) -> Process | None:
             name=name.decode(errors="replace"),
             state=fields[0].decode(),
             parent=int(fields[1]),
+            page_faults=int(fields[7]) + int(fields[9]),
             major_faults=int(fields[9]),
             cpu_ns=(int(fields[11]) + int(fields[12])) * _TICK_NS,
             num_threads=int(fields[17]),

@@ -1,6 +1,6 @@
 """What the kernel says of the processes of ranks: how they run, what keeps them from it, and when they are stopped.
 
-    /proc/PID/stat        processor time, threads, memory, major faults, core, state
+    /proc/PID/stat        processor time, threads, memory, page faults, core, state
     /proc/PID/schedstat   how long it wanted a core and had none          main thread: it trains
     /proc/PID/status      how often it left its core, and was made to     main thread
     cpu.stat              how long the processor quota of its cgroup held it back (versions 1 and 2)
@@ -76,6 +76,7 @@ class RankProcess:
 
     def _of_process(self, process: Process) -> Iterator[Reading]:
         yield self._counter(Metric.RANK_CPU_NS, process.cpu_ns)
+        yield self._counter(Metric.RANK_PAGE_FAULTS, process.page_faults)
         yield self._counter(Metric.RANK_MAJOR_FAULTS, process.major_faults)
         yield self._level(Metric.RANK_RESIDENT_BYTES, process.resident_bytes)
         yield self._level(Metric.RANK_THREADS, process.num_threads)

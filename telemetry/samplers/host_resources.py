@@ -2,7 +2,7 @@
 
     stat            time of each core by use, threads that run or want to
     meminfo         memory there is, and what a process could still get
-    vmstat          pages swapped in and out, major faults, kills for want of memory
+    vmstat          pages swapped in and out, page faults, kills for want of memory
     diskstats       bytes and busy time of each disk
     pressure/*      time in which somebody waited for cores, memory or disks; not on every kernel
 
@@ -29,13 +29,19 @@ SECTOR_BYTES = 512
 _USED = (0, 1, 2, 5, 6)
 """user, nice, system, irq, softirq; guests are inside user and nice."""
 _STEAL, _NUM_USES = 7, 8
-_PAGE_COUNTERS = ((Metric.HOST_SWAP_IN_BYTES, b"pswpin"), (Metric.HOST_SWAP_OUT_BYTES, b"pswpout"))
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_PAGE_COUNTERS = (
+    (Metric.HOST_SWAP_IN_BYTES, b"pswpin", _PAGE_BYTES),
+    (Metric.HOST_SWAP_OUT_BYTES, b"pswpout", _PAGE_BYTES),
+    (Metric.HOST_PAGE_FAULTS, b"pgfault", 1),
+    (Metric.HOST_MAJOR_FAULTS, b"pgmajfault", 1),
+)
 _PRESSURES = (
     (Metric.HOST_PRESSURE_CPU_NS, "cpu"),
     (Metric.HOST_PRESSURE_MEMORY_NS, "memory"),
     (Metric.HOST_PRESSURE_IO_NS, "io"),
 )
-_PAGES = re.compile(rb"\n(pswpin|pswpout|pgmajfault|oom_kill) (\d+)")
+_PAGES = re.compile(rb"\n(pswpin|pswpout|pgfault|pgmajfault|oom_kill) (\d+)")
 _MEMORY = re.compile(rb"\n(MemTotal|MemAvailable|MemFree|Buffers|Cached): +(\d+)")
 _NO_DISK = re.compile(rb"(?:loop|ram|zram)\d")
 
@@ -168,11 +174,9 @@ def _memory(kib: dict[bytes, int]) -> Iterator[Reading]:
 
 
 def _page_counters(pages: dict[bytes, int]) -> Iterator[Reading]:
-    for metric, name in _PAGE_COUNTERS:
+    for metric, name, unit in _PAGE_COUNTERS:
         if name in pages:
-            yield _counter(metric, pages[name] * os.sysconf("SC_PAGE_SIZE"))
-    if b"pgmajfault" in pages:
-        yield _counter(Metric.HOST_MAJOR_FAULTS, pages[b"pgmajfault"])
+            yield _counter(metric, pages[name] * unit)
 
 
 def _disks(told: bytes) -> Iterator[tuple[str, tuple[int, int, int]]]:

@@ -100,7 +100,8 @@ class MadeHost:
     def _vmstat(self) -> str:
         came, went = self.swapped_pages
         kills = f"oom_kill {self.oom_kills}\n" if self.kernel != "rhel5" else ""
-        return f"nr_free_pages 5\npswpin {came}\npswpout {went}\npgmajfault 7\n{kills}unevictable_pgs_culled 0\n"
+        swapped, faults = f"pswpin {came}\npswpout {went}\n", "pgfault 90\npgmajfault 7\n"
+        return f"nr_free_pages 5\n{swapped}{faults}{kills}unevictable_pgs_culled 0\n"
 
     def _diskstats(self) -> str:
         read, written, busy = self.disk

@@ -30,7 +30,7 @@ def test_what_every_kernel_tells_is_read_alike(tmp_path: Path, kernel: Kernel) -
     assert host[Metric.HOST_MEMORY_TOTAL_BYTES] == 32_000_000 * 1024
     assert host[Metric.HOST_SWAP_IN_BYTES] == 3 * PAGE_BYTES
     assert host[Metric.HOST_SWAP_OUT_BYTES] == 4 * PAGE_BYTES
-    assert host[Metric.HOST_MAJOR_FAULTS] == 7
+    assert (host[Metric.HOST_PAGE_FAULTS], host[Metric.HOST_MAJOR_FAULTS]) == (90, 7)
     assert values(look, "core1") == {Metric.HOST_CPU_BUSY: pytest.approx(0.25)}
     for disk in ("sda", "nvme0n1"):
         assert values(look, disk) == {
@@ -50,6 +50,7 @@ def test_the_process_of_a_rank_is_read(sampled: Sampled) -> None:
     rank.cpu_ticks, rank.core, rank.run_delay_ns, rank.major_faults = 150, 1, 12_345, 6
     assert values(sampled.look(), "rank5") == {
         Metric.RANK_CPU_NS: 150 * TICK_NS,
+        Metric.RANK_PAGE_FAULTS: 15,
         Metric.RANK_MAJOR_FAULTS: 6,
         Metric.RANK_RESIDENT_BYTES: 100 * PAGE_BYTES,
         Metric.RANK_THREADS: 7,
