@@ -83,7 +83,8 @@ class HostWatch:
             next_s = max(next_s + paced.interval_s, time.monotonic())
             self._stop.wait(next_s - time.monotonic())
         self._put(thinning.end(), ())
-        sampler.close()
+        with suppress(Exception):
+            sampler.close()
 
     def _retire(self, sampler: Sampler, thinning: Thinning, reason: str) -> None:
         self._put(thinning.end(), ())

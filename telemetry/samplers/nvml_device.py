@@ -201,7 +201,7 @@ def _probe_health(library: NvmlLibrary, handle: Any) -> Plan:
 def _fields_or_none(library: NvmlLibrary, handle: Any, fields: tuple[Field, ...]) -> dict[Field, float]:
     try:
         return ask_fields(library, handle, fields)
-    except (library.NVMLError, AttributeError) as error:
+    except Exception as error:  # what a library of another version makes of this call costs this call alone
         _raise_if_lost(library, error)
         return {}
 
@@ -217,10 +217,10 @@ def _answered(library: NvmlLibrary, handle: Any, calls: tuple[Call, ...], told: 
 
 
 def _asked(library: NvmlLibrary, handle: Any, call: Call) -> dict[Metric, float]:
-    """A call's metrics; nothing where it fails: not supported, no permission, unknown to this driver or library."""
+    """A call's metrics; nothing where it fails: not supported, no permission, another answer than expected."""
     try:
         return dict(zip(call.metrics, call.ask(library, handle), strict=True))
-    except (library.NVMLError, AttributeError) as error:
+    except Exception as error:  # likewise
         _raise_if_lost(library, error)
         return {}
 

@@ -47,6 +47,16 @@ def test_what_is_not_supported_is_left_out_and_never_asked_again() -> None:
     assert told(look) == [("gpu0", Happening.GPU_SEEN, "")]
 
 
+def test_an_answer_of_another_form_than_expected_costs_that_call_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = ScriptedNvml(h100s(1))
+    nvml.gpus[0].lacks = frozenset(f"field {number}" for number in (142, 143, 144, 145))
+    monkeypatch.setattr(nvml, "nvmlDeviceGetRemappedRows", lambda gpu: (1, 0, 0, 0, "histogram"))
+    seen = values(opened(nvml).look(AT_NS), "gpu0")
+    assert Metric.GPU_REMAP_PENDING not in seen
+    assert seen[Metric.GPU_ECC_UNCORRECTED] == 0
+    assert seen[Metric.GPU_PCIE_REPLAYS] == 2
+
+
 def test_without_permission_for_events_the_readings_still_come() -> None:
     nvml = ScriptedNvml(h100s(1), events_allowed=False)
     nvml.gpus[0].report_xid(79)
