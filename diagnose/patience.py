@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 IB_TIMEOUT, IB_RETRIES = 20, 7
 IB_UNIT_S = 4.096e-6
-TCP_WORDS = "the process group's timeout"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
