@@ -26,7 +26,7 @@ import pyarrow as pa
 from chdb import ChdbError
 from chdb.session import Session
 
-from telemetry.errors import UnreachableError, UsageError
+from telemetry.errors import RankscopeError, UnreachableError, UsageError
 from telemetry.stores import inserts, migrations, retention
 from telemetry.stores.bounds import bounded, fault_of_question
 from telemetry.stores.interface import Parameter
@@ -109,11 +109,8 @@ class EmbeddedStore:
                 session.query(
                     f"INSERT INTO {table} ({columns}) SELECT {columns} FROM Python(rows) SETTINGS {_ONE_PART}"
                 )
-            if torn := self._find_torn():
-                raise UnreachableError(
-                    f"embedded store {self._folder}: insert into {table}: {len(torn)} parts are not whole",
-                    hint="the disk is full: free some space; nothing acknowledged is lost",
-                )
+                # Before the session is given back: whoever mends waits for it, and sets torn parts aside.
+                self._refuse_torn(table)
 
     def settle(self) -> None:
         """No other process can insert into the folder, so this waits for the threads of this one."""
@@ -164,6 +161,13 @@ class EmbeddedStore:
         """
         self._find_torn()
         self._mend()
+
+    def _refuse_torn(self, table: str) -> None:
+        if torn := self._find_torn():
+            raise UnreachableError(
+                f"embedded store {self._folder}: insert into {table}: {len(torn)} parts are not whole",
+                hint="the disk is full: free some space; nothing acknowledged is lost",
+            )
 
     def _find_torn(self) -> set[Path]:
         """All of what inserts and the engine's merges wrote that is not whole."""
@@ -233,7 +237,7 @@ class EmbeddedStore:
 def _watch_parts(store: "ref[EmbeddedStore]", closed: threading.Event) -> None:
     """Now and then, for as long as somebody has the store."""
     while not closed.wait(LOOK_S) and (found := store()) is not None:
-        with suppress(UnreachableError, OSError):
+        with suppress(RankscopeError, OSError):
             found.look_after_parts()
         del found
 

@@ -1,10 +1,12 @@
 """Parts of an embedded store that lack bytes are found, set aside, and what was merged into them counts again."""
 
+import threading
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from telemetry.errors import UnreachableError
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.whole_parts import HASH_BYTES, LISTED, TABLES, WholeParts, listed_sizes
 
@@ -94,6 +96,28 @@ def test_what_was_merged_into_a_torn_part_comes_back(
     store.close()
     assert [path.name for path in tmp_path.glob(f"{TABLES}detached/torn_*")] == [f"torn_0_{merged.name}"]
     assert f"set aside {merged}" in capsys.readouterr().err
+
+
+def test_who_mends_meanwhile_takes_no_torn_part_away_from_the_insert_that_wrote_it(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = WholeParts.find_torn
+    others: list[threading.Thread] = []
+
+    def look_late(parts: WholeParts) -> list[Path]:
+        if not others and store.query(COUNT)["n"][0].as_py() == 12:
+            (newest_part(store) / "data.bin").write_bytes(b"")
+            others.append(threading.Thread(target=store.look_after_parts))
+            others[0].start()
+            others[0].join(2)  # as long as it would take, if it did not wait for the insert
+        return look(parts)
+
+    monkeypatch.setattr(WholeParts, "find_torn", look_late)
+    with pytest.raises(UnreachableError, match="not whole"):
+        store.insert("samples", rows_from(9))
+    others[0].join()
+    assert store.query(COUNT).to_pylist() == [{"n": 9, "total": 18.0}]
+    store.close()
 
 
 def test_a_torn_part_is_found_at_the_next_start(store: EmbeddedStore, tmp_path: Path) -> None:
