@@ -20,8 +20,8 @@ CONNECT_S = 5.0
 ANSWER_S = 120.0
 TIME_S = 2.0
 TAKEN = 409
-LATER = (429, 502, 503, 504)
-"""Statuses that mean: the same again, a little later."""
+LATER = (408, 429, 500, 502, 503, 504)
+"""Statuses that mean: the same again, a little later. 408: we stood still while we sent; 500: a fault over there."""
 
 
 class CollectorClient:

@@ -9,6 +9,8 @@ _HELP = {
     "rankscope_rows_received_total": ("counter", "Rows that arrived, duplicates included."),
     "rankscope_rows_stored_total": ("counter", "Rows inserted into the store."),
     "rankscope_rows_duplicate_total": ("counter", "Rows dropped because they were stored before."),
+    "rankscope_records_lost_total": ("counter", "Records that ranks lost, as the marks tell that were stored here."),
+    "rankscope_otlp_records_rejected_total": ("counter", "OpenTelemetry records left out, the rest of theirs stored."),
     "rankscope_batches_rejected_total": ("counter", "Batches refused, by HTTP status."),
     "rankscope_requests_refused_total": ("counter", "Requests turned away before they came to a route, by status."),
     "rankscope_batches_failed_total": ("counter", "Batches whose insert failed; agents send them again."),
@@ -26,7 +28,7 @@ class Counters:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._values: Counter[tuple[str, str]] = Counter()
+        self._values: Counter[tuple[str, str]] = Counter({("rankscope_records_lost_total", ""): 0})
 
     def received(self, table: str, rows: int) -> None:
         self._add("rankscope_rows_received_total", f'table="{table}"', rows)
@@ -42,8 +44,14 @@ class Counters:
     def failed(self, table: str) -> None:
         self._add("rankscope_batches_failed_total", f'table="{table}"', 1)
 
-    def lost(self, ranks: int) -> None:
+    def claims_lost(self, ranks: int) -> None:
         self._add("rankscope_claims_lost_total", "", ranks)
+
+    def records_lost(self, records: int) -> None:
+        self._add("rankscope_records_lost_total", "", records)
+
+    def records_rejected(self, signal: str, records: int) -> None:
+        self._add("rankscope_otlp_records_rejected_total", f'signal="{signal}"', records)
 
     def rejected(self, status: int) -> None:
         self._add("rankscope_batches_rejected_total", f'status="{status}"', 1)

@@ -17,7 +17,9 @@ from telemetry.errors import RankscopeError, TakenNameError, UnreachableError
 from telemetry.ship.blocks import one_block
 from telemetry.ship.claims import Claims, LostClaimError, Rank
 from telemetry.ship.counters import Counters
+from telemetry.ship.faults import storing_failed
 from telemetry.ship.ledger import Ledger
+from telemetry.ship.losses import records_lost
 from telemetry.ship.openings import find_taken
 from telemetry.ship.wire import Ack, Batch, rank_runs
 from telemetry.stores.interface import Store
@@ -49,13 +51,14 @@ class RowWriter:
             except LostClaimError as lost:
                 self._claims.drop(lost.ranks)
                 self._ledger.forget(wanted)
-                self._counters.lost(len(lost.ranks))
+                self._counters.claims_lost(len(lost.ranks))
                 outcomes.update((number, _served_elsewhere()) for number in left if ranks[number] & lost.ranks)
             except Exception as error:
                 # The rows may or may not be there, now or later: a new claim waits until that is decided.
                 self._claims.drop(wanted)
                 self._ledger.forget(wanted)
-                outcomes.update((number, _reason(error)) for number in left)
+                reason = storing_failed(error)
+                outcomes.update((number, reason) for number in left)
         for attempt in self._claims.prune():
             self._ledger.forget_attempt(attempt)
         return [outcomes[number] for number in range(len(batches))]
@@ -75,6 +78,8 @@ class RowWriter:
         parts = [(batch, rows) for batch, rows in zip(batches, fresh, strict=True) if rows.num_rows]
         if parts:
             self._insert(table, one_block(table, parts), ranks)
+        if table == "marks":
+            self._counters.records_lost(sum(records_lost(rows) for _, rows in parts))
         return [no or _ack(batch, rows) for batch, rows, no in zip(batches, fresh, taken, strict=True)]
 
     def _fresh(self, batch: Batch) -> pa.Table:
@@ -105,15 +110,6 @@ def _nothing(batch: Batch) -> pa.Table:
 
 def _ack(batch: Batch, stored: pa.Table) -> Ack:
     return Ack(rows=stored.num_rows, duplicates=batch.rows.num_rows - stored.num_rows)
-
-
-def _reason(error: Exception) -> UnreachableError:
-    """A fault of ours must not end the writer: the next batch may be fine."""
-    if isinstance(error, UnreachableError):
-        return error
-    return UnreachableError(
-        f"storing failed: {type(error).__name__}: {error}", hint="the collector's log says more; nothing is lost"
-    )
 
 
 def _served_elsewhere() -> UnreachableError:

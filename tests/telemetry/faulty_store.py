@@ -18,6 +18,8 @@ class FaultyStore:
         """Nothing answers."""
         self.drop_answers = False
         """Inserts are done, and then reported as failed: the connection broke on the way back."""
+        self.broken = False
+        """Inserts meet a fault of ours."""
         self.gate = threading.Event()
         """Inserts wait for it."""
         self.gate.set()
@@ -31,6 +33,8 @@ class FaultyStore:
         self.waiting = True
         self.gate.wait()
         self._check(self.down)
+        if self.broken:
+            raise ArithmeticError("a fault of ours")
         self._store.insert(table, rows, confirm=confirm)
         self._check(self.drop_answers)
 

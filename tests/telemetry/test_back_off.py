@@ -55,7 +55,7 @@ def test_a_page_that_is_no_answer_of_a_collector_stores_nothing_and_may_be_tried
             client.read(Runs())
 
 
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
 @pytest.mark.parametrize(
     ("told", "understood"), [("7", 7.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("-1", None), ("", None)]
 )

@@ -1,6 +1,7 @@
 """The collector's answers to what it cannot take: the status, the reason and a hint, and nothing stored."""
 
 import base64
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from telemetry.errors import UnreachableError, UsageError
+from telemetry.records import RECORDS_LOST
 from telemetry.ship.client import CollectorClient
 from telemetry.ship.collector import listen
 from telemetry.ship.settings import CollectorSettings
@@ -135,6 +137,26 @@ def test_what_happened_is_counted(collector: CollectorClient, http: httpx.Client
     assert 'rankscope_rows_duplicate_total{table="spans"} 3\n' in metrics
     assert 'rankscope_batches_rejected_total{status="400"} 1\n' in metrics
     assert "rankscope_queue_batches 0\n" in metrics
+
+
+def test_records_that_ranks_lost_are_counted_once_as_their_marks_are_stored(
+    collector: CollectorClient, http: httpx.Client
+) -> None:
+    assert "rankscope_records_lost_total 0\n" in http.get("/metrics").text
+    told = ({"seq": 9, "name": RECORDS_LOST, "text": "1024 records of 2.1 s: the disk was full"},
+            {"seq": 10, "name": "note", "text": "7 records of nothing"},
+            {"seq": 20, "name": RECORDS_LOST, "text": "10 records of 0.1 s: rank files were at their cap"},
+            {"seq": 21, "name": RECORDS_LOST, "text": "some, says somebody else"})  # fmt: skip
+    for _ in range(2):
+        collector.post("marks", of_run(made("marks", told)))
+    assert "rankscope_records_lost_total 1034\n" in http.get("/metrics").text
+
+
+def test_what_the_guide_says_to_watch_is_counted(http: httpx.Client) -> None:
+    guide = (Path(__file__).parents[2] / "docs/guides/deploy.md").read_text()
+    named = set(re.findall(r"`(rankscope_\w+)`", guide))
+    assert len(named) > 5
+    assert named <= set(re.findall(r"^# TYPE (\w+) ", http.get("/metrics").text, re.M))
 
 
 def test_with_a_token_only_health_is_open(embedded: EmbeddedStore) -> None:

@@ -112,6 +112,18 @@ def test_the_collector_recovers_by_itself_when_the_store_is_back(
     assert send(collector, 0, 5).rows == 5
 
 
+def test_a_fault_of_the_collector_is_told_in_its_log_and_the_batch_may_be_sent_again(
+    collector: CollectorClient, faulty: FaultyStore, embedded: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    faulty.broken = True
+    with pytest.raises(UnreachableError, match="the collector's log says more"):
+        send(collector, 0, 5)
+    assert "storing failed: ArithmeticError: a fault of ours" in capsys.readouterr().err
+    faulty.broken = False
+    assert send(collector, 0, 5) == Ack(rows=5, duplicates=0)
+    assert stored(embedded) == [(0, seq) for seq in range(5)]
+
+
 def test_many_hosts_at_once_lose_nothing_and_double_nothing(collector: CollectorClient, embedded: Store) -> None:
     def send_all(rank: int) -> None:
         for first_seq in (0, 20, 5, 40, 25, 0):

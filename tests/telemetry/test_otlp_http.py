@@ -214,6 +214,19 @@ def test_while_the_store_is_away_senders_come_back_later(embedded: EmbeddedStore
     assert "the store is down" in refused(answer).message
 
 
+def test_a_fault_of_the_collector_costs_nobody_who_sends_again_a_record(
+    embedded: EmbeddedStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    faulty = FaultyStore(embedded)
+    with collecting(faulty) as client, httpx.Client(base_url=client.url) as http:
+        faulty.broken = True
+        answer = post(http, made_spans().SerializeToString())
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+        faulty.broken = False
+        assert post(http, made_spans().SerializeToString()).status_code == 200
+    assert "rankscope collect: storing failed: ArithmeticError: a fault of ours" in capsys.readouterr().err
+
+
 def test_more_than_may_wait_comes_back_later(embedded: EmbeddedStore) -> None:
     """The first request lingers in the queue, and no second fits beside it."""
     with collecting(embedded, queue_bytes=1, linger_s=1.0) as client:
@@ -243,9 +256,11 @@ def test_the_collector_counts_what_it_stored_and_refused(embedded: EmbeddedStore
     with collecting(embedded) as client, httpx.Client(base_url=client.url) as http:
         post(http, made_spans(4).SerializeToString())
         post(http, b"garbage" * 9)
+        post(http, json.dumps(of_spans({**SPAN, "spanId": ""})).encode(), content_type=JSON_TYPE)
         counted = http.get("/metrics").text.splitlines()
     assert 'rankscope_rows_stored_total{table="otel_spans"} 4' in counted
     assert 'rankscope_batches_rejected_total{status="400"} 1' in counted
+    assert 'rankscope_otlp_records_rejected_total{signal="traces"} 1' in counted
 
 
 @pytest.mark.clickhouse

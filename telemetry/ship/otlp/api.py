@@ -109,12 +109,14 @@ def make_otlp_router(store: Store, counters: Counters, settings: CollectorSettin
             writer.close()
 
     router = APIRouter(lifespan=lifespan)
-    for name, signal in SIGNALS.items():
-        router.add_api_route(f"/v1/{name}", _route(receiver, signal, counters), methods=["POST"])
+    for name in SIGNALS:
+        router.add_api_route(f"/v1/{name}", _route(receiver, name, counters), methods=["POST"])
     return router
 
 
-def _route(receiver: "_Receiver", signal: Signal, counters: Counters) -> Callable[[Request], Any]:
+def _route(receiver: "_Receiver", name: str, counters: Counters) -> Callable[[Request], Any]:
+    signal = SIGNALS[name]
+
     async def take(request: Request) -> Response:
         encoding = Encoding(content_type=PROTOBUF_TYPE)
         try:
@@ -124,6 +126,7 @@ def _route(receiver: "_Receiver", signal: Signal, counters: Counters) -> Callabl
             answer = _refused(error, encoding)
             counters.rejected(answer.status_code)
             return answer
+        counters.records_rejected(name, decoded.rejected)
         return Response(encode(_answer(signal, decoded), encoding), media_type=encoding.content_type)
 
     return take

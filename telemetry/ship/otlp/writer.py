@@ -13,7 +13,9 @@ from concurrent.futures import Future
 
 import pyarrow as pa
 
+from telemetry.errors import UnreachableError
 from telemetry.ship.counters import Counters
+from telemetry.ship.faults import storing_failed
 from telemetry.ship.group_queue import GroupQueue
 from telemetry.ship.wire import Ack
 from telemetry.stores.interface import Store
@@ -37,7 +39,7 @@ class OtlpWriter:
         self._thread.start()
 
     def submit(self, tables: Rows) -> "Future[None]":
-        """Queue rows, table by table. The future ends when they are stored, or with what the store raised.
+        """Queue rows, table by table. The future ends when they are stored, or with an UnreachableError: send again.
 
         Raises:
             QueueFullError: at once, when too much waits already, or the writer is closing.
@@ -59,11 +61,11 @@ class OtlpWriter:
             for waiting in group:
                 waiting.finish(failure)
 
-    def _try_insert(self, group: Sequence[Rows]) -> Exception | None:
+    def _try_insert(self, group: Sequence[Rows]) -> UnreachableError | None:
         try:
             self._insert(group)
         except Exception as error:
-            return error
+            return storing_failed(error)
         return None
 
     def _insert(self, group: Sequence[Rows]) -> None:
