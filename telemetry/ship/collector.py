@@ -18,6 +18,7 @@ from telemetry.ship.guard import guard
 from telemetry.ship.ingest import Ingest
 from telemetry.ship.otlp.api import make_otlp_router
 from telemetry.ship.settings import CollectorSettings, ServerSettings
+from telemetry.ship.tls import LEAST_TLS
 from telemetry.stores.interface import Store
 from telemetry.stores.open import open_store
 from telemetry.stores.reader import Reader, StoreReader
@@ -115,7 +116,7 @@ def serve(app: FastAPI, listener: socket.socket, settings: ServerSettings) -> No
 
 def configured(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
     """How every server of ours is run: one parser, no more protocols than are used, nobody's word taken on trust."""
-    return uvicorn.Config(
+    config = uvicorn.Config(
         app,
         http=BoundedConnection,
         ws="none",
@@ -128,3 +129,7 @@ def configured(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
         ssl_keyfile=settings.tls_key,
         timeout_graceful_shutdown=SHUTDOWN_S,
     )
+    config.load()
+    if config.ssl:
+        config.ssl.minimum_version = LEAST_TLS
+    return config

@@ -8,6 +8,8 @@ from pathlib import Path
 from telemetry.errors import UsageError
 
 CA_VARIABLE = "RANKSCOPE_CA_FILE"
+LEAST_TLS = ssl.TLSVersion.TLSv1_2
+"""Whatever a Python was built with: what is older can be read and changed on the way."""
 
 
 def check_pair(certificate: Path, key: Path) -> None:
@@ -43,12 +45,14 @@ def trusted(environment: Mapping[str, str] = os.environ) -> ssl.SSLContext | Non
     if not path:
         return None
     try:
-        return ssl.create_default_context(cafile=path)
+        context = ssl.create_default_context(cafile=path)
     except OSError as error:
         what = "no certificate in PEM is in it" if isinstance(error, ssl.SSLError) else error.strerror
         raise UsageError(
             f"{CA_VARIABLE}: {path}: {what}", hint="name the certificate of who signed the collector's"
         ) from error
+    context.minimum_version = LEAST_TLS
+    return context
 
 
 def _refuse_to_ask() -> str:

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -141,6 +142,23 @@ def test_a_certificate_that_nobody_vouches_for_is_not_trusted(closed: Attacked, 
         client.read(Runs())
     with CollectorClient(closed.url.replace("https", "http"), READ) as client, pytest.raises(UnreachableError):
         client.read(Runs())
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_tls_of_today_is_spoken(closed: Attacked, authority: Pair, version: ssl.TLSVersion) -> None:
+    context = ssl.create_default_context(cafile=str(authority.certificate))
+    context.minimum_version = context.maximum_version = version
+    assert httpx.get(f"{closed.url}/healthz", verify=context, trust_env=False).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["TLSv1", "TLSv1_1"])
+def test_tls_older_than_1_2_is_not_spoken(closed: Attacked, authority: Pair, name: str) -> None:
+    context = ssl.create_default_context(cafile=str(authority.certificate))
+    context.set_ciphers("ALL:@SECLEVEL=0")  # this side would
+    with pytest.warns(DeprecationWarning, match="deprecated"):
+        context.minimum_version = context.maximum_version = ssl.TLSVersion[name]
+    with closed.connected() as connection, pytest.raises(ssl.SSLError, match="ALERT_PROTOCOL_VERSION"):
+        context.wrap_socket(connection, server_hostname="127.0.0.1")
 
 
 def test_no_token_is_in_a_log_an_error_or_the_list_of_processes(closed: Attacked, trusting: None) -> None:
