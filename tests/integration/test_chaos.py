@@ -2,19 +2,26 @@
 as lost."""
 
 import os
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from telemetry.clocks.host import measure_anchor
+from tests.deadline import until
+from tests.integration.chaos.forked import Part
 from tests.integration.chaos.schedule import SECONDS, Scope, make_schedule
 from tests.integration.chaos.server import DisturbedServer, disturbed_server
 from tests.integration.chaos.trial import Ground, stand_trial
+from tests.integration.chaos.wall_clock import WallClock, follow
 
 ON_THE_SERVER = (5, pytest.param(16, marks=pytest.mark.long))
 WITH_TWO_COLLECTORS = (10,)
 EMBEDDED = (pytest.param(9, marks=pytest.mark.long), 17)
 DISKS = os.geteuid() == 0
-SCOPE = Scope(processes=("collector", "agent", "rank-0", "server"), links=("front", "back"), disks=("spool",))
+SCOPE = Scope(processes=("collector", "agent", "rank-0", "server"), links=("front", "back"), disks=("spool",),
+              clocks=("host", "collectors"))  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +69,23 @@ def test_a_schedule_is_its_seed_s_own() -> None:
 
 def test_schedules_disturb_everything_in_every_way() -> None:
     ahead = [one for seed in range(200) for one in make_schedule(seed, SCOPE).disturbances]
-    assert {one.part for one in ahead} == {*SCOPE.processes, *SCOPE.links, *SCOPE.disks}
-    assert {one.kind for one in ahead} == {"kill", "pause", "cut", "halve", "slow", "fill", "move"}
+    assert {one.part for one in ahead} == {*SCOPE.processes, *SCOPE.links, *SCOPE.disks, *SCOPE.clocks}
+    assert {one.kind for one in ahead} == {"kill", "pause", "cut", "halve", "slow", "fill", "move", "jump"}
     assert all(0 <= one.at_s <= SECONDS for one in ahead)
+
+
+def tell_how_far(clock: Path) -> None:
+    """A role: how far this process takes its wall clock to be ahead of the machine's."""
+    follow(clock)
+    ahead_ns = (measure_anchor().wall_ns, time.time_ns(), round(time.time() * 1e9))
+    print([round((one - time.clock_gettime_ns(time.CLOCK_REALTIME)) / 1e9) for one in ahead_ns])
+
+
+def test_a_part_goes_by_the_clock_of_its_world(tmp_path: Path) -> None:
+    clock, part = WallClock(tmp_path / "clock"), Part("clock", tell_how_far, tmp_path / "log")
+    part.arguments = (clock.path,)
+    for seconds in (0, -3600):
+        clock.set_off(seconds)
+        part.start()
+        until(lambda: not part.running, what="the end")
+    assert part.said().splitlines() == ["[0, 0, 0]", "[-3600, -3600, -3600]"]

@@ -36,13 +36,15 @@ WORDS = {
     "slow": "slow store (stopped every other 0.1 s)",
     "fill": "full disk",
     "move": "another agent, told another address",
+    "jump": "wall clock set forwards or back, by up to 40 days, and set right again",
 }
-NOTES = """Two ranks record; an agent, collectors behind two relays and the store (Debian's ClickHouse server behind a
-relay of its own, or chdb) are real processes. Disturbances begin within three seconds at random instants, and may
-overlap. Then all is let run until the agent has shipped everything, and every stored row is held against copies of the
-rank files by rank, number, start and duration: nothing is missing, nothing is doubled, nothing is there that was told
-as lost. Lost: the oldest segment had to go because rank files were at their cap (4 to 64 segments of 1,024 records
-here) or the disk was full. No room at all: a full disk with no old segment to give; these records got no number."""
+NOTES = """Two ranks record; an agent, collectors behind two relays and the store (Debian's ClickHouse server behind
+a relay of its own, or chdb) are real processes. Disturbances begin within three seconds at random instants, and may
+overlap. Ranks and agent share one wall clock, the collectors another; the stores keep the machine's. Then all is
+let run until the agent has shipped everything, and every stored row is held against copies of the rank files by
+rank, number, start and duration: nothing is missing, nothing is doubled, nothing is there that was told as lost.
+Lost: the oldest segment had to go because rank files were at their cap (4 to 64 segments of 1,024 records here) or
+the disk was full. No room at all: a full disk with no old segment to give; these records got no number."""
 
 
 def main() -> int:

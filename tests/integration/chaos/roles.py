@@ -19,6 +19,7 @@ from telemetry.ship.collector import run_collector
 from telemetry.ship.settings import CollectorSettings
 from telemetry.stores.open import open_store
 from telemetry.topology import Topology
+from tests.integration.chaos.wall_clock import follow as follow_clock
 
 SEGMENT_RECORDS = 1024
 SPANS_PER_STEP = 20
@@ -48,8 +49,9 @@ class WitnessedRankFile(RankFile):
             shutil.copyfile(self._current.path, self._kept / self._current.path.name)
 
 
-def rank(run_id: str, number: int, num_ranks: int, spool: Path, kept: Path, max_segments: int) -> None:
+def rank(clock: Path, run_id: str, number: int, num_ranks: int, spool: Path, kept: Path, max_segments: int) -> None:
     """Records until SIGTERM; then writes down how many records the calls of this life were to leave."""
+    follow_clock(clock)
     told: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
     gc.disable()  # a collection would be recorded, too
@@ -90,13 +92,15 @@ def _record(number: int, told: list[int]) -> int:
     return num_records
 
 
-def agent(spool: Path, port: int) -> None:
+def agent(clock: Path, spool: Path, port: int) -> None:
     """Ends by itself when every rank is over and stored."""
+    follow_clock(clock)
     arguments = ["--spool", str(spool), "--collector", f"http://127.0.0.1:{port}", "--interval", "0.1"]
     follow("agent", [*arguments, "--patience", "20", "--sample", "0", "--network", "0"])
 
 
-def collector(store: str, port: int) -> None:
+def collector(clock: Path, store: str, port: int) -> None:
+    follow_clock(clock)
     run_collector(CollectorSettings.checked(store=store, port=port, linger_s=LINGER_S))
 
 

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["kill", "pause", "cut", "halve", "slow", "fill", "move"]
+Kind = Literal["kill", "pause", "cut", "halve", "slow", "fill", "move", "jump"]
 SECONDS = 3.0
 """In which disturbances begin."""
 MAX_SEGMENTS = (4, 16, 64, 64)
 """Most segments of a rank file: with few, an outage costs records."""
+JUMPS_S = (0.3, 5.0, 3600.0, 40 * 86_400.0)
+"""How far a wall clock is set, forwards or back: at most into another month."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +21,14 @@ class Disturbance:
     at_s: float
     kind: Kind
     part: str
-    """A process, a link or a disk of the world."""
+    """A process, a link, a disk or a clock of the world."""
     seconds: float
+    jump_s: float = 0.0
+    """How far a clock is set."""
+
+    def __str__(self) -> str:
+        how_far = f" by {self.jump_s:+g}s" if self.jump_s else ""
+        return f"{self.at_s:.2f} {self.kind} {self.part}{how_far} {self.seconds:.2f}s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +41,7 @@ class Schedule:
     max_segments: int
 
     def __str__(self) -> str:
-        words = [f"{one.at_s:.2f} {one.kind} {one.part} {one.seconds:.2f}s" for one in self.disturbances]
-        return f"seed {self.seed}, {self.max_segments} segments: {'; '.join(words)}"
+        return f"seed {self.seed}, {self.max_segments} segments: {'; '.join(map(str, self.disturbances))}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,16 +51,19 @@ class Scope:
     processes: tuple[str, ...]
     links: tuple[str, ...]
     disks: tuple[str, ...]
+    clocks: tuple[str, ...]
 
 
 def make_schedule(seed: int, scope: Scope, *, seconds: float = SECONDS) -> Schedule:
-    """Three to eight disturbances; they may overlap."""
+    """Three to eight disturbances, and one or two jumps of clocks; they may overlap."""
     chance = random.Random(seed)
     found = [_disturbance(chance, scope, seconds) for _ in range(chance.randint(3, 8))]
+    max_segments = chance.choice(MAX_SEGMENTS)
+    found += [_jump(chance, scope, seconds) for _ in range(chance.randint(1, 2))]
     return Schedule(
         seed=seed,
         disturbances=tuple(sorted(found, key=lambda one: one.at_s)),
-        max_segments=chance.choice(MAX_SEGMENTS),
+        max_segments=max_segments,
     )
 
 
@@ -76,4 +86,14 @@ def _disturbance(chance: random.Random, scope: Scope, seconds: float) -> Disturb
         kind=kind,
         part=chance.choice(list(parts)),
         seconds=chance.uniform(least_s, most_s),
+    )
+
+
+def _jump(chance: random.Random, scope: Scope, seconds: float) -> Disturbance:
+    return Disturbance(
+        at_s=chance.uniform(0.0, seconds),
+        kind="jump",
+        part=chance.choice(scope.clocks),
+        seconds=chance.uniform(0.05, 2.0),
+        jump_s=chance.choice(JUMPS_S) * chance.choice((-1, 1)),
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.integration.chaos.account import Account
 from tests.integration.chaos.schedule import SECONDS, Schedule, Scope, make_schedule
 from tests.integration.chaos.server import DisturbedServer
-from tests.integration.chaos.world import NUM_RANKS, World, standing_world
+from tests.integration.chaos.world import CLOCKS, NUM_RANKS, World, standing_world
 
 KEPT = Path(tempfile.gettempdir()) / "rankscope-chaos"
 """Where a world goes whose account has faults."""
@@ -35,6 +35,7 @@ class Ground:
             processes=(*parts, "server") if self.server else parts,
             links=("front", "side", "back") if self.server else ("front", "side"),
             disks=("spool", "store") if self.disks else (),
+            clocks=CLOCKS,
         )
 
     def __str__(self) -> str:

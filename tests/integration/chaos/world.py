@@ -22,12 +22,15 @@ from tests.integration.chaos import roles
 from tests.integration.chaos.account import Account, hold_counters, hold_rows
 from tests.integration.chaos.forked import Part
 from tests.integration.chaos.relay import Relay
-from tests.integration.chaos.schedule import Disturbance, Schedule, Scope
+from tests.integration.chaos.schedule import Disturbance, Schedule
 from tests.integration.chaos.server import DisturbedServer
 from tests.integration.chaos.small_disk import SmallDisk, small_disk
+from tests.integration.chaos.wall_clock import WallClock
 from tests.integration.processes import free_port
 
 NUM_RANKS = 2
+CLOCKS = ("host", "collectors")
+"""Of ranks and agent; of the collectors."""
 SPOOL_MIB = 6
 STORE_MIB = 64
 LOOK_S = 0.02
@@ -49,16 +52,14 @@ class World:
     """As the collectors address it."""
     parts: dict[str, Part]
     links: dict[str, Relay]
+    clocks: dict[str, WallClock] = field(init=False)
     disks: dict[str, SmallDisk] = field(default_factory=dict)
     server: DisturbedServer | None = None
     down: set[str] = field(default_factory=set)
     """Parts that are not to run just now."""
 
-    @property
-    def scope(self) -> Scope:
-        """What can be disturbed here."""
-        server = () if self.server is None else ("server",)
-        return Scope(processes=(*self.parts, *server), links=tuple(self.links), disks=tuple(self.disks))
+    def __post_init__(self) -> None:
+        self.clocks = {name: WallClock(self.folder / f"{name}.clock") for name in CLOCKS}
 
     @property
     def ranks(self) -> list[Part]:
@@ -137,16 +138,17 @@ class World:
         called = int((self.kept(part) / "calls").read_text()) if part.num_starts == 1 else None
         hold_counters(account, part.name, self.kept(part), dropped=dropped, called=called)
 
-    # --- disturbances -------------------------------------------------------------------------------------------
-
     def _begin(self, one: Disturbance) -> Undo:
         if one.kind in ("cut", "halve"):
-            relay = self.links[one.part]
-            (relay.cut if one.kind == "cut" else relay.halve)()
-            return relay.mend if one.kind == "cut" else _no_undo
+            relay, cuts = self.links[one.part], one.kind == "cut"
+            (relay.cut if cuts else relay.halve)()
+            return relay.mend if cuts else _no_undo
         if one.kind == "fill":
             self.disks[one.part].fill()
             return self.disks[one.part].free
+        if one.kind == "jump":
+            self.clocks[one.part].set_off(one.jump_s)
+            return lambda: self.clocks[one.part].set_off(0)
         if one.kind == "move":
             return self._move_agent()
         if one.part == "server":
@@ -157,9 +159,9 @@ class World:
         """Another agent in its place that is told another address."""
         agent = self.parts["agent"]
         agent.kill()
-        spool, port = agent.arguments
+        clock, spool, port = agent.arguments
         front, side = self.links["front"].port, self.links["side"].port
-        agent.arguments = (spool, side if port == front else front)
+        agent.arguments = (clock, spool, side if port == front else front)
         return _no_undo
 
     def _disturb_process(self, one: Disturbance, part: Part) -> Undo:
@@ -282,6 +284,7 @@ def standing_world(
 
 def _people(world: World, store: str, ports: list[int], max_segments: int) -> None:
     """Make the parts: collectors first."""
+    host, collectors = (world.clocks[name].path for name in CLOCKS)
 
     def part(name: str, role: Callable[..., None], *arguments: object) -> None:
         made = Part(name, role, world.folder / f"{name}.log")
@@ -289,10 +292,10 @@ def _people(world: World, store: str, ports: list[int], max_segments: int) -> No
         world.parts[name] = made
 
     for number, port in enumerate(ports):
-        part("collector" if not number else f"collector-{number + 1}", roles.collector, store, port)
-    part("agent", roles.agent, world.folder / "spool", world.links["front"].port)
+        part("collector" if not number else f"collector-{number + 1}", roles.collector, collectors, store, port)
+    part("agent", roles.agent, host, world.folder / "spool", world.links["front"].port)
     for number in range(NUM_RANKS):
         name = f"rank-{number}"
-        part(name, roles.rank, world.run_id, number, NUM_RANKS, world.folder / "spool", world.folder / "kept" / name,
-             max_segments)  # fmt: skip
-        (world.folder / "kept" / name).mkdir(parents=True)
+        kept = world.folder / "kept" / name
+        part(name, roles.rank, host, world.run_id, number, NUM_RANKS, world.folder / "spool", kept, max_segments)
+        kept.mkdir(parents=True)
