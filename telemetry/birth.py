@@ -16,3 +16,11 @@ def birth_of(pid: int) -> str:
         return f"{_BOOT.read_text().strip()} {fields[_START_FIELD]}"
     except (OSError, IndexError):
         return ""
+
+
+def is_of_this_boot(born: str) -> bool:
+    """Whether a process of such a birth read the monotonic clock that is read now; no where nobody knows."""
+    try:
+        return born.partition(" ")[0] == _BOOT.read_text().strip()
+    except OSError:
+        return False

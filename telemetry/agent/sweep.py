@@ -5,44 +5,60 @@
 
 Of a rank that was killed a segment or two are left, its page and the evidence of its end: people may look into them for
 some days. What no collector has acknowledged is never deleted here; the cap of the rank bounds it.
+
+How long a rank is silent is told by the monotonic clock where its machine has not been started anew since: a wall clock
+that is wrong for a moment must not take away the numbering of a rank that is about to come back.
 """
 
 import shutil
-import time
 from contextlib import suppress
 from pathlib import Path
 
 from telemetry.agent.heartbeat import is_alive
 from telemetry.agent.journal import FOLDER as HOSTS
 from telemetry.agent.tail import RankTail
+from telemetry.birth import BORN, is_of_this_boot
+from telemetry.clocks.host import Anchor, measure_anchor
 from telemetry.errors import UnreadableError
 from telemetry.record.reader import find_rank_dirs
+from telemetry.record.state_page import LiveState
+from telemetry.records import RankIdentity
 
 KEEP_DAYS = 14.0
-_DAY_S = 86_400.0
+DAY_NS = 86_400 * 10**9
 
 
-def sweep(spool: Path, *, keep_days: float = KEEP_DAYS, now_s: float | None = None) -> list[Path]:
+def sweep(spool: Path, *, keep_days: float = KEEP_DAYS, now: Anchor | None = None) -> list[Path]:
     """Delete the folders of ranks that are stored whole and silent for ``keep_days``; which. Raises nothing: what
-    cannot be read, or deleted, stays."""
-    before_s = (time.time() if now_s is None else now_s) - keep_days * _DAY_S
+    cannot be read, or deleted, stays.
+
+    Args:
+        now: None: this moment.
+    """
+    now = now or measure_anchor()
     gone: list[Path] = []
     for folder in find_rank_dirs(spool):
         with suppress(UnreadableError, OSError, ValueError, OverflowError):
-            if _is_stored(folder, before_s * 1e9):
+            if _is_stored(folder, now, keep_days * DAY_NS):
                 shutil.rmtree(folder)
                 gone.append(folder)
                 _remove_empty(folder.parent)
     return gone
 
 
-def _is_stored(folder: Path, before_ns: float) -> bool:
-    """Whole, and its rank was over before then."""
+def _is_stored(folder: Path, now: Anchor, silent_ns: float) -> bool:
+    """Whole, and its rank was over and silent for longer than that."""
     tail = RankTail(folder, from_seq=0)
     identity, reader = tail.identity, tail.reader  # a folder of that name, and nothing else's
     state, acked = reader.live(), reader.acked()
     over = state.ended or not is_alive(identity)
-    return over and state.anchor.to_wall_ns(state.beat_ns) < before_ns and 0 < acked == reader.end_seq(acked)
+    return over and _silent_ns(identity, state, now) > silent_ns and 0 < acked == reader.end_seq(acked)
+
+
+def _silent_ns(identity: RankIdentity, state: LiveState, now: Anchor) -> int:
+    if is_of_this_boot(identity.meta.get(BORN, "")):
+        return now.monotonic_ns - state.beat_ns
+    return now.wall_ns - state.anchor.to_wall_ns(state.beat_ns)
 
 
 def _remove_empty(attempt_folder: Path) -> None:

@@ -5,17 +5,26 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import telemetry
-from telemetry.agent.sweep import sweep
+from telemetry.agent.sweep import DAY_NS, sweep
 from telemetry.agent.tail import RankTail
+from telemetry.clocks.host import Anchor, measure_anchor
 from telemetry.topology import Topology
 
-LATER_S = time.time() + 15 * 86_400
+
+def after(*, monotonic_days: float, wall_days: float) -> Anchor:
+    """What the two clocks read so many days after now."""
+    now = measure_anchor()
+    return Anchor(
+        monotonic_ns=now.monotonic_ns + round(monotonic_days * DAY_NS), wall_ns=now.wall_ns + round(wall_days * DAY_NS)
+    )
+
+
+LATER = after(monotonic_days=15, wall_days=15)
 
 KILLED = """
 import os, signal, sys
@@ -48,7 +57,7 @@ def test_what_is_stored_and_old_is_deleted_with_its_run(tmp_path: Path) -> None:
     folder = record(tmp_path)
     (folder.parent / "hosts").mkdir()
     ship(folder)
-    assert sweep(tmp_path, now_s=LATER_S) == [folder]
+    assert sweep(tmp_path, now=LATER) == [folder]
     assert not list(tmp_path.iterdir())
 
 
@@ -58,24 +67,40 @@ def test_a_killed_rank_s_last_segment_goes_too(tmp_path: Path) -> None:
     folder = tmp_path / "run" / "0" / "rank-00000"
     ship(folder)
     assert list(folder.glob("*.rec"))
-    assert sweep(tmp_path, now_s=LATER_S) == [folder]
+    assert sweep(tmp_path, now=LATER) == [folder]
 
 
 def test_what_is_young_stays(tmp_path: Path) -> None:
     folder = record(tmp_path)
     ship(folder)
-    assert sweep(tmp_path, now_s=LATER_S - 2 * 86_400) == []
+    assert sweep(tmp_path, now=after(monotonic_days=13, wall_days=13)) == []
     assert folder.exists()
+
+
+def test_a_wall_clock_that_is_wrong_for_a_moment_deletes_nothing(tmp_path: Path) -> None:
+    """The rank may come back, and count its records on."""
+    folder = record(tmp_path)
+    ship(folder)
+    assert sweep(tmp_path, now=after(monotonic_days=0, wall_days=40)) == []
+    assert sweep(tmp_path, now=after(monotonic_days=15, wall_days=-40)) == [folder]
+
+
+def test_of_another_boot_the_wall_clock_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = record(tmp_path)
+    ship(folder)
+    monkeypatch.setattr("telemetry.agent.sweep.is_of_this_boot", lambda _: False)
+    assert sweep(tmp_path, now=after(monotonic_days=0, wall_days=13)) == []
+    assert sweep(tmp_path, now=after(monotonic_days=0, wall_days=15)) == [folder]
 
 
 def test_what_nobody_has_acknowledged_stays(tmp_path: Path) -> None:
     record(tmp_path)
-    assert sweep(tmp_path, now_s=LATER_S) == []
+    assert sweep(tmp_path, now=LATER) == []
 
 
 def test_a_rank_that_lives_stays_however_long_it_is_silent(tmp_path: Path) -> None:
     ship(record(tmp_path, end=False))
-    assert sweep(tmp_path, now_s=LATER_S) == []
+    assert sweep(tmp_path, now=LATER) == []
     telemetry.stop()
 
 
@@ -87,5 +112,5 @@ def test_what_is_no_rank_s_folder_stays(tmp_path: Path, spoiled: str) -> None:
     (tmp_path / "photos" / "2").mkdir(parents=True)
     made_ahead = shutil.ignore_patterns("*.new")
     shutil.copytree(folder, tmp_path / "photos" / "2" / "rank-00000", ignore=made_ahead)
-    assert sweep(tmp_path, now_s=LATER_S) == []
+    assert sweep(tmp_path, now=LATER) == []
     assert os.listdir(tmp_path / "photos" / "2")
