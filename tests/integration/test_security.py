@@ -157,7 +157,7 @@ def test_tls_older_than_1_2_is_not_spoken(closed: Attacked, authority: Pair, nam
     context.set_ciphers("ALL:@SECLEVEL=0")  # this side would
     with pytest.warns(DeprecationWarning, match="deprecated"):
         context.minimum_version = context.maximum_version = ssl.TLSVersion[name]
-    with closed.connected() as connection, pytest.raises(ssl.SSLError, match="ALERT_PROTOCOL_VERSION"):
+    with closed.connected() as connection, pytest.raises(ssl.SSLError):
         context.wrap_socket(connection, server_hostname="127.0.0.1")
 
 

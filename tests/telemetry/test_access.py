@@ -1,14 +1,17 @@
 """Who is let in, by which name and how often: the gates before a server's routes, and the settings behind them."""
 
 import os
+import ssl
 from pathlib import Path
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from telemetry.credentials import Tokens, read_secret
 from telemetry.errors import UsageError
 from telemetry.ship.bodies import MALFORMED, declared_length
+from telemetry.ship.collector import configured
 from telemetry.ship.origins import without_port
 from telemetry.ship.rates import Buckets, network_of
 from telemetry.ship.settings import CollectorSettings, ServerSettings
@@ -209,6 +212,14 @@ def test_a_certificate_and_a_key_that_do_not_fit_are_told_apart(tmp_path: Path) 
         check_pair(ours.key, ours.certificate)
     with pytest.raises(UsageError, match="locked"):
         check_pair(ours.certificate, lock(ours, "hush"))
+
+
+def test_neither_side_takes_less_than_tls_1_2(tmp_path: Path) -> None:
+    authority = make_authority(tmp_path)
+    ours = make_server(tmp_path, authority)
+    server = configured(FastAPI(), ServerSettings.checked(tls_cert=ours.certificate, tls_key=ours.key)).ssl
+    client = trusted({"RANKSCOPE_CA_FILE": str(authority.certificate)})
+    assert [one.minimum_version for one in (server, client) if one] == [ssl.TLSVersion.TLSv1_2] * 2
 
 
 def test_a_certificate_without_its_key_is_refused(tmp_path: Path) -> None:
