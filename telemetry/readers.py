@@ -42,10 +42,16 @@ def open_reader(address: str) -> Iterator[Reader]:
         store.close()
 
 
+def is_missing(address: str) -> bool:
+    """Whether ``address`` names a folder of an embedded store that nobody has made yet: to open it would make it."""
+    scheme, _, folder = address.partition(":")
+    return scheme == "embedded" and bool(folder) and not (Path(folder) / "metadata").is_dir()
+
+
 def _refuse_missing(address: str) -> None:
     """Asking must not make a store where there is none."""
-    scheme, _, folder = address.partition(":")
-    if scheme == "embedded" and folder and not (Path(folder) / "metadata").is_dir():
+    if is_missing(address):
+        folder = address.partition(":")[2]
         raise UsageError(f"no store in {folder}", hint="`rankscope collect --store embedded:DIR` makes one")
 
 

@@ -171,6 +171,13 @@ def test_a_dry_run_prints_what_would_run_and_changes_nothing(clickhouse_server: 
     assert PASSWORD not in told.out + told.error
 
 
+def test_a_dry_run_over_a_folder_that_is_not_there_makes_none(tmp_path: Path) -> None:
+    told = rankscope("migrate", "--dry-run", "--store", f"embedded:{tmp_path / 'store'}")
+    assert told.status == 0, told.error
+    assert "CREATE TABLE IF NOT EXISTS spans" in told.out
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_plan_is_what_then_runs(empty: MigratingStore) -> None:
     make_first(empty)
     planned = empty.plan()

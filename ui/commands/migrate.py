@@ -5,8 +5,11 @@ from typing import Annotated
 import typer
 
 from diagnose.commands.options import out, progress
+from telemetry.readers import is_missing
 from telemetry.stores.address import without_password
 
+EMPTY = "embedded:"
+"""In memory: stands for a folder that is not there, which a dry run must not make."""
 StoreOption = Annotated[
     str, typer.Option(envvar="RANKSCOPE_STORE", help="embedded:DIR or clickhouse://user@host:9000/database.")
 ]
@@ -31,7 +34,7 @@ def migrate(
     """Make or upgrade the tables of a store. A collector does so itself when it starts; nothing stored is touched."""
     from telemetry.stores.open import find_store  # noqa: PLC0415 - the engines are optional extras
 
-    found = find_store(store)
+    found = find_store(EMPTY if dry_run and is_missing(store) else store)
     try:
         if dry_run:
             for statement in found.plan(retention_days=retention_days):
