@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from telemetry.errors import RankscopeError
+from telemetry.errors import RankscopeError, UnreachableError
 from telemetry.ship.clock_windows import estimate_newest
 from telemetry.stores.interface import Store
 from telemetry.stores.queries import Runs
@@ -37,6 +37,8 @@ class ClockKeeper:
         self._clock = clock
         self._known: dict[Attempt, int] = {}
         """When each run was last heard of, as of the look before."""
+        self._told: set[Attempt] = set()
+        """Of which it was said that something is wrong."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rankscope-clocks", daemon=True)
 
@@ -61,10 +63,23 @@ class ClockKeeper:
         stored = 0
         for attempt, row in alive.items():
             if self._known.get(attempt) != row["last_ns"] and not self._stop.is_set():
-                stored += self._estimate(attempt, row["last_step"])
+                stored += self._try(attempt, row["last_step"])
                 self._known[attempt] = row["last_ns"]
         self._known = {attempt: last_ns for attempt, last_ns in self._known.items() if attempt in alive}
+        self._told &= alive.keys()
         return stored
+
+    def _try(self, attempt: Attempt, last_step: int) -> int:
+        """One run that makes no sense keeps no other from being aligned."""
+        try:
+            return self._estimate(attempt, last_step)
+        except UnreachableError:
+            raise
+        except Exception as error:
+            if attempt not in self._told:
+                self._told.add(attempt)
+                _tell(f"run {attempt[0]!r}, attempt {attempt[1]}: {type(error).__name__}: {error}")
+            return 0
 
     def _estimate(self, attempt: Attempt, last_step: int) -> int:
         stored = 0
@@ -82,6 +97,10 @@ class ClockKeeper:
             except RankscopeError:
                 continue  # the store is away: there will be another look
             except Exception as error:  # a fault of ours must not end the thread, let alone the collector
-                print(f"rankscope collect: clocks: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                _tell(f"{type(error).__name__}: {error}")
             finally:
                 took_s = time.monotonic() - began_s
+
+
+def _tell(words: str) -> None:
+    print(f"rankscope collect: clocks: {' '.join(words.split())[:300]}", file=sys.stderr, flush=True)

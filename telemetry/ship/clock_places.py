@@ -80,9 +80,14 @@ def _pairs(
 
 def _held_together(hosts: Sequence[str], groups: Iterable[tuple[tuple[int, ...], ...]]) -> dict[str, str]:
     """Of each host one that stands for the set of hosts that its groups reach."""
-    stands_for = {host: host for host in hosts}
-    for group in sorted((group for of_axis in groups for group in of_axis), key=len):
-        old = {stands_for[hosts[rank]] for rank in group}
-        new = min(old)
-        stands_for = {host: new if one in old else one for host, one in stands_for.items()}
-    return stands_for
+    above = {host: host for host in hosts}
+
+    def top(host: str) -> str:
+        while above[host] != host:
+            above[host] = host = above[above[host]]
+        return host
+
+    for group in (group for of_axis in groups for group in of_axis):
+        for rank in group[1:]:
+            above[top(hosts[rank])] = top(hosts[group[0]])
+    return {host: top(host) for host in above}

@@ -115,6 +115,20 @@ def test_few_ranks_are_asked_however_many_there_are(embedded: Store) -> None:
     assert [len(query.ranks) for query in asked] == [HOSTS]
 
 
+def test_a_run_that_makes_no_sense_keeps_no_other_from_being_aligned(
+    embedded: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It began last, so it is looked at first, and its grid has a side of none."""
+    put(simulated(), embedded)
+    nonsense = [{"rank": rank, "host": f"host-{rank}", "dp_size": 0, "started_ns": time.time_ns()} for rank in (0, 1)]
+    insert(embedded, "ranks", made("ranks", nonsense), run_id="a run of nonsense")
+    keeper = ClockKeeper(embedded, every_s=0)
+    keeper.look()
+    assert len(clocks_in(embedded)) >= HOSTS
+    keeper.look()
+    assert capsys.readouterr().err.count("run 'a run of nonsense', attempt 0: UsageError: dp is 0") == 1
+
+
 def test_a_view_aligns_stamps_of_different_hosts(embedded: Store) -> None:
     run = simulated()
     put(run, embedded)
