@@ -1,0 +1,70 @@
+"""docker-compose.yml as compose itself reads it, and deploy/open.yml laid over it. No engine is asked for that."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy.compose_file import COMPOSE, OPEN, ROOT, blanks, services
+from tests.deploy.stack import SECRETS
+from tests.parts import require
+
+ADDRESS = {
+    "RANKSCOPE_ADDRESS": "192.0.2.7",
+    "RANKSCOPE_TLS_CERT": "/etc/ssl/collector.pem",
+    "RANKSCOPE_TLS_KEY": "/etc/ssl/collector.key",
+    "RANKSCOPE_CA_FILE": "/etc/ssl/authority.pem",
+}
+"""What somebody wrote into `.env` beside the secrets, for agents on other machines."""
+
+
+def compose(*arguments: str, told: dict[str, str], files: tuple[Path, ...] = (COMPOSE,)) -> tuple[int, str, str]:
+    """Status, output and error of a command of compose; nothing but ``told`` is in its environment."""
+    named = [word for path in files for word in ("--file", str(path))]
+    done = subprocess.run(
+        [require("docker-compose"), "--project-directory", str(ROOT), *named, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd="/",
+        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **told},
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def understood(*, told: dict[str, str], files: tuple[Path, ...] = (COMPOSE,)) -> dict[str, Any]:
+    status, output, error = compose("--profile", "demo", "config", told=told, files=files)
+    assert status == 0, error
+    found: dict[str, Any] = yaml.safe_load(output)
+    return found
+
+
+def test_compose_takes_the_file_and_fills_every_secret_in() -> None:
+    found = understood(told=SECRETS)["services"]
+    assert found.keys() == services().keys()
+    assert found["collector"]["environment"]["RANKSCOPE_WRITE_TOKEN"] == SECRETS["RANKSCOPE_WRITE_TOKEN"]
+    assert found["clickhouse"]["environment"]["READER_PASSWORD"] == SECRETS["CLICKHOUSE_READER_PASSWORD"]
+    assert found["demo"]["depends_on"]["collector"]["condition"] == "service_healthy"
+
+
+@pytest.mark.parametrize("name", sorted({one.name for one in blanks(COMPOSE.read_text()) if one.required}))
+def test_without_a_secret_compose_starts_nothing_and_names_it(name: str) -> None:
+    status, _, error = compose("config", told={other: text for other, text in SECRETS.items() if other != name})
+    assert status != 0
+    assert name in error
+
+
+def test_compose_lays_the_open_address_beside_loopback_and_changes_no_other_service() -> None:
+    closed = understood(told=SECRETS)["services"]
+    opened = understood(told=SECRETS | ADDRESS, files=(COMPOSE, OPEN))["services"]
+    assert {name for name in closed if closed[name] != opened[name]} == services(OPEN).keys()
+    addresses = {str(port) for port in opened["collector"]["ports"]} - {
+        str(port) for port in closed["collector"]["ports"]
+    }
+    assert len(addresses) == 1
+    assert ADDRESS["RANKSCOPE_ADDRESS"] in addresses.pop()
+    assert opened["collector"]["healthcheck"]["test"][-1].count("https://") == 1
