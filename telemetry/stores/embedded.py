@@ -6,8 +6,8 @@ Never fork after opening: the engine's threads do not follow, and the child woul
 On a full disk the engine may take for stored what is not (``whole_parts.py``):
 
     insert --> every new part whole?  yes: stored
-                  `-- no: raise; before anything else is stored or claimed: close the engine, set the torn part
-                      aside, open the engine
+                  `-- no: raise; before anything else is stored or claimed: close the engine, wait for room, set
+                      the torn part aside, open the engine
 """
 
 import fcntl
@@ -187,17 +187,20 @@ class EmbeddedStore:
             if not self._torn or self._closed.is_set():
                 return
             assert self._folder
-            _check_room(self._folder)
             with self._pool.emptied():
-                if self._anchor is not None:
+                if self._anchor is not None:  # while it runs, it deletes what was merged
                     self._anchor.close()
                     self._anchor = None
+                _check_room(self._folder)
                 self._open()
 
     def _connect(self) -> Session:
         if self._anchor is None:
             assert not self._closed.is_set(), "the store is closed"
-            raise UnreachableError(f"embedded store {self._folder} is not open", hint="it is tried again at once")
+            raise UnreachableError(
+                f"embedded store {self._folder} is closed: parts of it are not whole",
+                hint="the disk is full: free some space; nothing acknowledged is lost",
+            )
         assert os.getpid() == self._pid, "a store does not survive fork: open one in the child, or ask the collector"
         session = Session(str(self._folder) if self._folder else IN_MEMORY)
         session.query(f"USE {self._database}")

@@ -8,7 +8,8 @@ is read; and the engine, opened again, may take it for an empty one, and drop wh
                                             and those of each projection, a part within the part
                           /detached/        what the engine does not load
 
-What was merged stays on the disk for eight minutes (``old_parts_lifetime``): with the torn part gone, it counts again.
+What was merged stays on the disk for eight minutes (``old_parts_lifetime`` in ``schema/0010_merged_parts.sql``), or for
+as long as the engine is closed: with the torn part gone, it counts again.
 """
 
 import io

@@ -1,5 +1,6 @@
 """Parts of an embedded store that lack bytes are found, set aside, and what was merged into them counts again."""
 
+import re
 import threading
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from telemetry.errors import UnreachableError
-from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.embedded import LOOK_S, EmbeddedStore
 from telemetry.stores.whole_parts import HASH_BYTES, LISTED, TABLES, WholeParts, listed_sizes
 
 COUNT = "SELECT count() AS n, sum(value) AS total FROM samples"
@@ -117,6 +118,36 @@ def test_who_mends_meanwhile_takes_no_torn_part_away_from_the_insert_that_wrote_
         store.insert("samples", rows_from(9))
     others[0].join()
     assert store.query(COUNT).to_pylist() == [{"n": 9, "total": 18.0}]
+    store.close()
+
+
+def test_without_room_to_mend_the_engine_is_closed_and_deletes_nothing_that_was_merged(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(_: Path) -> None:
+        raise UnreachableError("no room", hint="make some")
+
+    merge_and_tear(store)
+    with monkeypatch.context() as full:
+        full.setattr("telemetry.stores.embedded._check_room", no_room)
+        for _ in range(2):
+            with pytest.raises(UnreachableError, match="no room"):
+                store.settle()
+            with pytest.raises(UnreachableError, match="is closed"):
+                store.query(COUNT)
+    store.settle()
+    assert store.query(COUNT).to_pylist() == [{"n": 9, "total": 18.0}]
+    store.close()
+
+
+def test_every_table_keeps_what_was_merged_for_longer_than_torn_parts_go_unseen(store: EmbeddedStore) -> None:
+    sql = "SELECT name, engine_full FROM system.tables WHERE database = 'rankscope' AND engine LIKE '%MergeTree'"
+    kept = {
+        row["name"]: re.search(r"old_parts_lifetime = (\d+)", row["engine_full"])
+        for row in store.query(sql).to_pylist()
+    }
+    assert {name for name, found in kept.items() if not found} == {"migrations"}
+    assert all(int(found[1]) > 2 * LOOK_S for found in kept.values() if found)
     store.close()
 
 
