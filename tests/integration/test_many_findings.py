@@ -73,8 +73,9 @@ def test_ten_thousand_findings_cost_no_span_and_tell_each_incident_once(tmp_path
     rules.write_text(RULES.format(told=log))
 
     def told(status: str) -> list[str]:
+        """Lines about the fleet: the training has its own troubles as its ranks end one after another."""
         lines = log.read_text().splitlines() if log.is_file() else []
-        return [line for line in lines if line.split()[1] == status]
+        return [line for line in lines if line.split()[1] == status and f"run_id={FLEET}" in line]
 
     with road(tmp_path, url, num_ranks=NUM_RANKS) as training, CollectorClient(training.url) as client:
         until(lambda: len(stored(client)) == NUM_RANKS, what="every rank in the store")
@@ -106,7 +107,7 @@ def test_ten_thousand_findings_cost_no_span_and_tell_each_incident_once(tmp_path
     fired = Counter(word for line in told("firing") for word in line.split() if word.startswith("host=node-"))
     assert fired == {f"host=node-{rank:03d}": 1 for rank in range(NUM_SICK)}
     assert told("resolved") == []
-    assert shown["run_id"].to_pylist() == [FLEET] * MOST_SHOWN
+    assert shown["run_id"].to_pylist().count(FLEET) == MOST_SHOWN
     state, waiting = read_ledger(tmp_path / "alerts.sqlite")
-    assert [alert.run for alert in state.alerts.values()] == [(FLEET, 0)] * NUM_SICK
+    assert [alert.run for alert in state.alerts.values()].count((FLEET, 0)) == NUM_SICK
     assert not waiting
