@@ -22,7 +22,7 @@ from tests.integration.processes import Part, road
 from tests.integration.writer import RUN
 from tests.telemetry.made_rows import made, of_run
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.chaos, pytest.mark.long, pytest.mark.timeout(300)]
 
 NUM_RANKS = 2
 NUM_SICK = 850
