@@ -14,6 +14,7 @@ from ui import callbacks, canvas_callbacks
 from ui.gpu_price import price_from_environment
 from ui.pages.frame import layout
 from ui.reads import Reads
+from ui.trace_file import give_traces
 
 dmc.pre_render_color_scheme()
 
@@ -24,13 +25,15 @@ def mount_dashboard(server: FastAPI, reader: Reader) -> dash.Dash:
     It lives in an application of its own below the server's, so that its middleware touches no other route, and its
     callbacks query in threads, so that a slow store never holds up the server's loop.
     """
-    app = make_dashboard(reader)
+    reads = Reads(reader, gpu_price=price_from_environment())
+    give_traces(server, reader, reads)
+    app = make_dashboard(reads)
     server.mount("/", app.server)
     return app
 
 
-def make_dashboard(reader: Reader) -> dash.Dash:
-    """The Dash application over whoever answers queries. Everything it needs it serves itself."""
+def make_dashboard(reads: Reads) -> dash.Dash:
+    """The Dash application over whoever answers. Everything it needs it serves itself."""
     app = dash.Dash(
         "ui.app",
         server=FastAPI(docs_url=None, redoc_url=None, openapi_url=None),
@@ -43,7 +46,6 @@ def make_dashboard(reader: Reader) -> dash.Dash:
         compress=True,
     )
     app.layout = layout()
-    reads = Reads(reader, gpu_price=price_from_environment())
     callbacks.keep_fresh(app, reads)
     callbacks.keep_page(app, reads)
     callbacks.keep_regions(app, reads)

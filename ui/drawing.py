@@ -22,6 +22,7 @@ from ui.pages.states import empty_store, loading, no_step_yet, notice, problem, 
 from ui.reads import Reads
 from ui.reads.alerts import told_alerts
 from ui.reads.fleet import agents_said
+from ui.reads.ideal import look_for_ideal
 from ui.reads.runs import run_list
 from ui.reads.whatif import look_for_whatif
 from ui.view_state import Parsed, View, ViewState
@@ -79,6 +80,8 @@ def look(state: ViewState, reads: Reads) -> tuple[list[Any], Component | None]:
             seen += reads.evidence_seen(run)
         elif state.view is View.WHAT_IF:
             seen += look_for_whatif(state, reads)
+        elif state.view is View.TIMELINE:
+            seen += look_for_ideal(state, reads)
         elif state.view is View.FLEET:
             seen.append(agents_said(reads, run))
         return seen, None

@@ -4,6 +4,7 @@
     ?view=heatmap&run=demo&attempt=0&steps=100-                     step 100 and all that follow
     ?view=timeline&run=demo&attempt=0&group=pp&rank=5&step=150&span=5-1042
     ?view=timeline&run=demo&step=150&zoom=1200000-9800000&pins=5.4&area=1300000-2000000-5-6
+    ?view=timeline&run=demo&step=150&ideal=shown                    with the ideal timeline below the real one
     ?view=hang&run=demo&attempt=0&rank=5
     ?view=whatif&run=demo&attempt=0&steps=100-199
     ?view=fleet&run=demo&attempt=0&host=gpu-003&family=gpu&steps=100-199
@@ -28,6 +29,8 @@ MAX_NAME = 200
 """Characters of a run's or a host's name; what is longer is none."""
 LARGEST = 2**32 - 1
 """The largest rank, step or attempt a store can hold."""
+SHOWN = "shown"
+"""What an address says of something that is shown only where it is asked for."""
 MAX_PINS = 8
 """Ranks that are kept at the top of a timeline."""
 
@@ -148,6 +151,7 @@ class ViewState:
     zoom: TimeRange | None = None
     pins: tuple[int, ...] = ()
     area: Area | None = None
+    ideal: bool = False
     host: str = ""
     family: Family | None = None
     find: str = ""
@@ -170,6 +174,7 @@ class ViewState:
             "zoom": self.zoom and str(self.zoom),
             "pins": ".".join(map(str, self.pins)) or None,
             "area": self.area and str(self.area),
+            "ideal": SHOWN if self.ideal else None,
             "host": self.host or None,
             "family": self.family and self.family.value,
             "find": self.find or None,
@@ -206,6 +211,7 @@ def parse_search(search: str | None) -> Parsed:
         zoom=read("zoom", _zoom, None),
         pins=read("pins", _pins, ()),
         area=read("area", _area, None),
+        ideal=read("ideal", _is_shown, False),
         host=read("host", _name, ""),
         family=read("family", Family, None),
         find=read("find", _name, ""),
@@ -286,3 +292,9 @@ def _pins(text: str) -> tuple[int, ...]:
 def _area(text: str) -> Area:
     first, last, top, bottom = text.split("-")
     return Area(*_times(first, last), _number(top), _number(bottom))
+
+
+def _is_shown(text: str) -> bool:
+    if text != SHOWN:
+        raise ValueError(text)
+    return True

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO
 
@@ -40,6 +41,11 @@ class Format(StrEnum):
 ENDINGS = {Format.JSON: ".json.gz", Format.PROTOBUF: ".perfetto-trace"}
 
 
+def can_write(form: Format) -> bool:
+    """Whether what a form needs is installed."""
+    return form is Format.JSON or find_spec("perfetto") is not None
+
+
 @dataclass(slots=True, kw_only=True)
 class Written:
     """What went into a file."""
@@ -67,13 +73,14 @@ def export_trace(
     *,
     form: Format,
     path: Path | None = None,
+    folder: Path = Path(),
     note_of: Callable[[Alignment], str],
     told: Callable[[int], None] = lambda _: None,
 ) -> Written:
     """Write the trace of ``choice``. Holds some hundred thousand spans at a time, and the arrows of all.
 
     Args:
-        path: None: ``RUN-steps-A-B`` here, with the ending of its form.
+        path: None: ``RUN-steps-A-B`` in ``folder``, with the ending of its form.
         note_of: what to say of the clocks.
         told: is told the number of spans written so far.
 
@@ -84,7 +91,7 @@ def export_trace(
     begun = _form(form)
     scene = _scene(reader, choice, note_of)
     choice, seen, arrows = scene.choice, scene.seen, scene.arrows
-    path = path or Path(_file_name(choice.run_id, seen) + ENDINGS[form])
+    path = path or folder / (_file_name(choice.run_id, seen) + ENDINGS[form])
     painter = Draughtsman(choice, scene.clock, arrows, scene.marks)
     num_spans, ranks = 0, []
     with whole_file(path) as file:

@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 MAX_MARKS = 1_000_000
-"""Of a whole attempt, the newest."""
+"""Of a window, the newest."""
 
 
 class Told:
@@ -31,13 +31,11 @@ class Told:
     def __init__(self, reader: Reader, choice: Choice, seen: Survey) -> None:
         self._hosts = choice.hosts
         run_id, attempt = choice.run_id, choice.attempt
-        self._samples = self._inside(reader.read(Samples(run_id=run_id, attempt=attempt)), seen)
-        marks = self._inside(reader.read(Marks(run_id=run_id, attempt=attempt, limit=MAX_MARKS)), seen)
+        first, last = seen.first_step, seen.last_step
+        samples = reader.read(Samples(run_id=run_id, attempt=attempt, first_step=first, last_step=last))
+        self._samples = samples.filter(pa.array(samples["rank"].to_numpy() < len(self._hosts)))
+        marks = reader.read(Marks(run_id=run_id, attempt=attempt, limit=MAX_MARKS, first_step=first, last_step=last))
         self._marks = marks.filter(pa.array(np.isin(marks["rank"].to_numpy(), choice.ranks)))
-
-    def _inside(self, rows: pa.Table, seen: Survey) -> pa.Table:
-        step, rank = rows["step"].to_numpy(), rows["rank"].to_numpy()
-        return rows.filter(pa.array((step >= seen.first_step) & (step <= seen.last_step) & (rank < len(self._hosts))))
 
     def reach(self) -> dict[str, tuple[int, int]]:
         """Of each host the first and the last stamp, by its own clock."""

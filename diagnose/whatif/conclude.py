@@ -49,7 +49,7 @@ class Conclusion:
 def conclude(view: RunView) -> Conclusion:
     """Replay a view and explain its slowdown."""
     report = diagnose_view(view)
-    run, refusal = _replay(view)
+    run, refusal = replay_of(view)
     if run is None:
         return Conclusion(
             report=_refused(report, view, refusal), figures=None, steps=NO_STEPS, replay_error=None, fixes=()
@@ -59,9 +59,8 @@ def conclude(view: RunView) -> Conclusion:
     measured = view.step_ns[figures.rows].mean() / 1e9
     error = abs(float(figures.step_s.mean() / measured) - 1)
     if error > MAX_REPLAY_ERROR:
-        why = f"the replay misses the measured step times by {error:.1%}: something that matters was not recorded"
         return Conclusion(
-            report=_refused(report, view, why), figures=figures, steps=steps, replay_error=error, fixes=()
+            report=_refused(report, view, missed(error)), figures=figures, steps=steps, replay_error=error, fixes=()
         )
     cures = _cures(run, view, report)
     priced = tuple(worst_first(_priced(finding, cures) for finding in report.findings))
@@ -75,11 +74,17 @@ def conclude(view: RunView) -> Conclusion:
     )
 
 
-def _replay(view: RunView) -> tuple[Replayed | None, str]:
+def replay_of(view: RunView) -> tuple[Replayed | None, str]:
+    """A view ready for questions, and why it is not where it is None."""
     try:
         return replayed(view.operations, view.topology, view.hosts), "no step holds the same operations on every rank"
     except CircularProgramError:
         return None, "the recorded operations wait for each other in a circle: they are not all of a step, or misnamed"
+
+
+def missed(error: float) -> str:
+    """Why nothing is concluded from a replay that is so far off, as a share of the measured time."""
+    return f"the replay misses the measured step times by {error:.1%}: something that matters was not recorded"
 
 
 def _refused(report: Report, view: RunView, why: str) -> Report:

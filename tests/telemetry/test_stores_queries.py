@@ -107,7 +107,7 @@ def fill(store: Store) -> None:
     ]
     insert(store, "samples", made("samples", samples), **RUN)
     marks = [
-        {"rank": 1, "seq": 2, "at_ns": 30, "name": "restart", "text": "naïve; \n'quoted' 100%"},
+        {"rank": 1, "seq": 2, "step": 1, "at_ns": 30, "name": "restart", "text": "naïve; \n'quoted' 100%"},
         {"rank": 0, "seq": 1, "at_ns": 20, "name": "gc"},
     ]
     insert(store, "marks", made("marks", marks), **RUN)
@@ -263,6 +263,15 @@ def test_of_several_ranks_that_report_a_metric_the_highest_counts(filled: StoreR
     assert column(samples, "value") == [-0.25, 4.0, 3.5]
     assert column(samples, "rank") == [0, 1, 1]
     assert filled.read(Samples(**RUN)).num_rows == 4
+
+
+def test_samples_and_marks_are_of_the_steps_that_are_asked_for(filled: StoreReader) -> None:
+    samples, marks = (column(filled.read(asked(**RUN)), "step") for asked in (Samples, Marks))
+    assert len({*samples}) > 1 < len({*marks})
+    for step in {*samples, *marks}:
+        one = {"first_step": step, "last_step": step}
+        assert column(filled.read(Samples(**RUN, **one)), "step") == [step] * samples.count(step)
+        assert column(filled.read(Marks(**RUN, **one)), "step") == [step] * marks.count(step)
 
 
 def test_marks_come_in_time_order_with_their_text_unharmed(filled: StoreReader) -> None:

@@ -42,6 +42,7 @@ states = st.builds(
     find=st.text(st.characters(categories=("L", "N", "P", "S")), max_size=60),
     order=st.sampled_from(RunOrder),
     area=st.none() | st.builds(lambda pair, top, bottom: Area(*pair, top, bottom), times, numbers, numbers),
+    ideal=st.booleans(),
     host=st.text(st.characters(categories=("L", "N", "P", "S")), max_size=60),
     family=st.none() | st.sampled_from(Family),
 )

@@ -23,6 +23,8 @@ LANES: tuple[Lane, ...] = (
     Lane("dp", (Stream.DP,), 1.6),
     Lane("host", (Stream.HOST,), 1.0),
 )
+IDEAL_LANES: tuple[Lane, ...] = (Lane("ideal", (), 2.4), Lane("", (), 1.1))
+"""Below them, where the ideal timeline is shown: work, and what ranks do together."""
 OTHER_LANE = len(LANES) - 1
 """Where a stream goes that this version does not know."""
 

@@ -7,23 +7,24 @@
      "columns": {"start": {"dtype": "u4", "bdata": "..."}, "duration": ..., "row": ..., "lane": ..., "stage": ...,
                  "waited": ..., "flow": ..., "seq": ..., "microbatch": ..., "peer": ...}   ordered by row, lane, start
      "steps":   {"row": ..., "start": ..., "duration": ...}                               what is drawn pale
-     "gaps":    {"row": ..., "start": ..., "duration": ..., "cause": ...}, "causes": ["pipeline bubble ...", ...]}
+     "gaps":    {"row": ..., "start": ..., "duration": ..., "cause": ...}, "causes": ["pipeline bubble ...", ...],
+     "ideal":   {...}}                                 only where the ideal timeline is shown: see ideal_strip.py
 
 Times count from the earliest span, in ticks of ``tick_ns`` nanoseconds: one where the picture is shorter than 4.29 s,
 else the least power of ten that 32 bits hold. A ``seq`` counts from its row's ``first_seq``, which is text: JavaScript
 holds no integer of 64 bits. ``waited`` is the first part of a span's duration.
 """
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from telemetry.stages import STAGE_BY_CODE, Stage
 from ui.figures.flows import flows, waited_ns
-from ui.figures.lanes import LANES, lane_of
+from ui.figures.ideal_strip import IdealStrip, packed_strip, stages_of
+from ui.figures.lanes import IDEAL_LANES, LANES, lane_of
+from ui.figures.packing import Prop, in_ticks, packed, tick_of
 from ui.figures.step_shares import Gap
 from ui.figures.style import STAGE_COLOURS, STAGE_SHORT
 from ui.one_clock import OneClock
@@ -31,8 +32,6 @@ from ui.records import Ints, RunFacts, SpanColumns
 
 MAX_SPANS = 50_000
 """What one view takes to the browser: 1.5 MB at most. Of more the longest."""
-NARROW = ("u1", "i1", "u2", "i2", "u4", "i4")
-Prop = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,19 +56,26 @@ def fit(spans: SpanColumns, limit: int = MAX_SPANS) -> Drawn:
     )
 
 
-def spans_buffer(aligned: OneClock, gaps: Sequence[Gap], names: Mapping[int, str], step: int, facts: RunFacts) -> Prop:
+def spans_buffer(
+    aligned: OneClock,
+    gaps: Sequence[Gap],
+    names: Mapping[int, str],
+    step: int,
+    facts: RunFacts,
+    strip: IdealStrip | None = None,
+) -> Prop:
     """The ``data`` of a ``SpanTimeline``: a row for each rank of ``names``, in its order."""
     spans = aligned.spans
     flow = flows(spans, facts.topology)
     waited = waited_ns(spans, flow, aligned.clocks_of(facts.hosts), aligned.alignment.bound_ns)
     origin_ns = int(spans.start_ns.min()) if len(spans) else 0
-    end_ns = int((spans.start_ns + spans.duration_ns).max()) - origin_ns if len(spans) else 0
+    end_ns = max(int(spans.end_ns.max(initial=0)), strip.end_ns if strip else 0) - origin_ns
     tick_ns = tick_of(end_ns)
     row_of = {rank: row for row, rank in enumerate(names)}
     inner = np.flatnonzero(spans.stage != Stage.STEP)
     row, lane = _looked_up(spans.rank, row_of), lane_of(spans.stream)
     inner = inner[np.lexsort((-spans.duration_ns[inner], spans.start_ns[inner], lane[inner], row[inner]))]
-    start, duration = _in_ticks(spans.start_ns - origin_ns, spans.duration_ns, tick_ns)
+    start, duration = in_ticks(spans.start_ns - origin_ns, spans.duration_ns, tick_ns)
     first_seq = {rank: int(spans.seq[spans.rank == rank].min(initial=2**62)) for rank in names}
     columns = {
         "start": start,
@@ -84,17 +90,19 @@ def spans_buffer(aligned: OneClock, gaps: Sequence[Gap], names: Mapping[int, str
         "peer": spans.peer,
     }
     steps = np.flatnonzero(spans.stage == Stage.STEP)
+    lanes, shown = (LANES + IDEAL_LANES, stages_of(strip, [*names], facts)) if strip else (LANES, spans.stage[:0])
     return {
         "count": len(inner),
         "tick_ns": tick_ns,
         "end": -(-end_ns // tick_ns),
         "step": step,
         "rows": [{"rank": rank, "name": name, "first_seq": str(first_seq[rank])} for rank, name in names.items()],
-        "lanes": [{"name": one.name, "weight": one.weight} for one in LANES],
-        "stages": palette(np.unique(spans.stage[inner])),
+        "lanes": [{"name": one.name, "weight": one.weight} for one in lanes],
+        "stages": palette(np.union1d(spans.stage[inner], shown)),
         "columns": {name: packed(column[inner]) for name, column in columns.items()},
         "steps": {name: packed(columns[name][steps]) for name in ("row", "start", "duration")},
         **_gaps(gaps, row_of, origin_ns, tick_ns),
+        **({"ideal": packed_strip(strip, [*names], facts, origin_ns, tick_ns)} if strip else {}),
     }
 
 
@@ -111,34 +119,11 @@ def palette(stages: Ints) -> Prop:
     }
 
 
-def tick_of(length_ns: int) -> int:
-    """Nanoseconds of a tick: the least power of ten in which a length fits 32 bits."""
-    tick = 1
-    while length_ns // tick >= 2**32:
-        tick *= 10
-    return tick
-
-
-def packed(column: npt.NDArray[np.integer]) -> dict[str, str]:
-    """A column as base64 of its narrowest integers, little-endian; ``f8`` where none hold it."""
-    low, high = (int(column.min()), int(column.max())) if len(column) else (0, 0)
-    fitting = (one for one in NARROW if np.iinfo(one).min <= low and high <= np.iinfo(one).max)
-    dtype = next(fitting, "f8")
-    raw = np.ascontiguousarray(column.astype(f"<{dtype}")).tobytes()
-    return {"dtype": dtype, "bdata": base64.b64encode(raw).decode()}
-
-
-def _in_ticks(start_ns: Ints, duration_ns: Ints, tick_ns: int) -> tuple[Ints, Ints]:
-    """Both ends are rounded alike, so that neighbours never overlap."""
-    start = start_ns // tick_ns
-    return start, (start_ns + duration_ns) // tick_ns - start
-
-
 def _gaps(gaps: Sequence[Gap], row_of: Mapping[int, int], origin_ns: int, tick_ns: int) -> Prop:
     causes = list(dict.fromkeys(gap.cause for gap in gaps))
     begins = np.array([gap.start_ns for gap in gaps], dtype=np.int64) - origin_ns
     lasts = np.array([gap.duration_ns for gap in gaps], dtype=np.int64)
-    start, duration = _in_ticks(begins, lasts, tick_ns)
+    start, duration = in_ticks(begins, lasts, tick_ns)
     columns = {
         "row": np.array([row_of[gap.rank] for gap in gaps], dtype=np.int64),
         "start": start,

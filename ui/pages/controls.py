@@ -11,7 +11,7 @@ from dash.development.base_component import Component
 
 from telemetry.stages import STAGE_BY_CODE, STAGE_BY_LABEL
 from ui.pages.interface import control_id
-from ui.view_state import LARGEST, MAX_NAME, Clock, Family, Group, Metric, StepRange, View, ViewState
+from ui.view_state import LARGEST, MAX_NAME, SHOWN, Clock, Family, Group, Metric, StepRange, View, ViewState
 
 
 def bar(*controls: Component) -> Component:
@@ -170,5 +170,6 @@ _SETTERS: dict[str, Callable[[ViewState, Any], ViewState]] = {
     "host": lambda state, value: replace(state, host=str(value or "")),
     "family": lambda state, value: replace(state, family=Family(value)),
     "rank": _rank,
+    "ideal": lambda state, value: replace(state, ideal=value == SHOWN),
     "find": _find,
 }

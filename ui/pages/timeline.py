@@ -9,6 +9,7 @@ from dash.development.base_component import Component
 
 from ui.defaults import Rows, suspects
 from ui.figures.area import ranks_within, statistics
+from ui.figures.ideal_strip import ideal_duration_ns
 from ui.figures.spans_buffer import Drawn, fit, spans_buffer
 from ui.figures.step_shares import gaps_by_rank, shares_by_rank
 from ui.pages.area_details import area_details
@@ -18,7 +19,9 @@ from ui.pages.panels import canvas_panel
 from ui.pages.span_details import span_details, where_the_step_went
 from ui.pages.states import loading, notice
 from ui.pages.timeline_controls import GROUP_NAMES, control_values, draw_controls, draw_links
+from ui.pages.timeline_ideal import draw_ideal, known_strip
 from ui.pages.timeline_scene import Scene, aligned, displayed, drawn, scene, spans
+from ui.pages.timeline_trace import draw_trace
 from ui.reads import Reads
 from ui.records import RunFacts
 from ui.view_state import Group, View, ViewState
@@ -39,10 +42,12 @@ def skeleton() -> Component:
         [
             html.Div(loading(60), id=region_id("timeline-controls")),
             html.Div(id=region_id("timeline-links"), className="links"),
+            html.Div(id=region_id("trace")),
         ],
         className="panel controls",
     )
-    return dmc.Stack([controls, html.Div(id=region_id("timeline-problem")), beside], gap="md")
+    told = [html.Div(id=region_id(name)) for name in ("timeline-problem", "ideal")]
+    return dmc.Stack([controls, *told, beside], gap="md")
 
 
 def draw_problem(state: ViewState, reads: Reads) -> Component | None:
@@ -74,6 +79,8 @@ def spans_key(state: ViewState, reads: Reads) -> str:
     content = hashlib.blake2s(one_clock.note.encode(), digest_size=16)
     for column in (one_clock.spans.seq, one_clock.spans.start_ns, one_clock.spans.duration_ns):
         content.update(column.tobytes())
+    if strip := known_strip(state, shown, reads):
+        content.update(strip.operations.begin_ns.tobytes() + repr((strip.ideal_ns, strip.lost_ns)).encode())
     return "/".join(map(str, (run.run_id, run.attempt, shown.step, shown.rows.ranks, content.hexdigest())))
 
 
@@ -85,7 +92,8 @@ def draw_spans(state: ViewState, reads: Reads) -> dict[str, object] | None:
         return None
     names = {rank: _row_name(shown.facts, rank) for rank in shown.rows.ranks}
     fitting = replace(one_clock, spans=fit(one_clock.spans).spans)
-    return spans_buffer(fitting, gaps_by_rank(one_clock.spans), names, shown.step, shown.facts)
+    strip = known_strip(state, shown, reads)
+    return spans_buffer(fitting, gaps_by_rank(one_clock.spans), names, shown.step, shown.facts, strip)
 
 
 def marked_ranks(state: ViewState, reads: Reads) -> tuple[int, ...]:
@@ -113,7 +121,9 @@ def draw_details(state: ViewState, reads: Reads) -> Component:
         key = f"{state.span.rank}-{state.span.seq}"
         return notice("That span is not here", f"Step {shown.step} of these ranks holds no record {key}.")
     origin_ns = int(held.start_ns.min())
-    return span_details(chosen, reads.same_work(shown.facts, chosen), origin_ns, shown.facts, state)
+    strip = known_strip(state, shown, reads)
+    ideal_ns = ideal_duration_ns(strip, chosen, held, shown.facts) if strip else None
+    return span_details(chosen, reads.same_work(shown.facts, chosen), origin_ns, shown.facts, state, ideal_ns)
 
 
 def _title(shown: Scene) -> str:
@@ -152,6 +162,8 @@ PAGE = Page(
         "timeline-controls": Region(draw=draw_controls, live=False),
         "timeline-links": Region(draw=draw_links, quiet=True),
         "timeline-problem": Region(draw=draw_problem),
+        "trace": Region(draw=draw_trace, quiet=True),
+        "ideal": Region(draw=draw_ideal),
         "spans-title": Region(draw=draw_title, quiet=True),
         "area": Region(draw=draw_area, quiet=True),
         "details": Region(draw=draw_details, quiet=True),

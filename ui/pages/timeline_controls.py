@@ -14,9 +14,10 @@ from ui.pages.interface import control_id
 from ui.pages.timeline_scene import scene
 from ui.reads import Reads
 from ui.records import RunFacts, RunState
-from ui.view_state import Group, ViewState
+from ui.view_state import SHOWN, Group, ViewState
 
 GROUP_NAMES = {Group.PP: "Pipeline", Group.DP: "Data", Group.TP: "Tensor", Group.ALL: "All ranks"}
+HIDDEN = "hidden"
 MAX_LISTED = 1024
 """Ranks that a list to choose from holds; of more the number is typed."""
 
@@ -29,6 +30,7 @@ def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
         "group": (state.group or shown.rows.group).value,
         "rank": str(rank) if _are_listed(shown.facts) else rank,
         "step": "" if state.step is None else state.step,
+        "ideal": SHOWN if state.ideal else HIDDEN,
     }
 
 
@@ -40,6 +42,7 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
         switch("Group", "group", shown["group"], groups),
         _rank_list(shown["rank"], facts) if _are_listed(facts) else number_input("of rank", "rank", shown["rank"], "0"),
         number_input("Step", "step", shown["step"], "newest" if facts.summary.state is RunState.LIVE else "typical"),
+        switch("Ideal timeline", "ideal", shown["ideal"], {HIDDEN: "Hidden", SHOWN: "Below"}),
     )
 
 

@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 
+from telemetry.stores.queries.windows import IN_WINDOW, LAST_STEP
 from telemetry.stores.question import OF_ATTEMPT, Fields, among
 from telemetry.tables import HEARTBEATS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples(Fields):
-    """Values of metrics by step: of the ranks that report one, the highest's newest.
+    """Values of metrics by step in a window: of the ranks that report one, the highest's newest.
 
     Columns: step, at_ns, metric, value, rank; ordered by metric, step.
     """
@@ -17,13 +18,15 @@ class Samples(Fields):
     attempt: int
     metrics: tuple[str, ...] = ()
     """Empty: all."""
+    first_step: int = 0
+    last_step: int = LAST_STEP
 
     def sql(self) -> str:
         return f"""
         SELECT step, newest.1 AS at_ns, metric, newest.2 AS value, newest.3 AS rank
         FROM (
             SELECT step, metric, argMax((at_ns, value, rank), (rank, seq)) AS newest
-            FROM samples WHERE {OF_ATTEMPT}{among("metric", "metrics", self.metrics)}
+            FROM samples WHERE {IN_WINDOW}{among("metric", "metrics", self.metrics)}
             GROUP BY step, metric
         )
         ORDER BY metric, step
@@ -32,16 +35,18 @@ class Samples(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks(Fields):
-    """The newest marks of an attempt, in time order. Columns: rank, step, at_ns, name, text."""
+    """The newest marks of a window of steps, in time order. Columns: rank, step, at_ns, name, text."""
 
     run_id: str
     attempt: int
     limit: int = 10_000
     names: tuple[str, ...] = ()
     """Empty: all."""
+    first_step: int = 0
+    last_step: int = LAST_STEP
 
     def sql(self) -> str:
-        wanted = f"{OF_ATTEMPT}{among('name', 'names', self.names)}"
+        wanted = f"{IN_WINDOW}{among('name', 'names', self.names)}"
         return f"""
         SELECT rank, step, at_ns, name, text
         FROM (SELECT * FROM marks WHERE {wanted} ORDER BY at_ns DESC, rank, seq LIMIT %(limit)s)

@@ -5,6 +5,7 @@
     const EDGE = 0.35;
     const FADED = 0.82;
     const STEP = 0.1;
+    const [IDEAL, LOST] = [0.1, 0.3];
 
     // `rgb(1, 2, 3)`, `#123456` or `#abc` to [1, 2, 3].
     function channels(text) {
@@ -34,6 +35,7 @@
         const style = getComputedStyle(element);
         const body = packed(channels(style.backgroundColor));
         const text = packed(channels(style.color));
+        const named = (name) => style.getPropertyValue(name).trim() || style.color;
         const [stage, waiting, edge] = [new Uint32Array(256), new Uint32Array(256), new Uint32Array(256)];
         const labels = new Map();
         for (const [code, {colour}] of stages) {
@@ -46,6 +48,8 @@
         return {
             body,
             step: timeline.mix(body, text, STEP),
+            ideal: timeline.mix(body, packed(channels(named("--ideal"))), IDEAL),
+            lost: timeline.mix(body, packed(channels(named("--lost"))), LOST),
             stage,
             waiting,
             edge,

@@ -35,6 +35,22 @@
             stepsOfRow: byRow(steps.row, data.rows.length),
             gaps: unpackAll(data.gaps),
             rowOfRank: new Map(data.rows.map(({rank}, row) => [rank, row])),
+            ideal: data.ideal ? decodeIdeal(data) : null,
+        };
+    }
+
+    // The ideal timeline in the shape of spans: a row for each pipeline rank, which those of its ranks share.
+    function decodeIdeal({ideal, lanes}) {
+        return {
+            count: ideal.count,
+            lanes,
+            rows: Array.from({length: ideal.groups}),
+            rowOf: ideal.rows,
+            firstLane: ideal.lanes[0],
+            begin: ideal.begin,
+            end: ideal.end,
+            lost: ideal.lost,
+            ...unpackAll(ideal.columns),
         };
     }
 
@@ -91,5 +107,5 @@
         return found;
     }
 
-    Object.assign(timeline, {unpack, decode, keyOf, indexOf, partners});
+    Object.assign(timeline, {unpack, decode, keyOf, indexOf, firstOfRow, partners});
 })(window.rankscopeTimeline ??= {});

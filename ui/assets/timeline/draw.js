@@ -23,10 +23,12 @@
         drawLabels(context, view, labels);
         drawNames(context, view);
         inPlot(context, view, () => {
+            timeline.drawIdeal(context, view);
             drawArea(context, view);
             drawPartners(context, view);
-            outline(context, view, view.hovered, 1.5, view.colours.text);
-            outline(context, view, view.selected, 3, view.colours.accent);
+            outline(context, timeline.spanBox(view, view.hovered), 1.5, view.colours.text);
+            outline(context, timeline.spanBox(view, view.selected), 3, view.colours.accent);
+            outline(context, timeline.idealBoxOf(view, view.selected), 2, view.colours.accent);
         });
     }
 
@@ -59,12 +61,13 @@
 
     // The longest of a bar's names that fits.
     function drawLabels(context, view, labels) {
-        const {spans, ratio, gutter, colours} = view;
+        const {ratio, gutter, colours} = view;
         context.font = `11px ${FONT}`;
         context.textAlign = "center";
         context.textBaseline = "middle";
-        for (const {index, from, to, top, height} of labels.slice(0, MAX_LABELS)) {
-            const text = height / ratio >= LEAST_TEXT_PX && fittingName(context, view, index, (to - from) / ratio - 6);
+        for (const {spans, index, from, to, top, height} of labels.slice(0, MAX_LABELS)) {
+            const room = (to - from) / ratio - 6;
+            const text = height / ratio >= LEAST_TEXT_PX && fittingName(context, view, spans, index, room);
             if (text) {
                 context.fillStyle = colours.labels.get(spans.stage[index]);
                 context.fillText(text, gutter + (from + to) / 2 / ratio, AXIS_PX + (top + height / 2) / ratio + 0.5);
@@ -72,9 +75,9 @@
         }
     }
 
-    function fittingName(context, view, index, room) {
-        const {label, short} = view.spans.stages.get(view.spans.stage[index]);
-        const microbatch = view.spans.microbatch[index];
+    function fittingName(context, view, spans, index, room) {
+        const {label, short} = view.spans.stages.get(spans.stage[index]);
+        const microbatch = spans.microbatch[index];
         const number = microbatch >= 0 ? String(microbatch) : "";
         return [`${label} ${number}`.trim(), label, short && short + number, short]
             .find((name) => name && textWidth(context, view.widths, name) <= room);
@@ -192,8 +195,7 @@
         context.fill();
     }
 
-    function outline(context, view, index, width, colour) {
-        const box = timeline.spanBox(view, index);
+    function outline(context, box, width, colour) {
         if (box) {
             context.lineWidth = width;
             context.strokeStyle = colour;

@@ -22,16 +22,21 @@
     // The span under a place, or the nearest within a few pixels of it; -1: none.
     function spanAt(view, x, y) {
         const place = placeAt(view, y);
-        if (!place || x < view.gutter) {
+        return place ? indexAt(view, view, view.tracks.tracksOfRow[place.row], place, x, y) : -1;
+    }
+
+    // The same among some tracks of a layer: spans and how they lie.
+    function indexAt(view, layer, tracksThere, place, x, y) {
+        if (x < view.gutter) {
             return -1;
         }
         const share = (y - timeline.AXIS_PX - place.top) / view.rowHeight;
         const near = (NEAR_PX * (view.window[1] - view.window[0])) / Math.max(1, view.width - view.gutter);
-        for (const track of view.tracks.tracksOfRow[place.row]) {
+        for (const track of tracksThere) {
             const {top, level} = view.shares[track.lane];
             const begin = top + track.level * level;
             if (share >= begin && share < begin + level) {
-                return nearest(view, track, tickAt(view, x), near);
+                return nearest(layer, track, tickAt(view, x), near);
             }
         }
         return -1;
@@ -69,14 +74,19 @@
         if (!(index >= 0)) {
             return null;
         }
-        const {spans, shares, rowHeight} = view;
-        const place = view.placed.find(({row}) => row === spans.row[index]);
+        return boxOn(view, view, view.placed.find(({row}) => row === view.spans.row[index]), index);
+    }
+
+    // The same of a layer, in a row on the screen.
+    function boxOn(view, layer, place, index) {
+        const {spans} = layer;
+        const {shares, rowHeight} = view;
         const [start, end] = [spans.start[index], spans.start[index] + spans.duration[index]];
         if (!place || end < view.window[0] || start > view.window[1]) {
             return null;
         }
         const {top, level} = shares[spans.lane[index]];
-        const y = place.top + (top + levelOf(view, index) * level) * rowHeight;
+        const y = place.top + (top + levelOf(layer, index) * level) * rowHeight;
         if (y >= place.to || y + level * rowHeight * 0.94 <= place.from) {
             return null;
         }
@@ -113,5 +123,5 @@
         return {x, y: y(rows[0]), width: xOf(view, lastNs / view.spans.tickNs) - x, height};
     }
 
-    Object.assign(timeline, {xOf, tickAt, placeAt, spanAt, gapAt, spanBox, neighbour, areaBox});
+    Object.assign(timeline, {xOf, tickAt, placeAt, spanAt, indexAt, gapAt, spanBox, boxOn, neighbour, areaBox});
 })(window.rankscopeTimeline ??= {});

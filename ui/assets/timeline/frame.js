@@ -11,16 +11,20 @@
             image,
             pixels: new Uint32Array(image.data.buffer),
             pale: new Uint32Array(width),
+            ideal: new Uint32Array(width),
             line: new Uint32Array(width),
         };
     }
 
     // Paints `placed` rows (css pixels, `ratio` device pixels each) and returns the places of labels:
-    // [{index, from, to, top, height}], device pixels.
+    // [{spans, index, from, to, top, height}], device pixels.
     function paintRows(frame, view) {
-        const {spans, tracks, shares, placed, rowHeight, ratio, window, colours} = view;
+        const {spans, strip, tracks, shares, placed, rowHeight, ratio, window, colours} = view;
         const labels = [];
         frame.pixels.fill(colours.body);
+        if (strip) {
+            timeline.idealLine(frame.ideal, strip.spans, window, colours);
+        }
         for (const place of placed) {
             const clip = [Math.round(place.from * ratio), Math.min(Math.round(place.to * ratio), frame.image.height)];
             const y = (share) => Math.min(Math.max(Math.round((place.top + share * rowHeight) * ratio), clip[0]), clip[1]);
@@ -29,27 +33,34 @@
             if (y(1) > y(timeline.BLOCK)) {
                 frame.pixels.fill(colours.body, y(timeline.BLOCK) * frame.line.length, y(1) * frame.line.length);
             }
-            for (const track of tracks.tracksOfRow[place.row]) {
+            const paint = (layer, track) => {
                 const share = shares[track.lane];
                 const top = share.top + track.level * share.level;
-                paintTrack(frame, view, track, y(top), y(top + share.level * 0.94), labels);
+                paintTrack(frame, layer, track, y(top), y(top + share.level * 0.94), labels);
+            };
+            tracks.tracksOfRow[place.row].forEach((track) => paint({spans, tracks, window, colours, ground: frame.pale}, track));
+            if (strip) {
+                timeline.copyDown(frame.pixels, frame.ideal, y(shares[strip.spans.firstLane].top), y(timeline.BLOCK));
+                const layer = {spans: strip.spans, tracks: strip.tracks, window, colours, ground: frame.ideal};
+                strip.tracks.tracksOfRow[strip.spans.rowOf[place.row]].forEach((track) => paint(layer, track));
             }
         }
         return labels;
     }
 
-    function paintTrack(frame, {spans, tracks, window, colours}, track, from, to, labels) {
+    // One track of a layer of spans, on the line of pixels that is its ground.
+    function paintTrack(frame, {spans, tracks, window, colours, ground}, track, from, to, labels) {
         if (to <= from) {
             return;
         }
-        frame.line.set(frame.pale);
+        frame.line.set(ground);
         const wide = [];
         if (!timeline.composeTrack(frame.line, spans, tracks, track, window, colours, wide)) {
             return;
         }
         timeline.copyDown(frame.pixels, frame.line, from, to);
         for (let at = 0; at < wide.length; at += 3) {
-            labels.push({index: wide[at], from: wide[at + 1], to: wide[at + 2], top: from, height: to - from});
+            labels.push({spans, index: wide[at], from: wide[at + 1], to: wide[at + 2], top: from, height: to - from});
         }
     }
 

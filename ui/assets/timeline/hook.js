@@ -5,6 +5,8 @@
 //   window()              [first, last] on the screen, in nanoseconds from the earliest span
 //   rows()                ranks on the screen, from the top
 //   selected()            {key, partners: keys}
+//   ideal()               {end, lost, rows: of each the bars {stage, occurrence, start, duration}}, in nanoseconds; null: not shown
+//   whereIdeal(key)       `where` of the ideal bar that stands for a span
 //   view                  the View itself
 
 (function (timeline) {
@@ -22,6 +24,8 @@
             where: (key) => onScreen(view, timeline.spanBox(view, timeline.indexOf(view.spans, key))),
             window: () => view.window.map((tick) => tick * view.spans.tickNs),
             rows: () => [...view.placed].sort((a, b) => a.top - b.top).map(({row}) => view.spans.rows[row].rank),
+            ideal: () => view.strip && timeline.idealOf(view),
+            whereIdeal: (key) => onScreen(view, timeline.idealBoxOf(view, timeline.indexOf(view.spans, key))),
             selected: () => ({key: view.chosen.key, partners: view.partners.map(named)}),
         };
     }

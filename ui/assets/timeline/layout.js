@@ -94,8 +94,9 @@
         });
     }
 
-    function rowHeight(numRows) {
-        return Math.round(Math.min(Math.max(FILLED / Math.max(1, numRows), LEAST_ROW), HIGHEST_ROW));
+    // `grown`: how much higher a row is than its own lanes, where a strip lies below them.
+    function rowHeight(numRows, grown = 1) {
+        return Math.round(Math.min(Math.max(FILLED / Math.max(1, numRows), LEAST_ROW), HIGHEST_ROW) * grown);
     }
 
     // Rows from the top, by their number: the pinned ranks in their order, then the others.

@@ -109,9 +109,10 @@
             view.chosen.togglePin(view.spans.rows[place.row].rank);
             return;
         }
-        const index = timeline.spanAt(view, x, y);
-        if (index >= 0) {
-            view.choose(index, 0);
+        const [index, ideal] = [timeline.spanAt(view, x, y), timeline.idealAt(view, x, y)];
+        const chosen = ideal ? timeline.realOf(view, ideal.row, ideal.index) : index;
+        if (chosen >= 0) {
+            view.choose(chosen, 0);
         }
     }
 
@@ -127,8 +128,7 @@
 
     function pointAt(view, x, y) {
         const index = timeline.spanAt(view, x, y);
-        const gap = index < 0 && x >= view.gutter ? timeline.gapAt(view, x, y) : -1;
-        const lines = index >= 0 ? timeline.wordsOf(view.spans, index) : gap >= 0 ? timeline.wordsOfGap(view.spans, gap) : null;
+        const lines = timeline.linesAt(view, index, x, y);
         const {canvas, tooltip, scroll} = view.parts;
         timeline.showTooltip(tooltip, lines, x, y + scroll.offsetTop, view.root);
         canvas.style.cursor = index >= 0 || x < view.gutter ? "pointer" : "grab";

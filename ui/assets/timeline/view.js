@@ -45,8 +45,11 @@
                 return;
             }
             this.tracks = timeline.tracksOf(this.spans);
-            this.shares = timeline.laneShares(this.spans.lanes, this.tracks.levels);
-            this.rowHeight = timeline.rowHeight(this.spans.rows.length);
+            this.strip = this.spans.ideal && timeline.stripOf(this.spans.ideal);
+            const levels = this.tracks.levels.map((number, lane) => number || (this.strip?.tracks.levels[lane] ?? 0));
+            this.shares = timeline.laneShares(this.spans.lanes, levels);
+            const grown = this.strip ? timeline.BLOCK / this.shares[this.strip.spans.firstLane].top : 1;
+            this.rowHeight = timeline.rowHeight(this.spans.rows.length, grown);
             this.window = this.windowOf(this.zoomNs ?? null);
             timeline.fillLegend(this.parts.legend, this.spans.stages, (label) => {
                 this.find(this.parts.search.value === label ? "" : label, true);

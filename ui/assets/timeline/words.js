@@ -18,6 +18,31 @@
         ];
     }
 
+    // Lines about what is at a place, of which `index` is the span; null: nothing.
+    function linesAt(view, index, x, y) {
+        const ideal = timeline.idealAt(view, x, y);
+        if (ideal || index >= 0) {
+            return ideal ? wordsOfIdeal(view, ideal) : wordsOf(view.spans, index);
+        }
+        const gap = x >= view.gutter && !timeline.isInStrip(view, y) ? timeline.gapAt(view, x, y) : -1;
+        return gap >= 0 ? wordsOfGap(view.spans, gap) : null;
+    }
+
+    // Lines about an ideal operation, and how the real one compares.
+    function wordsOfIdeal(view, {row, index}) {
+        const {spans, strip: {spans: ideal}} = view;
+        const text = (ticks) => timeline.durationText(ticks * spans.tickNs);
+        const microbatch = ideal.microbatch[index] >= 0 ? [`microbatch ${ideal.microbatch[index]}`] : [];
+        const real = timeline.realOf(view, row, index);
+        return [
+            `${spans.stages.get(ideal.stage[index]).label}, ideal`,
+            `${text(ideal.duration[index])} from ${text(ideal.start[index])}`,
+            [`rank ${spans.rows[row].rank}`, `step ${spans.step}`, ...microbatch].join(", "),
+            ...(ideal.waited[index] > 0 ? [`${text(ideal.waited[index])} of it for others`] : []),
+            ...(real >= 0 ? [`as it was: ${text(spans.duration[real])} from ${text(spans.start[real])}`] : []),
+        ];
+    }
+
     // Lines about an idle stretch.
     function wordsOfGap(spans, at) {
         return [`idle ${timeline.durationText(spans.gaps.duration[at] * spans.tickNs)}`, spans.causes[spans.gaps.cause[at]]];
@@ -39,5 +64,5 @@
         tooltip.style.top = `${y + 14}px`;
     }
 
-    Object.assign(timeline, {wordsOf, wordsOfGap, showTooltip});
+    Object.assign(timeline, {wordsOf, linesAt, showTooltip});
 })(window.rankscopeTimeline ??= {});

@@ -1,0 +1,116 @@
+// The ideal timeline: a strip below each row's own lanes, in which the step's operations lie where the replay puts them.
+//
+//   rank 4   compute  |===== F0 =====|==== B0 ====|
+//            ideal    |=== F0 ===|== B0 ==|:: lost ::|
+//
+// Ranks of one pipeline rank share a strip. An ideal bar stands for the real one of the same number among those of its stage.
+
+(function (timeline) {
+    const FONT = "11px -apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif";
+    const LEAST_TEXT_PX = 12;
+
+    // A layer beside the real one: spans and how they lie.
+    function stripOf(ideal) {
+        return {spans: ideal, tracks: timeline.tracksOf(ideal)};
+    }
+
+    // What lies behind the bars of a strip: how long the ideal step is, and how much longer the step took.
+    function idealLine(line, {begin, end, lost}, [first, last], colours) {
+        const x = (tick) => Math.min(Math.max(Math.round(((tick - first) * line.length) / (last - first)), 0), line.length);
+        line.fill(colours.body);
+        line.fill(colours.ideal, x(begin), x(end));
+        line.fill(colours.lost, x(end), x(end + lost));
+    }
+
+    // Whether a place is in a strip.
+    function isInStrip(view, y) {
+        const place = view.strip && timeline.placeAt(view, y);
+        return Boolean(place) && (y - timeline.AXIS_PX - place.top) / view.rowHeight >= view.shares[view.strip.spans.firstLane].top;
+    }
+
+    // The ideal bar under a place: {row, index}; null: none.
+    function idealAt(view, x, y) {
+        if (!isInStrip(view, y)) {
+            return null;
+        }
+        const place = timeline.placeAt(view, y);
+        const there = view.strip.tracks.tracksOfRow[view.strip.spans.rowOf[place.row]];
+        const index = timeline.indexAt(view, view.strip, there, place, x, y);
+        return index >= 0 ? {row: place.row, index} : null;
+    }
+
+    // Indices of the spans of a stage in a row, by start: each stage has a lane of its own.
+    function ofStage(spans, row, stage) {
+        const found = [];
+        for (let index = timeline.firstOfRow(spans, row); index < spans.count && spans.row[index] === row; index += 1) {
+            if (spans.stage[index] === stage) {
+                found.push(index);
+            }
+        }
+        return found;
+    }
+
+    // The real span that an ideal one stands for in a row; -1 where not all of its stage are in the picture.
+    function realOf({spans, strip: {spans: ideal}}, row, index) {
+        const stage = ideal.stage[index];
+        const [real, imagined] = [ofStage(spans, row, stage), ofStage(ideal, ideal.rowOf[row], stage)];
+        return real.length === imagined.length ? real[ideal.occurrence[index]] : -1;
+    }
+
+    // Where the ideal bar is drawn that stands for a span; null: nowhere.
+    function idealBoxOf(view, index) {
+        if (!view.strip || !(index >= 0)) {
+            return null;
+        }
+        const {spans, strip: {spans: ideal}} = view;
+        const row = spans.row[index];
+        const bars = ofStage(ideal, ideal.rowOf[row], spans.stage[index]);
+        const bar = bars.find((one) => realOf(view, row, one) === index);
+        return bar === undefined ? null : timeline.boxOn(view, view.strip, view.placed.find((place) => place.row === row), bar);
+    }
+
+    // Where the ideal step ends, through all rows, and in each strip what is lost.
+    function drawIdeal(context, view) {
+        if (!view.strip) {
+            return;
+        }
+        const {strip: {spans: {end, lost, firstLane}}, spans, shares, rowHeight, colours, height} = view;
+        const [from, to] = [timeline.xOf(view, end), timeline.xOf(view, end + lost)];
+        context.fillStyle = colours.accent;
+        context.fillRect(Math.round(from), timeline.AXIS_PX, 1, height);
+        const text = `${timeline.durationText(lost * spans.tickNs)} lost`;
+        const [top, tall] = [shares[firstLane].top * rowHeight, (timeline.BLOCK - shares[firstLane].top) * rowHeight];
+        context.font = FONT;
+        context.textAlign = "center";
+        context.textBaseline = "middle";
+        if (!lost || tall < LEAST_TEXT_PX || context.measureText(text).width + 8 > to - from) {
+            return;
+        }
+        context.fillStyle = colours.text;
+        for (const place of view.placed) {
+            const y = place.top + top + tall / 2;
+            if (y > place.from && y < place.to) {
+                context.fillText(text, (from + to) / 2, timeline.AXIS_PX + y);
+            }
+        }
+    }
+
+    // What is shown, for the hook.
+    function idealOf({spans, strip: {spans: ideal}}) {
+        const ns = (ticks) => ticks * spans.tickNs;
+        const bar = (index) => ({
+            stage: spans.stages.get(ideal.stage[index]).label,
+            occurrence: ideal.occurrence[index],
+            start: ns(ideal.start[index]),
+            duration: ns(ideal.duration[index]),
+        });
+        return {
+            end: ns(ideal.end),
+            lost: ns(ideal.lost),
+            rows: spans.rows.map((_, row) => Array.from({length: ideal.count}, (_, index) => index)
+                .filter((index) => ideal.row[index] === ideal.rowOf[row]).map(bar)),
+        };
+    }
+
+    Object.assign(timeline, {stripOf, idealLine, isInStrip, idealAt, realOf, idealBoxOf, drawIdeal, idealOf});
+})(window.rankscopeTimeline ??= {});
