@@ -8,13 +8,18 @@ address --> skeleton of the page --> regions, charts and canvases, each drawn on
 import dash
 import dash_mantine_components as dmc
 from fastapi import FastAPI
+from fastapi.middleware.gzip import GZipMiddleware
 
 from telemetry.stores.reader import Reader
 from ui import callbacks, canvas_callbacks
 from ui.gpu_price import price_from_environment
+from ui.kept_assets import KeptAssets
 from ui.pages.frame import layout
 from ui.reads import Reads
 from ui.trace_file import give_traces
+
+COMPRESSION = 2
+"""Of answers: a higher one makes them a tenth smaller and takes several times as long."""
 
 dmc.pre_render_color_scheme()
 
@@ -43,8 +48,9 @@ def make_dashboard(reads: Reads) -> dash.Dash:
         serve_locally=True,
         suppress_callback_exceptions=True,
         enable_mcp=False,
-        compress=True,
     )
+    app.server.add_middleware(KeptAssets)
+    app.server.add_middleware(GZipMiddleware, compresslevel=COMPRESSION)
     app.layout = layout()
     callbacks.keep_fresh(app, reads)
     callbacks.keep_page(app, reads)

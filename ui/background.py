@@ -1,16 +1,19 @@
 """Answers that take long: worked out one after the other in a thread of their own, so that pages never stand still."""
 
+import os
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar, cast
 
 Answer = TypeVar("Answer")
 
 WAIT_S = 1.0
 """A quick answer comes at once."""
+NICENESS = 10
 RETRY_S = 30.0
 """A failure is told for so long before the work is tried again."""
 
@@ -37,7 +40,7 @@ class BackgroundAnswers:
         self._clock_s = clock_s
         self._lock = threading.Lock()
         self._asked: OrderedDict[Hashable, _Asked] = OrderedDict()
-        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="what-if")
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="background", initializer=_step_back)
 
     def get(self, key: Hashable, work: Callable[[], Answer]) -> Answer:
         """The answer kept under ``key``, else that of ``work()``, which is begun.
@@ -56,6 +59,11 @@ class BackgroundAnswers:
         with self._lock:
             return key in self._asked and self._asked[key].future.done()
 
+    def forget(self, key: Hashable) -> None:
+        """Drop the answer: whoever asks next begins anew."""
+        with self._lock:
+            self._asked.pop(key, None)
+
     def _begun(self, key: Hashable, work: Callable[[], Any]) -> "Future[Any]":
         with self._lock:
             asked = self._asked.get(key)
@@ -70,3 +78,9 @@ class BackgroundAnswers:
     def _is_old_failure(self, asked: _Asked) -> bool:
         failed = asked.future.done() and (asked.future.cancelled() or asked.future.exception() is not None)
         return failed and self._clock_s() - asked.at_s > RETRY_S
+
+
+def _step_back() -> None:
+    """Let threads that somebody waits for go first."""
+    with suppress(OSError, AttributeError):  # Linux alone knows the niceness of a thread
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

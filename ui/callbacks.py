@@ -7,7 +7,8 @@ import dash
 from dash import ALL, MATCH, Input, Output, State, ctx, no_update
 
 from telemetry.errors import RankscopeError
-from ui.drawing import draw_chart, draw_page, draw_region, look
+from ui.drawing import draw_chart, draw_page, draw_region
+from ui.freshness import look
 from ui.pages import PAGES
 from ui.pages.controls import after_click, after_controls
 from ui.reads import Reads

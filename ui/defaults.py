@@ -42,15 +42,19 @@ def worst_finding(report: Report) -> Finding | None:
     return wrong[0] if wrong else None
 
 
-def findings_of_hosts(report: Report, hosts: Collection[str]) -> dict[str, Finding]:
-    """Of each of ``hosts`` that is accused the worst finding, the worst first."""
+def findings_of_hosts(report: Report | None, hosts: Collection[str]) -> dict[str, Finding]:
+    """Of each of ``hosts`` that is accused the worst finding, the worst first; nothing until there is a report."""
+    if report is None:
+        return {}
     wrong = [finding for finding in report.findings if finding.kind is not Kind.INSUFFICIENT_EVIDENCE]
     named = {host: finding for finding in reversed(wrong) for host in finding.hosts if host in hosts}
     return {host: named[host] for finding in wrong for host in finding.hosts if host in named}
 
 
-def suspects(report: Report) -> tuple[int, ...]:
-    """Ranks that start trouble, by all findings, ascending."""
+def suspects(report: Report | None) -> tuple[int, ...]:
+    """Ranks that start trouble, by all findings, ascending; none until there is a report."""
+    if report is None:
+        return ()
     return tuple(sorted({rank for finding in report.findings for rank in finding.ranks}))
 
 

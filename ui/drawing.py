@@ -8,11 +8,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import dash
+import numpy as np
 import plotly.graph_objects as go
 from dash.development.base_component import Component
 from plotly.utils import PlotlyJSONEncoder
 
-from telemetry.errors import RankscopeError, UnknownRunError
+from telemetry.errors import RankscopeError
 from ui.background import StillWorking
 from ui.pages import PAGES
 from ui.pages.frame import draw_notes, draw_way
@@ -20,17 +21,11 @@ from ui.pages.interface import Region
 from ui.pages.panels import HIDDEN, READY, WAITING
 from ui.pages.states import empty_store, loading, no_step_yet, notice, problem, stalled_before_a_step
 from ui.reads import Reads
-from ui.reads.alerts import told_alerts
-from ui.reads.fleet import agents_said
-from ui.reads.ideal import look_for_ideal
-from ui.reads.runs import run_list
-from ui.reads.whatif import look_for_whatif
 from ui.view_state import Parsed, View, ViewState
 
 log = logging.getLogger(__name__)
 
 WAY = Region(draw=draw_way, quiet=True)
-SHOW_STALLS = (View.OVERVIEW, View.HANG)
 LOADING_PX = 90
 NO_FIGURE = go.Figure(layout={"template": "none"})
 
@@ -43,8 +38,8 @@ class Drawn(NamedTuple):
 
 
 class Plotted(NamedTuple):
-    """A chart: the figure or a change to it, the style of its graph, the class of its panel, and its kind: zoom
-    lasts as long as the kind does."""
+    """A chart: the figure or a change to it, the style of its graph, the class of its panel, and its kind with a digest
+    of its traces. Zoom lasts as long as the kind does."""
 
     figure: go.Figure | dash.Patch | dash.NoUpdate
     style: dict[str, str] | dash.NoUpdate
@@ -64,31 +59,6 @@ class Painted(NamedTuple):
     area: list[int] | None
     panel: str
     key: str
-
-
-def look(state: ViewState, reads: Reads) -> tuple[list[Any], Component | None]:
-    """What is stored by now, and what to say when nobody answers."""
-    try:
-        if state.view is View.RUNS:
-            return [hashlib.blake2s(repr(run_list(reads)).encode(), digest_size=16).hexdigest()], None
-        if state.view is View.ALERTS:
-            told = told_alerts(reads)
-            return [told.heard_ns, told.is_silent(reads.now_ns())], None
-        run = reads.newest(state)
-        seen = [run.run_id, run.attempt, run.last_step, run.last_ns, run.state]
-        if state.view in SHOW_STALLS:
-            seen += reads.evidence_seen(run)
-        elif state.view is View.WHAT_IF:
-            seen += look_for_whatif(state, reads)
-        elif state.view is View.TIMELINE:
-            seen += look_for_ideal(state, reads)
-        elif state.view is View.FLEET:
-            seen.append(agents_said(reads, run))
-        return seen, None
-    except UnknownRunError as error:
-        return [error.message], None
-    except RankscopeError as error:
-        return [error.message], problem(error)
 
 
 def draw_page(state: ViewState, reads: Reads) -> Drawn:
@@ -112,7 +82,11 @@ def _page(state: ViewState, reads: Reads) -> tuple[str, Callable[[], Component]]
 def _before_the_first_step(state: ViewState, reads: Reads) -> tuple[str, Callable[[], Component]]:
     """A job can stall there too."""
     run = reads.newest(state)
-    if reads.hang(reads.facts(state)) is None:
+    try:
+        is_stalled = reads.hang(reads.facts(state)) is not None
+    except StillWorking:
+        is_stalled = True
+    if not is_stalled:
         return "no-step", no_step_yet
     address = ViewState(view=View.HANG, run=run.run_id, attempt=run.attempt).search()
     return "no-step-stalled", partial(stalled_before_a_step, address)
@@ -154,9 +128,10 @@ def draw_chart(name: str, state: ViewState, reads: Reads, shown: str | None) -> 
         figure = None
     if figure is None:
         return Plotted(figure=NO_FIGURE, style={"height": "0"}, panel=HIDDEN, kind="")
-    kind = str(figure.layout.uirevision)
-    change = in_place(figure) if kind == shown else figure
-    return Plotted(figure=change, style={"height": f"{figure.layout.height}px"}, panel=READY, kind=kind)
+    before, _, data_before = (shown or "").rpartition(" ")
+    kind, data = str(figure.layout.uirevision), _digest(figure)
+    change = in_place(figure, with_data=data != data_before) if kind == before else figure
+    return Plotted(figure=change, style={"height": f"{figure.layout.height}px"}, panel=READY, kind=f"{kind} {data}")
 
 
 def draw_canvas(name: str, state: ViewState, reads: Reads, shown: str | None) -> Painted | None:
@@ -198,11 +173,23 @@ def mark_canvas(name: str, state: ViewState, reads: Reads) -> list[int]:
         return []
 
 
-def in_place(figure: go.Figure) -> dash.Patch:
-    """A change that leaves alone where somebody has zoomed to: everything but the ranges of axes that can be zoomed."""
+def _digest(figure: go.Figure) -> str:
+    """Tells one figure's traces from another's."""
+    content = hashlib.blake2s(digest_size=16)
+    for trace in figure.data:
+        for name, value in sorted(trace.to_plotly_json().items()):
+            content.update(name.encode())
+            content.update(value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode())
+    return content.hexdigest()
+
+
+def in_place(figure: go.Figure, *, with_data: bool = True) -> dash.Patch:
+    """A change that leaves alone where somebody has zoomed to: everything but the ranges of axes that can be zoomed.
+    ``with_data``: the traces differ; else they need not travel again."""
     change = dash.Patch()
     plain = figure.to_plotly_json()
-    change["data"] = plain["data"]
+    if with_data:
+        change["data"] = plain["data"]
     for name, value in plain["layout"].items():
         if not name.startswith(("xaxis", "yaxis")):
             change["layout"][name] = value

@@ -68,6 +68,8 @@ class RunFacts:
     steps: "StepTimes"
     stages: tuple[Stage, ...]
     """Those that occur, in the vocabulary's order."""
+    num_spans: int
+    """Of all stored steps, ranks and stages."""
 
     def describe(self, rank: int) -> str:
         """``rank 5 (host gpu-03, dp1 pp0 tp1)``."""
@@ -132,8 +134,28 @@ class StageTimes:
     """``ns`` over the median of the peers (same pipeline stage), same shape."""
     basis: str
     """What the time is, in words."""
-    steps_a_column: int = 1
-    """Above 1: ``ns`` is the mean over so many neighbouring steps, of which ``steps`` names the first."""
+    num_steps: int = 1
+    """Above 1: there is one row, each rank's mean over so many steps, of which ``steps`` names the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PooledTimes:
+    """A stage, rank by step, in no more cells than a screen shows apart: of each cell its worst rank.
+
+    Arrays of shape [columns, rows] but for ``steps``.
+    """
+
+    steps: Ints
+    """The first of each column."""
+    steps_a_column: int
+    ranks_a_row: int
+    over_steps: str
+    """What a column tells of several steps: their mean or their median."""
+    ns: Floats
+    ratio: Floats
+    """Both NaN where nothing is known."""
+    worst: Ints
+    """The rank that they are of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

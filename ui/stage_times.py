@@ -1,53 +1,91 @@
 """From sums by rank and step to the times that a heat map shows, and which of them are asked for.
 
-ranks x steps <= MAX_OWN_CELLS   each step by itself; compute as the detectors see it: own work
-              <= MAX_CELLS       each step by itself: sums of the store
-              more               means over columns of neighbouring steps, pooled by the store: HeatCells
+ranks x steps <= MAX_CELLS   each step by itself: sums of the store; compute as the detectors see it (own work) where
+                             that takes at most MAX_OWN_OPERATIONS
+              more           each rank's mean over all steps, and a picture that the store has pooled: HeatCells
 """
 
 import numpy as np
 import pyarrow as pa
 
 from diagnose.peers import peer_median
-from telemetry.stages import STAGE_BY_CODE, Stage, StageClass
-from telemetry.stores.queries import HeatCells
+from telemetry.stages import Stage, StageClass
+from telemetry.stores.queries import HeatCells, RankStageMeans
 from ui.columns import by_step_and_rank, floats, ints
-from ui.records import Floats, Ints, RunFacts, StageTimes
-from ui.view_state import Clock
+from ui.figures.pooling import max_columns, ranks_a_row
+from ui.records import Floats, Ints, PooledTimes, RunFacts, StageTimes
+from ui.view_state import Clock, Metric
 
 WALL = "wall time, waiting for others included"
 PROCESSOR = "processor time"
-MAX_CELLS = 1_000_000
+MAX_CELLS = 240_000
 """Ranks times steps that are asked for one by one."""
-MAX_OWN_CELLS = 100_000
-"""Ranks times steps of which every operation is loaded, to show own work as detectors see it."""
-MAX_COLUMNS = 600
-"""Of a picture that is pooled: more than a screen shows apart."""
+MAX_OWN_OPERATIONS = 1_000_000
+"""Operations that are loaded to show own work as detectors see it."""
 
 
-def pooled_query(facts: RunFacts, stage: Stage, steps: Ints, max_cells: int) -> HeatCells:
-    """Every rank over ``steps``, in as few columns as fit."""
-    num_ranks = facts.topology.world_size
-    return HeatCells(
-        run_id=facts.summary.run_id,
-        attempt=facts.summary.attempt,
-        stage=int(stage),
+def means_query(facts: RunFacts, stage: Stage, steps: Ints) -> RankStageMeans:
+    """Every rank over all ``steps``."""
+    run = facts.summary
+    return RankStageMeans(
+        run_id=run.run_id,
+        attempt=run.attempt,
         first_step=int(steps[0]),
         last_step=int(steps[-1]),
-        num_ranks=num_ranks,
-        max_rows=num_ranks,
-        max_columns=max(1, min(MAX_COLUMNS, max_cells // num_ranks)),
+        stages=(int(stage),),
     )
 
 
-def pooled_times(table: pa.Table, query: HeatCells, facts: RunFacts, clock: Clock) -> StageTimes:
-    """The answer to :func:`pooled_query`."""
-    stage, columns = STAGE_BY_CODE[query.stage], np.unique(ints(table, "step"))
-    cpu = floats(table, "mean_cpu_ns")
+def means(table: pa.Table, stage: Stage, clock: Clock, steps: Ints, facts: RunFacts) -> StageTimes:
+    """The answer to :func:`means_query`: one row."""
+    cpu, rank = floats(table, "mean_cpu_ns"), ints(table, "rank")
     own = _is_own(stage, clock, cpu)
-    ns = by_step_and_rank(table, cpu if own else floats(table, "mean_ns"), columns, facts.topology.world_size)
-    first_steps = np.maximum(columns, query.first_step)
-    return _times(stage, first_steps, ns, PROCESSOR if own else WALL, facts, steps_a_column=query.steps_a_column)
+    known = rank < facts.topology.world_size
+    ns = np.full((1, facts.topology.world_size), np.nan)
+    ns[0, rank[known]] = (cpu if own else floats(table, "mean_ns"))[known]
+    return _times(stage, steps[:1], ns, PROCESSOR if own else WALL, facts, num_steps=len(steps))
+
+
+def cells_query(facts: RunFacts, times: StageTimes, metric: Metric, steps: Ints) -> HeatCells:
+    """Rank by step, in as few cells as fit."""
+    grid, run = facts.topology, facts.summary
+    return HeatCells(
+        run_id=run.run_id,
+        attempt=run.attempt,
+        stage=int(times.stage),
+        first_step=int(steps[0]),
+        last_step=int(steps[-1]),
+        num_ranks=grid.world_size,
+        max_rows=-(-grid.world_size // ranks_a_row(grid.world_size)),
+        max_columns=max_columns(grid.world_size),
+        pp=grid.pp,
+        tp=grid.tp,
+        time="cpu_ns" if times.basis == PROCESSOR else "duration_ns",
+        worst="ratio" if metric is Metric.RATIO else "mean_ns",
+    )
+
+
+def cells(table: pa.Table, query: HeatCells) -> PooledTimes:
+    """The answer to :func:`cells_query`."""
+    columns, column = np.unique(ints(table, "step"), return_inverse=True)
+    depth = query.ranks_a_row
+    shape = len(columns), -(-query.num_ranks // depth)
+    row = ints(table, "rank") // depth
+    known = row < shape[1]
+    place = column[known], row[known]
+    ns, ratio = np.full(shape, np.nan), np.full(shape, np.nan)
+    worst = np.tile(np.arange(shape[1]) * depth, (shape[0], 1))
+    ns[place], ratio[place] = floats(table, "mean_ns")[known], floats(table, "ratio")[known]
+    worst[place] = ints(table, "hottest_rank")[known]
+    return PooledTimes(
+        steps=np.maximum(columns, query.first_step),
+        steps_a_column=query.steps_a_column,
+        ranks_a_row=depth,
+        over_steps="mean",
+        ns=ns,
+        ratio=ratio,
+        worst=worst,
+    )
 
 
 def summed(table: pa.Table, stage: Stage, clock: Clock, steps: Ints, num_ranks: int) -> tuple[Floats, str]:
@@ -60,14 +98,14 @@ def summed(table: pa.Table, stage: Stage, clock: Clock, steps: Ints, num_ranks: 
 
 def step_by_step(stage: Stage, steps: Ints, ns: Floats, basis: str, facts: RunFacts) -> StageTimes:
     """``ns`` [steps, ranks] beside its ratio to the peers'."""
-    return _times(stage, steps, ns, basis, facts, steps_a_column=1)
+    return _times(stage, steps, ns, basis, facts, num_steps=1)
 
 
-def _times(stage: Stage, steps: Ints, ns: Floats, basis: str, facts: RunFacts, *, steps_a_column: int) -> StageTimes:
-    pp = np.array([facts.topology.place(rank).pp for rank in range(facts.topology.world_size)])
+def _times(stage: Stage, steps: Ints, ns: Floats, basis: str, facts: RunFacts, *, num_steps: int) -> StageTimes:
+    grid = facts.topology
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = ns / peer_median(ns, pp)
-    return StageTimes(stage=stage, steps=steps, ns=ns, ratio=ratio, basis=basis, steps_a_column=steps_a_column)
+        ratio = ns / peer_median(ns, np.arange(grid.world_size) // grid.tp % grid.pp)
+    return StageTimes(stage=stage, steps=steps, ns=ns, ratio=ratio, basis=basis, num_steps=num_steps)
 
 
 def _is_own(stage: Stage, clock: Clock, cpu_ns: Floats) -> bool:

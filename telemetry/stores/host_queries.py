@@ -115,6 +115,10 @@ class HostEventCounts(Fields):
 class HostGrowth(Fields):
     """By how much counters of each host grew in a window of time; one that falls has begun anew.
 
+    value |     /|         Only the ends and the extremes of each period are held, however many looks it has: a counter
+          |    / |  / ends that fell in it grew to its highest, then from its lowest. What it grew before a fall that it
+          | begins|/       has made good within the same period is not seen.
+
     Columns: host, metric, growth (of all its devices together), lasted_ns (between the first and the last look, the
     longest of a device); ordered by host, metric.
     """
@@ -124,18 +128,25 @@ class HostGrowth(Fields):
     metrics: tuple[str, ...]
     first_ns: int = 0
     last_ns: int = LAST_NS
+    period_ns: int = 1_000_000_000
 
     def sql(self) -> str:
         return f"""
         SELECT host, metric, sum(grown) AS growth, max(lasted) AS lasted_ns
         FROM (
-            SELECT host, metric, max(at_ns) - min(at_ns) AS lasted,
-                arraySort(groupUniqArray((at_ns, value))) AS told,
-                arraySum(arrayMap(
-                    (one, after) -> greatest(tupleElement(after, 2) - tupleElement(one, 2), 0.),
+            SELECT host, metric, max(end_ns) - min(begin_ns) AS lasted,
+                arraySort(groupArray((begin_ns, begins, ends))) AS told,
+                sum(if(highest > ends, highest - begins + ends - lowest, ends - begins)) + arraySum(arrayMap(
+                    (one, after) -> greatest(tupleElement(after, 2) - tupleElement(one, 3), 0.),
                     arrayPopBack(told), arrayPopFront(told)
                 )) AS grown
-            FROM host_samples WHERE {_IN_TIME}{among("metric", "metrics", self.metrics)}
+            FROM (
+                SELECT host, metric, device, min(at_ns) AS begin_ns, max(at_ns) AS end_ns,
+                    argMin(value, at_ns) AS begins, argMax(value, at_ns) AS ends,
+                    min(value) AS lowest, max(value) AS highest
+                FROM host_samples WHERE {_IN_TIME}{among("metric", "metrics", self.metrics)}
+                GROUP BY host, metric, device, intDiv(at_ns, %(period_ns)s)
+            )
             GROUP BY host, metric, device
         )
         GROUP BY host, metric ORDER BY host, metric

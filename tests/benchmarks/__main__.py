@@ -23,6 +23,7 @@ NAMES = (
     "storage",
     "queries",
     "timeline_frames",
+    "dashboard",
 )
 
 

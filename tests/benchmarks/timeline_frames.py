@@ -3,9 +3,8 @@
 python -m tests.benchmarks.timeline_frames [--json]
 
 In Chromium with software rendering. A frame: from the change of the window until the page has painted it, the wait for
-the screen's turn (up to 17 ms) included. First picture: from the text that came over the wire. Then the page itself,
-from a real server over an embedded store: from its address to drawn spans, each time another step, the browser's cache
-warm.
+the screen's turn (up to 17 ms) included. First picture: from the text that came over the wire. Whole pages are timed by
+``tests.benchmarks.dashboard``.
 """
 
 import argparse
@@ -22,7 +21,6 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 import ui
 from tests.benchmarks.figures import Figure, report
-from tests.benchmarks.timeline_pages import page_figures
 from tests.benchmarks.timeline_rivals import as_bars, as_lines, for_canvas, made_picture
 from tests.parts import require
 from ui.records import SpanColumns
@@ -90,7 +88,7 @@ PLOT = """async ([text, number]) => {
 
 
 class FrameBenchmark:
-    """Frames of one picture at several sizes, then whole pages."""
+    """Frames of one picture at several sizes."""
 
     title = "The timeline in a browser"
     command = "python -m tests.benchmarks.timeline_frames"
@@ -99,8 +97,7 @@ class FrameBenchmark:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=require("chromium"), args=FLAGS)
             try:
-                frames = [figure for size in SIZES for figure in _frames(browser, made_picture(size))]
-                return [*frames, *page_figures(browser)]
+                return [figure for size in SIZES for figure in _frames(browser, made_picture(size))]
             finally:
                 browser.close()
 

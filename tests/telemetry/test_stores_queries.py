@@ -397,7 +397,8 @@ def test_events_are_counted_by_host_once_each_but_for_ports_that_nobody_saw_go(s
     ]
 
 
-def test_a_counter_that_begins_anew_has_not_shrunk(store: Store) -> None:
+@pytest.mark.parametrize("period_ns", [1, 20, 1_000_000_000])
+def test_a_counter_that_begins_anew_has_not_shrunk(store: Store, period_ns: int) -> None:
     looks = {"gpu0": ((10, 100.0), (20, 130.0), (30, 5.0), (40, 25.0)), "gpu1": ((15, 7.0),)}
     rows = [
         {"host": "h0", "device": device, "metric": "gpu-throttle-power-ns", "at_ns": at_ns, "value": value}
@@ -406,7 +407,7 @@ def test_a_counter_that_begins_anew_has_not_shrunk(store: Store) -> None:
     ]
     for _ in range(2):
         insert(store, "host_samples", made("host_samples", rows), **RUN)
-    asked = HostGrowth(**RUN, metrics=("gpu-throttle-power-ns",))
+    asked = HostGrowth(**RUN, metrics=("gpu-throttle-power-ns",), period_ns=period_ns)
     place = {"host": "h0", "metric": "gpu-throttle-power-ns"}
     assert StoreReader(store).read(asked).to_pylist() == [{**place, "growth": 50.0, "lasted_ns": 30}]
 

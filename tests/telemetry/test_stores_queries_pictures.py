@@ -1,10 +1,11 @@
 """Pictures of random spans, on both engines: what is summed in SQL is what plain Python sums."""
 
+import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from statistics import mean
-from typing import Any
+from statistics import mean, median
+from typing import Any, Literal
 
 import pytest
 
@@ -31,7 +32,7 @@ Row = dict[str, Any]
 Key = tuple[int, ...]
 
 RUN: dict[str, Any] = {"run_id": "run", "attempt": 0}
-NUM_RANKS, NUM_STEPS = 7, 230
+NUM_RANKS, NUM_STEPS, PP = 7, 230, 2
 STEP, FORWARD, ALL_REDUCE = int(Stage.STEP), int(Stage.FORWARD_COMPUTE), int(Stage.TP_ALL_REDUCE)
 STAGES = (STEP, FORWARD, int(Stage.BACKWARD_COMPUTE), int(Stage.OPTIMIZER), ALL_REDUCE)
 LIMITS = ((0, NUM_STEPS - 1), (37, 37), (3, 49), (50, 149), (49, 150), (61, 212))
@@ -123,37 +124,47 @@ def test_means_over_windows_of_any_width_are_exact(reader: StoreReader, first: i
     )
 
 
+def beside_peers(means: dict[Key, float], rank: int, number: int) -> float:
+    """A rank's mean in a column over the median of the ranks of its pipeline rank, itself left out."""
+    peers = [
+        ns for (other, column), ns in means.items() if column == number and other != rank and (other - rank) % PP == 0
+    ]
+    return means[rank, number] / median(peers) if peers else math.nan
+
+
 @pytest.mark.parametrize(("first", "last"), LIMITS)
 @pytest.mark.parametrize(("max_rows", "max_columns"), [(7, 1000), (7, 24), (3, 9), (1, 2)])
-def test_a_heat_map_shows_the_hottest_rank_of_each_cell(
-    reader: StoreReader, first: int, last: int, max_rows: int, max_columns: int
+@pytest.mark.parametrize("worst", ["ratio", "mean_ns"])
+def test_a_heat_map_shows_the_worst_rank_of_each_cell(
+    reader: StoreReader, first: int, last: int, max_rows: int, max_columns: int, worst: Literal["ratio", "mean_ns"]
 ) -> None:
-    size = {"num_ranks": NUM_RANKS, "max_rows": max_rows, "max_columns": max_columns}
-    query = HeatCells(**RUN, stage=FORWARD, first_step=first, last_step=last, **size)
+    size = {"num_ranks": NUM_RANKS, "max_rows": max_rows, "max_columns": max_columns, "pp": PP}
+    query = HeatCells(**RUN, stage=FORWARD, first_step=first, last_step=last, worst=worst, **size)
     width, depth = query.steps_a_column, query.ranks_a_row
     if width >= WINDOW_STEPS:
         first, last = first // width * width, last // width * width + width - 1
     by_step = summed(within(first, last, FORWARD), "rank", "step")
-    column = {place: mean(ns) for place, ns in gathered(by_step, lambda key: (key[0], key[1] // width)).items()}
-    cells: dict[Key, list[tuple[float, int]]] = defaultdict(list)
-    for (rank, number), ns in column.items():
-        cells[rank // depth * depth, number * width].append((ns, -rank))
+    means = {place: mean(ns) for place, ns in gathered(by_step, lambda key: (key[0], key[1] // width)).items()}
+    cells: dict[Key, list[dict[str, float]]] = defaultdict(list)
+    for (rank, number), ns in means.items():
+        told = {"hottest_rank": rank, "mean_ns": ns, "ratio": beside_peers(means, rank, number)}
+        cells[rank // depth * depth, number * width].append(told)
     rows = reader.read(query).to_pylist()
-    found = {(row["rank"], row["step"]): (row["hottest_ns"], -row["hottest_rank"]) for row in rows}
-    assert found == {place: pytest.approx(max(means)) for place, means in cells.items()}
-    assert [row["mean_ns"] for row in rows] == pytest.approx(
-        [mean(ns for ns, _ in cells[one]) for one in sorted(cells)]
-    )
-    assert len({row["rank"] for row in rows}) <= max_rows
-    assert len({row["step"] for row in rows}) <= max_columns
+    found = {(row.pop("rank"), row.pop("step")): row for row in rows}
+    assert list(found) == sorted(cells)
+    hottest = [
+        max(cell, key=lambda one: -1.0 if math.isnan(one[worst]) else one[worst]) for _, cell in sorted(cells.items())
+    ]
+    assert list(found.values()) == [pytest.approx(one, nan_ok=True) for one in hottest]
+    assert len({rank for rank, _ in found}) <= max_rows
+    assert len({step for _, step in found}) <= max_columns
 
 
-def test_a_heat_map_tells_processor_time_only_where_all_of_it_was_measured(reader: StoreReader) -> None:
+def test_a_heat_map_may_be_of_processor_time(reader: StoreReader) -> None:
     size = {"num_ranks": NUM_RANKS, "max_rows": NUM_RANKS, "max_columns": 1000}
-    rows = reader.read(HeatCells(**RUN, stage=FORWARD, first_step=77, last_step=78, **size)).to_pylist()
-    by_step = summed(within(77, 78, FORWARD), "rank", "step", of="cpu_ns")
-    by_step = {place: -1 if place == (2, 77) else ns for place, ns in by_step.items()}
-    assert {(row["rank"], row["step"]): row["mean_cpu_ns"] for row in rows} == by_step
+    query = HeatCells(**RUN, stage=FORWARD, first_step=78, last_step=80, time="cpu_ns", **size)
+    by_step = summed(within(78, 80, FORWARD), "rank", "step", of="cpu_ns")
+    assert {(row["rank"], row["step"]): row["mean_ns"] for row in reader.read(query).to_pylist()} == by_step
 
 
 @pytest.mark.parametrize("num_ranks", [8, 1024, 12_288, 100_000])

@@ -45,7 +45,13 @@ def made_facts(world_size: int) -> RunFacts:
     steps = StepTimes(step=none, start_ns=none, duration_ns=none.astype(np.float64), num_ranks=none)
     hosts = tuple("h" for _ in range(world_size))
     return RunFacts(
-        summary=summary, topology=topology, hosts=hosts, local_ranks=(0,) * world_size, steps=steps, stages=()
+        summary=summary,
+        topology=topology,
+        hosts=hosts,
+        local_ranks=(0,) * world_size,
+        steps=steps,
+        stages=(),
+        num_spans=0,
     )
 
 

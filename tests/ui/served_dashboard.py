@@ -14,18 +14,18 @@ from ui.app import mount_dashboard
 
 
 @contextmanager
-def serving(reader: Reader) -> Iterator[str]:
-    """Address of the dashboard over ``reader``."""
+def serving(reader: Reader, port: int = 0) -> Iterator[str]:
+    """Address of the dashboard over ``reader``; on a free port where none is named."""
     server = FastAPI()
     mount_dashboard(server, reader)
-    with serving_app(server) as address:
+    with serving_app(server, port) as address:
         yield address
 
 
 @contextmanager
-def serving_app(app: FastAPI) -> Iterator[str]:
+def serving_app(app: FastAPI, port: int = 0) -> Iterator[str]:
     """Address of an application."""
-    with listen("127.0.0.1", 0) as listener:
+    with listen("127.0.0.1", port) as listener:
         running = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from telemetry.stages import Stage
-from ui.figures.heat_map import MAX_COLUMNS, MAX_ROWS, pooling_in_words, rank_by_step
+from ui.figures.heat_map import pooling_in_words, rank_by_step
 from ui.figures.host_boxes import host_boxes, lay_out
-from ui.figures.pooling import hottest_ranks, pool
+from ui.figures.pooling import MAX_CELLS, MAX_COLUMNS, MAX_ROWS, hottest_ranks, pool, pooled
 from ui.figures.series import MAX_POINTS, thinned
 from ui.figures.style import GRAPH_CONFIG, RATIO_SCALE
-from ui.records import StageTimes
+from ui.records import PooledTimes, StageTimes
 from ui.view_state import Metric
 
 
@@ -22,26 +22,31 @@ def made_times(num_steps: int, num_ranks: int, slow: int | None = None) -> Stage
     )
 
 
+def made_cells(num_steps: int, num_ranks: int, slow: int | None = None) -> PooledTimes:
+    return pooled(made_times(num_steps, num_ranks, slow), Metric.RATIO)
+
+
 def test_a_suspect_is_outlined_and_named() -> None:
     hosts = [f"gpu-{rank // 4}" for rank in range(8)]
-    figure = rank_by_step(made_times(20, 8, slow=5), Metric.RATIO, hosts, [5], keep="k")
+    figure = rank_by_step(made_cells(20, 8, slow=5), Metric.RATIO, hosts, [5], keep="k")
     (shape,) = figure.layout.shapes
     assert (shape.y0, shape.y1) == (4.5, 5.5)
     assert [text for text in figure.layout.yaxis.ticktext if "suspect" in text] == ["<b>▶ suspect  rank 5 · gpu-1</b>"]
 
 
 def test_a_ratio_has_the_same_colour_whatever_else_is_there() -> None:
-    calm = rank_by_step(made_times(5, 4), Metric.RATIO, [""] * 4, [], keep="k")
-    slow = rank_by_step(made_times(5, 4, slow=1), Metric.RATIO, [""] * 4, [], keep="k")
+    calm = rank_by_step(made_cells(5, 4), Metric.RATIO, [""] * 4, [], keep="k")
+    slow = rank_by_step(made_cells(5, 4, slow=1), Metric.RATIO, [""] * 4, [], keep="k")
     assert (calm.data[0].zmin, calm.data[0].zmax) == (slow.data[0].zmin, slow.data[0].zmax) == (0.5, 1.5)
     assert len(RATIO_SCALE) == len(calm.data[0].colorscale)
 
 
 def test_a_large_run_is_pooled_to_what_a_screen_can_show_and_its_slow_rank_stays() -> None:
-    figure = rank_by_step(made_times(2000, 4096, slow=3001), Metric.RATIO, ["h"] * 4096, [3001], keep="k")
+    figure = rank_by_step(made_cells(2000, 4096, slow=3001), Metric.RATIO, ["h"] * 4096, [3001], keep="k")
     cells = np.asarray(figure.data[0].z)
     assert cells.shape[0] <= MAX_ROWS
     assert cells.shape[1] <= MAX_COLUMNS
+    assert cells.size <= MAX_CELLS
     row = 3001 // -(-4096 // MAX_ROWS)
     assert cells[row] == pytest.approx(1.4)
     assert np.sum(cells > 1.2) == cells.shape[1]
@@ -51,9 +56,24 @@ def test_a_large_run_is_pooled_to_what_a_screen_can_show_and_its_slow_rank_stays
 
 def test_a_pooled_picture_says_what_a_cell_stands_for() -> None:
     assert (
-        pooling_in_words(2000, 4096) == "Pooled to fit: each cell is the median of 4 steps, of the slowest of 11 ranks."
+        pooling_in_words(made_cells(2000, 4096))
+        == "Pooled to fit: each cell is the median of 10 steps, of the worst of 11 ranks."
     )
-    assert pooling_in_words(100, 8) == ""
+    assert pooling_in_words(made_cells(100, 8)) == ""
+
+
+def test_a_cell_tells_both_values_of_its_worst_rank() -> None:
+    times = StageTimes(
+        stage=Stage.FORWARD_COMPUTE,
+        steps=np.arange(1),
+        ns=np.tile([50.0, 80.0, 90.0], (1, 201)),
+        ratio=np.tile([1.5, 1.0, 1.1], (1, 201)),
+        basis="wall time",
+    )
+    by_ratio, by_time = pooled(times, Metric.RATIO), pooled(times, Metric.MILLISECONDS)
+    assert by_ratio.ranks_a_row == 2
+    assert (by_ratio.worst[0, 0], by_ratio.ns[0, 0], by_ratio.ratio[0, 0]) == (0, 50.0, 1.5)
+    assert (by_time.worst[0, 0], by_time.ns[0, 0], by_time.ratio[0, 0]) == (1, 80.0, 1.0)
 
 
 def test_pooling_keeps_unknown_cells_unknown() -> None:
@@ -67,7 +87,7 @@ def test_pooling_keeps_unknown_cells_unknown() -> None:
 def test_names_of_hosts_are_text_and_never_markup() -> None:
     hosts = ["<a href='x'>evil</a>"] * 2
     for figure in (
-        rank_by_step(made_times(3, 2), Metric.RATIO, hosts, [0], keep="k"),
+        rank_by_step(made_cells(3, 2), Metric.RATIO, hosts, [0], keep="k"),
         host_boxes(made_times(3, 2), Metric.RATIO, hosts, [0, 1], [0], keep="k"),
     ):
         assert "<a" not in figure.to_json().replace("\\u003c", "<")

@@ -44,6 +44,15 @@ def test_the_page_asks_nobody_else(client: httpx.Client) -> None:
     assert not re.findall(r"<(?:script|link)[^>]+(?:src|href)=\"(?:https?:)?//", client.get("/").text)
 
 
+def test_a_browser_keeps_what_has_not_changed_and_is_sent_little(client: httpx.Client) -> None:
+    index = client.get("/")
+    own = re.findall(r"(?:src|href)=\"(/assets/[^\"]+)\"", index.text)
+    assert any("timeline" in address for address in own)
+    assert all("immutable" in client.get(address).headers["cache-control"] for address in own)
+    assert "immutable" not in index.headers.get("cache-control", "")
+    assert client.get("/_dash-layout").headers["content-encoding"] == "gzip"
+
+
 def test_no_agent_protocol_is_served_even_when_the_environment_asks(
     store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

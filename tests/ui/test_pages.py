@@ -13,7 +13,8 @@ from telemetry.topology import Topology
 from tests.memory_store import memory_store
 from tests.ui.counting import Counting
 from tests.ui.synthetic_run import SyntheticRun
-from ui.drawing import draw_canvas, draw_chart, draw_page, draw_region, in_place, look, mark_canvas
+from ui.drawing import draw_canvas, draw_chart, draw_page, draw_region, in_place, mark_canvas
+from ui.freshness import look
 from ui.pages import PAGES
 from ui.pages.controls import after_click, after_controls
 from ui.reads import Reads

@@ -10,9 +10,10 @@ from telemetry.stores.reader import StoreReader
 from tests.ui.counting import Counting
 from tests.ui.synthetic_run import SyntheticRun
 from ui.reads import Reads
+from ui.reads.heat_map import pooled_times, stage_times
 from ui.records import RunState
 from ui.stage_times import PROCESSOR, WALL
-from ui.view_state import Clock, StepRange, ViewState
+from ui.view_state import Clock, Metric, StepRange, ViewState
 
 ALL = StepRange(0, 1000)
 MADE = ViewState(run="made")
@@ -29,7 +30,7 @@ def test_facts_name_grid_hosts_steps_and_stages(reads: Reads) -> None:
 
 
 def test_own_work_tells_the_slow_rank_from_its_victim(reads: Reads) -> None:
-    times = reads.stage_times(reads.facts(MADE), Stage.FORWARD_COMPUTE, Clock.OWN, ALL)
+    times = stage_times(reads, reads.facts(MADE), Stage.FORWARD_COMPUTE, Clock.OWN, ALL)
     median = np.nanmedian(times.ratio, axis=0)
     assert times.basis == PROCESSOR
     assert median[5] == pytest.approx(1.4, abs=0.05)
@@ -37,14 +38,14 @@ def test_own_work_tells_the_slow_rank_from_its_victim(reads: Reads) -> None:
 
 
 def test_wall_time_shows_the_victim_too_and_says_so(reads: Reads) -> None:
-    times = reads.stage_times(reads.facts(MADE), Stage.FORWARD_COMPUTE, Clock.WALL, ALL)
+    times = stage_times(reads, reads.facts(MADE), Stage.FORWARD_COMPUTE, Clock.WALL, ALL)
     median = np.nanmedian(times.ratio, axis=0)
     assert times.basis == WALL
     assert median[4] > 1.1
 
 
 def test_a_collective_has_no_own_work(reads: Reads) -> None:
-    times = reads.stage_times(reads.facts(MADE), Stage.TP_ALL_GATHER, Clock.OWN, ALL)
+    times = stage_times(reads, reads.facts(MADE), Stage.TP_ALL_GATHER, Clock.OWN, ALL)
     assert times.basis == WALL
 
 
@@ -53,7 +54,7 @@ def test_own_work_without_processor_time_leaves_collectives_out(store: EmbeddedS
     run.introduce(store)
     run.advance(store, 10)
     reads = Reads(StoreReader(store))
-    times = reads.stage_times(reads.facts(ViewState(run="no-cpu")), Stage.BACKWARD_COMPUTE, Clock.OWN, ALL)
+    times = stage_times(reads, reads.facts(ViewState(run="no-cpu")), Stage.BACKWARD_COMPUTE, Clock.OWN, ALL)
     assert times.basis == "time without collectives"
     assert np.nanmedian(times.ratio, axis=0)[5] == pytest.approx(1.4, abs=0.05)
 
@@ -67,7 +68,7 @@ def test_a_view_that_is_looked_at_again_asks_nothing_new(store: EmbeddedStore, r
         reads.report(facts.summary)
         reads.series(facts.summary)
         reads.spans(facts.summary, 7, (4, 6))
-        reads.stage_times(facts, Stage.OPTIMIZER, Clock.WALL, ALL)
+        stage_times(reads, facts, Stage.OPTIMIZER, Clock.WALL, ALL)
         asked.append(dict(reader.asked))
     assert asked[0]["Runs"] == 1
     assert asked[0]["Spans"] == 1
@@ -103,31 +104,34 @@ def test_unknown_runs_and_attempts_are_said(reads: Reads) -> None:
         reads.facts(ViewState(run="made", attempt=3))
 
 
-def test_a_run_too_large_to_be_asked_step_by_step_is_pooled_by_the_store(
+def test_of_a_run_too_large_to_be_asked_step_by_step_the_store_pools_as_the_picture_of_a_small_one(
     store: EmbeddedStore, run: SyntheticRun
 ) -> None:
     reader = Counting(StoreReader(store))
-    whole, pooled = Reads(reader), Reads(reader, max_cells=80)
-    facts = whole.facts(MADE)
+    small, large = Reads(reader), Reads(reader, max_cells=80)
+    facts = small.facts(MADE)
     for clock, stage in ((Clock.WALL, Stage.TP_ALL_GATHER), (Clock.OWN, Stage.OPTIMIZER)):
-        by_step, times = (one.stage_times(facts, stage, clock, ALL) for one in (whole, pooled))
-        assert times.steps.tolist() == list(range(0, 40, 5))
-        assert times.steps_a_column == 5
-        assert times.ns == pytest.approx(by_step.ns.reshape(8, 5, 8).mean(axis=1))
+        by_step, times = (stage_times(one, facts, stage, clock, ALL) for one in (small, large))
+        assert times.num_steps == 40
+        assert times.ns == pytest.approx(by_step.ns.mean(axis=0, keepdims=True))
         assert times.basis == by_step.basis
-    assert reader.asked["HeatCells"] == 2
-    narrow = pooled.stage_times(facts, Stage.OPTIMIZER, Clock.WALL, StepRange(3, 9))
-    assert narrow.steps_a_column == 1
+        for metric in Metric:
+            whole, pooled = (pooled_times(one, facts, by_step, metric, ALL) for one in (small, large))
+            assert (pooled.ns, pooled.ratio) == (pytest.approx(whole.ns), pytest.approx(whole.ratio))
+            assert pooled.worst.tolist() == whole.worst.tolist()
+            assert pooled.steps.tolist() == whole.steps.tolist() == list(range(40))
+    assert reader.asked["HeatCells"] == 4
+    assert stage_times(large, facts, Stage.OPTIMIZER, Clock.WALL, StepRange(3, 9)).num_steps == 1
 
 
 def test_of_a_larger_picture_no_operation_is_loaded(store: EmbeddedStore, run: SyntheticRun) -> None:
     reader = Counting(StoreReader(store))
-    small, large = Reads(reader), Reads(reader, max_own_cells=8 * 39)
+    small, large = Reads(reader), Reads(reader, max_own_operations=100)
     facts = small.facts(MADE)
     loaded = reader.asked["OperationColumns"]
-    large.stage_times(facts, Stage.FORWARD_COMPUTE, Clock.OWN, ALL)
+    stage_times(large, facts, Stage.FORWARD_COMPUTE, Clock.OWN, ALL)
     assert reader.asked["OperationColumns"] == loaded
-    small.stage_times(facts, Stage.FORWARD_COMPUTE, Clock.OWN, ALL)
+    stage_times(small, facts, Stage.FORWARD_COMPUTE, Clock.OWN, ALL)
     assert reader.asked["OperationColumns"] > loaded
 
 

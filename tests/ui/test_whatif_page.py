@@ -16,7 +16,8 @@ from tests.deadline import until
 from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
 from ui.background import BackgroundAnswers, StillWorking
-from ui.drawing import Plotted, draw_chart, draw_region, look
+from ui.drawing import Plotted, draw_chart, draw_region
+from ui.freshness import look
 from ui.gpu_price import GpuPrice
 from ui.pages.controls import after_click
 from ui.reads import Reads

@@ -6,14 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
-from ui.figures.pooling import hottest_ranks, pool
 from ui.figures.style import RATIO_RANGE, RATIO_SCALE, SUSPECT, SUSPECT_ON_TIME, TIME_SCALE, framed, outline, plain
-from ui.records import Floats, Ints, StageTimes
+from ui.records import Floats, PooledTimes
 from ui.view_state import Metric
 
-MAX_COLUMNS = 600
-MAX_ROWS = 400
-"""Rows of two pixels and more."""
 MAX_LABELS = 50
 MAX_SPACED = 128
 """Rows or columns with a gap between them."""
@@ -42,26 +38,24 @@ def colours_for(metric: Metric, values: Floats) -> Colours:
 
 
 def rank_by_step(
-    times: StageTimes, metric: Metric, hosts: Sequence[str], suspects: Collection[int], *, keep: str
+    times: PooledTimes, metric: Metric, hosts: Sequence[str], suspects: Collection[int], *, keep: str
 ) -> go.Figure:
-    """Rows are ranks, columns are steps, suspects outlined. Long runs are pooled by median over neighbouring steps,
-    large ones by maximum over neighbouring ranks, so that a slow rank never fades."""
-    milliseconds, ratio = times.ns / 1e6, times.ratio
-    shown, other = (ratio, milliseconds) if metric is Metric.RATIO else (milliseconds, ratio)
-    width, depth = _pooling(*shown.shape)
-    values, steps = pool(shown, width, depth), times.steps[::width]
-    colours, num_rows = colours_for(metric, values), -(-shown.shape[1] // depth)
-    extra = np.dstack([pool(other, width, depth).T, hottest_ranks(shown, width, depth).T])
+    """Rows are ranks, columns are steps, suspects outlined. Each cell shows its worst rank, so that a slow one never
+    fades."""
+    milliseconds = times.ns / 1e6
+    values, other = (times.ratio, milliseconds) if metric is Metric.RATIO else (milliseconds, times.ratio)
+    colours, (num_columns, num_rows) = colours_for(metric, values), values.shape
+    extra = np.dstack([other.T, times.worst.T])
     figure = go.Figure(
         go.Heatmap(
             z=values.T.astype(np.float32),
-            x=steps,
+            x=times.steps,
             y=np.arange(num_rows),
             customdata=extra.astype(np.float32),
             zmin=colours.lowest,
             zmax=colours.highest,
             colorscale=colours.scale,
-            xgap=1 if len(steps) <= MAX_SPACED else 0,
+            xgap=1 if num_columns <= MAX_SPACED else 0,
             ygap=2 if num_rows <= MAX_SPACED else 0,
             hovertemplate=_hover(metric),
             hoverongaps=False,
@@ -69,22 +63,17 @@ def rank_by_step(
         )
     )
     figure.update_xaxes(title={"text": "step", "standoff": 6})
-    figure.update_yaxes(autorange="reversed", showgrid=False, **_row_labels(num_rows, depth, hosts, suspects))
-    figure.update_layout(shapes=_outlines(suspects, steps, width, depth, num_rows, colours.outline))
+    labels = _row_labels(num_rows, times.ranks_a_row, hosts, suspects)
+    figure.update_yaxes(autorange="reversed", showgrid=False, **labels)
+    figure.update_layout(shapes=_outlines(suspects, times, num_rows, colours.outline))
     return framed(figure, height_px=int(np.clip(ROW_PX * num_rows + 70, MIN_PX, MAX_PX)), keep=keep)
 
 
-def pooling_in_words(num_steps: int, num_ranks: int, steps_a_column: int = 1) -> str:
+def pooling_in_words(times: PooledTimes) -> str:
     """What a cell of a run too large to be drawn stands for; empty where each is one rank in one step."""
-    width, depth = _pooling(num_steps, num_ranks)
-    parts = [f"the mean of {steps_a_column} steps"] * (steps_a_column > 1)
-    parts += [f"the median of {width} steps"] * (width > 1) + [f"the slowest of {depth} ranks"] * (depth > 1)
+    width, depth = times.steps_a_column, times.ranks_a_row
+    parts = [f"the {times.over_steps} of {width} steps"] * (width > 1) + [f"the worst of {depth} ranks"] * (depth > 1)
     return f"Pooled to fit: each cell is {', of '.join(parts)}." if parts else ""
-
-
-def _pooling(num_steps: int, num_ranks: int) -> tuple[int, int]:
-    """Steps and ranks in one cell."""
-    return max(1, -(-num_steps // MAX_COLUMNS)), max(1, -(-num_ranks // MAX_ROWS))
 
 
 def _hover(metric: Metric) -> str:
@@ -114,13 +103,12 @@ def _host(rank: int, hosts: Sequence[str]) -> str:
     return plain(hosts[rank] or "unknown")
 
 
-def _outlines(
-    suspects: Collection[int], steps: Ints, width: int, depth: int, num_rows: int, colour: str
-) -> list[dict[str, object]]:
+def _outlines(suspects: Collection[int], times: PooledTimes, num_rows: int, colour: str) -> list[dict[str, object]]:
     """Around a suspect's row; a little wider than a row that is only a few pixels high."""
-    if not len(steps):
+    if not len(times.steps):
         return []
-    left, right = float(steps[0]) - width / 2, float(steps[-1]) + width / 2
+    width, depth = times.steps_a_column, times.ranks_a_row
+    left, right = float(times.steps[0]) - width / 2, float(times.steps[-1]) + width / 2
     reach = max(0.5, num_rows / THINNEST_OUTLINE)
     return [outline(left, right, rank // depth - reach, rank // depth + reach, colour) for rank in sorted(suspects)]
 

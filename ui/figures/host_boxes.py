@@ -57,7 +57,8 @@ def host_boxes(
     *,
     keep: str,
 ) -> go.Figure:
-    """One cell a rank, one box a host. The value is the rank's median over the steps."""
+    """One cell a rank, one box a host. The value is the rank's median over the steps. Of more hosts than can be named
+    the gaps between them are their frames."""
     boxes = lay_out(hosts, local_ranks)
     rows = max((box.row + box.height for box in boxes), default=1)
     columns = max((box.column + box.width for box in boxes), default=1)
@@ -84,7 +85,7 @@ def _cells(boxes: list[Box], times: StageTimes, value: Floats, shape: tuple[int,
             extra[cell.row, cell.column] = (cell.rank, milliseconds[cell.rank], ratio[cell.rank])
     return go.Heatmap(
         z=grid.astype(np.float32),
-        customdata=extra,
+        customdata=extra.astype(np.float32),
         zmin=colours.lowest,
         zmax=colours.highest,
         colorscale=colours.scale,
@@ -92,7 +93,7 @@ def _cells(boxes: list[Box], times: StageTimes, value: Floats, shape: tuple[int,
         ygap=3,
         showscale=False,
         hoverongaps=False,
-        hovertemplate="<b>rank %{customdata[0]}</b><br>median %{customdata[1]:.1f} ms"
+        hovertemplate=f"<b>rank %{{customdata[0]}}</b><br>{over_steps(times)} %{{customdata[1]:.1f}} ms"
         "<br>%{customdata[2]:.2f}x its peers<extra></extra>",
     )
 
@@ -117,6 +118,11 @@ def lay_out(hosts: Sequence[str], local_ranks: Sequence[int]) -> list[Box]:
     return boxes
 
 
+def over_steps(times: StageTimes) -> str:
+    """What a rank's value is of its steps."""
+    return "median" if times.num_steps == 1 else "mean"
+
+
 def _medians(values: Floats) -> Floats:
     known = ~np.isnan(values).all(axis=0)
     result = np.full(values.shape[1], np.nan)
@@ -126,6 +132,8 @@ def _medians(values: Floats) -> Floats:
 
 
 def _frames(boxes: list[Box]) -> list[dict[str, object]]:
+    if len(boxes) > MAX_NAMED_HOSTS:
+        return []
     return [
         outline(
             box.column - 0.5,

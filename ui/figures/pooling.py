@@ -4,9 +4,44 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ui.records import Floats, Ints
+from ui.records import Floats, Ints, PooledTimes, StageTimes
+from ui.view_state import Metric
 
+MAX_COLUMNS = 600
+MAX_ROWS = 400
+"""Rows of two pixels and more."""
+MAX_CELLS = 80_000
+"""Each travels as four numbers: about a megabyte."""
 Reduce = Callable[..., Floats]
+
+
+def pooled(times: StageTimes, metric: Metric) -> PooledTimes:
+    """``times`` of each step by itself, over as many neighbouring steps and ranks as it takes to fit."""
+    num_steps, num_ranks = times.ns.shape
+    depth = ranks_a_row(num_ranks)
+    width = max(1, -(-num_steps // max_columns(num_ranks)))
+    ranks = hottest_ranks(times.ratio if metric is Metric.RATIO else times.ns, width, depth)
+    column = np.arange(len(ranks))[:, None]
+    return PooledTimes(
+        steps=times.steps[::width],
+        steps_a_column=width,
+        ranks_a_row=depth,
+        over_steps="median",
+        ns=pool(times.ns, width, 1)[column, ranks],
+        ratio=pool(times.ratio, width, 1)[column, ranks],
+        worst=ranks,
+    )
+
+
+def ranks_a_row(num_ranks: int) -> int:
+    """So that the rows fit."""
+    return max(1, -(-num_ranks // MAX_ROWS))
+
+
+def max_columns(num_ranks: int) -> int:
+    """How many columns fit beside each other."""
+    rows = -(-num_ranks // ranks_a_row(num_ranks))
+    return min(MAX_COLUMNS, MAX_CELLS // max(1, rows))
 
 
 def pool(values: Floats, steps: int, ranks: int) -> Floats:

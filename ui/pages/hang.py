@@ -9,13 +9,14 @@ from dash.development.base_component import Component
 
 from diagnose.hang.verdict import HangVerdict
 from telemetry.errors import UsageError
+from ui.background import StillWorking
 from ui.figures.chain import hops, path
 from ui.figures.grid import rank_grid
 from ui.figures.standing import Standing, standing_of
 from ui.pages.controls import number_input, titled
 from ui.pages.hang_chain import chain_list
 from ui.pages.hang_rank import rank_details
-from ui.pages.hang_verdict import legend, merged_stacks, nothing_stands_still, verdict_in_full
+from ui.pages.hang_verdict import legend, merged_stacks, nothing_stands_still, reading_evidence, verdict_in_full
 from ui.pages.interface import Chart, Page, Region, region_id
 from ui.pages.panels import chart_panel, panel
 from ui.pages.states import loading
@@ -67,7 +68,11 @@ def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
 
 def draw_verdict(state: ViewState, reads: Reads) -> Component:
     """Who holds the job up; or that nothing stands still."""
-    verdict = reads.hang(reads.facts(state))
+    facts = reads.facts(state)
+    try:
+        verdict = reads.hang(facts)
+    except StillWorking:
+        return reading_evidence(facts)
     return nothing_stands_still() if verdict is None else verdict_in_full(verdict, state)
 
 

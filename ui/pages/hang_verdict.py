@@ -14,6 +14,7 @@ from diagnose.hang.verdict import HangVerdict
 from ui.figures.standing import SIGNS, Standing
 from ui.pages.interface import SEVERITY_COLOURS
 from ui.pages.rank_chip import rank_chips, swatch
+from ui.pages.states import at_work
 from ui.records import RunFacts
 from ui.view_state import View, ViewState
 from ui.wording import clock, count, long_duration, ranks_in_words, stamp
@@ -40,6 +41,12 @@ def verdict_in_full(verdict: HangVerdict, state: ViewState) -> Component:
         title=_title(verdict),
         className="verdict",
     )
+
+
+def reading_evidence(facts: RunFacts) -> Component:
+    """Stands where the verdict will be told."""
+    num_ranks = count(facts.topology.world_size, "rank")
+    return at_work(f"Reading what {num_ranks} left behind: this takes some seconds. The page fills by itself.")
 
 
 def hang_headline(verdict: HangVerdict, facts: RunFacts) -> Component:

@@ -11,13 +11,14 @@ from dash.development.base_component import Component
 from telemetry.stages import Stage, StageClass
 from ui.defaults import NEWEST_STEPS, chosen_steps, suspects
 from ui.figures.heat_map import pooling_in_words, rank_by_step
-from ui.figures.host_boxes import host_boxes
+from ui.figures.host_boxes import host_boxes, over_steps
 from ui.pages.controls import bar, switch, titled, window_inputs, window_links, window_values
 from ui.pages.interface import Chart, Page, Region, control_id, region_id
 from ui.pages.panels import chart_panel, heading
 from ui.pages.states import loading, notice
 from ui.reads import Reads
-from ui.records import RunFacts, StageTimes
+from ui.reads.heat_map import pooled_times, stage_times
+from ui.records import PooledTimes, RunFacts, StageTimes
 from ui.stage_times import PROCESSOR, WALL
 from ui.view_state import Clock, ViewState
 from ui.wording import class_name, duration
@@ -98,17 +99,15 @@ def draw_says(state: ViewState, reads: Reads) -> Component:
 
 def draw_hosts_title(state: ViewState, reads: Reads) -> Component:
     """Which steps the medians are of."""
-    facts = reads.facts(state)
+    facts, times = _times(state, reads)
     run, steps = facts.summary, chosen_steps(state, facts)
     exactly = replace(state, run=run.run_id, attempt=run.attempt, steps=steps)
-    return titled(f"Hosts: median of steps {steps.first} to {steps.last}", exactly)
+    return titled(f"Hosts: {over_steps(times)} of steps {steps.first} to {steps.last}", exactly)
 
 
 def draw_cells_title(state: ViewState, reads: Reads) -> Component:
     """What a cell is, where it stands for several steps or ranks too."""
-    times = _times(state, reads)[1]
-    num_steps, num_ranks = times.ns.shape
-    pooled = pooling_in_words(num_steps, num_ranks, times.steps_a_column)
+    pooled = pooling_in_words(_cells(state, reads))
     note = [dmc.Text(pooled, size="sm", className="left-out")] if pooled else []
     return html.Div([heading("Rank by step: click a cell to see that step"), *note])
 
@@ -128,12 +127,17 @@ def draw_cells(state: ViewState, reads: Reads) -> go.Figure | None:
     if not np.isfinite(times.ns).any():
         return None
     marked = suspects(reads.report(facts.summary))
-    return rank_by_step(times, state.metric, facts.hosts, marked, keep=_keep(state, facts))
+    return rank_by_step(_cells(state, reads), state.metric, facts.hosts, marked, keep=_keep(state, facts))
 
 
 def _times(state: ViewState, reads: Reads) -> tuple[RunFacts, StageTimes]:
     facts = reads.facts(state)
-    return facts, reads.stage_times(facts, state.stage, state.clock, chosen_steps(state, facts))
+    return facts, stage_times(reads, facts, state.stage, state.clock, chosen_steps(state, facts))
+
+
+def _cells(state: ViewState, reads: Reads) -> PooledTimes:
+    facts, times = _times(state, reads)
+    return pooled_times(reads, facts, times, state.metric, chosen_steps(state, facts))
 
 
 def _keep(state: ViewState, facts: RunFacts) -> str:

@@ -1,6 +1,7 @@
 """A run at a glance: the worst finding in a sentence, the numbers of the moment, the curves, all findings."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import dash_mantine_components as dmc
 import numpy as np
@@ -10,12 +11,13 @@ from dash.development.base_component import Component
 
 from diagnose.hang.verdict import HangVerdict
 from telemetry.errors import UnreadableError
+from ui.background import StillWorking
 from ui.figures.series import HEIGHT_PX, Curve, curve_over_steps
-from ui.pages.hang_verdict import hang_finding, hang_headline
+from ui.pages.hang_verdict import hang_finding, hang_headline, reading_evidence
 from ui.pages.interface import Chart, Page, Region, region_id
 from ui.pages.panels import card, chart_panel, heading, panel
 from ui.pages.states import loading
-from ui.pages.verdict import findings_list, headline, marks_list
+from ui.pages.verdict import findings_list, headline, looking, marks_list
 from ui.reads import Reads
 from ui.records import MarkRow, RankState, RunFacts, Series
 from ui.view_state import ViewState
@@ -46,8 +48,14 @@ def skeleton() -> Component:
 def draw_verdict(state: ViewState, reads: Reads) -> Component:
     """A stall where one stands, else the worst finding."""
     facts = reads.facts(state)
-    stall = _stall(facts, reads)
-    return headline(reads.report(facts.summary), facts) if stall is None else hang_headline(stall, facts)
+    try:
+        stall = _stall(facts, reads)
+    except StillWorking:
+        return reading_evidence(facts)
+    if stall is not None:
+        return hang_headline(stall, facts)
+    report = reads.report(facts.summary)
+    return looking(facts) if report is None else headline(report, facts)
 
 
 def draw_numbers(state: ViewState, reads: Reads) -> Component:
@@ -91,10 +99,15 @@ def draw_tokens(state: ViewState, reads: Reads) -> go.Figure | None:
 def draw_findings(state: ViewState, reads: Reads) -> Component:
     """All findings, a stall first."""
     facts = reads.facts(state)
-    stall, report = _stall(facts, reads), reads.report(facts.summary)
+    report = reads.report(facts.summary)
+    stall = None
+    with suppress(StillWorking):  # the verdict tells that it is being read
+        stall = _stall(facts, reads)
+    stalled = [] if stall is None else [hang_finding(stall, facts)]
+    if report is None:
+        return panel("Findings", dmc.Stack([*stalled, looking(facts)], gap="sm"))
     slow = [findings_list(report, facts)] if report.findings or stall is None else []
     marks = [marks_list(report, facts)] if report.marks else []
-    stalled = [] if stall is None else [hang_finding(stall, facts)]
     return panel("Findings", dmc.Stack([*stalled, *slow, *marks], gap="sm"))
 
 
@@ -133,8 +146,9 @@ def _numbers(facts: RunFacts, series: dict[str, Series], reads: Reads) -> Iterat
     if "loss" in series:
         yield "Loss", f"{series['loss'].value[-1]:.3f}", f"{series['loss'].value[0]:.3f} at first"
     yield "Step", f"{int(facts.steps.step[-1]):,}", f"{len(facts.steps.step):,} stored"
-    lost = sum(finding.seconds_lost for finding in reads.report(facts.summary).findings)
-    yield "Time lost", f"{lost:.1f} s", "to the findings below"
+    report = reads.report(facts.summary)
+    lost = "…" if report is None else f"{sum(finding.seconds_lost for finding in report.findings):.1f} s"
+    yield "Time lost", lost, "to the findings below"
 
 
 def _ranks(ranks: list[RankState]) -> Component:

@@ -55,6 +55,12 @@ def headline(report: Report, facts: RunFacts) -> Component:
     )
 
 
+def looking(facts: RunFacts) -> Component:
+    """Stands where findings will be told."""
+    text = f"Comparing {count(facts.topology.world_size, 'rank')}: this takes some seconds. The page fills by itself."
+    return dmc.Group([dmc.Loader(size="sm"), dmc.Text(text, size="sm")], gap="sm", className="looking")
+
+
 def findings_list(report: Report, facts: RunFacts) -> Component:
     """Each finding with its evidence and what to do."""
     if not report.findings:

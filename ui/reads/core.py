@@ -16,9 +16,9 @@ from diagnose.hang.judge import judge
 from diagnose.hang.stored import load_stored
 from diagnose.hang.verdict import HangVerdict
 from diagnose.host_clocks import load_clocks
-from diagnose.load import load_view
+from diagnose.load import DEFAULT_STEPS, load_view
 from diagnose.pipeline import Report, diagnose_view
-from diagnose.view import Basis, RunView
+from diagnose.view import RunView
 from telemetry.clocks.align_table import ClockTable
 from telemetry.errors import UnknownRunError
 from telemetry.stages import STAGE_BY_CODE, Stage
@@ -34,12 +34,11 @@ from telemetry.stores.queries import (
     Samples,
     Spans,
     StageCounts,
-    StageTotals,
     Steps,
 )
 from telemetry.stores.question import Query
 from telemetry.stores.reader import Reader
-from ui.background import BackgroundAnswers
+from ui.background import BackgroundAnswers, StillWorking
 from ui.cache import AnswerCache
 from ui.columns import (
     beats_of,
@@ -53,11 +52,10 @@ from ui.columns import (
     words,
 )
 from ui.gpu_price import GpuPrice
+from ui.newest import NewestAnswers, Told
 from ui.one_clock import OneClock, on_one_clock
 from ui.records import (
     EvidenceSeen,
-    Floats,
-    Ints,
     MarkRow,
     Places,
     RankState,
@@ -66,21 +64,11 @@ from ui.records import (
     RunSummary,
     Series,
     SpanColumns,
-    StageTimes,
     StepTimes,
 )
 from ui.run_rows import state_of
-from ui.stage_times import (
-    MAX_CELLS,
-    MAX_OWN_CELLS,
-    PROCESSOR,
-    WALL,
-    pooled_query,
-    pooled_times,
-    step_by_step,
-    summed,
-)
-from ui.view_state import Clock, StepRange, ViewState
+from ui.stage_times import MAX_CELLS, MAX_OWN_OPERATIONS
+from ui.view_state import StepRange, ViewState
 
 Answer = TypeVar("Answer")
 
@@ -91,11 +79,16 @@ KEPT_ANALYSES = 16
 """Analyses that take seconds."""
 MAX_OPERATIONS = 6_000_000
 """Of one analysis. An estimate of what a page may cost: seconds, and about a gigabyte."""
+RANK_STEPS_AT_ONCE = 20_000
+"""Ranks times steps that a page waits for the detectors to look at: about half a second."""
+REPORT_AGE_S = 30.0
+"""What detectors say of a larger run that goes on stands so long, at least."""
+RANKS_JUDGED_AT_ONCE = 1024
+"""Ranks whose evidence of a stall a page waits for."""
 LIST_AGE_S = 1.0
 """The list of runs is asked for at most this often."""
 LONG_OVER_S = 3600.0
 """A run not heard of for so long says nothing new of itself."""
-OWN_WORK = (Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE)
 METRICS = ("loss", "tokens-per-second", "mfu")
 MAX_LANE = 2_000
 """Spans of one rank and stream in a step; of more the longest are asked for."""
@@ -117,15 +110,17 @@ class Reads:
         wall_s: Callable[[], float] = time.time,
         *,
         max_cells: int = MAX_CELLS,
-        max_own_cells: int = MAX_OWN_CELLS,
+        max_own_operations: int = MAX_OWN_OPERATIONS,
         max_lane: int = MAX_LANE,
         max_operations: int = MAX_OPERATIONS,
+        rank_steps_at_once: int = RANK_STEPS_AT_ONCE,
+        ranks_judged_at_once: int = RANKS_JUDGED_AT_ONCE,
         gpu_price: GpuPrice | None = None,
     ) -> None:
         self._reader = reader
         self._wall_s = wall_s
-        self._max_cells = max_cells
-        self._max_own_cells = max_own_cells
+        self.max_cells = max_cells
+        self.max_own_operations = max_own_operations
         self._max_lane = max_lane
         self._cache = AnswerCache(KEPT_ANSWERS)
         self._verdicts = AnswerCache(KEPT_VERDICTS)
@@ -133,6 +128,10 @@ class Reads:
         self.background = BackgroundAnswers(KEPT_ANALYSES)
         self.gpu_price = gpu_price
         self._reports: dict[tuple[str, int], Report] = {}
+        self._large_reports: NewestAnswers[Report] = NewestAnswers(REPORT_AGE_S)
+        self._large_verdicts: NewestAnswers[HangVerdict | None] = NewestAnswers(0.0)
+        self._rank_steps_at_once = rank_steps_at_once
+        self._ranks_judged_at_once = ranks_judged_at_once
 
     def ask_of_all(self, query: Query, *, age_s: float = LIST_AGE_S, known: Hashable = None) -> pa.Table:
         """The answer to a question that is about no one run, at most so old, and given when what is stored was as
@@ -170,7 +169,7 @@ class Reads:
     def facts(self, state: ViewState) -> RunFacts:
         """The attempt a view means."""
         summary = self.newest(state)
-        where, steps, stages = self.kept(summary, "facts", lambda: self._facts(summary))
+        where, steps, stages, num_spans = self.kept(summary, "facts", lambda: self._facts(summary))
         return RunFacts(
             summary=summary,
             topology=where.topology,
@@ -178,15 +177,39 @@ class Reads:
             local_ranks=where.local_ranks,
             steps=steps,
             stages=stages,
+            num_spans=num_spans,
         )
 
-    def report(self, run: RunSummary) -> Report:
-        """What the detectors say about the newest steps; why the run stands still is :meth:`hang`."""
-        report = self.kept(run, "report", lambda: diagnose_view(load_view(self._reader, run.run_id, run.attempt)))
-        self._reports[run.run_id, run.attempt] = report
+    def report(self, run: RunSummary) -> Report | None:
+        """What the detectors say about the newest steps; why the run stands still is :meth:`hang`.
+
+        Of a large run they say it when they are ready: until then what they said before, or None.
+        """
+        if self._is_large(run):
+            report = (told := self._told(run)) and told.answer
+        else:
+            report = self.kept(run, "report", lambda: self._diagnosed(run))
+        if report is not None:
+            self._reports[run.run_id, run.attempt] = report
         while len(self._reports) > KEPT_ANSWERS:
             self._reports.pop(next(iter(self._reports)), None)
         return report
+
+    def _diagnosed(self, run: RunSummary) -> Report:
+        return diagnose_view(load_view(self._reader, run.run_id, run.attempt))
+
+    def report_seen(self, run: RunSummary) -> float | None:
+        """Differs once :meth:`report` says something else of a large run, though nothing may have arrived."""
+        told = self._told(run) if self._is_large(run) else None
+        return told and told.at_s
+
+    def _told(self, run: RunSummary) -> Told[Report] | None:
+        freshness = run.last_step, run.last_ns
+        return self._large_reports.get((run.run_id, run.attempt), freshness, lambda: self._diagnosed(run))
+
+    def _is_large(self, run: RunSummary) -> bool:
+        num_steps = min(DEFAULT_STEPS, run.last_step - run.first_step + 1)
+        return run.num_ranks * num_steps > self._rank_steps_at_once
 
     def known_report(self, attempt: tuple[str, int]) -> Report | None:
         """The newest report that anybody asked for; None where nobody did. Asks nothing."""
@@ -227,23 +250,27 @@ class Reads:
         return EvidenceSeen(**rows[0]) if rows else EvidenceSeen(num_rows=0, newest_ns=0)
 
     def hang(self, facts: RunFacts) -> HangVerdict | None:
-        """Who holds an attempt up, by the evidence that its agents left; None where it does not stand still."""
+        """Who holds an attempt up, by the evidence that its agents left; None where it does not stand still.
+
+        Raises:
+            StillWorking: the evidence of a large job is being read.
+        """
         run = facts.summary
         seen = self.evidence_seen(run)
         if not seen.num_rows or facts.steps.last_end_ns > seen.newest_ns:
             return None
         # A heartbeat may say that the job has gone on.
-        key = run.run_id, run.attempt, run.last_step, run.last_ns, seen
-        return self._verdicts.get(key, lambda: self._judged(run))
+        freshness = run.last_step, run.last_ns, seen
+        if facts.topology.world_size <= self._ranks_judged_at_once:
+            return self._verdicts.get((run.run_id, run.attempt, freshness), lambda: self._judged(run))
+        told = self._large_verdicts.get((run.run_id, run.attempt), freshness, lambda: self._judged(run))
+        if told is None:
+            raise StillWorking
+        return told.answer
 
     def _judged(self, run: RunSummary) -> HangVerdict | None:
         evidence = load_stored(self._reader, run.run_id, run.attempt)
         return None if evidence is None else judge(evidence)
-
-    def stage_times(self, facts: RunFacts, stage: Stage, clock: Clock, steps: StepRange) -> StageTimes:
-        """Time of each rank in a stage over the steps of a range that are stored."""
-        key = ("stage-times", stage, clock, steps)
-        return self.kept(facts.summary, key, lambda: self._stage_times(facts, stage, clock, steps))
 
     def spans(self, run: RunSummary, step: int, ranks: tuple[int, ...]) -> SpanColumns:
         """The spans of some ranks in a step; of a lane that holds thousands the longest."""
@@ -331,60 +358,23 @@ class Reads:
         steps = self._slowly_changing(RunSteps(run_ids=(run_id,)), last_ns).to_pylist()
         return max([0, *(int(one["last_end_ns"]) for one in steps if one["attempt"] == attempt)])
 
-    def _facts(self, run: RunSummary) -> tuple[Places, StepTimes, tuple[Stage, ...]]:
+    def _facts(self, run: RunSummary) -> tuple[Places, StepTimes, tuple[Stage, ...], int]:
         ranks = self._ranks(run.run_id, run.attempt, run.last_ns)
         if not ranks.num_rows:
             raise UnknownRunError(
                 f"No rank of {run.run_id} has reported yet", hint="this page looks again every two seconds"
             )
-        codes = self.ask(run, StageCounts(run_id=run.run_id, attempt=run.attempt))["stage"].to_pylist()
+        counts = self.ask(run, StageCounts(run_id=run.run_id, attempt=run.attempt))
+        codes = counts["stage"].to_pylist()
         stages = tuple(stage for code, stage in STAGE_BY_CODE.items() if code in codes)
-        return places(ranks), step_times(self.ask(run, Steps(run_id=run.run_id, attempt=run.attempt))), stages
+        steps = step_times(self.ask(run, Steps(run_id=run.run_id, attempt=run.attempt)))
+        return places(ranks), steps, stages, int(ints(counts, "spans").sum())
 
     def _ranks(self, run_id: str, attempt: int, last_ns: int) -> pa.Table:
         return self._slowly_changing(Ranks(run_id=run_id, attempt=attempt), last_ns)
 
     def _heartbeats(self, run_id: str, attempt: int, last_ns: int) -> pa.Table:
         return self._slowly_changing(Heartbeats(run_id=run_id, attempt=attempt), last_ns)
-
-    def _stage_times(self, facts: RunFacts, stage: Stage, clock: Clock, steps: StepRange) -> StageTimes:
-        shown = facts.steps.step[(facts.steps.step >= steps.first) & (facts.steps.step <= steps.last)]
-        if len(shown) * facts.topology.world_size > self._max_cells:
-            query = pooled_query(facts, stage, shown, self._max_cells)
-            return pooled_times(self.ask(facts.summary, query), query, facts, clock)
-        ns, basis = self._own_work(facts, stage, shown) if clock is Clock.OWN else (None, WALL)
-        if ns is None:
-            ns, basis = self._totals(facts, stage, clock, shown)
-        return step_by_step(stage, shown, ns, basis, facts)
-
-    def _own_work(self, facts: RunFacts, stage: Stage, steps: Ints) -> tuple[Floats | None, str]:
-        """What the detectors compare, so that a picture and a verdict never disagree."""
-        cells = len(steps) * facts.topology.world_size
-        if stage not in OWN_WORK or not 0 < cells <= self._max_own_cells:
-            return None, WALL
-        run = facts.summary
-        view = load_view(
-            self._reader, run.run_id, run.attempt, StepWindow(first_step=int(steps[0]), last_step=int(steps[-1]))
-        )
-        work = view.work.get(stage)
-        if work is None or work.ns.shape != (len(steps), facts.topology.world_size):
-            return None, WALL
-        return work.ns, PROCESSOR if work.basis is Basis.PROCESSOR_TIME else str(work.basis)
-
-    def _totals(self, facts: RunFacts, stage: Stage, clock: Clock, steps: Ints) -> tuple[Floats, str]:
-        """Wall time, or processor time where it is asked for and measured everywhere."""
-        num_ranks = facts.topology.world_size
-        if not len(steps):
-            return np.full((0, num_ranks), np.nan), WALL
-        run = facts.summary
-        query = StageTotals(
-            run_id=run.run_id,
-            attempt=run.attempt,
-            first_step=int(steps[0]),
-            last_step=int(steps[-1]),
-            stages=(int(stage),),
-        )
-        return summed(self.ask(run, query), stage, clock, steps, num_ranks)
 
     def ask(self, run: RunSummary, query: Query) -> pa.Table:
         """The answer to a question about an attempt, kept until something has arrived."""

@@ -22,6 +22,8 @@ from ui.wording import NS_PER_S
 
 MAX_POINTS = 500
 """Of one series; longer times are told by coarser periods."""
+MAX_PERIODS = 50
+"""Of a counter of which only the growth is told: there are tens of thousands of them."""
 MAX_EVENTS = 2_000
 MAX_MARKS = 1_000
 LOOK_NS = 10 * NS_PER_S
@@ -81,6 +83,7 @@ def troubles(reads: Reads, facts: RunFacts, steps: StepRange) -> dict[str, HostT
         metrics=(*HELD_DOWN, str(Metric.HOST_PRESSURE_CPU_NS)),
         first_ns=first_ns,
         last_ns=last_ns,
+        period_ns=max(NS_PER_S, (last_ns - first_ns) // MAX_PERIODS),
     )
     events: dict[str, dict[str, int]] = defaultdict(dict)
     for row in _ask(reads, run, counts).to_pylist():

@@ -23,20 +23,19 @@ OWN_STAGES = tuple(
     if stage.stage_class in (StageClass.COMPUTE, StageClass.HOST) and stage is not Stage.STEP
 )
 """Stages in which no rank waits for another one by what they are: only there the slowest may be the culprit."""
-_SUMS = "sum(duration_ns) AS total_ns, min(cpu_ns) AS least_cpu, sum(cpu_ns) AS total_cpu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatCells(Fields):
-    """One stage, rank by step, in at most ``max_rows`` rows and ``max_columns`` columns.
+    """One stage, rank by step, in at most ``max_rows`` rows and ``max_columns`` columns: of each cell its worst rank.
 
     A row holds neighbouring ranks, a column neighbouring steps; the first and the last column are whole where columns
     hold a window and more, so they may reach beyond the steps asked for. A rank's time in a column is the mean over the
     steps in which it had the stage, so that a cell tells the same however wide it is.
 
-    Columns: rank (the first of the row), step (the first of the column), hottest_rank, hottest_ns (the largest mean
-    in the cell, and whose: any of equals), mean_ns, mean_cpu_ns (over the ranks of the cell; -1 where a span has none);
-    ordered by rank, step.
+    Columns: rank (the first of the row), step (the first of the column), hottest_rank (any of equals), and of that one
+    mean_ns and ratio, that to the median of its peers in the column: ranks of the same pipeline rank, itself left out;
+    NaN where it has none. Ordered by rank, step.
     """
 
     run_id: str
@@ -47,6 +46,17 @@ class HeatCells(Fields):
     num_ranks: int
     max_rows: int
     max_columns: int
+    pp: int = 1
+    tp: int = 1
+    """Of the grid: they tell who is whose peer."""
+    time: Time = "duration_ns"
+    """Processor time only where every span has it."""
+    worst: Literal["ratio", "mean_ns"] = "ratio"
+    """What a cell's worst rank has most of."""
+
+    def __post_init__(self) -> None:
+        assert self.time in get_args(Time), self.time
+        assert self.worst in ("ratio", "mean_ns"), self.worst
 
     @property
     def steps_a_column(self) -> int:
@@ -58,15 +68,17 @@ class HeatCells(Fields):
 
     def sql(self) -> str:
         width, depth = self.steps_a_column, self.ranks_a_row
+        most = {"ratio": "if(isNaN(times_peers), -1., times_peers)", "mean_ns": "mean"}[self.worst]
+        sums = _by_window(width, self.time) if width >= WINDOW_STEPS else _by_step(width, self.time)
         return f"""
-        SELECT toUInt32(intDiv(one, {depth}) * {depth}) AS rank, toUInt32(number * {width}) AS step,
-            argMax(one, mean) AS hottest_rank, max(mean) AS hottest_ns, avg(mean) AS mean_ns,
-            if(min(least_cpu) < 0, -1., avg(mean_cpu)) AS mean_cpu_ns
+        SELECT rank, step, worst.1 AS hottest_rank, worst.2 AS mean_ns, worst.3 AS ratio
         FROM (
-            SELECT one, number, total_ns / num_steps AS mean, total_cpu / num_steps AS mean_cpu, least_cpu
-            FROM ({_by_window(width) if width >= WINDOW_STEPS else _by_step(width)})
+            SELECT toUInt32(intDiv(one, {depth}) * {depth}) AS rank, toUInt32(number * {width}) AS step,
+                argMax((one, mean, times_peers), {most}) AS worst
+            FROM ({_beside_peers(sums)})
+            GROUP BY rank, step
         )
-        GROUP BY rank, step ORDER BY rank, step
+        ORDER BY rank, step
         """
 
 
@@ -112,22 +124,43 @@ class StragglerScan(Fields):
         """
 
 
-def _by_step(width: int) -> str:
+def _beside_peers(sums: str) -> str:
+    """Each rank's mean in each column beside the median of its peers.
+
+    sorted, n even    a b|c d      without one of a, b it is c, else b
+            n odd     a b c d e    without a or b (c + d) / 2, without d or e (b + c) / 2, without c (b + d) / 2
+    """
+    return f"""
+        SELECT number, one, mean, if(mean <= middle, after, middle) AS upper,
+            if(modulo(num, 2) = 0, upper, if(mean < middle, middle, before)) AS lower,
+            if(num < 2, nan, 2 * mean / (lower + upper)) AS times_peers
+        FROM (
+            SELECT number, ranks, means, toInt64(length(means)) AS num, arraySort(means) AS sorted,
+                sorted[intDiv(num + 1, 2) - 1] AS before, sorted[intDiv(num + 1, 2)] AS middle,
+                sorted[intDiv(num + 1, 2) + 1] AS after
+            FROM (
+                SELECT number, groupArray(one) AS ranks, groupArray(total_ns / num_steps) AS means
+                FROM ({sums})
+                GROUP BY number, modulo(intDiv(one, %(tp)s), %(pp)s)
+            )
+        )
+        ARRAY JOIN ranks AS one, means AS mean"""
+
+
+def _by_step(width: int, time: Time) -> str:
     """Sums of each rank in each column; one lies within a window, so that the window's bits tell its steps."""
     return f"""
-            SELECT rank AS one, intDiv(step, {width}) AS number, {num_bits(SEEN)} AS num_steps, {_SUMS}
+            SELECT rank AS one, intDiv(step, {width}) AS number, {num_bits(SEEN)} AS num_steps, sum({time}) AS total_ns
             FROM spans WHERE {IN_WINDOW} AND stage = %(stage)s GROUP BY one, number"""
 
 
-def _by_window(width: int) -> str:
+def _by_window(width: int, time: Time) -> str:
     """The same of columns that hold one or more windows whole."""
     windows = width // WINDOW_STEPS
     return f"""
-            SELECT one, intDiv(window, {windows}) AS number, sum(steps_seen) AS num_steps,
-                sum(sum_ns) AS total_ns, min(min_cpu) AS least_cpu, sum(sum_cpu) AS total_cpu
+            SELECT one, intDiv(window, {windows}) AS number, sum(steps_seen) AS num_steps, sum(sum_ns) AS total_ns
             FROM (
-                SELECT rank AS one, {WINDOW} AS window, {num_bits(SEEN)} AS steps_seen,
-                    sum(duration_ns) AS sum_ns, min(cpu_ns) AS min_cpu, sum(cpu_ns) AS sum_cpu
+                SELECT rank AS one, {WINDOW} AS window, {num_bits(SEEN)} AS steps_seen, sum({time}) AS sum_ns
                 FROM spans WHERE {OF_ATTEMPT} AND stage = %(stage)s
                     AND {WINDOW} >= intDiv(%(first_step)s, {width}) * {windows}
                     AND {WINDOW} < (intDiv(%(last_step)s, {width}) + 1) * {windows}

@@ -1,0 +1,182 @@
+"""How soon every page of the dashboard can be used and what travels for it: a run of 8 ranks, and runs of 12,288.
+
+python -m tests.benchmarks.dashboard [--store DIR] [--only WORD] [--json]
+
+From the address to a page on which every part is drawn, in Chromium on this machine, the server beside it. Each turn
+has a server of its own that has answered nothing yet; the browser has the scripts. Megabytes are those of all answers
+of the page, before compression. Where ``--store`` names a folder, the runs stay there and are not made again.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from playwright.sync_api import BrowserContext, Response, sync_playwright
+
+from telemetry.ship.collector import listen
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.reader import StoreReader
+from tests.benchmarks.figures import Figure, report
+from tests.benchmarks.large_runs import LARGE, LONG, LONG_STEPS, SMALL, STUCK, build
+from tests.deadline import until
+from tests.parts import require
+from tests.ui.served_dashboard import serving
+
+FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+TURNS = 3
+SMALL_MS, HEAT_MAP_MS, TIMELINE_MS, MAX_MB = 700.0, 1500.0, 1000.0, 1.5
+LIMIT_MS = 120_000
+REST_S = 0.4
+ASKED_ONCE = ("", "_dash-layout", "_dash-dependencies")
+"""What a server makes ready at the first visit, whatever is stored."""
+DRAWN = """() => {
+    if (!document.querySelector("main > *") || document.querySelector("main .loading, main .waiting")) return false;
+    const shown = (kind) => [...document.querySelectorAll(`.panel:not(.hidden) ${kind}`)];
+    const plotted = shown(".dash-graph").every((one) => one.querySelector(".js-plotly-plot")?.calcdata?.length > 0);
+    return plotted && shown(".span-timeline").every((one) => one.dataset.drawn) && performance.now();
+}"""
+AT_WORK = """() => [...document.querySelectorAll("main .loading")].some((one) => one.innerText.includes("Replaying"))
+    && performance.now()"""
+VERDICT = "() => document.querySelector('main .verdict') && performance.now()"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A page to be timed."""
+
+    name: str
+    search: str
+    bound_ms: float | None = None
+    ready: str = DRAWN
+    turns: int = TURNS
+
+
+class Look(NamedTuple):
+    """One turn: milliseconds until the page can be used, megabytes of answers until then."""
+
+    ms: float
+    megabytes: float
+
+
+def views() -> Iterator[View]:
+    """Every page, of the small run first."""
+    pages = {
+        "overview": "",
+        "heat map": "view=heatmap",
+        "timeline": "view=timeline",
+        "what if": "view=whatif",
+        "hang": "view=hang",
+        "fleet": "view=fleet",
+        "clock": "view=clock",
+        "runs": "view=runs",
+        "alerts": "view=alerts",
+    }
+    for name, search in pages.items():
+        yield View(name=f"8 ranks: {name}", search=f"?{search}&run={SMALL}", bound_ms=SMALL_MS)
+    every, of_long = f"&run={LARGE}", f"&run={LONG}&steps=0-{LONG_STEPS - 1}"
+    heat = {"bound_ms": HEAT_MAP_MS}
+    yield View(name="heat map, newest 100 steps", search=f"?view=heatmap&run={LONG}", **heat)
+    yield View(name="heat map, 1,000 steps", search=f"?view=heatmap{of_long}", **heat)
+    yield View(name="heat map, 25 steps in milliseconds", search=f"?view=heatmap&metric=ms{every}", **heat)
+    yield View(
+        name="timeline of a step, 64 ranks", search=f"?view=timeline&group=dp&rank=4001{every}", bound_ms=TIMELINE_MS
+    )
+    for name, search in pages.items():
+        if name not in ("heat map", "timeline", "what if", "hang"):
+            yield View(name=name, search=f"?{search}{every}")
+    yield View(name="what if: that it is being replayed", search=f"?view=whatif{every}", ready=AT_WORK)
+    yield View(name="what if: all of it", search=f"?view=whatif{every}", turns=1)
+    yield View(name="overview: the verdict", search=f"?{every}", ready=VERDICT, turns=1)
+    yield View(name="fleet over 1,000 steps", search=f"?view=fleet{of_long}")
+    yield View(name="hang", search=f"?view=hang&run={STUCK}")
+    yield View(name="overview of a hang", search=f"?run={STUCK}")
+
+
+class DashboardBenchmark:
+    """Every page in a browser."""
+
+    title = "Pages of the dashboard"
+    command = "python -m tests.benchmarks.dashboard"
+
+    def run(self, folder: Path | None = None, only: str = "", turns: int = TURNS) -> list[Figure]:
+        if folder is None:
+            with tempfile.TemporaryDirectory(prefix="rankscope-dashboard-") as name:
+                return self.run(Path(name) / "store", only, turns)
+        build(folder)
+        store = EmbeddedStore(folder)
+        try:
+            store.migrate()
+            chosen = [view for view in views() if only in view.name]
+            return [figure for view, looks in _looked(store, chosen, turns) for figure in _figures(view, looks)]
+        finally:
+            store.close()
+
+
+def _looked(store: EmbeddedStore, chosen: Sequence[View], turns: int) -> Iterator[tuple[View, list[Look]]]:
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=require("chromium"), args=FLAGS)
+        with browser.new_context(viewport={"width": 1440, "height": 1000}) as context:
+            _look(context, store, port, next(views()))  # fills the browser's cache
+            for view in chosen:
+                looks = [_look(context, store, port, view) for _ in range(min(view.turns, turns))]
+                print(f"{view.name}: {', '.join(f'{one.ms:,.0f} ms' for one in looks)}", file=sys.stderr, flush=True)
+                yield view, looks
+        browser.close()
+
+
+def _look(context: BrowserContext, store: EmbeddedStore, port: int, view: View) -> Look:
+    with serving(StoreReader(store), port) as address:
+        for path in ASKED_ONCE:
+            urllib.request.urlopen(address + path).read()
+        page = context.new_page()
+        page.set_default_timeout(LIMIT_MS)
+        answers: list[Response] = []
+        page.on("response", lambda answer: answers.append(answer) if "_dash-update-component" in answer.url else None)
+        page.goto(address + view.search)
+        ready_ms = page.wait_for_function(view.ready).json_value()
+        megabytes = sum(len(answer.body()) for answer in list(answers) if answer.status == 200) / 1e6
+        page.close()
+        until(_is_at_rest, seconds=LIMIT_MS / 1e3, what="the server to end what it began in the background")
+    return Look(float(ready_ms), megabytes)
+
+
+def _is_at_rest() -> bool:
+    """Whether this process does nothing."""
+    before_s = time.process_time()
+    time.sleep(REST_S)
+    return time.process_time() - before_s < REST_S / 10
+
+
+def _figures(view: View, looks: list[Look]) -> Iterator[Figure]:
+    median, low, high = np.percentile([one.ms for one in looks], (50, 10, 90)).tolist()
+    yield Figure(name=view.name, value=median, low=low, high=high, unit="ms", bound=view.bound_ms)
+    most = max(one.megabytes for one in looks)
+    yield Figure(name=f"{view.name}: what travels", value=most, unit="MB", bound=MAX_MB)
+
+
+BENCHMARK = DashboardBenchmark()
+
+
+def main() -> int:
+    """Print the figures; 1 where a bound is broken."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", type=Path, help="folder of the runs; made where it is missing")
+    parser.add_argument("--only", default="", help="pages with this in their names")
+    parser.add_argument("--turns", type=int, default=TURNS)
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args()
+    figures = BENCHMARK.run(chosen.store, chosen.only, chosen.turns)
+    return report(BENCHMARK.title, figures, as_json=chosen.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""What detectors say of a run too large to be waited for."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from diagnose.pipeline import Report
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.reader import StoreReader
+from tests.deadline import until
+from tests.ui.made_hang import STEP, S, evidence_rows
+from tests.ui.synthetic_run import SyntheticRun
+from ui.drawing import draw_canvas, draw_chart, draw_region, mark_canvas
+from ui.freshness import look
+from ui.newest import NewestAnswers
+from ui.reads import Reads
+from ui.view_state import Parsed, View, ViewState
+
+NOTHING_IS_SMALL = 0
+OVERVIEW, HEAT_MAP, TIMELINE, FLEET = (
+    ViewState(view=view, run="made") for view in (View.OVERVIEW, View.HEAT_MAP, View.TIMELINE, View.FLEET)
+)
+
+
+class Held(Reads):
+    """Its detectors say nothing before they may."""
+
+    def __init__(self, store: EmbeddedStore) -> None:
+        super().__init__(StoreReader(store), rank_steps_at_once=NOTHING_IS_SMALL)
+        self.may_tell = threading.Event()
+
+    def _diagnosed(self, run: object) -> Report:
+        self.may_tell.wait()
+        return super()._diagnosed(run)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def held(store: EmbeddedStore, run: SyntheticRun) -> Held:
+    return Held(store)
+
+
+def text_of(name: str, state: ViewState, reads: Reads) -> str:
+    drawn = draw_region(name, Parsed(state=state, notes=()), reads, by_clock=False)
+    assert drawn is not None
+    return str(drawn.make())
+
+
+def test_no_page_waits_for_the_detectors_of_a_large_run(held: Held) -> None:
+    assert "Comparing 8 ranks" in text_of("verdict", OVERVIEW, held)
+    assert "Comparing 8 ranks" in text_of("findings", OVERVIEW, held)
+    assert "Step time" in text_of("numbers", OVERVIEW, held)
+    cells = draw_chart("cells", HEAT_MAP, held, None)
+    assert cells is not None
+    assert not cells.figure.layout.shapes
+    painted = draw_canvas("timeline", TIMELINE, held, None)
+    assert painted is not None
+    assert painted.data is not None
+    assert mark_canvas("timeline", TIMELINE, held) == []
+    assert "gpu-01" in text_of("hosts", FLEET, held)
+    held.may_tell.set()
+
+
+def test_the_page_is_drawn_again_once_they_have_told_and_the_cells_do_not_travel_twice(held: Held) -> None:
+    before, _ = look(HEAT_MAP, held)
+    without = draw_chart("cells", HEAT_MAP, held, None)
+    held.may_tell.set()
+    until(lambda: look(HEAT_MAP, held)[0] != before, what="the report")
+    assert without is not None
+    marked = draw_chart("cells", HEAT_MAP, held, without.kind)
+    assert marked is not None
+    assert marked.kind == without.kind
+    changed = {operation["location"][0] for operation in marked.figure.to_plotly_json()["operations"]}
+    assert changed == {"layout"}
+    again = draw_chart("cells", HEAT_MAP, held, None)
+    assert again is not None
+    assert len(again.figure.layout.shapes) == 1
+    assert mark_canvas("timeline", TIMELINE, held) == [5]
+
+
+def test_an_answer_stands_for_a_while_though_more_has_arrived() -> None:
+    now_s, answers = [0.0], NewestAnswers[int](30.0, clock_s=lambda: now_s[0])
+
+    def asked(step: int) -> int | None:
+        told = answers.get("run", step, lambda: step)
+        return told and told.answer
+
+    until(lambda: asked(1) == 1, what="the first answer")
+    now_s[0] = 29.0
+    assert asked(2) == 1
+    now_s[0] = 30.0
+    assert asked(2) == 1
+    until(lambda: asked(2) == 2, what="the next answer")
+
+
+def test_the_evidence_of_a_large_stall_is_read_in_the_background(store: EmbeddedStore) -> None:
+    stuck = SyntheticRun(run_id="stuck", slow={})
+    stuck.introduce(store)
+    stuck.advance(store, STEP + 1)
+    stuck.leave_evidence(store, evidence_rows(stuck.now_ns + 35 * S))
+    reads = Reads(StoreReader(store), ranks_judged_at_once=7)
+    page = ViewState(view=View.HANG, run="stuck")
+    before, _ = look(page, reads)
+    assert "Reading what 8 ranks left behind" in text_of("hang-verdict", page, reads)
+    until(lambda: look(page, reads)[0] != before, what="the verdict")
+    assert "rank 5 is behind" in text_of("hang-verdict", page, reads)
+    assert "rank 5 is behind" in text_of("verdict", replace(page, view=View.OVERVIEW), reads)

@@ -1,0 +1,57 @@
+"""What is stored by now: the answer differs whenever the parts of a page have something new to draw."""
+
+import hashlib
+from typing import Any
+
+from dash.development.base_component import Component
+
+from telemetry.errors import RankscopeError, UnknownRunError
+from ui.background import StillWorking
+from ui.pages.states import problem
+from ui.reads import Reads
+from ui.reads.alerts import told_alerts
+from ui.reads.fleet import agents_said
+from ui.reads.ideal import look_for_ideal
+from ui.reads.runs import run_list
+from ui.reads.whatif import look_for_whatif
+from ui.view_state import View, ViewState
+
+SHOW_STALLS = (View.OVERVIEW, View.HANG)
+SHOW_REPORTS = (View.OVERVIEW, View.HEAT_MAP, View.TIMELINE, View.FLEET)
+
+
+def look(state: ViewState, reads: Reads) -> tuple[list[Any], Component | None]:
+    """What is stored by now, and what to say when nobody answers."""
+    try:
+        if state.view is View.RUNS:
+            return [hashlib.blake2s(repr(run_list(reads)).encode(), digest_size=16).hexdigest()], None
+        if state.view is View.ALERTS:
+            told = told_alerts(reads)
+            return [told.heard_ns, told.is_silent(reads.now_ns())], None
+        run = reads.newest(state)
+        seen = [run.run_id, run.attempt, run.last_step, run.last_ns, run.state]
+        if state.view in SHOW_STALLS:
+            seen += [*reads.evidence_seen(run), _is_judged(state, reads)]
+        if state.view in SHOW_REPORTS:
+            seen.append(reads.report_seen(run))
+        if state.view is View.WHAT_IF:
+            seen += look_for_whatif(state, reads)
+        elif state.view is View.TIMELINE:
+            seen += look_for_ideal(state, reads)
+        elif state.view is View.FLEET:
+            seen.append(agents_said(reads, run))
+        return seen, None
+    except UnknownRunError as error:
+        return [error.message], None
+    except RankscopeError as error:
+        return [error.message], problem(error)
+
+
+def _is_judged(state: ViewState, reads: Reads) -> bool:
+    try:
+        reads.hang(reads.facts(state))
+    except StillWorking:
+        return False
+    except RankscopeError:
+        pass  # for the parts of the page to tell
+    return True

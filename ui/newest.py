@@ -1,0 +1,46 @@
+"""The newest answer about something that goes on changing, worked out in the background."""
+
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from ui.background import BackgroundAnswers, StillWorking
+
+Answer = TypeVar("Answer")
+
+KEPT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Told(Generic[Answer]):
+    """An answer, of which state of things it is, and when it was ready."""
+
+    answer: Answer
+    freshness: Hashable
+    at_s: float
+
+
+class NewestAnswers(Generic[Answer]):
+    """By key. May be called from any thread; no call waits for an answer.
+
+    Args:
+        anew_s: how long an answer stands, at least, though things have changed.
+    """
+
+    def __init__(self, anew_s: float, *, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._answers = BackgroundAnswers(KEPT, wait_s=0.0)
+        self._anew_s = anew_s
+        self._clock_s = clock_s
+        self._before: dict[Hashable, Told[Answer]] = {}
+
+    def get(self, key: Hashable, freshness: Hashable, work: Callable[[], Answer]) -> Told[Answer] | None:
+        """The newest answer there is, None where there is none yet; a newer one is begun where it is time for it."""
+        try:
+            told = self._answers.get(key, lambda: Told(work(), freshness, self._clock_s()))
+        except StillWorking:
+            return self._before.get(key)
+        if told.freshness != freshness and self._clock_s() - told.at_s >= self._anew_s:
+            self._before[key] = told
+            self._answers.forget(key)
+        return told

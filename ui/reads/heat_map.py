@@ -1,0 +1,95 @@
+"""What the heat map asks: how long each rank was in a stage, and the same step by step.
+
+Of a run too large to be asked step by step the store answers with as many cells as a screen has, and no more.
+"""
+
+import numpy as np
+
+from diagnose.findings import StepWindow
+from diagnose.load import load_view
+from diagnose.view import Basis
+from telemetry.stages import Stage
+from telemetry.stores.queries import StageTotals
+from telemetry.stores.reader import Reader
+from ui.figures.pooling import pooled
+from ui.reads.core import Reads
+from ui.records import Floats, Ints, PooledTimes, RunFacts, StageTimes
+from ui.stage_times import (
+    PROCESSOR,
+    WALL,
+    cells,
+    cells_query,
+    means,
+    means_query,
+    step_by_step,
+    summed,
+)
+from ui.view_state import Clock, Metric, StepRange
+
+OWN_WORK = (Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE)
+
+
+def stage_times(reads: Reads, facts: RunFacts, stage: Stage, clock: Clock, steps: StepRange) -> StageTimes:
+    """Time of each rank in a stage over the steps of a range that are stored: each step by itself, or, of more than
+    ``reads.max_cells``, the mean over all of them."""
+    shown = _shown(facts, steps)
+    if _is_large(facts, shown, reads):
+        asked = means_query(facts, stage, shown)
+        return means(reads.ask(facts.summary, asked), stage, clock, shown, facts)
+    key = ("stage-times", stage, clock, steps)
+    return reads.kept(facts.summary, key, lambda: _by_step(reads, facts, stage, clock, shown))
+
+
+def pooled_times(reads: Reads, facts: RunFacts, times: StageTimes, metric: Metric, steps: StepRange) -> PooledTimes:
+    """Rank by step over the range that ``times`` were asked for."""
+    shown = _shown(facts, steps)
+    if not _is_large(facts, shown, reads):
+        return pooled(times, metric)
+    query = cells_query(facts, times, metric, shown)
+    return cells(reads.ask(facts.summary, query), query)
+
+
+def _shown(facts: RunFacts, steps: StepRange) -> Ints:
+    return facts.steps.step[(facts.steps.step >= steps.first) & (facts.steps.step <= steps.last)]
+
+
+def _is_large(facts: RunFacts, steps: Ints, reads: Reads) -> bool:
+    return len(steps) * facts.topology.world_size > reads.max_cells
+
+
+def _by_step(reads: Reads, facts: RunFacts, stage: Stage, clock: Clock, steps: Ints) -> StageTimes:
+    ns, basis = _own_work(reads, facts, stage, steps) if clock is Clock.OWN else (None, WALL)
+    if ns is None:
+        ns, basis = _totals(reads, facts, stage, clock, steps)
+    return step_by_step(stage, steps, ns, basis, facts)
+
+
+def _own_work(reads: Reads, facts: RunFacts, stage: Stage, steps: Ints) -> tuple[Floats | None, str]:
+    """What the detectors compare, so that a picture and a verdict never disagree."""
+    num_operations = facts.num_spans * len(steps) / max(1, len(facts.steps.step))
+    if stage not in OWN_WORK or not 0 < num_operations <= reads.max_own_operations:
+        return None, WALL
+    run, window = facts.summary, StepWindow(first_step=int(steps[0]), last_step=int(steps[-1]))
+
+    def load(reader: Reader) -> tuple[Floats | None, str]:
+        work = load_view(reader, run.run_id, run.attempt, window).work.get(stage)
+        if work is None or work.ns.shape != (len(steps), facts.topology.world_size):
+            return None, WALL
+        return work.ns, PROCESSOR if work.basis is Basis.PROCESSOR_TIME else str(work.basis)
+
+    return reads.work_out(run, ("own-work", stage, window), load)
+
+
+def _totals(reads: Reads, facts: RunFacts, stage: Stage, clock: Clock, steps: Ints) -> tuple[Floats, str]:
+    """Wall time, or processor time where it is asked for and measured everywhere."""
+    num_ranks, run = facts.topology.world_size, facts.summary
+    if not len(steps):
+        return np.full((0, num_ranks), np.nan), WALL
+    query = StageTotals(
+        run_id=run.run_id,
+        attempt=run.attempt,
+        first_step=int(steps[0]),
+        last_step=int(steps[-1]),
+        stages=(int(stage),),
+    )
+    return summed(reads.ask(run, query), stage, clock, steps, num_ranks)
