@@ -12,6 +12,7 @@ from fastapi.middleware.gzip import GZipMiddleware
 
 from telemetry.stores.reader import Reader
 from ui import callbacks, canvas_callbacks
+from ui.ask_ahead import AskAhead
 from ui.gpu_price import price_from_environment
 from ui.kept_assets import KeptAssets
 from ui.pages.frame import layout
@@ -49,9 +50,10 @@ def make_dashboard(reads: Reads) -> dash.Dash:
         suppress_callback_exceptions=True,
         enable_mcp=False,
     )
+    app.layout = layout()
+    app.server.add_middleware(AskAhead, reads=reads)
     app.server.add_middleware(KeptAssets)
     app.server.add_middleware(GZipMiddleware, compresslevel=COMPRESSION)
-    app.layout = layout()
     callbacks.keep_fresh(app, reads)
     callbacks.keep_page(app, reads)
     callbacks.keep_regions(app, reads)

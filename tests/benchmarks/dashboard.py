@@ -34,7 +34,7 @@ TURNS = 3
 SMALL_MS, HEAT_MAP_MS, TIMELINE_MS, MAX_MB = 700.0, 1500.0, 1000.0, 1.5
 LIMIT_MS = 120_000
 REST_S = 0.4
-ASKED_ONCE = ("", "_dash-layout", "_dash-dependencies")
+ASKED_ONCE = ("_dash-layout", "_dash-dependencies")
 """What a server makes ready at the first visit, whatever is stored."""
 DRAWN = """() => {
     if (!document.querySelector("main > *") || document.querySelector("main .loading, main .waiting")) return false;

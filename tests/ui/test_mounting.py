@@ -11,7 +11,10 @@ from telemetry.credentials import Tokens
 from telemetry.ship.access import TokenGate
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
+from tests.deadline import until
+from tests.ui.counting import Counting
 from tests.ui.served_dashboard import serving_app
+from tests.ui.synthetic_run import SyntheticRun
 from ui.app import mount_dashboard
 
 
@@ -51,6 +54,15 @@ def test_a_browser_keeps_what_has_not_changed_and_is_sent_little(client: httpx.C
     assert all("immutable" in client.get(address).headers["cache-control"] for address in own)
     assert "immutable" not in index.headers.get("cache-control", "")
     assert client.get("/_dash-layout").headers["content-encoding"] == "gzip"
+
+
+def test_the_questions_of_a_page_are_asked_as_soon_as_its_address_is(store: EmbeddedStore, run: SyntheticRun) -> None:
+    reader, server = Counting(StoreReader(store)), FastAPI()
+    mount_dashboard(server, reader)
+    with serving_app(server) as address, httpx.Client(base_url=address) as client:
+        for search in ("?view=heatmap&run=made&stage=optimizer", "?view=heatmap&run=nope", "?view=<b>"):
+            assert client.get(f"/{search}").status_code == 200
+        until(lambda: reader.asked["StageTotals"] == 1, what="the sums of the heat map")
 
 
 def test_no_agent_protocol_is_served_even_when_the_environment_asks(

@@ -141,6 +141,7 @@ PAGE = Page(
         "pending": Region(draw=draw_pending, quiet=True),
         "past": Region(draw=draw_past, quiet=True),
     },
+    ahead=lambda state, reads: told_alerts(reads),
     needs_run=False,
     needs_step=False,
 )

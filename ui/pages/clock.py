@@ -160,4 +160,5 @@ PAGE = Page(
     },
     charts={"offset": Chart(draw=draw_offset)},
     control_values=control_values,
+    ahead=lambda state, reads: clocks_now(reads, reads.facts(state)),
 )

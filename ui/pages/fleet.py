@@ -167,4 +167,5 @@ PAGE = Page(
     },
     charts={"host": Chart(draw=draw_host)},
     control_values=control_values,
+    ahead=lambda state, reads: told(scene(state, reads), reads),
 )

@@ -160,6 +160,7 @@ PAGE = Page(
         "stacks": Region(draw=draw_stacks, quiet=True),
     },
     charts={"grid": Chart(draw=draw_grid)},
+    ahead=lambda state, reads: reads.hang(reads.facts(state)),
     control_values=control_values,
     needs_step=False,
 )

@@ -184,6 +184,12 @@ def _basis_note(times: StageTimes) -> str:
     return BASIS_NOTES.get(times.basis, f"{times.basis.capitalize()}: waiting inside collectives is left out.")
 
 
+def ask_ahead(state: ViewState, reads: Reads) -> None:
+    """The cells, then what is outlined in them."""
+    _cells(state, reads)
+    reads.report(reads.facts(state).summary)
+
+
 PAGE = Page(
     skeleton=skeleton,
     regions={
@@ -195,4 +201,5 @@ PAGE = Page(
     },
     charts={"hosts": Chart(draw=draw_hosts), "cells": Chart(draw=draw_cells)},
     control_values=control_values,
+    ahead=ask_ahead,
 )

@@ -55,6 +55,11 @@ def no_controls(state: ViewState, reads: Reads) -> Mapping[str, object]:
     return {}
 
 
+def facts_alone(state: ViewState, reads: Reads) -> object:
+    """What every page about a run asks first."""
+    return reads.facts(state)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     """A view. ``needs_run``: without a run there is nothing to draw; ``needs_step``: nor without a step of it."""
@@ -65,6 +70,8 @@ class Page:
     canvases: Mapping[str, Canvas] = field(default_factory=dict)
     control_values: ControlValues = no_controls
     """What each control shows in a view."""
+    ahead: Callable[[ViewState, Reads], object] = facts_alone
+    """Asks what the slowest part will ask."""
     needs_run: bool = True
     needs_step: bool = True
 

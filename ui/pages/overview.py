@@ -194,4 +194,5 @@ PAGE = Page(
         "mfu": Chart(draw=draw_mfu),
         "tokens": Chart(draw=draw_tokens),
     },
+    ahead=draw_numbers,
 )

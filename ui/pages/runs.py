@@ -139,6 +139,7 @@ PAGE = Page(
     skeleton=skeleton,
     regions={"runs-controls": Region(draw=draw_controls, live=False), "runs": Region(draw=draw_runs)},
     control_values=control_values,
+    ahead=lambda state, reads: run_list(reads),
     needs_run=False,
     needs_step=False,
 )

@@ -170,4 +170,5 @@ PAGE = Page(
     },
     canvases={"timeline": Canvas(key=spans_key, draw=draw_spans, suspects=marked_ranks)},
     control_values=control_values,
+    ahead=spans_key,
 )
