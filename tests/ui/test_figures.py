@@ -106,6 +106,16 @@ def test_boxes_of_a_large_job_do_not_overlap() -> None:
     assert len({(cell.row, cell.column) for box in boxes for cell in box.cells}) == 12_288
 
 
+def test_cells_of_a_large_job_are_not_lost_in_the_gaps_between_them() -> None:
+    hosts = [f"host-{rank // 8}" for rank in range(12_288)]
+    places = [rank % 8 for rank in range(12_288)]
+    large = host_boxes(made_times(1, 12_288), Metric.RATIO, hosts, places, [], keep="k")
+    small = host_boxes(made_times(1, 8), Metric.RATIO, hosts[:8], places[:8], [], keep="k")
+    assert (large.data[0].xgap, large.data[0].ygap) == (0, 0)
+    assert not large.layout.shapes
+    assert small.data[0].xgap > 0
+
+
 def test_a_host_box_shows_the_median_and_the_rank() -> None:
     figure = host_boxes(made_times(9, 4, slow=2), Metric.RATIO, ["x"] * 4, [0, 1, 2, 3], [2], keep="k")
     assert "<b>2</b><br>1.40x" in [note.text for note in figure.layout.annotations]

@@ -20,6 +20,9 @@ from ui.view_state import Metric
 RANKS_A_ROW = 8
 MAX_NAMED_HOSTS = 128
 MAX_NUMBERED_RANKS = 256
+MAX_SPACED = 128
+"""Cells beside each other with a gap between them; more are hardly wider than one."""
+GAP_PX = 3
 CELL_PX, MIN_PX, MAX_PX = 52, 110, 900
 SHAPE = 6.0
 """Width of the whole over its height, in cells."""
@@ -83,14 +86,15 @@ def _cells(boxes: list[Box], times: StageTimes, value: Floats, shape: tuple[int,
         for cell in box.cells:
             grid[cell.row, cell.column] = value[cell.rank]
             extra[cell.row, cell.column] = (cell.rank, milliseconds[cell.rank], ratio[cell.rank])
+    gap = GAP_PX if shape[1] <= MAX_SPACED else 0
     return go.Heatmap(
         z=grid.astype(np.float32),
         customdata=extra.astype(np.float32),
         zmin=colours.lowest,
         zmax=colours.highest,
         colorscale=colours.scale,
-        xgap=3,
-        ygap=3,
+        xgap=gap,
+        ygap=gap,
         showscale=False,
         hoverongaps=False,
         hovertemplate=f"<b>rank %{{customdata[0]}}</b><br>{over_steps(times)} %{{customdata[1]:.1f}} ms"

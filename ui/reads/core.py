@@ -185,8 +185,10 @@ class Reads:
 
         Of a large run they say it when they are ready: until then what they said before, or None.
         """
+        report: Report | None
         if self._is_large(run):
-            report = (told := self._told(run)) and told.answer
+            told = self._told(run)
+            report = None if told is None else told.answer
         else:
             report = self.kept(run, "report", lambda: self._diagnosed(run))
         if report is not None:
@@ -201,7 +203,7 @@ class Reads:
     def report_seen(self, run: RunSummary) -> float | None:
         """Differs once :meth:`report` says something else of a large run, though nothing may have arrived."""
         told = self._told(run) if self._is_large(run) else None
-        return told and told.at_s
+        return None if told is None else told.at_s
 
     def _told(self, run: RunSummary) -> Told[Report] | None:
         freshness = run.last_step, run.last_ns
