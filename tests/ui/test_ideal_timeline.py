@@ -15,8 +15,9 @@ from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.test_spans_buffer import columns_of
 from ui.background import BackgroundAnswers
-from ui.drawing import draw_canvas, draw_region, look
+from ui.drawing import draw_canvas, draw_region
 from ui.figures.lanes import LANES
+from ui.freshness import look
 from ui.pages.controls import after_controls
 from ui.pages.timeline_ideal import loss_in_words
 from ui.reads import Reads
