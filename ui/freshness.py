@@ -14,10 +14,11 @@ from ui.reads.fleet import agents_said
 from ui.reads.ideal import look_for_ideal
 from ui.reads.runs import run_list
 from ui.reads.whatif import look_for_whatif
-from ui.view_state import View, ViewState
+from ui.view_state import Colour, View, ViewState
 
-SHOW_STALLS = (View.OVERVIEW, View.HANG)
-SHOW_REPORTS = (View.OVERVIEW, View.HEAT_MAP, View.TIMELINE, View.FLEET)
+SHOW_STALLS = (View.OVERVIEW, View.GRID, View.HANG)
+SHOW_HOSTS = (View.GRID, View.FLEET)
+SHOW_REPORTS = (View.OVERVIEW, View.GRID, View.HEAT_MAP, View.TIMELINE, View.FLEET)
 
 
 def look(state: ViewState, reads: Reads) -> tuple[list[Any], Component | None]:
@@ -34,11 +35,11 @@ def look(state: ViewState, reads: Reads) -> tuple[list[Any], Component | None]:
             seen += [*reads.evidence_seen(run), _is_judged(state, reads)]
         if state.view in SHOW_REPORTS:
             seen.append(reads.report_seen(run))
-        if state.view is View.WHAT_IF:
+        if state.view is View.WHAT_IF or (state.view is View.GRID and state.colour is Colour.BLAME):
             seen += look_for_whatif(state, reads)
-        elif state.view is View.TIMELINE:
+        if state.view is View.TIMELINE:
             seen += look_for_ideal(state, reads)
-        elif state.view is View.FLEET:
+        if state.view in SHOW_HOSTS:
             seen.append(agents_said(reads, run))
         return seen, None
     except UnknownRunError as error:

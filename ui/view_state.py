@@ -6,6 +6,7 @@
     ?view=timeline&run=demo&step=150&zoom=1200000-9800000&pins=5.4&area=1300000-2000000-5-6
     ?view=timeline&run=demo&step=150&ideal=shown                    with the ideal timeline below the real one
     ?view=hang&run=demo&attempt=0&rank=5
+    ?view=grid&run=demo&attempt=0&rank=5&colour=blame&form=3d
     ?view=whatif&run=demo&attempt=0&steps=100-199
     ?view=fleet&run=demo&attempt=0&host=gpu-003&family=gpu&steps=100-199
     ?view=clock&run=demo&attempt=0&host=gpu-003
@@ -44,6 +45,7 @@ class View(StrEnum):
     OVERVIEW = "overview"
     HEAT_MAP = "heatmap"
     TIMELINE = "timeline"
+    GRID = "grid"
     HANG = "hang"
     WHAT_IF = "whatif"
     FLEET = "fleet"
@@ -64,10 +66,25 @@ class RunOrder(StrEnum):
 
 
 class Metric(StrEnum):
-    """What the heat map's colours stand for."""
+    """What colours stand for where they show a stage."""
 
     RATIO = "ratio"
     MILLISECONDS = "ms"
+
+
+class Colour(StrEnum):
+    """What the colours of the grid stand for."""
+
+    STATE = "state"
+    BLAME = "blame"
+    METRIC = "metric"
+
+
+class Form(StrEnum):
+    """How the grid is drawn: cut into slices side by side, or as a body that can be turned."""
+
+    SLICES = "slices"
+    BODY = "3d"
 
 
 class Clock(StrEnum):
@@ -143,6 +160,8 @@ class ViewState:
     stage: Stage = Stage.FORWARD_COMPUTE
     metric: Metric = Metric.RATIO
     clock: Clock = Clock.OWN
+    colour: Colour = Colour.STATE
+    form: Form = Form.SLICES
     steps: StepRange | None = None
     group: Group | None = None
     rank: int | None = None
@@ -166,6 +185,8 @@ class ViewState:
             "stage": None if self.stage is Stage.FORWARD_COMPUTE else self.stage.label,
             "metric": None if self.metric is Metric.RATIO else self.metric.value,
             "time": None if self.clock is Clock.OWN else self.clock.value,
+            "colour": None if self.colour is Colour.STATE else self.colour.value,
+            "form": None if self.form is Form.SLICES else self.form.value,
             "steps": self.steps and str(self.steps),
             "group": self.group and self.group.value,
             "rank": self.rank,
@@ -203,6 +224,8 @@ def parse_search(search: str | None) -> Parsed:
         stage=read("stage", _stage, Stage.FORWARD_COMPUTE),
         metric=read("metric", Metric, Metric.RATIO),
         clock=read("time", Clock, Clock.OWN),
+        colour=read("colour", Colour, Colour.STATE),
+        form=read("form", Form, Form.SLICES),
         steps=read("steps", _steps, None),
         group=read("group", Group, None),
         rank=read("rank", _number, None),

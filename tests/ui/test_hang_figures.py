@@ -10,6 +10,7 @@ from telemetry.topology import Topology
 from tests.ui.made_hang import STUCK, made_verdict
 from ui.figures.chain import held_up, hops, path
 from ui.figures.grid import rank_grid
+from ui.figures.grid_colours import by_standing
 from ui.figures.grid_layout import lay_out
 from ui.figures.standing import SIGNS, Standing, standing_of
 
@@ -40,7 +41,7 @@ def test_cells_can_be_seen_and_clicked_whatever_the_shape(topology: Topology) ->
 def test_twelve_thousand_ranks_are_one_picture_and_the_one_behind_stands_out() -> None:
     figure = rank_grid(
         LARGE,
-        [Standing.BEHIND if rank == 7001 else Standing.WAITING for rank in range(LARGE.world_size)],
+        by_standing([Standing.BEHIND if rank == 7001 else Standing.WAITING for rank in range(LARGE.world_size)]),
         ["gpu"] * LARGE.world_size,
         chosen=7001,
         path=(),
@@ -56,7 +57,12 @@ def test_twelve_thousand_ranks_are_one_picture_and_the_one_behind_stands_out() -
 
 def test_a_cell_says_its_rank_its_host_and_its_place_as_plain_text() -> None:
     figure = rank_grid(
-        Topology(dp=2), [Standing.BEHIND, Standing.MISSING], ["<i>a</i>", ""], chosen=None, path=(), keep="k"
+        Topology(dp=2),
+        by_standing([Standing.BEHIND, Standing.MISSING]),
+        ["<i>a</i>", ""],
+        chosen=None,
+        path=(),
+        keep="k",
     )
     assert [row[0] for row in figure.data[0].text] == [
         "&lt;i&gt;a&lt;/i&gt;<br>dp0 pp0 tp0<br>behind",
@@ -69,7 +75,7 @@ def test_each_standing_has_a_word_a_symbol_and_a_colour_of_its_own() -> None:
         len({sign.symbol for sign in SIGNS.values()}) == len({sign.colour for sign in SIGNS.values()}) == len(Standing)
     )
     grid = Topology(dp=len(Standing))
-    figure = rank_grid(grid, list(Standing), [""] * len(Standing), chosen=None, path=(), keep="k")
+    figure = rank_grid(grid, by_standing(list(Standing)), [""] * len(Standing), chosen=None, path=(), keep="k")
     texts = " ".join(note.text for note in figure.layout.annotations)
     for standing, sign in SIGNS.items():
         assert f"{sign.symbol} {standing}" in texts
@@ -77,7 +83,7 @@ def test_each_standing_has_a_word_a_symbol_and_a_colour_of_its_own() -> None:
 
 def test_the_chosen_rank_is_outlined_and_its_chain_drawn() -> None:
     figure = rank_grid(
-        Topology(dp=2, pp=2, tp=2), [Standing.WAITING] * 8, [""] * 8, chosen=2, path=(2, 6, 4, 5), keep="k"
+        Topology(dp=2, pp=2, tp=2), by_standing([Standing.WAITING] * 8), [""] * 8, chosen=2, path=(2, 6, 4, 5), keep="k"
     )
     (around,) = figure.layout.shapes
     assert (around.x0, around.y0) == (2.5, -0.5)
@@ -86,7 +92,12 @@ def test_the_chosen_rank_is_outlined_and_its_chain_drawn() -> None:
 
 def test_a_hop_to_a_rank_that_the_grid_does_not_have_is_not_drawn() -> None:
     figure = rank_grid(
-        Topology(dp=2, pp=2, tp=2), [Standing.WAITING] * 8, [""] * 8, chosen=2, path=(2, 6, 8, -1, 5, 4), keep="k"
+        Topology(dp=2, pp=2, tp=2),
+        by_standing([Standing.WAITING] * 8),
+        [""] * 8,
+        chosen=2,
+        path=(2, 6, 8, -1, 5, 4),
+        keep="k",
     )
     assert sum(note.showarrow for note in figure.layout.annotations) == 2
 

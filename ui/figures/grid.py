@@ -1,48 +1,50 @@
-"""The 3D grid of ranks, each coloured by what it is to a hang."""
+"""The 3D grid of ranks cut into slices side by side: a cell a rank."""
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import plotly.graph_objects as go
 
 from telemetry.topology import Topology
+from ui.figures.grid_colours import NOTHING_KNOWN, GridColours
 from ui.figures.grid_layout import MIN_COLUMNS, WIDTH_PX, GridLayout, lay_out
-from ui.figures.standing import REMARKABLE, SIGNS, Standing
-from ui.figures.style import CLEAR, FONT, GREY, SUSPECT, framed, outline, plain
+from ui.figures.grid_marks import WORDED_PX, around, around_groups, arrows_along, reach
+from ui.figures.heat_map import colour_bar
+from ui.figures.style import FONT, GREY, framed, plain
 from ui.records import Ints
 
-WORDED_PX, NUMBERED_PX = 44, 24
-"""Cells large enough for a word, for a number."""
+NUMBERED_PX = 24
+"""Cells large enough for a number."""
 ZOOMED_FROM = 512
 """Ranks from which on it is worth zooming in."""
-MAX_TICKS, MAX_MARKERS, MAX_ARROWS = 24, 300, 24
-TOP_PX, BAND_PX, BOTTOM_PX, OUTLINE_PX = 26, 18, 30, 8
-EDGE = 0.4
-"""From the middle of a cell to where no word stands."""
-
-Point = tuple[float, float]
+MAX_TICKS, MAX_MARKERS = 24, 300
+HOVER = "<b>rank %{customdata[0]}</b><br>%{text}<extra></extra>"
+TOP_PX, BAND_PX, BOTTOM_PX = 26, 18, 30
 
 
 def rank_grid(
     topology: Topology,
-    standings: Sequence[Standing],
+    cells: GridColours,
     hosts: Sequence[str],
     *,
     chosen: int | None,
     path: Sequence[int],
     keep: str,
+    with_groups: bool = False,
 ) -> go.Figure:
-    """One cell a rank. ``standings`` and ``hosts`` by rank; ``path``: ranks from the chosen one to the root."""
+    """One cell a rank. ``hosts`` by rank; ``path``: ranks along which arrows lead; ``with_groups``: those of the chosen
+    rank are outlined."""
     layout = lay_out(topology)
     row, column = _positions(layout)
-    figure = go.Figure(_cells(layout, row, column, standings, hosts))
+    figure = go.Figure(_cells(layout, row, column, cells, hosts))
     if layout.cell_px < NUMBERED_PX:
-        _add_markers(figure, row, column, standings)
+        _add_markers(figure, row, column, cells)
     _set_axes(figure, layout)
     figure.update_layout(
-        shapes=[] if chosen is None else [_around(int(row[chosen]), int(column[chosen]), layout)],
-        annotations=[*_headers(layout), *_texts(layout, row, column, standings), *_arrows(row, column, path, layout)],
+        shapes=[] if chosen is None else _outlines(chosen, layout, with_groups),
+        annotations=[*_headers(layout), *_texts(layout, row, column, cells), *arrows_along(row, column, path, layout)],
     )
     bands_px = BAND_PX if layout.num_bands > 1 else 0
     height = int(layout.cell_px * layout.rows) + TOP_PX + bands_px + BOTTOM_PX
@@ -65,51 +67,64 @@ def _positions(layout: GridLayout) -> tuple[Ints, Ints]:
     return rows, columns
 
 
-def _cells(
-    layout: GridLayout, row: Ints, column: Ints, standings: Sequence[Standing], hosts: Sequence[str]
-) -> go.Heatmap:
-    codes = {standing: code for code, standing in enumerate(Standing)}
-    colour = np.full((layout.rows, layout.columns), np.nan, dtype=np.float32)
-    ranks = np.full((layout.rows, layout.columns, 2), -1, dtype=np.int32)
-    words = np.full((layout.rows, layout.columns), "", dtype=object)
-    colour[row, column] = [codes[standing] for standing in standings]
+def _outlines(chosen: int, layout: GridLayout, with_groups: bool) -> list[Mapping[str, object]]:
+    row, column = layout.at(layout.topology.place(chosen))
+    groups = around_groups(chosen, layout) if with_groups else []
+    return [*groups, around(row, column, layout)]
+
+
+def _cells(layout: GridLayout, row: Ints, column: Ints, cells: GridColours, hosts: Sequence[str]) -> list[go.Heatmap]:
+    """The ranks of which something is known, and those of which nothing is."""
+    shape = layout.rows, layout.columns
+    ranks = np.full((*shape, 2), -1, dtype=np.int32)
     ranks[row, column, 0] = np.arange(len(row))
-    words[row, column] = [
-        f"{plain(host or 'host unknown')}<br>{layout.topology.place(rank)}<br>{standing}"
-        for rank, (host, standing) in enumerate(zip(hosts, standings, strict=True))
-    ]
+    said = hover_texts(layout.topology, cells, hosts)
+    known = np.isfinite(cells.value)
     gap = 3 if layout.cell_px >= NUMBERED_PX else 1
-    return go.Heatmap(
-        z=colour,
-        customdata=ranks,
-        text=words.tolist(),
-        zmin=-0.5,
-        zmax=len(codes) - 0.5,
-        colorscale=_colour_steps(),
-        showscale=False,
-        xgap=gap,
-        ygap=gap,
-        hoverongaps=False,
-        hovertemplate="<b>rank %{customdata[0]}</b><br>%{text}<extra></extra>",
+    look = {"customdata": ranks, "hoverongaps": False, "hovertemplate": HOVER, "xgap": gap, "ygap": gap}
+    found = []
+    for which, coloured in ((known, cells), (~known, None)):
+        if not which.any():
+            continue
+        value = np.full(shape, np.nan, dtype=np.float32)
+        text = np.full(shape, "", dtype=object)
+        value[row[which], column[which]] = 0 if coloured is None else cells.value[which]
+        text[row[which], column[which]] = said[which]
+        found.append(go.Heatmap(z=value, text=text.tolist(), **look, **_colouring(coloured)))
+    return found
+
+
+def hover_texts(topology: Topology, cells: GridColours, hosts: Sequence[str]) -> npt.NDArray[np.object_]:
+    """What is read by pointing at a rank, below its number; by rank."""
+    return np.array(
+        [
+            f"{plain(host or 'host unknown')}<br>{topology.place(rank)}<br>{words}"
+            for rank, (host, words) in enumerate(zip(hosts, cells.words, strict=True))
+        ],
+        dtype=object,
     )
 
 
-def _colour_steps() -> list[list[float | str]]:
-    """A scale with one flat step a standing."""
-    parts = len(Standing)
-    return [
-        [edge / parts, SIGNS[standing].colour]
-        for code, standing in enumerate(Standing)
-        for edge in (float(code), float(code + 1))
-    ]
+def _colouring(cells: GridColours | None) -> dict[str, Any]:
+    """None: one colour, for ranks of which nothing is known."""
+    if cells is None:
+        return {"colorscale": [[0, NOTHING_KNOWN], [1, NOTHING_KNOWN]], "showscale": False}
+    colours = cells.colours
+    return {
+        "zmin": colours.lowest,
+        "zmax": colours.highest,
+        "colorscale": colours.scale,
+        "showscale": cells.is_scale,
+        "colorbar": colour_bar(colours),
+    }
 
 
-def _add_markers(figure: go.Figure, row: Ints, column: Ints, standings: Sequence[Standing]) -> None:
+def _add_markers(figure: go.Figure, row: Ints, column: Ints, cells: GridColours) -> None:
     """What matters, larger than its cell; the cell below takes the clicks."""
-    marked = [rank for rank, standing in enumerate(standings) if standing in REMARKABLE]
+    marked = sorted(cells.signs)
     if not 0 < len(marked) <= MAX_MARKERS:
         return
-    signs = [SIGNS[standings[rank]] for rank in marked]
+    signs = [cells.signs[rank] for rank in marked]
     marker = {
         "symbol": [sign.marker for sign in signs],
         "color": [sign.colour for sign in signs],
@@ -123,7 +138,7 @@ def _add_markers(figure: go.Figure, row: Ints, column: Ints, standings: Sequence
 
 def _set_axes(figure: go.Figure, layout: GridLayout) -> None:
     fixed = layout.topology.world_size < ZOOMED_FROM
-    edge = _reach(layout) + 2 / layout.cell_px
+    edge = reach(layout) + 2 / layout.cell_px
     right = max(layout.columns, MIN_COLUMNS) - 1 + edge
     figure.update_xaxes(range=[-edge, right], fixedrange=fixed, showline=False, **_tp_ticks(layout))
     figure.update_yaxes(range=[layout.rows - 1 + edge, -edge], fixedrange=fixed, showgrid=False, **_dp_ticks(layout))
@@ -172,63 +187,18 @@ def _head(column: int, row: int, text: str) -> dict[str, object]:
     return place | {"text": text, "font": {"family": FONT, "size": 12, "color": GREY}}
 
 
-def _texts(layout: GridLayout, row: Ints, column: Ints, standings: Sequence[Standing]) -> list[dict[str, object]]:
-    if layout.cell_px < NUMBERED_PX or len(standings) > ZOOMED_FROM:
+def _texts(layout: GridLayout, row: Ints, column: Ints, cells: GridColours) -> list[dict[str, object]]:
+    if layout.cell_px < NUMBERED_PX or len(row) > ZOOMED_FROM:
         return []
     worded = layout.cell_px >= WORDED_PX
     return [
         {"x": int(column[rank]), "y": int(row[rank]), "showarrow": False}
-        | {"text": _text(rank, standing, worded), "font": {"color": SIGNS[standing].ink, "size": 12 if worded else 9}}
-        for rank, standing in enumerate(standings)
+        | {"text": _text(rank, cells, worded), "font": {"color": ink, "size": 12 if worded else 9}}
+        for rank, ink in enumerate(cells.inks)
     ]
 
 
-def _text(rank: int, standing: Standing, worded: bool) -> str:
-    symbol = SIGNS[standing].symbol
+def _text(rank: int, cells: GridColours, worded: bool) -> str:
     if worded:
-        return f"<b>{rank}</b><br>{symbol} {standing}"
-    return f"<b>{symbol}<br>{rank}</b>" if standing in REMARKABLE else str(rank)
-
-
-def _around(row: int, column: int, layout: GridLayout) -> Mapping[str, object]:
-    """The chosen rank's outline: the style sheet gives it the page's text colour."""
-    reach = _reach(layout)
-    return outline(column - reach, column + reach, row - reach, row + reach, colour=SUSPECT, width_px=3)
-
-
-def _reach(layout: GridLayout) -> float:
-    """From the middle of a cell to an outline that can be seen."""
-    return max(0.5, OUTLINE_PX / layout.cell_px)
-
-
-def _arrows(row: Ints, column: Ints, path: Sequence[int], layout: GridLayout) -> list[dict[str, object]]:
-    """From each rank that waits to the one it waits for. Evidence may tell of a rank that the grid does not have."""
-    worded = layout.cell_px >= WORDED_PX
-    look = {"xref": "x", "yref": "y", "axref": "x", "ayref": "y", "text": "", "bgcolor": CLEAR, "showarrow": True}
-    look |= {"arrowhead": 2, "arrowsize": 1.1, "arrowwidth": 2.2, "arrowcolor": GREY}
-    found = []
-    hops = [(rank, on) for rank, on in pairwise(path) if min(rank, on) >= 0 and max(rank, on) < len(row)]
-    for rank, on in hops[:MAX_ARROWS]:
-        tail = (float(column[rank]), float(row[rank]))
-        head = (float(column[on]), float(row[on]))
-        if worded:
-            tail, head = _clear_of_words(tail, head)
-        off_px = 0 if worded else 12
-        ends = {"ax": tail[0], "ay": tail[1], "x": head[0], "y": head[1], "standoff": off_px, "startstandoff": off_px}
-        found.append(look | ends)
-    return found
-
-
-def _clear_of_words(tail: Point, head: Point) -> tuple[Point, Point]:
-    """From edge to edge of two cells; where others lie between, along the gap beside them."""
-    across, down = head[0] - tail[0], head[1] - tail[1]
-    far = max(abs(across), abs(down))
-    if far > 1 and not down:
-        return (tail[0], tail[1] - EDGE), (head[0], head[1] - EDGE)
-    if far > 1 and not across:
-        return (tail[0] - EDGE, tail[1]), (head[0] - EDGE, head[1])
-    part = 0.32 / max(far, 1e-9)
-    return (
-        (tail[0] + part * across, tail[1] + part * down),
-        (head[0] - part * across, head[1] - part * down),
-    )
+        return f"<b>{rank}</b><br>{cells.short[rank]}"
+    return f"<b>{cells.signs[rank].symbol}<br>{rank}</b>" if rank in cells.signs else str(rank)

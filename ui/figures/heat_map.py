@@ -59,7 +59,7 @@ def rank_by_step(
             ygap=2 if num_rows <= MAX_SPACED else 0,
             hovertemplate=_hover(metric),
             hoverongaps=False,
-            colorbar=_colour_bar(colours, metric),
+            colorbar=colour_bar(colours),
         )
     )
     figure.update_xaxes(title={"text": "step", "standoff": 6})
@@ -113,8 +113,9 @@ def _outlines(suspects: Collection[int], times: PooledTimes, num_rows: int, colo
     return [outline(left, right, rank // depth - reach, rank // depth + reach, colour) for rank in sorted(suspects)]
 
 
-def _colour_bar(colours: Colours, metric: Metric) -> dict[str, object]:
+def colour_bar(colours: Colours) -> dict[str, object]:
+    """What the colours mean, beside the picture."""
     bar: dict[str, object] = {"title": {"text": colours.title}, "thickness": 12, "outlinewidth": 0, "len": 1.0}
-    if metric is Metric.RATIO:
+    if colours.scale is RATIO_SCALE:
         bar |= {"tickvals": [0.5, 0.75, 1.0, 1.25, 1.5], "ticktext": ["≤0.5", "0.75", "1 equal", "1.25", "≥1.5"]}
     return bar

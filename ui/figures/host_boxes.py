@@ -65,7 +65,7 @@ def host_boxes(
     boxes = lay_out(hosts, local_ranks)
     rows = max((box.row + box.height for box in boxes), default=1)
     columns = max((box.column + box.width for box in boxes), default=1)
-    value = _medians(times.ratio if metric is Metric.RATIO else times.ns / 1e6)
+    value = median_over_steps(times.ratio if metric is Metric.RATIO else times.ns / 1e6)
     colours = colours_for(metric, value)
     figure = go.Figure(_cells(boxes, times, value, (rows, columns), colours))
     figure.update_xaxes(visible=False, fixedrange=True, range=[-0.6, max(columns, MIN_COLUMNS) - 0.4])
@@ -80,7 +80,7 @@ def host_boxes(
 
 def _cells(boxes: list[Box], times: StageTimes, value: Floats, shape: tuple[int, int], colours: Colours) -> go.Heatmap:
     """``value`` by rank in the cells of the boxes; both kinds of value can be read by pointing."""
-    milliseconds, ratio = _medians(times.ns / 1e6), _medians(times.ratio)
+    milliseconds, ratio = median_over_steps(times.ns / 1e6), median_over_steps(times.ratio)
     grid, extra = np.full(shape, np.nan), np.full((*shape, 3), np.nan)
     for box in boxes:
         for cell in box.cells:
@@ -127,7 +127,8 @@ def over_steps(times: StageTimes) -> str:
     return "median" if times.num_steps == 1 else "mean"
 
 
-def _medians(values: Floats) -> Floats:
+def median_over_steps(values: Floats) -> Floats:
+    """Shape [ranks] of [steps, ranks]; NaN where nothing is known."""
     known = ~np.isnan(values).all(axis=0)
     result = np.full(values.shape[1], np.nan)
     if len(values):
@@ -178,14 +179,19 @@ def _numbers(
     unit = "x" if metric is Metric.RATIO else " ms"
     digits = 2 if metric is Metric.RATIO else 0
     return [
-        {"x": cell.column, "y": cell.row, "showarrow": False, "font": {"color": _ink(float(value[cell.rank]), colours)}}
+        {
+            "x": cell.column,
+            "y": cell.row,
+            "showarrow": False,
+            "font": {"color": ink_on(float(value[cell.rank]), colours)},
+        }
         | {"text": f"<b>{cell.rank}</b>" + _reading(float(value[cell.rank]), digits, unit, num_ranks)}
         for box in boxes
         for cell in box.cells
     ]
 
 
-def _ink(value: float, colours: Colours) -> str:
+def ink_on(value: float, colours: Colours) -> str:
     """Black or white on a strong colour, the page's own colour on the faint ones of the ratio scale."""
     place = (value - colours.lowest) / (colours.highest - colours.lowest)
     if colours.scale is RATIO_SCALE:

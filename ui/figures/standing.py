@@ -1,4 +1,5 @@
-"""What a rank is to a hang, as people see it: a word, a symbol and a colour, each of which tells it alone.
+"""What a rank is to a hang, or to a run that moves, as people see it: a word, a symbol and a colour, each of which
+tells it alone.
 
 The colours are told apart by colour-blind people (Okabe and Ito's, lightness apart), on white and on black.
 """
@@ -13,14 +14,16 @@ from ui.figures.style import ON_DARK, ON_LIGHT
 
 
 class Standing(StrEnum):
-    """The states of a verdict, and ``running`` where nothing stands still."""
+    """The states of a verdict over a hang, and those of the ranks of a run that moves."""
 
     BEHIND = "behind"
     DEAD = "dead"
+    SUSPECT = "suspect"
     WAITING = "waiting"
     MISSING = "missing"
     UNKNOWN = "unknown"
     RUNNING = "running"
+    ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +43,9 @@ SIGNS: Mapping[Standing, Sign] = {
     Standing.BEHIND: Sign(
         symbol="▶", colour="#d55e00", ink=ON_DARK, marker="triangle-right", means="holds others up: look here"
     ),
-    Standing.DEAD: Sign(
-        symbol="✕", colour="#6a1b6e", ink=ON_DARK, marker="x", means="its process is gone and others wait for it"
+    Standing.DEAD: Sign(symbol="✕", colour="#6a1b6e", ink=ON_DARK, marker="x", means="its process is gone"),
+    Standing.SUSPECT: Sign(
+        symbol="▲", colour="#f08c00", ink=ON_LIGHT, marker="triangle-up", means="a finding names it: slow, or ill"
     ),
     Standing.WAITING: Sign(
         symbol="⋯", colour="#8fc7ee", ink=ON_LIGHT, marker="circle", means="a victim: waits for another rank"
@@ -53,8 +57,9 @@ SIGNS: Mapping[Standing, Sign] = {
         symbol="·", colour="#a9b0b7", ink=ON_LIGHT, marker="circle-open", means="neither behind nor waiting is shown"
     ),
     Standing.RUNNING: Sign(symbol="✓", colour="#3fae8c", ink=ON_LIGHT, marker="circle", means="moves on"),
+    Standing.ENDED: Sign(symbol="■", colour="#6f8fa8", ink=ON_LIGHT, marker="square", means="ended in order"),
 }
-REMARKABLE = (Standing.BEHIND, Standing.DEAD, Standing.MISSING)
+REMARKABLE = (Standing.BEHIND, Standing.DEAD, Standing.SUSPECT, Standing.MISSING)
 """What must not be overlooked among thousands."""
 
 

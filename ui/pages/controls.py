@@ -11,7 +11,20 @@ from dash.development.base_component import Component
 
 from telemetry.stages import STAGE_BY_CODE, STAGE_BY_LABEL
 from ui.pages.interface import control_id
-from ui.view_state import LARGEST, MAX_NAME, SHOWN, Clock, Family, Group, Metric, StepRange, View, ViewState
+from ui.view_state import (
+    LARGEST,
+    MAX_NAME,
+    SHOWN,
+    Clock,
+    Colour,
+    Family,
+    Form,
+    Group,
+    Metric,
+    StepRange,
+    View,
+    ViewState,
+)
 
 
 def bar(*controls: Component) -> Component:
@@ -162,6 +175,8 @@ _SETTERS: dict[str, Callable[[ViewState, Any], ViewState]] = {
     "stage": lambda state, value: replace(state, stage=STAGE_BY_LABEL[value]),
     "metric": lambda state, value: replace(state, metric=Metric(value)),
     "clock": lambda state, value: replace(state, clock=Clock(value)),
+    "colour": lambda state, value: replace(state, colour=Colour(value)),
+    "form": lambda state, value: replace(state, form=Form(value)),
     "group": lambda state, value: replace(_other_rows(state), group=Group(value)),
     "attempt": lambda state, value: ViewState(view=state.view, run=state.run, attempt=int(value)),
     "first": _first,

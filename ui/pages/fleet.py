@@ -83,11 +83,13 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
 
 
 def draw_links(state: ViewState, reads: Reads) -> Component:
-    """Ranges of steps that are wanted often, and the way to the clock of the host."""
+    """Ranges of steps that are wanted often, the clock of the host, and its ranks in the grid."""
     shown = scene(state, reads)
     run = shown.facts.summary
     clock = ViewState(view=View.CLOCK, run=run.run_id, attempt=run.attempt, host=shown.host)
-    return html.Div([*window_links(state, DEFAULT_STEPS), link_button("Clock of the host", clock)], className="links")
+    grid = ViewState(view=View.GRID, run=run.run_id, attempt=run.attempt, rank=shown.ranks[0])
+    others = [link_button("Clock of the host", clock), link_button("Its ranks in the grid", grid)]
+    return html.Div([*window_links(state, DEFAULT_STEPS), *others], className="links")
 
 
 def draw_title(state: ViewState, reads: Reads) -> Component:

@@ -14,6 +14,7 @@ TABS = (
     (View.OVERVIEW, "Overview"),
     (View.HEAT_MAP, "Heat map"),
     (View.TIMELINE, "Timeline"),
+    (View.GRID, "Grid"),
     (View.WHAT_IF, "What if"),
     (View.HANG, "Hang"),
     (View.FLEET, "Fleet"),

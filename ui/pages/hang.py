@@ -12,8 +12,9 @@ from telemetry.errors import UsageError
 from ui.background import StillWorking
 from ui.figures.chain import hops, path
 from ui.figures.grid import rank_grid
+from ui.figures.grid_colours import by_standing
 from ui.figures.standing import Standing, standing_of
-from ui.pages.controls import number_input, titled
+from ui.pages.controls import bar, link_button, number_input, titled
 from ui.pages.hang_chain import chain_list
 from ui.pages.hang_rank import rank_details
 from ui.pages.hang_verdict import legend, merged_stacks, nothing_stands_still, reading_evidence, verdict_in_full
@@ -22,7 +23,7 @@ from ui.pages.panels import chart_panel, panel
 from ui.pages.states import loading
 from ui.reads import Reads
 from ui.records import RunFacts
-from ui.view_state import ViewState
+from ui.view_state import Form, View, ViewState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +89,11 @@ def draw_title(state: ViewState, reads: Reads) -> Component | None:
 
 
 def draw_choice(state: ViewState, reads: Reads) -> Component | None:
-    """The rank, for those who know its number."""
+    """The rank, for those who know its number, and the grid as a body."""
     if reads.hang(reads.facts(state)) is None:
         return None
-    return number_input("Rank", "rank", control_values(state, reads)["rank"], "first behind")
+    turned = link_button("Turn it in 3D", replace(state, view=View.GRID, form=Form.BODY))
+    return bar(number_input("Rank", "rank", control_values(state, reads)["rank"], "first behind"), turned)
 
 
 def draw_grid(state: ViewState, reads: Reads) -> go.Figure | None:
@@ -101,7 +103,7 @@ def draw_grid(state: ViewState, reads: Reads) -> go.Figure | None:
         return None
     return rank_grid(
         scene.facts.topology,
-        scene.standings,
+        by_standing(scene.standings),
         scene.facts.hosts,
         chosen=scene.rank,
         path=path(hops(scene.verdict, scene.rank)),

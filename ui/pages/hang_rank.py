@@ -9,10 +9,10 @@ from dash.development.base_component import Component
 
 from diagnose.hang.evidence import WHOLE_GROUP, HangEvidence, LogLine, Pending, Process, RankEvidence
 from diagnose.hang.verdict import HangVerdict
-from telemetry.topology import Place
 from ui.figures.chain import group_in_words, held_up, hops
 from ui.figures.standing import standing_of
 from ui.pages.rank_chip import rank_chip, standing_badge
+from ui.pages.rank_parts import data_flow, facts_list, part
 from ui.records import RunFacts
 from ui.view_state import View, ViewState
 from ui.wording import clock, count, long_duration, ranks_in_words
@@ -27,7 +27,7 @@ def rank_details(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewSt
         className="details-head",
     )
     known = verdict.evidence.ranks.get(rank)
-    place = _facts_list(_place(verdict, rank, facts, known))
+    place = facts_list(_place(verdict, rank, facts, known))
     relations = [_waits_for(verdict, rank, state), _holds_up(verdict, rank), _pipeline(verdict, rank, facts, state)]
     if known is None:
         return [head, place, *relations, dmc.Text("It left no evidence: no state, no stack, no log.", size="sm")]
@@ -71,7 +71,7 @@ def _process(known: RankEvidence) -> str:
 def _waits_for(verdict: HangVerdict, rank: int, state: ViewState) -> Component:
     chain = hops(verdict, rank)
     if not chain or chain[0].on is None:
-        return _part("Waits for", html.Div("nobody that is known", className="small dim"))
+        return part("Waits for", html.Div("nobody that is known", className="small dim"))
     first, root = chain[0], chain[-1].on
     said: list[str | Component] = [
         rank_chip(first.on, verdict, state) if first.on is not None else "",
@@ -79,43 +79,29 @@ def _waits_for(verdict: HangVerdict, rank: int, state: ViewState) -> Component:
     ]
     if root is not None and root != first.on:
         said += [", in the end for ", rank_chip(root, verdict, state)]
-    return _part("Waits for", html.Div(said, className="small"))
+    return part("Waits for", html.Div(said, className="small"))
 
 
 def _holds_up(verdict: HangVerdict, rank: int) -> Component:
     held = held_up(verdict, rank)
     if not held.total:
-        return _part("Holds up", html.Div("nobody that is known", className="small dim"))
+        return part("Holds up", html.Div("nobody that is known", className="small dim"))
     lines = [f"{count(len(held.directly), 'rank')} directly: {ranks_in_words(held.directly, counted=False)}"]
     if held.over_others:
         lines.append(
             f"{count(len(held.over_others), 'rank')} over others: {ranks_in_words(held.over_others, counted=False)}"
         )
         lines.append(f"{held.total:,} in all")
-    return _part("Holds up", html.Div([html.Div(line) for line in lines], className="small"))
+    return part("Holds up", html.Div([html.Div(line) for line in lines], className="small"))
 
 
 def _pipeline(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewState) -> Component | None:
     """Where activations come from and gradients go, with the neighbours' states."""
-    grid, here = facts.topology, facts.topology.place(rank)
-    if grid.pp == 1:
+    if facts.topology.pp == 1:
         return None
-    shown = [pp for pp in (here.pp - 1, here.pp, here.pp + 1) if 0 <= pp < grid.pp]
-    chips = [_stage_chip(grid.rank(here._replace(pp=pp)), here._replace(pp=pp), rank, verdict, state) for pp in shown]
-    lines = [_flow("forward", "→", chips), _flow("backward", "←", chips)]
-    return _part("Data flow", html.Div(lines))
-
-
-def _stage_chip(rank: int, place: Place, mine: int, verdict: HangVerdict, state: ViewState) -> Component:
-    chip = html.Strong(f"{rank}") if rank == mine else rank_chip(rank, verdict, state, label=str(rank))
-    return html.Span([html.Span(f"pp{place.pp} ", className="dim"), chip], className="flow-stage")
-
-
-def _flow(name: str, arrow: str, chips: list[Component]) -> Component:
-    parts: list[Component] = [html.Span(name, className="flow-name dim")]
-    for at, chip in enumerate(chips):
-        parts += [html.Span(arrow, className="flow-arrow"), chip] if at else [chip]
-    return html.Div(parts, className=f"flow flow-{name}")
+    return part(
+        "Data flow", data_flow(rank, facts.topology, lambda one: rank_chip(one, verdict, state, label=str(one)))
+    )
 
 
 def _groups(evidence: HangEvidence, known: RankEvidence) -> Component | None:
@@ -126,7 +112,7 @@ def _groups(evidence: HangEvidence, known: RankEvidence) -> Component | None:
     rows = [_group_row(evidence, known, index) for index in sorted(known.fronts)[:MAX_GROUPS]]
     table = html.Table([html.Thead(head), html.Tbody(rows)], className="shares")
     left = len(known.fronts) - MAX_GROUPS
-    return _part(
+    return part(
         "Groups", html.Div([table, *([dmc.Text(f"{count(left, 'more group')}", size="xs")] if left > 0 else [])])
     )
 
@@ -148,7 +134,7 @@ def _pending(evidence: HangEvidence, pending: tuple[Pending, ...]) -> Component 
     lines = [html.Li(_pending_words(evidence, one)) for one in pending[:MAX_PENDING]]
     if len(pending) > MAX_PENDING:
         lines.append(html.Li(f"{len(pending) - MAX_PENDING:,} more behind them"))
-    return _part("Issued and not ended, the oldest first", html.Ul(lines, className="plain-list"))
+    return part("Issued and not ended, the oldest first", html.Ul(lines, className="plain-list"))
 
 
 def _pending_words(evidence: HangEvidence, one: Pending) -> str:
@@ -162,7 +148,7 @@ def _log(lines: tuple[LogLine, ...]) -> Component | None:
     """Its error text; known faults marked."""
     if not lines:
         return None
-    return _part("Error text", html.Ul([_log_line(line) for line in lines[-MAX_LOG:]], className="log"))
+    return part("Error text", html.Ul([_log_line(line) for line in lines[-MAX_LOG:]], className="log"))
 
 
 def _log_line(line: LogLine) -> Component:
@@ -173,8 +159,8 @@ def _log_line(line: LogLine) -> Component:
 
 def _stack(frames: tuple[str, ...]) -> Component | None:
     if not frames:
-        return _part("Stack", dmc.Text("no stack was taken", size="sm", c="dimmed"))
-    return _part("Stack of the main thread, innermost first", html.Pre("\n".join(frames), className="stack"))
+        return part("Stack", dmc.Text("no stack was taken", size="sm", c="dimmed"))
+    return part("Stack of the main thread, innermost first", html.Pre("\n".join(frames), className="stack"))
 
 
 def _timeline_link(rank: int, facts: RunFacts, state: ViewState) -> Component | None:
@@ -183,14 +169,6 @@ def _timeline_link(rank: int, facts: RunFacts, state: ViewState) -> Component | 
     last = int(facts.steps.step[-1])
     address = replace(state, view=View.TIMELINE, rank=rank, group=None, step=last, span=None).search()
     return dcc.Link(f"step {last:,}, the last that ended, in the timeline", href=address, className="small")
-
-
-def _part(title: str, body: Component) -> Component:
-    return html.Section([html.H3(title, className="part-title"), body], className="part")
-
-
-def _facts_list(facts: Iterator[tuple[str, str | Component]]) -> Component:
-    return html.Dl([html.Div([html.Dt(name), html.Dd(value)]) for name, value in facts], className="facts pairs")
 
 
 def _ago(since_ns: int, taken_ns: int) -> str:

@@ -12,7 +12,7 @@ from telemetry.stages import Stage, StageClass
 from ui.defaults import NEWEST_STEPS, chosen_steps, suspects
 from ui.figures.heat_map import pooling_in_words, rank_by_step
 from ui.figures.host_boxes import host_boxes, over_steps
-from ui.pages.controls import bar, switch, titled, window_inputs, window_links, window_values
+from ui.pages.controls import bar, link_button, switch, titled, window_inputs, window_links, window_values
 from ui.pages.interface import Chart, Page, Region, control_id, region_id
 from ui.pages.panels import chart_panel, heading
 from ui.pages.states import loading, notice
@@ -20,7 +20,7 @@ from ui.reads import Reads
 from ui.reads.heat_map import pooled_times, stage_times
 from ui.records import PooledTimes, RunFacts, StageTimes
 from ui.stage_times import PROCESSOR, WALL
-from ui.view_state import Clock, ViewState
+from ui.view_state import Clock, Colour, View, ViewState
 from ui.wording import class_name, duration
 
 BASIS_NOTES = {
@@ -79,8 +79,9 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
 
 
 def draw_links(state: ViewState, reads: Reads) -> Component:
-    """Ranges of steps that are wanted often."""
-    return html.Div([*window_links(state, NEWEST_STEPS)], className="links")
+    """Ranges of steps that are wanted often, and the same times in the grid."""
+    grid = link_button("In the grid", replace(state, view=View.GRID, colour=Colour.METRIC))
+    return html.Div([*window_links(state, NEWEST_STEPS), grid], className="links")
 
 
 def draw_says(state: ViewState, reads: Reads) -> Component:

@@ -13,10 +13,15 @@ from ui.wording import count
 
 
 def rank_chip(rank: int, verdict: HangVerdict, state: ViewState, *, label: str = "") -> Component:
-    """A link that chooses the rank in the hang view; ``label``: in place of ``rank 5``."""
-    standing = standing_of(verdict, rank)
-    address = replace(state, view=View.HANG, rank=rank).search()
+    """A rank of a hang; ``label``: in place of ``rank 5``."""
+    return standing_chip(rank, standing_of(verdict, rank), state, label=label)
+
+
+def standing_chip(rank: int, standing: Standing, state: ViewState, *, label: str = "") -> Component:
+    """A link that chooses the rank in the hang view, or in the grid where that is shown."""
+    view = View.GRID if state.view is View.GRID else View.HANG
     words = [swatch(standing), label or f"rank {rank}"]
+    address = replace(state, view=view, rank=rank).search()
     return dcc.Link(words, href=address, className="rank-chip", title=f"rank {rank}: {standing}")
 
 

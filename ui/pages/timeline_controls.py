@@ -14,7 +14,7 @@ from ui.pages.interface import control_id
 from ui.pages.timeline_scene import scene
 from ui.reads import Reads
 from ui.records import RunFacts, RunState
-from ui.view_state import SHOWN, Group, ViewState
+from ui.view_state import SHOWN, Group, View, ViewState
 
 GROUP_NAMES = {Group.PP: "Pipeline", Group.DP: "Data", Group.TP: "Tensor", Group.ALL: "All ranks"}
 HIDDEN = "hidden"
@@ -47,7 +47,7 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
 
 
 def draw_links(state: ViewState, reads: Reads) -> Component:
-    """The way to the step before and after, and to some that are telling."""
+    """The way to the step before and after, to some that are telling, and to the grid."""
     facts = reads.facts(state)
     stored, here = facts.steps.step, replace(state, span=None, area=None)
     at = int(np.searchsorted(stored, chosen_step(state, facts)))
@@ -59,6 +59,7 @@ def draw_links(state: ViewState, reads: Reads) -> Component:
     if at > 0:
         before = replace(here, step=int(stored[at - 1]))
         links.insert(0, link_button("← Previous", before, name="step-previous", title="previous step: key ["))
+    links.append(link_button("In the grid", replace(here, view=View.GRID)))
     return html.Div(links, className="links")
 
 

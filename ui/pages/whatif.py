@@ -9,7 +9,7 @@ from dash.development.base_component import Component
 from ui.background import StillWorking
 from ui.defaults import NEWEST_STEPS
 from ui.figures.blame import PLACES_PX
-from ui.pages.controls import bar, window_inputs, window_links, window_values
+from ui.pages.controls import bar, link_button, window_inputs, window_links, window_values
 from ui.pages.interface import Chart, Page, Region, region_id
 from ui.pages.panels import chart_panel, heading, panel
 from ui.pages.states import at_work, loading
@@ -18,7 +18,7 @@ from ui.pages.whatif_cost import cards, refusal, sentences
 from ui.pages.whatif_tables import gains_table, worst_table
 from ui.reads import Reads
 from ui.reads.whatif import asked_for, whatif
-from ui.view_state import ViewState
+from ui.view_state import Colour, View, ViewState
 
 CHARTS = {
     "by-stage": ("By stage: click for its heat map", "slowdown by each stage alone"),
@@ -66,8 +66,9 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
 
 
 def draw_links(state: ViewState, reads: Reads) -> Component:
-    """Ranges of steps that are wanted often."""
-    return html.Div([*window_links(state, NEWEST_STEPS)], className="links")
+    """Ranges of steps that are wanted often, and the blame in the grid."""
+    grid = link_button("In the grid", replace(state, view=View.GRID, colour=Colour.BLAME))
+    return html.Div([*window_links(state, NEWEST_STEPS), grid], className="links")
 
 
 def draw_says(state: ViewState, reads: Reads) -> Component:

@@ -116,14 +116,6 @@ def host_scene(reads: Reads, facts: RunFacts, host: str, metrics: tuple[str, ...
     is_newest = steps.last >= int(facts.steps.step[-1])
     earliest_ns = max(0, first_ns - room_ns)
     latest_ns = min(LAST_NS, last_ns + (SINCE_NS if is_newest else room_ns))
-    events = HostEvents(
-        run_id=run.run_id,
-        attempt=run.attempt,
-        hosts=(host,),
-        first_ns=earliest_ns,
-        last_ns=latest_ns,
-        limit=MAX_EVENTS,
-    )
     samples = HostSamples(
         run_id=run.run_id,
         attempt=run.attempt,
@@ -141,9 +133,27 @@ def host_scene(reads: Reads, facts: RunFacts, host: str, metrics: tuple[str, ...
         last_ns=last_ns,
         ranks=ranks,
         series=tuple((metric, one) for metric in metrics for one in found.get(metric, ())),
-        events=tuple(HostEvent(**row) for row in _ask(reads, run, events).to_pylist()),
+        events=_events(reads, run, host, earliest_ns, latest_ns),
         marks=tuple(mark for mark in reversed(marks) if earliest_ns <= mark.at_ns <= latest_ns),
     )
+
+
+def host_events(reads: Reads, facts: RunFacts, host: str, steps: StepRange) -> tuple[HostEvent, ...]:
+    """What happened on ``host`` over ``steps``, in order of time, without what goes on all the time or is well."""
+    happened = _events(reads, facts.summary, host, *_time_of(facts, steps))
+    return tuple(event for event in happened if event.name not in (*OFTEN, Happening.GPU_SEEN))
+
+
+def _events(reads: Reads, run: RunSummary, host: str, first_ns: int, last_ns: int) -> tuple[HostEvent, ...]:
+    query = HostEvents(
+        run_id=run.run_id,
+        attempt=run.attempt,
+        hosts=(host,),
+        first_ns=first_ns,
+        last_ns=last_ns,
+        limit=MAX_EVENTS,
+    )
+    return tuple(HostEvent(**row) for row in _ask(reads, run, query).to_pylist())
 
 
 def _rank_steps(reads: Reads, facts: RunFacts, ranks: tuple[int, ...], steps: StepRange) -> tuple[RankSpans, ...]:
