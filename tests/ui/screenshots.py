@@ -1,4 +1,4 @@
-"""Pictures of every page, light and dark, for the documentation: ``python -m tests.ui.screenshots OUT``."""
+"""Pictures of every page, light and dark: ``python -m tests.ui.screenshots OUT``; ``--docs``: those of docs/images."""
 
 import argparse
 import time
@@ -46,6 +46,11 @@ SICK_RUN = "llm-7b-20261119"
 TOLD_RUN = "llm-7b-20261118"
 STEP = 42
 SLOW = 5
+IN_DOCS = {
+    **{f"{name}-light": name for name in ("overview", "heatmap", "timeline", "span", "hang")},
+    "heatmap-dark": "heatmap-dark",
+}
+"""Name of a picture -> that of its file in docs/images."""
 
 
 @contextmanager
@@ -179,7 +184,9 @@ def picture(page: Page, address: str, path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
-    out: Path = parser.parse_args().out
+    parser.add_argument("--docs", action="store_true", help="only what the documentation shows, by its names")
+    given = parser.parse_args()
+    out: Path = given.out
     out.mkdir(parents=True, exist_ok=True)
     with made_dashboard() as (address, views), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=require("chromium"), args=FLAGS)
@@ -187,8 +194,10 @@ def main() -> None:
         for scheme in schemes:
             with browser.new_context(viewport=SIZE, color_scheme=scheme) as context:
                 page = context.new_page()
-                for name, search in views.items():
-                    picture(page, address + search, out / f"{name}-{scheme}.png")
+                for view, search in views.items():
+                    name = f"{view}-{scheme}"
+                    if not given.docs or name in IN_DOCS:
+                        picture(page, address + search, out / f"{IN_DOCS[name] if given.docs else name}.png")
         browser.close()
 
 

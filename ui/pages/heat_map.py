@@ -13,6 +13,7 @@ from ui.defaults import NEWEST_STEPS, chosen_steps, suspects
 from ui.figures.heat_map import pooling_in_words, rank_by_step
 from ui.figures.host_boxes import host_boxes, over_steps
 from ui.pages.controls import bar, link_button, switch, titled, window_inputs, window_links, window_values
+from ui.pages.heat_words import heat_in_words
 from ui.pages.interface import Chart, Page, Region, control_id, region_id
 from ui.pages.panels import chart_panel, heading
 from ui.pages.states import loading, notice
@@ -21,7 +22,7 @@ from ui.reads.heat_map import pooled_times, stage_times
 from ui.records import PooledTimes, RunFacts, StageTimes
 from ui.stage_times import PROCESSOR, WALL
 from ui.view_state import Clock, Colour, View, ViewState
-from ui.wording import class_name, duration
+from ui.wording import class_name
 
 BASIS_NOTES = {
     PROCESSOR: "Processor time of the rank's own thread: waiting for others is left out.",
@@ -91,7 +92,7 @@ def draw_says(state: ViewState, reads: Reads) -> Component:
         return notice("Nothing to show", f"No rank recorded {state.stage.label} in these steps.")
     return html.Div(
         [
-            dmc.Text(summary(times, facts), fw=600, className="says"),
+            dmc.Text(heat_in_words(times, facts, state.metric), fw=600, className="says"),
             dmc.Text(_basis_note(times), size="sm", c="dimmed"),
         ],
         role="status",
@@ -143,34 +144,6 @@ def _cells(state: ViewState, reads: Reads) -> PooledTimes:
 
 def _keep(state: ViewState, facts: RunFacts) -> str:
     return f"{facts.summary.run_id}/{facts.summary.attempt}/{state.steps}/{state.stage.label}"
-
-
-def summary(times: StageTimes, facts: RunFacts) -> str:
-    """The picture in words: the rank that stands out most, and where the others lie."""
-    if times.stage.stage_class is StageClass.COMMUNICATION:
-        return _who_waits(times, facts)
-    known = np.isfinite(times.ratio).any(axis=0)
-    if not known.any():
-        return f"{times.stage.label}: no rank has peers to compare with"
-    median = np.full(times.ratio.shape[1], np.nan)
-    median[known] = np.nanmedian(times.ratio[:, known], axis=0)
-    highest = int(np.nanargmax(median))
-    others = np.delete(median, highest)
-    rest = f"; the others {np.nanmin(others):.2f}x to {np.nanmax(others):.2f}x" if np.isfinite(others).any() else ""
-    return f"{times.stage.label}: highest is {facts.describe(highest)}, {median[highest]:.2f}x its peers{rest}"
-
-
-def _who_waits(times: StageTimes, facts: RunFacts) -> str:
-    """In a collective or transfer time is mostly waiting: the longest is a victim, never the culprit."""
-    known = np.isfinite(times.ns).any(axis=0)
-    median = np.full(times.ns.shape[1], np.nan)
-    median[known] = np.nanmedian(times.ns[:, known], axis=0)
-    longest, shortest = int(np.nanargmax(median)), int(np.nanargmin(median))
-    return (
-        f"{times.stage.label}: longest in it is rank {longest} ({duration(float(median[longest]))}), "
-        f"shortest {facts.describe(shortest)} ({duration(float(median[shortest]))}); "
-        "who waits longest is a victim, the last to arrive waits least"
-    )
 
 
 def _stages(facts: RunFacts) -> list[dict[str, object]]:

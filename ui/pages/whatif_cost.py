@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import dash_mantine_components as dmc
+import numpy as np
 from dash import html
 from dash.development.base_component import Component
 
@@ -44,7 +45,7 @@ def cost_in_words(found: Conclusion, figures: WhatIf, facts: RunFacts, price: Gp
 
 
 def pattern_in_words(figures: WhatIf) -> str:
-    """Who or what is to blame: few workers, the last stage, or what all share."""
+    """Who or what is to blame: few workers, a pipeline stage, or what all share."""
     if figures.m_w is None or figures.m_s is None:
         return f"Below {WORTH_EXPLAINING:.2f}x there is nothing to take apart."
     if figures.m_w >= TO_BLAME:
@@ -52,7 +53,17 @@ def pattern_in_words(figures: WhatIf) -> str:
         return f"Few workers are to blame: the worst is dp{dp} pp{pp}. Look at its ranks and their host."
     if figures.m_s >= TO_BLAME:
         return "The last pipeline stage is to blame: give it fewer layers."
-    return "No few workers and no last stage are to blame: it lies in all, as with unequal microbatches or collections."
+    if (pp := _heavy_stage(figures)) is not None:
+        return f"Pipeline stage pp{pp} is to blame, on all its replicas: give it fewer layers."
+    return "No few workers and no one stage are to blame: it lies in all, as with unequal microbatches or collections."
+
+
+def _heavy_stage(figures: WhatIf) -> int | None:
+    """The pipeline stage that by itself makes most of the slowdown, where no other makes half as much."""
+    alone, heaviest = figures.by_pp - 1, int(figures.by_pp.argmax())
+    others = np.delete(alone, heaviest).max(initial=0.0)
+    most = max(TO_BLAME * (figures.slowdown - 1), others / TO_BLAME)
+    return heaviest if alone[heaviest] >= most else None
 
 
 def cards(figures: WhatIf, facts: RunFacts, price: GpuPrice | None) -> Component:

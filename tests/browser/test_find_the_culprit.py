@@ -1,0 +1,92 @@
+"""docs/guides/find-the-culprit.md, clicked as it is written, on runs whose names tell nothing."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.reader import StoreReader
+from tests.browser.on_page import region
+from tests.parts import require, require_root
+from tests.scenarios.unlabelled_runs import FAULTS, REAL, Unlabelled, drawn, make_runs, put_simulated
+from tests.ui.culprit_guide import GUIDE, MOST_CLICKS, click, clicks_by_fault, open_overview
+from tests.ui.served_dashboard import serving
+
+SEED = 7
+CLICKS = clicks_by_fault(GUIDE.read_text())
+SIMULATED = [fault for fault in FAULTS if fault not in REAL]
+COLLECTIVE = re.compile("never entered [a-z-]+ #[0-9]+ of [a-z]+")
+
+
+def culprit(run: Unlabelled) -> list[str | re.Pattern[str]]:
+    """What has to stand on the screen at the end."""
+    match run.fault:
+        case "slow rank":
+            return [f"rank {run.rank} (host {run.host}"]
+        case "slow stage":
+            return [f"Pipeline stage pp{run.pp} is to blame"]
+        case "long sequences":
+            return ["microbatches take unequally long"]
+        case "flap":
+            return [re.compile(f"{run.device} lost its link"), run.host]
+        case "hang":
+            return [f"rank {run.rank} is behind", COLLECTIVE, run.host]
+        case _:
+            return ["Nothing found"]
+
+
+def find(page: Page, address: str, run: Unlabelled) -> None:
+    """From the Overview as the guide says, to the culprit."""
+    open_overview(page, address, run)
+    for name in CLICKS[run.fault]:
+        click(page, name)
+    for words in culprit(run):
+        expect(page.get_by_role("main").get_by_text(words).first).to_be_in_viewport()
+
+
+def test_no_culprit_is_more_than_three_clicks_away() -> None:
+    clicks = {fault: CLICKS[fault] for fault in FAULTS}
+    assert clicks["healthy"] == []
+    assert all(1 <= len(names) <= MOST_CLICKS for fault, names in clicks.items() if fault != "healthy")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("fault", SIMULATED)
+def test_the_culprit_of_a_simulated_run_is_found(page: Page, address: str, store: EmbeddedStore, fault: str) -> None:
+    run = next(one for one in drawn(SEED) if one.fault == fault)
+    put_simulated(run, store, SEED)
+    find(page, address, run)
+
+
+@pytest.fixture(scope="module")
+def real_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[Unlabelled]]]:
+    """Address of the dashboard over all six, and which is which."""
+    require_root("network namespaces")
+    require("ip")
+    folder: Path = tmp_path_factory.mktemp("six")
+    runs = make_runs(folder, SEED)
+    store = EmbeddedStore(folder / "store")
+    try:
+        with serving(StoreReader(store)) as address:
+            yield address, runs
+    finally:
+        store.close()
+
+
+@pytest.mark.long
+@pytest.mark.netns
+@pytest.mark.gloo
+@pytest.mark.browser
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_culprit_of_a_run_without_a_label_is_found(
+    page: Page, real_runs: tuple[str, list[Unlabelled]], fault: str
+) -> None:
+    address, runs = real_runs
+    run = next(one for one in runs if one.fault == fault)
+    find(page, address, run)
+    if fault == "healthy":
+        expect(region(page, "findings")).to_contain_text("None.")

@@ -1,0 +1,175 @@
+"""Six runs whose names tell nothing, in one store: five have a fault each, one has none. Can somebody tell which?
+
+python -m tests.scenarios.unlabelled_runs OUT [--seed 0]          then: rankscope ui --store embedded:OUT/store
+
+    slow rank, flap, hang, healthy    real: eight gloo ranks (dp2 x pp2 x tp2) over four network namespaces
+    slow stage, long sequences        simulated: 32 ranks (dp4 x pp4 x tp2) on eight hosts
+
+OUT/truth.json says what is wrong with which. Needs root; takes three minutes of two cores.
+"""
+
+import argparse
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from diagnose.simulate.fault_texts import parse_fault
+from diagnose.simulate.plan import SimulatedRun
+from diagnose.simulate.run import simulate
+from diagnose.simulate.store import as_run, put_simulation
+from diagnose.simulate.table import samples_table
+from telemetry.imports.write import StoreTarget
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import Store
+from telemetry.topology import Topology
+from tests.deadline import until
+from tests.netns.cluster import Cluster
+from tests.netns.collector import Collector
+from tests.netns.job import Job, quick_config
+from tests.netns.zygote import Zygote
+from tests.scenarios.hang_job import AGENT_OPTIONS, VERDICT_S, stored_verdict
+from trainer.config import TrainConfig
+
+FAULTS = ("slow rank", "slow stage", "long sequences", "flap", "hang", "healthy")
+REAL = ("slow rank", "flap", "hang", "healthy")
+NUM_RANKS, RANKS_PER_HOST = 8, 2
+NUM_STEPS = 30
+SETTLED_STEP = 8
+NUM_FLAPS, FLAP_S, STEPS_BETWEEN = 3, 3.0, 4
+TIMEOUT_S = 60.0
+"""After which a collective of a job gives up: long after a flap."""
+LONG_STEP_MICROBATCHES = 8
+SIMULATED = Topology(dp=4, pp=4, tp=2)
+SIMULATED_RANKS_PER_HOST = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unlabelled:
+    """A run, and what is wrong with it."""
+
+    run_id: str
+    fault: str
+    """One of ``FAULTS``."""
+    rank: int = -1
+    """Of a slow rank or a hang; -1: no one rank."""
+    host: str = ""
+    pp: int = -1
+    """Of a slow stage."""
+    device: str = ""
+    """Of a flap."""
+
+
+def drawn(seed: int) -> list[Unlabelled]:
+    """The six by name: which is which, and where its fault sits, by the seed alone."""
+    draw = random.Random(seed)
+    faults = draw.sample(FAULTS, len(FAULTS))
+    return [_drawn(f"run-{letter}", fault, draw) for letter, fault in zip("abcdef", faults, strict=True)]
+
+
+def _drawn(run_id: str, fault: str, draw: random.Random) -> Unlabelled:
+    run, rank = Unlabelled(run_id=run_id, fault=fault), draw.randrange(NUM_RANKS)
+    match fault:
+        case "slow rank" | "hang":
+            return replace(run, rank=rank, host=f"host-{rank // RANKS_PER_HOST}")
+        case "flap":
+            return replace(run, host=f"host-{rank // RANKS_PER_HOST}", device="data0")
+        case "slow stage":
+            return replace(run, pp=draw.randrange(SIMULATED.pp))
+        case _:
+            return run
+
+
+def make_runs(folder: Path, seed: int) -> list[Unlabelled]:
+    """All six into ``folder/store``, which nobody holds open afterwards."""
+    folder.mkdir(parents=True, exist_ok=True)
+    runs = drawn(seed)
+    with Cluster() as cluster, Collector(cluster, folder / "store") as collector, Zygote(folder) as zygote:
+        for run in runs:
+            if run.fault in REAL:
+                train(run, collector, folder / "jobs" / run.run_id, zygote)
+    store = EmbeddedStore(folder / "store")
+    try:
+        for run in runs:
+            if run.fault not in REAL:
+                put_simulated(run, store, seed)
+    finally:
+        store.close()
+    (folder / "truth.json").write_text(json.dumps([asdict(run) for run in runs], indent=1))
+    return runs
+
+
+def train(run: Unlabelled, collector: Collector, out: Path, zygote: Zygote) -> None:
+    """A real one, to its end; one that hangs until the store says so."""
+    out.parent.mkdir(exist_ok=True)
+    job = Job(
+        collector.cluster,
+        collector,
+        out,
+        run_id=run.run_id,
+        config=_config(run),
+        collective_timeout_s=TIMEOUT_S,
+        fault=_fault(run),
+        agent_options=AGENT_OPTIONS if run.fault == "hang" else (),
+        zygote=zygote,
+    )
+    with job:
+        if run.fault == "hang":
+            until(lambda: stored_verdict(collector, run.run_id), seconds=TIMEOUT_S + VERDICT_S, what="the verdict")
+            for agent in job.agents.values():  # before they see how the job is ended
+                agent.kill()
+            return
+        if run.fault == "flap":
+            for _ in range(NUM_FLAPS):
+                job.wait_for_step(max(SETTLED_STEP, job.step + STEPS_BETWEEN))
+                collector.cluster.flap(int(run.host.removeprefix("host-")), FLAP_S)
+        job.wait()
+        job.wait_until_stored()
+
+
+def _config(run: Unlabelled) -> TrainConfig:
+    """Steps of about a second, but where the time goes to flaps."""
+    config = quick_config(NUM_STEPS + NUM_FLAPS * STEPS_BETWEEN if run.fault == "flap" else NUM_STEPS)
+    if run.fault == "flap":
+        return config
+    return replace(config, parallel=replace(config.parallel, num_microbatches=LONG_STEP_MICROBATCHES))
+
+
+def _fault(run: Unlabelled) -> str:
+    """As the trainer reads it."""
+    faults = {"slow rank": f"slow:rank={run.rank},factor=2", "hang": f"hang:rank={run.rank},step=15,how=spin"}
+    return faults.get(run.fault, "none")
+
+
+def put_simulated(run: Unlabelled, store: Store, seed: int) -> None:
+    """One that is too dear to train."""
+    fault = f"stage:pp={run.pp},factor=1.4" if run.fault == "slow stage" else "sequences:spread=0.4"
+    plan = SimulatedRun(
+        name=run.run_id,
+        topology=SIMULATED,
+        num_steps=2 * NUM_STEPS,
+        gpus_per_host=SIMULATED_RANKS_PER_HOST,
+        host_names=tuple(_hosts()),
+        faults=(parse_fault(fault),),
+        seed=seed,
+    )
+    simulation = simulate(plan)
+    put_simulation(as_run(simulation), samples_table(simulation), StoreTarget(store))
+
+
+def _hosts() -> Iterator[str]:
+    return (f"host-{number}" for number in range(SIMULATED.world_size // SIMULATED_RANKS_PER_HOST))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    make_runs(given.out, given.seed)
+    print(f"rankscope ui --store embedded:{given.out / 'store'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""docs/guides/find-the-culprit.md as what a reader does: of each section the links that are clicked, in order.
+
+## A slow rank                                 <- the fault, as tests/scenarios/unlabelled_runs.py names it
+1. Click **Show heat map**: ...                <- a link of the page
+"""
+
+import re
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.on_page import wait_until_drawn
+from tests.scenarios.unlabelled_runs import Unlabelled
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "find-the-culprit.md"
+MOST_CLICKS = 3
+
+
+def clicks_by_fault(text: str) -> dict[str, list[str]]:
+    """``slow rank`` -> names of the links; of every section that tells of a fault or of none."""
+    sections = re.findall(r"^## (?:A |An )?(.+?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    return {title.lower(): re.findall(r"^\d+\. Click \*\*(.+?)\*\*", body, re.MULTILINE) for title, body in sections}
+
+
+def open_overview(page: Page, address: str, run: Unlabelled) -> None:
+    """Where everybody starts."""
+    page.goto(f"{address}?view=overview&run={run.run_id}")
+    settle(page)
+
+
+def click(page: Page, name: str) -> None:
+    """Click the first link of that name on the page, and wait for what it leads to."""
+    link = page.get_by_role("main").get_by_role("link", name=name, exact=True).first
+    address = link.get_attribute("href")
+    link.click()
+    page.wait_for_url(f"**/{address}")
+    settle(page)
+
+
+def settle(page: Page) -> None:
+    """Return once nothing on the page is still to come."""
+    wait_until_drawn(page)
+    expect(page.locator(".panel:not(.hidden) .dash-graph:not(:has(.main-svg))")).to_have_count(0)
+    expect(page.locator(".panel:not(.hidden) .span-timeline:not([data-drawn])")).to_have_count(0)

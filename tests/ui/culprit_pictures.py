@@ -1,0 +1,48 @@
+"""Pictures for docs/guides/find-the-culprit.md: of each run what its Overview says, and where the clicks lead.
+
+python -m tests.scenarios.unlabelled_runs OUT && python -m tests.ui.culprit_pictures OUT docs/images
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from playwright.sync_api import Page, sync_playwright
+
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.reader import StoreReader
+from tests.parts import require
+from tests.scenarios.unlabelled_runs import Unlabelled
+from tests.ui.culprit_guide import GUIDE, click, clicks_by_fault, open_overview
+from tests.ui.screenshots import FLAGS, SIZE
+from tests.ui.served_dashboard import serving
+
+
+def take(page: Page, address: str, run: Unlabelled, clicks: list[str], out: Path) -> None:
+    """``culprit-slow-rank-0.png`` is the Overview, ``-1`` what the first click shows, and so on."""
+    name = f"culprit-{run.fault.replace(' ', '-')}"
+    open_overview(page, address, run)
+    page.screenshot(path=out / f"{name}-0.png")
+    for number, link in enumerate(clicks, 1):
+        click(page, link)
+        page.screenshot(path=out / f"{name}-{number}.png")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, help="what tests.scenarios.unlabelled_runs has made")
+    parser.add_argument("out", type=Path)
+    given = parser.parse_args()
+    clicks, store = clicks_by_fault(GUIDE.read_text()), EmbeddedStore(given.runs / "store")
+    with serving(StoreReader(store)) as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=require("chromium"), args=FLAGS)
+        page = browser.new_page(viewport=SIZE, color_scheme="light")
+        for told in json.loads((given.runs / "truth.json").read_text()):
+            run = Unlabelled(**told)
+            take(page, address, run, clicks[run.fault], given.out)
+        browser.close()
+    store.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""From a finding to the view that shows it best, and what that view says."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from diagnose.findings import Evidence, Finding, Kind, Role, Severity, StepWindow, Suspect
+from diagnose.whatif.analysis import WhatIf
+from telemetry.stages import Stage
+from telemetry.topology import Topology
+from tests.ui.few_spans import made_facts
+from ui.pages.heat_words import heat_in_words
+from ui.pages.ways import Way, ways
+from ui.pages.whatif_cost import pattern_in_words
+from ui.records import RunFacts, StageTimes, StepTimes
+from ui.view_state import Group, Metric, ViewState, parse_search
+
+NUM_STEPS = 40
+
+
+@pytest.fixture
+def facts() -> RunFacts:
+    """A pipeline of four stages, two replicas, forty steps of one second."""
+    step = np.arange(NUM_STEPS)
+    steps = StepTimes(step=step, start_ns=step, duration_ns=np.full(NUM_STEPS, 1e9), num_ranks=np.full(NUM_STEPS, 8))
+    return replace(made_facts(8), topology=Topology(dp=2, pp=4), steps=steps)
+
+
+def made_finding(kind: Kind, *ranks: int, stage: Stage = Stage.FORWARD_COMPUTE, **evidence: list[int]) -> Finding:
+    told: Evidence = evidence
+    return Finding(
+        detector="made",
+        kind=kind,
+        severity=Severity.WARNING,
+        suspects=tuple(Suspect(rank=rank, host="h", role=Role.INITIATING) for rank in ranks),
+        stage=stage.label,
+        window=StepWindow(first_step=0, last_step=NUM_STEPS - 1),
+        seconds_lost=1.0,
+        confidence=0.9,
+        summary="it is slow",
+        next_step="look",
+        evidence=told,
+    )
+
+
+def names(found: list[Way]) -> list[str]:
+    return [way.name for way in found]
+
+
+def leads_to(found: list[Way], name: str) -> ViewState:
+    return parse_search(next(way.address for way in found if way.name == name)).state
+
+
+def test_a_slow_rank_shows_best_on_the_heat_map_beside_its_peers(facts: RunFacts) -> None:
+    found = ways(made_finding(Kind.COMPUTE_STRAGGLER, 5), facts)
+    assert names(found) == ["heat map", "timeline", "what it costs"]
+    assert leads_to(found, "heat map").metric is Metric.RATIO
+
+
+def test_a_heavy_stage_shows_between_stages_and_never_as_a_ratio_within_one(facts: RunFacts) -> None:
+    found = ways(made_finding(Kind.STAGE_IMBALANCE), facts)
+    assert names(found)[0] == "what it costs"
+    assert leads_to(found, "heat map").metric is Metric.MILLISECONDS
+
+
+def test_unequal_microbatches_show_best_with_the_replicas_side_by_side(facts: RunFacts) -> None:
+    found = ways(made_finding(Kind.DATA_IMBALANCE), facts)
+    assert names(found)[0] == "timeline"
+    assert leads_to(found, "timeline").group is Group.DP
+
+
+def test_a_card_that_flaps_shows_best_on_its_host_and_in_a_step_that_stood_still(facts: RunFacts) -> None:
+    found = ways(made_finding(Kind.NIC_FLAP, 2, 3, stage=Stage.GRADS_ALL_REDUCE, steps=[12, 30, 99]), facts)
+    assert names(found)[0] == "host"
+    shown = leads_to(found, "timeline")
+    assert (shown.step, shown.group, shown.rank) == (30, Group.DP, 2)
+
+
+def test_milliseconds_name_the_pipeline_stage_that_takes_longest(facts: RunFacts) -> None:
+    ms = np.tile([40.0, 40.0, 60.0, 44.0], (NUM_STEPS, 2))
+    times = StageTimes(
+        stage=Stage.FORWARD_COMPUTE,
+        steps=np.arange(NUM_STEPS),
+        ns=ms * 1e6,
+        ratio=np.ones_like(ms),
+        basis="processor time",
+    )
+    said = heat_in_words(times, facts, Metric.MILLISECONDS)
+    assert "pp2 takes 60.0 ms a step, the other pipeline stages 40.0 ms to 44.0 ms" in said
+    assert "pp2" not in heat_in_words(times, facts, Metric.RATIO).partition("highest")[0]
+
+
+@pytest.mark.parametrize(
+    ("by_pp", "said"),
+    [
+        ([1.0, 1.0, 1.3, 1.02], "Pipeline stage pp2 is to blame"),
+        ([1.25, 1.28, 1.3, 1.27], "it lies in all"),
+        ([1.0, 1.0, 1.1, 1.0], "it lies in all"),
+    ],
+)
+def test_a_stage_is_blamed_only_where_it_alone_makes_most_of_the_slowdown(by_pp: list[float], said: str) -> None:
+    figures = WhatIf(
+        topology=Topology(dp=2, pp=4),
+        rows=np.arange(1),
+        num_left_out=0,
+        num_operations=1,
+        step_s=np.array([1.35]),
+        ideal_step_s=np.array([1.0]),
+        by_stage={},
+        by_pp=np.array(by_pp),
+        by_dp=np.ones(2),
+        m_w=0.1,
+        m_s=0.1,
+    )
+    assert said in pattern_in_words(figures)

@@ -1,0 +1,60 @@
+"""The heat map in a sentence: which rank, which pipeline stage, or who waits."""
+
+import numpy as np
+
+from telemetry.stages import StageClass
+from ui.records import Floats, RunFacts, StageTimes
+from ui.view_state import Metric
+from ui.wording import duration
+
+
+def heat_in_words(times: StageTimes, facts: RunFacts, metric: Metric) -> str:
+    """The picture in words: what stands out most in it, and where the others lie."""
+    if times.stage.stage_class is StageClass.COMMUNICATION:
+        return _who_waits(times, facts)
+    if metric is Metric.MILLISECONDS and facts.topology.pp > 1:
+        between = _between_pipeline_stages(times, facts)
+        return f"{times.stage.label}: {between}; {_within_peers(times, facts)}"
+    return f"{times.stage.label}: {_within_peers(times, facts)}"
+
+
+def _within_peers(times: StageTimes, facts: RunFacts) -> str:
+    """The rank that takes longest beside those that do the same work."""
+    median = _medians(times.ratio)
+    if not np.isfinite(median).any():
+        return "no rank has peers to compare with"
+    highest = int(np.nanargmax(median))
+    others = np.delete(median, highest)
+    rest = f"; the others {np.nanmin(others):.2f}x to {np.nanmax(others):.2f}x" if np.isfinite(others).any() else ""
+    return f"highest is {facts.describe(highest)}, {median[highest]:.2f}x its peers{rest}"
+
+
+def _between_pipeline_stages(times: StageTimes, facts: RunFacts) -> str:
+    """The pipeline stage whose ranks take longest in a step, and what those of the others take."""
+    pp = np.array([facts.topology.place(rank).pp for rank in range(times.ns.shape[1])])
+    per_stage = _medians(np.stack([_medians(times.ns[:, pp == one].T) for one in range(facts.topology.pp)], axis=1))
+    heaviest = int(np.nanargmax(per_stage))
+    others = np.delete(per_stage, heaviest)
+    if not np.isfinite(others).any():
+        return f"only pp{heaviest} recorded it"
+    takes, least, most = (duration(float(one)) for one in (per_stage[heaviest], np.nanmin(others), np.nanmax(others)))
+    return f"pp{heaviest} takes {takes} a step, the other pipeline stages {least} to {most}"
+
+
+def _who_waits(times: StageTimes, facts: RunFacts) -> str:
+    """In a collective or transfer time is mostly waiting: the longest is a victim, never the culprit."""
+    median = _medians(times.ns)
+    longest, shortest = int(np.nanargmax(median)), int(np.nanargmin(median))
+    return (
+        f"{times.stage.label}: longest in it is rank {longest} ({duration(float(median[longest]))}), "
+        f"shortest {facts.describe(shortest)} ({duration(float(median[shortest]))}); "
+        "who waits longest is a victim, the last to arrive waits least"
+    )
+
+
+def _medians(values: Floats) -> Floats:
+    """Of each column, over the rows that are known; NaN where none is."""
+    known = np.isfinite(values).any(axis=0)
+    median = np.full(values.shape[1], np.nan)
+    median[known] = np.nanmedian(values[:, known], axis=0)
+    return median
