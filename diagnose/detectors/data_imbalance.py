@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
-from diagnose.findings import Finding, Kind, severity_of
+from diagnose.findings import Evidence, Finding, Kind, severity_of
 from diagnose.meetings import Floats
 from diagnose.view import RunView
 from telemetry.stages import Stage
@@ -56,7 +56,8 @@ def detect_data_imbalance(view: RunView) -> list[Finding]:
     share_of_step = lost_ns / float(view.step_ns.mean())
     if correlation < MIN_CORRELATION or spread < MIN_SPREAD or agreement < MIN_AGREEMENT or share_of_step < MIN_COST:
         return []
-    return [_finding(view, correlation, spread, agreement, lost_ns)]
+    told = {"agreement_within_replica": round(agreement, 3), **_longest(lengths.forward, view)}
+    return [_finding(view, correlation, spread, lost_ns, told)]
 
 
 def _by_microbatch(view: RunView, stage: Stage) -> Floats | None:
@@ -166,7 +167,16 @@ def _lasting(per_rank: Floats) -> Floats:
     return np.where(count > 0, np.nansum(per_rank, axis=(0, 1)) / np.maximum(count, 1), 1.0)
 
 
-def _finding(view: RunView, correlation: float, spread: float, agreement: float, lost_ns: float) -> Finding:
+def _longest(lengths: Floats, view: RunView) -> Evidence:
+    """The microbatch that is longest beside the others of its step, by the forward of its replica."""
+    replicas = _of_replicas(lengths, view.topology)
+    row, _, microbatch, dp = np.unravel_index(np.nanargmax(replicas), replicas.shape)
+    step, ratio = int(view.steps[row]), float(np.exp(np.nanmax(replicas)))
+    words = f"microbatch {microbatch} of dp{dp} in step {step}: {ratio:.2f}x the geometric mean of its step"
+    return {"longest": words, "steps": [step]}
+
+
+def _finding(view: RunView, correlation: float, spread: float, lost_ns: float, told: Evidence) -> Finding:
     num_steps = len(view.steps)
     share_of_step = lost_ns / float(view.step_ns.mean())
     return Finding(
@@ -185,8 +195,8 @@ def _finding(view: RunView, correlation: float, spread: float, agreement: float,
         evidence={
             "correlation": round(correlation, 3),
             "variation_over_microbatches": round(spread, 3),
-            "agreement_within_replica": round(agreement, 3),
             "share_of_step_time": round(share_of_step, 3),
             "excess_ms_per_step": round(lost_ns / 1e6, 3),
+            **told,
         },
     )

@@ -3,13 +3,14 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
-from tests.browser.on_page import region
+from tests.browser.on_page import region, told_by_timeline
 from tests.parts import require, require_root
 from tests.scenarios.unlabelled_runs import FAULTS, REAL, Unlabelled, drawn, make_runs, put_simulated
 from tests.ui.culprit_guide import GUIDE, MOST_CLICKS, click, clicks_by_fault, open_overview
@@ -18,7 +19,19 @@ from tests.ui.served_dashboard import serving
 SEED = 7
 CLICKS = clicks_by_fault(GUIDE.read_text())
 SIMULATED = [fault for fault in FAULTS if fault not in REAL]
+BACKWARDS = "timeline.spans({stage: 'backward-compute'}).map(timeline.where)"
 COLLECTIVE = re.compile("never entered [a-z-]+ #[0-9]+ of [a-z]+")
+
+
+SAID = {
+    "slow rank": "compute-straggler",
+    "slow stage": "stage-imbalance",
+    "long sequences": "microbatches take unequally long",
+    "flap": "nic-flap",
+    "hang": "hung-collective",
+    "healthy": "Nothing found",
+}
+"""On the Overview, first of all."""
 
 
 def culprit(run: Unlabelled) -> list[str | re.Pattern[str]]:
@@ -28,23 +41,27 @@ def culprit(run: Unlabelled) -> list[str | re.Pattern[str]]:
             return [f"rank {run.rank} (host {run.host}"]
         case "slow stage":
             return [f"Pipeline stage pp{run.pp} is to blame"]
-        case "long sequences":
-            return ["microbatches take unequally long"]
         case "flap":
             return [re.compile(f"{run.device} lost its link"), run.host]
         case "hang":
             return [f"rank {run.rank} is behind", COLLECTIVE, run.host]
+        case "long sequences":
+            return ["data group"]
         case _:
-            return ["Nothing found"]
+            return ["No rank stands out"]
 
 
 def find(page: Page, address: str, run: Unlabelled) -> None:
     """From the Overview as the guide says, to the culprit."""
     open_overview(page, address, run)
+    expect(region(page, "verdict")).to_contain_text(SAID[run.fault])
     for name in CLICKS[run.fault]:
         click(page, name)
     for words in culprit(run):
         expect(page.get_by_role("main").get_by_text(words).first).to_be_in_viewport()
+    if run.fault == "long sequences":
+        widths = sorted(box["width"] for box in told_by_timeline(page, BACKWARDS) if box)
+        assert widths[-1] > 2 * median(widths)
 
 
 def test_no_culprit_is_more_than_three_clicks_away() -> None:

@@ -83,6 +83,17 @@ def test_unequal_sequences_are_found_and_nobody_is_a_suspect(
     assert finding.evidence["correlation"] > 0.95
 
 
+def test_the_longest_microbatch_is_named_with_its_step_and_replica() -> None:
+    view = microbatch_view(Topology(dp=2, pp=2, tp=2), lengths=0.3, num_microbatches=6)
+    for stage, at in ((Stage.FORWARD_COMPUTE, 3), (Stage.BACKWARD_COMPUTE, 6 - 1 - 3)):
+        each_ns = view.work[stage].each_ns
+        assert each_ns is not None
+        each_ns[20, at, 4:] *= 8.0
+    (finding,) = detect_data_imbalance(view)
+    assert finding.evidence["steps"] == [view.steps[20]]
+    assert "microbatch 3 of dp1" in str(finding.evidence["longest"])
+
+
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @pytest.mark.parametrize("seed", range(5))
 def test_a_slow_rank_is_not_unequal_data(topology: Topology, seed: int) -> None:

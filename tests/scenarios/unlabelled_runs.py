@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from diagnose.hang.stored import load_stored
 from diagnose.simulate.fault_texts import parse_fault
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.run import simulate
@@ -40,7 +41,7 @@ SETTLED_STEP = 8
 NUM_FLAPS, FLAP_S, STEPS_BETWEEN = 3, 3.0, 4
 TIMEOUT_S = 60.0
 """After which a collective of a job gives up: long after a flap."""
-LONG_STEP_MICROBATCHES = 8
+LONG_STEP_MICROBATCHES = 4
 SIMULATED = Topology(dp=4, pp=4, tp=2)
 SIMULATED_RANKS_PER_HOST = 4
 
@@ -116,7 +117,7 @@ def train(run: Unlabelled, collector: Collector, out: Path, zygote: Zygote) -> N
     )
     with job:
         if run.fault == "hang":
-            until(lambda: stored_verdict(collector, run.run_id), seconds=TIMEOUT_S + VERDICT_S, what="the verdict")
+            until(lambda: _is_explained(run, collector), seconds=TIMEOUT_S + VERDICT_S, what="verdict and stack")
             for agent in job.agents.values():  # before they see how the job is ended
                 agent.kill()
             return
@@ -126,6 +127,14 @@ def train(run: Unlabelled, collector: Collector, out: Path, zygote: Zygote) -> N
                 collector.cluster.flap(int(run.host.removeprefix("host-")), FLAP_S)
         job.wait()
         job.wait_until_stored()
+
+
+def _is_explained(run: Unlabelled, collector: Collector) -> bool:
+    """Whether the store tells who holds the job up, and where that rank stands."""
+    if stored_verdict(collector, run.run_id) != (run.rank,):
+        return False
+    evidence = load_stored(collector, run.run_id, 0)
+    return evidence is not None and bool(evidence.ranks[run.rank].stack)
 
 
 def _config(run: Unlabelled) -> TrainConfig:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.on_page import wait_until_drawn
+from tests.browser.on_page import region, wait_until_drawn
 from tests.scenarios.unlabelled_runs import Unlabelled
+from ui.pages import PAGES
+from ui.view_state import parse_search
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "find-the-culprit.md"
 MOST_CLICKS = 3
@@ -31,9 +33,9 @@ def open_overview(page: Page, address: str, run: Unlabelled) -> None:
 def click(page: Page, name: str) -> None:
     """Click the first link of that name on the page, and wait for what it leads to."""
     link = page.get_by_role("main").get_by_role("link", name=name, exact=True).first
-    address = link.get_attribute("href")
+    address = str(link.get_attribute("href"))
     link.click()
-    page.wait_for_url(f"**/{address}")
+    expect(region(page, next(iter(PAGES[parse_search(address).state.view].regions)))).to_be_attached()
     settle(page)
 
 

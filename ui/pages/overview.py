@@ -13,7 +13,7 @@ from diagnose.hang.verdict import HangVerdict
 from telemetry.errors import UnreadableError
 from ui.background import StillWorking
 from ui.figures.series import HEIGHT_PX, Curve, curve_over_steps
-from ui.pages.hang_verdict import hang_finding, hang_headline, reading_evidence
+from ui.pages.hang_verdict import hang_finding, hang_headline, reading_evidence, since_ns
 from ui.pages.interface import Chart, Page, Region, region_id
 from ui.pages.panels import card, chart_panel, heading, panel
 from ui.pages.states import loading
@@ -21,7 +21,7 @@ from ui.pages.verdict import findings_list, headline, looking, marks_list
 from ui.reads import Reads
 from ui.records import MarkRow, RankState, RunFacts, Series
 from ui.view_state import ViewState
-from ui.wording import count, duration, stamp
+from ui.wording import count, duration, long_duration, stamp
 
 RECENT = 20
 MAX_MARKS_DRAWN = 12
@@ -146,9 +146,19 @@ def _numbers(facts: RunFacts, series: dict[str, Series], reads: Reads) -> Iterat
     if "loss" in series:
         yield "Loss", f"{series['loss'].value[-1]:.3f}", f"{series['loss'].value[0]:.3f} at first"
     yield "Step", f"{int(facts.steps.step[-1]):,}", f"{len(facts.steps.step):,} stored"
+    yield _price(facts, reads)
+
+
+def _price(facts: RunFacts, reads: Reads) -> tuple[str, str, str]:
+    try:
+        stall = _stall(facts, reads)
+    except StillWorking:
+        stall = None
+    if stall is not None and (began_ns := since_ns(stall)):
+        return "Stands still", long_duration((stall.evidence.taken_ns - began_ns) / 1e9), "when it was last looked at"
     report = reads.report(facts.summary)
     lost = "…" if report is None else f"{sum(finding.seconds_lost for finding in report.findings):.1f} s"
-    yield "Time lost", lost, "to the findings below"
+    return "Time lost", lost, "to the findings below"
 
 
 def _ranks(ranks: list[RankState]) -> Component:
@@ -169,7 +179,7 @@ def _ranks(ranks: list[RankState]) -> Component:
 
 def _marks(marks: list[MarkRow]) -> Component:
     if not marks:
-        return dmc.Text("Nothing was marked.", size="sm", c="dimmed")
+        return dmc.Text("The ranks marked nothing.", size="sm", c="dimmed")
     head = dmc.TableThead(dmc.TableTr([dmc.TableTh(name) for name in ("At", "Step", "Rank", "Mark", "Text")]))
     body = dmc.TableTbody([_mark_row(mark) for mark in marks])
     return dmc.TableScrollContainer(dmc.Table([head, body], className="small-table"), minWidth=420)

@@ -17,8 +17,6 @@ PRICED_BY_WHATIF = {
     Kind.LATE_LAUNCH,
 }
 """Of these a replay tells what putting them right gives."""
-BETWEEN_STAGES = {Kind.STAGE_IMBALANCE, Kind.DATA_IMBALANCE}
-"""Peers of one pipeline stage are alike in them: a ratio to peers hides them."""
 TELLING = {Kind.STAGE_IMBALANCE: View.WHAT_IF, Kind.DATA_IMBALANCE: View.TIMELINE} | dict.fromkeys(
     FAMILY_OF, View.FLEET
 )
@@ -55,8 +53,9 @@ def _at_steps(view: View, finding: Finding, facts: RunFacts) -> ViewState:
 
 
 def _heat_map(finding: Finding, facts: RunFacts) -> ViewState:
-    """The heat map of the stage in which it shows."""
-    run, metric = facts.summary, Metric.MILLISECONDS if finding.kind in BETWEEN_STAGES else Metric.RATIO
+    """The heat map of the stage in which it shows; a ratio to peers hides a whole pipeline stage."""
+    run = facts.summary
+    metric = Metric.MILLISECONDS if finding.kind is Kind.STAGE_IMBALANCE else Metric.RATIO
     return ViewState(view=View.HEAT_MAP, run=run.run_id, attempt=run.attempt, stage=_stage(finding), metric=metric)
 
 
