@@ -1,4 +1,4 @@
-"""Pictures for docs/guides/find-the-culprit.md: of each run what its Overview says, and where the clicks lead.
+"""Pictures for docs/guides/find-the-culprit.md: of each run where the clicks lead.
 
 python -m tests.scenarios.unlabelled_runs OUT && python -m tests.ui.culprit_pictures OUT docs/images
 """
@@ -19,13 +19,11 @@ from tests.ui.served_dashboard import serving
 
 
 def take(page: Page, address: str, run: Unlabelled, clicks: list[str], out: Path) -> None:
-    """``culprit-slow-rank-0.png`` is the Overview, ``-1`` what the first click shows, and so on."""
-    name = f"culprit-{run.fault.replace(' ', '-')}"
+    """``culprit-slow-rank.png``."""
     open_overview(page, address, run)
-    page.screenshot(path=out / f"{name}-0.png")
-    for number, link in enumerate(clicks, 1):
+    for link in clicks:
         click(page, link)
-        page.screenshot(path=out / f"{name}-{number}.png")
+    page.screenshot(path=out / f"culprit-{run.fault.replace(' ', '-')}.png")
 
 
 def main() -> None:
