@@ -108,6 +108,12 @@ def test_the_overview_leads_with_the_stall_and_lists_it(judged: Judged) -> None:
     assert "compute-straggler" in findings
 
 
+def test_the_overview_counts_how_long_it_stands_and_no_time_lost_to_anything_else(judged: Judged) -> None:
+    numbers = said("numbers", judged, view=View.OVERVIEW)
+    assert "Stands still 34 s" in numbers
+    assert "Time lost" not in numbers
+
+
 def test_a_job_that_moves_says_what_would_be_here(reads: Reads) -> None:
     assert "Nothing stands still" in said("hang-verdict", reads)
     for region in ("grid-title", "choose-rank", "chain", "rank", "stacks"):
