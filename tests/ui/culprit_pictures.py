@@ -7,7 +7,7 @@ import argparse
 import json
 from pathlib import Path
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, expect, sync_playwright
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
@@ -16,6 +16,8 @@ from tests.scenarios.unlabelled_runs import Unlabelled
 from tests.ui.culprit_guide import GUIDE, click, clicks_by_fault, open_overview
 from tests.ui.screenshots import FLAGS, SIZE
 from tests.ui.served_dashboard import serving
+
+LOADED_MS = 60_000
 
 
 def take(page: Page, address: str, run: Unlabelled, clicks: list[str], out: Path) -> None:
@@ -31,6 +33,7 @@ def main() -> None:
     parser.add_argument("runs", type=Path, help="what tests.scenarios.unlabelled_runs has made")
     parser.add_argument("out", type=Path)
     given = parser.parse_args()
+    expect.set_options(timeout=LOADED_MS)
     clicks, store = clicks_by_fault(GUIDE.read_text()), EmbeddedStore(given.runs / "store")
     with serving(StoreReader(store)) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=require("chromium"), args=FLAGS)
