@@ -94,13 +94,15 @@ def _stands_still(alert: Alert, look: Look) -> bool:
 
 def _in_time(alert: Alert, now_ns: int) -> Alert:
     """A wall clock that was set back must not hold an alert up for as long."""
-    if max(alert.began_ns, alert.changed_ns, alert.absent_ns) <= now_ns:
+    stamps_ns = (alert.began_ns, alert.changed_ns, alert.absent_ns, *alert.returns_ns, *alert.told_ns.values())
+    if max(stamps_ns) <= now_ns:
         return alert
     return replace(
         alert,
         began_ns=min(alert.began_ns, now_ns),
         changed_ns=min(alert.changed_ns, now_ns),
         absent_ns=min(alert.absent_ns, now_ns),
+        returns_ns=tuple(min(at_ns, now_ns) for at_ns in alert.returns_ns),
         told_ns={hook: min(at_ns, now_ns) for hook, at_ns in alert.told_ns.items()},
     )
 

@@ -312,6 +312,23 @@ def test_a_clock_that_is_set_back_holds_nothing_up() -> None:
     assert words(watched.quietly(65)) == ["resolved compute-straggler"]
 
 
+def test_a_clock_that_is_set_back_by_less_than_it_fires_does_not_keep_it_from_being_told_again() -> None:
+    watched = Watched(quick(resend_s=60))
+    watched.quietly(600, STRAGGLER)
+    watched.sees(STRAGGLER, after_s=-300)
+    assert words(watched.quietly(65, STRAGGLER)) == ["still compute-straggler"]
+
+
+def test_a_clock_that_is_set_back_leaves_no_return_in_the_future() -> None:
+    watched = Watched(quick(keep_firing_for_s=60))
+    for _ in range(2):
+        watched.quietly(30)
+        watched.sees(STRAGGLER)
+    watched.sees(STRAGGLER, after_s=-40)
+    (alert,) = watched.state.alerts.values()
+    assert max(alert.returns_ns) == START_NS + watched.now_s * 10**9
+
+
 def test_a_notice_says_who_since_when_what_it_costs_and_what_to_do() -> None:
     (notice,) = Watched(quick()).sees(finding(Kind.COMPUTE_STRAGGLER, 5, seconds_lost=12.7))
     assert notice.labels == {
