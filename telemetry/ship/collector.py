@@ -12,7 +12,7 @@ from telemetry.errors import UsageError
 from telemetry.ship.api import make_router
 from telemetry.ship.clock import make_clock_router
 from telemetry.ship.clock_keeper import ClockKeeper
-from telemetry.ship.connections import BoundedConnection, allow_files
+from telemetry.ship.connections import BoundedConnection, BoundedListener, allow_files
 from telemetry.ship.counters import Counters
 from telemetry.ship.guard import guard
 from telemetry.ship.ingest import Ingest
@@ -78,7 +78,7 @@ def run_collector(settings: CollectorSettings, *, extend: Extend | None = None) 
             store.close()
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> BoundedListener:
     """A listening socket.
 
     Raises:
@@ -86,7 +86,7 @@ def listen(host: str, port: int) -> socket.socket:
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
+        listener = BoundedListener(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(address)
@@ -118,6 +118,7 @@ def configured(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
     """How every server of ours is run: one parser, no more protocols than are used, nobody's word taken on trust."""
     config = uvicorn.Config(
         app,
+        loop="asyncio",  # others accept past BoundedListener
         http=BoundedConnection,
         ws="none",
         lifespan="on",

@@ -2,15 +2,17 @@
 
     accepted --head within HEAD_S--> request --body: bodies.py--> answer --read at MIN_READ_BYTES a STALL_S--> idle, 5 s
        |              else closed                                              else cut off
-       +-- more than MAX_CONNECTIONS: cut off at once
+       +-- more than MAX_CONNECTIONS: cut off at once; one that has not got beyond the handshake of TLS is one, too
 
 The parser is the strict one, the same on every installation; it bounds the head, too (16 KiB).
 """
 
 import asyncio
 import resource
+import socket
 from contextlib import suppress
 from typing import Any
+from weakref import WeakSet
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -24,6 +26,37 @@ OTHER_FILES = 512
 """What the process opens beside connections, at most: the files of an embedded store, most of all."""
 
 
+class BoundedListener(socket.socket):
+    """A socket that keeps no more connections than there is room for, whatever is spoken on them."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.held: WeakSet[_Accepted] = WeakSet()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Raises:
+        ConnectionAbortedError: it was one too many, and is cut off.
+        """
+        plain, address = super().accept()
+        if len(self.held) >= max_connections():
+            plain.close()
+            raise ConnectionAbortedError
+        return _Accepted(plain, self.held), address
+
+
+class _Accepted(socket.socket):
+    """Counts until it is closed."""
+
+    def __init__(self, plain: socket.socket, held: "WeakSet[_Accepted]") -> None:
+        super().__init__(plain.family, plain.type, plain.proto, fileno=plain.detach())
+        self._held = held
+        held.add(self)
+
+    def close(self) -> None:
+        self._held.discard(self)
+        super().close()
+
+
 class BoundedConnection(H11Protocol):
     """One HTTP connection, in the hands of the server's loop."""
 
@@ -35,10 +68,7 @@ class BoundedConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > max_connections():
-            transport.abort()
-        else:
-            self._await_head()
+        self._await_head()
 
     def data_received(self, data: bytes) -> None:
         before = self.cycle

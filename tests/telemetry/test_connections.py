@@ -4,27 +4,36 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import uvicorn
+from fastapi import FastAPI
 from starlette.responses import Response
 
 from telemetry.ship import connections
-from telemetry.ship.collector import listen
+from telemetry.ship.collector import configured, listen
 from telemetry.ship.connections import BoundedConnection
+from telemetry.ship.settings import ServerSettings
+from tests.certificates import make_authority, make_server
 from tests.deadline import until
 
 ANSWER_BYTES = 64 * 2**20
 
 
+def plain() -> uvicorn.Config:
+    """Of a server of large answers."""
+    app = Response(bytes(ANSWER_BYTES))
+    return uvicorn.Config(
+        app, http=BoundedConnection, lifespan="off", log_level="error", timeout_graceful_shutdown=1, loop="asyncio"
+    )
+
+
 @contextmanager
-def serving() -> Iterator[tuple[int, uvicorn.Server]]:
-    """A server of large answers, and its port."""
+def serving(config: uvicorn.Config | None = None) -> Iterator[tuple[int, uvicorn.Server]]:
+    """A server, and its port."""
     with listen("127.0.0.1", 0) as listener:
-        app = Response(bytes(ANSWER_BYTES))
-        server = uvicorn.Server(
-            uvicorn.Config(app, http=BoundedConnection, lifespan="off", log_level="error", timeout_graceful_shutdown=1)
-        )
+        server = uvicorn.Server(config or plain())
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         until(lambda: server.started, what="the server")
@@ -84,3 +93,23 @@ def test_more_connections_than_there_is_room_for_are_cut_off(monkeypatch: pytest
             assert all_of(third) == 0
         first.sendall(ASK[5:])
         assert first.recv(12) == b"HTTP/1.1 200"
+
+
+def test_who_never_ends_the_handshake_of_tls_takes_room_that_is_bounded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(connections, "max_connections", lambda: 2)
+    ours = make_server(tmp_path, make_authority(tmp_path))
+    settings = ServerSettings.checked(tls_cert=ours.certificate, tls_key=ours.key)
+    with serving(configured(FastAPI(), settings)) as (port, _), call(port), call(port), call(port) as third:
+        assert all_of(third) == 0
+
+
+def test_the_room_of_who_went_away_is_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "max_connections", lambda: 1)
+    with serving() as (port, server):
+        for _ in range(5):
+            with call(port) as one:
+                one.sendall(ASK)
+                assert one.recv(12) == b"HTTP/1.1 200"
+            until(lambda: not server.server_state.connections, what="its end")
