@@ -1,5 +1,6 @@
 """From the outbox to hooks that refuse, block, or take it."""
 
+import asyncio
 import resource
 import sqlite3
 import threading
@@ -107,9 +108,10 @@ def test_a_hook_that_refuses_for_now_is_asked_until_it_takes_them(ledger: Ledger
     ]
 
 
-def test_what_a_hook_raises_by_mistake_is_a_refusal_for_now(ledger: Ledger) -> None:
+@pytest.mark.parametrize("mistake", [ZeroDivisionError("oops"), SystemExit(1), asyncio.CancelledError()])
+def test_what_a_hook_raises_by_mistake_is_a_refusal_for_now(ledger: Ledger, mistake: BaseException) -> None:
     hook = MemoryHook("log")
-    hook.refusals = [ZeroDivisionError("oops")]  # type: ignore[list-item]
+    hook.refusals = [mistake]  # type: ignore[list-item]
     told = tell(ledger, 2, "log")
     with working(ledger, hook):
         until(lambda: not ledger.num_waiting())
