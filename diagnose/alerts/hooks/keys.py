@@ -26,6 +26,8 @@ Seconds = Annotated[float, pydantic.Field(gt=0, le=600, allow_inf_nan=False)]
 ResendSeconds = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
 Batch = Annotated[int, pydantic.Field(ge=1, le=1000)]
 Words = Annotated[str, pydantic.Field(min_length=1)]
+MAX_SECRET_BYTES = 2**16
+"""Of the file of a secret: what is longer is another file."""
 MAY_STAND = {"may_stand": True}
 """Metadata of a field that is a secret only sometimes (an address): plain ``NAME`` is taken too."""
 
@@ -95,7 +97,7 @@ def _secret(hook: str, table: Mapping[str, object], name: str) -> SecretStr | No
     place = _checked(hook, key, Words, table[key])
     found = (_plain(hook, key, place) if key == name else _found(hook, key, place)).strip()
     if not (found and found.isprintable()):
-        raise UsageError(f"hook {hook}: what {key} says is empty, or more than one line", hint="set it")
+        raise UsageError(f"hook {hook}: what {key} says is empty, far too long, or more than one line", hint="set it")
     return SecretStr(found)
 
 
@@ -111,7 +113,9 @@ def _found(hook: str, key: str, place: str) -> str:
             raise UsageError(f"hook {hook}: the variable that {key} names is not set", hint="export it")
         return os.environ[place]
     try:
-        return Path(place).read_text()
+        with Path(place).open("rb") as file:
+            found = file.read(MAX_SECRET_BYTES + 1)
+        return found.decode() if len(found) <= MAX_SECRET_BYTES else ""
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise UsageError(

@@ -119,11 +119,14 @@ def test_a_secret_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setenv("EMPTY", " \n")
     (tmp_path / "lines").write_text("one\ntwo\n")
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with (without_end := tmp_path / "long").open("wb") as file:
+        file.truncate(2**43)
     assert "the variable that token_env names is not set" in told({**WEBHOOK, "token_env": "NOT_SET_ANYWHERE"})
     assert "token_env says is empty" in told({**WEBHOOK, "token_env": "EMPTY"})
     assert "No such file" in told({**WEBHOOK, "token_file": str(tmp_path / "none")})
     assert "more than one line" in told({**WEBHOOK, "token_file": str(tmp_path / "lines")})
     assert "it is no text" in told({**WEBHOOK, "token_file": str(tmp_path / "binary")})
+    assert "far too long" in told({**WEBHOOK, "token_file": str(without_end)})
     assert "say the same thing" in told({**WEBHOOK, "token_file": str(tmp_path / "lines"), "token_env": "EMPTY"})
 
 
