@@ -208,6 +208,7 @@ def _identity_from(fields: dict[str, Any]) -> RankIdentity:
     for name, word in words.items():
         if not isinstance(word, str):
             raise TypeError(f"{name} is {word!r}, no text")
+    f"{identity.run_id} {identity.host}".encode()  # JSON may hold halves of letters, which no table takes
     if identity.rank >= topology.world_size:
         raise ValueError(f"rank {identity.rank} has no place in {topology}")
     return identity

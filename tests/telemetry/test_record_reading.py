@@ -105,7 +105,8 @@ def test_a_segment_deleted_while_it_is_looked_for_is_passed_over(
 @pytest.mark.parametrize(
     ("name", "value"),
     [("rank", None), ("rank", 7), ("local_rank", -1), ("attempt", True), ("pid", 2**32), ("host", 5), ("meta", [1]),
-     ("meta", {"model": 1}), ("started_ns", "now"), ("topology", {"dp": 0}), ("topology", {"dp": 1.5})],
+     ("meta", {"model": 1}), ("started_ns", "now"), ("topology", {"dp": 0}), ("topology", {"dp": 1.5}),
+     ("host", "half a letter: \ud800"), ("run_id", "\udcff")],
 )  # fmt: skip
 def test_an_identity_that_no_table_can_hold_is_a_clear_error(tmp_path: Path, name: str, value: object) -> None:
     reader = write_some(tmp_path).reader

@@ -1,5 +1,6 @@
 """Starting and stopping: who this rank is, and what happens where it cannot be."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,12 @@ def test_without_a_name_a_run_is_named_by_time() -> None:
 def test_ranks_of_one_launcher_get_one_name() -> None:
     launched = {"WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}
     assert len({RecordingSettings.from_environment(launched).run_id for _ in range(3)}) == 1
+
+
+def test_names_of_any_bytes_are_names_that_can_be_stored() -> None:
+    odd = os.fsdecode(b"gpu-\xff")
+    settings = RecordingSettings.from_environment({"RANKSCOPE_HOST": odd, "RANKSCOPE_RUN": odd})
+    assert (settings.host, settings.run_id) == ("gpu-?", "gpu-?")
 
 
 def test_a_number_that_is_none_is_a_clear_error() -> None:
