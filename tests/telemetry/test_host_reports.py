@@ -147,6 +147,35 @@ def test_a_look_that_goes_wrong_now_and_then_is_forgiven() -> None:
     assert {"1", "4", "6"} <= {event.text for event in watch.take()[1]}
 
 
+class Odd:
+    """A sampler of a device that is called by no letters."""
+
+    name = "odd"
+
+    def look(self, at_ns: int) -> Look:
+        device = os.fsdecode(b"\xffeth")
+        reading = Reading(metric="rdma-" + device, device=device, value=1.0, is_counter=True)
+        return Look(readings=(reading,), events=(Event(at_ns=at_ns, device=device, name="seen", text=device),))
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_device_that_is_called_by_any_bytes_is_stored_under_letters(no_folder: Path, embedded: EmbeddedStore) -> None:
+    record_as(0, no_folder)
+    watch = HostWatch([Paced(sampler=Odd(), interval_s=0.01, window_s=0)])
+    reports = HostReports(watch, LivingRanks(), own_host="")
+    with collecting(embedded) as client:
+        agent = Agent(Host(no_folder), client, AgentSettings(spool=no_folder, collector=""), None, reports)
+        agent.turn()
+        watch.start()
+        until(lambda: reports.take_in() or list(journal.read(no_folder / "run" / "0")), what="a look")
+        watch.stop()
+        agent.turn()
+        assert set(client.read(HostEvents(**RUN))["device"].to_pylist()) == {"?eth"}
+        assert set(client.read(HostSamples(**RUN))["metric"].to_pylist()) == {"rdma-?eth"}
+
+
 def record_as(rank: int, spool: Path) -> None:
     telemetry.start(
         "run", topology=Topology(dp=2), rank=rank, local_rank=rank, host="gpu-07", attempt=0, spool=spool, agent=False
