@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from telemetry.agent.thinning import WINDOW_S, HostSample, Thinning
 from telemetry.samplers.interface import Event, GoneError, Sampler
@@ -20,7 +19,6 @@ MAX_ROWS = 100_000
 SURE_AFTER = 3
 """Looks in a row that went wrong after which a sampler is closed."""
 JOIN_S = 2.0
-Row = TypeVar("Row", HostSample, Event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,19 +94,20 @@ class HostWatch:
 
     def _put(self, samples: Sequence[HostSample], events: Sequence[Event]) -> None:
         with self._lock:
-            self._samples.extend(map(_spelled, samples))
-            self._events.extend(map(_spelled, events))
+            self._samples.extend(map(_spelled_sample, samples))
+            self._events.extend(map(_spelled_event, events))
 
 
-def _spelled(row: Row) -> Row:
-    """``row`` in letters that can be stored: the kernel lets devices be called by any bytes."""
-    words = {name: word for name, word in _words(row).items() if not word.isascii()}
-    return (
-        replace(row, **{name: word.encode(errors="replace").decode() for name, word in words.items()}) if words else row
-    )
+def _spelled_sample(row: HostSample) -> HostSample:
+    if row.device.isascii() and row.metric.isascii():
+        return row
+    return replace(row, device=_text(row.device), metric=_text(row.metric))
 
 
-def _words(row: HostSample | Event) -> dict[str, str]:
-    if isinstance(row, Event):
-        return {"device": row.device, "name": row.name, "text": row.text}
-    return {"device": row.device, "metric": row.metric}
+def _spelled_event(row: Event) -> Event:
+    return replace(row, device=_text(row.device), name=_text(row.name), text=_text(row.text))
+
+
+def _text(words: str) -> str:
+    """``words`` in letters that can be stored: the kernel lets devices be called by any bytes."""
+    return words.encode(errors="replace").decode()
