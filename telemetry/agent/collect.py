@@ -8,7 +8,6 @@
 One deadline bounds the whole, however many ranks do not answer.
 """
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -20,6 +19,7 @@ from telemetry.agent.evidence import Evidence, Kind, died_ns_of, ended_by_of, ha
 from telemetry.agent.logs import JobLogs
 from telemetry.agent.rank_state import LIVING, ProcessWord, look_at, state_body
 from telemetry.agent.stacks import take_stack
+from telemetry.agent.stamps import next_stamp_ns
 from telemetry.agent.usual import Habit, RecentOperations
 from telemetry.agent.worker_client import ask_flight_recorder
 from telemetry.errors import UnreadableError
@@ -76,7 +76,7 @@ class Standing:
         return None if body is None else self._evidence(kind, body)
 
     def _evidence(self, kind: Kind, body: str) -> Evidence:
-        return Evidence(rank=self.identity.rank, at_ns=time.time_ns(), kind=kind, body=body)
+        return Evidence(rank=self.identity.rank, at_ns=next_stamp_ns(), kind=kind, body=body)
 
 
 def take_in_time(ranks: Sequence[Standing], *, deadline_s: float = DEADLINE_S) -> list[Evidence]:

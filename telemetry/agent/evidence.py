@@ -15,7 +15,6 @@ left of another step goes away, and an empty text in the table takes it back the
 
 import json
 import os
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
+from telemetry.agent.stamps import next_stamp_ns
 from telemetry.agent.usual import Habit, Issued
 from telemetry.tables import EVIDENCE
 
@@ -78,7 +78,7 @@ def discard_other_steps(folder: Path, rank: int, step: int) -> list[Evidence]:
     for one in before:
         with suppress(OSError):
             (folder / FOLDER_NAME / one.kind).unlink()
-    now = time.time_ns()
+    now = next_stamp_ns(after_ns=max(one.at_ns for one in before))
     return [Evidence(rank=rank, at_ns=now, kind=one.kind, body="") for one in before]
 
 

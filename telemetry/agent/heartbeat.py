@@ -1,11 +1,11 @@
 """Is a rank alive, and where is it: its live state page and its process, as a row."""
 
-import time
 from typing import Any
 
 import psutil
 import pyarrow as pa
 
+from telemetry.agent.stamps import next_stamp_ns
 from telemetry.birth import BORN, birth_of
 from telemetry.record.state_page import LiveState
 from telemetry.records import RankIdentity
@@ -37,10 +37,10 @@ def _is_same(process: psutil.Process, identity: RankIdentity) -> bool:
 
 
 def heartbeat(identity: RankIdentity, state: LiveState, *, alive: bool) -> dict[str, Any]:
-    """One row of the ``heartbeats`` table, stamped now."""
+    """One row of the ``heartbeats`` table, stamped now, and after every one before."""
     return {
         "rank": identity.rank,
-        "at_ns": time.time_ns(),
+        "at_ns": next_stamp_ns(),
         "beat_ns": state.beat_ns - state.anchor.monotonic_ns + state.anchor.wall_ns,
         "step": min(max(state.step, 0), MAX_STEP),
         "stage": int(state.stage or 0),

@@ -17,6 +17,7 @@ from telemetry.agent.from_spool import store_from_spool
 from telemetry.agent.heartbeat import is_alive
 from telemetry.agent.host import Host
 from telemetry.agent.loop import Agent, AgentSettings
+from telemetry.agent.stamps import Stamps
 from telemetry.errors import UnreachableError, UnreadableError, UsageError
 from telemetry.record.reader import RankReader
 from telemetry.records import RankIdentity
@@ -114,6 +115,20 @@ def test_the_rank_is_announced_and_its_end_is_told(tmp_path: Path, collector: Co
     assert (rank["rank"], rank["host"], rank["dp_size"], rank["pid"]) == (1, "host", 2, os.getpid())
     (beat,) = collector.read(Heartbeats(**RUN)).to_pylist()
     assert (beat["ended"], beat["step"], beat["recorded"]) == (1, STEPS - 1, RECORDS)
+
+
+def test_the_last_heartbeat_is_the_newest_though_the_clock_was_set_back(
+    tmp_path: Path, collector: CollectorClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock_ns = iter([10**18, 10**18 - 3600 * 10**9])
+    monkeypatch.setattr("telemetry.agent.heartbeat.next_stamp_ns", Stamps(lambda: next(clock_ns)))
+    record(tmp_path, end=False)
+    following = agent(tmp_path, collector)
+    following.turn()
+    telemetry.stop()
+    following.turn()
+    (beat,) = collector.read(Heartbeats(**RUN)).to_pylist()
+    assert beat["ended"] == 1
 
 
 def test_a_live_rank_is_followed_while_it_records(tmp_path: Path, collector: CollectorClient) -> None:
