@@ -106,8 +106,7 @@ class Session:
     def _attach(self, identity: RankIdentity, rank_file: RankFile, page: StatePage, clock: DeviceClock | None) -> None:
         folder = rank_file.folder
         identity = replace(
-            identity,
-            opened_ns=_first_opened(folder, identity),
+            _after_before(folder, identity),
             meta={**identity.meta, **start_worker_server(folder), **_log_offsets()},
         )
         write_identity(folder, identity)
@@ -277,14 +276,15 @@ def _begin(settings: RecordingSettings, topology: Topology, device: Device, meta
     return session
 
 
-def _first_opened(folder: Path, identity: RankIdentity) -> int:
-    """When this rank's folder was first recorded into."""
-    try:
+def _after_before(folder: Path, identity: RankIdentity) -> RankIdentity:
+    """``identity`` with when this rank's folder was first recorded into; it starts after who recorded here before, also
+    where the wall clock was set back since: of a rank's identities the newest counts."""
+    opened_ns = started_ns = identity.started_ns
+    with suppress(UnreadableError):
         before = RankReader(folder).identity()
-    except UnreadableError:
-        return identity.started_ns
-    same = (before.run_id, before.attempt, before.rank) == (identity.run_id, identity.attempt, identity.rank)
-    return before.opened_ns if same else identity.started_ns
+        if (before.run_id, before.attempt, before.rank) == (identity.run_id, identity.attempt, identity.rank):
+            opened_ns, started_ns = before.opened_ns, max(started_ns, before.started_ns + 1)
+    return replace(identity, opened_ns=opened_ns, started_ns=started_ns)
 
 
 def _is_failing() -> bool:

@@ -121,6 +121,13 @@ def test_a_restart_into_the_same_folder_is_the_same_job(
     assert num_samples(embedded) == 2
 
 
+def test_a_restart_counts_though_the_clock_was_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = RankReader(record(tmp_path)).identity()
+    monkeypatch.setattr("telemetry.session.time_ns", lambda: first.started_ns - 3600 * 10**9)
+    again = RankReader(record(tmp_path)).identity()
+    assert (again.opened_ns, again.started_ns) == (first.opened_ns, first.started_ns + 1)
+
+
 def test_an_identity_of_an_older_version_was_opened_when_it_started(tmp_path: Path) -> None:
     folder = record(tmp_path)
     fields = json.loads((folder / "meta.json").read_text())
