@@ -4,8 +4,8 @@
     POST /v1/query             JSON in, Arrow out
     GET  /healthz  /metrics
 
-Errors are JSON {"error", "hint"}: 400 bad input, 429 and 503 come back later (Retry-After). What is turned away before
-it comes here: ``guard.py``.
+Errors are JSON {"error", "hint"}: 400 bad input, 415 another type or a packed body, 429 and 503 come back later
+(Retry-After). What is turned away before it comes here: ``guard.py``.
 """
 
 import asyncio
@@ -34,6 +34,10 @@ MAX_WAITING = 256
 
 class TooBigError(Exception):
     """The question is larger than this collector takes."""
+
+
+class WrongTypeError(UsageError):
+    """The body is said to be something else than this route takes."""
 
 
 class TooManyError(Exception):
@@ -120,9 +124,9 @@ async def _body(request: Request, content_type: str, limit_bytes: int | None = N
     The type is asked for because a page in somebody's browser can send any bytes to loopback, but not this type.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != content_type:
-        raise UsageError("wrong content type", hint=f"send Content-Type: {content_type}")
+        raise WrongTypeError("wrong content type", hint=f"send Content-Type: {content_type}")
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise UsageError("the body is packed", hint="send it as it is, without Content-Encoding")
+        raise WrongTypeError("the body is packed", hint="send it as it is, without Content-Encoding")
     chunks, size_bytes = [], 0
     async for chunk in request.stream():
         chunks.append(chunk)
@@ -139,6 +143,8 @@ def refusal(error: Exception) -> JSONResponse:
             return refuse(503, error.message, error.hint)
         case TakenNameError():
             return refuse(409, error.message, error.hint)
+        case WrongTypeError():
+            return refuse(415, error.message, error.hint)
         case UsageError():
             return refuse(400, error.message, error.hint)
         case TooBigError():

@@ -279,8 +279,8 @@ def test_bombs_do_not_go_off(target: Attacked) -> None:
     before = target.rss_mib()
     zeros = gzip.compress(bytes(200_000_000))
     expected = {
-        ("/v1/batches/spans", ARROW_TYPE): 400,
-        ("/v1/query", "application/json"): 400,
+        ("/v1/batches/spans", ARROW_TYPE): 415,
+        ("/v1/query", "application/json"): 415,
         ("/v1/traces", "application/x-protobuf"): 413,
         ("/v1/logs", "application/json"): 413,
     }

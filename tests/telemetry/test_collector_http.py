@@ -85,7 +85,7 @@ def test_a_body_beyond_the_limit_is_too_big(http: httpx.Client) -> None:
 
 def test_a_page_in_a_browser_cannot_send_rows(http: httpx.Client) -> None:
     """It may send any bytes to loopback without asking, as text/plain."""
-    assert post_batch(http, encode(SPANS), kind="text/plain").status_code == 400
+    assert post_batch(http, encode(SPANS), kind="text/plain").status_code == 415
 
 
 @pytest.mark.parametrize(
