@@ -155,7 +155,7 @@ class Dispatcher:
             self.hook.send(notices)
         except HookError as error:
             return error
-        except BaseException as error:  # a hook from outside may raise anything, an exit too: its thread must outlive it
+        except BaseException as error:  # a hook from outside may raise anything, even an exit; its thread outlives it
             return HookError(f"{type(error).__name__}: {error}", again=True)
         return None
 
