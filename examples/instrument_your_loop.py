@@ -4,7 +4,8 @@
     rankscope diagnose --spool DIR          (DIR is RANKSCOPE_SPOOL, or the folder that rankscope doctor names)
 
 With RANKSCOPE_COLLECTOR set (the URL of `rankscope collect`), the first rank of each host starts the agent that ships
-what is recorded; without, it stays in the spool.
+what is recorded; without, it stays in the spool. RANKSCOPE_RUN names the run; else it is torchrun's id, which is a
+UUID where torchrun got no --rdzv-id.
 """
 
 import os

@@ -49,7 +49,7 @@ class RecordingSettings:
             local_rank=_number(environment, "LOCAL_RANK", 0),
             world_size=world_size,
             host=_as_text(environment.get("RANKSCOPE_HOST") or socket.gethostname()),
-            spool=Path(environment.get("RANKSCOPE_SPOOL") or default_spool()),
+            spool=spool_of(environment),
             collector=environment.get("RANKSCOPE_COLLECTOR") or None,
             max_segments=_number(environment, "RANKSCOPE_SEGMENTS", MAX_SEGMENTS),
         )
@@ -96,6 +96,11 @@ def network_words(environment: Mapping[str, str] = os.environ) -> dict[str, str]
 def default_spool() -> Path:
     """Where rank files go when nobody says: a folder of this user's under the temporary one."""
     return Path(tempfile.gettempdir()) / f"rankscope-{os.getuid()}" / "spool"
+
+
+def spool_of(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where ranks that start with this environment write. The folder need not be there yet."""
+    return Path(environment.get("RANKSCOPE_SPOOL") or default_spool())
 
 
 def _elastic_run(environment: Mapping[str, str]) -> str | None:

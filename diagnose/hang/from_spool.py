@@ -11,6 +11,7 @@ from telemetry.agent.collect import collect_evidence
 from telemetry.agent.rank_state import LIVING, look_at
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.record.reader import RankReader, find_rank_dirs
+from telemetry.settings import spool_of
 from telemetry.stages import Stage
 
 LEAST_STILL_S, LEAST_STILL_SLOW_S = 10.0, 300.0
@@ -43,7 +44,10 @@ def _newest(spool: Path, run_id: str | None, attempt: int | None) -> tuple[str, 
             identity = RankReader(folder).identity()
             began.append((identity.started_ns, identity.run_id, identity.attempt))
     if not began:
-        raise UsageError(f"no rank file under {spool}", hint="name the folder that ranks write into: --spool DIR")
+        raise UsageError(
+            f"no rank file under {spool}",
+            hint=f"name the folder that ranks write into: --spool DIR; here it is {spool_of()}",
+        )
     return max(began)[1:]
 
 

@@ -12,6 +12,7 @@ from telemetry.agent.host import WRONG
 from telemetry.agent.tail import RankTail, rank_rows
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.record.reader import find_rank_dirs
+from telemetry.settings import spool_of
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Store
 from telemetry.tables import owned
@@ -28,7 +29,10 @@ def store_from_spool(spool: Path) -> Store:
     """
     folders = find_rank_dirs(spool)
     if not folders:
-        raise UsageError(f"no rank file under {spool}", hint="name the folder that ranks write into: --spool DIR")
+        raise UsageError(
+            f"no rank file under {spool}",
+            hint=f"name the folder that ranks write into: --spool DIR; here it is {spool_of()}",
+        )
     store = EmbeddedStore()
     store.migrate()
     loaded = [_load(store, folder) for folder in folders]

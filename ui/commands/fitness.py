@@ -4,7 +4,6 @@ import importlib.metadata
 import importlib.util
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
+
+from telemetry.settings import spool_of
 
 PACKAGES = ("telemetry", "trainer", "diagnose", "ui")
 LIBRARIES = {
@@ -84,8 +85,10 @@ def _python() -> Check:
 
 
 def _spool_space() -> Check:
-    folder = tempfile.gettempdir()
-    free = shutil.disk_usage(folder).free
+    """Of the folder that ranks started here would write into, or of what will hold it."""
+    folder = spool_of().absolute()
+    there = next(one for one in (folder, *folder.parents) if one.exists())
+    free = shutil.disk_usage(there).free
     return Check(
         name="room for rank files",
         fit=free >= MIN_SPOOL_BYTES,
