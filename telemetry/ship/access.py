@@ -67,14 +67,20 @@ class TokenGate:
 
     async def _turn_away(self, granted: Access, scope: Scope, receive: Receive, send: Send) -> None:
         if granted:
-            may, other = ("write", "reads") if granted is Access.WRITE else ("read", "writes")
-            answer = refuse(403, f"this token may only {may}", f"present the one that {other}, or the full one")
+            may = "write" if granted is Access.WRITE else "read"
+            hint = f"present the collector's {_variable(scope)}, or its RANKSCOPE_TOKEN"
+            answer = refuse(403, f"this token may only {may}", hint)
         else:
-            hint = "set RANKSCOPE_TOKEN to the collector's, or send Authorization: Bearer"
+            hint = f"set {_variable(scope)} or RANKSCOPE_TOKEN to the collector's, or send Authorization: Bearer TOKEN"
             challenge = 'Basic realm="rankscope"'
             answer = refuse(401, "no token, or a wrong one", hint, WWW_Authenticate=challenge)
         self._refused(answer.status_code)
         await answer(scope, receive, send)
+
+
+def _variable(scope: Scope) -> str:
+    """What holds the least token that is enough."""
+    return "RANKSCOPE_WRITE_TOKEN" if Access.WRITE in _needed(scope) else "RANKSCOPE_READ_TOKEN"
 
 
 def presented(headers: Headers) -> bytes:

@@ -83,7 +83,10 @@ class ServerSettings(BaseSettings):
     @model_validator(mode="after")
     def _closed_by_default(self) -> Self:
         if not is_loopback(self.host) and not self.tokens:
-            raise ValueError(f"listening on {self.host} needs a token (RANKSCOPE_TOKEN)")
+            raise ValueError(
+                f"listening on {self.host} needs a token: set RANKSCOPE_TOKEN, or RANKSCOPE_WRITE_TOKEN and "
+                "RANKSCOPE_READ_TOKEN, each to its own line of `openssl rand -hex 32`"
+            )
         told = [token for token in (self.tokens.full, self.tokens.write, self.tokens.read) if token]
         if len(set(told)) < len(told):
             raise ValueError("two of the tokens are the same: each is for something else")

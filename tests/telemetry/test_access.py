@@ -49,6 +49,19 @@ def test_each_token_opens_its_own_routes_and_no_others(embedded: EmbeddedStore) 
     assert statuses["wrong"] == {**dict.fromkeys(let_in, 401), "health": 200}
 
 
+def test_who_is_turned_away_hears_which_variable_would_have_let_him_in(embedded: EmbeddedStore) -> None:
+    def hint(token: str, path: str) -> str:
+        told = {"Authorization": f"Bearer {token}"}
+        answer = http.get(path, headers=told) if path == "/metrics" else http.post(path, content=b"", headers=told)
+        return str(answer.json()["hint"])
+
+    with collecting(embedded, **TOKENS) as client, httpx.Client(base_url=client.url) as http:
+        assert hint("in", "/metrics") == "present the collector's RANKSCOPE_READ_TOKEN, or its RANKSCOPE_TOKEN"
+        assert hint("out", "/v1/logs") == "present the collector's RANKSCOPE_WRITE_TOKEN, or its RANKSCOPE_TOKEN"
+        assert hint("wrong", "/metrics").startswith("set RANKSCOPE_READ_TOKEN or RANKSCOPE_TOKEN to the collector's")
+        assert hint("wrong", "/v1/logs").startswith("set RANKSCOPE_WRITE_TOKEN or RANKSCOPE_TOKEN to the collector's")
+
+
 def test_a_client_presents_with_each_request_the_token_for_it() -> None:
     both = Tokens.from_environment({"RANKSCOPE_WRITE_TOKEN": "in", "RANKSCOPE_READ_TOKEN": "out"})
     assert (both.to_write, both.to_read) == ("in", "out")
@@ -92,7 +105,7 @@ def test_a_secret_that_is_none_is_told_without_being_shown(
 
 @pytest.mark.parametrize("token", ["token", "write_token", "read_token"])
 def test_any_token_closes_an_address_that_others_reach(token: str) -> None:
-    with pytest.raises(UsageError, match="needs a token"):
+    with pytest.raises(UsageError, match="needs a token: set RANKSCOPE_TOKEN, or RANKSCOPE_WRITE_TOKEN"):
         ServerSettings.checked(host="0.0.0.0")
     assert ServerSettings.checked(host="0.0.0.0", **{token: "x"}).tokens
 

@@ -5,7 +5,12 @@ from typing import Annotated
 
 import typer
 
-HostOption = Annotated[str, typer.Option(help="Address to listen on; any but loopback needs RANKSCOPE_TOKEN.")]
+HostOption = Annotated[
+    str,
+    typer.Option(
+        help="Address to listen on; any but loopback needs a token in the environment (docs/guides/security.md)."
+    ),
+]
 PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")]
 CertificateOption = Annotated[
     Path | None,
