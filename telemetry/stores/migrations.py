@@ -112,7 +112,8 @@ def _scripts() -> list[tuple[int, Path]]:
 
 
 def _steps(applied: set[int], version: Version) -> Iterator[str]:
-    yield LEDGER.strip()
+    if not applied:
+        yield LEDGER.strip()
     for number, path in _scripts():
         if number not in applied:
             yield from statements(path.read_text(), version)

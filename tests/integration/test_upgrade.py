@@ -178,6 +178,20 @@ def test_a_dry_run_over_a_folder_that_is_not_there_makes_none(tmp_path: Path) ->
     assert not list(tmp_path.iterdir())
 
 
+def test_a_dry_run_over_a_store_of_this_version_has_nothing_to_run(tmp_path: Path) -> None:
+    store = f"embedded:{tmp_path / 'store'}"
+    assert rankscope("migrate", "--store", store).status == 0
+    told = rankscope("migrate", "--dry-run", "--store", store)
+    assert (told.status, told.out) == (0, "")
+    assert "up to date, nothing to run" in told.error
+
+
+def test_a_collector_is_told_apart_from_its_store() -> None:
+    told = rankscope("migrate", "--store", "http://127.0.0.1:8719")
+    assert told.status == 2
+    assert "it makes and upgrades its tables when it starts" in told.error
+
+
 def test_a_plan_is_what_then_runs(empty: MigratingStore) -> None:
     make_first(empty)
     planned = empty.plan()

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from diagnose.commands.options import out, progress
+from telemetry.errors import UsageError
 from telemetry.readers import is_missing
 from telemetry.stores.address import without_password
 
@@ -34,11 +35,19 @@ def migrate(
     """Make or upgrade the tables of a store. A collector does so itself when it starts; nothing stored is touched."""
     from telemetry.stores.open import find_store  # noqa: PLC0415 - the engines are optional extras
 
+    if store.startswith(("http://", "https://")):
+        raise UsageError(
+            f"{without_password(store)} is a collector: it makes and upgrades its tables when it starts",
+            hint="name its store: --store embedded:DIR or clickhouse://...",
+        )
     found = find_store(EMPTY if dry_run and is_missing(store) else store)
     try:
         if dry_run:
-            for statement in found.plan(retention_days=retention_days):
+            planned = found.plan(retention_days=retention_days)
+            for statement in planned:
                 out.print(f"{statement};\n", markup=False, highlight=False)
+            if not planned:
+                progress.print(f"{without_password(store)}: up to date, nothing to run", markup=False, highlight=False)
             return
         found.migrate(retention_days=retention_days)
     finally:
