@@ -121,7 +121,8 @@ def try_hook(
     """
     settings = _settings(config, None, dashboard)
     if hook not in settings.hooks:
-        raise UsageError(f"no hook {hook!r}", hint=f"there are {', '.join(settings.hooks)}; see --config")
+        where = "" if config else "; --config FILE names others"
+        raise UsageError(f"no hook {hook!r}", hint=f"known: {', '.join(settings.hooks)}{where}")
     made = make_hook(hook, settings.hooks[hook])
     stop = ended_by_signals() if hold else threading.Event()
     fires, is_over = sample_notices(time.time_ns(), settings.dashboard)

@@ -69,7 +69,7 @@ def test_a_sample_that_is_held_ends_when_nobody_wants_to_see_it_any_longer(rules
     [
         ("refuses", UsageError, "exit status 65: not like this", "look at [hooks.refuses]"),
         ("nobody", UnreachableError, "hook nobody: http://127.0.0.1:1: ", "is the receiver running"),
-        ("pager", UsageError, "no hook 'pager'", "there are lines, refuses, nobody"),
+        ("pager", UsageError, "no hook 'pager'", "known: lines, refuses, nobody"),
     ],
 )
 def test_what_keeps_a_sample_from_arriving_is_told_with_a_hint(
@@ -79,6 +79,12 @@ def test_what_keeps_a_sample_from_arriving_is_told_with_a_hint(
     assert isinstance(error, kind)
     assert said in error.message
     assert hint in error.hint
+
+
+def test_without_a_file_of_rules_a_hook_of_that_name_is_asked_for_in_one() -> None:
+    error = asked("test", "pager").exception
+    assert isinstance(error, UsageError)
+    assert error.hint == "known: log; --config FILE names others"
 
 
 def test_where_no_watcher_ever_was_the_list_says_so(tmp_path: Path) -> None:
