@@ -27,7 +27,7 @@ INDENT = "    "
 def hang_text(verdict: HangVerdict) -> RenderableType:
     """The verdict as something rich prints."""
     if verdict.kind is None:
-        return Group(Text(verdict.headline, style="green"), *_notes(verdict))
+        return Group(Text(verdict.headline, style="green"), *_notes(verdict), *_run(verdict))
     style = "bold yellow" if verdict.kind is Kind.INSUFFICIENT_EVIDENCE else "bold red"
     return Group(
         Text(verdict.headline, style=style),
@@ -38,6 +38,7 @@ def hang_text(verdict: HangVerdict) -> RenderableType:
         *_stacks(verdict),
         *_logs(verdict),
         *_notes(verdict),
+        *_run(verdict),
     )
 
 
@@ -132,6 +133,12 @@ def _logs(verdict: HangVerdict) -> Iterator[Text]:
         yield Text()
     for _, rank, line in sorted(faults, key=lambda found: found[:2])[:MAX_ROWS]:
         yield Text(f"{INDENT}log of rank {rank}: {f'[{line.fault}] ' if line.fault else ''}{line.text}")
+
+
+def _run(verdict: HangVerdict) -> Iterator[Text]:
+    """Which run was looked at; dumps do not tell."""
+    if run_id := verdict.evidence.run_id:
+        yield Text(f"run {run_id}, attempt {verdict.evidence.attempt}", style="dim")
 
 
 def _notes(verdict: HangVerdict) -> Iterator[Text]:

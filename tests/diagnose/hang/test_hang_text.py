@@ -1,0 +1,22 @@
+"""A verdict for people says of which run it is: the newest is taken where none was named."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from diagnose.hang.evidence import HangEvidence
+from diagnose.hang.judge import judge
+from diagnose.report.hang_as_text import hang_text
+
+
+def shown(run_id: str) -> list[str]:
+    console = Console(file=io.StringIO(), width=100)
+    console.print(hang_text(judge(HangEvidence(world_size=0, groups=(), ranks={}, run_id=run_id, attempt=2))))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize(("run_id", "lines"), [("llm-7b", ["run llm-7b, attempt 2"]), ("", [])])
+def test_the_run_stands_below_where_it_is_known(run_id: str, lines: list[str]) -> None:
+    assert shown(run_id) == ["nothing stands still", *lines]
