@@ -100,7 +100,7 @@ def _standing(view: RunView, outage: Outage) -> Finding:
         evidence={
             "device": outage.device,
             "seconds_down": [round(down_s, 3)],
-            "patience_s": round(patience.seconds, 1),
+            **_patience(patience),
         },
     )
 
@@ -144,11 +144,16 @@ def _finding(view: RunView, card: Flapping) -> Finding:
             "flaps_that_hurt": sum(one.outage.count for one in hurt),
             "seconds_down": [round(one.outage.seconds(view.fleet.seen_ns), 3) for one in card.effects],
             "longest_s": round(longest_s, 3),
-            "patience_s": round(patience.seconds, 1),
+            **_patience(patience),
             "stretched": stretched_words(hurt),
             "steps": sorted({step for one in hurt for step in one.steps}),
         },
     )
+
+
+def _patience(patience: Patience) -> dict[str, float]:
+    """Nothing where no rank told it: 0 s would read as a job that waits for nobody."""
+    return {"patience_s": round(patience.seconds, 1)} if patience.seconds else {}
 
 
 def _severity(share: float, worst_s: float, patience: Patience) -> Severity:

@@ -30,7 +30,7 @@ POSTED_ROWS = 2**18
 """Rows of a batch to a collector: 20 MB, well below what it takes in one request."""
 INSERTED_ROWS = 2**22
 """Rows of an insert into a store at hand: 400 MB on the way."""
-NAME_HINT = "give the import a name of its own: --name NAME; `rankscope runs` lists those taken"
+NAME_HINT = "give the run a name of its own: --name NAME; `rankscope runs` lists those taken"
 
 
 class Target(Protocol):

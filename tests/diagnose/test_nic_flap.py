@@ -143,6 +143,13 @@ def test_the_outlook_holds_the_longest_stand_against_the_jobs_patience(
     assert finding.severity is severity
 
 
+def test_a_job_that_did_not_tell_its_patience_is_not_said_to_have_none() -> None:
+    view = flapping((3.0, 3.0, 8.0))
+    assert "patience_s" not in only(replace(view, words=())).evidence
+    told = ({"backend": "gloo", "collective_timeout_s": "60"},) * 8
+    assert only(replace(view, words=told)).evidence["patience_s"] == 60
+
+
 def test_infinibands_own_budget_counts_where_it_is_shorter() -> None:
     told = {"backend": "nccl", "collective_timeout_s": "600", "NCCL_IB_TIMEOUT": "18", "NCCL_IB_RETRY_CNT": "7"}
     assert patience_of([told]).seconds == pytest.approx(7.516, rel=1e-3)
