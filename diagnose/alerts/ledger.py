@@ -163,8 +163,9 @@ class Ledger:
         Raises:
             UnreadableError: nobody can tell what waits, or it cannot be written down.
         """
+        named = frozenset(hooks)
         with told_of(self._path), self._transaction() as database:
-            dropped = {name: count for name, count in _num_waiting(database).items() if name not in set(hooks)}
+            dropped = {name: count for name, count in _num_waiting(database).items() if name not in named}
             database.executemany("DELETE FROM outbox WHERE hook = ?", ((name,) for name in dropped))
         return dropped
 

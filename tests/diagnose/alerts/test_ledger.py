@@ -194,6 +194,12 @@ def test_what_waits_for_a_hook_that_is_gone_is_dropped(ledger: Ledger) -> None:
     assert ledger.num_waiting() == {"log": 1}
 
 
+def test_what_waits_for_hooks_that_are_still_there_is_kept(ledger: Ledger) -> None:
+    look(ledger, State(), 0, STRAGGLER)
+    assert ledger.drop_all_but(name for name in ("pager", "log")) == {}
+    assert ledger.num_waiting() == {"log": 1, "pager": 1}
+
+
 def test_the_usual_place_follows_the_environment() -> None:
     assert default_state_file({"XDG_STATE_HOME": "/var/state"}) == Path("/var/state/rankscope/alerts.sqlite")
     at_home = Path(os.path.expanduser("~")) / ".local/state/rankscope/alerts.sqlite"
