@@ -69,7 +69,7 @@ def test_the_grid_is_turned_and_stays_so_when_another_rank_is_chosen(page: Page,
     assert "form=3d" in page.url
     at = figure_data(page, "grid", BODY_POINT)
     page.mouse.move(at[0] - 2, at[1])
-    page.mouse.click(*at)
+    page.mouse.click(*at, delay=500)  # plotly looks at the button when it draws
     page.wait_for_url("**rank=7**")
 
 

@@ -23,14 +23,18 @@ from ui.figures.style import CLEAR, GREY, ON_LIGHT, framed
 from ui.records import Ints
 
 HEIGHT_PX = 620
-DIAGONAL = 3.0
+DIAGONAL = 2.6
 """Of the body, in plotly's units."""
 MAX_SEEN_THROUGH, MAX_NUMBERED = 2048, 64
 """Ranks up to which all are drawn, each with its number."""
-FAINT_PX, NEAR_PX = 2.0, 6.0
+FAINT_PX, NEAR_PX = 2.0, 4.0
 MAX_SIGNS = 300
 MAX_TICKS = 8
-CAMERA = {"eye": {"x": 1.15, "y": -1.75, "z": 0.95}, "projection": {"type": "orthographic"}}
+CAMERA = {
+    "eye": {"x": 1.15, "y": -1.75, "z": 0.95},
+    "center": {"x": 0, "y": 0, "z": -0.12},
+    "projection": {"type": "orthographic"},
+}
 
 
 def rank_body(
@@ -64,11 +68,11 @@ def rank_body(
             "aspectmode": "manual",
             "aspectratio": length,
             "camera": CAMERA,
-            "dragmode": "turntable",
-            "domain": {"y": [0.07, 1]},
+            "domain": {"y": [0.05, 1]},
             **axes,
         },
         legend={"orientation": "h", "y": 0, "x": 0, "bgcolor": CLEAR, "itemclick": False, "itemdoubleclick": False},
+        dragmode="turntable",
         hovermode="closest",
         clickmode="event",
     )
