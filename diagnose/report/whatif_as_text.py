@@ -71,5 +71,6 @@ def _gains(conclusion: Conclusion) -> Table:
     for name in ("what if", "seconds saved", "of step time"):
         table.add_column(name, justify="left" if name == "what if" else "right")
     for fix in conclusion.fixes:
-        table.add_row(fix.change, f"{fix.saved_s:.2f}", f"{fix.share:.1%}")
+        told = (f"{fix.saved_s:.2f}", f"{fix.share:.1%}") if fix.gains else ("none", "")
+        table.add_row(fix.change, *told)
     return table

@@ -118,8 +118,9 @@ def _priced(finding: Finding, cures: Mapping[int | Kind, Fix]) -> Finding:
     fix = cures.get(finding.ranks[0]) if alone else cures.get(finding.kind) if by_kind else None
     if fix is None:
         return finding
+    saved = f"{fix.share:.1%} of step time" if fix.gains else "too little to be measured"
     return replace(
         finding,
         seconds_lost=max(fix.saved_s, 0.0),
-        evidence={**finding.evidence, "saved_if_put_right": f"{fix.share:.1%} of step time"},
+        evidence={**finding.evidence, "saved_if_put_right": saved},
     )

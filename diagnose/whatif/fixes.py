@@ -33,6 +33,11 @@ class Fix:
     share: float
     """Of their time."""
 
+    @property
+    def gains(self) -> bool:
+        """Whether there is a gain to be told: below zero the noise of the steps is larger than it."""
+        return self.saved_s > 0
+
 
 def rank_like_peers(run: Replayed, topology: Topology, rank: int) -> Fix | None:
     """None where no other replica does the same work."""

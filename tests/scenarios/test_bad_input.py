@@ -106,6 +106,11 @@ def test_a_training_that_cannot_work_is_refused_before_it_starts(
     says(rankscope("train", *arguments, "--out", tmp_path / "out"), 2, words)
 
 
+def test_a_demo_of_a_fault_that_cannot_be_starts_nothing(tmp_path: Path) -> None:
+    says(rankscope("demo", "--fault", "slow:rank=99,factor=2", "--out", tmp_path / "out"), 2, "no rank 99", "0 to 7")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_window_beyond_what_is_stored_names_what_is(spool_of_a_run: Path) -> None:
     answer = rankscope("diagnose", "--spool", spool_of_a_run, "--first-step", 100)
     says(answer, 2, "no finished step from 100", "steps 0 to 9 are stored")

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from diagnose.commands.options import JsonOption, out, progress
 from diagnose.report import report_object, report_text
-from trainer.fault.inject import LAST_STEP
+from trainer.fault.inject import LAST_STEP, parse_fault
+from trainer.recipes import recipe_named
 from ui.demonstration import Demonstration, Outcome, serving, train_and_diagnose
 
 FaultOption = Annotated[
@@ -37,6 +38,7 @@ def demo(
 ) -> None:
     """Train eight ranks in 3D on real text with a slow one among them, and name it."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # either way the processes are ended, too
+    parse_fault(fault, recipe_named(recipe).parallel.topology)  # before anything is started
     run_id = f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
     where = (folder or Path("rankscope-out") / run_id).resolve()
     where.mkdir(parents=True, exist_ok=True)
@@ -51,6 +53,7 @@ def demo(
         _print(outcome, json)
         if not exit:
             _keep_open(collector.url)
+    progress.print(f"asked again: rankscope diagnose --store embedded:{escape(str(where / 'store'))}")
     if outcome.train_status and not outcome.truth_ends_training:
         raise typer.Exit(outcome.train_status)
 

@@ -23,17 +23,22 @@ LEAST = 1.001
 
 def gains_table(found: Conclusion, figures: WhatIf) -> Component:
     """Each remedy with the time that it saves."""
-    worst, rows = found.worst_workers, [(fix.change, f"{fix.saved_s:.2f} s", f"{fix.share:.1%}") for fix in found.fixes]
+    worst, rows = found.worst_workers, [(fix.change, *_gain(fix.saved_s, fix.share)) for fix in found.fixes]
     if worst is not None:
         num_steps, before_s = len(figures.rows), float(worst.step_s[0])
         rows += [
-            (_worst_in_words(number), f"{(before_s - step_s) * num_steps:.2f} s", f"{1 - step_s / before_s:.1%}")
+            (_worst_in_words(number), *_gain((before_s - step_s) * num_steps, 1 - step_s / before_s))
             for number, step_s in zip(worst.num_fixed[1:].tolist(), worst.step_s[1:].tolist(), strict=True)
             if number & (number - 1) == 0
         ]
     if not rows:
         return dmc.Text("Nothing to put right.", size="sm", c="dimmed")
     return _table(("What if", "Saved in these steps", "Of step time"), rows)
+
+
+def _gain(saved_s: float, share: float) -> tuple[str, str]:
+    """Below zero the noise of the steps is larger than what there is to gain."""
+    return (f"{saved_s:.2f} s", f"{share:.1%}") if saved_s > 0 else ("none", "")
 
 
 def worst_table(figures: WhatIf, facts: RunFacts, state: ViewState, step: int) -> Component:

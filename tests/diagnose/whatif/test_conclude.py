@@ -3,15 +3,17 @@
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from diagnose.findings import Kind
-from diagnose.report import whatif_object
+from diagnose.report import whatif_object, whatif_text
 from diagnose.simulate.fault_texts import parse_fault
 from diagnose.simulate.noise import SILENT
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.run import simulate, view
 from diagnose.view import RunView
 from diagnose.whatif.conclude import conclude
+from diagnose.whatif.fixes import Fix
 from telemetry.topology import Topology
 
 GRID = Topology(dp=4, pp=4, tp=2)
@@ -82,3 +84,13 @@ def test_a_single_rank_is_replayed_alone() -> None:
     told = conclude(view(simulate(SimulatedRun(topology=Topology(dp=1), num_microbatches=4))))
     assert told.figures is not None
     assert told.figures.by_worker.shape == (1, 1)
+
+
+def test_what_would_gain_less_than_nothing_is_told_as_no_gain() -> None:
+    told = conclude(_view("slow:rank=11,factor=1.5", noise=SILENT))
+    loss = Fix(change="pipeline stages balanced", saved_s=-0.42, share=-0.013)
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(whatif_text(replace(told, fixes=(loss,))))
+    (row,) = (line for line in capture.get().splitlines() if line.lstrip().startswith(loss.change))
+    assert row.split() == [*loss.change.split(), "none"]
