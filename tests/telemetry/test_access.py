@@ -42,7 +42,7 @@ def test_each_token_opens_its_own_routes_and_no_others(embedded: EmbeddedStore) 
                 "clock": http.get("/v1/clock", headers=told).status_code,
                 "health": http.get("/healthz", headers=told).status_code,
             }
-    let_in = {"batch": 400, "otlp": 415, "question": 200, "counters": 200, "clock": 200, "health": 200}
+    let_in = {"batch": 415, "otlp": 415, "question": 200, "counters": 200, "clock": 200, "health": 200}
     assert statuses["all"] == let_in
     assert statuses["in"] == {**let_in, "question": 403, "counters": 403}
     assert statuses["out"] == {**let_in, "batch": 403, "otlp": 403}
