@@ -1,7 +1,9 @@
-"""What is stored by now: the answer differs whenever the parts of a page have something new to draw."""
+"""What is stored by now: the answer differs whenever the parts of a page have something new to draw.
+
+It is texts: a browser holds no integer beyond 2**53, and times in nanoseconds would come back as others than they went.
+"""
 
 import hashlib
-from typing import Any
 
 from dash.development.base_component import Component
 
@@ -21,16 +23,16 @@ SHOW_HOSTS = (View.GRID, View.FLEET)
 SHOW_REPORTS = (View.OVERVIEW, View.GRID, View.HEAT_MAP, View.TIMELINE, View.FLEET)
 
 
-def look(state: ViewState, reads: Reads) -> tuple[list[Any], Component | None]:
+def look(state: ViewState, reads: Reads) -> tuple[list[str], Component | None]:
     """What is stored by now, and what to say when nobody answers."""
     try:
         if state.view is View.RUNS:
             return [hashlib.blake2s(repr(run_list(reads)).encode(), digest_size=16).hexdigest()], None
         if state.view is View.ALERTS:
             told = told_alerts(reads)
-            return [told.heard_ns, told.is_silent(reads.now_ns())], None
+            return [str(told.heard_ns), str(told.is_silent(reads.now_ns()))], None
         run = reads.newest(state)
-        seen = [run.run_id, run.attempt, run.last_step, run.last_ns, run.state]
+        seen: list[object] = [run.run_id, run.attempt, run.last_step, run.last_ns, run.state]
         if state.view in SHOW_STALLS:
             seen += [*reads.evidence_seen(run), _is_judged(state, reads)]
         if state.view in SHOW_REPORTS:
@@ -41,7 +43,7 @@ def look(state: ViewState, reads: Reads) -> tuple[list[Any], Component | None]:
             seen += look_for_ideal(state, reads)
         if state.view in SHOW_HOSTS:
             seen.append(agents_said(reads, run))
-        return seen, None
+        return [str(one) for one in seen], None
     except UnknownRunError as error:
         return [error.message], None
     except RankscopeError as error:

@@ -60,6 +60,14 @@ def test_every_part_of_a_page_is_drawn(store: EmbeddedStore, shape: str, view: V
         assert painted.data is not None
 
 
+@pytest.mark.parametrize("view", list(View))
+def test_what_is_stored_comes_back_from_a_browser_as_it_went(reads: Reads, view: View) -> None:
+    """Else a page is drawn anew every two seconds: JavaScript rounds integers beyond 2**53, so all are texts."""
+    seen = look(ViewState(view=view, run="made"), reads)[0]
+    assert seen
+    assert all(isinstance(one, str) for one in seen)
+
+
 @pytest.mark.parametrize("stage", list(Stage))
 @pytest.mark.parametrize("metric", list(Metric))
 def test_the_heat_map_draws_or_explains_any_stage(reads: Reads, stage: Stage, metric: Metric) -> None:
