@@ -28,7 +28,7 @@ CUT_TIMEOUT_S = 25.0
 LONG_STEP_MICROBATCHES = 8
 SEQUENCE_LENGTH = 128
 """Messages of 32 KiB between pipeline stages: large enough to feel a slow link."""
-ALERT_S = 60.0
+ALERT_S = 180.0
 FAULT_STEP = 15
 """Of the trainer's own faults."""
 HANGS = ("hung-collective", "dead-rank", "collective-mismatch")
