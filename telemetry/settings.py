@@ -18,6 +18,7 @@ from pathlib import Path
 
 from telemetry.errors import UsageError
 from telemetry.record.rank_file import MAX_SEGMENTS
+from telemetry.storable import storable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +44,12 @@ class RecordingSettings:
         world_size = _number(environment, "WORLD_SIZE", 1)
         return cls(
             disabled=environment.get("RANKSCOPE_DISABLED", "") not in ("", "0"),
-            run_id=_as_text(environment.get("RANKSCOPE_RUN") or _elastic_run(environment) or _run_by_time(world_size)),
+            run_id=storable(environment.get("RANKSCOPE_RUN") or _elastic_run(environment) or _run_by_time(world_size)),
             attempt=_number(environment, "TORCHELASTIC_RESTART_COUNT", 0),
             rank=_number(environment, "RANK", 0),
             local_rank=_number(environment, "LOCAL_RANK", 0),
             world_size=world_size,
-            host=_as_text(environment.get("RANKSCOPE_HOST") or socket.gethostname()),
+            host=storable(environment.get("RANKSCOPE_HOST") or socket.gethostname()),
             spool=spool_of(environment),
             collector=environment.get("RANKSCOPE_COLLECTOR") or None,
             max_segments=_number(environment, "RANKSCOPE_SEGMENTS", MAX_SEGMENTS),
@@ -72,10 +73,10 @@ class RecordingSettings:
         """
         return replace(
             self,
-            run_id=self.run_id if run_id is None else _as_text(str(run_id)),
+            run_id=self.run_id if run_id is None else storable(str(run_id)),
             rank=self.rank if rank is None else int(rank),
             local_rank=self.local_rank if local_rank is None else int(local_rank),
-            host=self.host if host is None else _as_text(str(host)),
+            host=self.host if host is None else storable(str(host)),
             attempt=self.attempt if attempt is None else int(attempt),
             spool=self.spool if spool is None else Path(spool),
             collector=self.collector if collector is None else collector,
@@ -132,8 +133,3 @@ def _number(environment: Mapping[str, str], name: str, default: int) -> int:
         return int(text) if text else default
     except ValueError:
         raise UsageError(f"{name} is {text!r}", hint=f"unset it, or give a number: {name}={default}") from None
-
-
-def _as_text(name: str) -> str:
-    """``name`` in letters that can be stored: the environment may hold any bytes."""
-    return name.encode(errors="replace").decode()

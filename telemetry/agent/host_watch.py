@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from telemetry.agent.thinning import WINDOW_S, HostSample, Thinning
 from telemetry.samplers.interface import Event, GoneError, Sampler
+from telemetry.storable import storable
 
 MAX_ROWS = 100_000
 """That nobody took: the oldest go first."""
@@ -101,13 +102,8 @@ class HostWatch:
 def _spelled_sample(row: HostSample) -> HostSample:
     if row.device.isascii() and row.metric.isascii():
         return row
-    return replace(row, device=_text(row.device), metric=_text(row.metric))
+    return replace(row, device=storable(row.device), metric=storable(row.metric))
 
 
 def _spelled_event(row: Event) -> Event:
-    return replace(row, device=_text(row.device), name=_text(row.name), text=_text(row.text))
-
-
-def _text(words: str) -> str:
-    """``words`` in letters that can be stored: the kernel lets devices be called by any bytes."""
-    return words.encode(errors="replace").decode()
+    return replace(row, device=storable(row.device), name=storable(row.name), text=storable(row.text))

@@ -20,7 +20,7 @@ class Stamps:
         self._last_ns = 0
 
     def __call__(self, *, after_ns: int = 0) -> int:
-        """Now; later than ``after_ns``, too."""
+        """Now; later than ``after_ns``, too, which is not remembered: it may be any number that a file holds."""
         with self._lock:
             self._last_ns = max(self._clock_ns(), self._last_ns + 1)
             return max(self._last_ns, after_ns + 1)

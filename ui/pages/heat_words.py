@@ -3,7 +3,8 @@
 import numpy as np
 
 from telemetry.stages import StageClass
-from ui.records import Floats, RunFacts, StageTimes
+from ui.figures.host_boxes import median_over_steps
+from ui.records import RunFacts, StageTimes
 from ui.view_state import Metric
 from ui.wording import duration
 
@@ -20,7 +21,7 @@ def heat_in_words(times: StageTimes, facts: RunFacts, metric: Metric) -> str:
 
 def _within_peers(times: StageTimes, facts: RunFacts) -> str:
     """The rank that takes longest beside those that do the same work."""
-    median = _medians(times.ratio)
+    median = median_over_steps(times.ratio)
     if not np.isfinite(median).any():
         return "no rank has peers to compare with"
     highest = int(np.nanargmax(median))
@@ -32,7 +33,8 @@ def _within_peers(times: StageTimes, facts: RunFacts) -> str:
 def _between_pipeline_stages(times: StageTimes, facts: RunFacts) -> str:
     """The pipeline stage whose ranks take longest in a step, and what those of the others take."""
     pp = np.array([facts.topology.place(rank).pp for rank in range(times.ns.shape[1])])
-    per_stage = _medians(np.stack([_medians(times.ns[:, pp == one].T) for one in range(facts.topology.pp)], axis=1))
+    per_step = np.stack([median_over_steps(times.ns[:, pp == one].T) for one in range(facts.topology.pp)], axis=1)
+    per_stage = median_over_steps(per_step)
     heaviest = int(np.nanargmax(per_stage))
     others = np.delete(per_stage, heaviest)
     if not np.isfinite(others).any():
@@ -43,18 +45,10 @@ def _between_pipeline_stages(times: StageTimes, facts: RunFacts) -> str:
 
 def _who_waits(times: StageTimes, facts: RunFacts) -> str:
     """In a collective or transfer time is mostly waiting: the longest is a victim, never the culprit."""
-    median = _medians(times.ns)
+    median = median_over_steps(times.ns)
     longest, shortest = int(np.nanargmax(median)), int(np.nanargmin(median))
     return (
         f"{times.stage.label}: longest in it is rank {longest} ({duration(float(median[longest]))}), "
         f"shortest {facts.describe(shortest)} ({duration(float(median[shortest]))}); "
         "who waits longest is a victim, the last to arrive waits least"
     )
-
-
-def _medians(values: Floats) -> Floats:
-    """Of each column, over the rows that are known; NaN where none is."""
-    known = np.isfinite(values).any(axis=0)
-    median = np.full(values.shape[1], np.nan)
-    median[known] = np.nanmedian(values[:, known], axis=0)
-    return median

@@ -17,7 +17,7 @@ from ui.wording import count
 PATH, FORM = "trace", "form"
 """Of the route that gives it away, and the field of its address beside those of the view."""
 MAX_SPANS = 200_000
-"""A file of 5 MB that is written in seconds. Larger ones are the command's."""
+"""Of one file; larger ones are the command's."""
 
 
 def trace_address(state: ViewState, form: Format) -> str:
