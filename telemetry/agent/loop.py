@@ -1,8 +1,9 @@
 """The agent's loop: read what ranks wrote, post it, and only then let go of it.
 
-every second   look for new ranks -> announce them -> records, until none are left -> acknowledge -> heartbeats
+every second   look for new ranks -> announce them
                -> evidence, where watch.py, a thread beside this one, has taken any
                -> what samplers saw, threads likewise: host_watch.py
+               -> records, until few are left -> acknowledge -> heartbeats
 on a failure   nothing is forgotten: wait a little longer each time, then read the same records again
 at the end     when every rank is over and all of it is stored, the agent ends by itself
 """
@@ -37,6 +38,9 @@ MAX_RECORDS = 100_000
 """Records of one round over all ranks: large inserts are cheap inserts."""
 MAX_BATCHES = 20
 """Rounds before heartbeats get their turn."""
+FEW_RECORDS = 5_000
+"""A round that brought fewer is the last for this second: a store that is slow is not asked to take what little came
+meanwhile, again and again, while all else waits."""
 GLANCE_S = 0.25
 
 
@@ -94,7 +98,7 @@ class Agent:
         while True:
             stopping = stop.is_set()
             try:
-                self.turn()
+                self.turn(last=stopping)
                 back_off.succeeded()
                 over_since = None
             except UnreachableError as error:
@@ -119,22 +123,22 @@ class Agent:
                 self._watch.outbox.news.clear()
                 return
 
-    def turn(self) -> None:
-        """One round: what is new on the disk is stored when this returns."""
+    def turn(self, *, last: bool = False) -> None:
+        """One round: what is new on the disk is stored when this returns, but for a few records; of the last, all."""
         self._host.look()
+        refused = self._host.refused_runs
         if self._reports is not None:
-            refused = self._host.refused_runs
             self._reports.follow([rank for rank in self._host.ranks.values() if rank.owner not in refused])
         # Who is over is noticed before the last look at the records, so none can come after it.
         beats = self._host.beats()
         self._announce()
-        drained = self._ship_new()
-        for (run_id, attempt), rows in beats.items():
-            if (run_id, attempt) not in self._host.refused_runs:
-                self._poster.post("heartbeats", labelled(heartbeat_rows(rows), run_id, attempt))
         self._ship_evidence()
         if self._reports is not None:
-            self._reports.ship(self._poster, self._host.refused_runs)
+            self._reports.ship(self._poster, refused)
+        drained = self._ship_new(dry=last or any(rank.over and not rank.done for rank in self._host.ranks.values()))
+        for (run_id, attempt), rows in beats.items():
+            if (run_id, attempt) not in refused:
+                self._poster.post("heartbeats", labelled(heartbeat_rows(rows), run_id, attempt))
         self._host.finish(drained=drained)
 
     def _ship_evidence(self) -> None:
@@ -165,13 +169,16 @@ class Agent:
         for rank in self._host.ranks.values():
             rank.announced = False
 
-    def _ship_new(self) -> bool:
-        """Ship until nothing is left, or heartbeats have waited long enough: then False."""
+    def _ship_new(self, *, dry: bool) -> bool:
+        """Ship until nothing is left; False where heartbeats have waited long enough, or, unless ``dry``, only a few
+        records are left."""
         for _ in range(MAX_BATCHES):
             chunks = list(self._host.read(MAX_RECORDS))
             if not chunks:
                 return True
             self._ship(chunks)
+            if not dry and sum(chunk.num_records for _, chunk in chunks) < FEW_RECORDS:
+                return False
         return False
 
     def _ship(self, chunks: list[tuple[FollowedRank, Chunk]]) -> None:

@@ -6,6 +6,7 @@ POST /v1/query             JSON {"query": name, "parameters": {...}}  ->  Arrow 
 
 import json
 from dataclasses import asdict, dataclass, fields
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -154,13 +155,19 @@ def decode_query(body: bytes) -> Query:
     if unknown := sorted(set(parameters) - set(known)):
         raise UsageError(f"{name} has no parameter {unknown[0]!r}", hint=takes)
     try:
-        asked: Query = TypeAdapter(query).validate_json(json.dumps(parameters), strict=True)
+        asked: Query = _adapter(query).validate_json(json.dumps(parameters), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise UsageError(f"{name}: {where}: {first['msg']}", hint=takes) from error
     _check_range(asked, takes)
     return asked
+
+
+@cache
+def _adapter(query: type[Query]) -> TypeAdapter[Query]:
+    """Making one takes longer than most answers."""
+    return TypeAdapter(query)
 
 
 def _name_and_parameters(body: bytes) -> tuple[str, dict[str, Any]]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
 import pytest
 
 import telemetry
@@ -22,6 +23,7 @@ from telemetry.errors import UnreachableError, UnreadableError, UsageError
 from telemetry.record.reader import RankReader
 from telemetry.records import RankIdentity
 from telemetry.ship.client import CollectorClient
+from telemetry.ship.wire import Ack
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Heartbeats, HighWater, Marks, Ranks, Samples, Spans
 from telemetry.topology import Topology
@@ -139,6 +141,30 @@ def test_a_live_rank_is_followed_while_it_records(tmp_path: Path, collector: Col
     (beat,) = collector.read(Heartbeats(**RUN)).to_pylist()
     assert (beat["alive"], beat["ended"]) == (1, 0)
     assert list(folder.glob("*.rec"))
+
+
+class SlowCollector:
+    """In the time that it takes to store rows, a rank records the next ones."""
+
+    def __init__(self) -> None:
+        self.tables: list[str] = []
+
+    def post(self, table: str, rows: pa.Table) -> Ack:
+        self.tables.append(table)
+        with telemetry.step(len(self.tables)):
+            pass
+        return Ack(rows=rows.num_rows, duplicates=0)
+
+
+def test_the_little_that_comes_while_a_slow_store_works_waits_for_the_next_round(tmp_path: Path) -> None:
+    record(tmp_path, end=False)
+    slow = SlowCollector()
+    following = Agent(Host(tmp_path), slow, AgentSettings(spool=tmp_path, collector=""))
+    following.turn()
+    assert slow.tables == ["ranks", "spans", "samples", "heartbeats"]
+    telemetry.stop()
+    following.turn()
+    assert slow.tables[4:] == ["spans", "heartbeats"]
 
 
 def test_segments_are_deleted_only_when_stored(tmp_path: Path, collector: CollectorClient, faulty: FaultyStore) -> None:
