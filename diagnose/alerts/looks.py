@@ -35,7 +35,7 @@ RECENT_STEPS = 40
 STILL_STEPS = 10
 """A trouble whose last step is not longer ago than this is still there."""
 QUIET_S = 30.0
-"""Of a run that nobody has heard of for so long there is no news: the next look is soon enough."""
+"""Of a run that nobody has heard of for so long there is no news, and it is asked about so often only."""
 SILENT_S = 3600.0
 """A run that nobody has heard of for so long is over."""
 MOST_RUNS = 16
@@ -80,6 +80,13 @@ class Last:
     happened: Hashable
     """What was known to have happened to it; None where nobody asked."""
     seen: RunSeen
+    asked_ns: int
+    """When all this was asked for."""
+
+    def will_do(self, row: dict[str, Any], now_ns: int) -> bool:
+        """Whether a run that is silent, and has this ``row`` of ``Runs`` now, need not be asked about again yet."""
+        silent_ns, old_ns = now_ns - self.life.heard_ns, now_ns - self.asked_ns
+        return row == self.life.row and silent_ns > QUIET_S * 1e9 > old_ns >= 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +136,7 @@ class Watching:
             run_id, attempt = life.attempt
             name = f"run {run_id}/{attempt}"
             try:
-                seen.append(self._seen(reader, life, period_s))
+                seen.append(self._seen(reader, life, period_s, now_ns))
                 self._complaints.end(name, f"{name}: looked at again")
             except UnreachableError:
                 raise
@@ -142,15 +149,17 @@ class Watching:
         self._complaints.forget_all_but("run ", frozenset(f"run {run_id}/{attempt}" for run_id, attempt in alive))
         return Look(now_ns=self._clock_ns(), runs=tuple(seen), failed=frozenset(failed))
 
-    def _seen(self, reader: Reader, life: Life, period_s: float) -> RunSeen:
+    def _seen(self, reader: Reader, life: Life, period_s: float, now_ns: int) -> RunSeen:
         """What is wrong with a run; as before, where nothing has come since."""
         before, happened = self._last.get(life.attempt), None
+        if before and life is before.life:
+            return before.seen
+        seen = None
         if before and life.stands_still(before.life):
             happened = _happened(reader, life.attempt)
-            if happened == before.happened:
-                return before.seen
-        seen = _diagnosed(reader, life.attempt, period_s)
-        self._last[life.attempt] = Last(life=life, happened=happened, seen=seen)
+            seen = before.seen if happened == before.happened else None
+        seen = seen or _diagnosed(reader, life.attempt, period_s)
+        self._last[life.attempt] = Last(life=life, happened=happened, seen=seen, asked_ns=now_ns)
         return seen
 
     def _lives(self, reader: Reader, now_ns: int) -> tuple[list[Life], list[Attempt]]:
@@ -169,6 +178,10 @@ class Watching:
             attempt = row["run_id"], row["attempt"]
             if ended.get(attempt) == row:
                 self._ended[attempt] = row
+                continue
+            last = self._last.get(attempt)
+            if last and last.will_do(row, now_ns):
+                lives.append(last.life)
                 continue
             life = Life(row=row, beats=reader.read(Heartbeats(run_id=row["run_id"], attempt=row["attempt"])))
             if life.beats.num_rows and pc.all(pc.equal(life.beats["ended"], ENDED_WELL)).as_py():

@@ -27,12 +27,12 @@ from telemetry.errors import RankscopeError, UnreachableError
 from telemetry.stores.reader import Reader
 
 MAX_SHARE = 2
-"""Pauses are so many times as long as looks, on average even where news cuts them short: a slow store is not looked
-at without end."""
+"""Pauses are so many times as long as looks, on average even where they are cut short: a slow store is not looked at
+without end."""
 FINISH_S = 5.0
 """How long the hooks may take for what is left when the watcher ends."""
 BURST_S = 30.0
-"""So much time looks may take at once where there is news, before it is paid back."""
+"""So much time looks may take at once where there is news or an alert is pending, before it is paid back."""
 FOLLOW_S = 1.0
 """News is often stored before what it did to the job: it is looked at again this much later, then twice that, ..."""
 GLANCE_S = 0.5
@@ -101,15 +101,15 @@ class Watcher:
             self._source.close()
             return None
 
-    def pause_s(self, every_s: float, took_s: float) -> float:
-        """Seconds until the next look; sooner where an alert that is pending may fire before."""
+    def due_s(self) -> float:
+        """Seconds until an alert that is pending may fire; infinity where none is."""
         now_ns = self._clock_ns()
         due_s = [
             self._policy.rule(alert.kind).for_s - (now_ns - alert.began_ns) / 1e9
             for alert in self.state.alerts.values()
             if alert.phase is Phase.PENDING
         ]
-        return max(MAX_SHARE * took_s, min(every_s, max(SOON_S, min(due_s, default=every_s))))
+        return max(SOON_S, min(due_s, default=math.inf))
 
     def close(self) -> None:
         self._source.close()
@@ -181,16 +181,17 @@ class NewsBudget:
 def watch(
     watcher: Watcher, every_s: float, stop: threading.Event, *, clock_s: Callable[[], float] = time.monotonic
 ) -> None:
-    """Look every ``every_s``, less often where a look takes long, sooner where there is news; until ``stop``."""
+    """Look every ``every_s``, less often where a look takes long, sooner where there is news or an alert is pending;
+    until ``stop``."""
     pause_s, follow_s, budget = every_s, math.inf, NewsBudget()
     while not stop.is_set():
         began_s, known = clock_s(), watcher.news()
         watcher.look(pause_s + every_s)
         ended_s = clock_s()
         budget.looked(ended_s, ended_s - began_s)
-        pause_s = watcher.pause_s(every_s, ended_s - began_s)
-        follow_at_s = max(ended_s + follow_s, budget.free_at_s)
-        until_s = min(ended_s + pause_s, follow_at_s)
+        pause_s = max(every_s, MAX_SHARE * (ended_s - began_s))
+        soon_s = min(follow_s, watcher.due_s())
+        until_s = min(ended_s + pause_s, max(ended_s + soon_s, budget.free_at_s))
         follow_s = FOLLOW_S if _rest(watcher, known, until_s, budget.free_at_s, stop, clock_s) else 2 * follow_s
 
 

@@ -8,6 +8,7 @@ from diagnose.alerts.complaints import Complaints
 from diagnose.alerts.look import Look, RunSeen
 from diagnose.alerts.looks import MOST_RUNS, Watching
 from telemetry.host_metrics import Happening
+from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import OperationColumns, Ranks
 from telemetry.stores.question import Query
@@ -132,6 +133,34 @@ def test_a_job_that_died_is_not_diagnosed_again_until_something_new_is_known(
     put_beats(store, "dead", ended=False)
     assert watching.look(reader, period_s=5).runs
     assert len(asked) > done
+
+
+def test_of_a_job_that_is_silent_only_its_row_is_asked_for_half_a_minute_long(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_run(store, "dead", SLOW, ended_s=300)
+    reader, asked, now_ns = StoreReader(store), [], time.time_ns()
+    answer = reader.read
+
+    def read(query: Query) -> object:
+        asked.append(type(query).__name__)
+        return answer(query)
+
+    monkeypatch.setattr(reader, "read", read)
+    watching = Watching(Complaints(print), clock_ns=lambda: now_ns)
+    first = watching.look(reader, period_s=5)
+    for later_s, asks in ((5, ["Runs"]), (29, ["Runs"]), (31, ["Runs", "Heartbeats"])):
+        asked.clear()
+        now_ns += int(later_s * 1e9)
+        assert watching.look(reader, period_s=5).runs == first.runs
+        assert asked[: len(asks)] == asks
+        assert (len(asked) == 1) is (asks == ["Runs"])
+        now_ns -= int(later_s * 1e9)
+    step = {"stage": int(Stage.STEP), "step": 60, "start_ns": now_ns, "duration_ns": 1_000_000_000, "seq": 10**6}
+    insert(store, "spans", made("spans", ({"rank": rank, **step} for rank in range(8))), run_id="dead")
+    asked.clear()
+    watching.look(reader, period_s=5)
+    assert "OperationColumns" in asked
 
 
 def test_of_too_many_runs_the_newest_are_looked_at_and_the_others_are_not_over(store: EmbeddedStore) -> None:

@@ -1,6 +1,7 @@
 """The watcher between two looks: how long it waits, and what it does where nobody answers or nothing can be written."""
 
 import io
+import math
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -86,18 +87,12 @@ def pending(kind: Kind) -> State:
     return watched.state
 
 
-def test_a_slow_store_is_looked_at_less_often(scene: Scene) -> None:
-    assert scene.watcher.pause_s(5, 0.1) == 5
-    assert scene.watcher.pause_s(5, 4) == MAX_SHARE * 4
-
-
-def test_what_is_pending_is_looked_at_as_soon_as_it_may_fire(scene: Scene) -> None:
+def test_a_pending_alert_says_when_it_may_fire(scene: Scene) -> None:
+    assert scene.watcher.due_s() == math.inf
     scene.watcher.state = pending(Kind.COMPUTE_STRAGGLER)
-    assert scene.watcher.pause_s(5, 0.1) == 2
+    assert scene.watcher.due_s() == 2
     scene.now_ns += 1_900_000_000
-    assert scene.watcher.pause_s(5, 0.1) == 0.5
-    scene.watcher.state = pending(Kind.MFU_DECLINE)
-    assert scene.watcher.pause_s(5, 0.1) == 5
+    assert scene.watcher.due_s() == 0.5
 
 
 def test_a_store_that_does_not_answer_is_told_once_and_once_more_when_it_does(scene: Scene) -> None:
@@ -174,6 +169,11 @@ class Timed(Watcher):
         self._clock_ns = lambda: 0
         self._time, self._took_s, self._news_s = time, took_s, news_s
         self.looks_s: list[float] = []
+        self.pending_s = math.inf
+        """From when on an alert is pending, which may fire a second later."""
+
+    def due_s(self) -> float:
+        return 1.0 if self._time.now_s >= self.pending_s else math.inf
 
     def news(self) -> int:
         return sum(at_s <= self._time.now_s for at_s in self._news_s)
@@ -183,12 +183,31 @@ class Timed(Watcher):
         self._time.passes(self._took_s)
 
 
-def looks_s(*, took_s: float, news_s: list[float], every_s: float = 30, end_s: float = 600) -> list[float]:
+def looks_s(
+    *, took_s: float, news_s: list[float], every_s: float = 30, end_s: float = 600, pending_s: float = math.inf
+) -> list[float]:
     """When a watcher looks."""
     time = ManualTime(end_s)
     watcher = Timed(time, took_s, news_s)
+    watcher.pending_s = pending_s
     watch(watcher, every_s, time, clock_s=lambda: time.now_s)
     return watcher.looks_s
+
+
+def test_a_slow_store_is_looked_at_less_often() -> None:
+    assert looks_s(took_s=40, news_s=[])[:3] == [0, 120, 240]
+
+
+@pytest.mark.parametrize("took_s", [0.1, 8])
+def test_what_is_pending_is_looked_at_as_soon_as_it_may_fire_however_long_a_look_takes(took_s: float) -> None:
+    _, seen_s, again_s = looks_s(took_s=took_s, news_s=[], pending_s=30)[:3]
+    assert again_s - seen_s - took_s == pytest.approx(1)
+
+
+@pytest.mark.parametrize("took_s", [0.5, 8])
+def test_what_pends_without_end_leaves_looks_their_share_of_the_time(took_s: float) -> None:
+    begun_s = looks_s(took_s=took_s, news_s=[], pending_s=0)
+    assert took_s * len(begun_s) <= 600 / (1 + MAX_SHARE) + BURST_S + 2 * took_s
 
 
 def test_the_first_news_after_a_pause_is_looked_at_at_once() -> None:
