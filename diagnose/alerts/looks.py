@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,10 +24,10 @@ from diagnose.findings import Finding
 from diagnose.load import load_view
 from diagnose.outages import LINK_EVENTS
 from diagnose.pipeline import Report, diagnose_view, stall_first
+from diagnose.view import RunView
 from telemetry.errors import RankscopeError, UnreachableError
 from telemetry.host_metrics import Happening
-from telemetry.stores.host_queries import HostEvents
-from telemetry.stores.queries import EvidenceCount, Heartbeats, Runs, Steps
+from telemetry.stores.queries import Heartbeats, News, Runs
 from telemetry.stores.reader import Reader
 from telemetry.tables import ENDED_WELL
 
@@ -87,14 +88,6 @@ class Last:
         """Whether a run that is silent, and has this ``row`` of ``Runs`` now, need not be asked about again yet."""
         silent_ns, old_ns = now_ns - self.life.heard_ns, now_ns - self.asked_ns
         return row == self.life.row and silent_ns > QUIET_S * 1e9 > old_ns >= 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """How far a run has come, and how fast."""
-
-    last_step: int
-    step_s: float
 
 
 class Watching:
@@ -200,25 +193,21 @@ class Watching:
 
 
 def _happened(reader: Reader, attempt: Attempt, names: tuple[str, ...] = ()) -> Hashable:
-    """The evidence of an attempt and its newest event of ``names`` (empty: any): cheap to ask."""
+    """What is told of an attempt's stalls, and of its hosts by events of ``names`` (empty: any): cheap to ask."""
     run_id, number = attempt
-    questions = (
-        EvidenceCount(run_id=run_id, attempt=number),
-        HostEvents(run_id=run_id, attempt=number, names=names, limit=1),
-    )
-    return tuple(str(reader.read(question).to_pylist()) for question in questions)
+    return str(reader.read(News(run_id=run_id, attempt=number, names=names)).to_pylist())
 
 
 def _diagnosed(reader: Reader, attempt: Attempt, period_s: float) -> RunSeen:
     run_id, number = attempt
     view = load_view(reader, run_id, number)
     report = stall_first(diagnose_view(view), reader)
-    pace = _pace(reader, report)
-    still_steps = max(STILL_STEPS, round(3 * period_s / pace.step_s)) if pace.step_s > 0 else STILL_STEPS
+    step_s = _step_s(view)
+    still_steps = max(STILL_STEPS, round(3 * period_s / step_s)) if step_s > 0 else STILL_STEPS
     sightings = list(_holding(report, still_steps))
     if report.num_steps > RECENT_STEPS:
         sightings += _holding(diagnose_view(view.newest(RECENT_STEPS)), still_steps)
-    return RunSeen(run_id=run_id, attempt=number, step_s=pace.step_s, sightings=tuple(sightings))
+    return RunSeen(run_id=run_id, attempt=number, step_s=step_s, sightings=tuple(sightings))
 
 
 def _holding(report: Report, still_steps: int) -> Iterator[Sighting]:
@@ -235,13 +224,6 @@ def _is_sharp(finding: Finding, report: Report) -> bool:
     return finding.window.first_step > report.window.first_step
 
 
-def _pace(reader: Reader, report: Report) -> Pace:
-    """From the steps of the report's window."""
-    first, last = report.window.first_step, report.window.last_step
-    if report.num_steps < 2:
-        return Pace(last_step=last, step_s=0.0)
-    asked = Steps(
-        run_id=report.run_id, attempt=report.attempt, first_step=max(first, last - RECENT_STEPS), last_step=last
-    )
-    durations = sorted(reader.read(asked)["duration_ns"].to_pylist())
-    return Pace(last_step=last, step_s=durations[len(durations) // 2] / 1e9 if durations else 0.0)
+def _step_s(view: RunView) -> float:
+    """The usual wall time of its newest steps; 0 where there are too few to say."""
+    return float(np.median(view.step_ns[-RECENT_STEPS:])) / 1e9 if len(view.step_ns) > 1 else 0.0

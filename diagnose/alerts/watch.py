@@ -26,7 +26,7 @@ from diagnose.alerts.rules import Policy
 from telemetry.errors import RankscopeError, UnreachableError
 from telemetry.stores.reader import Reader
 
-MAX_SHARE = 2
+MAX_SHARE = 1
 """Pauses are so many times as long as looks, on average even where they are cut short: a slow store is not looked at
 without end."""
 FINISH_S = 5.0

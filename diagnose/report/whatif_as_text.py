@@ -26,6 +26,8 @@ def _parts(conclusion: Conclusion) -> Iterator[RenderableType]:
         yield _headline(figures, conclusion.replay_error)
         yield Text()
         yield _shares(figures)
+        if told := _explained(figures):
+            yield Text(told)
         yield Text()
     if conclusion.fixes:
         yield _gains(conclusion)
@@ -42,10 +44,10 @@ def _headline(figures: WhatIf, error: float) -> Text:
 
 
 def _shares(figures: WhatIf) -> Table:
-    """What each part alone would slow the ideal step down by."""
-    table = Table(box=None, header_style="bold")
-    for name in ("slowed alone by", "", "and", ""):
-        table.add_column(name)
+    """Times the ideal step that a step takes with one part alone as it was."""
+    table = Table(title="ideal step with one part as it was, times ideal", title_justify="left", box=None)
+    for name in ("pipeline rank, replica", "", "stage", ""):
+        table.add_column(name, header_style="bold")
     places = [
         *((f"pp{pp}", ratio) for pp, ratio in enumerate(figures.by_pp.tolist())),
         *((f"dp{dp}", ratio) for dp, ratio in enumerate(figures.by_dp.tolist())),
@@ -56,10 +58,16 @@ def _shares(figures: WhatIf) -> Table:
         left = places[row] if row < len(places) else ("", np.nan)
         right = stages[row] if row < len(stages) else ("", np.nan)
         table.add_row(left[0], _ratio(left[1]), right[0], _ratio(right[1]))
-    if figures.m_w is not None and figures.m_s is not None:
-        table.add_row("", "", "", "")
-        table.add_row("worst 3% of workers", f"{figures.m_w:.0%}", "last stage", f"{figures.m_s:.0%} of the slowdown")
     return table
+
+
+def _explained(figures: WhatIf) -> str:
+    """How much of the slowdown is explained by a few; nothing where nothing is slow."""
+    if figures.m_w is None or figures.m_s is None:
+        return ""
+    return (
+        f"of the slowdown, the worst 3% of workers explain {figures.m_w:.0%}, the last pipeline stage {figures.m_s:.0%}"
+    )
 
 
 def _ratio(ratio: float) -> str:

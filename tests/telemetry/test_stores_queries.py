@@ -23,6 +23,7 @@ from telemetry.stores.queries import (
     Lanes,
     Marks,
     MeetingSpans,
+    News,
     OperationColumns,
     Ranks,
     RankStageMeans,
@@ -70,6 +71,7 @@ EVERY_QUERY: tuple[Query, ...] = (
     Heartbeats(**RUN),
     Evidence(**RUN, kinds=("state", "it's")),
     EvidenceCount(**RUN),
+    News(**RUN, names=("link-down", "it's")),
     HighWater(**RUN, table="spans"),
     HostSamples(**RUN, metrics=("nic-up", "it's"), period_ns=10, parts=False),
     HostEvents(**RUN, names=("link-down", "it's")),
@@ -311,6 +313,16 @@ def test_new_evidence_is_seen_without_reading_it(filled: StoreReader) -> None:
     assert row["num_rows"] >= 3
     assert row["newest_ns"] == 400
     assert not filled.read(EvidenceCount(run_id="nobody's", attempt=0)).num_rows
+
+
+def test_one_question_tells_whether_anything_was_told_of_stalls_or_by_hosts(filled: StoreReader) -> None:
+    every = filled.read(News(**RUN)).to_pylist()
+    assert [(row["source"], row["newest_ns"]) for row in every] == [("evidence", 400), ("host_events", 25)]
+    events = filled.read(HostEvents(**RUN, names=("link-down",))).num_rows
+    assert (
+        0 < filled.read(News(**RUN, names=("link-down",))).to_pylist()[1]["num_rows"] == events < every[1]["num_rows"]
+    )
+    assert not filled.read(News(run_id="nobody's", attempt=0)).num_rows
 
 
 def test_the_high_water_mark_is_one_past_the_largest_number(filled: StoreReader) -> None:

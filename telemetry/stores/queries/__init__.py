@@ -22,7 +22,7 @@ from telemetry.stores.queries.run_list import RunBeats, RunGrids, RunMetrics, Ru
 from telemetry.stores.queries.runs import Ranks, Runs
 from telemetry.stores.queries.spans import Lanes, OperationColumns, Spans
 from telemetry.stores.queries.steps import RankSteps, Steps
-from telemetry.stores.queries.told import Evidence, EvidenceCount, Heartbeats, Marks, Samples
+from telemetry.stores.queries.told import Evidence, EvidenceCount, Heartbeats, Marks, News, Samples
 from telemetry.stores.queries.totals import RankStageMeans, RankStageStats, StageCounts, StageTotals
 from telemetry.stores.queries.windows import LAST_STEP
 from telemetry.stores.question import Query
@@ -32,7 +32,7 @@ QUERIES: dict[str, type[Query]] = {
     query.__name__: query
     for query in (
         Runs, Ranks, Steps, RankSteps, Spans, Lanes, OperationColumns, StageTotals, RankStageStats, RankStageMeans,
-        StageCounts, HeatCells, StragglerScan, Samples, Marks, Heartbeats, Evidence, EvidenceCount, HighWater,
+        StageCounts, HeatCells, StragglerScan, Samples, Marks, Heartbeats, Evidence, EvidenceCount, News, HighWater,
         HostSamples, HostEvents, HostEventCounts, HostGrowth, HostClocks, ClockHistory, MeetingSpans, TraceSpans,
         RunGrids, RunBeats, RunStalls, RunSteps, RunMetrics, Alerts, AlertLooks,
     )
@@ -58,6 +58,7 @@ __all__ = [
     "Lanes",
     "Marks",
     "MeetingSpans",
+    "News",
     "NumberedTable",
     "OperationColumns",
     "RankStageMeans",

@@ -110,3 +110,29 @@ class EvidenceCount(Fields):
         SELECT count() AS num_rows, max(at_ns) AS newest_ns FROM evidence WHERE {OF_ATTEMPT}
         GROUP BY run_id, attempt
         """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News(Fields):
+    """How much was told of stalls, and by hosts: one cheap question for whoever asks again and again.
+
+    Columns: source (evidence or host_events), num_rows, newest_ns; ordered by source, without those that told nothing.
+    """
+
+    run_id: str
+    attempt: int
+    names: tuple[str, ...] = ()
+    """Of events; empty: all."""
+
+    def sql(self) -> str:
+        counted = "count() AS num_rows, max(at_ns) AS newest_ns"
+        return f"""
+        SELECT source, num_rows, newest_ns
+        FROM (
+            SELECT 'evidence' AS source, {counted} FROM evidence WHERE {OF_ATTEMPT} GROUP BY run_id, attempt
+            UNION ALL
+            SELECT 'host_events' AS source, {counted} FROM host_events
+            WHERE {OF_ATTEMPT}{among("name", "names", self.names)} GROUP BY run_id, attempt
+        )
+        ORDER BY source
+        """
