@@ -318,10 +318,8 @@ def test_new_evidence_is_seen_without_reading_it(filled: StoreReader) -> None:
 def test_one_question_tells_whether_anything_was_told_of_stalls_or_by_hosts(filled: StoreReader) -> None:
     every = filled.read(News(**RUN)).to_pylist()
     assert [(row["source"], row["newest_ns"]) for row in every] == [("evidence", 400), ("host_events", 25)]
-    events = filled.read(HostEvents(**RUN, names=("link-down",))).num_rows
-    assert (
-        0 < filled.read(News(**RUN, names=("link-down",))).to_pylist()[1]["num_rows"] == events < every[1]["num_rows"]
-    )
+    of_links = filled.read(News(**RUN, names=("link-down",))).to_pylist()[1]
+    assert 0 < of_links["num_rows"] < every[1]["num_rows"]
     assert not filled.read(News(run_id="nobody's", attempt=0)).num_rows
 
 
