@@ -21,7 +21,7 @@ ARRIVED = Input("freshness", "data")
 def keep_fresh(app: dash.Dash, reads: Reads) -> None:
     """Every two seconds: what is stored by now. The answer changes only when something has arrived.
 
-    Not at the start: the parts of a page that has just been opened are drawn from what is stored then, and once is enough.
+    Not at the start: the parts of a page that has just been opened are drawn from what is stored by then.
     """
 
     async def ask(_: Any, search: str | None, known: Any) -> Any:
@@ -46,7 +46,7 @@ def keep_page(app: dash.Dash, reads: Reads) -> None:
         return (no_update, no_update) if drawn.key == shown else (drawn.make(), drawn.key)
 
     app.callback(
-        Output("page", "children"), Output("shown-page", "data"), ADDRESS, ARRIVED, State("shown-page", "data")
+        Output("page", "children"), Output("page", "data-drawn"), ADDRESS, ARRIVED, State("page", "data-drawn")
     )(draw)
 
 

@@ -18,7 +18,7 @@ from ui.background import StillWorking
 from ui.pages import PAGES
 from ui.pages.frame import draw_notes, draw_way
 from ui.pages.interface import Region
-from ui.pages.panels import HIDDEN, READY, WAITING
+from ui.pages.panels import HIDDEN, NOTHING_YET, READY, WAITING
 from ui.pages.states import empty_store, loading, no_step_yet, notice, problem, stalled_before_a_step
 from ui.reads import Reads
 from ui.view_state import Parsed, View, ViewState
@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 
 WAY = Region(draw=draw_way, quiet=True)
 LOADING_PX = 90
-NO_FIGURE = go.Figure(layout={"template": "none"})
 
 
 class Drawn(NamedTuple):
@@ -127,7 +126,7 @@ def draw_chart(name: str, state: ViewState, reads: Reads, shown: str | None) -> 
         log.exception("chart %s could not be drawn: %s", name, state.search())
         figure = None
     if figure is None:
-        return Plotted(figure=NO_FIGURE, style={"height": "0"}, panel=HIDDEN, kind="")
+        return Plotted(figure=NOTHING_YET, style={"height": "0"}, panel=HIDDEN, kind="")
     before, _, data_before = (shown or "").rpartition(" ")
     kind, data = str(figure.layout.uirevision), _digest(figure)
     change = in_place(figure, with_data=data != data_before) if kind == before else figure

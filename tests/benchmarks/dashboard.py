@@ -2,9 +2,10 @@
 
 python -m tests.benchmarks.dashboard [--store DIR] [--only WORD] [--json]
 
-From the address to a page on which every part is drawn, in Chromium on this machine, the server beside it. Each turn
-has a server of its own that has answered nothing yet; the browser has the scripts. Megabytes are those of all answers
-of the page, before compression. Where ``--store`` names a folder, the runs stay there and are not made again.
+From the address to a page on which every part is drawn, in Chromium on this machine, the server beside it; of the small
+run also from a click on the way, in a dashboard that is open. Each turn has a server of its own that has answered
+nothing about the page yet; the browser has the scripts. Megabytes are those of all answers of the page, before
+compression. Where ``--store`` names a folder, the runs stay there and are not made again.
 """
 
 import argparse
@@ -44,6 +45,12 @@ DRAWN = """() => {
 }"""
 AT_WORK = """() => [...document.querySelectorAll("main .loading")].some((one) => one.innerText.includes("Replaying"))
     && performance.now()"""
+CLICK = """(name) => {
+    window.clickedMs = performance.now();
+    [...document.querySelectorAll("header a")].find((one) => one.innerText === name).click();
+}"""
+CLICKED = f"""(view) => document.querySelector("main").dataset.drawn.startsWith(view + "/") && ({DRAWN})()
+    && performance.now() - window.clickedMs"""
 VERDICT = "() => document.querySelector('main .verdict') && performance.now()"
 
 
@@ -56,6 +63,8 @@ class View:
     bound_ms: float | None = None
     ready: str = DRAWN
     turns: int = TURNS
+    click: tuple[str, str] | None = None
+    """A link on the way, and the name of the view that it leads to: timed from there, on the page of ``search``."""
 
 
 class Look(NamedTuple):
@@ -71,6 +80,7 @@ def views() -> Iterator[View]:
         "overview": "",
         "heat map": "view=heatmap",
         "timeline": "view=timeline",
+        "grid": "view=grid",
         "what if": "view=whatif",
         "hang": "view=hang",
         "fleet": "view=fleet",
@@ -79,7 +89,10 @@ def views() -> Iterator[View]:
         "alerts": "view=alerts",
     }
     for name, search in pages.items():
-        yield View(name=f"8 ranks: {name}", search=f"?{search}&run={SMALL}", bound_ms=SMALL_MS)
+        first = "view=clock" if name == "overview" else ""
+        click = name.capitalize(), search.partition("=")[2] or "overview"
+        yield View(name=f"8 ranks, by a click: {name}", search=f"?{first}&run={SMALL}", bound_ms=SMALL_MS, click=click)
+        yield View(name=f"8 ranks, by its address: {name}", search=f"?{search}&run={SMALL}")
     every, of_long = f"&run={LARGE}", f"&run={LONG}&steps=0-{LONG_STEPS - 1}"
     heat = {"bound_ms": HEAT_MAP_MS}
     yield View(name="heat map, newest 100 steps", search=f"?view=heatmap&run={LONG}", **heat)
@@ -143,6 +156,12 @@ def _look(context: BrowserContext, store: EmbeddedStore, port: int, view: View) 
         page.on("response", lambda answer: answers.append(answer) if "_dash-update-component" in answer.url else None)
         page.goto(address + view.search)
         ready_ms = page.wait_for_function(view.ready).json_value()
+        if view.click:
+            until(_is_at_rest, seconds=LIMIT_MS / 1e3, what="the server to end what it began in the background")
+            answers.clear()
+            link, leads_to = view.click
+            page.evaluate(CLICK, link)
+            ready_ms = page.wait_for_function(CLICKED, arg=leads_to).json_value()
         megabytes = sum(len(answer.body()) for answer in list(answers) if answer.status == 200) / 1e6
         page.close()
         until(_is_at_rest, seconds=LIMIT_MS / 1e3, what="the server to end what it began in the background")

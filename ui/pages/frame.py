@@ -47,7 +47,6 @@ def layout() -> Component:
             dcc.Location(id="url", refresh=False),
             dcc.Interval(id="clock", interval=LOOK_EVERY_MS),
             dcc.Store(id="freshness"),
-            dcc.Store(id="shown-page"),
             html.A("Skip to content", href="#page", className="skip"),
             header,
             html.Div(id="connection", role="status"),

@@ -9,6 +9,8 @@ from ui.figures.style import GRAPH_CONFIG
 from ui.pages.interface import canvas_id, canvas_panel_id, chart_id, panel_id
 from ui.span_timeline import SpanTimeline
 
+NOTHING_YET = go.Figure(layout={"template": "none", "xaxis": {"visible": False}, "yaxis": {"visible": False}})
+"""Axes that nobody sees are not drawn, and then drawn anew."""
 WAITING, READY, HIDDEN = "panel waiting", "panel", "panel hidden"
 """Classes of a chart's panel: before its first figure, with one, with nothing to draw."""
 
@@ -17,7 +19,7 @@ def chart_panel(name: str, head: Component, *, label: str, height_px: int) -> Co
     """A chart under ``head``. ``label``: what it shows, in words; ``height_px``: until it is drawn."""
     graph = dcc.Graph(
         id=chart_id(name),
-        figure=go.Figure(layout={"template": "none"}),
+        figure=NOTHING_YET,
         config=GRAPH_CONFIG,
         style={"height": f"{height_px}px"},
     )
