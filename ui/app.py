@@ -50,6 +50,7 @@ def make_dashboard(reads: Reads) -> dash.Dash:
         suppress_callback_exceptions=True,
         enable_mcp=False,
     )
+    app.index_string = app.index_string.replace("<html>", '<html lang="en">')
     app.layout = layout()
     app.server.add_middleware(AskAhead, reads=reads)
     app.server.add_middleware(KeptAssets)
