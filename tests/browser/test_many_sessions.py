@@ -1,0 +1,113 @@
+"""Twenty people look at once, while the store grows slow, goes away, and loses a run."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from telemetry.errors import UnreachableError
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.question import Query
+from telemetry.stores.reader import StoreReader
+from tests.browser.conftest import LOADED_MS, Complaints
+from tests.browser.on_page import DEADLINE_MS, region
+from tests.memory_store import memory_store
+from tests.ui.served_dashboard import serving
+from tests.ui.synthetic_run import SyntheticRun
+
+pytestmark = [pytest.mark.browser, pytest.mark.long]
+
+SESSIONS = 20
+VIEWS = ("overview", "heatmap", "timeline", "grid", "whatif", "hang", "fleet", "clock", "alerts", "runs")
+SLOW_S = 0.3
+TAKEN_AWAY = "A nonexistent object was used in an `Output` of a Dash callback"
+GONE = "The collector does not answer"
+
+
+class Moody:
+    """A reader over a store that may be slow, or away."""
+
+    def __init__(self, store: EmbeddedStore) -> None:
+        self._reader = StoreReader(store)
+        self.slow_s = 0.0
+        self.reachable = True
+
+    def read(self, query: Query) -> pa.Table:
+        time.sleep(self.slow_s)
+        if not self.reachable:
+            raise UnreachableError(GONE, hint="start it: `rankscope collect`")
+        return self._reader.read(query)
+
+
+def test_twenty_sessions_outlive_a_store_that_is_slow_goes_and_loses_a_run(context: BrowserContext) -> None:
+    with memory_store() as store:
+        reader = Moody(store)
+        for name in ("kept", "doomed"):
+            run = SyntheticRun(run_id=name)
+            run.introduce(store)
+            run.advance(store, 20)
+            run.beat(store, at_ns=run.now_ns, ended=True)
+        with serving(reader) as address, sessions(context, address) as pages:
+            reader.slow_s = SLOW_S
+            for page in pages:
+                page.reload()
+            for page in pages:
+                is_whole(page)
+            reader.slow_s, reader.reachable = 0.0, False
+            for page in pages:
+                expect(page.locator("body")).to_contain_text(GONE, timeout=DEADLINE_MS)
+            delete(store, "doomed")
+            reader.reachable = True
+            for page in pages:
+                expect(page.locator("body")).not_to_contain_text(GONE, timeout=DEADLINE_MS)
+                is_whole(page)
+            for page in pages:
+                if "run=doomed" in page.url and not any(view in page.url for view in ("view=alerts", "view=runs")):
+                    expect(page.locator("main")).to_contain_text("No run is called doomed", timeout=DEADLINE_MS)
+                elif "view=overview" in page.url:
+                    expect(region(page, "verdict")).to_contain_text("rank 5")
+
+
+@contextmanager
+def sessions(context: BrowserContext, address: str) -> Iterator[list[Page]]:
+    """Pages on all views of both runs; none of them complains."""
+    pages, complaints = [], []
+    for number in range(SESSIONS):
+        page = context.new_page()
+        page.set_default_timeout(LOADED_MS)
+        complaints.append(Complaints(page))
+        run = ("kept", "doomed")[number % 2]
+        page.goto(f"{address}?view={VIEWS[number // 2]}&run={run}")
+        pages.append(page)
+    try:
+        yield pages
+    finally:
+        for page in pages:
+            page.close()
+    assert [(serious(one.errors), one.strangers) for one in complaints] == [([], [])] * SESSIONS
+
+
+def serious(errors: list[str]) -> list[str]:
+    """Without what Dash's renderer logs, and leaves at that, of a part whose turn to be asked for comes when its page
+    has been taken away: the sentence, and the ids that it knows of."""
+    return [one for one in errors if TAKEN_AWAY not in one and not one.startswith("{")]
+
+
+def is_whole(page: Page) -> None:
+    """Nothing of it is still waited for."""
+    expect(page.locator("main > *").first).to_be_visible(timeout=DEADLINE_MS)
+    expect(page.locator("main .loading, main .waiting")).to_have_count(0, timeout=DEADLINE_MS)
+
+
+def delete(store: EmbeddedStore, run_id: str) -> None:
+    """From every table, as an operator would."""
+    tables = store.query(
+        "SELECT name FROM system.tables WHERE database = currentDatabase() AND engine LIKE '%MergeTree' "
+        "AND name IN (SELECT table FROM system.columns WHERE database = currentDatabase() AND name = 'run_id')"
+    )["name"].to_pylist()
+    assert {"spans", "ranks", "heartbeats"} <= set(tables)
+    for table in tables:
+        store.query(f"ALTER TABLE {table} DELETE WHERE run_id = '{run_id}' SETTINGS mutations_sync = 2")
