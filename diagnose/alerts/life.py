@@ -24,6 +24,8 @@ KEEP_STEPS = 10
 """An alert is not over before so many steps have passed, however long a step takes."""
 REMEMBER_NS = 86_400_000_000_000
 """How long a resolved alert is listed."""
+UNKNOWN_S = 86_400.0
+"""How long an alert of a run waits that the store knows nothing of: a watcher may look at the wrong one."""
 SECOND_NS = 1_000_000_000
 
 T = TypeVar("T")
@@ -81,7 +83,7 @@ def _moved(alerts: Mapping[str, Alert], look: Look, policy: Policy) -> dict[str,
             moved[fingerprint] = alert
         elif match is not None and (match.sighting.sharp or not alert.sharp):
             moved[fingerprint] = _seen(alert, match, look.now_ns, policy)
-        elif (after := _absent(alert, look.now_ns, policy, steps_s.get(alert.run))) is not None:
+        elif (after := _absent(alert, look, policy, steps_s.get(alert.run))) is not None:
             moved[fingerprint] = after
     for fingerprint, match in seen.items():
         moved[fingerprint] = _ripened(_begun(fingerprint, match, look.now_ns), look.now_ns, policy)
@@ -159,8 +161,9 @@ def _ripened(alert: Alert, now_ns: int, policy: Policy) -> Alert:
     return replace(alert, phase=Phase.FIRING, changed_ns=now_ns, labels=labels)
 
 
-def _absent(alert: Alert, now_ns: int, policy: Policy, step_s: float | None) -> Alert | None:
+def _absent(alert: Alert, look: Look, policy: Policy, step_s: float | None) -> Alert | None:
     """The alert after a look that did not show it; None where it is forgotten. ``step_s`` of None: the run is over."""
+    now_ns = look.now_ns
     if alert.phase is Phase.RESOLVED:
         return alert if now_ns - alert.changed_ns < REMEMBER_NS else None
     alert = replace(alert, absent_ns=alert.absent_ns or now_ns)
@@ -170,7 +173,8 @@ def _absent(alert: Alert, now_ns: int, policy: Policy, step_s: float | None) -> 
         if quiet_ns < rule.for_s * SECOND_NS:
             return alert
         return _resolved(alert, now_ns) if alert.returns_ns else None
-    return alert if quiet_ns < _quiet_s(alert, rule, now_ns, policy, step_s) * SECOND_NS else _resolved(alert, now_ns)
+    must_ns = (_quiet_s(alert, rule, now_ns, policy, step_s) if look.knows(alert.run) else UNKNOWN_S) * SECOND_NS
+    return alert if quiet_ns < must_ns else _resolved(alert, now_ns)
 
 
 def _quiet_s(alert: Alert, rule: Rule, now_ns: int, policy: Policy, step_s: float | None) -> float:

@@ -28,11 +28,17 @@ class RunSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """One look. A run that is neither in ``runs`` nor in ``failed`` is over: it ended, or a newer attempt runs."""
+    """One look. A run that is ``known``, but neither in ``runs`` nor in ``failed``, is over: it ended, or a newer one
+    runs."""
 
     now_ns: int
     runs: tuple[RunSeen, ...] = ()
     failed: frozenset[tuple[str, int]] = frozenset()
     """Runs that could not be looked at: their alerts stand still."""
+    known: frozenset[tuple[str, int]] | None = None
+    """All that the store knows of, over or not; None: whatever there is."""
     blind: bool = False
     """Nothing could be looked at: all alerts stand still."""
+
+    def knows(self, run: tuple[str, int]) -> bool:
+        return self.known is None or run in self.known

@@ -100,6 +100,8 @@ class Watching:
         """Of each run that was alive at the last look, and could be diagnosed."""
         self._speaking: list[Attempt] = []
         """Those that were heard of just before."""
+        self._known: set[Attempt] = set()
+        """All that the store holds."""
         self._ended: dict[Attempt, dict[str, Any]] = {}
         """Runs that ended in good order, by their row of ``Runs``."""
 
@@ -140,7 +142,7 @@ class Watching:
                 failed.add((run_id, attempt))
                 self._complaints.begin(name, f"{name}: cannot be looked at: {type(error).__name__}: {error}")
         self._complaints.forget_all_but("run ", frozenset(f"run {run_id}/{attempt}" for run_id, attempt in alive))
-        return Look(now_ns=self._clock_ns(), runs=tuple(seen), failed=frozenset(failed))
+        return Look(now_ns=self._clock_ns(), runs=tuple(seen), failed=frozenset(failed), known=frozenset(self._known))
 
     def _seen(self, reader: Reader, life: Life, period_s: float, now_ns: int) -> RunSeen:
         """What is wrong with a run; as before, where nothing has come since."""
@@ -162,7 +164,9 @@ class Watching:
         A job that died is alive in this sense: what killed it still stands.
         """
         newest: dict[str, dict[str, Any]] = {}
-        for row in reader.read(Runs()).to_pylist():
+        rows = reader.read(Runs()).to_pylist()
+        self._known = {(row["run_id"], row["attempt"]) for row in rows}
+        for row in rows:
             if row["run_id"] not in newest or row["attempt"] > newest[row["run_id"]]["attempt"]:
                 newest[row["run_id"]] = row
         rows = [row for row in newest.values() if row["num_ranks"] and now_ns - row["last_ns"] <= 24 * SILENT_S * 1e9]

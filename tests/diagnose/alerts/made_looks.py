@@ -85,9 +85,9 @@ class Watched:
         """The run could not be looked at."""
         return self._advance(after_s, failed=frozenset({(RUN, 0)}))
 
-    def sees_no_run(self, after_s: float = 5) -> list[Notice]:
-        """The run is over."""
-        return self._advance(after_s)
+    def sees_no_run(self, after_s: float = 5, *, known: bool = True) -> list[Notice]:
+        """The run is over; or the store does not even know it."""
+        return self._advance(after_s, known=frozenset({(RUN, 0)} if known else ()))
 
     def quietly(self, seconds: float, *findings: Finding) -> list[Notice]:
         """Looks each five seconds for so long."""

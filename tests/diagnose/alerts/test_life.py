@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from diagnose.alerts.alert import Phase, fingerprint_of, labels_of
+from diagnose.alerts.life import UNKNOWN_S
 from diagnose.alerts.notice import Status
 from diagnose.alerts.rules import Policy
 from diagnose.findings import Finding, Kind, Severity
@@ -102,6 +103,21 @@ def test_a_failed_look_moves_nothing() -> None:
         assert not watched.fails()
     assert not watched.sees()
     assert not watched.sees(STRAGGLER)
+
+
+def test_of_a_run_that_the_store_does_not_know_nothing_is_told_for_a_day() -> None:
+    watched = Watched(quick())
+    watched.sees(finding(Kind.DEAD_RANK, 5))
+    assert words(watched.sees_no_run(known=False)) == []
+    assert words(watched.sees_no_run(after_s=UNKNOWN_S - 10, known=False)) == []
+    assert words(watched.sees_no_run(after_s=10, known=False)) == ["resolved dead-rank"]
+
+
+def test_a_run_that_the_store_knows_again_goes_on_where_it_was() -> None:
+    watched = Watched(quick())
+    watched.sees(finding(Kind.DEAD_RANK, 5))
+    watched.sees_no_run(known=False)
+    assert words(watched.sees(finding(Kind.DEAD_RANK, 5), after_s=3600)) == []
 
 
 def test_alerts_of_a_run_that_is_over_end() -> None:

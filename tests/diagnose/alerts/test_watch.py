@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from diagnose.alerts.complaints import Complaints
 from diagnose.alerts.ledger import Ledger, Waiting, read_ledger
-from diagnose.alerts.life import State
+from diagnose.alerts.life import UNKNOWN_S, State
 from diagnose.alerts.listing import state_object, state_text
 from diagnose.alerts.watch import BURST_S, FOLLOW_S, GLANCE_S, MAX_SHARE, Watcher, watch
 from diagnose.commands.alerts import alerts_app
@@ -244,7 +244,7 @@ def test_news_that_must_wait_is_looked_at_before_the_usual_time() -> None:
 def test_what_cannot_be_written_down_has_not_happened_yet(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.watcher.state = firing()
     scene.watcher.look(5)  # the run is over: absent from here on
-    scene.now_ns += 3_600_000_000_000
+    scene.now_ns += round(UNKNOWN_S * 1e9)  # and nobody knows of it any more
 
     def full(outcome: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")
