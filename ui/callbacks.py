@@ -19,10 +19,7 @@ ARRIVED = Input("freshness", "data")
 
 
 def keep_fresh(app: dash.Dash, reads: Reads) -> None:
-    """Every two seconds: what is stored by now. The answer changes only when something has arrived.
-
-    Not at the start: the parts of a page that has just been opened are drawn from what is stored by then.
-    """
+    """Every two seconds: what is stored by now. The answer changes only when something has arrived."""
 
     async def ask(_: Any, search: str | None, known: Any) -> Any:
         found, banner = await asyncio.to_thread(look, parse_search(search).state, reads)
@@ -34,7 +31,6 @@ def keep_fresh(app: dash.Dash, reads: Reads) -> None:
         Input("clock", "n_intervals"),
         State("url", "search"),
         State("freshness", "data"),
-        prevent_initial_call=True,
     )(ask)
 
 
