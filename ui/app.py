@@ -2,7 +2,7 @@
 
 address --> skeleton of the page --> regions, charts and canvases, each drawn on its own from cached answers
    ^                                    |
-   +---- controls, clicks, links  <-----+        every two seconds: has anything arrived? then the live ones again
+   +---- controls, clicks, links  <-----+   asked or told (ui/live.py): has anything arrived? then the live ones again
 """
 
 import dash
@@ -10,11 +10,13 @@ import dash_mantine_components as dmc
 from fastapi import FastAPI
 from fastapi.middleware.gzip import GZipMiddleware
 
+from telemetry.ship.settings import Live
 from telemetry.stores.reader import Reader
 from ui import callbacks, canvas_callbacks
 from ui.ask_ahead import AskAhead
 from ui.gpu_price import price_from_environment
 from ui.kept_assets import KeptAssets
+from ui.live import tell_news
 from ui.pages.frame import layout
 from ui.reads import Reads
 from ui.trace_file import give_traces
@@ -25,20 +27,20 @@ COMPRESSION = 2
 dmc.pre_render_color_scheme()
 
 
-def mount_dashboard(server: FastAPI, reader: Reader) -> dash.Dash:
+def mount_dashboard(server: FastAPI, reader: Reader, live: Live = "interval") -> dash.Dash:
     """Serve the dashboard at ``/`` of a server. Call it last: it takes every path that has no route yet.
 
     It lives in an application of its own below the server's, so that its middleware touches no other route, and its
-    callbacks query in threads, so that a slow store never holds up the server's loop.
+    callbacks query in threads, so that a slow store never holds up the server's loop. ``live``: how pages hear of news.
     """
     reads = Reads(reader, gpu_price=price_from_environment())
     give_traces(server, reader, reads)
-    app = make_dashboard(reads)
+    app = make_dashboard(reads, live)
     server.mount("/", app.server)
     return app
 
 
-def make_dashboard(reads: Reads) -> dash.Dash:
+def make_dashboard(reads: Reads, live: Live = "interval") -> dash.Dash:
     """The Dash application over whoever answers. Everything it needs it serves itself."""
     app = dash.Dash(
         "ui.app",
@@ -51,11 +53,14 @@ def make_dashboard(reads: Reads) -> dash.Dash:
         enable_mcp=False,
     )
     app.index_string = app.index_string.replace("<html>", '<html lang="en">')
-    app.layout = layout()
+    app.layout = layout(live)
+    app.backend.websocket_capability = live == "websocket"  # else every page calls for a socket that nobody serves
     app.server.add_middleware(AskAhead, reads=reads)
     app.server.add_middleware(KeptAssets)
     app.server.add_middleware(GZipMiddleware, compresslevel=COMPRESSION)
     callbacks.keep_fresh(app, reads)
+    if live == "websocket":
+        tell_news(app, reads)
     callbacks.keep_page(app, reads)
     callbacks.keep_regions(app, reads)
     callbacks.keep_charts(app, reads)

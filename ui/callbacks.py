@@ -19,7 +19,7 @@ ARRIVED = Input("freshness", "data")
 
 
 def keep_fresh(app: dash.Dash, reads: Reads) -> None:
-    """Every two seconds: what is stored by now. The answer changes only when something has arrived."""
+    """Every so often, and first of all: what is stored by now. The answer changes only when something has arrived."""
 
     async def ask(_: Any, search: str | None, known: Any) -> Any:
         found, banner = await asyncio.to_thread(look, parse_search(search).state, reads)

@@ -18,5 +18,5 @@ def run_dashboard(reader: Reader, settings: ServerSettings) -> None:
     with listen(settings.host, settings.port) as listener:
         server = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
         guard(server, settings)
-        mount_dashboard(server, reader)
+        mount_dashboard(server, reader, settings.live)
         serve(server, listener, settings)

@@ -19,7 +19,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from telemetry.credentials import Tokens
-from telemetry.ship.answers import Refused, ignore, refuse
+from telemetry.ship.answers import Refused, ignore, refuse, turn_away
 
 OPEN_PATHS = frozenset({"/healthz"})
 CLOCK_PATH = "/v1/clock"
@@ -53,8 +53,6 @@ class TokenGate:
         granted = self._granted(presented(Headers(scope=scope)))
         if _needed(scope) & granted:
             await self._app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
         else:
             await self._turn_away(granted, scope, receive, send)
 
@@ -75,7 +73,7 @@ class TokenGate:
             challenge = 'Basic realm="rankscope"'
             answer = refuse(401, "no token, or a wrong one", hint, WWW_Authenticate=challenge)
         self._refused(answer.status_code)
-        await answer(scope, receive, send)
+        await turn_away(answer, scope, receive, send)
 
 
 def _variable(scope: Scope) -> str:

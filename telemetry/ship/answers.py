@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
 
 RETRY_AFTER = {429: "1", 503: "2"}
 Refused = Callable[[int], None]
@@ -14,6 +15,14 @@ def refuse(status: int, error: str, hint: str, **headers: str) -> JSONResponse:
     later = {"Retry-After": RETRY_AFTER[status]} if status in RETRY_AFTER else {}
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return JSONResponse({"error": error, "hint": hint}, status_code=status, headers={**later, **named})
+
+
+async def turn_away(answer: JSONResponse, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request so; the handshake of a WebSocket is refused without words (403)."""
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008})
+    else:
+        await answer(scope, receive, send)
 
 
 def ignore(_: int) -> None:

@@ -25,6 +25,9 @@ from telemetry.stores.reader import Reader, StoreReader
 
 BACKLOG = 2048
 SHUTDOWN_S = 10
+SOCKETS = {"interval": "none", "websocket": "telemetry.ship.sockets:BoundedSocket"}
+"""By name: what speaks WebSocket comes with the dashboard, and not every collector has one."""
+MAX_MESSAGE_BYTES = 2**16
 Extend = Callable[[FastAPI, Reader], None]
 """Adds routes of its own (the dashboard's) to the collector's server."""
 
@@ -120,7 +123,9 @@ def configured(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
         app,
         loop="asyncio",  # others accept past BoundedListener
         http=BoundedConnection,
-        ws="none",
+        ws=SOCKETS[settings.live],
+        ws_max_size=MAX_MESSAGE_BYTES,
+        ws_per_message_deflate=False,  # a small message may unpack to a large one
         lifespan="on",
         log_level="error",  # what a stranger sends must not fill the log
         access_log=False,

@@ -4,7 +4,8 @@
        |              else closed                                              else cut off
        +-- more than MAX_CONNECTIONS: cut off at once; one that has not got beyond the handshake of TLS is one, too
 
-The parser is the strict one, the same on every installation; it bounds the head, too (16 KiB).
+The parser is the strict one, the same on every installation; it bounds the head, too (16 KiB). What becomes a
+WebSocket is bounded as one: ``sockets.py``.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_S = 10.0
@@ -75,6 +77,13 @@ class BoundedConnection(H11Protocol):
         super().data_received(data)
         if self.cycle is not before:
             _cancel(self._head_due)
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()  # an answer before it has not been read: no browser does so
+            return
+        _cancel(self._head_due)
+        super().handle_websocket_upgrade(event)
 
     def on_response_complete(self) -> None:
         before = self.cycle

@@ -5,6 +5,7 @@ it away: the name it calls by (its own, made to resolve to 127.0.0.1), and what 
 
     evil.example -> resolves to 127.0.0.1 -> Host: evil.example:8719       421 where no token protects the server
     evil.example -> POST http://127.0.0.1:8719/  Sec-Fetch-Site: cross-site  403
+    evil.example -> WebSocket ws://127.0.0.1:8719/  Origin: not Host         403
 """
 
 from collections.abc import Iterable
@@ -13,7 +14,7 @@ from ipaddress import ip_address
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from telemetry.ship.answers import Refused, ignore, refuse
+from telemetry.ship.answers import Refused, ignore, refuse, turn_away
 
 READ_ONLY = ("GET", "HEAD", "OPTIONS")
 FOREIGN = ("cross-site", "same-site")
@@ -46,10 +47,7 @@ class OriginGate:
             await self._app(scope, receive, send)
             return
         self._refused(status)
-        if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
-        else:
-            await refuse(status, error, hint)(scope, receive, send)
+        await turn_away(refuse(status, error, hint), scope, receive, send)
 
     def _is_ours(self, hosts: list[str]) -> bool:
         if self._hosts is None:
@@ -59,9 +57,16 @@ class OriginGate:
 
 
 def _is_foreign(scope: Scope, headers: Headers) -> bool:
-    """Reading is left to the browser, which shows a foreign page no answer."""
-    changes = scope["type"] == "websocket" or scope["method"] not in READ_ONLY
-    return changes and headers.get("sec-fetch-site", "") in FOREIGN
+    """Reading is left to the browser, which shows a foreign page no answer; but what a WebSocket tells, it shows."""
+    if scope["type"] == "websocket":
+        return not _is_own(headers.get("origin", ""), headers.get("host", ""))
+    return scope["method"] not in READ_ONLY and headers.get("sec-fetch-site", "") in FOREIGN
+
+
+def _is_own(origin: str, host: str) -> bool:
+    """Whether a page of ``origin``, which every browser tells, is one of the server that was called ``host``."""
+    _, _, authority = origin.partition("://")
+    return bool(authority) and authority.lower() == host.lower()
 
 
 def is_loopback(host: str) -> bool:

@@ -10,7 +10,7 @@ from ipaddress import IPv6Address, ip_address
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from telemetry.ship.answers import Refused, ignore, refuse
+from telemetry.ship.answers import Refused, ignore, refuse, turn_away
 
 BURST_S = 2.0
 """A full bucket holds what comes in so long."""
@@ -57,12 +57,12 @@ class RateGate:
         self._clock_s = clock_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._buckets.take(network_of(scope.get("client")), self._clock_s()):
+        if scope["type"] == "lifespan" or self._buckets.take(network_of(scope.get("client")), self._clock_s()):
             await self._app(scope, receive, send)
             return
         self._refused(429)
         hint = "ask again after Retry-After seconds, or raise RANKSCOPE_REQUESTS_PER_SECOND"
-        await refuse(429, "too many requests from this address", hint)(scope, receive, send)
+        await turn_away(refuse(429, "too many requests from this address", hint), scope, receive, send)
 
 
 def network_of(client: tuple[str, int] | None) -> str:

@@ -1,7 +1,7 @@
 """What a server can be told, by argument or by environment (``RANKSCOPE_TOKEN``, ``RANKSCOPE_QUEUE_BYTES``, ...)."""
 
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -11,6 +11,8 @@ from telemetry.errors import UsageError
 from telemetry.readers import DEFAULT_PORT
 from telemetry.ship.origins import is_loopback
 from telemetry.ship.tls import check_pair
+
+Live = Literal["interval", "websocket"]
 
 
 class ServerSettings(BaseSettings):
@@ -41,6 +43,8 @@ class ServerSettings(BaseSettings):
     """Of one address; 0: any number."""
     query_seconds: float = Field(default=60.0, gt=0)
     """What one question may take of the store."""
+    live: Live = "interval"
+    """How open pages hear that something has arrived: they ask every so often, or are told."""
     max_answer_bytes: int = Field(default=512 * 2**20, gt=0)
 
     @classmethod

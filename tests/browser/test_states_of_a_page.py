@@ -4,17 +4,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pyarrow as pa
 import pytest
 from playwright.sync_api import Page, expect
 
-from telemetry.errors import UnreachableError
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.question import Query
-from telemetry.stores.reader import Reader, StoreReader
+from telemetry.stores.reader import StoreReader
 from tests.browser.on_page import figure, figure_data, region, wait_for_points, wait_until_drawn
 from tests.memory_store import memory_store
 from tests.ui.served_dashboard import serving
+from tests.ui.switchable import Switchable
 from tests.ui.synthetic_run import SyntheticRun
 
 pytestmark = pytest.mark.browser
@@ -132,19 +130,6 @@ def test_a_hostile_address_shows_defaults_and_a_note(page: Page, address: str, s
     expect(region(page, "notes")).to_contain_text("not understood")
     wait_until_drawn(page)
     expect(page.locator("main [id]").first).to_be_visible()
-
-
-class Switchable:
-    """A reader whose store can be taken away and given back."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self.reachable = True
-
-    def read(self, query: Query) -> pa.Table:
-        if not self.reachable:
-            raise UnreachableError("The collector does not answer", hint="start it: `rankscope collect`")
-        return self._reader.read(query)
 
 
 @contextmanager

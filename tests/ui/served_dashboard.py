@@ -7,7 +7,9 @@ from contextlib import contextmanager
 import uvicorn
 from fastapi import FastAPI
 
-from telemetry.ship.collector import listen
+from telemetry.ship.collector import configured, listen
+from telemetry.ship.guard import guard
+from telemetry.ship.settings import ServerSettings
 from telemetry.stores.reader import Reader
 from tests.deadline import until
 from ui.app import mount_dashboard
@@ -23,15 +25,33 @@ def serving(reader: Reader, port: int = 0) -> Iterator[str]:
 
 
 @contextmanager
-def serving_app(app: FastAPI, port: int = 0) -> Iterator[str]:
+def serving_app(app: FastAPI, port: int = 0, *, sockets: bool = True) -> Iterator[str]:
     """Address of an application."""
+    ws = "auto" if sockets else "none"
+    config = uvicorn.Config(app, ws=ws, log_level="warning", timeout_graceful_shutdown=1)
+    with _running(config, port) as (address, _):
+        yield address
+
+
+@contextmanager
+def serving_as_set(reader: Reader, settings: ServerSettings) -> Iterator[tuple[str, uvicorn.Server]]:
+    """Address and server of the dashboard as `rankscope ui` serves it, gates and all."""
+    server = FastAPI()
+    guard(server, settings)
+    mount_dashboard(server, reader, settings.live)
+    with _running(configured(server, settings)) as running:
+        yield running
+
+
+@contextmanager
+def _running(config: uvicorn.Config, port: int = 0) -> Iterator[tuple[str, uvicorn.Server]]:
     with listen("127.0.0.1", port) as listener:
-        running = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+        running = uvicorn.Server(config)
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         until(lambda: running.started, what="the server's start")
         try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/", running
         finally:
             running.should_exit = True
             thread.join(timeout=10)

@@ -42,7 +42,10 @@ def collect(
     from telemetry.ship.collector import run_collector  # noqa: PLC0415 - the engine is an optional extra
     from telemetry.ship.settings import CollectorSettings  # noqa: PLC0415
 
-    settings = CollectorSettings.checked(store=store, host=host, port=port, tls_cert=tls_cert, tls_key=tls_key)
+    unseen = {} if dashboard else {"live": "interval"}
+    settings = CollectorSettings.checked(
+        store=store, host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, **unseen
+    )
     if alerts and tls_cert:
         raise UsageError(
             "--alerts with TLS: the watcher must call the collector by the name in its certificate",
@@ -53,7 +56,9 @@ def collect(
     def extend(server: FastAPI, reader: Reader) -> None:
         """Called when the port is ours and the store is open."""
         if dashboard:
-            _mount(server, reader)
+            from ui.app import mount_dashboard  # noqa: PLC0415 - Dash takes a second to load
+
+            mount_dashboard(server, reader, settings.live)
         progress.print(Text(f"collector on {settings.scheme}://{host}:{port}, store {without_password(store)}"))
         if watcher:
             beside.enter_context(watcher)
@@ -88,9 +93,3 @@ def _near(host: str) -> str:
     if address.version == 6:
         return "[::1]" if address.is_unspecified else f"[{address}]"
     return "127.0.0.1" if address.is_unspecified else str(address)
-
-
-def _mount(server: FastAPI, reader: Reader) -> None:
-    from ui.app import mount_dashboard  # noqa: PLC0415 - Dash takes a second to load
-
-    mount_dashboard(server, reader)

@@ -4,12 +4,14 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from telemetry.ship.settings import Live
 from ui.pages.interface import region_id
 from ui.pages.run_cells import state_badge
 from ui.reads import Reads
 from ui.view_state import View, ViewState
 
-LOOK_EVERY_MS = 2000
+LOOK_EVERY_MS: dict[Live, int] = {"interval": 2000, "websocket": 10_000}
+"""How often a page asks whether something has arrived. One that is told does it for when it is not."""
 TABS = (
     (View.OVERVIEW, "Overview"),
     (View.HEAT_MAP, "Heat map"),
@@ -25,7 +27,7 @@ OF_ALL = ((View.RUNS, "Runs"), (View.ALERTS, "Alerts"))
 THEME = {"primaryColor": "blue", "defaultRadius": "sm", "headings": {"fontWeight": "600"}}
 
 
-def layout() -> Component:
+def layout(live: Live) -> Component:
     """The page before anything is known: the rest is drawn into it."""
     toggle = dmc.ColorSchemeToggle(
         lightIcon=html.Span("☀", className="scheme-icon"),
@@ -45,7 +47,7 @@ def layout() -> Component:
     return dmc.MantineProvider(
         [
             dcc.Location(id="url", refresh=False),
-            dcc.Interval(id="clock", interval=LOOK_EVERY_MS),
+            dcc.Interval(id="clock", interval=LOOK_EVERY_MS[live]),
             dcc.Store(id="freshness"),
             html.A("Skip to content", href="#page", className="skip"),
             header,

@@ -1,7 +1,7 @@
 """Typed questions in, records out, the newest answers kept.
 
 An answer is kept under its query and the run's *freshness* (newest step, newest stamp), so that a page which looks
-again every two seconds asks the store only when something has arrived, and twenty open pages ask once.
+again and again asks the store only when something has arrived, and twenty open pages ask once.
 """
 
 import time
@@ -363,9 +363,7 @@ class Reads:
     def _facts(self, run: RunSummary) -> tuple[Places, StepTimes, tuple[Stage, ...], int]:
         ranks = self._ranks(run.run_id, run.attempt, run.last_ns)
         if not ranks.num_rows:
-            raise UnknownRunError(
-                f"No rank of {run.run_id} has reported yet", hint="this page looks again every two seconds"
-            )
+            raise UnknownRunError(f"No rank of {run.run_id} has reported yet", hint="this page looks again by itself")
         counts = self.ask(run, StageCounts(run_id=run.run_id, attempt=run.attempt))
         codes = counts["stage"].to_pylist()
         stages = tuple(stage for code, stage in STAGE_BY_CODE.items() if code in codes)

@@ -1,6 +1,6 @@
 """The list of runs: a few questions for all of them, none of which looks into a single run.
 
-runs that may still say something     asked again every two seconds
+runs that may still say something     asked again at every look
 runs that are long over               once a minute, and when something comes after all
 """
 
