@@ -27,7 +27,7 @@ from ui.reads import Reads
 from ui.view_state import parse_search
 
 OPENING_S = 2.0
-"""The parts of a page that has just been opened are drawn from what is stored by then."""
+"""A page that has just been opened asks by itself; it is told of what comes later."""
 TELL_EVERY_S = 0.5
 MAX_PAGES = 256
 """Pages told at once; others ask."""

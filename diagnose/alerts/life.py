@@ -173,17 +173,18 @@ def _absent(alert: Alert, look: Look, policy: Policy, step_s: float | None) -> A
         if quiet_ns < rule.for_s * SECOND_NS:
             return alert
         return _resolved(alert, now_ns) if alert.returns_ns else None
-    must_ns = (_quiet_s(alert, rule, now_ns, policy, step_s) if look.knows(alert.run) else UNKNOWN_S) * SECOND_NS
-    return alert if quiet_ns < must_ns else _resolved(alert, now_ns)
+    return alert if quiet_ns < _quiet_s(alert, rule, look, policy, step_s) * SECOND_NS else _resolved(alert, now_ns)
 
 
-def _quiet_s(alert: Alert, rule: Rule, now_ns: int, policy: Policy, step_s: float | None) -> float:
+def _quiet_s(alert: Alert, rule: Rule, look: Look, policy: Policy, step_s: float | None) -> float:
     """How long it must not be seen before it is over."""
+    if not look.knows(alert.run):
+        return UNKNOWN_S
     if step_s is None:
         return rule.keep_firing_for_s
     usual_s = max(rule.keep_firing_for_s, KEEP_STEPS * step_s)
     # What people were not told needs no damping: when it comes again it is a trouble of its own.
-    flaps = alert.told is not None and len(_recent(alert.returns_ns, now_ns, policy)) >= policy.flapping.times
+    flaps = alert.told is not None and len(_recent(alert.returns_ns, look.now_ns, policy)) >= policy.flapping.times
     return max(usual_s, policy.flapping.quiet_s) if flaps else usual_s
 
 

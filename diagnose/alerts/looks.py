@@ -100,8 +100,6 @@ class Watching:
         """Of each run that was alive at the last look, and could be diagnosed."""
         self._speaking: list[Attempt] = []
         """Those that were heard of just before."""
-        self._known: set[Attempt] = set()
-        """All that the store holds."""
         self._ended: dict[Attempt, dict[str, Any]] = {}
         """Runs that ended in good order, by their row of ``Runs``."""
 
@@ -122,7 +120,8 @@ class Watching:
             UnreachableError: nobody answers.
         """
         now_ns = self._clock_ns()
-        lives, crowd = self._lives(reader, now_ns)
+        rows = reader.read(Runs()).to_pylist()
+        lives, crowd = self._lives(reader, rows, now_ns)
         seen, failed = [], set(crowd)
         alive = [life.attempt for life in lives]
         self._speaking = [life.attempt for life in lives if now_ns - life.heard_ns <= QUIET_S * 1e9]
@@ -142,7 +141,8 @@ class Watching:
                 failed.add((run_id, attempt))
                 self._complaints.begin(name, f"{name}: cannot be looked at: {type(error).__name__}: {error}")
         self._complaints.forget_all_but("run ", frozenset(f"run {run_id}/{attempt}" for run_id, attempt in alive))
-        return Look(now_ns=self._clock_ns(), runs=tuple(seen), failed=frozenset(failed), known=frozenset(self._known))
+        known = frozenset((row["run_id"], row["attempt"]) for row in rows)
+        return Look(now_ns=self._clock_ns(), runs=tuple(seen), failed=frozenset(failed), known=known)
 
     def _seen(self, reader: Reader, life: Life, period_s: float, now_ns: int) -> RunSeen:
         """What is wrong with a run; as before, where nothing has come since."""
@@ -157,21 +157,19 @@ class Watching:
         self._last[life.attempt] = Last(life=life, happened=happened, seen=seen, asked_ns=now_ns)
         return seen
 
-    def _lives(self, reader: Reader, now_ns: int) -> tuple[list[Life], list[Attempt]]:
+    def _lives(self, reader: Reader, rows: list[dict[str, Any]], now_ns: int) -> tuple[list[Life], list[Attempt]]:
         """Those alive, the newest so many, and the others: the newest attempt of each run that has not ended in good
         order and was heard of lately.
 
         A job that died is alive in this sense: what killed it still stands.
         """
         newest: dict[str, dict[str, Any]] = {}
-        rows = reader.read(Runs()).to_pylist()
-        self._known = {(row["run_id"], row["attempt"]) for row in rows}
         for row in rows:
             if row["run_id"] not in newest or row["attempt"] > newest[row["run_id"]]["attempt"]:
                 newest[row["run_id"]] = row
-        rows = [row for row in newest.values() if row["num_ranks"] and now_ns - row["last_ns"] <= 24 * SILENT_S * 1e9]
+        young = [row for row in newest.values() if row["num_ranks"] and now_ns - row["last_ns"] <= 24 * SILENT_S * 1e9]
         ended, self._ended, lives = self._ended, {}, []
-        for row in rows:
+        for row in young:
             attempt = row["run_id"], row["attempt"]
             if ended.get(attempt) == row:
                 self._ended[attempt] = row

@@ -92,7 +92,7 @@ def views() -> Iterator[View]:
         first = "view=clock" if name == "overview" else ""
         click = name.capitalize(), search.partition("=")[2] or "overview"
         yield View(name=f"8 ranks, by a click: {name}", search=f"?{first}&run={SMALL}", bound_ms=SMALL_MS, click=click)
-        yield View(name=f"8 ranks, by its address: {name}", search=f"?{search}&run={SMALL}")
+        yield View(name=f"8 ranks, by its address: {name}", search=f"?{search}&run={SMALL}", bound_ms=SMALL_MS)
     every, of_long = f"&run={LARGE}", f"&run={LONG}&steps=0-{LONG_STEPS - 1}"
     heat = {"bound_ms": HEAT_MAP_MS}
     yield View(name="heat map, newest 100 steps", search=f"?view=heatmap&run={LONG}", **heat)

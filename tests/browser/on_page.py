@@ -32,10 +32,10 @@ def wait_for_points(page: Page, name: str, number: int) -> None:
     )
 
 
-def wait_until_drawn(page: Page) -> None:
+def wait_until_drawn(page: Page, *, timeout_ms: float | None = None) -> None:
     """Return once every part of the page is there, so that nothing moves any more."""
-    expect(page.locator("main > *").first).to_be_visible()
-    expect(page.locator("main .loading, main .waiting")).to_have_count(0)
+    expect(page.locator("main > *").first).to_be_visible(timeout=timeout_ms)
+    expect(page.locator("main .loading, main .waiting")).to_have_count(0, timeout=timeout_ms)
 
 
 def region(page: Page, name: str) -> Locator:

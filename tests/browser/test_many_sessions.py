@@ -1,21 +1,18 @@
 """Twenty people look at once, while the store grows slow, goes away, and loses a run."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pyarrow as pa
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from telemetry.errors import UnreachableError
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.question import Query
 from telemetry.stores.reader import StoreReader
 from tests.browser.conftest import LOADED_MS, Complaints
-from tests.browser.on_page import DEADLINE_MS, region
+from tests.browser.on_page import DEADLINE_MS, region, wait_until_drawn
 from tests.memory_store import memory_store
 from tests.ui.served_dashboard import serving
+from tests.ui.switchable import GONE, Switchable
 from tests.ui.synthetic_run import SyntheticRun
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
@@ -23,27 +20,11 @@ pytestmark = [pytest.mark.browser, pytest.mark.long]
 SESSIONS = 20
 VIEWS = ("overview", "heatmap", "timeline", "grid", "whatif", "hang", "fleet", "clock", "alerts", "runs")
 SLOW_S = 0.3
-GONE = "The collector does not answer"
-
-
-class Moody:
-    """A reader over a store that may be slow, or away."""
-
-    def __init__(self, store: EmbeddedStore) -> None:
-        self._reader = StoreReader(store)
-        self.slow_s = 0.0
-        self.reachable = True
-
-    def read(self, query: Query) -> pa.Table:
-        time.sleep(self.slow_s)
-        if not self.reachable:
-            raise UnreachableError(GONE, hint="start it: `rankscope collect`")
-        return self._reader.read(query)
 
 
 def test_twenty_sessions_outlive_a_store_that_is_slow_goes_and_loses_a_run(context: BrowserContext) -> None:
     with memory_store() as store:
-        reader = Moody(store)
+        reader = Switchable(StoreReader(store))
         for name in ("kept", "doomed"):
             run = SyntheticRun(run_id=name)
             run.introduce(store)
@@ -54,7 +35,7 @@ def test_twenty_sessions_outlive_a_store_that_is_slow_goes_and_loses_a_run(conte
             for page in pages:
                 page.reload()
             for page in pages:
-                is_whole(page)
+                wait_until_drawn(page, timeout_ms=DEADLINE_MS)
             reader.slow_s, reader.reachable = 0.0, False
             for page in pages:
                 expect(page.locator("body")).to_contain_text(GONE, timeout=DEADLINE_MS)
@@ -62,7 +43,7 @@ def test_twenty_sessions_outlive_a_store_that_is_slow_goes_and_loses_a_run(conte
             reader.reachable = True
             for page in pages:
                 expect(page.locator("body")).not_to_contain_text(GONE, timeout=DEADLINE_MS)
-                is_whole(page)
+                wait_until_drawn(page, timeout_ms=DEADLINE_MS)
             for page in pages:
                 if "run=doomed" in page.url and not any(view in page.url for view in ("view=alerts", "view=runs")):
                     expect(page.locator("main")).to_contain_text("No run is called doomed", timeout=DEADLINE_MS)
@@ -87,12 +68,6 @@ def sessions(context: BrowserContext, address: str) -> Iterator[list[Page]]:
         for page in pages:
             page.close()
     assert [(one.errors, one.strangers) for one in complaints] == [([], [])] * SESSIONS
-
-
-def is_whole(page: Page) -> None:
-    """Nothing of it is still waited for."""
-    expect(page.locator("main > *").first).to_be_visible(timeout=DEADLINE_MS)
-    expect(page.locator("main .loading, main .waiting")).to_have_count(0, timeout=DEADLINE_MS)
 
 
 def delete(store: EmbeddedStore, run_id: str) -> None:

@@ -34,6 +34,16 @@ def asked_by_clock(page: Page) -> list[str]:
     return asked
 
 
+def shows_what_arrives(page: Page, address: str, store: EmbeddedStore, live_run: SyntheticRun) -> None:
+    """Three more steps come while the heat map is open: it shows them."""
+    page.goto(f"{address}?view=heatmap&run=live")
+    figure(page, "cells")
+    before = figure_data(page, "cells", "plot._fullData[0].x.length")
+    live_run.advance(store, 3)
+    live_run.beat(store, at_ns=time.time_ns())
+    wait_for_points(page, "cells", before + 3)
+
+
 def test_a_page_is_told_of_steps_and_of_a_store_that_goes_and_comes_back(
     page: Page, store: EmbeddedStore, live_run: SyntheticRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -43,12 +53,7 @@ def test_a_page_is_told_of_steps_and_of_a_store_that_goes_and_comes_back(
         with page.context.new_page() as asking:  # where somebody types the password, which the browser then knows
             asking.goto(address.replace("//", "//anyone:hush@") + "_dash-layout")
         asked = asked_by_clock(page)
-        page.goto(f"{address}?view=heatmap&run=live")
-        figure(page, "cells")
-        before = figure_data(page, "cells", "plot._fullData[0].x.length")
-        live_run.advance(store, 3)
-        live_run.beat(store, at_ns=time.time_ns())
-        wait_for_points(page, "cells", before + 3)
+        shows_what_arrives(page, address, store, live_run)
         reader.reachable = False
         expect(page.locator("#connection")).to_contain_text("The collector does not answer")
         reader.reachable = True
@@ -65,11 +70,6 @@ def test_a_page_whose_socket_is_cut_asks_by_its_clock(
     mount_dashboard(proxied, StoreReader(store), "websocket")
     with serving_app(proxied, sockets=False) as address:
         asked = asked_by_clock(page)
-        page.goto(f"{address}?view=heatmap&run=live")
-        figure(page, "cells")
-        before = figure_data(page, "cells", "plot._fullData[0].x.length")
-        live_run.advance(store, 3)
-        live_run.beat(store, at_ns=time.time_ns())
-        wait_for_points(page, "cells", before + 3)
+        shows_what_arrives(page, address, store, live_run)
         assert asked
         page.close()
