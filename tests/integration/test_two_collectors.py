@@ -69,10 +69,15 @@ def two_collectors(store_url: str, folder: Path) -> Iterator[list[tuple[Part, st
             cleanup.callback(part.kill)
             part.start()
             made.append((part, f"http://127.0.0.1:{port}"))
-        for part, url in made:
-            until(lambda part=part, url=url: answers(url) or not part.running, what="a collector")
-            assert part.running, part.said()
+        wait_for(made)
         yield made
+
+
+def wait_for(collectors: list[tuple[Part, str]]) -> None:
+    """Until each answers: before that it knows no better end on SIGTERM than to die of it."""
+    for part, url in collectors:
+        until(lambda part=part, url=url: answers(url) or not part.running, what="a collector")
+        assert part.running, part.said()
 
 
 def answers(url: str) -> bool:
@@ -141,7 +146,8 @@ def test_two_collectors_killed_and_paused_store_each_row_once(url: str, store: S
             agent.told_to_end.set()
         for agent in agents:
             agent.join()
-        assert all(part.end() == 0 for part, _ in collectors)
+        wait_for(collectors)
+        assert [part.end() for part, _ in collectors] == [0, 0]
     answer = store.query(
         "SELECT rank, count() AS stored, uniqExact(seq) AS different, max(seq) + 1 AS end FROM spans"
         " GROUP BY rank ORDER BY rank"

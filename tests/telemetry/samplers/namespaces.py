@@ -1,7 +1,8 @@
-"""A host of one NIC: a network namespace, and a veth pair whose other end plays the switch.
+"""A host of one NIC: a network namespace, and a veth pair whose other end plays the switch, in a namespace of its own:
+links that come and go in the machine's own make every browser on it drop what it is loading.
 
-this namespace                 rankscope-nic-<pid>
-rsp<pid>  ------ veth ------   data0   <-- sampled by a process in there
+rankscope-nic-<pid>-switch      rankscope-nic-<pid>
+port       ------ veth ------   data0   <-- sampled by a process in there
 """
 
 import json
@@ -17,46 +18,54 @@ from telemetry.samplers.interface import Event
 from tests.parts import require, require_root
 
 INTERFACE = "data0"
+PORT = "port"
+"""Of the switch, at the other end."""
 PROJECT = Path(__file__).parents[3]
 
 
 class Namespace:
     """Its links, and what the kernel counts of them."""
 
-    def __init__(self, name: str, peer: str) -> None:
+    def __init__(self, name: str, switch: str) -> None:
         self.name = name
-        self._peer = peer
+        self._switch = switch
         self._ip = require("ip")
 
     def flap(self, times: int) -> None:
         """The switch's end goes and comes, back to back, in one process."""
-        self.batch(self._flaps(times))
+        self._on_switch(self._flaps(times))
 
     def flapping(self, times: int) -> "subprocess.Popen[str]":
         """The same, under way."""
-        process = subprocess.Popen([self._ip, "-batch", "-"], stdin=subprocess.PIPE, text=True)
+        process = subprocess.Popen(self._batch(self._switch), stdin=subprocess.PIPE, text=True)
         assert process.stdin is not None
         process.stdin.write(self._flaps(times))
         process.stdin.close()
         return process
 
     def cut(self) -> None:
-        self.batch(f"link set {self._peer} down\n")
+        self._on_switch(f"link set {PORT} down\n")
 
     def mend(self) -> None:
-        self.batch(f"link set {self._peer} up\n")
+        self._on_switch(f"link set {PORT} up\n")
 
-    def batch(self, commands: str, *, inside: bool = False) -> None:
-        where = ["-n", self.name] if inside else []
-        subprocess.run([self._ip, *where, "-batch", "-"], input=commands, text=True, check=True, capture_output=True)
+    def batch(self, commands: str) -> None:
+        """Of ``ip``, on the host."""
+        subprocess.run(self._batch(self.name), input=commands, text=True, check=True, capture_output=True)
 
     def counted(self, interface: str = INTERFACE) -> int:
         """How often the kernel says that it lost its carrier."""
         path = f"/sys/class/net/{interface}/carrier_down_count"
         return int(subprocess.run([*self.inside(), "cat", path], check=True, capture_output=True).stdout)
 
+    def _on_switch(self, commands: str) -> None:
+        subprocess.run(self._batch(self._switch), input=commands, text=True, check=True, capture_output=True)
+
+    def _batch(self, namespace: str) -> list[str]:
+        return [self._ip, "-n", namespace, "-batch", "-"]
+
     def _flaps(self, times: int) -> str:
-        return f"link set {self._peer} down\nlink set {self._peer} up\n" * times
+        return f"link set {PORT} down\nlink set {PORT} up\n" * times
 
     def inside(self) -> list[str]:
         return [self._ip, "netns", "exec", self.name]
@@ -66,16 +75,22 @@ class Namespace:
 def namespace_of_a_host() -> Iterator[Namespace]:
     """Skips the test for who may not make one."""
     require_root("network namespaces")
-    name, peer = f"rankscope-nic-{os.getpid()}", f"rsp{os.getpid()}"
     ip = require("ip")
+    name = f"rankscope-nic-{os.getpid()}"
+    with _namespace(ip, name), _namespace(ip, f"{name}-switch") as switch:
+        host = Namespace(name, switch)
+        host.batch(f"link add {INTERFACE} type veth peer name {PORT} netns {switch}\nlink set {INTERFACE} up\n")
+        host.mend()
+        yield host
+
+
+@contextmanager
+def _namespace(ip: str, name: str) -> Iterator[str]:
+    """With its links it goes."""
     subprocess.run([ip, "netns", "add", name], check=True)
     try:
-        host = Namespace(name, peer)
-        host.batch(f"link add {peer} type veth peer name {INTERFACE} netns {name}\nlink set {peer} up\n")
-        host.batch(f"link set {INTERFACE} up\n", inside=True)
-        yield host
+        yield name
     finally:
-        subprocess.run([ip, "link", "del", peer], check=False, capture_output=True)
         subprocess.run([ip, "netns", "del", name], check=True)
 
 

@@ -122,17 +122,17 @@ def test_each_change_arrives_with_the_time_at_which_it_came(host: Namespace) -> 
 def test_an_interface_that_its_owner_takes_down_is_no_loss_of_its_link(host: Namespace) -> None:
     with SamplingProcess(host) as sampling:
         sampling.look()
-        host.batch(f"link set {INTERFACE} down\n", inside=True)
+        host.batch(f"link set {INTERFACE} down\n")
         values, events = sampling.look()
         assert values[f"nic-up {INTERFACE}"] == 0
         assert f"nic-speed-mbps {INTERFACE}" not in values
-        host.batch(f"link set {INTERFACE} up\n", inside=True)
+        host.batch(f"link set {INTERFACE} up\n")
         events += told_until_quiet(sampling)
         assert [event.name for event in events] == [Happening.LINK_TAKEN_DOWN, Happening.LINK_UP]
 
 
 def test_an_interface_that_is_taken_down_as_sampling_begins_says_so(host: Namespace) -> None:
-    host.batch(f"link set {INTERFACE} down\n", inside=True)
+    host.batch(f"link set {INTERFACE} down\n")
     with SamplingProcess(host, "--deaf") as sampling:
         (event,) = sampling.look()[1]
         assert event.name == Happening.LINK_TAKEN_DOWN
@@ -142,10 +142,10 @@ def test_an_interface_that_is_taken_down_as_sampling_begins_says_so(host: Namesp
 def test_an_interface_that_comes_and_goes_is_taken_up_at_once_and_told_as_gone(host: Namespace) -> None:
     with SamplingProcess(host) as sampling:
         sampling.look()
-        host.batch("link add mgmt0 type veth peer name mgmt1\nlink set mgmt0 up\nlink set mgmt1 up\n", inside=True)
+        host.batch("link add mgmt0 type veth peer name mgmt1\nlink set mgmt0 up\nlink set mgmt1 up\n")
         until(lambda: "nic-up mgmt0" in sampling.look()[0], every=0.01, what="the new interface")
         told_until_quiet(sampling)
-        host.batch("link del mgmt0\n", inside=True)
+        host.batch("link del mgmt0\n")
         events = told_until_quiet(sampling)
         gone = {event.device for event in events if event.name == Happening.DEVICE_GONE}
         assert gone == {"mgmt0", "mgmt1"}
