@@ -49,6 +49,7 @@ SHADOW = 0.2
 CERTAIN_RATIO = 1.1
 """Told in any case."""
 STEP_NOISE_FLOOR = 0.01
+RANKS_THAT_TELL = 1024
 RANK_SPREAD_FLOOR = 0.005
 
 
@@ -74,6 +75,12 @@ class _Compared:
     log_ratio: FloatMatrix
     excess_ns: FloatMatrix
     noise: float
+
+    def noise_in(self, stretch: Stretch) -> float:
+        """From step to step, over the run or over the stretch, whichever is more: where everybody is restless for a
+        while, somebody is high for a while. Of many ranks some tell of all."""
+        some = slice(None, None, max(1, self.log_ratio.shape[1] // RANKS_THAT_TELL))
+        return max(self.noise, step_noise(self.log_ratio[stretch.rows, some], STEP_NOISE_FLOOR))
 
 
 def detect_compute_stragglers(view: RunView) -> list[Finding]:
@@ -106,8 +113,12 @@ def _slowness(rank: int, compared: _Compared, view: RunView) -> Slowness | None:
         half_way = np.log(bar) / 2
         stretch = highest_stretch(series - half_way)
         excess = measure_excess(series[stretch.rows], above=half_way, noise=compared.noise)
+        if not _is_slow(excess, bar):
+            continue
+        noise = compared.noise_in(stretch)
+        excess = measure_excess(series[stretch.rows], above=half_way, noise=noise)
         if _is_slow(excess, bar) and not _is_usual(rank, excess, stretch, compared, view):
-            return _told(rank, compared, *_dated(series, stretch, excess, compared.noise), view)
+            return _told(rank, compared, *_dated(series, stretch, excess, noise), view)
     return None
 
 

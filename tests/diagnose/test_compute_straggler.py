@@ -40,6 +40,15 @@ def test_heavy_jitter_without_a_culprit_yields_nothing(topology: Topology, jitte
     assert detect_compute_stragglers(make_view(topology, jitter=jitter, seed=seed)) == []
 
 
+@pytest.mark.parametrize("restless", [0.2, 0.4])
+@pytest.mark.parametrize("seed", range(40))
+def test_nobody_is_accused_of_a_while_in_which_everybody_is_restless(restless: float, seed: int) -> None:
+    view, random = make_view(Topology(dp=2, pp=2, tp=2), seed=seed), np.random.default_rng(seed)
+    for work in view.work.values():
+        work.ns[10:22] *= np.exp(random.normal(0.0, restless, work.ns[10:22].shape))
+    assert detect_compute_stragglers(view) == []
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_a_spread_among_all_ranks_is_not_a_straggler(seed: int) -> None:
     assert detect_compute_stragglers(make_view(Topology(dp=8, pp=2, tp=2), rank_spread=0.2, seed=seed)) == []
