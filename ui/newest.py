@@ -26,18 +26,26 @@ class NewestAnswers(Generic[Answer]):
 
     Args:
         anew_s: how long an answer stands, at least, though things have changed.
+        after_s: how long after it was first asked for it is begun: until then the page that asked has what is ready
+            at once, and needs the processor for it.
     """
 
-    def __init__(self, anew_s: float, *, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, anew_s: float, *, after_s: float = 0.0, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._answers = BackgroundAnswers(KEPT, wait_s=0.0)
         self._anew_s = anew_s
+        self._after_s = after_s
         self._clock_s = clock_s
         self._before: dict[Hashable, Told[Answer]] = {}
 
     def get(self, key: Hashable, freshness: Hashable, work: Callable[[], Answer]) -> Told[Answer] | None:
         """The newest answer there is, None where there is none yet; a newer one is begun where it is time for it."""
+
+        def later() -> Told[Answer]:
+            time.sleep(self._after_s)
+            return Told(work(), freshness, self._clock_s())
+
         try:
-            told = self._answers.get(key, lambda: Told(work(), freshness, self._clock_s()))
+            told = self._answers.get(key, later)
         except StillWorking:
             return self._before.get(key)
         if told.freshness != freshness and self._clock_s() - told.at_s >= self._anew_s:

@@ -2,8 +2,8 @@
 
 python -m tests.benchmarks.dashboard [--store DIR] [--only WORD] [--json]
 
-From the address to a page on which every part is drawn, in Chromium on this machine, the server beside it; of the small
-run also from a click on the way, in a dashboard that is open. Each turn has a server of its own that has answered
+From the address to a page on which every part is drawn, in Chromium on this machine, the server beside it; and the same
+by a link, in a dashboard that is open on the clocks of the run. Each turn has a server of its own that has answered
 nothing about the page yet; the browser has the scripts. Megabytes are those of all answers of the page, before
 compression. Where ``--store`` names a folder, the runs stay there and are not made again.
 """
@@ -29,6 +29,8 @@ from tests.benchmarks.large_runs import LARGE, LONG, LONG_STEPS, SMALL, STUCK, b
 from tests.deadline import until
 from tests.parts import require
 from tests.ui.served_dashboard import serving
+from ui.reads.core import REPORT_AFTER_S
+from ui.view_state import View, parse_search
 
 FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 TURNS = 3
@@ -45,17 +47,19 @@ DRAWN = """() => {
 }"""
 AT_WORK = """() => [...document.querySelectorAll("main .loading")].some((one) => one.innerText.includes("Replaying"))
     && performance.now()"""
-CLICK = """(name) => {
-    window.clickedMs = performance.now();
-    [...document.querySelectorAll("header a")].find((one) => one.innerText === name).click();
+FOLLOW = """(search) => {
+    window.followedMs = performance.now();
+    history.pushState({}, "", search);
+    window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));
 }"""
-CLICKED = f"""(view) => document.querySelector("main").dataset.drawn.startsWith(view + "/") && ({DRAWN})()
-    && performance.now() - window.clickedMs"""
+"""What a link of the dashboard does once it is clicked."""
+FOLLOWED = f"""(view) => document.querySelector("main").dataset.drawn.startsWith(view + "/") && ({DRAWN})()
+    && performance.now() - window.followedMs"""
 VERDICT = "() => document.querySelector('main .verdict') && performance.now()"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class Timed:
     """A page to be timed."""
 
     name: str
@@ -63,8 +67,8 @@ class View:
     bound_ms: float | None = None
     ready: str = DRAWN
     turns: int = TURNS
-    click: tuple[str, str] | None = None
-    """A link on the way, and the name of the view that it leads to: timed from there, on the page of ``search``."""
+    link: str = ""
+    """An address that a link on the page of ``search`` leads to: timed from there."""
 
 
 class Look(NamedTuple):
@@ -74,10 +78,11 @@ class Look(NamedTuple):
     megabytes: float
 
 
-def views() -> Iterator[View]:
+def views() -> Iterator[Timed]:
     """Every page, of the small run first."""
+    every, of_long = f"&run={LARGE}", f"&run={LONG}&steps=0-{LONG_STEPS - 1}"
     pages = {
-        "overview": "",
+        "overview": "view=overview",
         "heat map": "view=heatmap",
         "timeline": "view=timeline",
         "grid": "view=grid",
@@ -88,28 +93,27 @@ def views() -> Iterator[View]:
         "runs": "view=runs",
         "alerts": "view=alerts",
     }
-    for name, search in pages.items():
-        first = "view=clock" if name == "overview" else ""
-        click = name.capitalize(), search.partition("=")[2] or "overview"
-        yield View(name=f"8 ranks, by a click: {name}", search=f"?{first}&run={SMALL}", bound_ms=SMALL_MS, click=click)
-        yield View(name=f"8 ranks, by its address: {name}", search=f"?{search}&run={SMALL}", bound_ms=SMALL_MS)
-    every, of_long = f"&run={LARGE}", f"&run={LONG}&steps=0-{LONG_STEPS - 1}"
-    heat = {"bound_ms": HEAT_MAP_MS}
-    yield View(name="heat map, newest 100 steps", search=f"?view=heatmap&run={LONG}", **heat)
-    yield View(name="heat map, 1,000 steps", search=f"?view=heatmap{of_long}", **heat)
-    yield View(name="heat map, 25 steps in milliseconds", search=f"?view=heatmap&metric=ms{every}", **heat)
-    yield View(
-        name="timeline of a step, 64 ranks", search=f"?view=timeline&group=dp&rank=4001{every}", bound_ms=TIMELINE_MS
-    )
+    timed = {f"8 ranks: {name}": (f"{search}&run={SMALL}", SMALL_MS) for name, search in pages.items()}
+    timed["heat map, newest 100 steps"] = f"view=heatmap&run={LONG}", HEAT_MAP_MS
+    timed["heat map, 1,000 steps"] = f"view=heatmap{of_long}", HEAT_MAP_MS
+    timed["heat map, 25 steps in milliseconds"] = f"view=heatmap&metric=ms{every}", HEAT_MAP_MS
+    timed["timeline of a step, 64 ranks"] = f"view=timeline&group=dp&rank=4001{every}", TIMELINE_MS
+    for name, (search, bound_ms) in timed.items():
+        run = parse_search(search).state.run
+        another = View.CLOCK if "clock" not in name else View.HANG
+        yield Timed(
+            name=f"{name}, by a link", search=f"?view={another}&run={run}", bound_ms=bound_ms, link=f"?{search}"
+        )
+        yield Timed(name=f"{name}, by its address", search=f"?{search}", bound_ms=bound_ms)
     for name, search in pages.items():
         if name not in ("heat map", "timeline", "what if", "hang"):
-            yield View(name=name, search=f"?{search}{every}")
-    yield View(name="what if: that it is being replayed", search=f"?view=whatif{every}", ready=AT_WORK)
-    yield View(name="what if: all of it", search=f"?view=whatif{every}", turns=1)
-    yield View(name="overview: the verdict", search=f"?{every}", ready=VERDICT, turns=1)
-    yield View(name="fleet over 1,000 steps", search=f"?view=fleet{of_long}")
-    yield View(name="hang", search=f"?view=hang&run={STUCK}")
-    yield View(name="overview of a hang", search=f"?run={STUCK}")
+            yield Timed(name=name, search=f"?{search}{every}")
+    yield Timed(name="what if: that it is being replayed", search=f"?view=whatif{every}", ready=AT_WORK)
+    yield Timed(name="what if: all of it", search=f"?view=whatif{every}", turns=1)
+    yield Timed(name="overview: the verdict", search=f"?{every}", ready=VERDICT, turns=1)
+    yield Timed(name="fleet over 1,000 steps", search=f"?view=fleet{of_long}")
+    yield Timed(name="hang", search=f"?view=hang&run={STUCK}")
+    yield Timed(name="overview of a hang", search=f"?run={STUCK}")
 
 
 class DashboardBenchmark:
@@ -132,7 +136,7 @@ class DashboardBenchmark:
             store.close()
 
 
-def _looked(store: EmbeddedStore, chosen: Sequence[View], turns: int) -> Iterator[tuple[View, list[Look]]]:
+def _looked(store: EmbeddedStore, chosen: Sequence[Timed], turns: int) -> Iterator[tuple[Timed, list[Look]]]:
     with listen("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
     with sync_playwright() as playwright:
@@ -146,7 +150,7 @@ def _looked(store: EmbeddedStore, chosen: Sequence[View], turns: int) -> Iterato
         browser.close()
 
 
-def _look(context: BrowserContext, store: EmbeddedStore, port: int, view: View) -> Look:
+def _look(context: BrowserContext, store: EmbeddedStore, port: int, view: Timed) -> Look:
     with serving(StoreReader(store), port) as address:
         for path in ASKED_ONCE:
             urllib.request.urlopen(address + path).read()
@@ -156,26 +160,30 @@ def _look(context: BrowserContext, store: EmbeddedStore, port: int, view: View) 
         page.on("response", lambda answer: answers.append(answer) if "_dash-update-component" in answer.url else None)
         page.goto(address + view.search)
         ready_ms = page.wait_for_function(view.ready).json_value()
-        if view.click:
-            until(_is_at_rest, seconds=LIMIT_MS / 1e3, what="the server to end what it began in the background")
+        if view.link:
+            _wait_for_rest()
             answers.clear()
-            link, leads_to = view.click
-            page.evaluate(CLICK, link)
-            ready_ms = page.wait_for_function(CLICKED, arg=leads_to).json_value()
+            page.evaluate(FOLLOW, view.link)
+            ready_ms = page.wait_for_function(FOLLOWED, arg=parse_search(view.link).state.view.value).json_value()
         megabytes = sum(len(answer.body()) for answer in list(answers) if answer.status == 200) / 1e6
         page.close()
-        until(_is_at_rest, seconds=LIMIT_MS / 1e3, what="the server to end what it began in the background")
+        _wait_for_rest()
     return Look(float(ready_ms), megabytes)
 
 
+def _wait_for_rest() -> None:
+    """Until the server, in this process, has ended what it began, or put off, in the background."""
+    time.sleep(REPORT_AFTER_S)
+    until(_is_at_rest, seconds=LIMIT_MS / 1e3, what="the server to end what it began in the background")
+
+
 def _is_at_rest() -> bool:
-    """Whether this process does nothing."""
     before_s = time.process_time()
     time.sleep(REST_S)
     return time.process_time() - before_s < REST_S / 10
 
 
-def _figures(view: View, looks: list[Look]) -> Iterator[Figure]:
+def _figures(view: Timed, looks: list[Look]) -> Iterator[Figure]:
     median, low, high = np.percentile([one.ms for one in looks], (50, 10, 90)).tolist()
     yield Figure(name=view.name, value=median, low=low, high=high, unit="ms", bound=view.bound_ms)
     most = max(one.megabytes for one in looks)

@@ -83,6 +83,8 @@ RANK_STEPS_AT_ONCE = 20_000
 """Ranks times steps that a page waits for the detectors to look at: about half a second."""
 REPORT_AGE_S = 30.0
 """What detectors say of a larger run that goes on stands so long, at least."""
+REPORT_AFTER_S = 2.0
+"""They begin so long after it was asked for: they keep the processor busy for seconds, and a page is being drawn."""
 RANKS_JUDGED_AT_ONCE = 1024
 """Ranks whose evidence of a stall a page waits for."""
 LIST_AGE_S = 1.0
@@ -128,7 +130,7 @@ class Reads:
         self.background = BackgroundAnswers(KEPT_ANALYSES)
         self.gpu_price = gpu_price
         self._reports: dict[tuple[str, int], Report] = {}
-        self._large_reports: NewestAnswers[Report] = NewestAnswers(REPORT_AGE_S)
+        self._large_reports: NewestAnswers[Report] = NewestAnswers(REPORT_AGE_S, after_s=REPORT_AFTER_S)
         self._large_verdicts: NewestAnswers[HangVerdict | None] = NewestAnswers(0.0)
         self._rank_steps_at_once = rank_steps_at_once
         self._ranks_judged_at_once = ranks_judged_at_once
