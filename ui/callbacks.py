@@ -1,10 +1,14 @@
-"""What happens when the address changes, when something has arrived, and when somebody uses a control."""
+"""What happens when the address changes, when something has arrived, and when somebody uses a control.
+
+address --> page: its skeleton, where it is another one --> here: the address of what is drawn --> its parts
+clock   --> known: what is stored by now; where that is not what the page was drawn from --> freshness --> its parts
+"""
 
 import asyncio
 from typing import Any
 
 import dash
-from dash import ALL, MATCH, Input, Output, State, ctx, no_update
+from dash import ALL, MATCH, Input, Output, State, ctx, no_update, set_props
 
 from telemetry.errors import RankscopeError
 from ui.drawing import draw_chart, draw_page, draw_region
@@ -15,34 +19,51 @@ from ui.reads import Reads
 from ui.view_state import ViewState, parse_search
 
 ADDRESS = Input("url", "search")
+HERE = Input("here", "data")
+"""The address, once the page is the one that it names: parts of the page before hear nothing of it."""
 ARRIVED = Input("freshness", "data")
 
 
 def keep_fresh(app: dash.Dash, reads: Reads) -> None:
-    """Every so often, and first of all: what is stored by now. The answer changes only when something has arrived."""
+    """Every so often: what is stored by now. The answer changes only when something has arrived."""
 
     async def ask(_: Any, search: str | None, known: Any) -> Any:
         found, banner = await asyncio.to_thread(look, parse_search(search).state, reads)
-        return (no_update if found == known else found), banner
+        return (no_update, no_update, banner) if found == known else (found, found, banner)
 
     app.callback(
         Output("freshness", "data"),
+        Output("known", "data"),
         Output("connection", "children"),
         Input("clock", "n_intervals"),
         State("url", "search"),
-        State("freshness", "data"),
+        State("known", "data"),
+        prevent_initial_call=True,
     )(ask)
 
 
 def keep_page(app: dash.Dash, reads: Reads) -> None:
-    """The skeleton: drawn anew when the view or the run changes, or when a problem comes or goes."""
+    """The skeleton: drawn anew when the view or the run changes, or when a problem comes or goes. What is known before
+    its parts are drawn is no news to them."""
 
     async def draw(search: str | None, _: Any, shown: str | None) -> Any:
-        drawn = await asyncio.to_thread(draw_page, parse_search(search).state, reads)
-        return (no_update, no_update) if drawn.key == shown else (drawn.make(), drawn.key)
+        state = parse_search(search).state
+        drawn = await asyncio.to_thread(draw_page, state, reads)
+        if drawn.key == shown:
+            return no_update, no_update, search, no_update, no_update
+        known, banner = await asyncio.to_thread(look, state, reads)
+        return drawn.make(), drawn.key, search, known, banner
 
     app.callback(
-        Output("page", "children"), Output("page", "data-drawn"), ADDRESS, ARRIVED, State("page", "data-drawn")
+        Output("page", "children"),
+        Output("page", "data-drawn"),
+        Output("here", "data"),
+        Output("known", "data", allow_duplicate=True),
+        Output("connection", "children", allow_duplicate=True),
+        ADDRESS,
+        ARRIVED,
+        State("page", "data-drawn"),
+        prevent_initial_call="initial_duplicate",
     )(draw)
 
 
@@ -59,7 +80,7 @@ def keep_regions(app: dash.Dash, reads: Reads) -> None:
     app.callback(
         Output({"region": MATCH}, "children"),
         Output({"region": MATCH}, "data-drawn"),
-        ADDRESS,
+        HERE,
         ARRIVED,
         State({"region": MATCH}, "data-drawn"),
     )(draw)
@@ -79,14 +100,18 @@ def keep_charts(app: dash.Dash, reads: Reads) -> None:
         Output(graph, "style"),
         Output(panel, "className"),
         Output(panel, "data-kind"),
-        ADDRESS,
+        HERE,
         ARRIVED,
         State(panel, "data-kind"),
     )(draw)
 
 
 def follow_hands(app: dash.Dash, reads: Reads) -> None:
-    """A control or a click changes the address; a changed address sets the controls."""
+    """A control or a click changes the address; a changed address sets the controls.
+
+    The address is set by the way: were it an output, a page that has just come would be asked what its controls do to
+    it before its parts may be drawn.
+    """
 
     async def follow(search: str | None, _: Any, __: Any) -> Any:
         state = parse_search(search).state
@@ -95,15 +120,15 @@ def follow_hands(app: dash.Dash, reads: Reads) -> None:
         triggered = [trigger["prop_id"] for trigger in ctx.triggered]
         if triggered == ["url.search"]:
             values = await asyncio.to_thread(_control_values, state, reads)
-            return no_update, [values.get(name, no_update) for name in names]
+            return [values.get(name, no_update) for name in names]
         after = await asyncio.to_thread(_after, state, controls, graphs, len(triggered), ctx.triggered_id, reads)
         if after == state:
-            return no_update, [no_update] * len(names)
+            return [no_update] * len(names)
+        set_props("url", {"search": after.search()})
         values = await asyncio.to_thread(_control_values, after, reads)
-        return after.search(), [values.get(name, no_update) for name in names]
+        return [values.get(name, no_update) for name in names]
 
     app.callback(
-        Output("url", "search"),
         Output({"control": ALL}, "value"),
         ADDRESS,
         Input({"control": ALL}, "value"),

@@ -11,12 +11,11 @@ from typing import Any
 import dash
 from dash import ALL, MATCH, ClientsideFunction, Input, Output, State, no_update
 
+from ui.callbacks import ARRIVED, HERE
 from ui.drawing import draw_canvas, mark_canvas
 from ui.reads import Reads
 from ui.view_state import parse_search
 
-ADDRESS = Input("url", "search")
-ARRIVED = Input("freshness", "data")
 HANDS = ("clicked", "marked", "pins", "zoomed")
 """Properties that tell what somebody did on a canvas."""
 
@@ -40,7 +39,7 @@ def keep_canvases(app: dash.Dash, reads: Reads) -> None:
         Output(spans, "area"),
         Output(panel, "className"),
         Output(panel, "data-kind"),
-        ADDRESS,
+        HERE,
         ARRIVED,
         State(panel, "data-kind"),
     )(draw)
@@ -55,14 +54,13 @@ def mark_suspects(app: dash.Dash, reads: Reads) -> None:
         return no_update if marked == shown else marked
 
     spans = {"canvas": MATCH, "part": "spans"}
-    app.callback(Output(spans, "suspects"), ADDRESS, ARRIVED, State(spans, "suspects"))(mark)
+    app.callback(Output(spans, "suspects"), HERE, ARRIVED, State(spans, "suspects"))(mark)
 
 
 def follow_hands(app: dash.Dash) -> None:
     """What somebody chose, marked, pinned or zoomed to stands in the address before the server hears of it."""
     app.clientside_callback(
         ClientsideFunction("rankscope", "followHands"),
-        Output("url", "search", allow_duplicate=True),
         *[Input({"canvas": ALL, "part": "spans"}, name) for name in HANDS],
         prevent_initial_call=True,
     )

@@ -64,8 +64,9 @@ async def _tell(socket: Any, reads: Reads) -> None:
     search = await socket.get_prop("url", "search", timeout=GONE_S)
     state = parse_search(search if isinstance(search, str) else "").state
     found, banner = await asyncio.to_thread(look, state, reads)
-    if found != await socket.get_prop("freshness", "data", timeout=GONE_S):
+    if found != await socket.get_prop("known", "data", timeout=GONE_S):
         set_props("connection", {"children": banner})
+        set_props("known", {"data": found})
         set_props("freshness", {"data": found})
 
 

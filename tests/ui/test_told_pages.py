@@ -69,7 +69,7 @@ class Page:
 
     def __init__(self, socket: ClientConnection, follow: str, search: str) -> None:
         self.socket = socket
-        self.props: dict[str, Any] = {"url": search, "freshness": None}
+        self.props: dict[str, Any] = {"url": search, "known": None}
         asked = {"type": "callback_request", "rendererId": "page", "requestId": "page-1", "payload": {"output": follow}}
         socket.send(json.dumps(asked))
         self.told = self._told()

@@ -67,7 +67,7 @@ def host_boxes(
     columns = max((box.column + box.width for box in boxes), default=1)
     value = median_over_steps(times.ratio if metric is Metric.RATIO else times.ns / 1e6)
     colours = colours_for(metric, value)
-    figure = go.Figure(_cells(boxes, times, value, (rows, columns), colours))
+    figure = go.Figure(_cells(boxes, times, metric, (rows, columns), colours))
     figure.update_xaxes(visible=False, fixedrange=True, range=[-0.6, max(columns, MIN_COLUMNS) - 0.4])
     figure.update_yaxes(visible=False, fixedrange=True, range=[rows - 0.4, 0.1])
     figure.update_layout(
@@ -78,14 +78,16 @@ def host_boxes(
     return framed(figure, height_px=height, keep=keep, dragmode=False)
 
 
-def _cells(boxes: list[Box], times: StageTimes, value: Floats, shape: tuple[int, int], colours: Colours) -> go.Heatmap:
-    """``value`` by rank in the cells of the boxes; both kinds of value can be read by pointing."""
+def _cells(boxes: list[Box], times: StageTimes, metric: Metric, shape: tuple[int, int], colours: Colours) -> go.Heatmap:
+    """Values by rank in the cells of the boxes; both kinds of value can be read by pointing."""
     milliseconds, ratio = median_over_steps(times.ns / 1e6), median_over_steps(times.ratio)
-    grid, extra = np.full(shape, np.nan), np.full((*shape, 3), np.nan)
+    shown, other = (ratio, milliseconds) if metric is Metric.RATIO else (milliseconds, ratio)
+    grid, extra = np.full(shape, np.nan), np.full((*shape, 2), np.nan)
     for box in boxes:
         for cell in box.cells:
-            grid[cell.row, cell.column] = value[cell.rank]
-            extra[cell.row, cell.column] = (cell.rank, milliseconds[cell.rank], ratio[cell.rank])
+            grid[cell.row, cell.column] = shown[cell.rank]
+            extra[cell.row, cell.column] = (cell.rank, other[cell.rank])
+    in_ms, in_ratio = ("customdata[1]", "z") if metric is Metric.RATIO else ("z", "customdata[1]")
     gap = GAP_PX if shape[1] <= MAX_SPACED else 0
     return go.Heatmap(
         z=grid.astype(np.float32),
@@ -97,8 +99,8 @@ def _cells(boxes: list[Box], times: StageTimes, value: Floats, shape: tuple[int,
         ygap=gap,
         showscale=False,
         hoverongaps=False,
-        hovertemplate=f"<b>rank %{{customdata[0]}}</b><br>{over_steps(times)} %{{customdata[1]:.1f}} ms"
-        "<br>%{customdata[2]:.2f}x its peers<extra></extra>",
+        hovertemplate=f"<b>rank %{{customdata[0]}}</b><br>{over_steps(times)} %{{{in_ms}:.1f}} ms"
+        f"<br>%{{{in_ratio}:.2f}}x its peers<extra></extra>",
     )
 
 

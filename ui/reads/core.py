@@ -75,6 +75,8 @@ Answer = TypeVar("Answer")
 KEPT_ANSWERS = 256
 KEPT_VERDICTS = 8
 """Each holds all evidence of its run."""
+KEPT_VIEWS = 4
+"""Each holds all operations of 200 steps of a small run."""
 KEPT_ANALYSES = 16
 """Analyses that take seconds."""
 MAX_OPERATIONS = 6_000_000
@@ -126,6 +128,7 @@ class Reads:
         self._max_lane = max_lane
         self._cache = AnswerCache(KEPT_ANSWERS)
         self._verdicts = AnswerCache(KEPT_VERDICTS)
+        self._views = AnswerCache(KEPT_VIEWS)
         self.max_operations = max_operations
         self.background = BackgroundAnswers(KEPT_ANALYSES)
         self.gpu_price = gpu_price
@@ -192,12 +195,20 @@ class Reads:
             told = self._told(run)
             report = None if told is None else told.answer
         else:
-            report = self.kept(run, "report", lambda: self._diagnosed(run))
+            report = self.kept(run, "report", lambda: diagnose_view(self._newest_view(run)))
         if report is not None:
             self._reports[run.run_id, run.attempt] = report
         while len(self._reports) > KEPT_ANSWERS:
             self._reports.pop(next(iter(self._reports)), None)
         return report
+
+    def newest_view(self, run: RunSummary) -> RunView | None:
+        """What :meth:`report` is of; None of a large run, whose view is not kept."""
+        return None if self._is_large(run) else self._newest_view(run)
+
+    def _newest_view(self, run: RunSummary) -> RunView:
+        key = run.run_id, run.attempt, run.last_step, run.last_ns
+        return self._views.get(key, lambda: load_view(self._reader, run.run_id, run.attempt))
 
     def _diagnosed(self, run: RunSummary) -> Report:
         return diagnose_view(load_view(self._reader, run.run_id, run.attempt))

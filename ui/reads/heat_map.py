@@ -7,7 +7,7 @@ import numpy as np
 
 from diagnose.findings import StepWindow
 from diagnose.load import load_view
-from diagnose.view import Basis
+from diagnose.view import Basis, RunView
 from telemetry.stages import Stage
 from telemetry.stores.queries import StageTotals
 from telemetry.stores.reader import Reader
@@ -70,14 +70,22 @@ def _own_work(reads: Reads, facts: RunFacts, stage: Stage, steps: Ints) -> tuple
     if stage not in OWN_WORK or not 0 < num_operations <= reads.max_own_operations:
         return None, WALL
     run, window = facts.summary, StepWindow(first_step=int(steps[0]), last_step=int(steps[-1]))
+    seen = reads.newest_view(run)
+    if seen is not None and np.isin(steps, seen.steps).all():
+        return _work_of(seen, stage, steps)
 
     def load(reader: Reader) -> tuple[Floats | None, str]:
-        work = load_view(reader, run.run_id, run.attempt, window).work.get(stage)
-        if work is None or work.ns.shape != (len(steps), facts.topology.world_size):
-            return None, WALL
-        return work.ns, PROCESSOR if work.basis is Basis.PROCESSOR_TIME else str(work.basis)
+        return _work_of(load_view(reader, run.run_id, run.attempt, window), stage, steps)
 
     return reads.work_out(run, ("own-work", stage, window), load)
+
+
+def _work_of(view: RunView, stage: Stage, steps: Ints) -> tuple[Floats | None, str]:
+    """Shape [steps, ranks], and what it is; None where the view does not have it of all ``steps``."""
+    work, rows = view.work.get(stage), np.isin(view.steps, steps)
+    if work is None or rows.sum() != len(steps):
+        return None, WALL
+    return work.ns[rows], PROCESSOR if work.basis is Basis.PROCESSOR_TIME else str(work.basis)
 
 
 def _totals(reads: Reads, facts: RunFacts, stage: Stage, clock: Clock, steps: Ints) -> tuple[Floats, str]:

@@ -24,11 +24,11 @@ window.dash_clientside = Object.assign(window.dash_clientside ?? {}, {
             told.forEach(([name, value]) => WRITES[name](fields, value));
             const after = `?${fields}`;
             if (!told.length || after === `?${new URLSearchParams(location.search)}`) {
-                return window.dash_clientside.no_update;
+                return;
             }
             const keeps = told.every(([name]) => name === "zoomed");
             keeps ? history.replaceState(history.state, "", after) : history.pushState({}, "", after);
-            return after;
+            window.dash_clientside.set_props("url", {search: after});
         }
 
         return {followHands};
