@@ -1,11 +1,13 @@
 """Many ranks in few words."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from telemetry.errors import UsageError
 
 _RANGE = re.compile(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", re.ASCII)
+MAX_LENGTH = 40
+"""Characters of ranks within a sentence."""
 
 
 def fold_ranks(ranks: Iterable[int]) -> str:
@@ -17,6 +19,15 @@ def fold_ranks(ranks: Iterable[int]) -> str:
         else:
             spans.append([rank])
     return ", ".join("-".join(map(str, span)) for span in spans)
+
+
+def name_some(ranks: Collection[int]) -> str:
+    """``[0, 1, 2, 5]`` as ``0-2, 5``; what would be long as ``33, 97 ... 12257: 192 ranks``."""
+    folded = fold_ranks(ranks)
+    if len(folded) <= MAX_LENGTH:
+        return folded
+    first, second, *_, last = sorted(ranks)
+    return f"{first}, {second} ... {last}: {len(ranks)} ranks"
 
 
 def unfold_ranks(text: str, num_ranks: int) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from diagnose.findings import Finding, Kind, Role, Severity, Suspect, severity_o
 from diagnose.interfaces import may_carry
 from diagnose.outages import NS_PER_S, Effect, Outage
 from diagnose.patience import Patience, patience_of
-from diagnose.ranges import fold_ranks
+from diagnose.ranges import fold_ranks, name_some
 from diagnose.view import RunView
 
 NAME = "nic-flap"
@@ -200,6 +200,6 @@ def stretched_words(effects: list[Effect]) -> list[str]:
     """``grads-all-reduce of ranks 0, 4 by 3.1 s in step 7``, the longest first."""
     each = sorted((one for effect in effects for one in effect.stretched), key=lambda one: -one.held_s)
     return [
-        f"{one.stage.label} of ranks {fold_ranks(one.ranks)} by {one.held_s:.1f} s in step {one.step}"
+        f"{one.stage.label} of ranks {name_some(one.ranks)} by {one.held_s:.1f} s in step {one.step}"
         for one in each[:MOST_WORDS]
     ]

@@ -7,10 +7,8 @@ from diagnose.hang.evidence import HangEvidence, Process
 from diagnose.hang.mismatch import Mismatch
 from diagnose.hang.verdict import Wait
 from diagnose.hang.waits import WaitGraph
-from diagnose.ranges import fold_ranks
+from diagnose.ranges import fold_ranks, name_some
 from telemetry.stages import Stage
-
-MAX_MEMBERS_LENGTH = 40
 
 
 class Cause(StrEnum):
@@ -105,11 +103,7 @@ def _who(ranks: tuple[int, ...]) -> str:
 
 def _group(evidence: HangEvidence, index: int) -> str:
     group = evidence.groups[index]
-    members = fold_ranks(group.members)
-    if len(members) > MAX_MEMBERS_LENGTH:
-        first, second, *_, last = sorted(group.members)
-        members = f"{first}, {second} ... {last}: {len(group.members)} ranks"
-    return f"{group.name} [{members}]"
+    return f"{group.name} [{name_some(group.members)}]"
 
 
 def _awaited(evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...]) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from diagnose.ranges import fold_ranks, unfold_ranks
+from diagnose.ranges import fold_ranks, name_some, unfold_ranks
 from telemetry.errors import UsageError
 
 
@@ -15,6 +15,13 @@ def test_ranges_become_ranks(text: str, ranks: tuple[int, ...]) -> None:
 
 def test_what_is_folded_unfolds() -> None:
     assert unfold_ranks(fold_ranks([0, 1, 2, 5, 7, 8]), 9) == (0, 1, 2, 5, 7, 8)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "named"), [(range(800, 808), "800-807"), (range(32, 12288, 64), "32, 96 ... 12256: 192 ranks")]
+)
+def test_many_ranks_are_named_in_few_words(ranks: range, named: str) -> None:
+    assert name_some(ranks) == named
 
 
 @pytest.mark.parametrize("text", ["", "a", "1-", "-1", "2-1", "0-6", "99999999999", "1,,2", "1;2", "٣"])
