@@ -6,7 +6,8 @@ Nothing is stored before everything was read, so a broken file leaves nothing be
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -65,7 +66,6 @@ class ImportedRun:
         num = len(self.hosts)
         numbers = sorted(self.hosts)
         constant = {
-            "local_rank": 0,
             "pid": 0,
             "dp_size": self.topology.dp,
             "pp_size": self.topology.pp,
@@ -76,8 +76,17 @@ class ImportedRun:
         }
         columns = {name: pa.repeat(pa.scalar(value, RANKS.field(name).type), num) for name, value in constant.items()}
         columns["rank"] = pa.array(numbers, pa.uint32())
+        columns["local_rank"] = pa.array(list(self._local_ranks(numbers)), RANKS.field("local_rank").type)
         columns["host"] = pa.array([self.hosts[rank] for rank in numbers], pa.string())
         return pa.Table.from_arrays([columns[name] for name in RANKS.names], schema=RANKS)
+
+    def _local_ranks(self, numbers: Sequence[int]) -> Iterator[int]:
+        """As launchers number them: by rank, from 0 on each host; 0 where the host is not known."""
+        on_host: Counter[str] = Counter()
+        for rank in numbers:
+            host = self.hosts[rank]
+            yield on_host[host]
+            on_host[host] += bool(host)
 
 
 class Importer(Protocol):

@@ -160,6 +160,11 @@ def test_a_rank_without_an_operation_is_left_out_of_a_grid_that_stays(tmp_path: 
     assert (run.topology, sorted(run.hosts)) == (Topology(dp=2, pp=2), [0, 2, 3])
 
 
+def test_ranks_of_a_host_are_numbered_from_0(tmp_path: Path) -> None:
+    placed = replace(imported(save(tmp_path, every_rank())), hosts={0: "a", 1: "b", 2: "a", 3: ""})
+    assert placed.ranks()["local_rank"].to_pylist() == [0, 0, 1, 0]
+
+
 def test_hundreds_of_replicas_have_their_places(tmp_path: Path) -> None:
     ops = [Op(dp_rank=dp_rank, stage=1) for dp_rank in range(400)]
     run = imported(save(tmp_path, ops, layout=LAYOUT.replace("dp_size: 2", "dp_size: 400")))
