@@ -14,6 +14,7 @@ from tests.memory_store import memory_store
 from tests.ui.made_fleet import SICK, SILENT, tell_of_clocks
 from tests.ui.synthetic_run import SyntheticRun
 from ui.drawing import draw_chart, draw_region
+from ui.figures.clock_offset import clock_offset
 from ui.pages.clock import draw_offset
 from ui.reads import Reads
 from ui.reads.clock import clock_history
@@ -70,6 +71,14 @@ def test_the_offset_is_drawn_with_its_bound_and_refused_windows_shaded(reads: Re
     (shade,) = figure.layout.shapes
     assert trace.x[0] < shade.x0 < shade.x1
     assert "Not aligned in 1 of 3 windows, shaded." in text_of(replace(SHOWN, host="gpu-02"), reads, "clock-title")
+
+
+def test_one_window_alone_is_drawn_over_its_steps(reads: Reads) -> None:
+    facts = reads.facts(SHOWN)
+    figure = clock_offset(clock_history(reads, facts, "gpu-02")[:1], facts.steps, keep="k")
+    assert figure is not None
+    first, last = figure.layout.xaxis.range
+    assert first < figure.data[0].x[0] < last < figure.data[0].x[0] + 60_000
 
 
 def test_the_page_opens_on_the_least_certain_clock_that_can_be_drawn(reads: Reads) -> None:

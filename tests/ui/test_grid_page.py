@@ -145,7 +145,12 @@ def test_a_rank_tells_what_happened_on_its_host_and_to_itself(reads: Reads) -> N
     for words in ("eth0 link-down no carrier", "gpu1 gpu-xid 48 <b>double bit</b>", "restart after a <i>loss</i>"):
         assert words in said
     assert "gpu-seen" not in said
-    assert "No trouble told" in drawn("grid-rank", replace(SHOWN, rank=0), reads)
+    assert "No event told" in drawn("grid-rank", replace(SHOWN, rank=0), reads)
+
+
+def place_of(words: str) -> str:
+    """``dp1 pp0 tp1`` of what is said of a cell."""
+    return words.partition("; ")[0].split(", ")[1]
 
 
 @pytest.mark.parametrize("form", list(Form))
@@ -153,7 +158,7 @@ def test_colours_may_show_the_time_of_a_stage(reads: Reads, form: Form) -> None:
     state = replace(SHOWN, colour=Colour.METRIC, stage=Stage.BACKWARD_COMPUTE, form=form)
     cells = figure_of(state, reads).data[0]
     text = [words for row in cells.text for words in row] if form is Form.SLICES else cells.text
-    ratio = {words.split("<br>")[1]: float(words.split(", ")[1].split("x")[0]) for words in text if words}
+    ratio = {place_of(words): float(words.split(", ")[-1].split("x")[0]) for words in text if words}
     assert max(ratio, key=lambda place: ratio[place]) == "dp1 pp0 tp1"
     assert "view=" not in drawn("grid-says", state, reads)
     assert "backward-compute: highest is rank 5" in drawn("grid-says", state, reads)
@@ -164,7 +169,7 @@ def test_colours_may_show_who_is_to_blame(reads: Reads) -> None:
     reads.background = BackgroundAnswers(4, wait_s=LONG_S)
     assert "as slow (S)" in drawn("grid-says", state, reads)
     words = [text for row in figure_of(state, reads).data[0].text for text in row if text]
-    alone = {text.split("<br>")[1]: float(text.split("alone: ")[1].split("x")[0]) for text in words}
+    alone = {place_of(text): float(text.split("alone: ")[1].split("x")[0]) for text in words}
     assert alone["dp1 pp0 tp0"] == alone["dp1 pp0 tp1"] == max(alone.values()) > 1.05
 
 

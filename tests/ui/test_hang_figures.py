@@ -65,8 +65,8 @@ def test_a_cell_says_its_rank_its_host_and_its_place_as_plain_text() -> None:
         keep="k",
     )
     assert [row[0] for row in figure.data[0].text] == [
-        "&lt;i&gt;a&lt;/i&gt;<br>dp0 pp0 tp0<br>behind",
-        "host unknown<br>dp1 pp0 tp0<br>missing",
+        "&lt;i&gt;a&lt;/i&gt;, dp0 pp0 tp0; behind",
+        "host unknown, dp1 pp0 tp0; missing",
     ]
 
 

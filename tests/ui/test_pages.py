@@ -105,7 +105,9 @@ def test_a_group_too_large_shows_its_neighbourhood_and_says_so(store: EmbeddedSt
     run.advance(store, 1)
     state = ViewState(view=View.TIMELINE, run="wide", group=Group.ALL, rank=70)
     reads = Reads(StoreReader(store))
-    assert "36 ranks of the group not shown" in text_of(state, reads, "spans-title")
+    said = text_of(state, reads, "spans-title")
+    assert "Step 0, ranks 36-99" in said
+    assert "36 ranks of the run not shown" in said
     painted = draw_canvas("timeline", state, reads, None)
     assert painted is not None
     assert painted.data is not None

@@ -14,6 +14,7 @@ from ui.pages.heat_words import heat_in_words
 from ui.pages.ways import Way, ways
 from ui.pages.whatif_cost import pattern_in_words
 from ui.records import RunFacts, StageTimes, StepTimes
+from ui.stage_times import PROCESSOR, WALL
 from ui.view_state import Group, Metric, ViewState, parse_search
 
 NUM_STEPS = 40
@@ -41,6 +42,22 @@ def made_finding(kind: Kind, *ranks: int, stage: Stage = Stage.FORWARD_COMPUTE, 
         summary="it is slow",
         next_step="look",
         evidence=told,
+    )
+
+
+def analysed(by_pp: list[float]) -> WhatIf:
+    return WhatIf(
+        topology=Topology(dp=2, pp=4),
+        rows=np.arange(1),
+        num_left_out=0,
+        num_operations=1,
+        step_s=np.array([1.35]),
+        ideal_step_s=np.array([1.0]),
+        by_stage={},
+        by_pp=np.array(by_pp),
+        by_dp=np.ones(2),
+        m_w=0.1,
+        m_s=0.1,
     )
 
 
@@ -92,6 +109,20 @@ def test_milliseconds_name_the_pipeline_stage_that_takes_longest(facts: RunFacts
 
 
 @pytest.mark.parametrize(
+    ("basis", "said"),
+    [
+        (WALL, "highest is the tensor group of ranks 4-7, 1.24x its peers; the others 1.00x to 1.00x"),
+        (PROCESSOR, "highest is rank 6 (host"),
+    ],
+)
+def test_time_on_the_wall_accuses_no_single_rank_of_a_tensor_group(facts: RunFacts, basis: str, said: str) -> None:
+    ratio = np.array([[1.0, 1.0, 1.0, 1.0, 1.23, 1.23, 1.24, 1.23]])
+    times = StageTimes(stage=Stage.FORWARD_COMPUTE, steps=np.zeros(1), ns=ratio * 1e6, ratio=ratio, basis=basis)
+    grid = replace(facts, topology=Topology(dp=2, tp=4))
+    assert said in heat_in_words(times, grid, Metric.RATIO)
+
+
+@pytest.mark.parametrize(
     ("by_pp", "said"),
     [
         ([1.0, 1.0, 1.3, 1.02], "Pipeline stage pp2 is to blame"),
@@ -100,17 +131,11 @@ def test_milliseconds_name_the_pipeline_stage_that_takes_longest(facts: RunFacts
     ],
 )
 def test_a_stage_is_blamed_only_where_it_alone_makes_most_of_the_slowdown(by_pp: list[float], said: str) -> None:
-    figures = WhatIf(
-        topology=Topology(dp=2, pp=4),
-        rows=np.arange(1),
-        num_left_out=0,
-        num_operations=1,
-        step_s=np.array([1.35]),
-        ideal_step_s=np.array([1.0]),
-        by_stage={},
-        by_pp=np.array(by_pp),
-        by_dp=np.ones(2),
-        m_w=0.1,
-        m_s=0.1,
-    )
-    assert said in pattern_in_words(figures)
+    assert said in pattern_in_words(analysed(by_pp))
+
+
+def test_fewer_layers_are_no_remedy_for_a_slow_link() -> None:
+    figures = replace(analysed([1.0, 1.3, 1.0, 1.0]), by_stage={"backward-compute": 1.05, "grads-reduce-scatter": 1.2})
+    said = pattern_in_words(figures)
+    assert "pp1 is to blame, on all its replicas, most of it in grads-reduce-scatter" in said
+    assert "fewer layers" not in said

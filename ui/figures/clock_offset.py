@@ -45,6 +45,8 @@ def clock_offset(windows: Sequence[WindowClocks], steps: StepTimes, *, keep: str
     )
     figure.update_layout(shapes=[_refused(one, steps) for one, clock in told if not clock.aligned])
     figure.update_xaxes(type="date", tickformat="%H:%M:%S", nticks=8)
+    if len(told) == 1:  # a point alone has no extent, and all its ticks would read alike
+        figure.update_xaxes(range=_extent(told[0][0], steps))
     figure.update_yaxes(ticksuffix=" ms", showgrid=True, nticks=6)
     margin = {"l": 8, "r": 24, "t": 12, "b": 8}
     return framed(figure, height_px=HEIGHT_PX, keep=keep, hovermode="closest", showlegend=False, margin=margin)
@@ -59,7 +61,10 @@ def _started_ns(step: int, steps: StepTimes) -> int:
     return int(steps.start_ns[min(int(np.searchsorted(steps.step, step)), len(steps.step) - 1)])
 
 
+def _extent(window: WindowClocks, steps: StepTimes) -> list[float]:
+    return [local_ms(_started_ns(step, steps)) for step in (window.first_step, window.last_step + 1)]
+
+
 def _refused(window: WindowClocks, steps: StepTimes) -> dict[str, object]:
-    ends = (local_ms(_started_ns(step, steps)) for step in (window.first_step, window.last_step + 1))
     style = {"type": "rect", "fillcolor": GREY, "opacity": 0.2, "line": {"width": 0}, "layer": "below"}
-    return style | dict(zip(("x0", "x1"), ends, strict=True)) | {"yref": "paper", "y0": 0, "y1": 1}
+    return style | dict(zip(("x0", "x1"), _extent(window, steps), strict=True)) | {"yref": "paper", "y0": 0, "y1": 1}

@@ -95,10 +95,10 @@ def _cells(layout: GridLayout, row: Ints, column: Ints, cells: GridColours, host
 
 
 def hover_texts(topology: Topology, cells: GridColours, hosts: Sequence[str]) -> npt.NDArray[np.object_]:
-    """What is read by pointing at a rank, below its number; by rank."""
+    """What is read by pointing at a rank, below its number; by rank. In one line: a break travels as 14 characters."""
     return np.array(
         [
-            f"{plain(host or 'host unknown')}<br>{topology.place(rank)}<br>{words}"
+            f"{plain(host or 'host unknown')}, {topology.place(rank)}; {words}"
             for rank, (host, words) in enumerate(zip(hosts, cells.words, strict=True))
         ],
         dtype=object,

@@ -83,7 +83,7 @@ def by_blame(figures: WhatIf, suspects: Collection[int]) -> GridColours:
     return GridColours(
         value=value,
         colours=colours,
-        words=[f"its worker alone: {one:.3f}x the ideal step" for one in value.tolist()],
+        words=[f"its worker alone: {one:.3f}x ideal" for one in value.tolist()],
         short=_marked([f"{one:.2f}x" for one in value.tolist()], signs),
         inks=[ON_LIGHT if one > faint_to else GREY for one in value.tolist()],
         signs=signs,

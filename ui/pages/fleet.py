@@ -26,6 +26,7 @@ from ui.view_state import Family, View, ViewState
 from ui.wording import count, ranks_in_words, stamp
 
 FAMILY_NAMES = {Family.NETWORK: "Network", Family.GPU: "GPU", Family.HOST: "Host"}
+FAMILY_IN_WORDS = {Family.NETWORK: "network", Family.GPU: "GPU", Family.HOST: "host"}
 MAX_LISTED = 30
 """Events in the list below the chart."""
 
@@ -139,7 +140,7 @@ def _says(shown: Scene, found: HostScene) -> str:
 
 def _nothing_told(shown: Scene) -> str:
     return (
-        f"{shown.host} told no {FAMILY_NAMES[shown.family]} samples in these steps: choose other samples or steps. "
+        f"{shown.host} told no {FAMILY_IN_WORDS[shown.family]} samples in these steps: choose other samples or steps. "
         "What a host lacks is not read, and an agent that was started with --sample 0 reads nothing."
     )
 

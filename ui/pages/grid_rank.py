@@ -143,7 +143,7 @@ def _host(shown: Scene, reads: Reads) -> Component | None:
         return None
     events = host_events(reads, shown.facts, host, shown.steps)
     if not events:
-        return part(f"{host}: cards, GPUs, host", dmc.Text("No trouble told in these steps.", size="sm", c="dimmed"))
+        return part(f"{host}: cards, GPUs, host", dmc.Text("No event told in these steps.", size="sm", c="dimmed"))
     newest = [html.Li(_event_in_words(event)) for event in reversed(events[-MAX_EVENTS:])]
     title = f"{host}: cards, GPUs, host" + (f", the newest of {len(events):,} events" * (len(events) > MAX_EVENTS))
     return part(title, html.Ul(newest, className="plain-list"))

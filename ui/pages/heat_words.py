@@ -5,8 +5,12 @@ import numpy as np
 from telemetry.stages import StageClass
 from ui.figures.host_boxes import median_over_steps
 from ui.records import RunFacts, StageTimes
+from ui.stage_times import WALL
 from ui.view_state import Metric
-from ui.wording import duration
+from ui.wording import duration, ranks_in_words
+
+SLOW, ALIKE = 1.05, 0.02
+"""Ratios to peers: what is more than noise, and how near those lie that wait for each other."""
 
 
 def heat_in_words(times: StageTimes, facts: RunFacts, metric: Metric) -> str:
@@ -20,13 +24,18 @@ def heat_in_words(times: StageTimes, facts: RunFacts, metric: Metric) -> str:
 
 
 def _within_peers(times: StageTimes, facts: RunFacts) -> str:
-    """The rank that takes longest beside those that do the same work."""
+    """The rank that takes longest beside those that do the same work. Inside a stage a tensor group waits for its
+    slowest: where all of it takes as long, the time on the wall does not tell which of them is slow."""
     median = median_over_steps(times.ratio)
     if not np.isfinite(median).any():
         return "no rank has peers to compare with"
     highest = int(np.nanargmax(median))
-    others = np.delete(median, highest)
+    group = list(facts.topology.group(highest, along="tp"))
+    is_shared = times.basis == WALL and np.nanmin(median[group]) > max(SLOW, median[highest] - ALIKE)
+    others = np.delete(median, group if is_shared else highest)
     rest = f"; the others {np.nanmin(others):.2f}x to {np.nanmax(others):.2f}x" if np.isfinite(others).any() else ""
+    if is_shared and len(group) > 1:
+        return f"highest is the tensor group of ranks {ranks_in_words(group)}, {median[highest]:.2f}x its peers{rest}"
     return f"highest is {facts.describe(highest)}, {median[highest]:.2f}x its peers{rest}"
 
 

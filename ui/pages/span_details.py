@@ -16,6 +16,7 @@ from ui.view_state import ViewState
 from ui.wording import class_name, duration, size
 
 MAX_PEERS = 12
+MAX_ROWS_IN_SIGHT = 24
 
 
 def span_details(
@@ -51,7 +52,7 @@ def where_the_step_went(shares: list[StepShares], gaps: list[Gap], suspects: tup
     return dmc.Stack(
         [
             dmc.Title("Where the step went", order=2, className="panel-title"),
-            html.Table([html.Thead(head), html.Tbody(rows)], className="shares"),
+            _scrolled(html.Table([html.Thead(head), html.Tbody(rows)], className="shares"), len(rows)),
             dmc.Text(
                 "Percent of the rank's step. tp, pp, dp: inside a collective or transfer, waiting included.", **_SMALL
             ),
@@ -60,6 +61,13 @@ def where_the_step_went(shares: list[StepShares], gaps: list[Gap], suspects: tup
         ],
         gap="xs",
     )
+
+
+def _scrolled(table: Component, num_rows: int) -> Component:
+    """Of many rows as high as the picture beside it."""
+    if num_rows <= MAX_ROWS_IN_SIGHT:
+        return table
+    return html.Div(table, className="many-shares", tabIndex="0", role="region", **{"aria-label": "shares by rank"})
 
 
 _SMALL = {"size": "xs", "c": "dimmed"}

@@ -25,7 +25,7 @@ from ui.pages.timeline_trace import draw_trace
 from ui.reads import Reads
 from ui.records import RunFacts
 from ui.view_state import Group, View, ViewState
-from ui.wording import count, duration
+from ui.wording import count, duration, ranks_in_words
 
 
 def skeleton() -> Component:
@@ -127,13 +127,15 @@ def draw_details(state: ViewState, reads: Reads) -> Component:
 
 
 def _title(shown: Scene) -> str:
-    which = (
-        "all ranks"
-        if shown.rows.group is Group.ALL
-        else f"{GROUP_NAMES[shown.rows.group].lower()} group of rank {shown.rows.rank}"
-    )
     wall = shown.facts.steps.duration_ns[shown.facts.steps.step == shown.step]
-    return f"Step {shown.step}, {which}" + (f": {duration(float(wall[0]))}" if len(wall) else "")
+    return f"Step {shown.step}, {_which(shown.rows)}" + (f": {duration(float(wall[0]))}" if len(wall) else "")
+
+
+def _which(rows: Rows) -> str:
+    """``pipeline group of rank 5``, ``all ranks``, ``ranks 32-95``."""
+    if rows.group is not Group.ALL:
+        return f"{GROUP_NAMES[rows.group].lower()} group of rank {rows.rank}"
+    return f"ranks {ranks_in_words(rows.ranks)}" if rows.num_left_out else "all ranks"
 
 
 def _row_name(facts: RunFacts, rank: int) -> str:
@@ -146,7 +148,8 @@ def _left_out(fitting: Drawn, rows: Rows, num_unasked: int) -> list[str]:
         notes.append(f"{count(num_unasked, 'span')} left out: the shortest of lanes that hold thousands.")
     if rows.num_left_out:
         notes.append(
-            f"{count(rows.num_left_out, 'rank')} of the group not shown: choose another rank to see its neighbours."
+            f"{count(rows.num_left_out, 'rank')} of the {'run' if rows.group is Group.ALL else 'group'} not shown: "
+            "choose another rank to see its neighbours."
         )
     if fitting.num_hidden:
         longest = duration(fitting.longest_hidden_ns)

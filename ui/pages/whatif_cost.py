@@ -9,6 +9,8 @@ from dash.development.base_component import Component
 
 from diagnose.whatif.analysis import WORTH_EXPLAINING, WhatIf
 from diagnose.whatif.conclude import Conclusion
+from telemetry.stages import StageClass
+from ui.figures.blame import stage_of
 from ui.gpu_price import GpuPrice
 from ui.pages.panels import card
 from ui.pages.states import notice
@@ -52,10 +54,18 @@ def pattern_in_words(figures: WhatIf) -> str:
         dp, pp = figures.worst_first[0].tolist()
         return f"Few workers are to blame: the worst is dp{dp} pp{pp}. Look at its ranks and their host."
     if figures.m_s >= TO_BLAME:
-        return "The last pipeline stage is to blame: give it fewer layers."
+        return f"The last pipeline stage is to blame{_remedy(figures)}"
     if (pp := _heavy_stage(figures)) is not None:
-        return f"Pipeline stage pp{pp} is to blame, on all its replicas: give it fewer layers."
+        return f"Pipeline stage pp{pp} is to blame, on all its replicas{_remedy(figures)}"
     return "No few workers and no one stage are to blame: it lies in all, as with unequal microbatches or collections."
+
+
+def _remedy(figures: WhatIf) -> str:
+    """Of a pipeline stage. Fewer layers help where it computes; not where its ranks meet over a slow link."""
+    worst = max(figures.by_stage, key=lambda label: figures.by_stage[label], default="")
+    if worst and stage_of(worst).stage_class is StageClass.COMMUNICATION:
+        return f", most of it in {worst}: look at the links of its hosts, not at its layers."
+    return ": give it fewer layers."
 
 
 def _heavy_stage(figures: WhatIf) -> int | None:
