@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
@@ -99,9 +100,13 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
         yield context
 
 
-@pytest.fixture
-def page(context: BrowserContext) -> Iterator[Page]:
-    """A page that remembers nothing; the test fails when the browser complains or asks a stranger."""
+@contextmanager
+def watched_page(context: BrowserContext) -> Iterator[Page]:
+    """A page that remembers nothing.
+
+    Raises:
+        AssertionError: at the end, where the browser complained or asked a stranger.
+    """
     page = context.new_page()
     page.set_default_timeout(LOADED_MS)
     complaints = Complaints(page)
@@ -111,3 +116,10 @@ def page(context: BrowserContext) -> Iterator[Page]:
     page.close()
     assert complaints.errors == []
     assert complaints.strangers == []
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Iterator[Page]:
+    """A page that remembers nothing; the test fails when the browser complains or asks a stranger."""
+    with watched_page(context) as page:
+        yield page
