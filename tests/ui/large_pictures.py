@@ -21,8 +21,8 @@ KNOWN = "() => !/Comparing [0-9,]+ ranks/.test(document.querySelector('main').in
 """The detectors, whose suspects are marked, have come to their verdict."""
 PICTURES = {
     "large-heatmap": (f"view=heatmap&run={LONG}&steps=0-{LONG_STEPS - 1}", ".panel:has([id*='\"cells\"'])"),
-    "large-timeline": (f"view=timeline&run={LARGE}&group=dp&rank=4242", ".panel:has(.span-timeline)"),
-    "large-hang": (f"view=hang&run={STUCK}&rank=0", ".panel:has([id*='\"grid\"'])"),
+    "large-timeline": (f"view=timeline&run={LARGE}&group=dp&rank=4242&step=13", ".panel:has(.span-timeline)"),
+    "large-hang": (f"view=hang&run={STUCK}&rank=700", ".panel:has([id*='\"grid\"'])"),
 }
 """Name -> view, and the part of its page that is shown."""
 

@@ -46,7 +46,9 @@ def clock_offset(windows: Sequence[WindowClocks], steps: StepTimes, *, keep: str
     figure.update_layout(shapes=[_refused(one, steps) for one, clock in told if not clock.aligned])
     figure.update_xaxes(type="date", tickformat="%H:%M:%S", nticks=8)
     if len(told) == 1:  # a point alone has no extent, and all its ticks would read alike
-        figure.update_xaxes(range=_extent(told[0][0], steps))
+        first, last = _extent(told[0][0], steps)
+        margin_ms = (last - first) / 20
+        figure.update_xaxes(range=[first - margin_ms, last + margin_ms])
     figure.update_yaxes(ticksuffix=" ms", showgrid=True, nticks=6)
     margin = {"l": 8, "r": 24, "t": 12, "b": 8}
     return framed(figure, height_px=HEIGHT_PX, keep=keep, hovermode="closest", showlegend=False, margin=margin)

@@ -66,7 +66,7 @@ def draw_says(state: ViewState, reads: Reads) -> Component:
         f"Over {steps}. Their rows on the timeline may be shifted against the others, and no verdict rests on "
         "differences of their stamps. Durations are right: they need no common clock."
     )
-    return _alert("orange", f"{len(refused)} of {count(len(hosts), 'host')} not aligned", text, reasons)
+    return _alert("orange", f"{len(refused):,} of {count(len(hosts), 'host')} not aligned", text, reasons)
 
 
 def draw_clocks(state: ViewState, reads: Reads) -> Component:
@@ -142,7 +142,7 @@ def _reasons(what: str, clocks: Sequence[HostClock]) -> list[str]:
 
 
 def _listed(hosts: list[str]) -> str:
-    return ", ".join(hosts[:MAX_NAMED]) + (f" and {len(hosts) - MAX_NAMED} more" if len(hosts) > MAX_NAMED else "")
+    return ", ".join(hosts[:MAX_NAMED]) + (f" and {len(hosts) - MAX_NAMED:,} more" if len(hosts) > MAX_NAMED else "")
 
 
 def _alert(colour: str, title: str, text: str, reasons: list[str]) -> Component:

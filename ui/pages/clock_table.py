@@ -36,7 +36,7 @@ def clock_table(now: WindowClocks, chosen: str, state: ViewState) -> Component:
     shown = rows[:MAX_HOSTS] + [one for one in rows[MAX_HOSTS:] if one.host == chosen]
     title = f"Clocks over steps {now.first_step} to {now.last_step}, against {now.clocks[0].reference}"
     if len(rows) > len(shown):
-        title += f"; {count(len(rows) - len(shown), 'more row')}, all surer, not listed: choose by name below"
+        title += f"; {count(len(rows) - len(shown), 'more row')}, none less sure, not listed: choose by name below"
     head = dmc.TableThead(dmc.TableTr([dmc.TableTh(name) for name in COLUMNS]))
     body = dmc.TableTbody([_row(one, chosen, state) for one in shown])
     table = dmc.Table([head, body], className="small-table", stickyHeader=True)
