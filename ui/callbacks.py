@@ -5,10 +5,11 @@ clock   --> known: what is stored by now; where that is not what the page was dr
 """
 
 import asyncio
+import time
 from typing import Any
 
 import dash
-from dash import ALL, MATCH, Input, Output, State, ctx, no_update, set_props
+from dash import ALL, MATCH, ClientsideFunction, Input, Output, State, ctx, no_update
 
 from telemetry.errors import RankscopeError
 from ui.drawing import draw_chart, draw_page, draw_region
@@ -109,8 +110,8 @@ def keep_charts(app: dash.Dash, reads: Reads) -> None:
 def follow_hands(app: dash.Dash, reads: Reads) -> None:
     """A control or a click changes the address; a changed address sets the controls.
 
-    The address is set by the way: were it an output, a page that has just come would be asked what its controls do to
-    it before its parts may be drawn.
+    The browser goes there by itself (assets/address.js): were the address an output, the parts of a page that has just
+    come would wait for what its controls do to it.
     """
 
     async def follow(search: str | None, _: Any, __: Any) -> Any:
@@ -120,21 +121,24 @@ def follow_hands(app: dash.Dash, reads: Reads) -> None:
         triggered = [trigger["prop_id"] for trigger in ctx.triggered]
         if triggered == ["url.search"]:
             values = await asyncio.to_thread(_control_values, state, reads)
-            return [values.get(name, no_update) for name in names]
+            return no_update, [values.get(name, no_update) for name in names]
         after = await asyncio.to_thread(_after, state, controls, graphs, len(triggered), ctx.triggered_id, reads)
         if after == state:
-            return [no_update] * len(names)
-        set_props("url", {"search": after.search()})
+            return no_update, [no_update] * len(names)
         values = await asyncio.to_thread(_control_values, after, reads)
-        return [values.get(name, no_update) for name in names]
+        return [after.search(), time.time_ns()], [values.get(name, no_update) for name in names]
 
     app.callback(
+        Output("goes-to", "data"),
         Output({"control": ALL}, "value"),
         ADDRESS,
         Input({"control": ALL}, "value"),
         Input({"chart": ALL, "part": "graph"}, "clickData"),
         prevent_initial_call=True,
     )(follow)
+    app.clientside_callback(
+        ClientsideFunction("rankscope", "goTo"), Input("goes-to", "data"), prevent_initial_call=True
+    )
 
 
 def _control_values(state: ViewState, reads: Reads) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 address --> spans (only when others are to be shown), what is chosen, marked and pinned, where it is zoomed to
    ^                                        |
-   +---- what hands did on the canvas  <----+      in the browser alone: assets/timeline/address.js
+   +---- what hands did on the canvas  <----+      in the browser alone: assets/address.js
 """
 
 import asyncio

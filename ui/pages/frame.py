@@ -49,6 +49,7 @@ def layout(live: Live) -> Component:
             dcc.Location(id="url", refresh=False),
             dcc.Interval(id="clock", interval=LOOK_EVERY_MS[live]),
             dcc.Store(id="here"),
+            dcc.Store(id="goes-to"),
             dcc.Store(id="known"),
             dcc.Store(id="freshness"),
             html.A("Skip to content", href="#page", className="skip"),

@@ -1,8 +1,10 @@
-// What hands do on a timeline stands in the address at once, without a question to the server first. A choice is a step to
-// go back to; zoom takes the place of the address before: going back leaves the picture, not every turn of the wheel.
+// What hands do stands in the address. On a timeline at once, without a question to the server first: a choice is a step to go
+// back to; zoom takes the place of the address before: going back leaves the picture, not every turn of the wheel.
 
 window.dash_clientside = Object.assign(window.dash_clientside ?? {}, {
     rankscope: (() => {
+        // What Dash's own links say when they have changed the address.
+        const MOVED = "_dashprivate_pushstate";
         const put = (fields, name, text) => (text ? fields.set(name, text) : fields.delete(name));
         // By property of the component: how its value is written. The server reads it: ui/view_state.py.
         const WRITES = {
@@ -28,9 +30,14 @@ window.dash_clientside = Object.assign(window.dash_clientside ?? {}, {
             }
             const keeps = told.every(([name]) => name === "zoomed");
             keeps ? history.replaceState(history.state, "", after) : history.pushState({}, "", after);
-            window.dash_clientside.set_props("url", {search: after});
+            window.dispatchEvent(new CustomEvent(MOVED));
         }
 
-        return {followHands};
+        function goTo([search]) {
+            history.pushState({}, "", search);
+            window.dispatchEvent(new CustomEvent(MOVED));
+        }
+
+        return {followHands, goTo};
     })(),
 });
