@@ -17,6 +17,7 @@ from ui.freshness import look
 from ui.pages import PAGES
 from ui.pages.controls import after_click, after_controls
 from ui.reads import Reads
+from ui.still import stilled
 from ui.view_state import ViewState, parse_search
 
 ADDRESS = Input("url", "search")
@@ -76,7 +77,9 @@ def keep_regions(app: dash.Dash, reads: Reads) -> None:
         # A region that has just been put on the page may be asked for by the clock first.
         by_clock = ctx.triggered_id == "freshness" and shown is not None
         drawn = await asyncio.to_thread(draw_region, name, parse_search(search), reads, by_clock)
-        return (no_update, no_update) if drawn is None or drawn.key == shown else (drawn.make(), drawn.key)
+        if drawn is None or drawn.key == shown:
+            return no_update, no_update
+        return stilled(drawn.make()), drawn.key
 
     app.callback(
         Output({"region": MATCH}, "children"),
