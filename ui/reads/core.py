@@ -231,7 +231,10 @@ class Reads:
         return self._reports.get(attempt)
 
     def view(self, run: RunSummary, steps: StepRange) -> RunView:
-        """What the detectors see of some steps, the newest of them where all hold too many operations; not kept."""
+        """What the detectors see of some steps, the newest of them where all hold too many operations."""
+        newest = self.newest_view(run) if self.num_operations(run, steps) <= self.max_operations else None
+        if newest is not None and (newest.steps[0], newest.steps[-1]) == steps:
+            return newest
         window = StepWindow(first_step=steps.first, last_step=steps.last)
         return load_view(self._reader, run.run_id, run.attempt, window, max_operations=self.max_operations)
 

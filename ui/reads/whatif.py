@@ -14,6 +14,8 @@ from ui.records import RunFacts, RunState
 from ui.view_state import LARGEST, StepRange, ViewState
 
 ANEW_AFTER = 10
+FEW_OPERATIONS, PATIENCE_S = 200_000, 5.0
+"""So few are replayed in less than the time between two looks: a page stands still for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,8 @@ def whatif(facts: RunFacts, asked: Asked, reads: Reads) -> Conclusion:
             f"A step of this run holds {asked.num_operations // asked.num_steps:,} operations: too many for a page",
             hint=f"the command takes what this machine's memory holds: {command(facts, asked)}",
         )
-    return reads.background.get(_key(facts, asked), partial(_conclude, facts, asked, reads))
+    wait_s = PATIENCE_S if asked.num_operations <= FEW_OPERATIONS else None
+    return reads.background.get(_key(facts, asked), partial(_conclude, facts, asked, reads), wait_s=wait_s)
 
 
 def look_for_whatif(state: ViewState, reads: Reads) -> list[object]:
