@@ -79,7 +79,7 @@ def keep_regions(app: dash.Dash, reads: Reads) -> None:
         drawn = await asyncio.to_thread(draw_region, name, parse_search(search), reads, by_clock)
         if drawn is None or drawn.key == shown:
             return no_update, no_update
-        return stilled(drawn.make()), drawn.key
+        return await asyncio.to_thread(lambda: stilled(drawn.make())), drawn.key
 
     app.callback(
         Output({"region": MATCH}, "children"),

@@ -178,6 +178,7 @@ def _wait_for_rest() -> None:
 
 
 def _is_at_rest() -> bool:
+    """Whether this process does nothing."""
     before_s = time.process_time()
     time.sleep(REST_S)
     return time.process_time() - before_s < REST_S / 10

@@ -65,9 +65,10 @@ def host_boxes(
     boxes = lay_out(hosts, local_ranks)
     rows = max((box.row + box.height for box in boxes), default=1)
     columns = max((box.column + box.width for box in boxes), default=1)
-    value = median_over_steps(times.ratio if metric is Metric.RATIO else times.ns / 1e6)
+    milliseconds, ratio = median_over_steps(times.ns / 1e6), median_over_steps(times.ratio)
+    value, other = (ratio, milliseconds) if metric is Metric.RATIO else (milliseconds, ratio)
     colours = colours_for(metric, value)
-    figure = go.Figure(_cells(boxes, times, metric, (rows, columns), colours))
+    figure = go.Figure(_cells(boxes, value, other, (rows, columns), colours, hover=_hover(metric, over_steps(times))))
     figure.update_xaxes(visible=False, fixedrange=True, range=[-0.6, max(columns, MIN_COLUMNS) - 0.4])
     figure.update_yaxes(visible=False, fixedrange=True, range=[rows - 0.4, 0.1])
     figure.update_layout(
@@ -78,16 +79,21 @@ def host_boxes(
     return framed(figure, height_px=height, keep=keep, dragmode=False)
 
 
-def _cells(boxes: list[Box], times: StageTimes, metric: Metric, shape: tuple[int, int], colours: Colours) -> go.Heatmap:
-    """Values by rank in the cells of the boxes; both kinds of value can be read by pointing."""
-    milliseconds, ratio = median_over_steps(times.ns / 1e6), median_over_steps(times.ratio)
-    shown, other = (ratio, milliseconds) if metric is Metric.RATIO else (milliseconds, ratio)
+def _hover(metric: Metric, over: str) -> str:
+    """Both kinds of value: the one that is coloured, and the other beside the rank."""
+    ms, ratio = ("customdata[1]", "z") if metric is Metric.RATIO else ("z", "customdata[1]")
+    return f"<b>rank %{{customdata[0]}}</b><br>{over} %{{{ms}:.1f}} ms<br>%{{{ratio}:.2f}}x its peers<extra></extra>"
+
+
+def _cells(
+    boxes: list[Box], value: Floats, other: Floats, shape: tuple[int, int], colours: Colours, *, hover: str
+) -> go.Heatmap:
+    """``value`` by rank in the cells of the boxes, ``other`` to be read by pointing."""
     grid, extra = np.full(shape, np.nan), np.full((*shape, 2), np.nan)
     for box in boxes:
         for cell in box.cells:
-            grid[cell.row, cell.column] = shown[cell.rank]
+            grid[cell.row, cell.column] = value[cell.rank]
             extra[cell.row, cell.column] = (cell.rank, other[cell.rank])
-    in_ms, in_ratio = ("customdata[1]", "z") if metric is Metric.RATIO else ("z", "customdata[1]")
     gap = GAP_PX if shape[1] <= MAX_SPACED else 0
     return go.Heatmap(
         z=grid.astype(np.float32),
@@ -99,8 +105,7 @@ def _cells(boxes: list[Box], times: StageTimes, metric: Metric, shape: tuple[int
         ygap=gap,
         showscale=False,
         hoverongaps=False,
-        hovertemplate=f"<b>rank %{{customdata[0]}}</b><br>{over_steps(times)} %{{{in_ms}:.1f}} ms"
-        f"<br>%{{{in_ratio}:.2f}}x its peers<extra></extra>",
+        hovertemplate=hover,
     )
 
 
