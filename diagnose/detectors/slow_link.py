@@ -120,6 +120,9 @@ def _slower_than_peers(meetings: Meetings, total_ns: Floats, log_ratio: Floats) 
             continue
         if excess.share < MIN_SHARE or excess.z < MIN_Z:
             continue
+        restless = noise_between_steps(log_ratio[stretch.rows], NOISE_FLOOR)  # everybody may be, for a while
+        if excess.median < least_excess(MIN_Z, restless, excess.num_rows):
+            continue
         if excess.median < MIN_SPREADS * _spread_of_others(column, log_ratio[stretch.rows], meetings):
             continue
         found[column] = _slow_group(

@@ -30,6 +30,17 @@ def test_heavy_jitter_yields_nothing(topology: Topology, jitter: float, seed: in
     assert detect_slow_link(make_meeting_view(topology, jitter=jitter, launch_jitter_ns=10e6, seed=seed)) == []
 
 
+@pytest.mark.parametrize("topology", [SMALL, NO_TP], ids=str)
+@pytest.mark.parametrize("restless", [0.4, 0.8])
+@pytest.mark.parametrize("seed", range(15))
+def test_nobody_is_accused_of_a_while_in_which_all_transfers_are_restless(
+    topology: Topology, restless: float, seed: int
+) -> None:
+    factor = np.ones((40, topology.world_size))
+    factor[10:22] = np.exp(np.random.default_rng(seed).normal(0.0, restless, factor[10:22].shape))
+    assert detect_slow_link(make_meeting_view(topology, slow_groups=SlowGroups(of_rank=factor), seed=seed)) == []
+
+
 @pytest.mark.parametrize("topology", [SMALL, MIDDLE], ids=str)
 @pytest.mark.parametrize("times", [2.0, 3.0, 8.0])
 @pytest.mark.parametrize("seed", range(8))
