@@ -190,6 +190,10 @@ def _judged(
         return None
     if excess.share < bars.share or excess.z < bars.z:
         return None
+    beside = (others if others.shape[1] else series[:, None])[stretch.rows]
+    restless = noise_between_steps(beside, NOISE_FLOOR)  # everybody may be, for a while
+    if excess.median < least_excess(bars.z, restless, excess.num_rows):
+        return None
     spread = max(least_spread, spread_of(row_medians(others[stretch.rows].T)))
     excess_ns = row_medians(extra_ns[stretch.rows][:, list(ranks)].T)
     extra = row_medians((extra_ns / time.cpu_ns)[stretch.rows][:, list(ranks)].T)

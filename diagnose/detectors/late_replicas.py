@@ -11,7 +11,7 @@ import numpy as np
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.detectors.late_origin import members, origin_of
 from diagnose.detectors.launch_offsets import Offsets
-from diagnose.meetings import Floats, noise_between_steps
+from diagnose.meetings import Floats, least_excess, noise_between_steps
 from diagnose.peers import FloatVector, Stretch, highest_stretch, measure_excess, robust_sigma
 from diagnose.view import RunView
 
@@ -59,6 +59,9 @@ def _late_stretch(replica: int, late: Floats, noise: float) -> Stretch | None:
     stretch = highest_stretch(late[:, replica] - MIN_COST / 2)
     excess = measure_excess(late[stretch.rows, replica], above=MIN_COST / 2, noise=noise)
     if excess.num_rows < MIN_STEPS or excess.median < MIN_COST or excess.share < MIN_SHARE or excess.z < MIN_Z:
+        return None
+    restless = noise_between_steps(late[stretch.rows], NOISE_FLOOR)  # all may be, for a while
+    if excess.median < least_excess(MIN_Z, restless, excess.num_rows):
         return None
     others = np.delete(late[stretch.rows], replica, axis=1)
     if others.shape[1] == 1:  # the mirror image

@@ -50,6 +50,19 @@ def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
     assert detect_host_contention(contended_view(topology, seed=seed)) == []
 
 
+@pytest.mark.parametrize("topology", GRIDS[:2], ids=str)
+@pytest.mark.parametrize("ranks_a_host", [2, 8])
+@pytest.mark.parametrize("seed", range(15))
+def test_nobody_is_accused_of_a_while_in_which_every_core_is_fought_for(
+    topology: Topology, ranks_a_host: int, seed: int
+) -> None:
+    more = np.zeros((40, topology.world_size))
+    more[10:30] = np.random.default_rng(seed).exponential(2.0, more[10:30].shape)
+    view = contended_view(topology, ranks_a_host=ranks_a_host, seed=seed)
+    off_cpu = {stage: off + view.work[stage].ns * more for stage, off in view.off_cpu.items()}
+    assert detect_host_contention(replace(view, off_cpu=off_cpu)) == []
+
+
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @pytest.mark.parametrize("ranks_a_host", [4, 8])
 @pytest.mark.parametrize("seed", range(20))

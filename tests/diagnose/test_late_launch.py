@@ -51,6 +51,17 @@ def test_heavy_jitter_yields_nothing(topology: Topology, jitter: float, launch_j
     assert detect_late_launch(view) == []
 
 
+@pytest.mark.parametrize("topology", [SMALL, TWO], ids=str)
+@pytest.mark.parametrize("delay", ["before_launch", "before_compute"])
+@pytest.mark.parametrize("seed", range(15))
+def test_nobody_is_accused_of_a_while_in_which_everybody_comes_late_at_random(
+    topology: Topology, delay: str, seed: int
+) -> None:
+    late = np.zeros((40, topology.world_size))
+    late[10:22] = np.random.default_rng(seed).exponential(60e6, late[10:22].shape)
+    assert detect_late_launch(make_meeting_view(topology, delays=Delays(**{delay: late}), seed=seed)) == []
+
+
 @pytest.mark.parametrize("topology", [*GRIDS, TWO], ids=str)
 @pytest.mark.parametrize("late_ns", [25e6, 80e6])
 @pytest.mark.parametrize("seed", range(5))
