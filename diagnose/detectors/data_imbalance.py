@@ -27,6 +27,8 @@ MIN_SPREAD = 0.05
 """Coefficient of variation over microbatches."""
 MIN_COST = 0.01
 """Of step time; below it nothing is said."""
+MOST_OF_USUAL = 2.0
+"""A step counts for no more than so many usual ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,7 @@ def detect_data_imbalance(view: RunView) -> list[Finding]:
         return []
     if forward.shape != backward.shape or forward.shape[2] < 2:
         return []
-    lengths = Lengths(forward=_centred(forward, backward), backward=_centred(backward, forward))
+    lengths = _evened(Lengths(forward=_centred(forward, backward), backward=_centred(backward, forward)))
     if np.isnan(lengths.forward).all():
         return []
     correlation = _median(
@@ -82,6 +84,16 @@ def _centred(values: Floats, partner: Floats) -> Floats:
     count = both.sum(axis=2, keepdims=True)
     mean = logs.sum(axis=2, keepdims=True) / np.maximum(count, 1)
     return np.where(both & (count > 1), logs - mean, np.nan)
+
+
+def _evened(lengths: Lengths) -> Lengths:
+    """No step far from what is usual decides alone: the first of a run warms up, forward and backward."""
+    inner = tuple(range(1, lengths.forward.ndim))
+    squares = [np.nan_to_num(one) ** 2 for one in (lengths.forward, lengths.backward)]
+    size = np.sqrt(np.sum(squares, axis=(0, *(axis + 1 for axis in inner))))
+    most = MOST_OF_USUAL * float(np.median(size[size > 0])) if (size > 0).any() else np.inf
+    share = (np.minimum(size, most) / np.where(size > 0, size, 1.0)).reshape(-1, 1, 1, 1)
+    return Lengths(forward=lengths.forward * share, backward=lengths.backward * share)
 
 
 def _of_replicas(lengths: Floats, topology: Topology) -> Floats:

@@ -69,6 +69,17 @@ def test_heavy_jitter_yields_nothing(topology: Topology, jitter: float, seed: in
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
+@pytest.mark.parametrize("seed", range(5))
+def test_a_first_step_that_warms_up_is_no_imbalance(topology: Topology, seed: int) -> None:
+    view = microbatch_view(topology, num_microbatches=2, jitter=0.1, num_steps=20, seed=seed)
+    for work in view.work.values():
+        assert work.each_ns is not None
+        first = view.operations[Stage.FORWARD_COMPUTE].microbatch[0, :, 0] == 0
+        work.each_ns[0, first if work is view.work[Stage.FORWARD_COMPUTE] else ~first] *= 8.0
+    assert detect_data_imbalance(view) == []
+
+
+@pytest.mark.parametrize("topology", GRIDS, ids=str)
 @pytest.mark.parametrize("lengths", [0.15, 0.4])
 @pytest.mark.parametrize("num_chunks", [1, 2])
 @pytest.mark.parametrize("seed", range(5))
