@@ -40,21 +40,24 @@ def stage_of(label: str) -> Stage:
 def by_stage(figures: WhatIf, step: int, *, keep: str) -> go.Figure:
     """Stages, the worst on top."""
     worst = sorted(figures.by_stage.items(), key=lambda item: item[1])[-MAX_BARS:]
-    figure = go.Figure(
-        go.Bar(
-            orientation="h",
-            x=[_percent(ratio) for _, ratio in worst],
-            y=[label for label, _ in worst],
-            customdata=[[int(stage_of(label)), step] for label, _ in worst],
-            marker={"color": BLUE},
-            hovertemplate="<b>%{y}</b><br>alone: %{x:.1f}% slower<extra></extra>",
-        )
+    bars = go.Bar(
+        orientation="h",
+        x=[_percent(ratio) for _, ratio in worst],
+        y=[label for label, _ in worst],
+        customdata=[[int(stage_of(label)), step] for label, _ in worst],
+        marker={"color": BLUE},
+        hovertemplate="<b>%{y}</b><br>alone: %{x:.1f}% slower<extra></extra>",
     )
-    figure.update_xaxes(
-        ticksuffix="%", nticks=6, showgrid=True, gridcolor=FAINT, range=_range(figures), fixedrange=True
+    grid = {"showgrid": True, "gridcolor": FAINT}
+    return framed(
+        [bars],
+        height_px=BAR_PX * len(worst) + 60,
+        keep=keep,
+        bargap=0.3,
+        dragmode=False,
+        xaxis={"ticksuffix": "%", "nticks": 6, "range": _range(figures), "fixedrange": True, **grid},
+        yaxis={"fixedrange": True, "ticksuffix": " "},
     )
-    figure.update_yaxes(fixedrange=True, ticksuffix=" ")
-    return framed(figure, height_px=BAR_PX * len(worst) + 60, keep=keep, bargap=0.3, dragmode=False)
 
 
 def by_place(figures: WhatIf, axis: str, step: int, *, keep: str) -> go.Figure:
@@ -62,18 +65,22 @@ def by_place(figures: WhatIf, axis: str, step: int, *, keep: str) -> go.Figure:
     ratios = figures.by_pp if axis == "pp" else figures.by_dp
     values, index = _pooled(ratios[None, :])
     ranks = [figures.topology.rank(_place(axis, one)) for one in index[0].tolist()]
-    figure = go.Figure(
-        go.Bar(
-            x=[f"{axis}{one}" for one in index[0].tolist()],
-            y=[_percent(ratio) for ratio in values[0].tolist()],
-            customdata=[[rank, step] for rank in ranks],
-            marker={"color": BLUE},
-            hovertemplate="<b>%{x}</b><br>alone: %{y:.1f}% slower<extra></extra>",
-        )
+    bars = go.Bar(
+        x=[f"{axis}{one}" for one in index[0].tolist()],
+        y=[_percent(ratio) for ratio in values[0].tolist()],
+        customdata=[[rank, step] for rank in ranks],
+        marker={"color": BLUE},
+        hovertemplate="<b>%{x}</b><br>alone: %{y:.1f}% slower<extra></extra>",
     )
-    figure.update_xaxes(type="category", fixedrange=True, nticks=24)
-    figure.update_yaxes(ticksuffix="%", nticks=5, range=_range(figures), fixedrange=True)
-    return framed(figure, height_px=PLACES_PX, keep=keep, bargap=0.35, dragmode=False)
+    return framed(
+        [bars],
+        height_px=PLACES_PX,
+        keep=keep,
+        bargap=0.35,
+        dragmode=False,
+        xaxis={"type": "category", "fixedrange": True, "nticks": 24},
+        yaxis={"ticksuffix": "%", "nticks": 5, "range": _range(figures), "fixedrange": True},
+    )
 
 
 def workers(figures: WhatIf, suspects: tuple[int, ...], step: int, *, keep: str) -> go.Figure:
@@ -82,58 +89,66 @@ def workers(figures: WhatIf, suspects: tuple[int, ...], step: int, *, keep: str)
     values, index = _pooled(figures.by_worker.T)
     ranks = (index * topology.pp + np.arange(topology.pp)[:, None]) * topology.tp
     columns, rows = values.shape[1], values.shape[0]
-    figure = go.Figure(
-        go.Heatmap(
-            z=values.astype(np.float32),
-            x=np.arange(columns),
-            y=np.arange(rows),
-            customdata=np.dstack([ranks, np.full(ranks.shape, step), index]),
-            zmin=1.0,
-            zmax=max(LEAST_TOP, float(figures.by_worker.max())),
-            colorscale=SCALE,
-            xgap=2 if columns <= MIN_SPACED else 0,
-            ygap=2,
-            hovertemplate="<b>dp%{customdata[2]} pp%{y}</b><br>rank %{customdata[0]} and its tensor group"
-            "<br>alone: %{z:.3f}x the ideal step<extra></extra>",
-            colorbar={"title": {"text": "x ideal"}, "thickness": 12, "outlinewidth": 0, "len": 1.0},
-        )
+    cells = go.Heatmap(
+        z=values.astype(np.float32),
+        x=np.arange(columns),
+        y=np.arange(rows),
+        customdata=np.dstack([ranks, np.full(ranks.shape, step), index]),
+        zmin=1.0,
+        zmax=max(LEAST_TOP, float(figures.by_worker.max())),
+        colorscale=SCALE,
+        xgap=2 if columns <= MIN_SPACED else 0,
+        ygap=2,
+        hovertemplate="<b>dp%{customdata[2]} pp%{y}</b><br>rank %{customdata[0]} and its tensor group"
+        "<br>alone: %{z:.3f}x the ideal step<extra></extra>",
+        colorbar={"title": {"text": "x ideal"}, "thickness": 12, "outlinewidth": 0, "len": 1.0},
     )
     every = -(-columns // 24)
-    figure.update_xaxes(tickvals=np.arange(columns)[::every], ticktext=[f"dp{one}" for one in index[0, ::every]])
-    figure.update_yaxes(
-        tickvals=np.arange(rows), ticktext=[f"pp{one}" for one in range(rows)], autorange="reversed", showgrid=False
+    stages = {"tickvals": np.arange(rows), "ticktext": [f"pp{one}" for one in range(rows)]}
+    return framed(
+        [cells],
+        height_px=int(np.clip(ROW_PX * rows + 70, MIN_PX, MAX_PX)),
+        keep=keep,
+        xaxis={"tickvals": np.arange(columns)[::every], "ticktext": [f"dp{one}" for one in index[0, ::every]]},
+        yaxis=stages | {"autorange": "reversed", "showgrid": False},
+        shapes=_outlines(suspects, topology, columns),
     )
-    figure.update_layout(shapes=_outlines(suspects, topology, columns))
-    return framed(figure, height_px=int(np.clip(ROW_PX * rows + 70, MIN_PX, MAX_PX)), keep=keep)
 
 
 def fixing(worst: WorstWorkers, ideal_s: float, *, keep: str) -> go.Figure:
     """The step's time with so many of the worst workers as fast as ideal, and what it would be with all of them."""
     share = worst.share_gone(ideal_s) * 100
     names = ["as it is", *(f"with dp{dp} pp{pp}" for dp, pp in (worst.workers[worst.num_fixed[1:] - 1]).tolist())]
-    figure = go.Figure(
-        go.Scatter(
-            x=worst.num_fixed,
-            y=worst.step_s,
-            mode="lines+markers",
-            line={"color": BLUE, "width": 1.8, "shape": "linear"},
-            customdata=[[name, gone] for name, gone in zip(names, share.tolist(), strict=True)],
-            hovertemplate="<b>%{x} fixed</b>, %{customdata[0]}<br>step %{y:.3f} s<br>%{customdata[1]:.0f}% of the "
-            "slowdown is gone<extra></extra>",
-        )
+    curve = go.Scatter(
+        x=worst.num_fixed,
+        y=worst.step_s,
+        mode="lines+markers",
+        line={"color": BLUE, "width": 1.8, "shape": "linear"},
+        customdata=[[name, gone] for name, gone in zip(names, share.tolist(), strict=True)],
+        hovertemplate="<b>%{x} fixed</b>, %{customdata[0]}<br>step %{y:.3f} s<br>%{customdata[1]:.0f}% of the "
+        "slowdown is gone<extra></extra>",
     )
     last = int(worst.num_fixed[-1])
     line = {"color": GREY, "width": 1, "dash": "dot"}
-    figure.update_layout(
+    return framed(
+        [curve],
+        height_px=PLACES_PX,
+        keep=keep,
+        dragmode=False,
+        hovermode="x",
+        xaxis={
+            "range": [-0.04 * last, 1.04 * last],
+            "tickformat": "d",
+            "nticks": min(last + 1, 12),
+            "fixedrange": True,
+        },
+        yaxis={"ticksuffix": " s", "nticks": 5, "fixedrange": True},
         shapes=[{"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": ideal_s, "y1": ideal_s, "line": line}],
         annotations=[
             {"text": "ideal", "xref": "paper", "x": 1, "y": ideal_s, "xanchor": "right", "yanchor": "bottom"}
             | {"showarrow": False, "font": {"size": 11, "color": GREY}}
         ],
     )
-    figure.update_xaxes(range=[-0.04 * last, 1.04 * last], tickformat="d", nticks=min(last + 1, 12), fixedrange=True)
-    figure.update_yaxes(ticksuffix=" s", nticks=5, fixedrange=True)
-    return framed(figure, height_px=PLACES_PX, keep=keep, dragmode=False, hovermode="x")
 
 
 def _percent(ratio: float) -> float:

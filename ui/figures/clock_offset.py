@@ -25,8 +25,7 @@ def clock_offset(windows: Sequence[WindowClocks], steps: StepTimes, *, keep: str
     told = [(one, clock) for one in windows for clock in one.clocks]
     if not any(clock.aligned for _, clock in told):
         return None
-    figure = go.Figure()
-    figure.add_scatter(
+    line = go.Scatter(
         x=[local_ms(_middle_ns(one, clock, steps)) for one, clock in told],
         y=[clock.offset_ns / 1e6 if clock.aligned else None for _, clock in told],
         error_y={
@@ -43,15 +42,22 @@ def clock_offset(windows: Sequence[WindowClocks], steps: StepTimes, *, keep: str
         hovertemplate="%{x|%H:%M:%S}<br><b>%{y:+,.3f} ms</b> ±%{customdata[0]:,.3f} ms"
         "<br>drift %{customdata[1]:+.2f} ppm, by %{customdata[2]}<extra></extra>",
     )
-    figure.update_layout(shapes=[_refused(one, steps) for one, clock in told if not clock.aligned])
-    figure.update_xaxes(type="date", tickformat="%H:%M:%S", nticks=8)
+    of_time: dict[str, object] = {"type": "date", "tickformat": "%H:%M:%S", "nticks": 8}
     if len(told) == 1:  # a point alone has no extent, and all its ticks would read alike
         first, last = _extent(told[0][0], steps)
         margin_ms = (last - first) / 20
-        figure.update_xaxes(range=[first - margin_ms, last + margin_ms])
-    figure.update_yaxes(ticksuffix=" ms", showgrid=True, nticks=6)
-    margin = {"l": 8, "r": 24, "t": 12, "b": 8}
-    return framed(figure, height_px=HEIGHT_PX, keep=keep, hovermode="closest", showlegend=False, margin=margin)
+        of_time["range"] = [first - margin_ms, last + margin_ms]
+    return framed(
+        [line],
+        height_px=HEIGHT_PX,
+        keep=keep,
+        hovermode="closest",
+        showlegend=False,
+        margin={"l": 8, "r": 24, "t": 12, "b": 8},
+        xaxis=of_time,
+        yaxis={"ticksuffix": " ms", "showgrid": True, "nticks": 6},
+        shapes=[_refused(one, steps) for one, clock in told if not clock.aligned],
+    )
 
 
 def _middle_ns(window: WindowClocks, clock: HostClock, steps: StepTimes) -> int:

@@ -38,24 +38,20 @@ def rank_grid(
     rank are outlined."""
     layout = lay_out(topology)
     row, column = _positions(layout)
-    figure = go.Figure(_cells(layout, row, column, cells, hosts))
-    if layout.cell_px < NUMBERED_PX:
-        _add_markers(figure, row, column, cells)
-    _set_axes(figure, layout)
-    figure.update_layout(
-        shapes=[] if chosen is None else _outlines(chosen, layout, with_groups),
-        annotations=[*_headers(layout), *_texts(layout, row, column, cells), *arrows_along(row, column, path, layout)],
-    )
+    markers = _markers(row, column, cells) if layout.cell_px < NUMBERED_PX else []
     bands_px = BAND_PX if layout.num_bands > 1 else 0
     height = int(layout.cell_px * layout.rows) + TOP_PX + bands_px + BOTTOM_PX
     zoomed = topology.world_size >= ZOOMED_FROM
     return framed(
-        figure,
+        [*_cells(layout, row, column, cells, hosts), *markers],
         height_px=height,
         keep=keep,
         margin={"l": 8, "r": 8, "t": TOP_PX + bands_px, "b": 8},
         dragmode="zoom" if zoomed else False,
         clickmode="event",
+        shapes=[] if chosen is None else _outlines(chosen, layout, with_groups),
+        annotations=[*_headers(layout), *_texts(layout, row, column, cells), *arrows_along(row, column, path, layout)],
+        **_axes(layout),
         hovermode="closest",
         showlegend=False,
     )
@@ -119,11 +115,11 @@ def _colouring(cells: GridColours | None) -> dict[str, Any]:
     }
 
 
-def _add_markers(figure: go.Figure, row: Ints, column: Ints, cells: GridColours) -> None:
+def _markers(row: Ints, column: Ints, cells: GridColours) -> list[go.Scatter]:
     """What matters, larger than its cell; the cell below takes the clicks."""
     marked = sorted(cells.signs)
     if not 0 < len(marked) <= MAX_MARKERS:
-        return
+        return []
     signs = [cells.signs[rank] for rank in marked]
     marker = {
         "symbol": [sign.marker for sign in signs],
@@ -131,17 +127,20 @@ def _add_markers(figure: go.Figure, row: Ints, column: Ints, cells: GridColours)
         "size": 13,
         "line": {"color": "#ffffff", "width": 1.5},
     }
-    figure.add_trace(
+    return [
         go.Scatter(x=column[marked], y=row[marked], mode="markers", marker=marker, hoverinfo="skip", cliponaxis=False)
-    )
+    ]
 
 
-def _set_axes(figure: go.Figure, layout: GridLayout) -> None:
+def _axes(layout: GridLayout) -> dict[str, dict[str, object]]:
     fixed = layout.topology.world_size < ZOOMED_FROM
     edge = reach(layout) + 2 / layout.cell_px
     right = max(layout.columns, MIN_COLUMNS) - 1 + edge
-    figure.update_xaxes(range=[-edge, right], fixedrange=fixed, showline=False, **_tp_ticks(layout))
-    figure.update_yaxes(range=[layout.rows - 1 + edge, -edge], fixedrange=fixed, showgrid=False, **_dp_ticks(layout))
+    of_rows: dict[str, object] = {"range": [layout.rows - 1 + edge, -edge], "fixedrange": fixed, "showgrid": False}
+    return {
+        "xaxis": {"range": [-edge, right], "fixedrange": fixed, "showline": False, **_tp_ticks(layout)},
+        "yaxis": of_rows | _dp_ticks(layout),
+    }
 
 
 def _tp_ticks(layout: GridLayout) -> dict[str, list[int] | list[str]]:

@@ -53,14 +53,13 @@ def rank_body(
     inside = [rank for rank in path if 0 <= rank < len(at)]
     groups = {axis: topology.group(chosen, along=axis) for axis in AXES}
     near = np.unique([*inside, *(rank for members in groups.values() for rank in members)])
-    figure = go.Figure([*_marks(at, cells, said, chosen, near), *group_lines(at, groups)])
     along = inside if len(inside) > 1 else groups["pp"]
-    figure.add_traces([*wait_lines(at, inside), *cones(at, along), around(at, chosen)])
+    marks, lines = _marks(at, cells, said, chosen, near), group_lines(at, groups)
     edges = np.cbrt([topology.pp, topology.dp, topology.tp])
     length = dict(zip("xyz", (DIAGONAL * edges / np.linalg.norm(edges)).tolist(), strict=True))
     axes = {name: _axis(along, getattr(topology, along)) for name, along in _named_axes()}
     return framed(
-        figure,
+        [*marks, *lines, *wait_lines(at, inside), *cones(at, along), around(at, chosen)],
         height_px=HEIGHT_PX,
         keep=keep,
         margin={"l": 0, "r": 0, "t": 0, "b": 0},

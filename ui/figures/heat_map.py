@@ -46,27 +46,29 @@ def rank_by_step(
     values, other = (times.ratio, milliseconds) if metric is Metric.RATIO else (milliseconds, times.ratio)
     colours, (num_columns, num_rows) = colours_for(metric, values), values.shape
     extra = np.dstack([other.T, times.worst.T])
-    figure = go.Figure(
-        go.Heatmap(
-            z=values.T.astype(np.float32),
-            x=times.steps,
-            y=np.arange(num_rows),
-            customdata=extra.astype(np.float32),
-            zmin=colours.lowest,
-            zmax=colours.highest,
-            colorscale=colours.scale,
-            xgap=1 if num_columns <= MAX_SPACED else 0,
-            ygap=2 if num_rows <= MAX_SPACED else 0,
-            hovertemplate=_hover(metric),
-            hoverongaps=False,
-            colorbar=colour_bar(colours),
-        )
+    cells = go.Heatmap(
+        z=values.T.astype(np.float32),
+        x=times.steps,
+        y=np.arange(num_rows),
+        customdata=extra.astype(np.float32),
+        zmin=colours.lowest,
+        zmax=colours.highest,
+        colorscale=colours.scale,
+        xgap=1 if num_columns <= MAX_SPACED else 0,
+        ygap=2 if num_rows <= MAX_SPACED else 0,
+        hovertemplate=_hover(metric),
+        hoverongaps=False,
+        colorbar=colour_bar(colours),
     )
-    figure.update_xaxes(title={"text": "step", "standoff": 6})
     labels = _row_labels(num_rows, times.ranks_a_row, hosts, suspects)
-    figure.update_yaxes(autorange="reversed", showgrid=False, **labels)
-    figure.update_layout(shapes=_outlines(suspects, times, num_rows, colours.outline))
-    return framed(figure, height_px=int(np.clip(ROW_PX * num_rows + 70, MIN_PX, MAX_PX)), keep=keep)
+    return framed(
+        [cells],
+        height_px=int(np.clip(ROW_PX * num_rows + 70, MIN_PX, MAX_PX)),
+        keep=keep,
+        xaxis={"title": {"text": "step", "standoff": 6}},
+        yaxis={"autorange": "reversed", "showgrid": False, **labels},
+        shapes=_outlines(suspects, times, num_rows, colours.outline),
+    )
 
 
 def pooling_in_words(times: PooledTimes) -> str:

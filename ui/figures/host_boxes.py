@@ -68,15 +68,17 @@ def host_boxes(
     milliseconds, ratio = median_over_steps(times.ns / 1e6), median_over_steps(times.ratio)
     value, other = (ratio, milliseconds) if metric is Metric.RATIO else (milliseconds, ratio)
     colours = colours_for(metric, value)
-    figure = go.Figure(_cells(boxes, value, other, (rows, columns), colours, hover=_hover(metric, over_steps(times))))
-    figure.update_xaxes(visible=False, fixedrange=True, range=[-0.6, max(columns, MIN_COLUMNS) - 0.4])
-    figure.update_yaxes(visible=False, fixedrange=True, range=[rows - 0.4, 0.1])
-    figure.update_layout(
+    hidden = {"visible": False, "fixedrange": True}
+    return framed(
+        [_cells(boxes, value, other, (rows, columns), colours, hover=_hover(metric, over_steps(times)))],
+        height_px=int(np.clip(CELL_PX * rows + 10, MIN_PX, MAX_PX)),
+        keep=keep,
+        dragmode=False,
+        xaxis=hidden | {"range": [-0.6, max(columns, MIN_COLUMNS) - 0.4]},
+        yaxis=hidden | {"range": [rows - 0.4, 0.1]},
         shapes=[*_frames(boxes), *_suspect_outlines(boxes, suspects, colours.outline)],
         annotations=[*_host_names(boxes), *_numbers(boxes, value, metric, len(hosts), colours)],
     )
-    height = int(np.clip(CELL_PX * rows + 10, MIN_PX, MAX_PX))
-    return framed(figure, height_px=height, keep=keep, dragmode=False)
 
 
 def _hover(metric: Metric, over: str) -> str:

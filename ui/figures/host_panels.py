@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from ui.figures.happenings import Happened, levels
 from ui.figures.host_curves import Curves, HostCurve
@@ -38,17 +37,8 @@ def host_panels(
 ) -> go.Figure:
     """``ranks``: the host's own, by number."""
     heights = [STEPS_PX, *[PANEL_PX] * len(panels)]
-    figure = make_subplots(
-        rows=len(heights),
-        cols=1,
-        shared_xaxes=True,
-        row_heights=heights,
-        vertical_spacing=GAP_PX / (sum(heights) + GAP_PX * (len(heights) - 1)),
-    )
     shown = [_steps_of(one) for one in ranks[:MAX_RANKS]]
-    _draw(figure, 1, shown, "s")
-    for row, one in enumerate(panels, start=2):
-        _draw(figure, row, one.curves, one.panel.unit)
+    drawn = [(shown, "s"), *((one.curves, one.panel.unit) for one in panels)]
     more = len(ranks) - len(shown)
     titles = [("Step time, s", shown, more), *((_title(one), one.curves, one.num_left_out) for one in panels)]
     notes = [_heading(row, *title) for row, title in enumerate(titles, start=1)]
@@ -57,11 +47,43 @@ def host_panels(
     lines = [shape for one in found for shape in _lines(one)]
     words = [_words(one, level) for one, level in zip(found, placed, strict=True) if level >= 0]
     top = TITLE_PX + WORDS_PX * (1 + max(placed, default=-1)) + 8
-    figure.update_xaxes(type="date", tickformat="%H:%M:%S", nticks=10)
-    figure.update_layout(shapes=lines, annotations=[*notes, *words])
-    height = sum(heights) + GAP_PX * (len(heights) - 1) + top + FOOT_PX
-    margin = {"l": 8, "r": 24, "t": top, "b": FOOT_PX}
-    return framed(figure, height_px=height, keep=keep, hovermode="x", showlegend=False, margin=margin)
+    return framed(
+        [line for row, (curves, unit) in enumerate(drawn, start=1) for line in _curves(row, curves, unit)],
+        height_px=_whole_px(heights) + top + FOOT_PX,
+        keep=keep,
+        hovermode="x",
+        showlegend=False,
+        margin={"l": 8, "r": 24, "t": top, "b": FOOT_PX},
+        shapes=lines,
+        annotations=[*notes, *words],
+        **_axes(heights),
+    )
+
+
+def _whole_px(heights: Sequence[int]) -> int:
+    return sum(heights) + GAP_PX * (len(heights) - 1)
+
+
+def _axes(heights: Sequence[int]) -> dict[str, dict[str, object]]:
+    """Those of panels one above the other; what one shows of time, all do, and the lowest writes it."""
+    axes: dict[str, dict[str, object]] = {}
+    lowest, whole_px = _axis(len(heights)), _whole_px(heights)
+    for row, height in enumerate(heights, start=1):
+        axis = _axis(row)
+        top_px = _whole_px(heights[:row]) - height
+        shared = {} if axis == lowest else {"matches": f"x{lowest}", "showticklabels": False}
+        time: dict[str, object] = {"anchor": f"y{axis}", "type": "date", "tickformat": "%H:%M:%S", "nticks": 10}
+        domain = [1 - (top_px + height) / whole_px, 1 - top_px / whole_px]
+        axes[f"xaxis{axis}"] = time | shared
+        axes[f"yaxis{axis}"] = {"anchor": f"x{axis}", "domain": domain, "nticks": 4, "showgrid": True} | {
+            "rangemode": "tozero"
+        }
+    return axes
+
+
+def _axis(row: int) -> str:
+    """What plotly writes behind the name of an axis."""
+    return "" if row == 1 else str(row)
 
 
 def _steps_of(one: RankSpans) -> HostCurve:
@@ -76,11 +98,11 @@ def _steps_of(one: RankSpans) -> HostCurve:
     )
 
 
-def _draw(figure: go.Figure, row: int, curves: Sequence[HostCurve], unit: str) -> None:
+def _curves(row: int, curves: Sequence[HostCurve], unit: str) -> Iterator[go.Scatter]:
     for number, curve in enumerate(curves):
-        figure.add_scatter(
-            row=row,
-            col=1,
+        yield go.Scatter(
+            xaxis=f"x{_axis(row)}",
+            yaxis=f"y{_axis(row)}",
             x=_local_ms(curve.at_ns),
             y=curve.value.astype(np.float32),
             mode="lines" if len(curve.at_ns) >= MARKERS_BELOW else "lines+markers",
@@ -88,7 +110,6 @@ def _draw(figure: go.Figure, row: int, curves: Sequence[HostCurve], unit: str) -
             name=plain(curve.name),
             hovertemplate=f"%{{x|%H:%M:%S}} <b>{plain(curve.name)}: %{{y:.4~g}} {unit}</b><extra></extra>",
         )
-    figure.update_yaxes(row=row, col=1, nticks=4, showgrid=True, rangemode="tozero")
 
 
 def _title(one: Curves) -> str:
@@ -102,8 +123,7 @@ def _heading(row: int, title: str, curves: Sequence[HostCurve], num_left_out: in
         for number, curve in enumerate(curves)
     ]
     more = f" and {num_left_out} more" if num_left_out > 0 else ""
-    axis = "" if row == 1 else str(row)
-    place = {"xref": "paper", "x": 0, "yref": f"y{axis} domain", "y": 1, "xanchor": "left", "yanchor": "bottom"}
+    place = {"xref": "paper", "x": 0, "yref": f"y{_axis(row)} domain", "y": 1, "xanchor": "left", "yanchor": "bottom"}
     text = f"<b>{title}</b>   {'  '.join(names)}{more}"
     return place | {"text": text, "showarrow": False, "font": {"size": 11}}
 

@@ -31,23 +31,27 @@ class Curve:
 def curve_over_steps(curve: Curve, marks: Sequence[MarkRow], *, keep: str) -> go.Figure:
     """The curve, and a dotted line where something was marked."""
     step, value = thinned(curve.step, curve.value)
-    figure = go.Figure(
-        go.Scatter(
-            x=step,
-            y=value,
-            mode="lines" if len(step) >= MARKERS_BELOW else "lines+markers",
-            line={"color": BLUE, "width": 1.8},
-            name=curve.name,
-            hovertemplate=f"step %{{x}}<br><b>%{{y:{curve.number}}} {curve.unit}</b><extra></extra>",
-        )
+    line = go.Scatter(
+        x=step,
+        y=value,
+        mode="lines" if len(step) >= MARKERS_BELOW else "lines+markers",
+        line={"color": BLUE, "width": 1.8},
+        name=curve.name,
+        hovertemplate=f"step %{{x}}<br><b>%{{y:{curve.number}}} {curve.unit}</b><extra></extra>",
     )
-    figure.update_yaxes(nticks=4, ticksuffix=f" {curve.unit}" if curve.unit else "", showgrid=True)
-    if curve.from_zero:
-        figure.update_yaxes(rangemode="tozero")
-    figure.update_xaxes(nticks=6)
-    figure.update_layout(shapes=[_mark_line(mark) for mark in marks], annotations=[_mark_name(mark) for mark in marks])
-    margin = {"l": 8, "r": 24, "t": 20 if marks else 8, "b": 8}
-    return framed(figure, height_px=HEIGHT_PX, keep=keep, hovermode="x", showlegend=False, margin=margin)
+    from_zero = {"rangemode": "tozero"} if curve.from_zero else {}
+    return framed(
+        [line],
+        height_px=HEIGHT_PX,
+        keep=keep,
+        hovermode="x",
+        showlegend=False,
+        margin={"l": 8, "r": 24, "t": 20 if marks else 8, "b": 8},
+        xaxis={"nticks": 6},
+        yaxis={"nticks": 4, "ticksuffix": f" {curve.unit}" if curve.unit else "", "showgrid": True, **from_zero},
+        shapes=[_mark_line(mark) for mark in marks],
+        annotations=[_mark_name(mark) for mark in marks],
+    )
 
 
 def thinned(step: Ints, value: Floats) -> tuple[Ints, Floats]:
