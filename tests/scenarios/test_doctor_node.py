@@ -97,7 +97,7 @@ def test_a_host_on_which_a_rank_records_is_refused(tmp_path: Path) -> None:
     assert "hint: " in answer.error
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGKILL])
 def test_nothing_lives_on_when_the_command_is_ended(how: signal.Signals, without_torch: dict[str, str]) -> None:
     with node_check(without_torch, seconds=600) as process:
         check = first_check_of(process)

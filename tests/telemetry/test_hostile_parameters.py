@@ -31,6 +31,8 @@ SQL = (
     "run' INTO OUTFILE '/tmp/rankscope-canary' --",
 )
 NUMBERS = (-(2**63), -1, 0, 1, 255, 256, 65535, 65536, 2**31, 2**32 - 1, 2**32, 2**63 - 1)
+ELSEWHERE = 4
+"""Values that a parameter is given where another query has one of its name, and was given all."""
 NAMES = ("run_id", "metrics", "names", "kinds")
 """Parameters that nothing stored has such a value of."""
 USUAL: dict[str, Any] = {"run_id": "run", "limit": 10, "period_ns": 1, "last_step": 10, "last_ns": 10**18}
@@ -71,14 +73,16 @@ def filled(store: Store) -> Store:
 
 
 def test_sql_in_a_parameter_is_data(filled: Store) -> None:
-    reader, before = StoreReader(filled, max_seconds=20), counted(filled)
+    reader, before, seen = StoreReader(filled, max_seconds=20), counted(filled), set[str]()
     for query in QUERIES.values():
         kinds = get_type_hints(query)
         for field in fields(query):  # type: ignore[arg-type]
-            for value in hostile(kinds[field.name]):
+            values = hostile(kinds[field.name])
+            for value in values[:ELSEWHERE] if field.name in seen else values:
                 asked = query(**{**usual(query), field.name: value})
                 found = answered(reader, asked)
                 assert field.name not in NAMES or found == 0, asked
+            seen.add(field.name)
     assert counted(filled) == before
 
 

@@ -20,7 +20,7 @@ from tests.telemetry.recording import recorded, session
 HOUR_NS = 3600 * 10**9
 
 
-@pytest.mark.parametrize("step_ns", [-HOUR_NS, HOUR_NS])
+@pytest.mark.parametrize("step_ns", [-HOUR_NS, pytest.param(HOUR_NS, marks=pytest.mark.long)])
 def test_a_step_of_the_wall_clock_reorders_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_ns: int
 ) -> None:

@@ -34,6 +34,17 @@ def test_a_suspect_is_outlined_and_named() -> None:
     assert [text for text in figure.layout.yaxis.ticktext if "suspect" in text] == ["<b>▶ suspect  rank 5 · gpu-1</b>"]
 
 
+def test_suspects_whose_rows_lie_too_close_share_an_outline_and_a_name() -> None:
+    hosts = [f"gpu-{rank // 8:03}" for rank in range(4096)]
+    figure = rank_by_step(made_cells(20, 4096), Metric.RATIO, hosts, [*range(64, 72), 79, 3001], keep="k")
+    assert [text for text in figure.layout.yaxis.ticktext if "suspect" in text] == [
+        "<b>▶ suspects  ranks 64-71, 79 · gpu-008 and others</b>",
+        "<b>▶ suspect  rank 3001 · gpu-375</b>",
+    ]
+    first, second = figure.layout.shapes
+    assert first.y0 < 64 // 11 < 79 // 11 < first.y1 < second.y0 < 3001 // 11 < second.y1
+
+
 def test_a_ratio_has_the_same_colour_whatever_else_is_there() -> None:
     calm = rank_by_step(made_cells(5, 4), Metric.RATIO, [""] * 4, [], keep="k")
     slow = rank_by_step(made_cells(5, 4, slow=1), Metric.RATIO, [""] * 4, [], keep="k")

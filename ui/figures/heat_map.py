@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
+from diagnose.ranges import name_some
 from ui.figures.style import RATIO_RANGE, RATIO_SCALE, SUSPECT, SUSPECT_ON_TIME, TIME_SCALE, framed, outline, plain
 from ui.records import Floats, PooledTimes
 from ui.view_state import Metric
@@ -60,14 +61,14 @@ def rank_by_step(
         hoverongaps=False,
         colorbar=colour_bar(colours),
     )
-    labels = _row_labels(num_rows, times.ranks_a_row, hosts, suspects)
+    bands = _bands(suspects, times.ranks_a_row, num_rows)
     return framed(
         [cells],
         height_px=int(np.clip(ROW_PX * num_rows + 70, MIN_PX, MAX_PX)),
         keep=keep,
         xaxis={"title": {"text": "step", "standoff": 6}},
-        yaxis={"autorange": "reversed", "showgrid": False, **labels},
-        shapes=_outlines(suspects, times, num_rows, colours.outline),
+        yaxis={"autorange": "reversed", "showgrid": False, **_row_labels(num_rows, times.ranks_a_row, hosts, bands)},
+        shapes=_outlines(bands, times, num_rows, colours.outline),
     )
 
 
@@ -86,33 +87,61 @@ def _hover(metric: Metric) -> str:
     return "<b>rank %{customdata[1]}</b><br>step %{x}<br>" + values + "<extra></extra>"
 
 
+def _bands(suspects: Collection[int], depth: int, num_rows: int) -> list[list[int]]:
+    """Suspects whose labels or outlines would overlap together, by rank."""
+    bands: list[list[int]] = []
+    for rank in sorted({*suspects}):
+        if bands and rank // depth - bands[-1][-1] // depth < max(_every(num_rows), 2 * _reach(num_rows)):
+            bands[-1].append(rank)
+        else:
+            bands.append([rank])
+    return bands
+
+
+def _every(num_rows: int) -> int:
+    """Rows from one label to the next."""
+    return -(-num_rows // MAX_LABELS)
+
+
+def _reach(num_rows: int) -> float:
+    """Rows from the middle of one to its outline: a little more than a row that is only a few pixels high."""
+    return max(0.5, num_rows / THINNEST_OUTLINE)
+
+
 def _row_labels(
-    num_rows: int, depth: int, hosts: Sequence[str], suspects: Collection[int]
+    num_rows: int, depth: int, hosts: Sequence[str], bands: Sequence[Sequence[int]]
 ) -> dict[str, list[int] | list[str]]:
     """Names of some rows, evenly, and of every suspect; none so near a suspect that they would overlap."""
-    every = -(-num_rows // MAX_LABELS)
-    suspect_rows = {rank // depth: rank for rank in suspects}
-    plain_rows = [
-        row for row in range(0, num_rows, every) if all(abs(row - suspect) >= every for suspect in suspect_rows)
-    ]
-    names = {row: f"rank {row * depth} · {_host(row * depth, hosts)}" for row in plain_rows}
-    names |= {row: f"<b>▶ suspect  rank {rank} · {_host(rank, hosts)}</b>" for row, rank in suspect_rows.items()}
+    every = _every(num_rows)
+    names = {(band[0] // depth + band[-1] // depth) // 2: _suspects(band, hosts) for band in bands}
+    near = {row for band in bands for row in range(band[0] // depth - every + 1, band[-1] // depth + every)}
+    for row in range(0, num_rows, every):
+        if row not in near:
+            names[row] = f"rank {row * depth} · {_host(row * depth, hosts)}"
     rows = sorted(names)
     return {"tickvals": rows, "ticktext": [names[row] for row in rows]}
+
+
+def _suspects(band: Sequence[int], hosts: Sequence[str]) -> str:
+    several = "s" * (len(band) > 1)
+    others = "" if len({hosts[rank] for rank in band}) == 1 else " and others"
+    return f"<b>▶ suspect{several}  rank{several} {name_some(band)} · {_host(band[0], hosts)}{others}</b>"
 
 
 def _host(rank: int, hosts: Sequence[str]) -> str:
     return plain(hosts[rank] or "unknown")
 
 
-def _outlines(suspects: Collection[int], times: PooledTimes, num_rows: int, colour: str) -> list[dict[str, object]]:
-    """Around a suspect's row; a little wider than a row that is only a few pixels high."""
+def _outlines(
+    bands: Sequence[Sequence[int]], times: PooledTimes, num_rows: int, colour: str
+) -> list[dict[str, object]]:
+    """Around the rows of suspects."""
     if not len(times.steps):
         return []
     width, depth = times.steps_a_column, times.ranks_a_row
     left, right = float(times.steps[0]) - width / 2, float(times.steps[-1]) + width / 2
-    reach = max(0.5, num_rows / THINNEST_OUTLINE)
-    return [outline(left, right, rank // depth - reach, rank // depth + reach, colour) for rank in sorted(suspects)]
+    reach = _reach(num_rows)
+    return [outline(left, right, band[0] // depth - reach, band[-1] // depth + reach, colour) for band in bands]
 
 
 def colour_bar(colours: Colours) -> dict[str, object]:

@@ -87,6 +87,7 @@ def scene(rules: Path, tmp_path: Path) -> Iterator[Scene]:
         watcher.kill()
 
 
+@pytest.mark.long
 def test_a_watcher_that_is_killed_between_looks_loses_and_repeats_nothing(scene: Scene) -> None:
     scene.watcher.start()
     until(lambda: scene.lines("firing"), what="the alert", seconds=SLOW_MACHINE_S)
