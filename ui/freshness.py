@@ -36,7 +36,7 @@ def look(state: ViewState, reads: Reads) -> tuple[list[str], Component | None]:
         if state.view in SHOW_STALLS:
             seen += [*reads.evidence_seen(run), _is_judged(state, reads)]
         if state.view in SHOW_REPORTS:
-            seen.append(reads.report_seen(run))
+            seen.append(reads.reports.seen(run))
         if state.view is View.WHAT_IF or (state.view is View.GRID and state.colour is Colour.BLAME):
             seen += look_for_whatif(state, reads)
         if state.view is View.TIMELINE:

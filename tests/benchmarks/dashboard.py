@@ -29,7 +29,7 @@ from tests.benchmarks.large_runs import LARGE, LONG, LONG_STEPS, SMALL, STUCK, b
 from tests.deadline import until
 from tests.parts import require
 from tests.ui.served_dashboard import serving
-from ui.reads.core import REPORT_AFTER_S
+from ui.reads.reports import REPORT_AFTER_S
 from ui.view_state import View, parse_search
 
 FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]

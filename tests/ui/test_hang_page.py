@@ -172,7 +172,7 @@ def test_stored_evidence_is_judged_once_and_read_again_when_more_has_come(store:
     assert verdict is not None
     assert verdict.initiating == (STUCK,)
     assert path(hops(verdict, 2)) == (2, 6, 4, STUCK)
-    reads.report(reads.facts(state).summary)
+    reads.reports.of(reads.facts(state).summary)
     assert reader.asked["Evidence"] == 1
     run.leave_evidence(store, evidence_rows(run.now_ns + 65 * S))
     now_s[0] += 1.0

@@ -65,7 +65,7 @@ def test_a_view_that_is_looked_at_again_asks_nothing_new(store: EmbeddedStore, r
     asked = []
     for _ in range(5):
         facts = reads.facts(MADE)
-        reads.report(facts.summary)
+        reads.reports.of(facts.summary)
         reads.series(facts.summary)
         reads.spans(facts.summary, 7, (4, 6))
         stage_times(reads, facts, Stage.OPTIMIZER, Clock.WALL, ALL)

@@ -15,6 +15,8 @@ from ui.drawing import draw_canvas, draw_chart, draw_region, mark_canvas
 from ui.freshness import look
 from ui.newest import NewestAnswers
 from ui.reads import Reads
+from ui.reads.reports import Reports
+from ui.records import RunSummary
 from ui.view_state import Parsed, View, ViewState
 
 NOTHING_IS_SMALL = 0
@@ -23,16 +25,28 @@ OVERVIEW, HEAT_MAP, TIMELINE, FLEET = (
 )
 
 
-class Held(Reads):
-    """Its detectors say nothing before they may."""
+class HeldReports(Reports):
+    """The detectors say nothing before they may."""
 
     def __init__(self, store: EmbeddedStore) -> None:
         super().__init__(StoreReader(store), rank_steps_at_once=NOTHING_IS_SMALL)
         self.may_tell = threading.Event()
 
-    def _diagnosed(self, run: object) -> Report:
+    def _diagnosed(self, run: RunSummary) -> Report:
         self.may_tell.wait()
-        return super()._diagnosed(run)  # type: ignore[arg-type]
+        return super()._diagnosed(run)
+
+
+class Held(Reads):
+    """Answers with such reports."""
+
+    def __init__(self, store: EmbeddedStore) -> None:
+        super().__init__(StoreReader(store))
+        self.reports = HeldReports(store)
+
+    def let_tell(self) -> None:
+        assert isinstance(self.reports, HeldReports)
+        self.reports.may_tell.set()
 
 
 @pytest.fixture
@@ -58,13 +72,13 @@ def test_no_page_waits_for_the_detectors_of_a_large_run(held: Held) -> None:
     assert painted.data is not None
     assert mark_canvas("timeline", TIMELINE, held) == []
     assert "gpu-01" in text_of("hosts", FLEET, held)
-    held.may_tell.set()
+    held.let_tell()
 
 
 def test_the_page_is_drawn_again_once_they_have_told_and_the_cells_do_not_travel_twice(held: Held) -> None:
     before, _ = look(HEAT_MAP, held)
     without = draw_chart("cells", HEAT_MAP, held, None)
-    held.may_tell.set()
+    held.let_tell()
     until(lambda: look(HEAT_MAP, held)[0] != before, what="the report")
     assert without is not None
     marked = draw_chart("cells", HEAT_MAP, held, without.kind)

@@ -108,7 +108,7 @@ def test_findings_come_from_the_watcher_else_from_whoever_looked_else_nobody_did
     tell_look(empty, "alert", at_ns=now_ns)
     tell_look(empty, "watched", at_ns=now_ns)
     reads = reads_at(empty, slow)
-    reads.report(reads.newest(ViewState(run="seen")))
+    reads.reports.of(reads.newest(ViewState(run="seen")))
     rows = listed(reads)
     found = {name: row.findings for name, row in rows.items()}
     assert found["unseen"] is None

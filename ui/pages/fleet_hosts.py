@@ -62,7 +62,7 @@ def draw_hosts(state: ViewState, reads: Reads) -> Component:
     for rank, host in enumerate(facts.hosts):
         if host:
             ranks[host].append(rank)
-    findings = findings_of_hosts(reads.report(facts.summary), ranks)
+    findings = findings_of_hosts(reads.reports.of(facts.summary), ranks)
     rows = worst_first(ranks, findings, troubles(reads, facts, chosen.steps))
     shown = rows[:MAX_HOSTS] + [row for row in rows[MAX_HOSTS:] if row.host == chosen.host]
     more = f"; {count(len(rows) - len(shown), 'more host')} with less trouble not listed: choose by name above"

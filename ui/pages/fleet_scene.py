@@ -39,7 +39,7 @@ def scene(state: ViewState, reads: Reads) -> Scene:
         raise UsageError(f"No rank told that it ran on host {state.host}", hint="choose one from the list of hosts")
     if state.host and state.family:
         return Scene(facts=facts, host=state.host, family=state.family, steps=steps)
-    findings = findings_of_hosts(reads.report(facts.summary), hosts)
+    findings = findings_of_hosts(reads.reports.of(facts.summary), hosts)
     host = state.host or (next(iter(findings), hosts[0]))
     telling = [findings[one].kind for one in (host, *findings) if one in findings]
     family = next((FAMILY_OF[kind] for kind in telling if kind in FAMILY_OF), Family.NETWORK)

@@ -88,7 +88,7 @@ def _state_in_words(shown: Scene, state: ViewState, reads: Reads) -> list[Compon
             dmc.Text(shown.verdict.headline, fw=600, className="says"),
             dmc.Text([f"Next: {shown.verdict.next_step} ", dcc.Link("hang view", href=address)], size="sm"),
         ]
-    report = reads.report(shown.facts.summary)
+    report = reads.reports.of(shown.facts.summary)
     if report is None:
         return [looking(shown.facts)]
     worst = worst_finding(report)
@@ -151,7 +151,7 @@ def _cells(shown: Scene, state: ViewState, reads: Reads) -> GridColours | None:
     facts = shown.facts
     if state.colour is Colour.STATE:
         return by_standing(standings(reads, facts, shown.verdict))
-    named = suspects(reads.report(facts.summary))
+    named = suspects(reads.reports.of(facts.summary))
     if state.colour is Colour.METRIC:
         return by_metric(stage_times(reads, facts, state.stage, state.clock, shown.steps), state.metric, named)
     analysis = shown_analysis(state, reads)

@@ -119,7 +119,7 @@ def _links(shown: Scene, state: ViewState) -> Component:
 
 def _findings(shown: Scene, reads: Reads) -> Component | None:
     host = shown.facts.hosts[shown.rank]
-    report = reads.report(shown.facts.summary)
+    report = reads.reports.of(shown.facts.summary)
     told = [
         html.Li(finding.summary)
         for finding in (report.findings if report else ())

@@ -36,7 +36,7 @@ def scene(state: ViewState, reads: Reads) -> Scene:
 
 def _first_to_look_at(facts: RunFacts, verdict: HangVerdict | None, reads: Reads) -> int:
     if verdict is None:
-        named: tuple[int, ...] = suspects(reads.report(facts.summary))
+        named: tuple[int, ...] = suspects(reads.reports.of(facts.summary))
     else:
         named = (*verdict.initiating, *verdict.waits)
     return next((rank for rank in named if rank < facts.topology.world_size), 0)

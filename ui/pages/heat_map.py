@@ -119,7 +119,7 @@ def draw_hosts(state: ViewState, reads: Reads) -> go.Figure | None:
     facts, times = _times(state, reads)
     if not np.isfinite(times.ns).any():
         return None
-    marked = suspects(reads.report(facts.summary))
+    marked = suspects(reads.reports.of(facts.summary))
     return host_boxes(times, state.metric, facts.hosts, facts.local_ranks, marked, keep=_keep(state, facts))
 
 
@@ -128,7 +128,7 @@ def draw_cells(state: ViewState, reads: Reads) -> go.Figure | None:
     facts, times = _times(state, reads)
     if not np.isfinite(times.ns).any():
         return None
-    marked = suspects(reads.report(facts.summary))
+    marked = suspects(reads.reports.of(facts.summary))
     return rank_by_step(_cells(state, reads), state.metric, facts.hosts, marked, keep=_keep(state, facts))
 
 
@@ -161,7 +161,7 @@ def _basis_note(times: StageTimes) -> str:
 def ask_ahead(state: ViewState, reads: Reads) -> None:
     """The cells, then what is outlined in them."""
     _cells(state, reads)
-    reads.report(reads.facts(state).summary)
+    reads.reports.of(reads.facts(state).summary)
 
 
 PAGE = Page(

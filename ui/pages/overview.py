@@ -54,7 +54,7 @@ def draw_verdict(state: ViewState, reads: Reads) -> Component:
         return reading_evidence(facts)
     if stall is not None:
         return hang_headline(stall, facts)
-    report = reads.report(facts.summary)
+    report = reads.reports.of(facts.summary)
     return looking(facts) if report is None else headline(report, facts)
 
 
@@ -99,7 +99,7 @@ def draw_tokens(state: ViewState, reads: Reads) -> go.Figure | None:
 def draw_findings(state: ViewState, reads: Reads) -> Component:
     """All findings, a stall first."""
     facts = reads.facts(state)
-    report = reads.report(facts.summary)
+    report = reads.reports.of(facts.summary)
     stall = None
     with suppress(StillWorking):  # the verdict tells that it is being read
         stall = _stall(facts, reads)
@@ -156,7 +156,7 @@ def _price(facts: RunFacts, reads: Reads) -> tuple[str, str, str]:
         stall = None
     if stall is not None and (began_ns := since_ns(stall)):
         return "Stands still", long_duration((stall.evidence.taken_ns - began_ns) / 1e9), "when it was last looked at"
-    report = reads.report(facts.summary)
+    report = reads.reports.of(facts.summary)
     lost = "…" if report is None else f"{sum(finding.seconds_lost for finding in report.findings):.1f} s"
     return "Time lost", lost, "to the findings below"
 

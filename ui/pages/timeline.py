@@ -98,7 +98,7 @@ def draw_spans(state: ViewState, reads: Reads) -> dict[str, object] | None:
 
 def marked_ranks(state: ViewState, reads: Reads) -> tuple[int, ...]:
     """The suspects, once they are known."""
-    return suspects(reads.report(reads.newest(state)))
+    return suspects(reads.reports.of(reads.newest(state)))
 
 
 def draw_area(state: ViewState, reads: Reads) -> Component | None:

@@ -22,7 +22,7 @@ class Scene:
 def scene(state: ViewState, reads: Reads) -> Scene:
     """The detectors are asked only where the address names no rank: at twelve thousand ranks they take their time."""
     facts = reads.facts(state)
-    named = suspects(reads.report(facts.summary)) if state.rank is None else ()
+    named = suspects(reads.reports.of(facts.summary)) if state.rank is None else ()
     return Scene(facts=facts, rows=chosen_rows(state, facts, named), step=chosen_step(state, facts))
 
 

@@ -1,12 +1,8 @@
-"""Typed questions in, records out, the newest answers kept.
-
-An answer is kept under its query and the run's *freshness* (newest step, newest stamp), so that a page which looks
-again and again asks the store only when something has arrived, and twenty open pages ask once.
-"""
+"""What pages ask about a run: questions in, records out."""
 
 import time
-from collections.abc import Callable, Hashable
-from typing import Any, TypeVar, cast
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +12,7 @@ from diagnose.hang.judge import judge
 from diagnose.hang.stored import load_stored
 from diagnose.hang.verdict import HangVerdict
 from diagnose.host_clocks import load_clocks
-from diagnose.load import DEFAULT_STEPS, load_view
-from diagnose.pipeline import Report, diagnose_view
+from diagnose.load import load_view
 from diagnose.view import RunView
 from telemetry.clocks.align_table import ClockTable
 from telemetry.errors import UnknownRunError
@@ -36,7 +31,6 @@ from telemetry.stores.queries import (
     StageCounts,
     Steps,
 )
-from telemetry.stores.question import Query
 from telemetry.stores.reader import Reader
 from ui.background import BackgroundAnswers, StillWorking
 from ui.cache import AnswerCache
@@ -52,8 +46,10 @@ from ui.columns import (
     words,
 )
 from ui.gpu_price import GpuPrice
-from ui.newest import NewestAnswers, Told
+from ui.newest import NewestAnswers
 from ui.one_clock import OneClock, on_one_clock
+from ui.reads.asking import Asking
+from ui.reads.reports import RANK_STEPS_AT_ONCE, Reports
 from ui.records import (
     EvidenceSeen,
     MarkRow,
@@ -70,37 +66,20 @@ from ui.run_rows import state_of
 from ui.stage_times import MAX_CELLS, MAX_OWN_OPERATIONS
 from ui.view_state import StepRange, ViewState
 
-Answer = TypeVar("Answer")
-
-KEPT_ANSWERS = 256
 KEPT_VERDICTS = 8
 """Each holds all evidence of its run."""
-KEPT_VIEWS = 4
-"""Each holds all operations of 200 steps of a small run."""
 KEPT_ANALYSES = 16
 """Analyses that take seconds."""
 MAX_OPERATIONS = 6_000_000
 """Of one analysis. An estimate of what a page may cost: seconds, and about a gigabyte."""
-RANK_STEPS_AT_ONCE = 20_000
-"""Ranks times steps that a page waits for the detectors to look at: about half a second."""
-REPORT_AGE_S = 30.0
-"""What detectors say of a larger run that goes on stands so long, at least."""
-REPORT_AFTER_S = 2.0
-"""They begin so long after it was asked for: they keep the processor busy for seconds, and a page is being drawn."""
 RANKS_JUDGED_AT_ONCE = 1024
 """Ranks whose evidence of a stall a page waits for."""
-LIST_AGE_S = 1.0
-"""The list of runs is asked for at most this often."""
-LONG_OVER_S = 3600.0
-"""A run not heard of for so long says nothing new of itself."""
 METRICS = ("loss", "tokens-per-second", "mfu")
 MAX_LANE = 2_000
 """Spans of one rank and stream in a step; of more the longest are asked for."""
 
-Freshness = tuple[int, int]
 
-
-class Reads:
+class Reads(Asking):
     """Answers to what pages ask. Every method may block and may be called from any thread.
 
     Raises:
@@ -121,32 +100,17 @@ class Reads:
         ranks_judged_at_once: int = RANKS_JUDGED_AT_ONCE,
         gpu_price: GpuPrice | None = None,
     ) -> None:
-        self._reader = reader
-        self._wall_s = wall_s
+        super().__init__(reader, wall_s)
         self.max_cells = max_cells
         self.max_own_operations = max_own_operations
         self._max_lane = max_lane
-        self._cache = AnswerCache(KEPT_ANSWERS)
         self._verdicts = AnswerCache(KEPT_VERDICTS)
-        self._views = AnswerCache(KEPT_VIEWS)
         self.max_operations = max_operations
         self.background = BackgroundAnswers(KEPT_ANALYSES)
         self.gpu_price = gpu_price
-        self._reports: dict[tuple[str, int], Report] = {}
-        self._large_reports: NewestAnswers[Report] = NewestAnswers(REPORT_AGE_S, after_s=REPORT_AFTER_S)
+        self.reports = Reports(reader, rank_steps_at_once)
         self._large_verdicts: NewestAnswers[HangVerdict | None] = NewestAnswers(0.0)
-        self._rank_steps_at_once = rank_steps_at_once
         self._ranks_judged_at_once = ranks_judged_at_once
-
-    def ask_of_all(self, query: Query, *, age_s: float = LIST_AGE_S, known: Hashable = None) -> pa.Table:
-        """The answer to a question that is about no one run, at most so old, and given when what is stored was as
-        ``known``."""
-        age = int(self._wall_s() / age_s)
-        return self._cache.get((age_s, age, known, cast(Hashable, query)), lambda: self._reader.read(query))
-
-    def now_ns(self) -> int:
-        """What time it is, in nanoseconds since the epoch."""
-        return int(self._wall_s() * 1e9)
 
     def run_rows(self) -> list[dict[str, Any]]:
         """Every attempt of every run, newest first: the columns of ``Runs``."""
@@ -185,54 +149,9 @@ class Reads:
             num_spans=num_spans,
         )
 
-    def report(self, run: RunSummary) -> Report | None:
-        """What the detectors say about the newest steps; why the run stands still is :meth:`hang`.
-
-        Of a large run they say it when they are ready: until then what they said before, or None.
-        """
-        report: Report | None
-        if self._is_large(run):
-            told = self._told(run)
-            report = None if told is None else told.answer
-        else:
-            report = self.kept(run, "report", lambda: diagnose_view(self._newest_view(run)))
-        if report is not None:
-            self._reports[run.run_id, run.attempt] = report
-        while len(self._reports) > KEPT_ANSWERS:
-            self._reports.pop(next(iter(self._reports)), None)
-        return report
-
-    def newest_view(self, run: RunSummary) -> RunView | None:
-        """What :meth:`report` is of; None of a large run, whose view is not kept."""
-        return None if self._is_large(run) else self._newest_view(run)
-
-    def _newest_view(self, run: RunSummary) -> RunView:
-        key = run.run_id, run.attempt, run.last_step, run.last_ns
-        return self._views.get(key, lambda: load_view(self._reader, run.run_id, run.attempt))
-
-    def _diagnosed(self, run: RunSummary) -> Report:
-        return diagnose_view(load_view(self._reader, run.run_id, run.attempt))
-
-    def report_seen(self, run: RunSummary) -> float | None:
-        """Differs once :meth:`report` says something else of a large run, though nothing may have arrived."""
-        told = self._told(run) if self._is_large(run) else None
-        return None if told is None else told.at_s
-
-    def _told(self, run: RunSummary) -> Told[Report] | None:
-        freshness = run.last_step, run.last_ns
-        return self._large_reports.get((run.run_id, run.attempt), freshness, lambda: self._diagnosed(run))
-
-    def _is_large(self, run: RunSummary) -> bool:
-        num_steps = min(DEFAULT_STEPS, run.last_step - run.first_step + 1)
-        return run.num_ranks * num_steps > self._rank_steps_at_once
-
-    def known_report(self, attempt: tuple[str, int]) -> Report | None:
-        """The newest report that anybody asked for; None where nobody did. Asks nothing."""
-        return self._reports.get(attempt)
-
     def view(self, run: RunSummary, steps: StepRange) -> RunView:
         """What the detectors see of some steps, the newest of them where all hold too many operations."""
-        newest = self.newest_view(run) if self.num_operations(run, steps) <= self.max_operations else None
+        newest = self.reports.newest_view(run) if self.num_operations(run, steps) <= self.max_operations else None
         if newest is not None and (newest.steps[0], newest.steps[-1]) == steps:
             return newest
         window = StepWindow(first_step=steps.first, last_step=steps.last)
@@ -362,7 +281,7 @@ class Reads:
     def _state(self, row: dict[str, Any]) -> RunState:
         run_id, attempt, last_ns = row["run_id"], row["attempt"], row["last_ns"]
         beats = beats_of(self._heartbeats(run_id, attempt, last_ns))
-        stalls = self._slowly_changing(RunStalls(run_ids=(run_id,)), last_ns).to_pylist()
+        stalls = self.ask_now_and_then(RunStalls(run_ids=(run_id,)), last_ns).to_pylist()
         stalled_ns = max([0, *(one["newest_ns"] for one in stalls if one["attempt"] == attempt)])
         return state_of(
             beats,
@@ -373,7 +292,7 @@ class Reads:
         )
 
     def _last_end_ns(self, run_id: str, attempt: int, last_ns: int) -> int:
-        steps = self._slowly_changing(RunSteps(run_ids=(run_id,)), last_ns).to_pylist()
+        steps = self.ask_now_and_then(RunSteps(run_ids=(run_id,)), last_ns).to_pylist()
         return max([0, *(int(one["last_end_ns"]) for one in steps if one["attempt"] == attempt)])
 
     def _facts(self, run: RunSummary) -> tuple[Places, StepTimes, tuple[Stage, ...], int]:
@@ -387,26 +306,7 @@ class Reads:
         return places(ranks), steps, stages, int(ints(counts, "spans").sum())
 
     def _ranks(self, run_id: str, attempt: int, last_ns: int) -> pa.Table:
-        return self._slowly_changing(Ranks(run_id=run_id, attempt=attempt), last_ns)
+        return self.ask_now_and_then(Ranks(run_id=run_id, attempt=attempt), last_ns)
 
     def _heartbeats(self, run_id: str, attempt: int, last_ns: int) -> pa.Table:
-        return self._slowly_changing(Heartbeats(run_id=run_id, attempt=attempt), last_ns)
-
-    def ask(self, run: RunSummary, query: Query) -> pa.Table:
-        """The answer to a question about an attempt, kept until something has arrived."""
-        return self.kept(run, cast(Hashable, query), lambda: self._reader.read(query))
-
-    def work_out(self, run: RunSummary, key: Hashable, work: Callable[[Reader], Answer]) -> Answer:
-        """What ``work`` makes of several questions, kept under ``key`` likewise."""
-        return self.kept(run, key, lambda: work(self._reader))
-
-    def kept(self, run: RunSummary, key: Hashable, work: Callable[[], Answer]) -> Answer:
-        """The answer of ``work()`` about an attempt, kept under ``key`` likewise."""
-        freshness: Freshness = (run.last_step, run.last_ns)
-        return self._cache.get((run.run_id, run.attempt, freshness, key), work)
-
-    def _slowly_changing(self, query: Query, last_ns: int) -> pa.Table:
-        """Asked for every second while the run may still say something, once when it is long over."""
-        now_s = self._wall_s()
-        age = last_ns if now_s - last_ns / 1e9 > LONG_OVER_S else int(now_s / LIST_AGE_S)
-        return self._cache.get((age, cast(Hashable, query)), lambda: self._reader.read(query))
+        return self.ask_now_and_then(Heartbeats(run_id=run_id, attempt=attempt), last_ns)

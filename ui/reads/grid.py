@@ -12,7 +12,7 @@ def standings(reads: Reads, facts: RunFacts, verdict: HangVerdict | None) -> lis
     world = facts.topology.world_size
     if verdict is not None:
         return [standing_of(verdict, rank) for rank in range(world)]
-    accused = suspects(reads.report(facts.summary))
+    accused = suspects(reads.reports.of(facts.summary))
     said, is_heard = last_said(reads, facts), facts.summary.state is not RunState.SILENT
     found = [_by_what_was_said(said.get(rank), is_heard) for rank in range(world)]
     return [

@@ -70,7 +70,7 @@ def _own_work(reads: Reads, facts: RunFacts, stage: Stage, steps: Ints) -> tuple
     if stage not in OWN_WORK or not 0 < num_operations <= reads.max_own_operations:
         return None, WALL
     run, window = facts.summary, StepWindow(first_step=int(steps[0]), last_step=int(steps[-1]))
-    seen = reads.newest_view(run)
+    seen = reads.reports.newest_view(run)
     if seen is not None and np.isin(steps, seen.steps).all():
         return _work_of(seen, stage, steps)
 

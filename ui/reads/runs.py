@@ -16,7 +16,8 @@ from telemetry.stores.question import Query
 from telemetry.topology import Topology
 from ui.columns import words
 from ui.reads.alerts import ToldAlerts, told_alerts
-from ui.reads.core import LONG_OVER_S, Reads
+from ui.reads.asking import LONG_OVER_S
+from ui.reads.core import Reads
 from ui.run_rows import AttemptSteps, Beats, OpenFindings, RunRow, goodput, state_of
 
 AGE_S = 2.0
@@ -110,7 +111,7 @@ def _row(attempts: list[Row], facts: _Facts, alerts: _Alerts, reads: Reads) -> R
         step_ns=steps.recent_ns if steps else None,
         mfu=facts.mfu.get(attempt, {}).get("mean"),
         goodput=goodput(of_attempts, heard_ns - min(row["started_ns"] for row in attempts)),
-        findings=_findings(attempt, alerts, reads.known_report(attempt)),
+        findings=_findings(attempt, alerts, reads.reports.known(attempt)),
         started_ns=min(row["started_ns"] for row in attempts),
         heard_ns=heard_ns,
     )

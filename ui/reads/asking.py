@@ -1,0 +1,62 @@
+"""Typed questions in, tables out, the newest answers kept.
+
+An answer is kept under its query and the run's *freshness* (newest step, newest stamp), so that a page which looks
+again and again asks the store only when something has arrived, and twenty open pages ask once.
+"""
+
+import time
+from collections.abc import Callable, Hashable
+from typing import TypeVar, cast
+
+import pyarrow as pa
+
+from telemetry.stores.question import Query
+from telemetry.stores.reader import Reader
+from ui.cache import AnswerCache
+from ui.records import RunSummary
+
+Answer = TypeVar("Answer")
+
+KEPT_ANSWERS = 256
+LIST_AGE_S = 1.0
+"""The list of runs is asked for at most this often."""
+LONG_OVER_S = 3600.0
+"""A run not heard of for so long says nothing new of itself."""
+
+
+class Asking:
+    """Who asks the store. Every method may block and may be called from any thread."""
+
+    def __init__(self, reader: Reader, wall_s: Callable[[], float] = time.time) -> None:
+        self._reader = reader
+        self._wall_s = wall_s
+        self._cache = AnswerCache(KEPT_ANSWERS)
+
+    def now_ns(self) -> int:
+        """What time it is, in nanoseconds since the epoch."""
+        return int(self._wall_s() * 1e9)
+
+    def ask_of_all(self, query: Query, *, age_s: float = LIST_AGE_S, known: Hashable = None) -> pa.Table:
+        """The answer to a question that is about no one run, at most so old, and given when what is stored was as
+        ``known``."""
+        age = int(self._wall_s() / age_s)
+        return self._cache.get((age_s, age, known, cast(Hashable, query)), lambda: self._reader.read(query))
+
+    def ask(self, run: RunSummary, query: Query) -> pa.Table:
+        """The answer to a question about an attempt, kept until something has arrived."""
+        return self.kept(run, cast(Hashable, query), lambda: self._reader.read(query))
+
+    def ask_now_and_then(self, query: Query, last_ns: int) -> pa.Table:
+        """The answer to a question about what ranks say of themselves: asked for every second while the run may still
+        say something, once when it is long over. ``last_ns``: when it was last heard of."""
+        now_s = self._wall_s()
+        age = last_ns if now_s - last_ns / 1e9 > LONG_OVER_S else int(now_s / LIST_AGE_S)
+        return self._cache.get((age, cast(Hashable, query)), lambda: self._reader.read(query))
+
+    def work_out(self, run: RunSummary, key: Hashable, work: Callable[[Reader], Answer]) -> Answer:
+        """What ``work`` makes of several questions, kept under ``key`` likewise."""
+        return self.kept(run, key, lambda: work(self._reader))
+
+    def kept(self, run: RunSummary, key: Hashable, work: Callable[[], Answer]) -> Answer:
+        """The answer of ``work()`` about an attempt, kept under ``key`` likewise."""
+        return self._cache.get((run.run_id, run.attempt, run.last_step, run.last_ns, key), work)

@@ -1,0 +1,79 @@
+"""What detectors say of a run: at once of a small one, in the background of one that takes them seconds."""
+
+from diagnose.load import DEFAULT_STEPS, load_view
+from diagnose.pipeline import Report, diagnose_view
+from diagnose.view import RunView
+from telemetry.stores.reader import Reader
+from ui.cache import AnswerCache
+from ui.newest import NewestAnswers, Told
+from ui.reads.asking import KEPT_ANSWERS
+from ui.records import RunSummary
+
+KEPT_VIEWS = 4
+"""Each holds all operations of 200 steps of a small run."""
+RANK_STEPS_AT_ONCE = 20_000
+"""Ranks times steps that a page waits for the detectors to look at: about half a second."""
+REPORT_AGE_S = 30.0
+"""What detectors say of a larger run that goes on stands so long, at least."""
+REPORT_AFTER_S = 2.0
+"""They begin so long after it was asked for: they keep the processor busy for seconds, and a page is being drawn."""
+
+
+class Reports:
+    """By run and attempt. Every method may block and may be called from any thread."""
+
+    def __init__(self, reader: Reader, rank_steps_at_once: int = RANK_STEPS_AT_ONCE) -> None:
+        self._reader = reader
+        self._rank_steps_at_once = rank_steps_at_once
+        self._views = AnswerCache(KEPT_VIEWS)
+        self._small = AnswerCache(KEPT_ANSWERS)
+        self._large: NewestAnswers[Report] = NewestAnswers(REPORT_AGE_S, after_s=REPORT_AFTER_S)
+        self._known: dict[tuple[str, int], Report] = {}
+
+    def of(self, run: RunSummary) -> Report | None:
+        """What the detectors say about the newest steps; why the run stands still is ``Reads.hang``.
+
+        Of a large run they say it when they are ready: until then what they said before, or None.
+        """
+        report: Report | None
+        if self._is_large(run):
+            told = self._told(run)
+            report = None if told is None else told.answer
+        else:
+            report = self._small.get(_state_of(run), lambda: diagnose_view(self._newest_view(run)))
+        if report is not None:
+            self._known[run.run_id, run.attempt] = report
+        while len(self._known) > KEPT_ANSWERS:
+            self._known.pop(next(iter(self._known)), None)
+        return report
+
+    def known(self, attempt: tuple[str, int]) -> Report | None:
+        """The newest report that anybody asked for; None where nobody did. Asks nothing."""
+        return self._known.get(attempt)
+
+    def seen(self, run: RunSummary) -> float | None:
+        """Differs once :meth:`of` says something else of a large run, though nothing may have arrived."""
+        told = self._told(run) if self._is_large(run) else None
+        return None if told is None else told.at_s
+
+    def newest_view(self, run: RunSummary) -> RunView | None:
+        """What :meth:`of` is about; None of a large run, whose view is not kept."""
+        return None if self._is_large(run) else self._newest_view(run)
+
+    def _newest_view(self, run: RunSummary) -> RunView:
+        return self._views.get(_state_of(run), lambda: load_view(self._reader, run.run_id, run.attempt))
+
+    def _diagnosed(self, run: RunSummary) -> Report:
+        return diagnose_view(load_view(self._reader, run.run_id, run.attempt))
+
+    def _told(self, run: RunSummary) -> Told[Report] | None:
+        freshness = run.last_step, run.last_ns
+        return self._large.get((run.run_id, run.attempt), freshness, lambda: self._diagnosed(run))
+
+    def _is_large(self, run: RunSummary) -> bool:
+        num_steps = min(DEFAULT_STEPS, run.last_step - run.first_step + 1)
+        return run.num_ranks * num_steps > self._rank_steps_at_once
+
+
+def _state_of(run: RunSummary) -> tuple[str, int, int, int]:
+    return run.run_id, run.attempt, run.last_step, run.last_ns
