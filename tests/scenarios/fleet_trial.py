@@ -90,7 +90,7 @@ class Seen:
         accusing = [one["kind"] for one in self.findings if one["hosts"]]
         match self.trial.kind:
             case "healthy":
-                return not accusing and not self.marks
+                return not self.findings and not self.marks
             case "one flap":
                 return not accusing and all(mark["lasts"] is False for mark in self.marks)
             case "three flaps":

@@ -145,3 +145,12 @@ def test_of_a_full_lane_the_longest_spans_are_asked_for_and_the_rest_is_counted(
     assert whole.spans_left_out(summary, 7, (4, 6)) == 0
     assert "Lanes" not in reader.asked
     assert cut.spans_left_out(summary, 7, (4, 6)) == len(everything) - len(longest) > 0
+
+
+def test_what_pages_and_detectors_ask_both_is_asked_once(store: EmbeddedStore, run: SyntheticRun) -> None:
+    reader = Counting(StoreReader(store))
+    reads = Reads(reader, wall_s=lambda: 2e9)
+    report = reads.reports.of(reads.facts(MADE).summary)
+    assert report is not None
+    assert report.findings
+    assert (reader.asked["Steps"], reader.asked["Ranks"], reader.asked["Heartbeats"]) == (1, 1, 1)

@@ -15,6 +15,7 @@ from ui.drawing import draw_canvas, draw_chart, draw_region, mark_canvas
 from ui.freshness import look
 from ui.newest import NewestAnswers
 from ui.reads import Reads
+from ui.reads.asking import Asking
 from ui.reads.reports import Reports
 from ui.records import RunSummary
 from ui.view_state import Parsed, View, ViewState
@@ -28,8 +29,8 @@ OVERVIEW, HEAT_MAP, TIMELINE, FLEET = (
 class HeldReports(Reports):
     """The detectors say nothing before they may."""
 
-    def __init__(self, store: EmbeddedStore) -> None:
-        super().__init__(StoreReader(store), rank_steps_at_once=NOTHING_IS_SMALL)
+    def __init__(self, asking: Asking) -> None:
+        super().__init__(asking, rank_steps_at_once=NOTHING_IS_SMALL)
         self.may_tell = threading.Event()
 
     def _diagnosed(self, run: RunSummary) -> Report:
@@ -42,7 +43,7 @@ class Held(Reads):
 
     def __init__(self, store: EmbeddedStore) -> None:
         super().__init__(StoreReader(store))
-        self.reports = HeldReports(store)
+        self.reports = HeldReports(self)
 
     def let_tell(self) -> None:
         assert isinstance(self.reports, HeldReports)

@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 
 import pyarrow as pa
 
+from telemetry.stores.queries import Heartbeats, Ranks, Steps
 from telemetry.stores.question import Query
 from telemetry.stores.reader import Reader
 from ui.cache import AnswerCache
@@ -55,8 +56,30 @@ class Asking:
 
     def work_out(self, run: RunSummary, key: Hashable, work: Callable[[Reader], Answer]) -> Answer:
         """What ``work`` makes of several questions, kept under ``key`` likewise."""
-        return self.kept(run, key, lambda: work(self._reader))
+        return self.kept(run, key, lambda: work(self.reader_of(run)))
+
+    def reader_of(self, run: RunSummary) -> Reader:
+        """For whoever asks about an attempt on behalf of a page: what pages ask, too, is asked once."""
+        return _Sharing(self, self._reader, run)
 
     def kept(self, run: RunSummary, key: Hashable, work: Callable[[], Answer]) -> Answer:
         """The answer of ``work()`` about an attempt, kept under ``key`` likewise."""
         return self._cache.get((run.run_id, run.attempt, run.last_step, run.last_ns, key), work)
+
+
+class _Sharing:
+    """A reader that has answers in common with pages."""
+
+    def __init__(self, asking: Asking, reader: Reader, run: RunSummary) -> None:
+        self._asking = asking
+        self._reader = reader
+        self._run = run
+
+    def read(self, query: Query) -> pa.Table:
+        match query:
+            case Steps():
+                return self._asking.ask(self._run, query)
+            case Ranks() | Heartbeats():
+                return self._asking.ask_now_and_then(query, self._run.last_ns)
+            case _:
+                return self._reader.read(query)

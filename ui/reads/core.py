@@ -108,7 +108,7 @@ class Reads(Asking):
         self.max_operations = max_operations
         self.background = BackgroundAnswers(KEPT_ANALYSES)
         self.gpu_price = gpu_price
-        self.reports = Reports(reader, rank_steps_at_once)
+        self.reports = Reports(self, rank_steps_at_once)
         self._large_verdicts: NewestAnswers[HangVerdict | None] = NewestAnswers(0.0)
         self._ranks_judged_at_once = ranks_judged_at_once
 
@@ -155,7 +155,7 @@ class Reads(Asking):
         if newest is not None and (newest.steps[0], newest.steps[-1]) == steps:
             return newest
         window = StepWindow(first_step=steps.first, last_step=steps.last)
-        return load_view(self._reader, run.run_id, run.attempt, window, max_operations=self.max_operations)
+        return load_view(self.reader_of(run), run.run_id, run.attempt, window, max_operations=self.max_operations)
 
     def num_operations(self, run: RunSummary, steps: StepRange) -> int:
         """How many operations some steps hold, of all ranks and stages."""

@@ -3,10 +3,9 @@
 from diagnose.load import DEFAULT_STEPS, load_view
 from diagnose.pipeline import Report, diagnose_view
 from diagnose.view import RunView
-from telemetry.stores.reader import Reader
 from ui.cache import AnswerCache
 from ui.newest import NewestAnswers, Told
-from ui.reads.asking import KEPT_ANSWERS
+from ui.reads.asking import KEPT_ANSWERS, Asking
 from ui.records import RunSummary
 
 KEPT_VIEWS = 4
@@ -22,8 +21,8 @@ REPORT_AFTER_S = 2.0
 class Reports:
     """By run and attempt. Every method may block and may be called from any thread."""
 
-    def __init__(self, reader: Reader, rank_steps_at_once: int = RANK_STEPS_AT_ONCE) -> None:
-        self._reader = reader
+    def __init__(self, asking: Asking, rank_steps_at_once: int = RANK_STEPS_AT_ONCE) -> None:
+        self._asking = asking
         self._rank_steps_at_once = rank_steps_at_once
         self._views = AnswerCache(KEPT_VIEWS)
         self._small = AnswerCache(KEPT_ANSWERS)
@@ -61,10 +60,13 @@ class Reports:
         return None if self._is_large(run) else self._newest_view(run)
 
     def _newest_view(self, run: RunSummary) -> RunView:
-        return self._views.get(_state_of(run), lambda: load_view(self._reader, run.run_id, run.attempt))
+        return self._views.get(_state_of(run), lambda: self._loaded(run))
 
     def _diagnosed(self, run: RunSummary) -> Report:
-        return diagnose_view(load_view(self._reader, run.run_id, run.attempt))
+        return diagnose_view(self._loaded(run))
+
+    def _loaded(self, run: RunSummary) -> RunView:
+        return load_view(self._asking.reader_of(run), run.run_id, run.attempt)
 
     def _told(self, run: RunSummary) -> Told[Report] | None:
         freshness = run.last_step, run.last_ns
