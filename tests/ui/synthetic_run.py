@@ -10,7 +10,7 @@ collectives, so both have equally long spans, and only processor time tells the 
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,14 +76,14 @@ class SyntheticRun:
         ]
         self._insert(store, "ranks", rows)
 
-    def advance(self, store: Store, num_steps: int) -> None:
-        """Train so many more steps and store what they recorded."""
+    def advance(self, store: Store, num_steps: int, *, late: Collection[int] = ()) -> None:
+        """Train so many more steps and store what they recorded; spans of the ``late`` ranks come the next time."""
         for step in range(self._next_step, self._next_step + num_steps):
             self._step(step)
         self._next_step += num_steps
-        self._insert(store, "spans", self._spans)
+        self._insert(store, "spans", [span for span in self._spans if span["rank"] not in late])
         self._insert(store, "samples", self._samples)
-        self._spans, self._samples = [], []
+        self._spans, self._samples = [span for span in self._spans if span["rank"] in late], []
 
     def beat(self, store: Store, *, at_ns: int, ended: bool = False) -> None:
         """Write a heartbeat of every rank."""

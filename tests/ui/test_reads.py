@@ -1,11 +1,14 @@
 """What the dashboard asks, and how often."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from telemetry.errors import UnknownRunError
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.queries import Steps
+from telemetry.stores.question import Query
 from telemetry.stores.reader import StoreReader
 from tests.ui.counting import Counting
 from tests.ui.synthetic_run import SyntheticRun
@@ -154,3 +157,38 @@ def test_what_pages_and_detectors_ask_both_is_asked_once(store: EmbeddedStore, r
     assert report is not None
     assert report.findings
     assert (reader.asked["Steps"], reader.asked["Ranks"], reader.asked["Heartbeats"]) == (1, 1, 1)
+
+
+def test_of_a_run_that_goes_on_only_new_steps_are_asked_for(store: EmbeddedStore) -> None:
+    now_s, asked = [2e9], []
+
+    class Listening(Counting):
+        def read(self, query: Query) -> pa.Table:
+            if isinstance(query, Steps):
+                asked.append(query.first_step)
+            return super().read(query)
+
+    reads = Reads(Listening(StoreReader(store)), wall_s=lambda: now_s[0])
+    run = SyntheticRun(run_id="grows")
+    run.introduce(store)
+    for steps in (3, 2, 4):
+        run.advance(store, steps)
+        found = reads.facts(ViewState(run="grows")).steps
+        now_s[0] += 1.0
+    assert asked == [0, 3, 5]
+    assert found.step.tolist() == list(range(9))
+    truth = Reads(StoreReader(store)).facts(ViewState(run="grows")).steps
+    assert found.duration_ns.tolist() == truth.duration_ns.tolist()
+
+
+def test_a_step_that_a_rank_has_yet_to_end_is_asked_for_again(store: EmbeddedStore) -> None:
+    now_s, run, state = [2e9], SyntheticRun(run_id="late"), ViewState(run="late")
+    reads = Reads(StoreReader(store), wall_s=lambda: now_s[0])
+    run.introduce(store)
+    run.advance(store, 3, late=[5])
+    before = reads.facts(state).steps
+    run.advance(store, 1)
+    now_s[0] += 1.0
+    after, truth = reads.facts(state).steps, Reads(StoreReader(store)).facts(state).steps
+    assert before.duration_ns.tolist() != truth.duration_ns[:3].tolist()
+    assert after.duration_ns.tolist() == truth.duration_ns.tolist()

@@ -8,7 +8,9 @@ import time
 from collections.abc import Callable, Hashable
 from typing import TypeVar, cast
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from telemetry.stores.queries import Heartbeats, Ranks, Steps
 from telemetry.stores.question import Query
@@ -19,6 +21,8 @@ from ui.records import RunSummary
 Answer = TypeVar("Answer")
 
 KEPT_ANSWERS = 256
+KEPT_STEPS = 32
+"""Attempts whose steps are kept."""
 LIST_AGE_S = 1.0
 """The list of runs is asked for at most this often."""
 LONG_OVER_S = 3600.0
@@ -32,6 +36,7 @@ class Asking:
         self._reader = reader
         self._wall_s = wall_s
         self._cache = AnswerCache(KEPT_ANSWERS)
+        self._steps: dict[tuple[str, int], pa.Table] = {}
 
     def now_ns(self) -> int:
         """What time it is, in nanoseconds since the epoch."""
@@ -46,6 +51,22 @@ class Asking:
     def ask(self, run: RunSummary, query: Query) -> pa.Table:
         """The answer to a question about an attempt, kept until something has arrived."""
         return self.kept(run, cast(Hashable, query), lambda: self._reader.read(query))
+
+    def steps(self, run: RunSummary) -> pa.Table:
+        """The answer to ``Steps`` of an attempt. Of one that goes on only what is not known for good is asked for: from
+        the first step on that some rank has not ended."""
+        return self.kept(run, "steps", lambda: self._grown_steps(run))
+
+    def _grown_steps(self, run: RunSummary) -> pa.Table:
+        known = self._steps.get((run.run_id, run.attempt))
+        settled = None if known is None else known.slice(0, _num_settled(known, run.num_ranks))
+        first = int(settled["step"][-1].as_py()) + 1 if settled else 0
+        newer = self._reader.read(Steps(run_id=run.run_id, attempt=run.attempt, first_step=first))
+        steps = pa.concat_tables([settled, newer]) if settled else newer
+        self._steps[run.run_id, run.attempt] = steps
+        while len(self._steps) > KEPT_STEPS:
+            self._steps.pop(next(iter(self._steps)), None)
+        return steps.filter(pc.field("step") >= run.first_step)
 
     def ask_now_and_then(self, query: Query, last_ns: int) -> pa.Table:
         """The answer to a question about what ranks say of themselves: asked for every second while the run may still
@@ -67,6 +88,12 @@ class Asking:
         return self._cache.get((run.run_id, run.attempt, run.last_step, run.last_ns, key), work)
 
 
+def _num_settled(steps: pa.Table, num_ranks: int) -> int:
+    """How many of the first steps every rank has ended: their times stay as they are."""
+    unsettled = np.flatnonzero(steps["num_ranks"].to_numpy() < num_ranks)
+    return int(unsettled[0]) if len(unsettled) else steps.num_rows
+
+
 class _Sharing:
     """A reader that has answers in common with pages."""
 
@@ -77,8 +104,8 @@ class _Sharing:
 
     def read(self, query: Query) -> pa.Table:
         match query:
-            case Steps():
-                return self._asking.ask(self._run, query)
+            case Steps() if query == Steps(run_id=self._run.run_id, attempt=self._run.attempt):
+                return self._asking.steps(self._run)
             case Ranks() | Heartbeats():
                 return self._asking.ask_now_and_then(query, self._run.last_ns)
             case _:

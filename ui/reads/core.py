@@ -29,7 +29,6 @@ from telemetry.stores.queries import (
     Samples,
     Spans,
     StageCounts,
-    Steps,
 )
 from telemetry.stores.reader import Reader
 from ui.background import BackgroundAnswers, StillWorking
@@ -302,7 +301,7 @@ class Reads(Asking):
         counts = self.ask(run, StageCounts(run_id=run.run_id, attempt=run.attempt))
         codes = counts["stage"].to_pylist()
         stages = tuple(stage for code, stage in STAGE_BY_CODE.items() if code in codes)
-        steps = step_times(self.ask(run, Steps(run_id=run.run_id, attempt=run.attempt)))
+        steps = step_times(self.steps(run))
         return places(ranks), steps, stages, int(ints(counts, "spans").sum())
 
     def _ranks(self, run_id: str, attempt: int, last_ns: int) -> pa.Table:
