@@ -94,6 +94,12 @@ class Excess:
     """Median over its standard error."""
     num_rows: int
 
+    def persists(self, num_rows: int) -> bool:
+        """Whether it lies high for so long, or for longer where not in every row: a row that does not takes two away
+        that do. Where a few rows are far too high, somewhere, the few beside them would pass for a stretch."""
+        num_high = self.share * self.num_rows
+        return num_high - 2 * (self.num_rows - num_high) >= num_rows - 1e-6
+
 
 def step_noise(log_ratio: FloatMatrix, floor: float) -> float:
     """How much a rank's log ratio moves from step to step: over all ranks, so that no lucky stretch looks calm.

@@ -124,7 +124,7 @@ def _slowness(rank: int, compared: _Compared, view: RunView) -> Slowness | None:
 
 def _is_slow(excess: Excess, bar: float) -> bool:
     """So long, so much, so often and so surely."""
-    persists = excess.num_rows >= MIN_STEPS and excess.share >= MIN_SHARE
+    persists = excess.persists(MIN_STEPS) and excess.share >= MIN_SHARE
     return persists and excess.median >= np.log(bar) and excess.z >= MIN_Z
 
 

@@ -58,7 +58,7 @@ def late_replicas(late: Floats, offsets: Offsets, view: RunView) -> list[LateRep
 def _late_stretch(replica: int, late: Floats, noise: float) -> Stretch | None:
     stretch = highest_stretch(late[:, replica] - MIN_COST / 2)
     excess = measure_excess(late[stretch.rows, replica], above=MIN_COST / 2, noise=noise)
-    if excess.num_rows < MIN_STEPS or excess.median < MIN_COST or excess.share < MIN_SHARE or excess.z < MIN_Z:
+    if not excess.persists(MIN_STEPS) or excess.median < MIN_COST or excess.share < MIN_SHARE or excess.z < MIN_Z:
         return None
     restless = noise_between_steps(late[stretch.rows], NOISE_FLOOR)  # all may be, for a while
     if excess.median < least_excess(MIN_Z, restless, excess.num_rows):

@@ -116,7 +116,7 @@ def _slower_than_peers(meetings: Meetings, total_ns: Floats, log_ratio: Floats) 
         series = log_ratio[:, column]
         stretch = highest_stretch(series - np.log(MIN_RATIO) / 2)
         excess = measure_excess(series[stretch.rows], above=np.log(MIN_RATIO) / 2, noise=noise)
-        if excess.num_rows < MIN_STEPS or excess.median < np.log(MIN_RATIO):
+        if not excess.persists(MIN_STEPS) or excess.median < np.log(MIN_RATIO):
             continue
         if excess.share < MIN_SHARE or excess.z < MIN_Z:
             continue

@@ -22,7 +22,7 @@ LATEST_NS = 2**62
 GIVING_UP = ("SIGABRT", "SIGTERM", "SIGINT", "SIGHUP")
 """How a rank ends that gives a collective up, or that somebody ends."""
 GRACE_NS = 5 * NS_PER_S
-"""Beside as long as the outage: lost packets are tried again ever more seldom."""
+"""Beside as long as the outage: lost packets are tried again ever more seldom (RFC 6298, the timer doubles)."""
 
 
 def find_cut_off(evidence: HangEvidence, graph: WaitGraph) -> CutOff | None:
@@ -45,20 +45,26 @@ def _cut_off(evidence: HangEvidence, outage: Outage) -> CutOff | None:
     now_ns = max(evidence.network.seen_ns, taken_ns)
     if not ranks or not others or not stopped_ns:
         return None
-    if not outage.down_ns - BEFORE_NS <= stopped_ns <= min(outage.down_ns + AFTER_NS, _end_ns(outage)):
-        return None
     gave_up = evidence.network.gave_up
-    since_up_ns = now_ns - outage.up_ns
-    is_late = not outage.lasts and since_up_ns > outage.up_ns - outage.down_ns + GRACE_NS
-    if is_late and not gave_up:
+    if not gave_up and now_ns > _recovered_ns(outage):
+        return None
+    stopped_again = not gave_up and not outage.lasts and outage.up_ns <= stopped_ns
+    if not (stopped_again or _stopped_as_it_was_lost(outage, stopped_ns)):
         return None
     down_s = outage.seconds(now_ns)
     return CutOff(outage=outage, ranks=ranks, down_s=down_s, is_flap=not gave_up and down_s < _limit_s(evidence))
 
 
-def _end_ns(outage: Outage) -> int:
-    """A job that went on for longer than this lived through it."""
-    return (outage.up_ns or LATEST_NS) + CLOCKS_NS
+def _stopped_as_it_was_lost(outage: Outage, stopped_ns: int) -> bool:
+    """A job that went on once the link was back lived through it."""
+    end_ns = min(outage.down_ns + AFTER_NS, (outage.up_ns or LATEST_NS) + CLOCKS_NS)
+    return outage.down_ns - BEFORE_NS <= stopped_ns <= end_ns
+
+
+def _recovered_ns(outage: Outage) -> int:
+    """When all connections over a link that is back are: each tries its lost packets again by itself, and until then a
+    job may go on a little and stand still again."""
+    return LATEST_NS if outage.lasts else 2 * outage.up_ns - outage.down_ns + GRACE_NS
 
 
 def _limit_s(evidence: HangEvidence) -> float:

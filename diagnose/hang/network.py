@@ -84,9 +84,10 @@ def spooled_network(spool: Path, run_id: str, attempt: int) -> Network:
     for folder in folders:
         with suppress(UnreadableError):  # what can be read counts
             reader = RankReader(folder)
-            state, identity = reader.live(), reader.identity()
+            identity = reader.identity()
+            alive, state = is_alive(identity), reader.live()  # in this order: it may end in good order meanwhile
             words.append(identity.meta)
-            gave_up |= state.failed or not (state.ended or is_alive(identity))
+            gave_up |= state.failed or not (state.ended or alive)
     return Network(
         outages=_of_the_job(find_outages(events), words),
         patience=patience_of(words),

@@ -80,7 +80,8 @@ def _load_records(store: Store, tail: RankTail, loaded: _Loaded) -> None:
 
 
 def _load_state(store: Store, tail: RankTail, _: _Loaded) -> None:
-    beat = heartbeat(tail.identity, tail.reader.live(), alive=is_alive(tail.identity))
+    alive = is_alive(tail.identity)  # before the page, which it may still change
+    beat = heartbeat(tail.identity, tail.reader.live(), alive=alive)
     _insert(store, tail, "heartbeats", heartbeat_rows([beat]))
 
 

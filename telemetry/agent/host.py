@@ -140,5 +140,7 @@ def _beat(rank: FollowedRank) -> dict[str, Any]:
         rank.tail.refresh_identity()
         rank.announced = False
     alive = is_alive(rank.tail.identity)
+    if not alive:
+        state = rank.tail.reader.live()  # it may have ended in good order since the first look at the page
     rank.over = state.ended or not alive
     return heartbeat(rank.tail.identity, state, alive=alive)

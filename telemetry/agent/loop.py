@@ -1,8 +1,8 @@
 """The agent's loop: read what ranks wrote, post it, and only then let go of it.
 
 every second   look for new ranks -> announce them
-               -> evidence, where watch.py, a thread beside this one, has taken any
-               -> what samplers saw, threads likewise: host_watch.py
+               -> what samplers saw, threads beside this one: host_watch.py
+               -> evidence, where watch.py, a thread likewise, has taken any
                -> records, until few are left -> acknowledge -> heartbeats
 on a failure   nothing is forgotten: wait a little longer each time, then read the same records again
 at the end     when every rank is over and all of it is stored, the agent ends by itself
@@ -132,9 +132,9 @@ class Agent:
         # Who is over is noticed before the last look at the records, so none can come after it.
         beats = self._host.beats()
         self._announce()
-        self._ship_evidence()
-        if self._reports is not None:
+        if self._reports is not None:  # before evidence: whoever judges it looks for a link that was lost
             self._reports.ship(self._poster, refused)
+        self._ship_evidence()
         drained = self._ship_new(dry=last or any(rank.over and not rank.done for rank in self._host.ranks.values()))
         for (run_id, attempt), rows in beats.items():
             if (run_id, attempt) not in refused:

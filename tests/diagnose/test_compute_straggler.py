@@ -5,6 +5,7 @@ import pytest
 
 from diagnose.detectors.compute_straggler import detect_compute_stragglers
 from diagnose.findings import Kind, Role
+from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.made_view import make_view
 
@@ -46,6 +47,14 @@ def test_nobody_is_accused_of_a_while_in_which_everybody_is_restless(restless: f
     view, random = make_view(Topology(dp=2, pp=2, tp=2), seed=seed), np.random.default_rng(seed)
     for work in view.work.values():
         work.ns[10:22] *= np.exp(random.normal(0.0, restless, work.ns[10:22].shape))
+    assert detect_compute_stragglers(view) == []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_few_steps_far_too_long_do_not_make_a_straggler_of_those_beside_them(seed: int) -> None:
+    """As seen on a crowded machine: seven steps, five of them long, the median 1.6 times the peers'."""
+    view = make_view(Topology(dp=2, pp=2, tp=2), num_steps=60, jitter=0.07, seed=seed)
+    view.work[Stage.FORWARD_COMPUTE].ns[15:22, 7] *= (1.2, 7.1, 2.5, 1.6, 1.0, 0.9, 1.7)
     assert detect_compute_stragglers(view) == []
 
 

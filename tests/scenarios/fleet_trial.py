@@ -43,8 +43,8 @@ class Seen:
     """Of the host's card, as the kernel counted."""
     marks: list[dict[str, Any]] = field(default_factory=list)
     findings: list[dict[str, Any]] = field(default_factory=list)
-    verdicts: list[str] = field(default_factory=list)
-    """Kinds that ``diagnose hang`` gave while the job ran."""
+    verdicts: dict[str, str] = field(default_factory=dict)
+    """By kind that ``diagnose hang`` gave while the job ran, the first such verdict, and what it was given of."""
     faults_ns: list[int] = field(default_factory=list)
     """When what is alerted for began, each time."""
     down_s: list[float] = field(default_factory=list)
@@ -218,7 +218,7 @@ def _listening(alerts: Path | None, seen: Seen, run_id: str) -> Iterator[None]:
 
 @contextmanager
 def _asked_whether_it_hangs(collector: Collector, run_id: str, seen: Seen) -> Iterator[None]:
-    """Ask once a second, and note each kind of verdict."""
+    """Ask once a second, and note the first verdict of each kind with its evidence."""
     stop = threading.Event()
 
     def ask() -> None:
@@ -227,9 +227,9 @@ def _asked_whether_it_hangs(collector: Collector, run_id: str, seen: Seen) -> It
                 evidence = load_stored(collector, run_id, 0)
             except RankscopeError:
                 continue
-            kind = judge(evidence).kind if evidence is not None else None
-            if kind is not None and str(kind) not in seen.verdicts:
-                seen.verdicts.append(str(kind))
+            verdict = judge(evidence) if evidence is not None else None
+            if verdict is not None and verdict.kind is not None:
+                seen.verdicts.setdefault(str(verdict.kind), f"{verdict.headline}\n{evidence}")
 
     thread = threading.Thread(target=ask, name="asks-whether-it-hangs")
     thread.start()

@@ -64,15 +64,19 @@ def run_trials(trials: Sequence[Trial], folder: Path, *, watched: bool) -> list[
         zygote = stack.enter_context(Zygote(folder))
         alerts = stack.enter_context(watching(cluster, folder)) if watched else None
         ground = Ground(cluster=cluster, collector=collector, zygote=zygote, alerts=alerts, folder=folder)
-        return [_told(stand_trial(trial, ground)) for trial in trials]
+        return [_told(stand_trial(trial, ground), folder) for trial in trials]
 
 
-def _told(seen: Seen) -> Seen:
+def _told(seen: Seen, folder: Path) -> Seen:
+    """Say how a trial went; of one that was not exact the verdicts are left in ``folder``."""
+    if not seen.exact:
+        for kind, words in seen.verdicts.items():
+            (folder / f"{seen.trial.number:02d}-{kind}.txt").write_text(words)
     words = "exact" if seen.exact else f"NOT EXACT (counted {seen.counted}, innocent {seen.innocent})"
     alert = "" if seen.alert_s is None else f", alert after {seen.alert_s:.1f} s, {seen.alert_steps} steps"
     found = "; ".join(f"{one['kind']}: {one['summary'][:160]}" for one in seen.findings) or "nothing"
     downs = f"downs {seen.kernel_downs}/{sum(mark['count'] for mark in seen.marks)}"
-    print(f"{seen.trial.name}: {words}, {downs}, {seen.verdicts}{alert}: {found}", file=sys.stderr, flush=True)
+    print(f"{seen.trial.name}: {words}, {downs}, {[*seen.verdicts]}{alert}: {found}", file=sys.stderr, flush=True)
     return seen
 
 

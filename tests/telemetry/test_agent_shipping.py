@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -26,8 +27,10 @@ from telemetry.ship.client import CollectorClient
 from telemetry.ship.wire import Ack
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Heartbeats, HighWater, Marks, Ranks, Samples, Spans
+from telemetry.tables import ENDED_WELL
 from telemetry.topology import Topology
 from tests.telemetry.faulty_store import FaultyStore
+from tests.telemetry.recording import session
 from tests.telemetry.served import collecting
 
 RUN = {"run_id": "run", "attempt": 0}
@@ -296,3 +299,20 @@ def test_rank_files_without_a_state_keep_their_spans(
     assert store.query("SELECT count() AS n FROM spans")["n"].to_pylist() == [2 * STEPS]
     assert "left out" in capsys.readouterr().err
     store.close()
+
+
+def test_a_rank_that_ends_while_it_is_looked_at_has_ended_in_good_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as recording:
+        recording.enter_context(session(tmp_path))
+        host = Host(tmp_path)
+        host.look()
+
+        def ends_and_is_gone(_: RankIdentity) -> bool:
+            recording.close()
+            return False
+
+        monkeypatch.setattr("telemetry.agent.host.is_alive", ends_and_is_gone)
+        ((beat,),) = host.beats().values()
+    assert (beat["alive"], beat["ended"]) == (0, ENDED_WELL)

@@ -113,6 +113,22 @@ def test_just_after_the_link_is_back_it_is_still_a_flap(store: EmbeddedStore) ->
     assert finding.severity is Severity.INFO
 
 
+def test_a_job_that_stands_still_again_while_connections_recover_one_by_one_is_no_hang_yet(
+    store: EmbeddedStore,
+) -> None:
+    """The link was away for 57 s; the job has gone on a little since, and others try again by 62 s."""
+    found = verdict(store, all_in_reduction(), down_after_s=-58.0, up_after_s=-0.5)
+    assert found is not None
+    assert (found.kind, found.initiating) == (Kind.NIC_FLAP, CUT_OFF)
+    assert "has it again" in found.headline
+
+
+def test_once_all_connections_should_have_recovered_a_link_that_is_back_explains_nothing(store: EmbeddedStore) -> None:
+    found = verdict(store, all_in_reduction(), down_after_s=-58.0, up_after_s=-0.5, seen_after_s=60.0)
+    assert found is not None
+    assert (found.kind, found.cut_off) == (Kind.HUNG_COLLECTIVE, None)
+
+
 @pytest.mark.parametrize(
     "times",
     [
