@@ -13,7 +13,7 @@ from fastapi.middleware.gzip import GZipMiddleware
 from telemetry.ship.settings import Live
 from telemetry.stores.reader import Reader
 from ui import callbacks, canvas_callbacks
-from ui.ask_ahead import AskAhead
+from ui.ask_ahead import AskAhead, AskedAhead
 from ui.gpu_price import price_from_environment
 from ui.kept_assets import KeptAssets
 from ui.live import tell_news
@@ -55,13 +55,14 @@ def make_dashboard(reads: Reads, live: Live = "interval") -> dash.Dash:
     app.index_string = app.index_string.replace("<html>", '<html lang="en">')
     app.layout = layout(live)
     app.backend.websocket_capability = live == "websocket"  # else every page calls for a socket that nobody serves
-    app.server.add_middleware(AskAhead, reads=reads)
+    ahead = AskAhead(reads)
+    app.server.add_middleware(AskedAhead, ahead=ahead)
     app.server.add_middleware(KeptAssets)
     app.server.add_middleware(GZipMiddleware, compresslevel=COMPRESSION)
     callbacks.keep_fresh(app, reads)
     if live == "websocket":
         tell_news(app, reads)
-    callbacks.keep_page(app, reads)
+    callbacks.keep_page(app, reads, ahead)
     callbacks.keep_regions(app, reads)
     callbacks.keep_charts(app, reads)
     canvas_callbacks.keep_canvases(app, reads)

@@ -1,4 +1,5 @@
-"""What a page asks first is asked as soon as its address is: the browser loads its scripts meanwhile.
+"""What a page asks first is asked as soon as its address is known: the browser loads its scripts meanwhile, or, where a
+link led there, puts the page's skeleton up.
 
 browser   |-- address --|-------- scripts --------|-- parts of the page, one by one --|
 server                  |-- facts, sums, cells --|    answers are there
@@ -22,17 +23,27 @@ AT_ONCE = 4
 
 
 class AskAhead:
-    """Between an application and its server. It delays nothing and changes no answer."""
+    """Delays nothing and changes no answer."""
 
-    def __init__(self, app: ASGIApp, reads: Reads) -> None:
-        self._app = app
+    def __init__(self, reads: Reads) -> None:
         self._reads = reads
         self._workers = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="ahead")
 
+    def begin(self, state: ViewState) -> None:
+        """Ask for the page of ``state`` in the background."""
+        self._workers.submit(ask, state, self._reads)
+
+
+class AskedAhead:
+    """Between an application and its server: begins where a page is fetched by its address."""
+
+    def __init__(self, app: ASGIApp, ahead: AskAhead) -> None:
+        self._app = app
+        self._ahead = ahead
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/" and scope["method"] == "GET":
-            state = parse_search(scope["query_string"].decode("latin-1")).state
-            self._workers.submit(ask, state, self._reads)
+            self._ahead.begin(parse_search(scope["query_string"].decode("latin-1")).state)
         await self._app(scope, receive, send)
 
 

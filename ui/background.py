@@ -42,15 +42,14 @@ class BackgroundAnswers:
         self._asked: OrderedDict[Hashable, _Asked] = OrderedDict()
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="background", initializer=_step_back)
 
-    def get(self, key: Hashable, work: Callable[[], Answer], *, wait_s: float | None = None) -> Answer:
-        """The answer kept under ``key``, else that of ``work()``, which is begun. ``wait_s``: for how long a caller
-        stands still for it, where that is not as for any other.
+    def get(self, key: Hashable, work: Callable[[], Answer]) -> Answer:
+        """The answer kept under ``key``, else that of ``work()``, which is begun.
 
         Raises:
             StillWorking: it is not there yet.
         """
         future = self._begun(key, work)
-        wait([future], timeout=self._wait_s if wait_s is None else wait_s)
+        wait([future], timeout=self._wait_s)
         if not future.done() or future.cancelled():
             raise StillWorking
         return cast(Answer, future.result())

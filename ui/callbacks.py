@@ -12,7 +12,8 @@ import dash
 from dash import ALL, MATCH, ClientsideFunction, Input, Output, State, ctx, no_update
 
 from telemetry.errors import RankscopeError
-from ui.drawing import draw_chart, draw_page, draw_region
+from ui.ask_ahead import AskAhead
+from ui.drawing import address_of, draw_chart, draw_page, draw_region
 from ui.freshness import look
 from ui.pages import PAGES
 from ui.pages.controls import after_click, after_controls
@@ -44,12 +45,14 @@ def keep_fresh(app: dash.Dash, reads: Reads) -> None:
     )(ask)
 
 
-def keep_page(app: dash.Dash, reads: Reads) -> None:
+def keep_page(app: dash.Dash, reads: Reads, ahead: AskAhead) -> None:
     """The skeleton: drawn anew when the view or the run changes, or when a problem comes or goes. What is known before
     its parts are drawn is no news to them."""
 
     async def draw(search: str | None, _: Any, shown: str | None) -> Any:
         state = parse_search(search).state
+        if not (shown or "").startswith(address_of(state)):
+            ahead.begin(state)
         drawn = await asyncio.to_thread(draw_page, state, reads)
         if drawn.key == shown:
             return no_update, no_update, search, no_update, no_update

@@ -63,13 +63,18 @@ class Painted(NamedTuple):
 def draw_page(state: ViewState, reads: Reads) -> Drawn:
     """The skeleton of a view, or what stands in its place."""
     name, make = _page(state, reads)
-    return Drawn(f"{state.view}/{state.run}/{state.attempt}/{name}", make)
+    return Drawn(address_of(state) + name, make)
+
+
+def address_of(state: ViewState) -> str:
+    """What the key of a page begins with: as long as it stays, so does the skeleton, unless a problem comes or goes."""
+    return f"{state.view}/{state.run}/{state.attempt}/"
 
 
 def _page(state: ViewState, reads: Reads) -> tuple[str, Callable[[], Component]]:
     page = PAGES[state.view]
     try:
-        if page.needs_run and not reads.run_rows():
+        if page.needs_run and not (state.run and reads.attempts(state.run)) and not reads.run_rows():
             return "empty", empty_store
         if page.needs_step and not len(reads.facts(state).steps.step):
             return _before_the_first_step(state, reads)

@@ -191,6 +191,8 @@ def column(table: pa.Table, name: str) -> list[Any]:
 
 def test_runs_are_listed_newest_first(filled: StoreReader) -> None:
     newest, other = filled.read(Runs()).to_pylist()
+    assert filled.read(Runs(run_ids=(other["run_id"],))).to_pylist() == [other]
+    assert filled.read(Runs(run_ids=("nobody",))).num_rows == 0
     steps = {"first_step": 0, "last_step": 3}
     assert newest == {**RUN, "started_ns": 5, "last_ns": 4902, "num_ranks": 2, **steps, "meta": "{}"}
     assert other["run_id"] == "other"

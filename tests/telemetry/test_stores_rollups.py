@@ -33,6 +33,7 @@ WIDE: dict[str, Any] = {**RUN, "first_step": 0, "last_step": 99}
 CELLS: dict[str, Any] = {**WIDE, "stage": int(Stage.BACKWARD_COMPUTE), "num_ranks": 64, "max_rows": 64}
 ROLLED_UP: tuple[tuple[Query, str], ...] = (
     (Runs(), "by_window"),
+    (Runs(run_ids=("run",)), "by_window"),
     (StageCounts(**RUN), "by_window"),
     (RankStageMeans(**WIDE), "by_window"),
     (HeatCells(**CELLS, max_columns=2), "by_window"),

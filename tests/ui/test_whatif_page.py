@@ -43,8 +43,8 @@ def analysed(slow: StoreReader) -> Reads:
 
 @pytest.fixture
 def busy(slow: StoreReader, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Reads, threading.Event]]:
-    """Answers behind something that takes until the event is set, for which no page waits."""
-    monkeypatch.setattr("ui.reads.whatif.PATIENCE_S", 0.0)
+    """Answers behind something that takes until the event is set, as of a run of many operations."""
+    monkeypatch.setattr("ui.reads.whatif.FEW_OPERATIONS", 0)
     done, reads = threading.Event(), Reads(slow)
     reads.background = BackgroundAnswers(4, wait_s=0.0)
     with pytest.raises(StillWorking):

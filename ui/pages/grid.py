@@ -173,4 +173,5 @@ PAGE = Page(
     },
     charts={"grid": Chart(draw=draw_grid)},
     control_values=control_values,
+    ahead=lambda state, reads: _cells(scene(state, reads), state, reads),
 )

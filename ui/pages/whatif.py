@@ -121,4 +121,5 @@ PAGE = Page(
     },
     charts={name: Chart(draw=draw) for name, draw in DRAWN.items()},
     control_values=control_values,
+    ahead=shown_analysis,
 )

@@ -36,7 +36,7 @@ class Asking:
         self._reader = reader
         self._wall_s = wall_s
         self._cache = AnswerCache(KEPT_ANSWERS)
-        self._steps: dict[tuple[str, int], pa.Table] = {}
+        self._steps: dict[tuple[str, int, int], pa.Table] = {}
 
     def now_ns(self) -> int:
         """What time it is, in nanoseconds since the epoch."""
@@ -58,12 +58,13 @@ class Asking:
         return self.kept(run, "steps", lambda: self._grown_steps(run))
 
     def _grown_steps(self, run: RunSummary) -> pa.Table:
-        known = self._steps.get((run.run_id, run.attempt))
+        key = run.run_id, run.attempt, run.started_ns
+        known = self._steps.get(key)
         settled = None if known is None else known.slice(0, _num_settled(known, run.num_ranks))
         first = int(settled["step"][-1].as_py()) + 1 if settled else 0
         newer = self._reader.read(Steps(run_id=run.run_id, attempt=run.attempt, first_step=first))
         steps = pa.concat_tables([settled, newer]) if settled else newer
-        self._steps[run.run_id, run.attempt] = steps
+        self._steps[key] = steps
         while len(self._steps) > KEPT_STEPS:
             self._steps.pop(next(iter(self._steps)), None)
         return steps.filter(pc.field("step") >= run.first_step)

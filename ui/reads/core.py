@@ -68,7 +68,7 @@ from ui.view_state import StepRange, ViewState
 KEPT_VERDICTS = 8
 """Each holds all evidence of its run."""
 KEPT_ANALYSES = 16
-"""Analyses that take seconds."""
+"""Short analyses, and as many of those that take seconds."""
 MAX_OPERATIONS = 6_000_000
 """Of one analysis. An estimate of what a page may cost: seconds, and about a gigabyte."""
 RANKS_JUDGED_AT_ONCE = 1024
@@ -105,6 +105,7 @@ class Reads(Asking):
         self._max_lane = max_lane
         self._verdicts = AnswerCache(KEPT_VERDICTS)
         self.max_operations = max_operations
+        self.analyses = AnswerCache(KEPT_ANALYSES)
         self.background = BackgroundAnswers(KEPT_ANALYSES)
         self.gpu_price = gpu_price
         self.reports = Reports(self, rank_steps_at_once)
@@ -117,22 +118,24 @@ class Reads(Asking):
 
     def newest(self, state: ViewState) -> RunSummary:
         """The run and attempt a view means: the newest where it does not say."""
-        rows = self.run_rows()
+        rows = self._attempts_of(state.run) if state.run else self.run_rows()
         for row in rows:
-            if state.run in ("", row["run_id"]) and state.attempt in (None, row["attempt"]):
+            if state.attempt in (None, row["attempt"]):
                 return self._summary(row)
-        if not rows:
+        if not self.run_rows():
             raise UnknownRunError("No run is stored yet", hint="start one: `rankscope demo`")
-        of_name = [str(row["attempt"]) for row in rows if row["run_id"] == state.run]
-        if of_name:
-            raise UnknownRunError(
-                f"Run {state.run} has no attempt {state.attempt}", hint=f"it has attempt {', '.join(of_name)}"
-            )
+        if rows and state.run:
+            attempts = ", ".join(str(row["attempt"]) for row in rows)
+            raise UnknownRunError(f"Run {state.run} has no attempt {state.attempt}", hint=f"it has attempt {attempts}")
         raise UnknownRunError(f"No run is called {state.run}", hint="choose one from the list of runs")
 
     def attempts(self, run_id: str) -> tuple[int, ...]:
         """Attempts of a run, newest first."""
-        return tuple(row["attempt"] for row in self.run_rows() if row["run_id"] == run_id)
+        return tuple(row["attempt"] for row in self._attempts_of(run_id))
+
+    def _attempts_of(self, run_id: str) -> list[dict[str, Any]]:
+        """As :meth:`run_rows`, of one run: however many others are stored, this is answered at once."""
+        return self.ask_of_all(Runs(run_ids=(run_id,))).to_pylist()  # type: ignore[no-any-return]
 
     def facts(self, state: ViewState) -> RunFacts:
         """The attempt a view means."""

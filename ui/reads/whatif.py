@@ -14,8 +14,8 @@ from ui.records import RunFacts, RunState
 from ui.view_state import LARGEST, StepRange, ViewState
 
 ANEW_AFTER = 10
-FEW_OPERATIONS, PATIENCE_S = 200_000, 5.0
-"""So few are replayed in less than the time between two looks: a page stands still for them."""
+FEW_OPERATIONS = 200_000
+"""So few are replayed within a second: a page waits for them, and they need not step back behind others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ def whatif(facts: RunFacts, asked: Asked, reads: Reads) -> Conclusion:
     """Replay and conclusion.
 
     Raises:
-        StillWorking: it is not there yet.
+        StillWorking: it is not there yet, of many operations.
         UsageError: not even one step can be held.
     """
     if asked.num_operations > asked.num_steps * reads.max_operations:
@@ -51,8 +51,8 @@ def whatif(facts: RunFacts, asked: Asked, reads: Reads) -> Conclusion:
             f"A step of this run holds {asked.num_operations // asked.num_steps:,} operations: too many for a page",
             hint=f"the command takes what this machine's memory holds: {command(facts, asked)}",
         )
-    wait_s = PATIENCE_S if asked.num_operations <= FEW_OPERATIONS else None
-    return reads.background.get(_key(facts, asked), partial(_conclude, facts, asked, reads), wait_s=wait_s)
+    key, conclude_it = _key(facts, asked), partial(_conclude, facts, asked, reads)
+    return reads.analyses.get(key, conclude_it) if _are_few(asked) else reads.background.get(key, conclude_it)
 
 
 def look_for_whatif(state: ViewState, reads: Reads) -> list[object]:
@@ -64,7 +64,7 @@ def look_for_whatif(state: ViewState, reads: Reads) -> list[object]:
         asked = asked_for(facts, state, reads)
     except UsageError:
         return []
-    return [*asked.steps, asked.num_operations, reads.background.is_ready(_key(facts, asked))]
+    return [*asked.steps, asked.num_operations, _are_few(asked) or reads.background.is_ready(_key(facts, asked))]
 
 
 def command(facts: RunFacts, asked: Asked) -> str:
@@ -74,6 +74,10 @@ def command(facts: RunFacts, asked: Asked) -> str:
         f"rankscope diagnose whatif {run.run_id} --attempt {run.attempt} "
         f"--first-step {steps.first} --last-step {steps.last}"
     )
+
+
+def _are_few(asked: Asked) -> bool:
+    return asked.num_operations <= FEW_OPERATIONS
 
 
 def _key(facts: RunFacts, asked: Asked) -> tuple[str, int, Asked]:

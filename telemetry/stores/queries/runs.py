@@ -3,17 +3,20 @@
 from dataclasses import dataclass
 
 from telemetry.stores.queries.windows import LAST_STEP, STEP_STAGE
-from telemetry.stores.question import OF_ATTEMPT, Fields
+from telemetry.stores.question import OF_ATTEMPT, Fields, among
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runs(Fields):
-    """All runs, newest first.
+    """All runs, or those named, newest first.
 
     Columns: run_id, attempt, started_ns, last_ns, num_ranks, first_step, last_step, meta.
     """
 
+    run_ids: tuple[str, ...] = ()
+
     def sql(self) -> str:
+        named = among("run_id", "run_ids", self.run_ids)
         return f"""
         SELECT run_id, attempt, min(starts) AS started_ns, max(ends) AS last_ns, max(ranks_seen) AS num_ranks,
             if(min(first) = {LAST_STEP}, toUInt32(0), min(first)) AS first_step, max(last) AS last_step,
@@ -22,15 +25,15 @@ class Runs(Fields):
             SELECT run_id, attempt, min(started_ns) AS starts, max(started_ns) AS ends,
                 toUInt32(uniqExact(rank)) AS ranks_seen, toUInt32({LAST_STEP}) AS first, toUInt32(0) AS last,
                 argMin(meta, rank) AS words
-            FROM ranks GROUP BY run_id, attempt
+            FROM ranks WHERE true{named} GROUP BY run_id, attempt
             UNION ALL
             SELECT run_id, attempt, min(start_ns) AS starts, max(start_ns + duration_ns) AS ends,
                 toUInt32(0) AS ranks_seen, min(step) AS first, max(step) AS last, '' AS words
-            FROM spans WHERE stage = {STEP_STAGE} GROUP BY run_id, attempt
+            FROM spans WHERE stage = {STEP_STAGE}{named} GROUP BY run_id, attempt
             UNION ALL
             SELECT run_id, attempt, min(beat_ns) AS starts, max(beat_ns) AS ends,
                 toUInt32(0) AS ranks_seen, toUInt32({LAST_STEP}) AS first, toUInt32(0) AS last, '' AS words
-            FROM heartbeats WHERE beat_ns > 0 GROUP BY run_id, attempt
+            FROM heartbeats WHERE beat_ns > 0{named} GROUP BY run_id, attempt
         )
         GROUP BY run_id, attempt
         ORDER BY started_ns DESC, run_id, attempt DESC
