@@ -25,7 +25,7 @@ class Runs(Fields):
             SELECT run_id, attempt, min(started_ns) AS starts, max(started_ns) AS ends,
                 toUInt32(uniqExact(rank)) AS ranks_seen, toUInt32({LAST_STEP}) AS first, toUInt32(0) AS last,
                 argMin(meta, rank) AS words
-            FROM ranks WHERE true{named} GROUP BY run_id, attempt
+            FROM ranks WHERE 1{named} GROUP BY run_id, attempt
             UNION ALL
             SELECT run_id, attempt, min(start_ns) AS starts, max(start_ns + duration_ns) AS ends,
                 toUInt32(0) AS ranks_seen, min(step) AS first, max(step) AS last, '' AS words
