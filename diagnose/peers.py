@@ -95,10 +95,10 @@ class Excess:
     num_rows: int
 
     def persists(self, num_rows: int) -> bool:
-        """Whether it lies high for so long, or for longer where not in every row: a row that does not takes two away
-        that do. Where a few rows are far too high, somewhere, the few beside them would pass for a stretch."""
-        num_high = self.share * self.num_rows
-        return num_high - 2 * (self.num_rows - num_high) >= num_rows - 1e-6
+        """Whether it lies high for so long, or for longer where not in every row: each that does not takes two away
+        that do, so that two thirds are never enough. Else those beside a few rows far too high would pass for more."""
+        num_high = round(self.share * self.num_rows)
+        return num_high - 2 * (self.num_rows - num_high) >= num_rows
 
 
 def step_noise(log_ratio: FloatMatrix, floor: float) -> float:

@@ -49,8 +49,10 @@ class AskedAhead:
 
 def ask(state: ViewState, reads: Reads) -> None:
     """Ask what the page of ``state`` will ask. What goes wrong is the page's to tell."""
+    page = PAGES[state.view]
     try:
-        PAGES[state.view].ahead(state, reads)
+        if not page.needs_step or len(reads.facts(state).steps.step):
+            page.ahead(state, reads)
     except (RankscopeError, StillWorking):
         pass
     except Exception:

@@ -51,7 +51,7 @@ def keep_page(app: dash.Dash, reads: Reads, ahead: AskAhead) -> None:
 
     async def draw(search: str | None, _: Any, shown: str | None) -> Any:
         state = parse_search(search).state
-        if not (shown or "").startswith(address_of(state)):
+        if shown and not shown.startswith(address_of(state)):
             ahead.begin(state)
         drawn = await asyncio.to_thread(draw_page, state, reads)
         if drawn.key == shown:

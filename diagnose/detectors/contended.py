@@ -186,7 +186,7 @@ def _judged(
     """The ranks as contended, if ``series`` is high enough, often enough and surely enough, and far from ``others``."""
     stretch = highest_stretch(series - bars.log_ratio / 2)
     excess = measure_excess(series[stretch.rows], above=bars.log_ratio / 2, noise=noise)
-    if not ranks or not excess.persists(MIN_STEPS) or excess.median < bars.log_ratio:
+    if not ranks or excess.num_rows < MIN_STEPS or excess.median < bars.log_ratio:
         return None
     if excess.share < bars.share or excess.z < bars.z:
         return None

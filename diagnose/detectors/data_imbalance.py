@@ -27,8 +27,8 @@ MIN_SPREAD = 0.05
 """Coefficient of variation over microbatches."""
 MIN_COST = 0.01
 """Of step time; below it nothing is said."""
-MOST_OF_USUAL = 2.0
-"""A step counts for no more than so many usual ones."""
+LEFT_OUT = 20
+"""One step in so many is not asked whether forward and backward are alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +46,11 @@ def detect_data_imbalance(view: RunView) -> list[Finding]:
         return []
     if forward.shape != backward.shape or forward.shape[2] < 2:
         return []
-    lengths = _evened(Lengths(forward=_centred(forward, backward), backward=_centred(backward, forward)))
+    lengths = Lengths(forward=_centred(forward, backward), backward=_centred(backward, forward))
     if np.isnan(lengths.forward).all():
         return []
-    correlation = _median(
-        _correlations(*(_of_replicas(one, view.topology) for one in (lengths.forward, lengths.backward)))
-    )
+    usual = _without_longest(lengths)
+    correlation = _median(_correlations(*(_of_replicas(one, view.topology) for one in (usual.forward, usual.backward))))
     spread = min(_spread(lengths.forward), _spread(lengths.backward))
     agreement = _agreement(lengths.forward, view.topology)
     lost_ns = _cost_ns(forward + backward, view)
@@ -86,14 +85,13 @@ def _centred(values: Floats, partner: Floats) -> Floats:
     return np.where(both & (count > 1), logs - mean, np.nan)
 
 
-def _evened(lengths: Lengths) -> Lengths:
-    """No step far from what is usual decides alone: the first of a run warms up, forward and backward."""
-    inner = tuple(range(1, lengths.forward.ndim))
-    squares = [np.nan_to_num(one) ** 2 for one in (lengths.forward, lengths.backward)]
-    size = np.sqrt(np.sum(squares, axis=(0, *(axis + 1 for axis in inner))))
-    most = MOST_OF_USUAL * float(np.median(size[size > 0])) if (size > 0).any() else np.inf
-    share = (np.minimum(size, most) / np.where(size > 0, size, 1.0)).reshape(-1, 1, 1, 1)
-    return Lengths(forward=lengths.forward * share, backward=lengths.backward * share)
+def _without_longest(lengths: Lengths) -> Lengths:
+    """Without the steps in which microbatches differ most, one in twenty: the first of a run warms up, forward and
+    backward, and would be half of the correlation."""
+    squares = np.nan_to_num(lengths.forward) ** 2 + np.nan_to_num(lengths.backward) ** 2
+    in_order = np.argsort(squares.sum(axis=(1, 2, 3)))
+    kept = np.sort(in_order[: len(in_order) - max(1, len(in_order) // LEFT_OUT)])
+    return Lengths(forward=lengths.forward[kept], backward=lengths.backward[kept])
 
 
 def _of_replicas(lengths: Floats, topology: Topology) -> Floats:

@@ -2,8 +2,8 @@
 while the link may come back in time it is no hang at all.
 
     link of host-2   ----.                      .------        the job stopped within moments of the loss
-    job              -------|                     |----        and goes on once the link is back
-                         down  stands still     up  lost packets are sent again
+    job              -------|                     |-|  |--     and goes on, perhaps bit by bit, once the link is back
+                         down  stands still     up  each connection sends lost packets again
 """
 
 from diagnose.hang.deaths import CONSEQUENCES
@@ -48,15 +48,16 @@ def _cut_off(evidence: HangEvidence, outage: Outage) -> CutOff | None:
     gave_up = evidence.network.gave_up
     if not gave_up and now_ns > _recovered_ns(outage):
         return None
-    stopped_again = not gave_up and not outage.lasts and outage.up_ns <= stopped_ns
+    down_s = outage.seconds(now_ns)
+    is_flap = not gave_up and down_s < _limit_s(evidence)
+    stopped_again = is_flap and not outage.lasts and outage.up_ns <= stopped_ns
     if not (stopped_again or _stopped_as_it_was_lost(outage, stopped_ns)):
         return None
-    down_s = outage.seconds(now_ns)
-    return CutOff(outage=outage, ranks=ranks, down_s=down_s, is_flap=not gave_up and down_s < _limit_s(evidence))
+    return CutOff(outage=outage, ranks=ranks, down_s=down_s, is_flap=is_flap)
 
 
 def _stopped_as_it_was_lost(outage: Outage, stopped_ns: int) -> bool:
-    """A job that went on once the link was back lived through it."""
+    """One that went on for long, or that gives up long after the link was back, stopped over something else."""
     end_ns = min(outage.down_ns + AFTER_NS, (outage.up_ns or LATEST_NS) + CLOCKS_NS)
     return outage.down_ns - BEFORE_NS <= stopped_ns <= end_ns
 

@@ -14,6 +14,7 @@ from tests.ui.counting import Counting
 from tests.ui.synthetic_run import SyntheticRun
 from ui.reads import Reads
 from ui.reads.heat_map import pooled_times, stage_times
+from ui.reads.timeline import spans_left_out
 from ui.records import RunState
 from ui.stage_times import PROCESSOR, WALL
 from ui.view_state import Clock, Metric, StepRange, ViewState
@@ -145,9 +146,9 @@ def test_of_a_full_lane_the_longest_spans_are_asked_for_and_the_rest_is_counted(
     whole, cut = Reads(reader), Reads(reader, max_lane=2)
     summary = whole.newest(MADE)
     everything, longest = (reads.spans(summary, 7, (4, 6)) for reads in (whole, cut))
-    assert whole.spans_left_out(summary, 7, (4, 6)) == 0
+    assert spans_left_out(whole, summary, 7, (4, 6)) == 0
     assert "Lanes" not in reader.asked
-    assert cut.spans_left_out(summary, 7, (4, 6)) == len(everything) - len(longest) > 0
+    assert spans_left_out(cut, summary, 7, (4, 6)) == len(everything) - len(longest) > 0
 
 
 def test_what_pages_and_detectors_ask_both_is_asked_once(store: EmbeddedStore, run: SyntheticRun) -> None:

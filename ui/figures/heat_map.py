@@ -61,14 +61,15 @@ def rank_by_step(
         hoverongaps=False,
         colorbar=colour_bar(colours),
     )
-    bands = _bands(suspects, times.ranks_a_row, num_rows)
+    named = _bands(suspects, times.ranks_a_row, _every(num_rows))
+    outlined = _bands(suspects, times.ranks_a_row, 2 * _reach(num_rows))
     return framed(
         [cells],
         height_px=int(np.clip(ROW_PX * num_rows + 70, MIN_PX, MAX_PX)),
         keep=keep,
         xaxis={"title": {"text": "step", "standoff": 6}},
-        yaxis={"autorange": "reversed", "showgrid": False, **_row_labels(num_rows, times.ranks_a_row, hosts, bands)},
-        shapes=_outlines(bands, times, num_rows, colours.outline),
+        yaxis={"autorange": "reversed", "showgrid": False, **_row_labels(num_rows, times.ranks_a_row, hosts, named)},
+        shapes=_outlines(outlined, times, num_rows, colours.outline),
     )
 
 
@@ -87,11 +88,11 @@ def _hover(metric: Metric) -> str:
     return "<b>rank %{customdata[1]}</b><br>step %{x}<br>" + values + "<extra></extra>"
 
 
-def _bands(suspects: Collection[int], depth: int, num_rows: int) -> list[list[int]]:
-    """Suspects whose labels or outlines would overlap together, by rank."""
+def _bands(suspects: Collection[int], depth: int, apart: float) -> list[list[int]]:
+    """Suspects by rank, together where their rows lie less than ``apart`` from each other."""
     bands: list[list[int]] = []
     for rank in sorted({*suspects}):
-        if bands and rank // depth - bands[-1][-1] // depth < max(_every(num_rows), 2 * _reach(num_rows)):
+        if bands and rank // depth - bands[-1][-1] // depth < apart:
             bands[-1].append(rank)
         else:
             bands.append([rank])

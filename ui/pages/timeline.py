@@ -23,6 +23,7 @@ from ui.pages.timeline_ideal import draw_ideal, known_strip
 from ui.pages.timeline_scene import Scene, aligned, displayed, drawn, scene, spans
 from ui.pages.timeline_trace import draw_trace
 from ui.reads import Reads
+from ui.reads.timeline import same_work, spans_left_out
 from ui.records import RunFacts
 from ui.view_state import Group, View, ViewState
 from ui.wording import count, duration, ranks_in_words
@@ -63,7 +64,7 @@ def draw_title(state: ViewState, reads: Reads) -> Component:
     shown = scene(state, reads)
     run, rows = shown.facts.summary, shown.rows
     exactly = replace(state, run=run.run_id, attempt=run.attempt, group=rows.group, rank=rows.rank, step=shown.step)
-    unasked = reads.spans_left_out(run, shown.step, rows.ranks)
+    unasked = spans_left_out(reads, run, shown.step, rows.ranks)
     said = [dmc.Text(note, size="sm", className="left-out") for note in _left_out(drawn(shown, reads), rows, unasked)]
     if note := aligned(shown, reads).note:
         clock = ViewState(view=View.CLOCK, run=run.run_id, attempt=run.attempt)
@@ -123,7 +124,7 @@ def draw_details(state: ViewState, reads: Reads) -> Component:
     origin_ns = int(held.start_ns.min())
     strip = known_strip(state, shown, reads)
     ideal_ns = ideal_duration_ns(strip, chosen, held, shown.facts) if strip else None
-    return span_details(chosen, reads.same_work(shown.facts, chosen), origin_ns, shown.facts, state, ideal_ns)
+    return span_details(chosen, same_work(reads, shown.facts, chosen), origin_ns, shown.facts, state, ideal_ns)
 
 
 def _title(shown: Scene) -> str:

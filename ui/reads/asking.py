@@ -4,7 +4,9 @@ An answer is kept under its query and the run's *freshness* (newest step, newest
 again and again asks the store only when something has arrived, and twenty open pages ask once.
 """
 
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TypeVar, cast
 
@@ -36,7 +38,8 @@ class Asking:
         self._reader = reader
         self._wall_s = wall_s
         self._cache = AnswerCache(KEPT_ANSWERS)
-        self._steps: dict[tuple[str, int, int], pa.Table] = {}
+        self._lock = threading.Lock()
+        self._steps: OrderedDict[tuple[str, int, int | None], pa.Table] = OrderedDict()
 
     def now_ns(self) -> int:
         """What time it is, in nanoseconds since the epoch."""
@@ -58,15 +61,20 @@ class Asking:
         return self.kept(run, "steps", lambda: self._grown_steps(run))
 
     def _grown_steps(self, run: RunSummary) -> pa.Table:
-        key = run.run_id, run.attempt, run.started_ns
-        known = self._steps.get(key)
+        ranks = self.ask_now_and_then(Ranks(run_id=run.run_id, attempt=run.attempt), run.last_ns)
+        began_ns = pc.max(ranks["started_ns"]).as_py()  # ranks that begin the attempt again record its steps anew
+        key = run.run_id, run.attempt, began_ns
+        with self._lock:
+            known = self._steps.get(key)
         settled = None if known is None else known.slice(0, _num_settled(known, run.num_ranks))
         first = int(settled["step"][-1].as_py()) + 1 if settled else 0
         newer = self._reader.read(Steps(run_id=run.run_id, attempt=run.attempt, first_step=first))
-        steps = pa.concat_tables([settled, newer]) if settled else newer
-        self._steps[key] = steps
-        while len(self._steps) > KEPT_STEPS:
-            self._steps.pop(next(iter(self._steps)), None)
+        steps = pa.concat_tables([settled, newer]).combine_chunks() if settled else newer
+        with self._lock:
+            self._steps[key] = steps
+            self._steps.move_to_end(key)
+            while len(self._steps) > KEPT_STEPS:
+                self._steps.popitem(last=False)
         return steps.filter(pc.field("step") >= run.first_step)
 
     def ask_now_and_then(self, query: Query, last_ns: int) -> pa.Table:

@@ -20,7 +20,6 @@ from telemetry.stages import STAGE_BY_CODE, Stage
 from telemetry.stores.queries import (
     EvidenceCount,
     Heartbeats,
-    Lanes,
     Marks,
     Ranks,
     Runs,
@@ -102,7 +101,7 @@ class Reads(Asking):
         super().__init__(reader, wall_s)
         self.max_cells = max_cells
         self.max_own_operations = max_own_operations
-        self._max_lane = max_lane
+        self.max_lane = max_lane
         self._verdicts = AnswerCache(KEPT_VERDICTS)
         self.max_operations = max_operations
         self.analyses = AnswerCache(KEPT_ANALYSES)
@@ -219,7 +218,7 @@ class Reads(Asking):
             first_step=step,
             last_step=step,
             ranks=ranks,
-            longest=self._max_lane,
+            longest=self.max_lane,
         )
         return span_columns(self.ask(run, query))
 
@@ -231,15 +230,6 @@ class Reads(Asking):
 
         return self.kept(facts.summary, ("aligned", step, ranks), align)
 
-    def spans_left_out(self, run: RunSummary, step: int, ranks: tuple[int, ...]) -> int:
-        """How many spans :meth:`spans` leaves out."""
-        shown = self.spans(run, step, ranks)
-        fullest = np.unique(np.stack([shown.rank, shown.stream]), axis=1, return_counts=True)[1].max(initial=0)
-        if fullest < self._max_lane:
-            return 0
-        query = Lanes(run_id=run.run_id, attempt=run.attempt, first_step=step, last_step=step, ranks=ranks)
-        return int(np.maximum(ints(self.ask(run, query), "spans") - self._max_lane, 0).sum())
-
     def clocks(self, facts: RunFacts, step: int) -> ClockTable:
         """How hosts' clocks lie apart around a step; empty where nobody knows."""
         run, lasts = facts.summary, facts.steps.duration_ns
@@ -248,22 +238,6 @@ class Reads(Asking):
         return self.kept(
             run, key, lambda: load_clocks(self._reader, run.run_id, run.attempt, np.array([step]), lasted_ns)
         )
-
-    def same_work(self, facts: RunFacts, span: SpanColumns) -> SpanColumns:
-        """Spans of the same stage in the same step on the rank itself and its peers (same pipeline stage)."""
-        run, rank = facts.summary, int(span.rank[0])
-        pp = facts.topology.place(rank).pp
-        peers = tuple(one for one in range(facts.topology.world_size) if facts.topology.place(one).pp == pp)
-        step = int(span.step[0])
-        query = Spans(
-            run_id=run.run_id,
-            attempt=run.attempt,
-            first_step=step,
-            last_step=step,
-            ranks=peers,
-            stages=(int(span.stage[0]),),
-        )
-        return span_columns(self.ask(run, query))
 
     def _summary(self, row: dict[str, Any]) -> RunSummary:
         ranks = self._ranks(row["run_id"], row["attempt"], row["last_ns"])

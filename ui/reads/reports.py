@@ -1,5 +1,8 @@
 """What detectors say of a run: at once of a small one, in the background of one that takes them seconds."""
 
+import threading
+from collections import OrderedDict
+
 from diagnose.load import DEFAULT_STEPS, load_view
 from diagnose.pipeline import Report, diagnose_view
 from diagnose.view import RunView
@@ -27,7 +30,8 @@ class Reports:
         self._views = AnswerCache(KEPT_VIEWS)
         self._small = AnswerCache(KEPT_ANSWERS)
         self._large: NewestAnswers[Report] = NewestAnswers(REPORT_AGE_S, after_s=REPORT_AFTER_S)
-        self._known: dict[tuple[str, int], Report] = {}
+        self._lock = threading.Lock()
+        self._known: OrderedDict[tuple[str, int], Report] = OrderedDict()
 
     def of(self, run: RunSummary) -> Report | None:
         """What the detectors say about the newest steps; why the run stands still is ``Reads.hang``.
@@ -41,9 +45,11 @@ class Reports:
         else:
             report = self._small.get(_state_of(run), lambda: diagnose_view(self._newest_view(run)))
         if report is not None:
-            self._known[run.run_id, run.attempt] = report
-        while len(self._known) > KEPT_ANSWERS:
-            self._known.pop(next(iter(self._known)), None)
+            with self._lock:
+                self._known[run.run_id, run.attempt] = report
+                self._known.move_to_end((run.run_id, run.attempt))
+                while len(self._known) > KEPT_ANSWERS:
+                    self._known.popitem(last=False)
         return report
 
     def known(self, attempt: tuple[str, int]) -> Report | None:

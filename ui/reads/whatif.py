@@ -1,4 +1,4 @@
-"""What slowness costs in some steps: asked for in the background, and bounded.
+"""What slowness costs in some steps: bounded, and of many operations worked out in the background.
 
 A live run's newest steps are replayed anew once ten more of them are whole, not at every step.
 """

@@ -123,6 +123,14 @@ def test_a_job_that_stands_still_again_while_connections_recover_one_by_one_is_n
     assert "has it again" in found.headline
 
 
+def test_a_link_that_was_away_for_so_long_that_the_job_does_without_it_explains_no_later_hang(
+    store: EmbeddedStore,
+) -> None:
+    found = verdict(store, all_in_reduction(), down_after_s=-310.0, up_after_s=-10.0)
+    assert found is not None
+    assert (found.kind, found.initiating, found.cut_off) == (Kind.HUNG_COLLECTIVE, (), None)
+
+
 def test_once_all_connections_should_have_recovered_a_link_that_is_back_explains_nothing(store: EmbeddedStore) -> None:
     found = verdict(store, all_in_reduction(), down_after_s=-58.0, up_after_s=-0.5, seen_after_s=60.0)
     assert found is not None
