@@ -26,14 +26,15 @@ class NewestAnswers(Generic[Answer]):
 
     Args:
         anew_s: how long an answer stands, at least, though things have changed.
-        after_s: how long after it was first asked for it is begun: until then the page that asked has what is ready
-            at once, and needs the processor for it.
+        hold: returns once an answer that was asked for may be begun.
     """
 
-    def __init__(self, anew_s: float, *, after_s: float = 0.0, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, anew_s: float, *, hold: Callable[[], None] | None = None, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self._answers = BackgroundAnswers(KEPT, wait_s=0.0)
         self._anew_s = anew_s
-        self._after_s = after_s
+        self._hold = hold
         self._clock_s = clock_s
         self._before: dict[Hashable, Told[Answer]] = {}
 
@@ -41,7 +42,8 @@ class NewestAnswers(Generic[Answer]):
         """The newest answer there is, None where there is none yet; a newer one is begun where it is time for it."""
 
         def later() -> Told[Answer]:
-            time.sleep(self._after_s)
+            if self._hold is not None:
+                self._hold()
             return Told(work(), freshness, self._clock_s())
 
         try:

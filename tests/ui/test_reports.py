@@ -2,11 +2,14 @@
 
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 
 from diagnose.pipeline import Report
 from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.question import Query
 from telemetry.stores.reader import StoreReader
 from tests.deadline import until
 from tests.ui.made_hang import STEP, S, evidence_rows
@@ -24,6 +27,13 @@ NOTHING_IS_SMALL = 0
 OVERVIEW, HEAT_MAP, TIMELINE, FLEET = (
     ViewState(view=view, run="made") for view in (View.OVERVIEW, View.HEAT_MAP, View.TIMELINE, View.FLEET)
 )
+
+
+class Nobody:
+    """Answers nothing."""
+
+    def read(self, query: Query) -> pa.Table:
+        raise AssertionError(query)
 
 
 class HeldReports(Reports):
@@ -120,3 +130,25 @@ def test_the_evidence_of_a_large_stall_is_read_in_the_background(store: Embedded
     until(lambda: look(page, reads)[0] != before, what="the verdict")
     assert "rank 5 is behind" in text_of("hang-verdict", page, reads)
     assert "rank 5 is behind" in text_of("verdict", replace(page, view=View.OVERVIEW), reads)
+
+
+@pytest.mark.parametrize(("num_parts", "begins_s"), [(1, 2.0), (3, 5.0), (100, 10.0)])
+def test_detectors_begin_once_the_parts_of_pages_have_what_they_asked_for(
+    monkeypatch: pytest.MonkeyPatch, num_parts: int, begins_s: float
+) -> None:
+    """A part asks at 0, and each time 1.5 s after the one before it."""
+    now_s, reports = [100.0], Reports(Asking(Nobody()))
+    parts_s = [100.0 + 1.5 * number for number in range(num_parts)]
+    large = RunSummary(**{**dict.fromkeys(RunSummary.__dataclass_fields__, 0), "run_id": "r", "num_ranks": 10**6})
+
+    def sleep(seconds: float) -> None:
+        until_s = now_s[0] + seconds
+        now_s[0] = min([one for one in parts_s if one > now_s[0]] + [until_s])
+        if now_s[0] in parts_s:
+            reports.of(large)
+
+    monkeypatch.setattr("ui.reads.reports.time", SimpleNamespace(monotonic=lambda: now_s[0], sleep=sleep))
+    monkeypatch.setattr(reports, "_told", lambda _: None)
+    reports.of(large)
+    reports._wait_for_pages()
+    assert now_s[0] == pytest.approx(100.0 + begins_s)

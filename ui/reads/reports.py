@@ -1,6 +1,7 @@
 """What detectors say of a run: at once of a small one, in the background of one that takes them seconds."""
 
 import threading
+import time
 from collections import OrderedDict
 
 from diagnose.load import DEFAULT_STEPS, load_view
@@ -18,7 +19,10 @@ RANK_STEPS_AT_ONCE = 20_000
 REPORT_AGE_S = 30.0
 """What detectors say of a larger run that goes on stands so long, at least."""
 REPORT_AFTER_S = 2.0
-"""They begin so long after it was asked for: they keep the processor busy for seconds, and a page is being drawn."""
+"""They begin so long after a part of a page asked for it last: they keep the processor busy for seconds, and a page is
+being drawn."""
+LATEST_AFTER_S = 10.0
+"""However many pages are."""
 
 
 class Reports:
@@ -29,7 +33,8 @@ class Reports:
         self._rank_steps_at_once = rank_steps_at_once
         self._views = AnswerCache(KEPT_VIEWS)
         self._small = AnswerCache(KEPT_ANSWERS)
-        self._large: NewestAnswers[Report] = NewestAnswers(REPORT_AGE_S, after_s=REPORT_AFTER_S)
+        self._large: NewestAnswers[Report] = NewestAnswers(REPORT_AGE_S, hold=self._wait_for_pages)
+        self._asked_s = 0.0
         self._lock = threading.Lock()
         self._known: OrderedDict[tuple[str, int], Report] = OrderedDict()
 
@@ -40,6 +45,7 @@ class Reports:
         """
         report: Report | None
         if self._is_large(run):
+            self._asked_s = time.monotonic()
             told = self._told(run)
             report = None if told is None else told.answer
         else:
@@ -70,6 +76,12 @@ class Reports:
 
     def _diagnosed(self, run: RunSummary) -> Report:
         return diagnose_view(self._loaded(run))
+
+    def _wait_for_pages(self) -> None:
+        wanted_s = time.monotonic()
+        latest_s = wanted_s + LATEST_AFTER_S
+        while (left_s := min(max(wanted_s, self._asked_s) + REPORT_AFTER_S, latest_s) - time.monotonic()) > 0:
+            time.sleep(left_s)
 
     def _loaded(self, run: RunSummary) -> RunView:
         return load_view(self._asking.reader_of(run), run.run_id, run.attempt)
