@@ -32,7 +32,6 @@ class Reports:
         self._asking = asking
         self._rank_steps_at_once = rank_steps_at_once
         self._views = AnswerCache(KEPT_VIEWS)
-        self._small = AnswerCache(KEPT_ANSWERS)
         self._large: NewestAnswers[Report] = NewestAnswers(REPORT_AGE_S, hold=self._wait_for_pages)
         self._asked_s = 0.0
         self._lock = threading.Lock()
@@ -49,7 +48,7 @@ class Reports:
             told = self._told(run)
             report = None if told is None else told.answer
         else:
-            report = self._small.get(_state_of(run), lambda: diagnose_view(self._newest_view(run)))
+            report = self._asking.kept(run, "report", lambda: diagnose_view(self._newest_view(run)))
         if report is not None:
             with self._lock:
                 self._known[run.run_id, run.attempt] = report
@@ -72,7 +71,8 @@ class Reports:
         return None if self._is_large(run) else self._newest_view(run)
 
     def _newest_view(self, run: RunSummary) -> RunView:
-        return self._views.get(_state_of(run), lambda: self._loaded(run))
+        key = run.run_id, run.attempt, run.last_step, run.last_ns
+        return self._views.get(key, lambda: self._loaded(run))
 
     def _diagnosed(self, run: RunSummary) -> Report:
         return diagnose_view(self._loaded(run))
@@ -93,7 +93,3 @@ class Reports:
     def _is_large(self, run: RunSummary) -> bool:
         num_steps = min(DEFAULT_STEPS, run.last_step - run.first_step + 1)
         return run.num_ranks * num_steps > self._rank_steps_at_once
-
-
-def _state_of(run: RunSummary) -> tuple[str, int, int, int]:
-    return run.run_id, run.attempt, run.last_step, run.last_ns
