@@ -123,16 +123,11 @@ def follow_hands(app: dash.Dash, reads: Reads) -> None:
     async def follow(search: str | None, _: Any, __: Any) -> Any:
         state = parse_search(search).state
         controls, graphs = ctx.inputs_list[1:]
-        names = [item["id"]["control"] for item in controls]
-        triggered = [trigger["prop_id"] for trigger in ctx.triggered]
-        if triggered == ["url.search"]:
-            values = await asyncio.to_thread(_control_values, state, reads)
-            return no_update, [values.get(name, no_update) for name in names]
-        after = await asyncio.to_thread(_after, state, controls, graphs, len(triggered), ctx.triggered_id, reads)
-        if after == state:
-            return no_update, [no_update] * len(names)
-        values = await asyncio.to_thread(_control_values, after, reads)
-        return [after.search(), time.time_ns()], [values.get(name, no_update) for name in names]
+        used = [one for name, one in ctx.triggered_prop_ids.items() if name != "url.search"]
+        after = await asyncio.to_thread(_after, state, controls, graphs, used, reads) if used else state
+        values = {} if used and after == state else await asyncio.to_thread(_control_values, after, reads)
+        goes_to = no_update if after == state else [search, after.search(), time.time_ns()]
+        return goes_to, [_unless_shown(values, item) for item in controls]
 
     app.callback(
         Output("goes-to", "data"),
@@ -154,24 +149,29 @@ def _control_values(state: ViewState, reads: Reads) -> dict[str, object]:
         return {}
 
 
+def _unless_shown(values: dict[str, object], item: dict[str, Any]) -> Any:
+    """The value to set a control to. One that shows it is left alone: somebody may be using it meanwhile."""
+    value = values.get(item["id"]["control"], no_update)
+    return no_update if value == item.get("value") else value
+
+
 def _after(
     state: ViewState,
     controls: list[dict[str, Any]],
     graphs: list[dict[str, Any]],
-    num_triggered: int,
-    triggered_id: Any,
+    used: list[dict[str, str]],
     reads: Reads,
 ) -> ViewState:
     """The view after one control or one chart was used. Several at once: the page was drawn, nobody did anything."""
-    if num_triggered != 1 or not isinstance(triggered_id, dict):
+    if len(used) != 1:
         return state
     for item in graphs:
-        if item["id"] == triggered_id and item.get("value"):
-            return after_click(state, str(triggered_id["chart"]), item["value"]["points"][0])
+        if item["id"] == used[0] and item.get("value"):
+            return after_click(state, item["id"]["chart"], item["value"]["points"][0])
     expected = _control_values(state, reads)
     changed = {
         item["id"]["control"]: item.get("value")
         for item in controls
-        if item["id"] == triggered_id and item.get("value") != expected.get(item["id"]["control"])
+        if item["id"] == used[0] and item.get("value") != expected.get(item["id"]["control"])
     }
     return after_controls(state, changed)

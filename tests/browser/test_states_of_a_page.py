@@ -1,5 +1,6 @@
 """Live, dark, empty, unreachable, hostile: what a page does when things are not plain."""
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
-from tests.browser.on_page import figure, figure_data, region, wait_for_points, wait_until_drawn
+from tests.browser.on_page import control, figure, figure_data, region, wait_for_points, wait_until_drawn
 from tests.memory_store import memory_store
 from tests.ui.served_dashboard import serving
 from tests.ui.switchable import Switchable
@@ -177,3 +178,20 @@ def _brightness(page: Page, selector: str, name: str) -> float:
 def _brightness_of(colour: str) -> float:
     parts = [float(part) for part in colour[colour.index("(") + 1 : -1].replace(",", " ").split()[:3]]
     return sum(parts) / 3
+
+
+def test_no_control_is_lost_while_the_store_is_slow(page: Page, store: EmbeddedStore, run: SyntheticRun) -> None:
+    with _switchable(store) as (address, reader):
+        page.goto(f"{address}?view=heatmap&run=slow-rank-5")
+        figure(page, "cells")
+        reader.slow_s = 1.0
+        control(page, "metric").get_by_text("Milliseconds", exact=True).click()
+        page.wait_for_url(re.compile("metric=ms"), wait_until="commit")
+        control(page, "clock").get_by_text("Wall time", exact=True).click()
+        page.wait_for_url(re.compile("metric=ms&time=wall"), wait_until="commit")
+        control(page, "first").fill("5")
+        control(page, "last").fill("25")
+        control(page, "last").press("Enter")
+        page.wait_for_url(re.compile("metric=ms&time=wall&steps=5-25"), wait_until="commit")
+        reader.slow_s = 0.0
+        page.close()

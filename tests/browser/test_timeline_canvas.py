@@ -6,10 +6,20 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from telemetry.stages import Stage
 from tests.browser.on_page import click_span, region, timeline, told_by_timeline, wait_until_drawn
+from tests.ui.few_spans import buffer_of, made_spans
 
 pytestmark = pytest.mark.browser
 
+MOVED_OVER_NEW_SPANS = """(() => {
+    const {view} = timeline, {canvas} = view.parts, {x, y, width, height} = canvas.getBoundingClientRect();
+    view.load(argument);
+    canvas.dispatchEvent(new PointerEvent("pointermove", {clientX: x + width / 2, clientY: y + height * 0.9}));
+    view.selectionChanged();
+    return timeline.rows();
+})()"""
+"""The rows on the screen after new spans have come and a hand has moved, before they are drawn."""
 STEP = "?view=timeline&run=slow-rank-5&group=all&rank=5&step=20"
 
 
@@ -193,6 +203,13 @@ def test_pointing_at_a_span_tells_about_it(page: Page, address: str) -> None:
         expect(tooltip).to_contain_text(text)
     point_at(page, "forward-recv", rank=7)
     expect(tooltip).to_contain_text("from rank 5")
+
+
+def test_a_hand_may_rest_on_spans_that_are_replaced_by_others(page: Page, address: str) -> None:
+    opened(page, address)
+    one_row = buffer_of(made_spans((0, Stage.FORWARD_COMPUTE, 0, 100)), {0: "rank 0"})
+    assert told_by_timeline(page, MOVED_OVER_NEW_SPANS, one_row) == []
+    page.wait_for_function("() => document.querySelector('.span-timeline').timeline.rows().length === 1")
 
 
 @pytest.mark.long

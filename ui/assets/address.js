@@ -33,8 +33,15 @@ window.dash_clientside = Object.assign(window.dash_clientside ?? {}, {
             window.dispatchEvent(new CustomEvent(MOVED));
         }
 
-        function goTo([search]) {
-            history.pushState({}, "", search);
+        // What hands have changed in the address since the server was asked stays.
+        function goTo([before, after]) {
+            const [was, now, fields] = [before, location.search, after].map((search) => new URLSearchParams(search));
+            new Set([...was.keys(), ...now.keys()]).forEach((name) => {
+                if (was.get(name) !== now.get(name)) {
+                    put(fields, name, now.get(name));
+                }
+            });
+            history.pushState({}, "", `?${fields}`);
             window.dispatchEvent(new CustomEvent(MOVED));
         }
 

@@ -40,9 +40,7 @@
         } else {
             zoomAt(view, Math.max(x, view.gutter), Math.exp(event.deltaY * lines * ZOOM_PER_PX));
         }
-        if (view.placed) {
-            pointAt(view, x, y);
-        }
+        pointAt(view, x, y);
     }
 
     function zoomAt(view, x, factor) {
@@ -64,7 +62,7 @@
     }
 
     function move(view, event) {
-        if (!view.spans || !view.placed) {
+        if (!view.spans) {
             return;
         }
         const [x, y] = placeOf(view, event);

@@ -18,6 +18,7 @@
             this.widths = new Map();
             this.hovered = -1;
             this.partners = [];
+            this.placed = [];
             this.scrollTop = 0;
             this.watchers = timeline.watch(this);
             root.timeline = timeline.hookOf(this);
@@ -41,6 +42,8 @@
             this.spans = data ? timeline.decode(data) : null;
             this.frame = null;
             this.hovered = -1;
+            this.placed = [];
+            delete this.root.dataset.drawn;
             if (!this.spans) {
                 return;
             }
