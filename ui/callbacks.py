@@ -114,16 +114,16 @@ def keep_charts(app: dash.Dash, reads: Reads) -> None:
 
 
 def follow_hands(app: dash.Dash, reads: Reads) -> None:
-    """A control or a click changes the address; a changed address sets the controls.
+    """A control or a click changes the address; a changed address, or what has arrived, sets the controls.
 
     The browser goes there by itself (assets/address.js): were the address an output, the parts of a page that has just
     come would wait for what its controls do to it.
     """
 
-    async def follow(search: str | None, _: Any, __: Any) -> Any:
+    async def follow(search: str | None, *_: Any) -> Any:
         state = parse_search(search).state
-        controls, graphs = ctx.inputs_list[1:]
-        used = [one for name, one in ctx.triggered_prop_ids.items() if name != "url.search"]
+        controls, graphs = ctx.inputs_list[2:]
+        used = [one for one in ctx.triggered_prop_ids.values() if isinstance(one, dict)]
         after = await asyncio.to_thread(_after, state, controls, graphs, used, reads) if used else state
         values = {} if used and after == state else await asyncio.to_thread(_control_values, after, reads)
         goes_to = no_update if after == state else [search, after.search(), time.time_ns()]
@@ -133,6 +133,7 @@ def follow_hands(app: dash.Dash, reads: Reads) -> None:
         Output("goes-to", "data"),
         Output({"control": ALL}, "value"),
         ADDRESS,
+        ARRIVED,
         Input({"control": ALL}, "value"),
         Input({"chart": ALL, "part": "graph"}, "clickData"),
         prevent_initial_call=True,

@@ -94,8 +94,8 @@ WALKS: dict[str, tuple[Use, ...]] = {
     ),
     f"view=fleet&run={LARGE}": (
         listed("host", "gpu-0530", "host=gpu-0530"),
-        picked("family", "GPU", "family=gpu"),
         picked("family", "Host", "family=host"),
+        picked("family", "GPU", "family=gpu"),
         picked("family", "Network", "family=network"),
         *STEPS,
         followed("gpu-0100", "host=gpu-0100"),

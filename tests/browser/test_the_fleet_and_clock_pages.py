@@ -6,7 +6,7 @@ from playwright.sync_api import Page, expect
 from telemetry.stores.embedded import EmbeddedStore
 from tests.browser.on_page import control, figure, figure_data, region, wait_until_drawn
 from tests.deadline import until
-from tests.ui.made_fleet import SICK, SILENT, tell_of_clocks, tell_of_hosts
+from tests.ui.made_fleet import SICK, SILENT, WELL, tell_of_clocks, tell_of_hosts
 from tests.ui.synthetic_run import SyntheticRun
 
 pytestmark = pytest.mark.browser
@@ -38,6 +38,18 @@ def test_the_host_with_most_trouble_is_shown_and_its_samples_are_chosen(page: Pa
     page.go_back()
     expect(region(page, "fleet-title")).not_to_contain_text("told no GPU samples")
     assert f"host={SILENT}" not in page.url
+
+
+def test_the_controls_follow_what_arrives(page: Page, store: EmbeddedStore, address: str) -> None:
+    run = SyntheticRun(run_id="early")
+    run.introduce(store)
+    run.advance(store, 2)
+    page.goto(f"{address}?run=early&view=fleet")
+    wait_until_drawn(page)
+    expect(control(page, "host")).to_have_value(WELL[0])
+    run.advance(store, 30)
+    expect(region(page, "fleet-title")).to_contain_text(SICK)
+    expect(control(page, "host")).to_have_value(SICK)
 
 
 @pytest.mark.long
