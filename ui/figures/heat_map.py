@@ -13,7 +13,8 @@ from ui.view_state import Metric
 
 MAX_LABELS = 50
 MAX_SPACED = 128
-"""Rows or columns with a gap between them."""
+"""Rows or columns with a gap between them. Where there is none, plotly draws each cell as a pixel and stretches the picture,
+which takes far less of many cells."""
 THINNEST_OUTLINE = 160
 ROW_PX, MIN_PX, MAX_PX = 30, 200, 900
 
@@ -55,7 +56,7 @@ def rank_by_step(
         zmin=colours.lowest,
         zmax=colours.highest,
         colorscale=colours.scale,
-        xgap=1 if num_columns <= MAX_SPACED else 0,
+        xgap=1 if max(values.shape) <= MAX_SPACED else 0,
         ygap=2 if num_rows <= MAX_SPACED else 0,
         hovertemplate=_hover(metric),
         hoverongaps=False,
