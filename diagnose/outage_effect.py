@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.interfaces import may_carry
+from diagnose.medians import medians
 from diagnose.operations import Operations
 from diagnose.outages import NS_PER_S, Effect, Outage, Stretched, find_outages
 from diagnose.view import FloatVector, RunView
@@ -142,9 +143,7 @@ def _usual_ns(operations: Operations, rows: Ints, occurrences: Ints, ranks: Ints
         operations.present[:, occurrences, ranks], operations.duration_ns[:, occurrences, ranks], np.nan
     )
     durations[rows, np.arange(len(rows))] = np.nan
-    usual = np.full(len(rows), np.nan)
-    known = ~np.isnan(durations).all(axis=0)
-    usual[known] = np.nanmedian(durations[:, known], axis=0)
+    usual = medians(durations, axis=0)
     with np.errstate(invalid="ignore"):
         often = (durations - usual >= least_ns).sum(axis=0) > OFTEN * (~np.isnan(durations)).sum(axis=0)
     usual[often] = np.nan

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from diagnose.medians import medians
 from diagnose.view import FloatMatrix, IntVector
 
 SMALL_GROUP = 16
@@ -30,20 +31,11 @@ def peer_median(ns: FloatMatrix, group_of_rank: IntVector) -> FloatMatrix:
     for group in np.unique(group_of_rank):
         members = np.flatnonzero(group_of_rank == group)
         if len(members) > SMALL_GROUP:
-            expected[:, members] = _median(ns[:, members])[:, None]
+            expected[:, members] = medians(ns[:, members], axis=1)[:, None]
             continue
         for rank in members:
-            expected[:, rank] = _median(ns[:, members[members != rank]])
+            expected[:, rank] = medians(ns[:, members[members != rank]], axis=1)
     return expected
-
-
-def _median(ns: FloatMatrix) -> FloatVector:
-    """Median along ranks, NaN for a row without values."""
-    known = ~np.isnan(ns)
-    result = np.full(len(ns), np.nan)
-    rows = known.any(axis=1)
-    result[rows] = np.nanmedian(ns[rows], axis=1)
-    return result
 
 
 def robust_sigma(values: FloatVector, floor: float) -> float:

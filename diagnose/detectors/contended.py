@@ -13,7 +13,8 @@ import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.detectors.expected import expected_of_ranks
-from diagnose.detectors.off_core import SPREAD_FLOOR, OffCore, row_medians, spread_of
+from diagnose.detectors.off_core import SPREAD_FLOOR, OffCore, spread_of
+from diagnose.medians import medians
 from diagnose.meetings import least_excess, noise_between_steps
 from diagnose.peers import (
     MEDIAN_EFFICIENCY,
@@ -125,7 +126,7 @@ def _contended_rank(
     neighbours = np.flatnonzero((host == host[rank]) & (np.arange(len(host)) != rank))
     series = above[:, rank]
     if len(neighbours):
-        series = np.minimum(series, time.log_stretch[:, rank] - row_medians(time.log_stretch[:, neighbours]))
+        series = np.minimum(series, time.log_stretch[:, rank] - medians(time.log_stretch[:, neighbours], axis=1))
     others = np.arange(len(host)) != rank
     if others.sum() == 1:  # the mirror image of the one rank
         others[:] = False
@@ -140,12 +141,12 @@ def _contended_hosts(time: OffCore, view: RunView, bars: Bars) -> list[Contended
     host = _host_of_rank(view)
     if host.max() == 0:
         return []
-    typical = np.stack([row_medians(time.log_stretch[:, host == one]) for one in range(host.max() + 1)], axis=1)
+    typical = np.stack([medians(time.log_stretch[:, host == one], axis=1) for one in range(host.max() + 1)], axis=1)
     above = typical - peer_median(typical, np.zeros(typical.shape[1], dtype=np.int64))
     noise = noise_between_steps(above, NOISE_FLOOR)
-    elsewhere = row_medians(time.log_stretch)[:, None]
-    extra_ns = time.off_ns - row_medians(time.off_ns)[:, None]
-    within = robust_sigma(row_medians((time.log_stretch - typical[:, host]).T), SPREAD_FLOOR)
+    elsewhere = medians(time.log_stretch, axis=1)[:, None]
+    extra_ns = time.off_ns - medians(time.off_ns, axis=1)[:, None]
+    within = robust_sigma(medians((time.log_stretch - typical[:, host]), axis=0), SPREAD_FLOOR)
     within *= MEDIAN_EFFICIENCY * float(np.sqrt(1.0 + 1.0 / host.max()))  # against the median of the other hosts
     found: list[Contended] = []
     for one in _worth_a_look(above, noise, bars):
@@ -194,9 +195,9 @@ def _judged(
     restless = noise_between_steps(beside, NOISE_FLOOR)  # everybody may be, for a while
     if excess.median < least_excess(bars.z, restless, excess.num_rows):
         return None
-    spread = max(least_spread, spread_of(row_medians(others[stretch.rows].T)))
-    excess_ns = row_medians(extra_ns[stretch.rows][:, list(ranks)].T)
-    extra = row_medians((extra_ns / time.cpu_ns)[stretch.rows][:, list(ranks)].T)
+    spread = max(least_spread, spread_of(medians(others[stretch.rows], axis=0)))
+    excess_ns = medians(extra_ns[stretch.rows][:, list(ranks)], axis=0)
+    extra = medians((extra_ns / time.cpu_ns)[stretch.rows][:, list(ranks)], axis=0)
     if not float(np.nanmedian(extra)) >= bars.extra or excess.median < _min_spreads(excess, extra, bars) * spread:
         return None
     return Contended(

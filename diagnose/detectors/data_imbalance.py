@@ -14,6 +14,7 @@ import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.findings import Evidence, Finding, Kind, severity_of
+from diagnose.medians import medians
 from diagnose.meetings import Floats
 from diagnose.view import RunView
 from telemetry.stages import Stage
@@ -149,7 +150,7 @@ def _cost_ns(work: Floats, view: RunView) -> float:
     per_rank[~np.isfinite(work).any(axis=1)] = np.nan
     lasting = _lasting(per_rank)
     relative = per_rank / lasting
-    typical = _typical_rank(relative.reshape(*relative.shape[:2], topology.dp, topology.pp * topology.tp))
+    typical = medians(relative.reshape(*relative.shape[:2], topology.dp, topology.pp * topology.tp), axis=3)
     whole = np.isfinite(typical).all(axis=(1, 2))
     if not whole.any():
         return 0.0
@@ -159,16 +160,6 @@ def _cost_ns(work: Floats, view: RunView) -> float:
     scale = float(np.nanmax(np.nanmedian(lasting.reshape(topology.dp, topology.pp, topology.tp), axis=(0, 2))))
     lost = float(np.mean(way.max(axis=1) - balanced)) * scale
     return min(max(0.0, lost), float(view.step_ns.mean()))
-
-
-def _typical_rank(replicas: Floats) -> Floats:
-    """Median along the last axis; NaN where no rank of the replica has a value."""
-    if np.isfinite(replicas).all():
-        return np.asarray(np.median(replicas, axis=3))
-    known = np.isfinite(replicas).any(axis=3)
-    typical = np.full(known.shape, np.nan)
-    typical[known] = np.nanmedian(replicas[known], axis=1)
-    return typical
 
 
 def _lasting(per_rank: Floats) -> Floats:

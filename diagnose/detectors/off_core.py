@@ -36,18 +36,6 @@ def off_core(view: RunView) -> OffCore | None:
     return OffCore(off_ns=off_ns, cpu_ns=cpu_ns, log_stretch=np.log1p(off_ns / cpu_ns))
 
 
-def row_medians(values: FloatMatrix) -> FloatVector:
-    """Median along the columns; NaN for a row without values."""
-    missing = np.isnan(values)
-    if values.size and not missing.any():
-        return np.asarray(np.median(values, axis=1))
-    medians = np.full(len(values), np.nan)
-    known = ~missing.all(axis=1)
-    if known.any():
-        medians[known] = np.nanmedian(values[known], axis=1)
-    return medians
-
-
 def spread_of(medians: FloatVector) -> float:
     """How far apart ranks lie that nobody suspects, as a standard deviation. Time off the core has a long upper tail,
     so its upper end tells as well."""

@@ -17,8 +17,9 @@ import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.detectors.slow_places import Against, FastGroups, Part, SlowGroup, parts_of
-from diagnose.detectors.slow_since import MIN_RATIO, MIN_Z, NOISE_FLOOR, Rises, column_medians, find_rises
+from diagnose.detectors.slow_since import MIN_RATIO, MIN_Z, NOISE_FLOOR, Rises, find_rises
 from diagnose.findings import Finding, Kind, Role, Suspect, severity_of
+from diagnose.medians import medians
 from diagnose.meetings import PAIRS, Floats, Meetings, all_meetings, least_excess, noise_between_steps, round_trips
 from diagnose.peers import (
     Stretch,
@@ -86,7 +87,7 @@ def _fast_groups(meetings: Meetings, log_ratio: Floats, slow: list[int], moved: 
     """Of each set of groups that are alike: those that did not slow down, and those as fast as the rest."""
     columns = np.arange(log_ratio.shape[1])
     steady, unmoved = ~np.isin(columns, slow), ~np.isin(columns, moved)
-    fast = steady & (column_medians(log_ratio) < np.log(FAST_RATIO))
+    fast = steady & (medians(log_ratio, axis=0) < np.log(FAST_RATIO))
     return [
         FastGroups(
             unmoved=meetings.ranks[mine & unmoved],
@@ -136,7 +137,7 @@ def _spread_of_others(column: int, log_ratio: Floats, meetings: Meetings) -> flo
     others = np.ones(log_ratio.shape[1], dtype=bool)
     alike = meetings.alike == meetings.alike[column]
     others[alike if alike.sum() == 2 else column] = False
-    return robust_sigma(column_medians(log_ratio[:, others]), SPREAD_FLOOR)
+    return robust_sigma(medians(log_ratio[:, others], axis=0), SPREAD_FLOOR)
 
 
 def _slow_group(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
+from diagnose.medians import medians
 from diagnose.meetings import Floats, Meetings
 from diagnose.peers import MEDIAN_EFFICIENCY, FloatVector, robust_sigma
 from diagnose.view import RunView
@@ -47,7 +48,7 @@ def find_rises(meetings: Meetings, total_ns: Floats, view: RunView) -> Rises:
     pace = _pace_of_compute(view)
     for alike in np.unique(meetings.alike):
         columns = np.flatnonzero(meetings.alike == alike)
-        typical = column_medians(total_ns[:, columns].T)
+        typical = medians(total_ns[:, columns], axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
             rise = _jump(np.log(typical), pace)
         row = len(total_ns) // 2 if rise is None else rise.row
@@ -58,19 +59,10 @@ def find_rises(meetings: Meetings, total_ns: Floats, view: RunView) -> Rises:
     return Rises(slow=found, moved=moved)
 
 
-def column_medians(values: Floats) -> FloatVector:
-    """Median along steps; NaN for a column without values."""
-    medians = np.full(values.shape[1], np.nan)
-    known = ~np.isnan(values).all(axis=0)
-    if known.any():
-        medians[known] = np.nanmedian(values[:, known], axis=0)
-    return medians
-
-
 def _rose(total_ns: FloatVector, row: int) -> float:
     """By what factor a group is slower from ``row`` on than before; 0 where it never met on one side."""
-    before, after = (column_medians(part[:, None])[0] for part in (total_ns[:row], total_ns[row:]))
-    return float(after / before) if before > 0 and after > 0 else 0.0
+    before, after = (float(medians(part, axis=0)) for part in (total_ns[:row], total_ns[row:]))
+    return after / before if before > 0 and after > 0 else 0.0
 
 
 def _pace_of_compute(view: RunView) -> FloatVector:
@@ -78,7 +70,7 @@ def _pace_of_compute(view: RunView) -> FloatVector:
     compute = [view.operations[stage].total_ns() for stage in view.work if stage in view.operations]
     if not compute:
         return np.zeros(len(view.steps))
-    return np.log(np.maximum(column_medians(np.sum(compute, axis=0).T), 1.0))
+    return np.log(np.maximum(medians(np.sum(compute, axis=0), axis=1), 1.0))
 
 
 def _jump(series: FloatVector, pace: FloatVector) -> Rise | None:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from diagnose.change_points import find_rise
 from diagnose.detectors.accused import initiating
 from diagnose.findings import Finding, Kind, Severity
+from diagnose.medians import medians
 from diagnose.peers import SMALL_GROUP, Stretch, highest_stretch
 from diagnose.ranges import fold_ranks
 from diagnose.view import FloatMatrix, FloatVector, IntVector, RunView
@@ -237,21 +238,10 @@ def _expected(values: FloatMatrix) -> FloatMatrix:
         return expected
     if known.sum() <= SMALL_GROUP:
         for row in np.flatnonzero(known):
-            expected[row] = _median(np.delete(values, row, axis=0))
+            expected[row] = medians(np.delete(values, row, axis=0), axis=0)
         return expected
-    expected[:] = _median(values[known])
+    expected[:] = medians(values[known], axis=0)
     return expected
-
-
-def _median(values: FloatMatrix) -> FloatVector:
-    """Along hosts; NaN where nobody has a value."""
-    missing = np.isnan(values)
-    if not missing.any():
-        return np.asarray(np.median(values, axis=0))
-    result = np.full(values.shape[1], np.nan)
-    some = ~missing.all(axis=0)
-    result[some] = np.nanmedian(values[:, some], axis=0)
-    return result
 
 
 def _finding(view: RunView, one: Unlike, trouble: Trouble, also: list[Unlike]) -> Finding:

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from diagnose.medians import medians
 from diagnose.whatif.analysis import WhatIf
 from ui.figures.blame import LEAST_TOP, SCALE
 from ui.figures.heat_map import Colours, colours_for
-from ui.figures.host_boxes import ink_on, median_over_steps
+from ui.figures.host_boxes import ink_on
 from ui.figures.standing import REMARKABLE, SIGNS, Sign, Standing
 from ui.figures.style import FAINT_HALF_WIDTH, GREY, ON_LIGHT
 from ui.records import Floats, StageTimes
@@ -59,7 +60,7 @@ def by_standing(standings: Sequence[Standing]) -> GridColours:
 
 def by_metric(times: StageTimes, metric: Metric, suspects: Collection[int]) -> GridColours:
     """The median over the steps of each rank's time in a stage."""
-    milliseconds, ratio = median_over_steps(times.ns / 1e6), median_over_steps(times.ratio)
+    milliseconds, ratio = medians(times.ns / 1e6, axis=0), medians(times.ratio, axis=0)
     value = ratio if metric is Metric.RATIO else milliseconds
     colours = colours_for(metric, value)
     form = "{:.2f}x" if metric is Metric.RATIO else "{:.1f} ms"

@@ -13,8 +13,8 @@ from ui.view_state import Metric
 
 MAX_LABELS = 50
 MAX_SPACED = 128
-"""Rows or columns with a gap between them. Where there is none, plotly draws each cell as a pixel and stretches the picture,
-which takes far less of many cells."""
+"""Rows or columns with a gap between them. Where there is none, plotly draws each cell as a pixel and stretches the
+picture, which takes far less of many cells."""
 THINNEST_OUTLINE = 160
 ROW_PX, MIN_PX, MAX_PX = 30, 200, 900
 
@@ -46,7 +46,7 @@ def rank_by_step(
     fades."""
     milliseconds = times.ns / 1e6
     values, other = (times.ratio, milliseconds) if metric is Metric.RATIO else (milliseconds, times.ratio)
-    colours, (num_columns, num_rows) = colours_for(metric, values), values.shape
+    colours, num_rows = colours_for(metric, values), values.shape[1]
     extra = np.dstack([other.T, times.worst.T])
     cells = go.Heatmap(
         z=values.T.astype(np.float32),

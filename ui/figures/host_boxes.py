@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
+from diagnose.medians import medians
 from ui.figures.heat_map import Colours, colours_for
 from ui.figures.style import FAINT_HALF_WIDTH, FONT, GREY, ON_DARK, ON_LIGHT, RATIO_SCALE, framed, outline, plain
 from ui.records import Floats, StageTimes
@@ -65,7 +66,7 @@ def host_boxes(
     boxes = lay_out(hosts, local_ranks)
     rows = max((box.row + box.height for box in boxes), default=1)
     columns = max((box.column + box.width for box in boxes), default=1)
-    milliseconds, ratio = median_over_steps(times.ns / 1e6), median_over_steps(times.ratio)
+    milliseconds, ratio = medians(times.ns / 1e6, axis=0), medians(times.ratio, axis=0)
     value, other = (ratio, milliseconds) if metric is Metric.RATIO else (milliseconds, ratio)
     colours = colours_for(metric, value)
     hidden = {"visible": False, "fixedrange": True}
@@ -134,15 +135,6 @@ def lay_out(hosts: Sequence[str], local_ranks: Sequence[int]) -> list[Box]:
 def over_steps(times: StageTimes) -> str:
     """What a rank's value is of its steps."""
     return "median" if times.num_steps == 1 else "mean"
-
-
-def median_over_steps(values: Floats) -> Floats:
-    """Shape [ranks] of [steps, ranks]; NaN where nothing is known."""
-    known = ~np.isnan(values).all(axis=0)
-    result = np.full(values.shape[1], np.nan)
-    if len(values):
-        result[known] = np.nanmedian(values[:, known], axis=0)
-    return result
 
 
 def _frames(boxes: list[Box]) -> list[dict[str, object]]:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from diagnose.medians import medians
 from telemetry.stages import StageClass
-from ui.figures.host_boxes import median_over_steps
 from ui.records import RunFacts, StageTimes
 from ui.stage_times import WALL
 from ui.view_state import Metric
@@ -26,7 +26,7 @@ def heat_in_words(times: StageTimes, facts: RunFacts, metric: Metric) -> str:
 def _within_peers(times: StageTimes, facts: RunFacts) -> str:
     """The rank that takes longest beside those that do the same work. Inside a stage a tensor group waits for its
     slowest: where all of it takes as long, the time on the wall does not tell which of them is slow."""
-    median = median_over_steps(times.ratio)
+    median = medians(times.ratio, axis=0)
     if not np.isfinite(median).any():
         return "no rank has peers to compare with"
     highest = int(np.nanargmax(median))
@@ -42,8 +42,8 @@ def _within_peers(times: StageTimes, facts: RunFacts) -> str:
 def _between_pipeline_stages(times: StageTimes, facts: RunFacts) -> str:
     """The pipeline stage whose ranks take longest in a step, and what those of the others take."""
     pp = np.array([facts.topology.place(rank).pp for rank in range(times.ns.shape[1])])
-    per_step = np.stack([median_over_steps(times.ns[:, pp == one].T) for one in range(facts.topology.pp)], axis=1)
-    per_stage = median_over_steps(per_step)
+    per_step = np.stack([medians(times.ns[:, pp == one], axis=1) for one in range(facts.topology.pp)], axis=1)
+    per_stage = medians(per_step, axis=0)
     heaviest = int(np.nanargmax(per_stage))
     others = np.delete(per_stage, heaviest)
     if not np.isfinite(others).any():
@@ -54,7 +54,7 @@ def _between_pipeline_stages(times: StageTimes, facts: RunFacts) -> str:
 
 def _who_waits(times: StageTimes, facts: RunFacts) -> str:
     """In a collective or transfer time is mostly waiting: the longest is a victim, never the culprit."""
-    median = median_over_steps(times.ns)
+    median = medians(times.ns, axis=0)
     longest, shortest = int(np.nanargmax(median)), int(np.nanargmin(median))
     return (
         f"{times.stage.label}: longest in it is rank {longest} ({duration(float(median[longest]))}), "

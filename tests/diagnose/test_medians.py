@@ -1,0 +1,24 @@
+"""Medians of what is partly unknown."""
+
+import numpy as np
+import pytest
+
+from diagnose.medians import medians
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+@pytest.mark.parametrize("unknown", [0.0, 0.3])
+def test_they_are_those_of_numpy(axis: int, unknown: float) -> None:
+    random = np.random.default_rng(0)
+    values = random.lognormal(size=(5, 8, 7))
+    values[random.random(values.shape) < unknown] = np.nan
+    values[:, 0, 0] = 1.0
+    np.testing.assert_array_equal(medians(values, axis), np.nanmedian(values, axis=axis))
+
+
+@pytest.mark.filterwarnings("error")
+def test_of_nothing_known_nothing_is() -> None:
+    values = np.array([[np.nan, np.nan], [np.nan, 3.0]])
+    np.testing.assert_array_equal(medians(values, axis=1), [np.nan, 3.0])
+    np.testing.assert_array_equal(medians(np.empty((2, 0)), axis=1), [np.nan, np.nan])
+    assert np.isnan(medians(np.empty(0), axis=0))
