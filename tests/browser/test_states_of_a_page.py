@@ -190,6 +190,8 @@ def test_no_control_is_lost_while_the_store_is_slow(page: Page, store: EmbeddedS
         control(page, "clock").get_by_text("Wall time", exact=True).click()
         page.wait_for_url(re.compile("metric=ms&time=wall"), wait_until="commit")
         control(page, "first").fill("5")
+        control(page, "first").press("Enter")
+        page.wait_for_url(re.compile("metric=ms&time=wall&steps=5-"), wait_until="commit")
         control(page, "last").fill("25")
         control(page, "last").press("Enter")
         page.wait_for_url(re.compile("metric=ms&time=wall&steps=5-25"), wait_until="commit")

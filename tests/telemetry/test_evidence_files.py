@@ -165,7 +165,7 @@ class BrokenLogs(JobLogs):
 def test_what_goes_wrong_with_one_job_holds_up_no_other(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     first, spoiled = job.spool / "a" / "0" / job.folder.name, job.spool / "b" / "0" / job.folder.name
     for copy in (first, spoiled):
-        shutil.copytree(job.folder, copy, ignore=shutil.ignore_patterns("worker"))
+        shutil.copytree(job.folder, copy, ignore=shutil.ignore_patterns("worker", "*.new"))
     (spoiled / "meta.json").write_text("[]")
     with telemetry.step(0):
         job.watch.look()
