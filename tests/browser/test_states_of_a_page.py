@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Response, expect
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
@@ -171,6 +171,12 @@ def test_every_control_is_reached_by_keyboard_and_has_a_name(page: Page, address
         assert name in reached
 
 
+def _of_controls_that_came(answer: Response) -> bool:
+    return (
+        "_dash-update" in answer.url and '{"control":"metric"}.value' in answer.request.post_data_json["changedPropIds"]
+    )
+
+
 def _brightness(page: Page, selector: str, name: str) -> float:
     return _brightness_of(page.locator(selector).first.evaluate(f"one => getComputedStyle(one).{name}"))
 
@@ -182,7 +188,8 @@ def _brightness_of(colour: str) -> float:
 
 def test_no_control_is_lost_while_the_store_is_slow(page: Page, store: EmbeddedStore, run: SyntheticRun) -> None:
     with _switchable(store) as (address, reader):
-        page.goto(f"{address}?view=heatmap&run=slow-rank-5")
+        with page.expect_response(_of_controls_that_came):
+            page.goto(f"{address}?view=heatmap&run=slow-rank-5")
         figure(page, "cells")
         reader.slow_s = 1.0
         control(page, "metric").get_by_text("Milliseconds", exact=True).click()
