@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Page, Response, expect
+from playwright.sync_api import Page, Request, expect
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
@@ -171,10 +171,8 @@ def test_every_control_is_reached_by_keyboard_and_has_a_name(page: Page, address
         assert name in reached
 
 
-def _of_controls_that_came(answer: Response) -> bool:
-    return (
-        "_dash-update" in answer.url and '{"control":"metric"}.value' in answer.request.post_data_json["changedPropIds"]
-    )
+def _is_of_control(asked: Request, name: str) -> bool:
+    return "_dash-update" in asked.url and f'{{"control":"{name}"}}.value' in asked.post_data_json["changedPropIds"]
 
 
 def _brightness(page: Page, selector: str, name: str) -> float:
@@ -188,7 +186,7 @@ def _brightness_of(colour: str) -> float:
 
 def test_no_control_is_lost_while_the_store_is_slow(page: Page, store: EmbeddedStore, run: SyntheticRun) -> None:
     with _switchable(store) as (address, reader):
-        with page.expect_response(_of_controls_that_came):
+        with page.expect_response(lambda answer: _is_of_control(answer.request, "metric")):
             page.goto(f"{address}?view=heatmap&run=slow-rank-5")
         figure(page, "cells")
         reader.slow_s = 1.0
@@ -196,9 +194,9 @@ def test_no_control_is_lost_while_the_store_is_slow(page: Page, store: EmbeddedS
         page.wait_for_url(re.compile("metric=ms"), wait_until="commit")
         control(page, "clock").get_by_text("Wall time", exact=True).click()
         page.wait_for_url(re.compile("metric=ms&time=wall"), wait_until="commit")
-        control(page, "first").fill("5")
-        control(page, "first").press("Enter")
-        page.wait_for_url(re.compile("metric=ms&time=wall&steps=5-"), wait_until="commit")
+        with page.expect_request(lambda asked: _is_of_control(asked, "first")):
+            control(page, "first").fill("5")
+            control(page, "first").press("Enter")
         control(page, "last").fill("25")
         control(page, "last").press("Enter")
         page.wait_for_url(re.compile("metric=ms&time=wall&steps=5-25"), wait_until="commit")

@@ -1,0 +1,52 @@
+"""What the server answers where somebody has used a control, as a browser asks it."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.reader import StoreReader
+from tests.ui.served_dashboard import serving
+
+SHOWN = {"stage": "forward-compute", "metric": "ratio", "clock": "own", "first": "", "last": ""}
+SEARCH = "?view=heatmap&run=slow-rank-5"
+
+
+def answer(store: EmbeddedStore, changed: list[str], **controls: str) -> dict[str, Any]:
+    """``controls``: values that are not as :data:`SHOWN`."""
+    ids = [{"id": {"control": name}, "property": "value"} for name in SHOWN]
+    shown = {**SHOWN, **controls}
+    question = {
+        "output": '..goes-to.data...{"control":["ALL"]}.value..',
+        "outputs": [{"id": "goes-to", "property": "data"}, ids],
+        "inputs": [
+            {"id": "url", "property": "search", "value": SEARCH},
+            {"id": "freshness", "property": "data", "value": None},
+            [{**one, "value": shown[one["id"]["control"]]} for one in ids],
+            [],
+        ],
+        "changedPropIds": changed,
+    }
+    with serving(StoreReader(store)) as address:
+        httpx.get(f"{address}_dash-dependencies").raise_for_status()
+        told = httpx.post(f"{address}_dash-update-component", json=question, timeout=60).raise_for_status()
+    found: dict[str, Any] = told.json()["response"]
+    return found
+
+
+@pytest.mark.parametrize("also", [[], ["url.search"], ["freshness.data"]])
+def test_a_control_is_followed_whatever_else_has_changed(store: EmbeddedStore, also: list[str]) -> None:
+    found = answer(store, [*also, '{"control":"metric"}.value'], metric="ms")
+    assert found["goes-to"]["data"][:2] == [SEARCH, f"{SEARCH}&metric=ms"]
+    assert [*found] == ["goes-to"]
+
+
+def test_only_a_control_that_shows_something_else_is_set(store: EmbeddedStore) -> None:
+    assert answer(store, ["url.search"]) == {}
+    assert answer(store, ["url.search"], metric="ms") == {'{"control":"metric"}': {"value": "ratio"}}
+
+
+def test_controls_that_have_just_come_lead_nowhere(store: EmbeddedStore) -> None:
+    every = [f'{{"control":"{name}"}}.value' for name in SHOWN]
+    assert answer(store, every, metric="ms") == {}
