@@ -7,7 +7,9 @@ Floats = npt.NDArray[np.float64]
 
 
 def medians(values: Floats, axis: int) -> Floats:
-    """Median along ``axis`` of what is known, which shape loses; NaN where nothing is. Any shape, NaN: unknown.
+    """Median of what is known along ``axis``; NaN where nothing is.
+
+    ``values``: any shape, NaN where unknown. The result has the same shape without that axis.
 
     numpy's own (``nanmedian``) goes by masked arrays, or one row after another: many times slower for those here.
     """

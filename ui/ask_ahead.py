@@ -8,7 +8,6 @@ server                  |-- facts, sums, cells --|    answers are there
 import logging
 from concurrent.futures import ThreadPoolExecutor
 
-import pyarrow as pa
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from telemetry.errors import RankscopeError
@@ -29,8 +28,6 @@ class AskAhead:
     def __init__(self, reads: Reads) -> None:
         self._reads = reads
         self._workers = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="ahead")
-        # pyarrow looks for pandas at its first column, which takes a third of a second: the first page need not wait.
-        self._workers.submit(pa.array([0]).to_numpy, zero_copy_only=False)
 
     def begin(self, state: ViewState) -> None:
         """Ask for the page of ``state`` in the background."""

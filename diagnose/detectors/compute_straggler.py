@@ -18,6 +18,7 @@ import numpy as np
 from diagnose.detectors.accused import named, sharing_a_cause, with_victims
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.findings import Finding, Kind, Severity, StepWindow
+from diagnose.medians import medians
 from diagnose.peers import (
     Excess,
     FloatVector,
@@ -188,9 +189,7 @@ def _spread_of_others(rank: int, log_ratio: FloatMatrix, view: RunView) -> float
     others = np.ones(log_ratio.shape[1], dtype=bool)
     peers = view.pp_of_rank == view.pp_of_rank[rank]
     others[peers if peers.sum() <= (FEW_PEERS if view.topology.pp > 1 else 2) else rank] = False
-    known = others & ~np.isnan(log_ratio).all(axis=0)
-    medians: FloatVector = np.nanmedian(log_ratio[:, known], axis=0)
-    return robust_sigma(medians, RANK_SPREAD_FLOOR)
+    return robust_sigma(medians(log_ratio[:, others], axis=0), RANK_SPREAD_FLOOR)
 
 
 def _finding(view: RunView, ranks: list[int], slow: list[list[Slowness]]) -> Finding:

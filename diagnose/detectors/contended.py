@@ -146,7 +146,7 @@ def _contended_hosts(time: OffCore, view: RunView, bars: Bars) -> list[Contended
     noise = noise_between_steps(above, NOISE_FLOOR)
     elsewhere = medians(time.log_stretch, axis=1)[:, None]
     extra_ns = time.off_ns - medians(time.off_ns, axis=1)[:, None]
-    within = robust_sigma(medians((time.log_stretch - typical[:, host]), axis=0), SPREAD_FLOOR)
+    within = robust_sigma(medians(time.log_stretch - typical[:, host], axis=0), SPREAD_FLOOR)
     within *= MEDIAN_EFFICIENCY * float(np.sqrt(1.0 + 1.0 / host.max()))  # against the median of the other hosts
     found: list[Contended] = []
     for one in _worth_a_look(above, noise, bars):

@@ -1,16 +1,15 @@
 """Live, dark, empty, unreachable, hostile: what a page does when things are not plain."""
 
-import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Page, Request, expect
+from playwright.sync_api import Page, expect
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
-from tests.browser.on_page import control, figure, figure_data, region, wait_for_points, wait_until_drawn
+from tests.browser.on_page import figure, figure_data, region, wait_for_points, wait_until_drawn
 from tests.memory_store import memory_store
 from tests.ui.served_dashboard import serving
 from tests.ui.switchable import Switchable
@@ -171,8 +170,13 @@ def test_every_control_is_reached_by_keyboard_and_has_a_name(page: Page, address
         assert name in reached
 
 
-def _is_of_control(asked: Request, name: str) -> bool:
-    return "_dash-update" in asked.url and f'{{"control":"{name}"}}.value' in asked.post_data_json["changedPropIds"]
+def test_what_hands_changed_while_a_control_was_followed_stays(page: Page, address: str) -> None:
+    page.goto(f"{address}?view=heatmap&run=slow-rank-5&metric=ms")
+    wait_until_drawn(page)
+    asked = page.evaluate("location.search")
+    page.evaluate("() => history.pushState({}, '', location.search.replace('&metric=ms', '&pins=3'))")
+    page.evaluate("(asked) => dash_clientside.rankscope.goTo([asked, `${asked}&time=wall`])", asked)
+    assert page.evaluate("location.search") == "?view=heatmap&run=slow-rank-5&time=wall&pins=3"
 
 
 def _brightness(page: Page, selector: str, name: str) -> float:
@@ -182,23 +186,3 @@ def _brightness(page: Page, selector: str, name: str) -> float:
 def _brightness_of(colour: str) -> float:
     parts = [float(part) for part in colour[colour.index("(") + 1 : -1].replace(",", " ").split()[:3]]
     return sum(parts) / 3
-
-
-def test_no_control_is_lost_while_the_store_is_slow(page: Page, store: EmbeddedStore, run: SyntheticRun) -> None:
-    with _switchable(store) as (address, reader):
-        with page.expect_response(lambda answer: _is_of_control(answer.request, "metric")):
-            page.goto(f"{address}?view=heatmap&run=slow-rank-5")
-        figure(page, "cells")
-        reader.slow_s = 1.0
-        control(page, "metric").get_by_text("Milliseconds", exact=True).click()
-        page.wait_for_url(re.compile("metric=ms"), wait_until="commit")
-        control(page, "clock").get_by_text("Wall time", exact=True).click()
-        page.wait_for_url(re.compile("metric=ms&time=wall"), wait_until="commit")
-        with page.expect_request(lambda asked: _is_of_control(asked, "first")):
-            control(page, "first").fill("5")
-            control(page, "first").press("Enter")
-        control(page, "last").fill("25")
-        control(page, "last").press("Enter")
-        page.wait_for_url(re.compile("metric=ms&time=wall&steps=5-25"), wait_until="commit")
-        reader.slow_s = 0.0
-        page.close()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from diagnose.medians import medians
 from ui.records import Floats, Ints, PooledTimes, StageTimes
 from ui.view_state import Metric
 
@@ -50,7 +51,7 @@ def pool(values: Floats, steps: int, ranks: int) -> Floats:
     Shape [steps, ranks]; NaN where nothing is known.
     """
     if steps > 1:
-        values = _reduced(values, steps, np.nanmedian)
+        values = _reduced(values, steps, medians)
     if ranks > 1:
         values = _reduced(values.T, ranks, np.nanmax).T
     return values
