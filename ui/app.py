@@ -62,6 +62,7 @@ def make_dashboard(reads: Reads, live: Live = "interval") -> dash.Dash:
     callbacks.keep_fresh(app, reads)
     if live == "websocket":
         tell_news(app, reads)
+    callbacks.keep_frame(app, reads)
     callbacks.keep_page(app, reads, ahead)
     callbacks.keep_regions(app, reads)
     callbacks.keep_charts(app, reads)

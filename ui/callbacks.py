@@ -1,6 +1,6 @@
 """What happens when the address changes, when something has arrived, and when somebody uses a control.
 
-address --> page: its skeleton, where it is another one --> here: the address of what is drawn --> its parts
+address --> page: where it is another one, its skeleton with the parts that are ready --> here --> parts that are not
 clock   --> known: what is stored by now; where that is not what the page was drawn from --> freshness --> its parts
 """
 
@@ -13,7 +13,8 @@ from dash import ALL, MATCH, ClientsideFunction, Input, Output, State, ctx, no_u
 
 from telemetry.errors import RankscopeError
 from ui.ask_ahead import AskAhead
-from ui.drawing import address_of, draw_chart, draw_page, draw_region
+from ui.drawing import Drawn, address_of, draw_chart, draw_frame, draw_page, draw_region
+from ui.first_answer import first_answer
 from ui.freshness import look
 from ui.pages import PAGES
 from ui.pages.controls import after_click, after_controls
@@ -22,8 +23,9 @@ from ui.still import stilled
 from ui.view_state import ViewState, parse_search
 
 ADDRESS = Input("url", "search")
+SEARCH = State("url", "search")
 HERE = Input("here", "data")
-"""The address, once the page is the one that it names: parts of the page before hear nothing of it."""
+"""The address, once its page stands and parts of it are to be asked for: those of the page before hear nothing."""
 ARRIVED = Input("freshness", "data")
 
 
@@ -46,8 +48,8 @@ def keep_fresh(app: dash.Dash, reads: Reads) -> None:
 
 
 def keep_page(app: dash.Dash, reads: Reads, ahead: AskAhead) -> None:
-    """The skeleton: drawn anew when the view or the run changes, or when a problem comes or goes. What is known before
-    its parts are drawn is no news to them."""
+    """The skeleton: drawn anew when the view or the run changes, or when a problem comes or goes. Parts that are ready
+    then come with it; what is known before they are drawn is no news to them."""
 
     async def draw(search: str | None, _: Any, shown: str | None) -> Any:
         state = parse_search(search).state
@@ -57,7 +59,8 @@ def keep_page(app: dash.Dash, reads: Reads, ahead: AskAhead) -> None:
         if drawn.key == shown:
             return no_update, no_update, search, no_update, no_update
         known, banner = await asyncio.to_thread(look, state, reads)
-        return drawn.make(), drawn.key, search, known, banner
+        answer = await first_answer(drawn.make(), state, reads)
+        return answer.page, drawn.key, no_update if answer.is_whole else search, known, banner
 
     app.callback(
         Output("page", "children"),
@@ -72,31 +75,54 @@ def keep_page(app: dash.Dash, reads: Reads, ahead: AskAhead) -> None:
     )(draw)
 
 
+def keep_frame(app: dash.Dash, reads: Reads) -> None:
+    """What stands above every page."""
+
+    async def draw(search: str | None, _: Any, *shown: str | None) -> Any:
+        drawn = await asyncio.to_thread(draw_frame, parse_search(search), reads)
+        return [value for one, key in zip(drawn, shown, strict=True) for value in await _unless_there(one, key)]
+
+    app.callback(
+        [Output(name, content) for name in ("way", "notes") for content in ("children", "data-drawn")],
+        ADDRESS,
+        ARRIVED,
+        State("way", "data-drawn"),
+        State("notes", "data-drawn"),
+    )(draw)
+
+
 def keep_regions(app: dash.Dash, reads: Reads) -> None:
     """Each region by itself, so that none waits for another; one whose content is as before is left alone."""
 
-    async def draw(search: str | None, _: Any, shown: str | None) -> Any:
+    async def draw(_: Any, __: Any, search: str | None, shown: str | None) -> Any:
         name = str(ctx.outputs_list[0]["id"]["region"])
         # A region that has just been put on the page may be asked for by the clock first.
         by_clock = ctx.triggered_id == "freshness" and shown is not None
-        drawn = await asyncio.to_thread(draw_region, name, parse_search(search), reads, by_clock)
-        if drawn is None or drawn.key == shown:
-            return no_update, no_update
-        return await asyncio.to_thread(lambda: stilled(drawn.make())), drawn.key
+        drawn = await asyncio.to_thread(draw_region, name, parse_search(search).state, reads, by_clock)
+        return await _unless_there(drawn, shown)
 
     app.callback(
         Output({"region": MATCH}, "children"),
         Output({"region": MATCH}, "data-drawn"),
         HERE,
         ARRIVED,
+        SEARCH,
         State({"region": MATCH}, "data-drawn"),
+        prevent_initial_call=True,
     )(draw)
+
+
+async def _unless_there(drawn: Drawn | None, shown: str | None) -> tuple[Any, Any]:
+    """Content as Dash writes it, and its key."""
+    if drawn is None or drawn.key == shown:
+        return no_update, no_update
+    return await asyncio.to_thread(lambda: stilled(drawn.make())), drawn.key
 
 
 def keep_charts(app: dash.Dash, reads: Reads) -> None:
     """Each chart by itself, redrawn in place."""
 
-    async def draw(search: str | None, _: Any, shown: str | None) -> Any:
+    async def draw(_: Any, __: Any, search: str | None, shown: str | None) -> Any:
         name = str(ctx.outputs_list[0]["id"]["chart"])
         plotted = await asyncio.to_thread(draw_chart, name, parse_search(search).state, reads, shown)
         return plotted or (no_update, no_update, no_update, no_update)
@@ -109,7 +135,9 @@ def keep_charts(app: dash.Dash, reads: Reads) -> None:
         Output(panel, "data-kind"),
         HERE,
         ARRIVED,
+        SEARCH,
         State(panel, "data-kind"),
+        prevent_initial_call=True,
     )(draw)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import dash
 from dash import ALL, MATCH, ClientsideFunction, Input, Output, State, no_update
 
-from ui.callbacks import ARRIVED, HERE
+from ui.callbacks import ARRIVED, HERE, SEARCH
 from ui.drawing import draw_canvas, mark_canvas
 from ui.reads import Reads
 from ui.view_state import parse_search
@@ -23,12 +23,12 @@ HANDS = ("clicked", "marked", "pins", "zoomed")
 def keep_canvases(app: dash.Dash, reads: Reads) -> None:
     """Each canvas by itself: its spans where they differ from those it shows, and what the address has chosen."""
 
-    async def draw(search: str | None, _: Any, shown: str | None) -> Any:
+    async def draw(_: Any, __: Any, search: str | None, shown: str | None) -> Any:
         name = str(dash.ctx.outputs_list[0]["id"]["canvas"])
         painted = await asyncio.to_thread(draw_canvas, name, parse_search(search).state, reads, shown)
         if painted is None:
             return (no_update,) * 7
-        return (no_update if painted.key == shown else painted.data, *painted[1:])
+        return (no_update if painted.kind == shown else painted.data, *painted[1:])
 
     spans, panel = {"canvas": MATCH, "part": "spans"}, {"canvas": MATCH, "part": "panel"}
     app.callback(
@@ -41,20 +41,22 @@ def keep_canvases(app: dash.Dash, reads: Reads) -> None:
         Output(panel, "data-kind"),
         HERE,
         ARRIVED,
+        SEARCH,
         State(panel, "data-kind"),
+        prevent_initial_call=True,
     )(draw)
 
 
 def mark_suspects(app: dash.Dash, reads: Reads) -> None:
     """The ranks that detectors accuse, once they have come to it: a picture does not wait for them."""
 
-    async def mark(search: str | None, _: Any, shown: Any) -> Any:
+    async def mark(_: Any, __: Any, search: str | None, shown: Any) -> Any:
         name = str(dash.ctx.outputs_list["id"]["canvas"])
         marked = await asyncio.to_thread(mark_canvas, name, parse_search(search).state, reads)
         return no_update if marked == shown else marked
 
     spans = {"canvas": MATCH, "part": "spans"}
-    app.callback(Output(spans, "suspects"), HERE, ARRIVED, State(spans, "suspects"))(mark)
+    app.callback(Output(spans, "suspects"), HERE, ARRIVED, SEARCH, State(spans, "suspects"))(mark)
 
 
 def follow_hands(app: dash.Dash) -> None:

@@ -38,7 +38,7 @@ class Drawn(NamedTuple):
 
 class Plotted(NamedTuple):
     """A chart: the figure or a change to it, the style of its graph, the class of its panel, and its kind with a digest
-    of its traces. Zoom lasts as long as the kind does."""
+    of its traces and one of the rest. Zoom lasts as long as the kind does."""
 
     figure: go.Figure | dash.Patch | dash.NoUpdate
     style: dict[str, str] | dash.NoUpdate
@@ -49,7 +49,7 @@ class Plotted(NamedTuple):
 class Painted(NamedTuple):
     """A canvas: its spans, None where it keeps those it has or shows none; what of them is chosen, where somebody has
     zoomed to, which ranks stay at the top and what is marked, as properties of ``SpanTimeline``; the class of its
-    panel; and a key that says whether its spans differ from what is there."""
+    panel; and its kind, a key that says whether its spans differ from what is there."""
 
     data: dict[str, object] | None
     selected: dict[str, object] | None
@@ -57,7 +57,7 @@ class Painted(NamedTuple):
     pinned: list[int]
     area: list[int] | None
     panel: str
-    key: str
+    kind: str
 
 
 def draw_page(state: ViewState, reads: Reads) -> Drawn:
@@ -96,14 +96,18 @@ def _before_the_first_step(state: ViewState, reads: Reads) -> tuple[str, Callabl
     return "no-step-stalled", partial(stalled_before_a_step, address)
 
 
-def draw_region(name: str, parsed: Parsed, reads: Reads, by_clock: bool) -> Drawn | None:
+def draw_frame(parsed: Parsed, reads: Reads) -> tuple[Drawn, Drawn]:
+    """What stands above every page: the way between the views, and what of the address was not understood."""
+    return _drawn(WAY, parsed.state, reads), _keyed(draw_notes(parsed.notes))
+
+
+def draw_region(name: str, state: ViewState, reads: Reads, by_clock: bool) -> Drawn | None:
     """A region of the page; None where it stays as it is."""
-    state = parsed.state
-    if name == "notes":
-        return None if by_clock else _keyed(draw_notes(state, parsed.notes))
-    region = WAY if name == "way" else PAGES[state.view].regions.get(name)
-    if region is None or (by_clock and not region.live):
-        return None
+    region = PAGES[state.view].regions.get(name)
+    return None if region is None or (by_clock and not region.live) else _drawn(region, state, reads)
+
+
+def _drawn(region: Region, state: ViewState, reads: Reads) -> Drawn:
     try:
         return _keyed(region.draw(state, reads))
     except StillWorking:
@@ -111,31 +115,36 @@ def draw_region(name: str, parsed: Parsed, reads: Reads, by_clock: bool) -> Draw
     except RankscopeError as error:
         return _keyed(None if region.quiet else problem(error))
     except Exception:
-        log.exception("region %s could not be drawn: %s", name, state.search())
+        log.exception("%s could not be drawn: %s", region.draw.__name__, state.search())
         return _keyed(notice("This part could not be drawn", "The server's log says why.", colour="red"))
 
 
 def draw_chart(name: str, state: ViewState, reads: Reads, shown: str | None) -> Plotted | None:
-    """A chart of this view, as a change to the one ``shown`` where it is of the same kind; None where the view has no
-    such chart."""
+    """A chart of this view, as a change to the one ``shown`` where it is of the same kind; None where that is the same,
+    or the view has no such chart."""
     chart = PAGES[state.view].charts.get(name)
     if chart is None:
         return None
+    before, data_before, _ = ["", "", *(shown or "").rsplit(" ", 2)][-3:]
     try:
         figure = chart.draw(state, reads)
     except StillWorking:
-        return Plotted(figure=dash.no_update, style=dash.no_update, panel=WAITING, kind=dash.no_update)
+        unlike_any = dash.no_update if shown is None else f"{before} {data_before} waiting"
+        return Plotted(figure=dash.no_update, style=dash.no_update, panel=WAITING, kind=unlike_any)
     except RankscopeError:
         figure = None
     except Exception:
         log.exception("chart %s could not be drawn: %s", name, state.search())
         figure = None
     if figure is None:
-        return Plotted(figure=NOTHING_YET, style={"height": "0"}, panel=HIDDEN, kind="")
-    before, _, data_before = (shown or "").rpartition(" ")
-    kind, data = str(figure.layout.uirevision), _digest(figure)
+        nothing = Plotted(figure=NOTHING_YET, style={"height": "0"}, panel=HIDDEN, kind="")
+        return None if shown == nothing.kind else nothing
+    kind, data, rest = str(figure.layout.uirevision), _digest_of_traces(figure), _digest_of_rest(figure)
+    whole = f"{kind} {data} {rest}"
+    if whole == shown:
+        return None
     change = in_place(figure, with_data=data != data_before) if kind == before else figure
-    return Plotted(figure=change, style={"height": f"{figure.layout.height}px"}, panel=READY, kind=f"{kind} {data}")
+    return Plotted(figure=change, style={"height": f"{figure.layout.height}px"}, panel=READY, kind=whole)
 
 
 def draw_canvas(name: str, state: ViewState, reads: Reads, shown: str | None) -> Painted | None:
@@ -161,7 +170,7 @@ def draw_canvas(name: str, state: ViewState, reads: Reads, shown: str | None) ->
         pinned=[*state.pins],
         area=state.area and [*state.area],
         panel=READY if key else HIDDEN,
-        key=key,
+        kind=key,
     )
 
 
@@ -177,14 +186,18 @@ def mark_canvas(name: str, state: ViewState, reads: Reads) -> list[int]:
         return []
 
 
-def _digest(figure: go.Figure) -> str:
-    """Tells one figure's traces from another's."""
+def _digest_of_traces(figure: go.Figure) -> str:
     content = hashlib.blake2s(digest_size=16)
     for trace in figure.data:
         for name, value in sorted(trace.to_plotly_json().items()):
             content.update(name.encode())
             content.update(value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode())
     return content.hexdigest()
+
+
+def _digest_of_rest(figure: go.Figure) -> str:
+    rest = json.dumps(figure.layout.to_plotly_json(), cls=PlotlyJSONEncoder, sort_keys=True)
+    return hashlib.blake2s(rest.encode(), digest_size=16).hexdigest()
 
 
 def in_place(figure: go.Figure, *, with_data: bool = True) -> dash.Patch:

@@ -19,7 +19,7 @@ from tests.ui.told_alerts import S, made_alert, tell, tell_look
 from ui.drawing import draw_region
 from ui.reads import Reads
 from ui.silence import amtool_command
-from ui.view_state import Parsed, View, ViewState
+from ui.view_state import View, ViewState
 
 NOW_NS = 1_790_000_000 * S
 
@@ -32,7 +32,7 @@ def store() -> Iterator[EmbeddedStore]:
 
 def said(store: EmbeddedStore, region: str, *, run: str = "", later_s: float = 5) -> str:
     reads = Reads(StoreReader(store), wall_s=lambda: NOW_NS / 1e9 + later_s)
-    drawn = draw_region(region, Parsed(ViewState(view=View.ALERTS, run=run), ()), reads, by_clock=False)
+    drawn = draw_region(region, ViewState(view=View.ALERTS, run=run), reads, by_clock=False)
     assert drawn is not None
     return json.dumps(drawn.make(), cls=PlotlyJSONEncoder, ensure_ascii=False)
 

@@ -18,7 +18,7 @@ from ui.figures.clock_offset import clock_offset
 from ui.pages.clock import draw_offset
 from ui.reads import Reads
 from ui.reads.clock import clock_history
-from ui.view_state import Parsed, View, ViewState
+from ui.view_state import View, ViewState
 
 SHOWN = ViewState(view=View.CLOCK, run="apart")
 
@@ -40,7 +40,7 @@ def reads(store: EmbeddedStore) -> Reads:
 
 
 def text_of(state: ViewState, reads: Reads, region: str) -> str:
-    drawn = draw_region(region, Parsed(state, ()), reads, by_clock=False)
+    drawn = draw_region(region, state, reads, by_clock=False)
     assert drawn is not None
     return json.dumps(drawn.make(), cls=PlotlyJSONEncoder, ensure_ascii=False)
 

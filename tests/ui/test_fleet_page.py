@@ -20,7 +20,7 @@ from ui.pages.fleet import draw_host
 from ui.pages.fleet_scene import scene
 from ui.reads import Reads
 from ui.reads.fleet import MAX_POINTS, host_scene, troubles
-from ui.view_state import Family, Parsed, StepRange, View, ViewState
+from ui.view_state import Family, StepRange, View, ViewState
 from ui.wording import local_ms
 
 RUN = "fleet"
@@ -46,7 +46,7 @@ def reads(told: tuple[EmbeddedStore, SyntheticRun]) -> Reads:
 
 
 def text_of(state: ViewState, reads: Reads, region: str) -> str:
-    drawn = draw_region(region, Parsed(state, ()), reads, by_clock=False)
+    drawn = draw_region(region, state, reads, by_clock=False)
     assert drawn is not None
     return json.dumps(drawn.make(), cls=PlotlyJSONEncoder, ensure_ascii=False)
 

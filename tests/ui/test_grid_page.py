@@ -29,7 +29,7 @@ from ui.pages.controls import after_click
 from ui.pages.grid import draw_grid
 from ui.reads import Reads
 from ui.records import StageTimes
-from ui.view_state import Colour, Form, Metric, Parsed, StepRange, View, ViewState
+from ui.view_state import Colour, Form, Metric, StepRange, View, ViewState
 
 LARGE = Topology(dp=192, pp=8, tp=8)
 MOST_BYTES = 1_500_000
@@ -63,7 +63,7 @@ def reads(made: EmbeddedStore) -> Reads:
 
 
 def drawn(region: str, state: ViewState, reads: Reads) -> str:
-    found = draw_region(region, Parsed(state, ()), reads, by_clock=False)
+    found = draw_region(region, state, reads, by_clock=False)
     assert found is not None
     return json.dumps(found.make(), cls=PlotlyJSONEncoder, ensure_ascii=False)
 

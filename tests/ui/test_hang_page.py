@@ -18,7 +18,7 @@ from ui.drawing import draw_chart, draw_page, draw_region
 from ui.figures.chain import hops, path
 from ui.reads import Reads
 from ui.records import RunFacts
-from ui.view_state import Parsed, View, ViewState
+from ui.view_state import View, ViewState
 
 
 class Judged(Reads):
@@ -36,7 +36,7 @@ def judged(store: EmbeddedStore, run: SyntheticRun) -> Judged:
 
 
 def said(region: str, reads: Reads, rank: int | None = None, view: View = View.HANG, run: str = "made") -> str:
-    drawn = draw_region(region, Parsed(ViewState(view=view, run=run, rank=rank), ()), reads, by_clock=False)
+    drawn = draw_region(region, ViewState(view=view, run=run, rank=rank), reads, by_clock=False)
     assert drawn is not None
     words = " ".join(_texts(json.loads(json.dumps(drawn.make(), cls=PlotlyJSONEncoder))))
     return " ".join(words.split())

@@ -22,7 +22,7 @@ from ui.pages.controls import after_controls
 from ui.pages.timeline_ideal import loss_in_words
 from ui.reads import Reads
 from ui.reads.ideal import asked_ideal
-from ui.view_state import Group, Parsed, SpanKey, StepRange, View, ViewState, parse_search
+from ui.view_state import Group, SpanKey, StepRange, View, ViewState, parse_search
 
 SLOW = ViewState(view=View.TIMELINE, run="slow", group=Group.PP, rank=4, step=25, ideal=True)
 LONG_S = 60.0
@@ -47,7 +47,7 @@ def waiting(reads: Reads) -> Reads:
 
 
 def said(state: ViewState, reads: Reads) -> str:
-    drawn = draw_region("ideal", Parsed(state, ()), reads, by_clock=False)
+    drawn = draw_region("ideal", state, reads, by_clock=False)
     assert drawn is not None
     return json.dumps(drawn.make(), cls=PlotlyJSONEncoder, ensure_ascii=False)
 
@@ -101,9 +101,9 @@ def test_the_real_picture_does_not_wait_for_it_and_a_look_tells_when_it_is_there
     before = look(SLOW, reads)
     said(SLOW, reads)
     until(lambda: look(SLOW, reads) != before, what="the ideal timeline")
-    after = draw_canvas("timeline", SLOW, reads, first.key)
+    after = draw_canvas("timeline", SLOW, reads, first.kind)
     assert after is not None
-    assert after.key != first.key
+    assert after.kind != first.kind
     assert "ideal" in picture(SLOW, reads)
 
 
@@ -112,7 +112,7 @@ def test_a_chosen_span_says_what_it_would_take(patient: Reads) -> None:
     held = patient.aligned_spans(patient.facts(SLOW), 25, (5,)).spans
     (second,) = held.where(held.stage == Stage.BACKWARD_COMPUTE).where(slice(1, 2)).seq.tolist()
     chosen = replace(SLOW, rank=5, span=SpanKey(5, second))
-    drawn = draw_region("details", Parsed(chosen, ()), patient, by_clock=False)
+    drawn = draw_region("details", chosen, patient, by_clock=False)
     assert drawn is not None
     assert re.search(r"\d ms: \d+(\.\d)? ms less", json.dumps(drawn.make(), cls=PlotlyJSONEncoder))
 

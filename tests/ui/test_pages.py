@@ -18,7 +18,7 @@ from ui.freshness import look
 from ui.pages import PAGES
 from ui.pages.controls import after_click, after_controls
 from ui.reads import Reads
-from ui.view_state import Area, Group, Metric, Parsed, SpanKey, StepRange, TimeRange, View, ViewState
+from ui.view_state import Area, Group, Metric, SpanKey, StepRange, TimeRange, View, ViewState
 
 SHAPES = {
     "one-rank": Topology(),
@@ -29,7 +29,7 @@ SHAPES = {
 
 
 def text_of(state: ViewState, reads: Reads, region: str) -> str:
-    drawn = draw_region(region, Parsed(state, ()), reads, by_clock=False)
+    drawn = draw_region(region, state, reads, by_clock=False)
     assert drawn is not None
     return json.dumps(drawn.make(), cls=PlotlyJSONEncoder, ensure_ascii=False)
 
@@ -121,12 +121,12 @@ def test_a_canvas_takes_its_spans_again_only_when_they_are_others(reads: Reads) 
     first = draw_canvas("timeline", state, reads, None)
     assert first is not None
     chosen = replace(state, span=SpanKey(5, 2**60), zoom=TimeRange(3, 9), pins=(5, 7), area=Area(1, 2, 5, 7))
-    again = draw_canvas("timeline", chosen, reads, first.key)
+    again = draw_canvas("timeline", chosen, reads, first.kind)
     assert again is not None
-    assert (again.data, again.key, again.panel) == (None, first.key, "panel")
+    assert (again.data, again.kind, again.panel) == (None, first.kind, "panel")
     assert again.selected == {"rank": 5, "seq": str(2**60)}
     assert (again.zoom, again.pinned, again.area) == ([3, 9], [5, 7], [1, 2, 5, 7])
-    other = draw_canvas("timeline", replace(state, step=21), reads, first.key)
+    other = draw_canvas("timeline", replace(state, step=21), reads, first.kind)
     assert other is not None
     assert other.data is not None
 
@@ -140,7 +140,7 @@ def test_a_step_that_has_ended_is_not_sent_again_while_its_run_goes_on(store: Em
         state = ViewState(view=View.TIMELINE, run="goes-on", step=1, rank=0)
         painted = draw_canvas("timeline", state, Reads(StoreReader(store)), None)
         assert painted is not None
-        keys.append(painted.key)
+        keys.append(painted.kind)
     assert keys[0] == keys[1] != ""
 
 
@@ -169,10 +169,18 @@ def test_a_marked_area_is_told_as_a_table(reads: Reads) -> None:
 
 
 def test_a_region_whose_content_is_as_before_has_the_same_key(reads: Reads) -> None:
-    parsed = Parsed(ViewState(view=View.HEAT_MAP, run="made"), ())
-    other = Parsed(ViewState(view=View.HEAT_MAP, run="made", metric=Metric.MILLISECONDS), ())
-    keys = [draw_region("heat-controls", one, reads, by_clock=False) for one in (parsed, parsed, other)]
+    state = ViewState(view=View.HEAT_MAP, run="made")
+    other = replace(state, metric=Metric.MILLISECONDS)
+    keys = [draw_region("heat-controls", one, reads, by_clock=False) for one in (state, state, other)]
     assert len({drawn.key for drawn in keys if drawn}) == 1
+
+
+def test_a_chart_that_is_as_before_is_left_alone(reads: Reads) -> None:
+    state = ViewState(view=View.HEAT_MAP, run="made")
+    first = draw_chart("cells", state, reads, None)
+    assert first is not None
+    assert draw_chart("cells", state, reads, str(first.kind)) is None
+    assert draw_chart("cells", replace(state, metric=Metric.MILLISECONDS), reads, str(first.kind)) is not None
 
 
 def test_a_chart_of_the_same_kind_changes_all_but_the_zoom(reads: Reads) -> None:

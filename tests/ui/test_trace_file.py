@@ -24,7 +24,7 @@ from tests.ui.synthetic_run import SyntheticRun
 from ui.app import mount_dashboard
 from ui.drawing import draw_region
 from ui.reads import Reads, trace
-from ui.view_state import Group, Parsed, View, ViewState, parse_search
+from ui.view_state import Group, View, ViewState, parse_search
 
 GRID = Topology(dp=2, pp=2, tp=2)
 ALL = ViewState(view=View.TIMELINE, run="made", group=Group.ALL, rank=0, step=20)
@@ -43,7 +43,7 @@ def links(state: ViewState, reads: Reads) -> list[str]:
 
 
 def panel(state: ViewState, reads: Reads) -> str:
-    drawn = draw_region("trace", Parsed(state, ()), reads, by_clock=False)
+    drawn = draw_region("trace", state, reads, by_clock=False)
     assert drawn is not None
     return json.dumps(drawn.make(), cls=PlotlyJSONEncoder, ensure_ascii=False)
 

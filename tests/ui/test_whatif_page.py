@@ -22,7 +22,7 @@ from ui.gpu_price import GpuPrice
 from ui.pages.controls import after_click
 from ui.reads import Reads
 from ui.reads.whatif import asked_for
-from ui.view_state import LARGEST, Group, Parsed, StepRange, View, ViewState
+from ui.view_state import LARGEST, Group, StepRange, View, ViewState
 
 SLOW = ViewState(view=View.WHAT_IF, run="slow")
 LONG_S = 60.0
@@ -59,7 +59,7 @@ def patient(reads: Reads) -> Reads:
 
 
 def said(name: str, state: ViewState, reads: Reads) -> str:
-    drawn = draw_region(name, Parsed(state, ()), reads, by_clock=False)
+    drawn = draw_region(name, state, reads, by_clock=False)
     assert drawn is not None
     return json.dumps(drawn.make(), cls=PlotlyJSONEncoder, ensure_ascii=False)
 

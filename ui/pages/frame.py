@@ -5,7 +5,6 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from telemetry.ship.settings import Live
-from ui.pages.interface import region_id
 from ui.pages.run_cells import state_badge
 from ui.reads import Reads
 from ui.view_state import View, ViewState
@@ -39,7 +38,7 @@ def layout(live: Live) -> Component:
     header = html.Header(
         [
             dcc.Link([html.Span(className="logo"), "rankscope"], href="?view=runs", className="brand"),
-            html.Div(id=region_id("way"), className="way"),
+            html.Div(id="way", className="way"),
             toggle,
         ],
         className="header",
@@ -55,7 +54,7 @@ def layout(live: Live) -> Component:
             html.A("Skip to content", href="#page", className="skip"),
             header,
             html.Div(id="connection", role="status"),
-            html.Div(id=region_id("notes"), role="status"),
+            html.Div(id="notes", role="status"),
             html.Main(id="page", tabIndex="-1"),
         ],
         theme=THEME,
@@ -88,7 +87,7 @@ def draw_way(state: ViewState, reads: Reads) -> Component:
     )
 
 
-def draw_notes(state: ViewState, notes: tuple[str, ...]) -> Component | None:
+def draw_notes(notes: tuple[str, ...]) -> Component | None:
     """What of the address was not understood."""
     if not notes:
         return None
