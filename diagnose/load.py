@@ -1,11 +1,13 @@
 """Ask a reader for what a :class:`diagnose.view.RunView` holds."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
 
 from diagnose.findings import StepWindow
+from diagnose.fleet import Fleet
 from diagnose.host_clocks import load_clocks
 from diagnose.load_fleet import load_fleet
 from diagnose.operations import Operations, operations_of
@@ -13,6 +15,7 @@ from diagnose.own_work import INNER_STAGES, own_time
 from diagnose.settings import DetectorSettings
 from diagnose.view import FloatVector, IntVector, RunView, Series
 from diagnose.words import told_by
+from telemetry.clocks.align_table import ClockTable
 from telemetry.errors import UnknownRunError, UsageError
 from telemetry.stages import Stage
 from telemetry.stores.queries import OperationColumns, Ranks, Runs, Samples, StageCounts, Steps
@@ -71,41 +74,43 @@ def load_view(
         raise UnknownRunError(
             f"no rank of {run_id!r} attempt {attempt} has reported", hint="`rankscope runs` lists what is stored"
         )
-    topology = topology_of(ranks)
     history, starts_ns = _history(reader, run_id, attempt)
     asked = _rows(history.steps, window)
     counts = _counts(reader, run_id, attempt, history.steps[asked])
     rows = slice(
         max(asked.start, asked.stop - _affordable(asked.stop - asked.start, counts, max_operations)), asked.stop
     )
-    steps = history.steps[rows]
-    chosen = _Chosen(reader, run_id, attempt, steps, topology.world_size, counts)
-    operations = chosen.load([stage for stage in Stage if stage not in (Stage.STEP, *INNER_STAGES)])
-    own = own_time(operations, chosen.load(INNER_STAGES))
+    return _view(_Chosen(reader, run_id, attempt, ranks, history, starts_ns, rows, counts))
+
+
+def _view(chosen: "_Chosen") -> RunView:
+    """What is asked beside the operations takes little, and as long as they do in a small run."""
+    with ThreadPoolExecutor(max_workers=3, thread_name_prefix="beside") as beside:
+        samples, fleet, clocks = (
+            beside.submit(chosen.samples),
+            beside.submit(chosen.fleet),
+            beside.submit(chosen.clocks),
+        )
+        loaded = chosen.load([stage for stage in Stage if stage is not Stage.STEP])
+    operations = {stage: one for stage, one in loaded.items() if stage not in INNER_STAGES}
+    own = own_time(operations, {stage: one for stage, one in loaded.items() if stage in INNER_STAGES})
     return RunView(
-        run_id=run_id,
-        attempt=attempt,
-        topology=topology,
-        hosts=hosts_of(ranks, topology),
-        steps=steps,
-        step_ns=history.values[rows],
+        run_id=chosen.run_id,
+        attempt=chosen.attempt,
+        topology=chosen.topology,
+        hosts=hosts_of(chosen.ranks, chosen.topology),
+        steps=chosen.steps,
+        step_ns=chosen.step_ns,
         work=own.work,
         off_cpu=own.off_cpu,
         operations=operations,
-        samples=_samples(reader, run_id, attempt),
-        history=Series(steps=history.steps[: rows.stop], values=history.values[: rows.stop]),
-        step_start_ns=starts_ns[rows],
-        fleet=load_fleet(
-            reader,
-            run_id,
-            attempt,
-            *_time_of(starts_ns[rows], history.values[rows]),
-            num_hosts=len(ranks["host"].unique()),
-            up_to_now=rows.stop == len(history.steps),
-        ),
+        samples=samples.result(),
+        history=chosen.history_until_then(),
+        step_start_ns=chosen.step_start_ns,
+        fleet=fleet.result(),
         settings=DetectorSettings.from_environment(),
-        clocks=load_clocks(reader, run_id, attempt, steps, history.values[rows]),
-        words=_words(ranks, topology),
+        clocks=clocks.result(),
+        words=_words(chosen.ranks, chosen.topology),
     )
 
 
@@ -179,29 +184,59 @@ def _affordable(num_steps: int, counts: Mapping[int, int], max_operations: int) 
 
 
 class _Chosen:
-    """The steps of an attempt that are looked at."""
+    """The steps of an attempt that are looked at: ``rows`` of its ``history``. ``ranks``: the answer to ``Ranks``."""
 
     def __init__(
         self,
         reader: Reader,
         run_id: str,
         attempt: int,
-        steps: IntVector,
-        num_ranks: int,
+        ranks: pa.Table,
+        history: Series,
+        starts_ns: IntVector,
+        rows: slice,
         counts: Mapping[int, int],
     ) -> None:
+        self.run_id = run_id
+        self.attempt = attempt
+        self.ranks = ranks
+        self.topology = topology_of(ranks)
+        self.steps = history.steps[rows]
+        self.step_ns = history.values[rows]
+        self.step_start_ns = starts_ns[rows]
         self._reader = reader
-        self._run_id = run_id
-        self._attempt = attempt
-        self._steps = steps
-        self._num_ranks = num_ranks
+        self._history = history
+        self._last = rows.stop
         self._counts = counts
+
+    def history_until_then(self) -> Series:
+        """Of all steps up to the last of these."""
+        return Series(steps=self._history.steps[: self._last], values=self._history.values[: self._last])
+
+    def samples(self) -> dict[str, Series]:
+        """Of the whole attempt, by metric."""
+        return _samples(self._reader, self.run_id, self.attempt)
+
+    def clocks(self) -> ClockTable:
+        """Of the hosts, in these steps."""
+        return load_clocks(self._reader, self.run_id, self.attempt, self.steps, self.step_ns)
+
+    def fleet(self) -> Fleet:
+        """What hosts told in these steps."""
+        return load_fleet(
+            self._reader,
+            self.run_id,
+            self.attempt,
+            *_time_of(self.step_start_ns, self.step_ns),
+            num_hosts=len(self.ranks["host"].unique()),
+            up_to_now=self._last == len(self._history.steps),
+        )
 
     def load(self, stages: Sequence[Stage]) -> dict[Stage, Operations]:
         """Their operations of ``stages``."""
         operations: dict[Stage, Operations] = {}
         for together in self._portions(stages):
-            operations.update(operations_of(self._read(together), self._steps, self._num_ranks))
+            operations.update(operations_of(self._read(together), self.steps, self.topology.world_size))
         return {stage: operations[stage] for stage in stages if stage in operations}
 
     def _portions(self, stages: Sequence[Stage]) -> Iterator[list[Stage]]:
@@ -213,7 +248,7 @@ class _Chosen:
             if portion and size + count > AT_ONCE:
                 yield portion
                 portion, size = [], 0
-            if count and len(self._steps):
+            if count and len(self.steps):
                 portion.append(stage)
                 size += count
         if portion:
@@ -222,10 +257,10 @@ class _Chosen:
     def _read(self, stages: Sequence[Stage]) -> pa.Table:
         return self._reader.read(
             OperationColumns(
-                run_id=self._run_id,
-                attempt=self._attempt,
-                first_step=int(self._steps[0]),
-                last_step=int(self._steps[-1]),
+                run_id=self.run_id,
+                attempt=self.attempt,
+                first_step=int(self.steps[0]),
+                last_step=int(self.steps[-1]),
                 stages=tuple(map(int, stages)),
             )
         )

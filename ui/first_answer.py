@@ -19,7 +19,7 @@ from ui.reads import Reads
 from ui.still import stilled
 from ui.view_state import ViewState
 
-WITHIN_S = 0.3
+WITHIN_S = 0.5
 """No page waits longer for its parts than this."""
 KINDS = ("region", "chart", "canvas")
 """Of parts: the name of each stands under its kind in ids."""

@@ -42,7 +42,7 @@ ASKED_ONCE = ("_dash-layout", "_dash-dependencies")
 DRAWN = """() => {
     if (!document.querySelector("main > *") || document.querySelector("main .loading, main .waiting")) return false;
     const shown = (kind) => [...document.querySelectorAll(`.panel:not(.hidden) ${kind}`)];
-    const plotted = shown(".dash-graph").every((one) => one.querySelector(".js-plotly-plot")?.calcdata?.length > 0);
+    const plotted = shown(".figure").every((one) => one.querySelector(".js-plotly-plot")?.calcdata?.length > 0);
     return plotted && shown(".span-timeline").every((one) => one.dataset.drawn) && performance.now();
 }"""
 AT_WORK = """() => [...document.querySelectorAll("main .loading")].some((one) => one.innerText.includes("Replaying"))

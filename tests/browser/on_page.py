@@ -5,6 +5,14 @@ from typing import Any
 from playwright.sync_api import Locator, Page, expect
 
 FIGURE = '[id=\'{{"chart":"{name}","part":"graph"}}\'] .js-plotly-plot'
+STILL_TO_COME = ", ".join(
+    [
+        "main .loading",
+        "main .waiting",
+        ".panel:not(.hidden) .figure:not(:has(.main-svg))",
+        ".panel:not(.hidden) .span-timeline:not([data-drawn])",
+    ]
+)
 
 DEADLINE_MS = 90_000
 """Eight ranks may be training on the same two cores meanwhile."""
@@ -35,7 +43,7 @@ def wait_for_points(page: Page, name: str, number: int) -> None:
 def wait_until_drawn(page: Page, *, timeout_ms: float | None = None) -> None:
     """Return once every part of the page is there, so that nothing moves any more."""
     expect(page.locator("main > *").first).to_be_visible(timeout=timeout_ms)
-    expect(page.locator("main .loading, main .waiting")).to_have_count(0, timeout=timeout_ms)
+    expect(page.locator(STILL_TO_COME)).to_have_count(0, timeout=timeout_ms)
 
 
 def region(page: Page, name: str) -> Locator:

@@ -179,6 +179,21 @@ def test_what_hands_changed_while_a_control_was_followed_stays(page: Page, addre
     assert page.evaluate("location.search") == "?view=heatmap&run=slow-rank-5&time=wall&pins=3"
 
 
+WIDENED = """() => [...document.querySelectorAll(".panel:not(.hidden) .js-plotly-plot")].map(
+    ({layout: {margin}, _fullLayout: {_size}}) => "lrtb".split("").filter((side) => _size[side] > margin[side]).join()
+)"""
+"""By chart: sides on which plotly found too little room, and drew all of it once more."""
+
+
+def test_every_chart_has_its_room_from_the_start(page: Page, address: str) -> None:
+    for view in ("overview", "heatmap", "grid"):
+        page.goto(f"{address}?view={view}&run=slow-rank-5")
+        wait_until_drawn(page)
+        widened = page.evaluate(WIDENED)
+        assert widened, view
+        assert not any(widened), (view, widened)
+
+
 def _brightness(page: Page, selector: str, name: str) -> float:
     return _brightness_of(page.locator(selector).first.evaluate(f"one => getComputedStyle(one).{name}"))
 

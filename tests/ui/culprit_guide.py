@@ -27,7 +27,7 @@ def clicks_by_fault(text: str) -> dict[str, list[str]]:
 def open_overview(page: Page, address: str, run: Unlabelled) -> None:
     """Where everybody starts."""
     page.goto(f"{address}?view=overview&run={run.run_id}")
-    settle(page)
+    wait_until_drawn(page)
 
 
 def click(page: Page, name: str) -> None:
@@ -36,11 +36,4 @@ def click(page: Page, name: str) -> None:
     address = str(link.get_attribute("href"))
     link.click()
     expect(region(page, next(iter(PAGES[parse_search(address).state.view].regions)))).to_be_attached()
-    settle(page)
-
-
-def settle(page: Page) -> None:
-    """Return once nothing on the page is still to come."""
     wait_until_drawn(page)
-    expect(page.locator(".panel:not(.hidden) .dash-graph:not(:has(.main-svg))")).to_have_count(0)
-    expect(page.locator(".panel:not(.hidden) .span-timeline:not([data-drawn])")).to_have_count(0)

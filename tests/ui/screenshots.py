@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, sync_playwright
 
 from diagnose.alerts.alert import Phase
 from diagnose.findings import Severity
@@ -27,6 +27,7 @@ from telemetry.stores.queries import Runs, Spans
 from telemetry.stores.reader import StoreReader
 from telemetry.tables import owned
 from telemetry.topology import Topology
+from tests.browser.on_page import wait_until_drawn
 from tests.memory_store import memory_store
 from tests.parts import require
 from tests.ui.made_fleet import tell_of_clocks, tell_of_hosts
@@ -174,10 +175,7 @@ def addresses(run_id: str, span: str) -> dict[str, str]:
 def picture(page: Page, address: str, path: Path) -> None:
     """The whole page, once nothing on it is still to come."""
     page.goto(address)
-    expect(page.locator("main > *").first).to_be_visible(timeout=60_000)
-    expect(page.locator("main .loading, main .waiting")).to_have_count(0, timeout=60_000)
-    expect(page.locator(".panel:not(.hidden) .dash-graph:not(:has(.main-svg))")).to_have_count(0, timeout=60_000)
-    expect(page.locator(".panel:not(.hidden) .span-timeline:not([data-drawn])")).to_have_count(0, timeout=60_000)
+    wait_until_drawn(page, timeout_ms=60_000)
     page.screenshot(path=path, full_page=True)
 
 

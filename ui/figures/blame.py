@@ -12,7 +12,7 @@ from diagnose.whatif.worst_workers import WorstWorkers
 from telemetry.stages import STAGE_BY_LABEL, Stage
 from telemetry.topology import Place, Topology
 from ui.figures.pooling import hottest_ranks, pool
-from ui.figures.style import BLUE, FAINT, GREY, SUSPECT, framed, outline
+from ui.figures.style import BLUE, COLOUR_BAR_PX, FAINT, GREY, SUSPECT, framed, outline, room_for
 from ui.records import Floats, Ints
 
 MAX_BARS = 12
@@ -53,6 +53,7 @@ def by_stage(figures: WhatIf, step: int, *, keep: str) -> go.Figure:
         [bars],
         height_px=BAR_PX * len(worst) + 60,
         keep=keep,
+        margin={"l": room_for(label for label, _ in worst)},
         bargap=0.3,
         dragmode=False,
         xaxis={"ticksuffix": "%", "nticks": 6, "range": _range(figures), "fixedrange": True, **grid},
@@ -109,6 +110,7 @@ def workers(figures: WhatIf, suspects: tuple[int, ...], step: int, *, keep: str)
         [cells],
         height_px=int(np.clip(ROW_PX * rows + 70, MIN_PX, MAX_PX)),
         keep=keep,
+        margin={"r": COLOUR_BAR_PX},
         xaxis={"tickvals": np.arange(columns)[::every], "ticktext": [f"dp{one}" for one in index[0, ::every]]},
         yaxis=stages | {"autorange": "reversed", "showgrid": False},
         shapes=_outlines(suspects, topology, columns),

@@ -17,6 +17,8 @@ from ui.records import StepTimes
 from ui.wording import local_ms
 
 HEIGHT_PX = 280
+OFFSETS_PX = 72
+"""Left, for offsets with their unit."""
 DISPUTED_COLOUR = "#d9480f"
 
 
@@ -53,7 +55,7 @@ def clock_offset(windows: Sequence[WindowClocks], steps: StepTimes, *, keep: str
         keep=keep,
         hovermode="closest",
         showlegend=False,
-        margin={"l": 8, "r": 24, "t": 12, "b": 8},
+        margin={"l": OFFSETS_PX, "r": 24, "t": 12},
         xaxis=of_time,
         yaxis={"ticksuffix": " ms", "showgrid": True, "nticks": 6},
         shapes=[_refused(one, steps) for one, clock in told if not clock.aligned],

@@ -46,7 +46,7 @@ def rank_grid(
         [*_cells(layout, row, column, cells, hosts), *markers],
         height_px=height,
         keep=keep,
-        margin={"l": 8, "r": 8, "t": TOP_PX + bands_px, "b": 8},
+        margin={"t": TOP_PX + bands_px, "b": BOTTOM_PX},
         dragmode="zoom" if zoomed else False,
         clickmode="event",
         shapes=[] if chosen is None else _outlines(chosen, layout, with_groups),

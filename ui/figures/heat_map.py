@@ -7,7 +7,18 @@ import numpy as np
 import plotly.graph_objects as go
 
 from diagnose.ranges import name_some
-from ui.figures.style import RATIO_RANGE, RATIO_SCALE, SUSPECT, SUSPECT_ON_TIME, TIME_SCALE, framed, outline, plain
+from ui.figures.style import (
+    COLOUR_BAR_PX,
+    RATIO_RANGE,
+    RATIO_SCALE,
+    SUSPECT,
+    SUSPECT_ON_TIME,
+    TIME_SCALE,
+    framed,
+    outline,
+    plain,
+    room_for,
+)
 from ui.records import Floats, PooledTimes
 from ui.view_state import Metric
 
@@ -17,6 +28,8 @@ MAX_SPACED = 128
 picture, which takes far less of many cells."""
 THINNEST_OUTLINE = 160
 ROW_PX, MIN_PX, MAX_PX = 30, 200, 900
+HALF_LABEL_PX, STEP_PX = 20, 56
+"""Above for a label of the first row, below for ticks and what they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +77,14 @@ def rank_by_step(
     )
     named = _bands(suspects, times.ranks_a_row, _every(num_rows))
     outlined = _bands(suspects, times.ranks_a_row, 2 * _reach(num_rows))
+    labels = _row_labels(num_rows, times.ranks_a_row, hosts, named)
     return framed(
         [cells],
-        height_px=int(np.clip(ROW_PX * num_rows + 70, MIN_PX, MAX_PX)),
+        height_px=int(np.clip(ROW_PX * num_rows + HALF_LABEL_PX + STEP_PX, MIN_PX, MAX_PX)),
         keep=keep,
+        margin={"l": room_for(labels.values()), "r": COLOUR_BAR_PX, "t": HALF_LABEL_PX, "b": STEP_PX},
         xaxis={"title": {"text": "step", "standoff": 6}},
-        yaxis={"autorange": "reversed", "showgrid": False, **_row_labels(num_rows, times.ranks_a_row, hosts, named)},
+        yaxis={"autorange": "reversed", "showgrid": False, "tickvals": [*labels], "ticktext": [*labels.values()]},
         shapes=_outlines(outlined, times, num_rows, colours.outline),
     )
 
@@ -110,9 +125,7 @@ def _reach(num_rows: int) -> float:
     return max(0.5, num_rows / THINNEST_OUTLINE)
 
 
-def _row_labels(
-    num_rows: int, depth: int, hosts: Sequence[str], bands: Sequence[Sequence[int]]
-) -> dict[str, list[int] | list[str]]:
+def _row_labels(num_rows: int, depth: int, hosts: Sequence[str], bands: Sequence[Sequence[int]]) -> dict[int, str]:
     """Names of some rows, evenly, and of every suspect; none so near a suspect that they would overlap."""
     every = _every(num_rows)
     names = {(band[0] // depth + band[-1] // depth) // 2: _suspects(band, hosts) for band in bands}
@@ -120,8 +133,7 @@ def _row_labels(
     for row in range(0, num_rows, every):
         if row not in near:
             names[row] = f"rank {row * depth} · {_host(row * depth, hosts)}"
-    rows = sorted(names)
-    return {"tickvals": rows, "ticktext": [names[row] for row in rows]}
+    return {row: names[row] for row in sorted(names)}
 
 
 def _suspects(band: Sequence[int], hosts: Sequence[str]) -> str:

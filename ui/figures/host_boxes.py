@@ -14,7 +14,18 @@ import plotly.graph_objects as go
 
 from diagnose.medians import medians
 from ui.figures.heat_map import Colours, colours_for
-from ui.figures.style import FAINT_HALF_WIDTH, FONT, GREY, ON_DARK, ON_LIGHT, RATIO_SCALE, framed, outline, plain
+from ui.figures.style import (
+    EDGE_PX,
+    FAINT_HALF_WIDTH,
+    FONT,
+    GREY,
+    ON_DARK,
+    ON_LIGHT,
+    RATIO_SCALE,
+    framed,
+    outline,
+    plain,
+)
 from ui.records import Floats, StageTimes
 from ui.view_state import Metric
 
@@ -74,6 +85,7 @@ def host_boxes(
         [_cells(boxes, value, other, (rows, columns), colours, hover=_hover(metric, over_steps(times)))],
         height_px=int(np.clip(CELL_PX * rows + 10, MIN_PX, MAX_PX)),
         keep=keep,
+        margin={"l": EDGE_PX, "b": EDGE_PX},
         dragmode=False,
         xaxis=hidden | {"range": [-0.6, max(columns, MIN_COLUMNS) - 0.4]},
         yaxis=hidden | {"range": [rows - 0.4, 0.1]},

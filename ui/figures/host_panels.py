@@ -14,11 +14,11 @@ import plotly.graph_objects as go
 from ui.figures.happenings import Happened, levels
 from ui.figures.host_curves import Curves, HostCurve
 from ui.figures.series import MARKERS_BELOW
-from ui.figures.style import GREY, framed, plain
+from ui.figures.style import GREY, TICKS_PX, framed, plain
 from ui.records import Floats, Ints, RankSpans
 from ui.wording import NS_PER_S, local_ms
 
-STEPS_PX, PANEL_PX, GAP_PX, FOOT_PX = 120, 84, 30, 30
+STEPS_PX, PANEL_PX, GAP_PX = 120, 84, 30
 WORDS_PX, TITLE_PX = 15, 20
 WIDTH_PX = 1100
 """Of the time axis, about: whether two words stand apart."""
@@ -49,11 +49,11 @@ def host_panels(
     top = TITLE_PX + WORDS_PX * (1 + max(placed, default=-1)) + 8
     return framed(
         [line for row, (curves, unit) in enumerate(drawn, start=1) for line in _curves(row, curves, unit)],
-        height_px=_whole_px(heights) + top + FOOT_PX,
+        height_px=_whole_px(heights) + top + TICKS_PX,
         keep=keep,
         hovermode="x",
         showlegend=False,
-        margin={"l": 8, "r": 24, "t": top, "b": FOOT_PX},
+        margin={"r": 24, "t": top},
         shapes=lines,
         annotations=[*notes, *words],
         **_axes(heights),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
-from ui.figures.style import BLUE, GREY, framed, plain
+from ui.figures.style import BLUE, EDGE_PX, GREY, framed, plain
 from ui.records import Floats, Ints, MarkRow
 
 MAX_POINTS = 1500
@@ -46,7 +46,7 @@ def curve_over_steps(curve: Curve, marks: Sequence[MarkRow], *, keep: str) -> go
         keep=keep,
         hovermode="x",
         showlegend=False,
-        margin={"l": 8, "r": 24, "t": 20 if marks else 8, "b": 8},
+        margin={"r": 24, "t": 20 if marks else EDGE_PX},
         xaxis={"nticks": 6},
         yaxis={"nticks": 4, "ticksuffix": f" {curve.unit}" if curve.unit else "", "showgrid": True, **from_zero},
         shapes=[_mark_line(mark) for mark in marks],

@@ -1,7 +1,8 @@
 """Colours, scales and the frame that every figure shares. Text and lines take the page's colours by style sheet,
 so that one figure serves light and dark (``ui/assets/figures.css``)."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -84,34 +85,49 @@ STAGE_SHORT: dict[Stage, str] = {
 """What is written on a bar, before its microbatch, where the stage's name does not fit."""
 
 
+EDGE_PX, NUMBERS_PX, TICKS_PX, COLOUR_BAR_PX = 8, 48, 34, 112
+"""Around a picture: left of it for numbers, below it for ticks, right of it for a bar of colours. Where an axis finds
+too little room plotly makes some, and draws the figure once more."""
+LETTER_PX = 7.5
+_TAG = re.compile("<[^>]*>")
+
 FRAME: Mapping[str, Any] = {
     "template": "none",
-    "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
     "paper_bgcolor": CLEAR,
     "plot_bgcolor": CLEAR,
     "font": {"family": FONT, "size": 12, "color": GREY},
     "hoverlabel": {"font": {"family": FONT, "size": 12}, "align": "left"},
     "modebar": {"orientation": "h", "bgcolor": CLEAR, "color": GREY, "activecolor": BLUE},
 }
+MARGIN: Mapping[str, int] = {"l": NUMBERS_PX, "r": EDGE_PX, "t": EDGE_PX, "b": TICKS_PX}
+AXIS: Mapping[str, Any] = {"automargin": True, "ticklabeloverflow": "allow", "zeroline": False}
+"""To see which labels hang over, plotly measures each one anew."""
 X_AXIS: Mapping[str, Any] = {
-    "automargin": True,
+    **AXIS,
     "showgrid": False,
-    "zeroline": False,
     "ticks": "outside",
     "ticklen": 4,
 }
-Y_AXIS: Mapping[str, Any] = {"automargin": True, "gridcolor": FAINT, "zeroline": False}
+Y_AXIS: Mapping[str, Any] = {**AXIS, "gridcolor": FAINT}
 
 
-def framed(traces: Sequence[BaseTraceType], *, height_px: int, keep: str, **layout: Any) -> go.Figure:
+def framed(
+    traces: Sequence[BaseTraceType], *, height_px: int, keep: str, margin: Mapping[str, int] = MARGIN, **layout: Any
+) -> go.Figure:
     """The traces in the shared frame, with what ``layout`` says beyond it. ``keep``: as long as it stays, so do zoom
-    and hidden traces.
+    and hidden traces. ``margin``: where it differs from :data:`MARGIN`.
 
     Made in one go: plotly takes ten times as long to change a figure, setting by setting.
     """
     axes = {"xaxis": {}, "yaxis": {}} | {name: one for name, one in layout.items() if name[1:].startswith("axis")}
     whole = {name: (X_AXIS if name.startswith("x") else Y_AXIS) | one for name, one in axes.items()}
-    return go.Figure([*traces], {**FRAME, "height": height_px, "uirevision": keep, **layout, **whole})
+    room = {"height": height_px, "margin": {**MARGIN, **margin}}
+    return go.Figure([*traces], {**FRAME, **room, "uirevision": keep, **layout, **whole})
+
+
+def room_for(labels: Iterable[str]) -> int:
+    """Pixels left of a picture whose rows are called so."""
+    return EDGE_PX + round(LETTER_PX * max((len(_TAG.sub("", label)) for label in labels), default=0))
 
 
 def outline(x0: float, x1: float, y0: float, y1: float, colour: str = SUSPECT, width_px: float = 2.5) -> dict[str, Any]:
