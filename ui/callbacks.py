@@ -13,7 +13,7 @@ from dash import ALL, MATCH, ClientsideFunction, Input, Output, State, ctx, no_u
 
 from telemetry.errors import RankscopeError
 from ui.ask_ahead import AskAhead
-from ui.drawing import Drawn, address_of, draw_chart, draw_frame, draw_page, draw_region
+from ui.drawing import Drawn, draw_chart, draw_frame, draw_page, draw_region, is_of
 from ui.first_answer import first_answer
 from ui.freshness import look
 from ui.pages import PAGES
@@ -24,16 +24,22 @@ from ui.view_state import ViewState, parse_search
 
 ADDRESS = Input("url", "search")
 SEARCH = State("url", "search")
+DRAWN = State("page", "data-drawn")
+"""The key of the page that is up."""
 HERE = Input("here", "data")
 """The address, once its page stands and parts of it are to be asked for: those of the page before hear nothing."""
 ARRIVED = Input("freshness", "data")
 
 
 def keep_fresh(app: dash.Dash, reads: Reads) -> None:
-    """Every so often: what is stored by now. The answer changes only when something has arrived."""
+    """Every so often: what is stored by now. The answer changes only when something has arrived. A page that is on its
+    way brings what is known itself; one that does not come, as its answer got lost, is asked for again."""
 
-    async def ask(_: Any, search: str | None, known: Any) -> Any:
-        found, banner = await asyncio.to_thread(look, parse_search(search).state, reads)
+    async def ask(_: Any, search: str | None, shown: str | None, known: Any) -> Any:
+        state = parse_search(search).state
+        if not is_of(shown, state) and known != [search]:
+            return no_update, [search], no_update
+        found, banner = await asyncio.to_thread(look, state, reads)
         return (no_update, no_update, banner) if found == known else (found, found, banner)
 
     app.callback(
@@ -41,7 +47,8 @@ def keep_fresh(app: dash.Dash, reads: Reads) -> None:
         Output("known", "data"),
         Output("connection", "children"),
         Input("clock", "n_intervals"),
-        State("url", "search"),
+        SEARCH,
+        DRAWN,
         State("known", "data"),
         prevent_initial_call=True,
     )(ask)
@@ -53,7 +60,7 @@ def keep_page(app: dash.Dash, reads: Reads, ahead: AskAhead) -> None:
 
     async def draw(search: str | None, _: Any, shown: str | None) -> Any:
         state = parse_search(search).state
-        if shown and not shown.startswith(address_of(state)):
+        if shown and not is_of(shown, state):
             ahead.begin(state)
         drawn = await asyncio.to_thread(draw_page, state, reads)
         if drawn.key == shown:
@@ -70,7 +77,7 @@ def keep_page(app: dash.Dash, reads: Reads, ahead: AskAhead) -> None:
         Output("connection", "children", allow_duplicate=True),
         ADDRESS,
         ARRIVED,
-        State("page", "data-drawn"),
+        DRAWN,
         prevent_initial_call="initial_duplicate",
     )(draw)
 

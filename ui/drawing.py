@@ -63,11 +63,15 @@ class Painted(NamedTuple):
 def draw_page(state: ViewState, reads: Reads) -> Drawn:
     """The skeleton of a view, or what stands in its place."""
     name, make = _page(state, reads)
-    return Drawn(address_of(state) + name, make)
+    return Drawn(_address(state) + name, make)
 
 
-def address_of(state: ViewState) -> str:
-    """What the key of a page begins with: as long as it stays, so does the skeleton, unless a problem comes or goes."""
+def is_of(key: str | None, state: ViewState) -> bool:
+    """Whether the page with this key is of the view and the run of ``state``, be it a problem that stands there."""
+    return key is not None and key.startswith(_address(state))
+
+
+def _address(state: ViewState) -> str:
     return f"{state.view}/{state.run}/{state.attempt}/"
 
 

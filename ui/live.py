@@ -3,7 +3,9 @@
     page                     server, for each page, twice a second
       |-- follow me ------------>|
       |<-- your address? --------|
-      |-- ?view=overview ------->|  ui/freshness.py, in a thread
+      |-- ?view=overview ------->|
+      |<-- is its page up? ------|
+      |-- yes ------------------>|  ui/freshness.py, in a thread
       |<-- what you know? -------|
       |-- freshness ------------>|  differs: what is stored by now, and whether nobody answers
       |<-- set ------------------|
@@ -22,6 +24,7 @@ from dash import ctx, set_props
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
+from ui.drawing import is_of
 from ui.freshness import look
 from ui.reads import Reads
 from ui.view_state import parse_search
@@ -63,6 +66,9 @@ async def _tell(socket: Any, reads: Reads) -> None:
     """
     search = await socket.get_prop("url", "search", timeout=GONE_S)
     state = parse_search(search if isinstance(search, str) else "").state
+    shown = await socket.get_prop("page", "data-drawn", timeout=GONE_S)
+    if not is_of(shown if isinstance(shown, str) else None, state):
+        return  # the page of this address is on its way, and brings what is known
     found, banner = await asyncio.to_thread(look, state, reads)
     if found != await socket.get_prop("known", "data", timeout=GONE_S):
         set_props("connection", {"children": banner})

@@ -1,11 +1,12 @@
 """Live, dark, empty, unreachable, hostile: what a page does when things are not plain."""
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
@@ -151,6 +152,28 @@ def test_a_collector_that_is_away_is_said_and_recovered_from(
         expect(region(page, "verdict")).to_contain_text("rank 5")
         expect(page.locator("#connection")).to_be_empty()
         page.close()
+
+
+def test_a_page_whose_answer_gets_lost_is_asked_for_again(
+    context: BrowserContext, store: EmbeddedStore, run: SyntheticRun
+) -> None:
+    lost: list[str] = []
+
+    def lose(route: Route) -> None:
+        is_page = "page.children" in (route.request.post_data or "")
+        if is_page and not lost:
+            lost.append(route.request.url)
+            route.abort()
+        else:
+            route.fallback()
+
+    with _switchable(store) as (address, _), context.new_page() as page:
+        page.goto(f"{address}?view=heatmap&run=slow-rank-5")
+        wait_until_drawn(page)
+        page.route(re.compile("_dash-update-component"), lose)
+        page.get_by_role("link", name="Overview").click()
+        expect(region(page, "verdict")).to_contain_text("rank 5")
+        assert lost
 
 
 def test_every_control_is_reached_by_keyboard_and_has_a_name(page: Page, address: str) -> None:

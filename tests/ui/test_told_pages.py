@@ -23,6 +23,7 @@ from telemetry.stores.reader import StoreReader
 from tests.deadline import until
 from tests.ui.served_dashboard import serving_as_set
 from tests.ui.synthetic_run import SyntheticRun
+from ui.view_state import parse_search
 
 TOKEN = {"Authorization": "Bearer hush"}
 PATH = "_dash-ws-callback"
@@ -69,7 +70,8 @@ class Page:
 
     def __init__(self, socket: ClientConnection, follow: str, search: str) -> None:
         self.socket = socket
-        self.props: dict[str, Any] = {"url": search, "known": None}
+        state = parse_search(search).state
+        self.props: dict[str, Any] = {"url": search, "known": None, "page": f"{state.view}/{state.run}/None/page"}
         asked = {"type": "callback_request", "rendererId": "page", "requestId": "page-1", "payload": {"output": follow}}
         socket.send(json.dumps(asked))
         self.told = self._told()
@@ -187,11 +189,21 @@ def test_a_slow_store_holds_up_no_other_page(store: EmbeddedStore, run: Syntheti
     reader = Slow(StoreReader(store))
     with serving_as_set(reader, ServerSettings.checked(live="websocket")) as (address, _), opened(address) as ours:
         page = Page(ours, follow_of(address), "?view=runs")
-        assert next(page.told)["type"] == "get_props_request"
+        assert [next(page.told)["type"] for _ in range(2)] == ["get_props_request"] * 2
         until(reader.asked.is_set, what="the look")
         ours.send('{"type": "heartbeat"}')
         assert page.hear()["type"] == "heartbeat_ack"
         reader.let.set()
+        assert page.hear()["type"] == "set_props"
+
+
+def test_a_page_that_is_on_its_way_is_told_nothing(served: tuple[str, uvicorn.Server]) -> None:
+    with opened(served[0], **TOKEN) as ours:
+        page = Page(ours, follow_of(served[0], **TOKEN), "?view=runs")
+        page.props["page"] = "overview/made/None/page"
+        asked = [next(page.told) for _ in range(4)]
+        assert [one["payload"]["componentId"] for one in asked] == ["url", "page", "url", "page"]
+        page.props["page"] = "runs//None/page"
         assert page.hear()["type"] == "set_props"
 
 

@@ -7,6 +7,7 @@ step      |-------------------|
                          ^^^^^ idle: nothing recorded
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ from ui.records import Ints, SpanColumns
 SMALLEST_GAP = 0.002
 """Share of the step below which a gap is not drawn."""
 PIPELINE = (Stream.PP_FORWARD, Stream.PP_BACKWARD)
+COMPUTE = [stage for stage in Stage if stage.stage_class is StageClass.COMPUTE]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,23 +49,27 @@ class Gap:
 def shares_by_rank(spans: SpanColumns) -> list[StepShares]:
     """Shares of each rank that has a ``step`` span, ascending by rank. ``spans`` holds one step."""
     found = []
-    for rank in np.unique(spans.rank):
-        mine = spans.where(spans.rank == rank)
+    for rank, mine in _by_rank(spans):
         bounds = _step_bounds(mine)
         if bounds is not None:
-            found.append(_shares(int(rank), mine, *bounds))
+            found.append(_shares(rank, mine, *bounds))
     return found
 
 
 def gaps_by_rank(spans: SpanColumns) -> list[Gap]:
     """Every gap worth drawing, by rank, then start. ``spans`` holds one step, ordered by rank and start."""
     found: list[Gap] = []
-    for rank in np.unique(spans.rank):
-        mine = spans.where(spans.rank == rank)
+    for rank, mine in _by_rank(spans):
         bounds = _step_bounds(mine)
         if bounds is not None:
-            found.extend(_gaps(int(rank), mine, *bounds))
+            found.extend(_gaps(rank, mine, *bounds))
     return found
+
+
+def _by_rank(spans: SpanColumns) -> Iterator[tuple[int, SpanColumns]]:
+    ranks, first = np.unique(spans.rank, return_index=True)
+    for rank, begin, end in zip(ranks.tolist(), first, [*first[1:], len(spans)], strict=True):
+        yield rank, spans.where(slice(begin, end))
 
 
 def _step_bounds(mine: SpanColumns) -> tuple[int, int] | None:
@@ -76,12 +82,13 @@ def _step_bounds(mine: SpanColumns) -> tuple[int, int] | None:
 
 def _shares(rank: int, mine: SpanColumns, start_ns: int, end_ns: int) -> StepShares:
     stream, inner = mine.stream, mine.stage != Stage.STEP
-    compute = np.isin(mine.stage, [stage for stage in Stage if stage.stage_class is StageClass.COMPUTE])
+    compute = np.isin(mine.stage, COMPUTE)
     classes = (stream == Stream.TP, compute, np.isin(stream, PIPELINE), stream == Stream.DP, inner)
+    begin, end = np.clip(mine.start_ns, start_ns, end_ns), np.clip(mine.end_ns, start_ns, end_ns)
     so_far, counted, lengths = np.zeros(len(mine), dtype=bool), 0, []
     for chosen in classes:
         so_far |= chosen & inner
-        covered = int(np.sum(np.diff(_union(mine.where(so_far), start_ns, end_ns), axis=1)))
+        covered = _covered_ns(begin[so_far], end[so_far])
         lengths.append(covered - counted)
         counted = covered
     tensor, own, pipeline, data, host = lengths
@@ -97,10 +104,18 @@ def _shares(rank: int, mine: SpanColumns, start_ns: int, end_ns: int) -> StepSha
     )
 
 
+def _covered_ns(begin: Ints, end: Ints) -> int:
+    """Covered by any of the stretches, ordered by ``begin``: each adds what reaches beyond those before it."""
+    if not len(begin):
+        return 0
+    reach = np.maximum.accumulate(end)
+    return int(reach[0] - begin[0] + np.maximum(reach[1:] - np.maximum(reach[:-1], begin[1:]), 0).sum())
+
+
 def _union(spans: SpanColumns, start_ns: int, end_ns: int) -> npt.NDArray[np.int64]:
     """Stretches covered by any of the spans, clipped: rows of start and end, ascending."""
     begin = np.clip(spans.start_ns, start_ns, end_ns)
-    end = np.clip(spans.start_ns + spans.duration_ns, start_ns, end_ns)
+    end = np.clip(spans.end_ns, start_ns, end_ns)
     order = np.argsort(begin, kind="stable")
     begin, reach = begin[order], np.maximum.accumulate(end[order]) if len(end) else end
     if not len(begin):
