@@ -1,4 +1,4 @@
-"""What a page is: a skeleton that paints at once, and parts that are drawn each on its own when their data is there.
+"""What a page is: a skeleton, and parts that are drawn each on its own; those that are ready come with it.
 
 Every component that callbacks find has an id of one of four kinds: a region is drawn into, a chart or a canvas is
 redrawn in place (its zoom stays), a control sets a field of the address, and it is named after that field.
