@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +30,8 @@ def answer(
         then()
         return found
 
-    return asyncio.run(ask())
+    with ThreadPoolExecutor(1) as beside:  # a browser of other tests may keep a loop in this thread
+        return beside.submit(lambda: asyncio.run(ask())).result()
 
 
 def props(node: Any, identity: dict[str, str]) -> dict[str, Any]:

@@ -68,7 +68,8 @@ def gaps_by_rank(spans: SpanColumns) -> list[Gap]:
 
 def _by_rank(spans: SpanColumns) -> Iterator[tuple[int, SpanColumns]]:
     ranks, first = np.unique(spans.rank, return_index=True)
-    for rank, begin, end in zip(ranks.tolist(), first, [*first[1:], len(spans)], strict=True):
+    ends = [*first, len(spans)][1:]
+    for rank, begin, end in zip(ranks.tolist(), first, ends, strict=True):
         yield rank, spans.where(slice(begin, end))
 
 
