@@ -109,7 +109,8 @@ def test_a_rank_that_stands_still_is_taken_down_as_it_stands(
 def test_a_killed_rank_is_told_at_once_with_the_time_of_its_death(tmp_path: Path, collector: CollectorClient) -> None:
     spool = tmp_path / "spool"
     before_ns = time.time_ns()
-    with standing_job(spool, "kill"), following(spool, collector):
+    # The agent is there first: of a death before its first look it cannot know the time.
+    with following(spool, collector), standing_job(spool, "kill"):
         until(lambda: stored(collector).get((1, "state"), {}).get("process") == "dead", what="the death in the store")
         found = stored(collector)
     state = found[1, "state"]
