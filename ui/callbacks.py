@@ -27,7 +27,8 @@ SEARCH = State("url", "search")
 DRAWN = State("page", "data-drawn")
 """The key of the page that is up."""
 HERE = Input("here", "data")
-"""The address, once its page stands and parts of it are to be asked for: those of the page before hear nothing."""
+"""The address, once its page stands and parts of it are to be asked for: those of the page before hear nothing. Whether
+``some`` came with the page: those stay as they are."""
 ARRIVED = Input("freshness", "data")
 
 
@@ -64,10 +65,11 @@ def keep_page(app: dash.Dash, reads: Reads, ahead: AskAhead) -> None:
             ahead.begin(state)
         drawn = await asyncio.to_thread(draw_page, state, reads)
         if drawn.key == shown:
-            return no_update, no_update, search, no_update, no_update
+            return no_update, no_update, {"search": search, "some": False}, no_update, no_update
         known, banner = await asyncio.to_thread(look, state, reads)
         answer = await first_answer(drawn.make(), state, reads)
-        return answer.page, drawn.key, no_update if answer.is_whole else search, known, banner
+        here = no_update if answer.is_whole else {"search": search, "some": True}
+        return answer.page, drawn.key, here, known, banner
 
     app.callback(
         Output("page", "children"),
@@ -101,7 +103,9 @@ def keep_frame(app: dash.Dash, reads: Reads) -> None:
 def keep_regions(app: dash.Dash, reads: Reads) -> None:
     """Each region by itself, so that none waits for another; one whose content is as before is left alone."""
 
-    async def draw(_: Any, __: Any, search: str | None, shown: str | None) -> Any:
+    async def draw(here: Any, _: Any, search: str | None, shown: str | None) -> Any:
+        if came_with_page(here, shown):
+            return no_update, no_update
         name = str(ctx.outputs_list[0]["id"]["region"])
         # A region that has just been put on the page may be asked for by the clock first.
         by_clock = ctx.triggered_id == "freshness" and shown is not None
@@ -119,6 +123,11 @@ def keep_regions(app: dash.Dash, reads: Reads) -> None:
     )(draw)
 
 
+def came_with_page(here: Any, shown: str | None) -> bool:
+    """Whether a part, with this key, stands there and is asked for only as others of its page were late."""
+    return shown is not None and [*ctx.triggered_prop_ids] == ["here.data"] and here["some"]
+
+
 async def _unless_there(drawn: Drawn | None, shown: str | None) -> tuple[Any, Any]:
     """Content as Dash writes it, and its key."""
     if drawn is None or drawn.key == shown:
@@ -129,10 +138,12 @@ async def _unless_there(drawn: Drawn | None, shown: str | None) -> tuple[Any, An
 def keep_charts(app: dash.Dash, reads: Reads) -> None:
     """Each chart by itself, redrawn in place."""
 
-    async def draw(_: Any, __: Any, search: str | None, shown: str | None) -> Any:
+    async def draw(here: Any, _: Any, search: str | None, shown: str | None) -> Any:
+        if came_with_page(here, shown):
+            return (no_update,) * 4
         name = str(ctx.outputs_list[0]["id"]["chart"])
         plotted = await asyncio.to_thread(draw_chart, name, parse_search(search).state, reads, shown)
-        return plotted or (no_update, no_update, no_update, no_update)
+        return plotted or (no_update,) * 4
 
     graph, panel = {"chart": MATCH, "part": "graph"}, {"chart": MATCH, "part": "panel"}
     app.callback(

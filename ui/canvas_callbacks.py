@@ -11,7 +11,7 @@ from typing import Any
 import dash
 from dash import ALL, MATCH, ClientsideFunction, Input, Output, State, no_update
 
-from ui.callbacks import ARRIVED, HERE, SEARCH
+from ui.callbacks import ARRIVED, HERE, SEARCH, came_with_page
 from ui.drawing import draw_canvas, mark_canvas
 from ui.reads import Reads
 from ui.view_state import parse_search
@@ -23,7 +23,9 @@ HANDS = ("clicked", "marked", "pins", "zoomed")
 def keep_canvases(app: dash.Dash, reads: Reads) -> None:
     """Each canvas by itself: its spans where they differ from those it shows, and what the address has chosen."""
 
-    async def draw(_: Any, __: Any, search: str | None, shown: str | None) -> Any:
+    async def draw(here: Any, _: Any, search: str | None, shown: str | None) -> Any:
+        if came_with_page(here, shown):
+            return (no_update,) * 7
         name = str(dash.ctx.outputs_list[0]["id"]["canvas"])
         painted = await asyncio.to_thread(draw_canvas, name, parse_search(search).state, reads, shown)
         if painted is None:
