@@ -19,7 +19,6 @@ from ui.freshness import look
 from ui.pages import PAGES
 from ui.pages.controls import after_click, after_controls
 from ui.reads import Reads
-from ui.still import stilled
 from ui.view_state import ViewState, parse_search
 
 ADDRESS = Input("url", "search")
@@ -132,7 +131,7 @@ async def _unless_there(drawn: Drawn | None, shown: str | None) -> tuple[Any, An
     """Content as Dash writes it, and its key."""
     if drawn is None or drawn.key == shown:
         return no_update, no_update
-    return await asyncio.to_thread(lambda: stilled(drawn.make())), drawn.key
+    return await asyncio.to_thread(drawn.make), drawn.key
 
 
 def keep_charts(app: dash.Dash, reads: Reads) -> None:

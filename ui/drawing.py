@@ -21,6 +21,7 @@ from ui.pages.interface import Region
 from ui.pages.panels import HIDDEN, NOTHING_YET, READY, WAITING
 from ui.pages.states import empty_store, loading, no_step_yet, notice, problem, stalled_before_a_step
 from ui.reads import Reads
+from ui.still import stilled, written
 from ui.view_state import Parsed, View, ViewState
 
 log = logging.getLogger(__name__)
@@ -30,10 +31,11 @@ LOADING_PX = 90
 
 
 class Drawn(NamedTuple):
-    """Something for the page, and a key that says whether it differs from what is there."""
+    """Something for the page, and a key that says whether it differs from what is there. ``make`` gives a component or,
+    of a part, what Dash writes of it."""
 
     key: str
-    make: Callable[[], Component | None]
+    make: Callable[[], Any]
 
 
 class Plotted(NamedTuple):
@@ -224,9 +226,9 @@ def in_place(figure: go.Figure, *, with_data: bool = True) -> dash.Patch:
 def _keyed(component: Component | None) -> Drawn:
     """Keyed by content. Values of controls do not count: they are set one by one, and a control that someone is using
     must not be replaced."""
-    content = json.loads(json.dumps(component, cls=PlotlyJSONEncoder))
+    content = written(component)
     key = json.dumps(_without_values(content), sort_keys=True)
-    return Drawn(hashlib.blake2s(key.encode(), digest_size=16).hexdigest(), lambda: component)
+    return Drawn(hashlib.blake2s(key.encode(), digest_size=16).hexdigest(), partial(stilled, content))
 
 
 def _without_values(content: Any) -> Any:

@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 
 import dash
 from dash.development.base_component import Component
-from plotly.utils import PlotlyJSONEncoder
 
 from ui.drawing import draw_canvas, draw_chart, draw_region
 from ui.pages.interface import canvas_id, canvas_panel_id, chart_id, panel_id, region_id
 from ui.reads import Reads
-from ui.still import stilled
+from ui.still import written
 from ui.view_state import ViewState
 
 WITHIN_S = 0.5
@@ -37,7 +36,7 @@ class FirstAnswer(NamedTuple):
 
 async def first_answer(skeleton: Component, state: ViewState, reads: Reads, within_s: float = WITHIN_S) -> FirstAnswer:
     """The page to put up."""
-    page = json.loads(json.dumps(skeleton, cls=PlotlyJSONEncoder))
+    page = written(skeleton)
     parts = dict.fromkeys((kind, one["id"][kind]) for one in _with_ids(page) for kind in KINDS if kind in one["id"])
     drawing = [asyncio.create_task(asyncio.to_thread(_drawn, *part, state, reads)) for part in parts]
     if not drawing:
@@ -55,7 +54,7 @@ async def first_answer(skeleton: Component, state: ViewState, reads: Reads, with
 def _drawn(kind: str, name: str, state: ViewState, reads: Reads) -> Placed:
     if kind == "region":
         drawn = draw_region(name, state, reads, by_clock=False)
-        return {_place(region_id(name)): {"children": stilled(drawn.make()), "data-drawn": drawn.key}} if drawn else {}
+        return {_place(region_id(name)): {"children": drawn.make(), "data-drawn": drawn.key}} if drawn else {}
     if kind == "chart":
         plotted = draw_chart(name, state, reads, None)
         return _split(plotted._asdict(), chart_id(name), panel_id(name)) if plotted else {}

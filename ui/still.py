@@ -54,20 +54,22 @@ class Still(Component):  # type: ignore[misc]
     available_properties: ClassVar[list[str]] = _prop_names
 
 
-def stilled(component: Component | None) -> Any:
-    """The same to look at, as Dash writes it: whatever has no id, nor anything with one inside, as one component."""
-    return _stilled(json.loads(json.dumps(component, cls=PlotlyJSONEncoder)))
+def written(component: Component | None) -> Any:
+    """A component as Dash writes it."""
+    return json.loads(json.dumps(component, cls=PlotlyJSONEncoder))
 
 
-def _stilled(node: Any) -> Any:
+def stilled(node: Any) -> Any:
+    """The same to look at: whatever has no id, nor anything with one inside, as one component. ``node``: as Dash writes
+    it."""
     if isinstance(node, list):
-        return [_stilled(one) for one in node]
+        return [stilled(one) for one in node]
     if not _is_component(node) or _size(node) == 1:
         return node
     if _is_still(node):
         return Still(tree=node).to_plotly_json()
     children = node["props"].get("children")
-    return {**node, "props": {**node["props"], "children": _stilled(children)}}
+    return {**node, "props": {**node["props"], "children": stilled(children)}}
 
 
 def _is_component(node: Any) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from plotly.utils import PlotlyJSONEncoder
 
 from diagnose.alerts.alert import Phase
 from diagnose.alerts.written import alert_text
@@ -34,7 +33,7 @@ def said(store: EmbeddedStore, region: str, *, run: str = "", later_s: float = 5
     reads = Reads(StoreReader(store), wall_s=lambda: NOW_NS / 1e9 + later_s)
     drawn = draw_region(region, ViewState(view=View.ALERTS, run=run), reads, by_clock=False)
     assert drawn is not None
-    return json.dumps(drawn.make(), cls=PlotlyJSONEncoder, ensure_ascii=False)
+    return json.dumps(drawn.make(), ensure_ascii=False)
 
 
 def test_without_a_watcher_the_page_says_how_to_start_one(store: EmbeddedStore) -> None:

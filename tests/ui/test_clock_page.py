@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from plotly.utils import PlotlyJSONEncoder
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
@@ -42,7 +41,7 @@ def reads(store: EmbeddedStore) -> Reads:
 def text_of(state: ViewState, reads: Reads, region: str) -> str:
     drawn = draw_region(region, state, reads, by_clock=False)
     assert drawn is not None
-    return json.dumps(drawn.make(), cls=PlotlyJSONEncoder, ensure_ascii=False)
+    return json.dumps(drawn.make(), ensure_ascii=False)
 
 
 def test_what_is_not_aligned_is_said_with_the_reason(reads: Reads) -> None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import plotly.graph_objects as go
 import pytest
-from plotly.utils import PlotlyJSONEncoder
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
@@ -48,7 +47,7 @@ def reads(told: tuple[EmbeddedStore, SyntheticRun]) -> Reads:
 def text_of(state: ViewState, reads: Reads, region: str) -> str:
     drawn = draw_region(region, state, reads, by_clock=False)
     assert drawn is not None
-    return json.dumps(drawn.make(), cls=PlotlyJSONEncoder, ensure_ascii=False)
+    return json.dumps(drawn.make(), ensure_ascii=False)
 
 
 def figure_of(state: ViewState, reads: Reads) -> go.Figure:

@@ -65,7 +65,7 @@ def reads(made: EmbeddedStore) -> Reads:
 def drawn(region: str, state: ViewState, reads: Reads) -> str:
     found = draw_region(region, state, reads, by_clock=False)
     assert found is not None
-    return json.dumps(found.make(), cls=PlotlyJSONEncoder, ensure_ascii=False)
+    return json.dumps(found.make(), ensure_ascii=False)
 
 
 def figure_of(state: ViewState, reads: Reads) -> go.Figure:

@@ -1,10 +1,8 @@
 """What the hang view says, without a browser."""
 
-import json
 from dataclasses import replace
 
 import pytest
-from plotly.utils import PlotlyJSONEncoder
 
 from diagnose.findings import Kind
 from diagnose.hang.evidence import HangEvidence
@@ -38,7 +36,7 @@ def judged(store: EmbeddedStore, run: SyntheticRun) -> Judged:
 def said(region: str, reads: Reads, rank: int | None = None, view: View = View.HANG, run: str = "made") -> str:
     drawn = draw_region(region, ViewState(view=view, run=run, rank=rank), reads, by_clock=False)
     assert drawn is not None
-    words = " ".join(_texts(json.loads(json.dumps(drawn.make(), cls=PlotlyJSONEncoder))))
+    words = " ".join(_texts(drawn.make()))
     return " ".join(words.split())
 
 
@@ -49,7 +47,7 @@ def _texts(content: object) -> list[str]:
         return [text for one in content for text in _texts(one)]
     if not isinstance(content, dict):
         return []
-    names = ("title", "children") if content["type"] == "Alert" else ("children",)
+    names = {"Alert": ("title", "children"), "Still": ("tree",)}.get(content["type"], ("children",))
     return [text for name in names for text in _texts(content["props"].get(name))]
 
 

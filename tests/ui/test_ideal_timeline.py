@@ -5,7 +5,6 @@ import re
 from dataclasses import replace
 
 import pytest
-from plotly.utils import PlotlyJSONEncoder
 
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
@@ -49,7 +48,7 @@ def waiting(reads: Reads) -> Reads:
 def said(state: ViewState, reads: Reads) -> str:
     drawn = draw_region("ideal", state, reads, by_clock=False)
     assert drawn is not None
-    return json.dumps(drawn.make(), cls=PlotlyJSONEncoder, ensure_ascii=False)
+    return json.dumps(drawn.make(), ensure_ascii=False)
 
 
 def picture(state: ViewState, reads: Reads) -> dict[str, object]:
@@ -114,7 +113,7 @@ def test_a_chosen_span_says_what_it_would_take(patient: Reads) -> None:
     chosen = replace(SLOW, rank=5, span=SpanKey(5, second))
     drawn = draw_region("details", chosen, patient, by_clock=False)
     assert drawn is not None
-    assert re.search(r"\d ms: \d+(\.\d)? ms less", json.dumps(drawn.make(), cls=PlotlyJSONEncoder))
+    assert re.search(r"\d ms: \d+(\.\d)? ms less", json.dumps(drawn.make()))
 
 
 def test_without_the_control_nothing_is_asked_nor_shown(patient: Reads) -> None:

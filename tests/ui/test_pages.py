@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from plotly.utils import PlotlyJSONEncoder
 
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
@@ -31,7 +30,7 @@ SHAPES = {
 def text_of(state: ViewState, reads: Reads, region: str) -> str:
     drawn = draw_region(region, state, reads, by_clock=False)
     assert drawn is not None
-    return json.dumps(drawn.make(), cls=PlotlyJSONEncoder, ensure_ascii=False)
+    return json.dumps(drawn.make(), ensure_ascii=False)
 
 
 @pytest.fixture(scope="module", params=list(SHAPES))

@@ -9,7 +9,6 @@ from urllib.parse import unquote
 import httpx
 import pytest
 from fastapi import FastAPI
-from plotly.utils import PlotlyJSONEncoder
 
 from diagnose.trace.export import Format
 from telemetry.credentials import Tokens
@@ -45,7 +44,7 @@ def links(state: ViewState, reads: Reads) -> list[str]:
 def panel(state: ViewState, reads: Reads) -> str:
     drawn = draw_region("trace", state, reads, by_clock=False)
     assert drawn is not None
-    return json.dumps(drawn.make(), cls=PlotlyJSONEncoder, ensure_ascii=False)
+    return json.dumps(drawn.make(), ensure_ascii=False)
 
 
 def opened(client: httpx.Client, address: str, folder: Path) -> Opened:

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import plotly.graph_objects as go
 import pytest
-from plotly.utils import PlotlyJSONEncoder
 
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
@@ -61,7 +60,7 @@ def patient(reads: Reads) -> Reads:
 def said(name: str, state: ViewState, reads: Reads) -> str:
     drawn = draw_region(name, state, reads, by_clock=False)
     assert drawn is not None
-    return json.dumps(drawn.make(), cls=PlotlyJSONEncoder, ensure_ascii=False)
+    return json.dumps(drawn.make(), ensure_ascii=False)
 
 
 def plotted(name: str, state: ViewState, reads: Reads) -> Plotted:

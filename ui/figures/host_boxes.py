@@ -8,6 +8,7 @@ gpu-01        gpu-02        gpu-03
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
@@ -42,8 +43,7 @@ MIN_COLUMNS = 18
 """Cells of a small job are not stretched."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class Cell(NamedTuple):
     """Where a rank is drawn."""
 
     rank: int
@@ -105,10 +105,9 @@ def _cells(
 ) -> go.Heatmap:
     """``value`` by rank in the cells of the boxes, ``other`` to be read by pointing."""
     grid, extra = np.full(shape, np.nan), np.full((*shape, 2), np.nan)
-    for box in boxes:
-        for cell in box.cells:
-            grid[cell.row, cell.column] = value[cell.rank]
-            extra[cell.row, cell.column] = (cell.rank, other[cell.rank])
+    ranks, rows, columns = np.array([cell for box in boxes for cell in box.cells], dtype=np.int64).reshape(-1, 3).T
+    grid[rows, columns] = value[ranks]
+    extra[rows, columns] = np.column_stack((ranks, other[ranks]))
     gap = GAP_PX if shape[1] <= MAX_SPACED else 0
     return go.Heatmap(
         z=grid.astype(np.float32),
