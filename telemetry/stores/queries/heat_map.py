@@ -71,12 +71,12 @@ class HeatCells(Fields):
         most = {"ratio": "if(isNaN(times_peers), -1., times_peers)", "mean_ns": "mean"}[self.worst]
         sums = _by_window(width, self.time) if width >= WINDOW_STEPS else _by_step(width, self.time)
         return f"""
-        SELECT rank, step, worst.1 AS hottest_rank, worst.2 AS mean_ns, worst.3 AS ratio
+        SELECT toUInt32(row * {depth}) AS rank, toUInt32(number * {width}) AS step, hottest_rank, mean_ns, ratio
         FROM (
-            SELECT toUInt32(intDiv(one, {depth}) * {depth}) AS rank, toUInt32(number * {width}) AS step,
-                argMax((one, mean, times_peers), {most}) AS worst
-            FROM ({_beside_peers(sums)})
-            GROUP BY rank, step
+            SELECT intDiv(one, {depth}) AS row, number, argMax(one, most) AS hottest_rank,
+                argMax(mean, most) AS mean_ns, argMax(times_peers, most) AS ratio
+            FROM (SELECT one, number, mean, times_peers, {most} AS most FROM ({_beside_peers(sums)}))
+            GROUP BY row, number
         )
         ORDER BY rank, step
         """
@@ -148,9 +148,11 @@ def _beside_peers(sums: str) -> str:
 
 
 def _by_step(width: int, time: Time) -> str:
-    """Sums of each rank in each column; one lies within a window, so that the window's bits tell its steps."""
+    """Sums of each rank in each column; one lies within a window, so that the window's bits tell its steps. A column of
+    one step needs neither them nor a division, which take a fifth of the time."""
+    number, num_steps = ("step", "1") if width == 1 else (f"intDiv(step, {width})", num_bits(SEEN))
     return f"""
-            SELECT rank AS one, intDiv(step, {width}) AS number, {num_bits(SEEN)} AS num_steps, sum({time}) AS total_ns
+            SELECT rank AS one, {number} AS number, {num_steps} AS num_steps, sum({time}) AS total_ns
             FROM spans WHERE {IN_WINDOW} AND stage = %(stage)s GROUP BY one, number"""
 
 
