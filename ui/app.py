@@ -1,6 +1,6 @@
 """The dashboard: a Dash application whose address decides everything that is shown.
 
-address --> skeleton of the page --> regions, charts and canvases, each drawn on its own from cached answers
+address --> page: its skeleton, and regions, charts and canvases that are ready --> those that are not, each on its own
    ^                                    |
    +---- controls, clicks, links  <-----+   asked or told (ui/live.py): has anything arrived? then the live ones again
 """
@@ -59,11 +59,12 @@ def make_dashboard(reads: Reads, live: Live = "interval") -> dash.Dash:
     app.server.add_middleware(AskedAhead, ahead=ahead)
     app.server.add_middleware(KeptAssets)
     app.server.add_middleware(GZipMiddleware, compresslevel=COMPRESSION)
-    callbacks.keep_fresh(app, reads)
+    drawing: list[str | None] = []
+    callbacks.keep_fresh(app, reads, drawing)
     if live == "websocket":
         tell_news(app, reads)
     callbacks.keep_frame(app, reads)
-    callbacks.keep_page(app, reads, ahead)
+    callbacks.keep_page(app, reads, ahead, drawing)
     callbacks.keep_regions(app, reads)
     callbacks.keep_charts(app, reads)
     canvas_callbacks.keep_canvases(app, reads)

@@ -1,7 +1,6 @@
-"""What a page asks first is asked as soon as its address is known: the browser loads its scripts meanwhile, or, where a
-link led there, puts the page's skeleton up.
+"""What a page asks first is asked as soon as its address is known: the browser loads its scripts meanwhile.
 
-browser   |-- address --|-------- scripts --------|-- parts of the page, one by one --|
+browser   |-- address --|-------- scripts --------|-- page ----|
 server                  |-- facts, sums, cells --|    answers are there
 """
 

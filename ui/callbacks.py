@@ -4,7 +4,6 @@ address --> page: where it is another one, its skeleton with the parts that are 
 clock   --> known: what is stored by now; where that is not what the page was drawn from --> freshness --> its parts
 """
 
-import asyncio
 import time
 from typing import Any
 
@@ -19,6 +18,7 @@ from ui.freshness import look
 from ui.pages import PAGES
 from ui.pages.controls import after_click, after_controls
 from ui.reads import Reads
+from ui.threads import in_thread
 from ui.view_state import ViewState, parse_search
 
 ADDRESS = Input("url", "search")
@@ -31,15 +31,24 @@ HERE = Input("here", "data")
 ARRIVED = Input("freshness", "data")
 
 
-def keep_fresh(app: dash.Dash, reads: Reads) -> None:
+LOST_AFTER_S = 8.0
+"""A page that the server has answered for, and that is not up so long after it was missed, got lost on its way."""
+
+
+def keep_fresh(app: dash.Dash, reads: Reads, drawing: list[str | None]) -> None:
     """Every so often: what is stored by now. The answer changes only when something has arrived. A page that is on its
-    way brings what is known itself; one that does not come, as its answer got lost, is asked for again."""
+    way brings what is known itself; one that got lost is asked for again. Asked for sooner, its answer would count for
+    nothing, and a page that takes long would never come. ``drawing``: addresses whose pages are being drawn."""
 
     async def ask(_: Any, search: str | None, shown: str | None, known: Any) -> Any:
         state = parse_search(search).state
-        if not is_of(shown, state) and known != [search]:
-            return no_update, [search], no_update
-        found, banner = await asyncio.to_thread(look, state, reads)
+        if not is_of(shown, state):
+            missed = known if isinstance(known, dict) and known["awaited"] == search else None
+            if missed is None:
+                return no_update, {"awaited": search, "since_s": time.time()}, no_update
+            if search in drawing or time.time() - missed["since_s"] < LOST_AFTER_S:
+                return no_update, no_update, no_update
+        found, banner = await in_thread(look, state, reads)
         return (no_update, no_update, banner) if found == known else (found, found, banner)
 
     app.callback(
@@ -54,21 +63,28 @@ def keep_fresh(app: dash.Dash, reads: Reads) -> None:
     )(ask)
 
 
-def keep_page(app: dash.Dash, reads: Reads, ahead: AskAhead) -> None:
+def keep_page(app: dash.Dash, reads: Reads, ahead: AskAhead, drawing: list[str | None]) -> None:
     """The skeleton: drawn anew when the view or the run changes, or when a problem comes or goes. Parts that are ready
-    then come with it; what is known before they are drawn is no news to them."""
+    then come with it; what is known before they are drawn is no news to them. ``drawing``: as of :func:`keep_fresh`."""
 
     async def draw(search: str | None, _: Any, shown: str | None) -> Any:
+        drawing.append(search)
+        try:
+            return await answer(search, shown)
+        finally:
+            drawing.remove(search)
+
+    async def answer(search: str | None, shown: str | None) -> Any:
         state = parse_search(search).state
         if shown and not is_of(shown, state):
             ahead.begin(state)
-        drawn = await asyncio.to_thread(draw_page, state, reads)
+        drawn = await in_thread(draw_page, state, reads)
         if drawn.key == shown:
             return no_update, no_update, {"search": search, "some": False}, no_update, no_update
-        known, banner = await asyncio.to_thread(look, state, reads)
-        answer = await first_answer(drawn.make(), state, reads)
-        here = no_update if answer.is_whole else {"search": search, "some": True}
-        return answer.page, drawn.key, here, known, banner
+        known, banner = await in_thread(look, state, reads)
+        first = await first_answer(drawn.make(), state, reads)
+        here = no_update if first.is_whole else {"search": search, "some": True}
+        return first.page, drawn.key, here, known, banner
 
     app.callback(
         Output("page", "children"),
@@ -87,7 +103,7 @@ def keep_frame(app: dash.Dash, reads: Reads) -> None:
     """What stands above every page."""
 
     async def draw(search: str | None, _: Any, *shown: str | None) -> Any:
-        drawn = await asyncio.to_thread(draw_frame, parse_search(search), reads)
+        drawn = await in_thread(draw_frame, parse_search(search), reads)
         return [value for one, key in zip(drawn, shown, strict=True) for value in await _unless_there(one, key)]
 
     app.callback(
@@ -108,7 +124,7 @@ def keep_regions(app: dash.Dash, reads: Reads) -> None:
         name = str(ctx.outputs_list[0]["id"]["region"])
         # A region that has just been put on the page may be asked for by the clock first.
         by_clock = ctx.triggered_id == "freshness" and shown is not None
-        drawn = await asyncio.to_thread(draw_region, name, parse_search(search).state, reads, by_clock)
+        drawn = await in_thread(draw_region, name, parse_search(search).state, reads, by_clock)
         return await _unless_there(drawn, shown)
 
     app.callback(
@@ -131,7 +147,7 @@ async def _unless_there(drawn: Drawn | None, shown: str | None) -> tuple[Any, An
     """Content as Dash writes it, and its key."""
     if drawn is None or drawn.key == shown:
         return no_update, no_update
-    return await asyncio.to_thread(drawn.make), drawn.key
+    return await in_thread(drawn.make), drawn.key
 
 
 def keep_charts(app: dash.Dash, reads: Reads) -> None:
@@ -141,7 +157,7 @@ def keep_charts(app: dash.Dash, reads: Reads) -> None:
         if came_with_page(here, shown):
             return (no_update,) * 4
         name = str(ctx.outputs_list[0]["id"]["chart"])
-        plotted = await asyncio.to_thread(draw_chart, name, parse_search(search).state, reads, shown)
+        plotted = await in_thread(draw_chart, name, parse_search(search).state, reads, shown)
         return plotted or (no_update,) * 4
 
     graph, panel = {"chart": MATCH, "part": "graph"}, {"chart": MATCH, "part": "panel"}
@@ -169,8 +185,8 @@ def follow_hands(app: dash.Dash, reads: Reads) -> None:
         state = parse_search(search).state
         controls, graphs = ctx.inputs_list[2:]
         used = [one for one in ctx.triggered_prop_ids.values() if isinstance(one, dict)]
-        after = await asyncio.to_thread(_after, state, controls, graphs, used, reads) if used else state
-        values = {} if used and after == state else await asyncio.to_thread(_control_values, after, reads)
+        after = await in_thread(_after, state, controls, graphs, used, reads) if used else state
+        values = {} if used and after == state else await in_thread(_control_values, after, reads)
         goes_to = no_update if after == state else [search, after.search(), time.time_ns()]
         return goes_to, [_unless_shown(values, item) for item in controls]
 

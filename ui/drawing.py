@@ -31,8 +31,8 @@ LOADING_PX = 90
 
 
 class Drawn(NamedTuple):
-    """Something for the page, and a key that says whether it differs from what is there. ``make`` gives a component or,
-    of a part, what Dash writes of it."""
+    """Something for the page, and a key that says whether it differs from what is there. ``make`` gives it as
+    Dash writes it."""
 
     key: str
     make: Callable[[], Any]
@@ -65,7 +65,7 @@ class Painted(NamedTuple):
 def draw_page(state: ViewState, reads: Reads) -> Drawn:
     """The skeleton of a view, or what stands in its place."""
     name, make = _page(state, reads)
-    return Drawn(_address(state) + name, make)
+    return Drawn(_address(state) + name, lambda: written(make()))
 
 
 def is_of(key: str | None, state: ViewState) -> bool:

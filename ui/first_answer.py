@@ -6,17 +6,19 @@ address --> skeleton --> regions, charts, canvases, each drawn in a thread --> i
 
 import asyncio
 import json
+import logging
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import dash
-from dash.development.base_component import Component
 
 from ui.drawing import draw_canvas, draw_chart, draw_region
 from ui.pages.interface import canvas_id, canvas_panel_id, chart_id, panel_id, region_id
 from ui.reads import Reads
-from ui.still import written
+from ui.threads import in_thread
 from ui.view_state import ViewState
+
+log = logging.getLogger(__name__)
 
 WITHIN_S = 0.5
 """No page waits longer for its parts than this."""
@@ -34,17 +36,19 @@ class FirstAnswer(NamedTuple):
     is_whole: bool
 
 
-async def first_answer(skeleton: Component, state: ViewState, reads: Reads, within_s: float = WITHIN_S) -> FirstAnswer:
-    """The page to put up."""
-    page = written(skeleton)
+async def first_answer(page: Any, state: ViewState, reads: Reads, within_s: float = WITHIN_S) -> FirstAnswer:
+    """The page to put up. ``page``: its skeleton, as Dash writes it."""
     parts = dict.fromkeys((kind, one["id"][kind]) for one in _with_ids(page) for kind in KINDS if kind in one["id"])
-    drawing = [asyncio.create_task(asyncio.to_thread(_drawn, *part, state, reads)) for part in parts]
+    drawing = [asyncio.ensure_future(in_thread(_drawn, *part, state, reads)) for part in parts]
     if not drawing:
         return FirstAnswer(page, is_whole=True)
-    _, late = await asyncio.wait(drawing, timeout=within_s)
+    ready, late = await asyncio.wait(drawing, timeout=within_s)
     for task in late:
         task.cancel()
-    drawn = [task.result() for task in drawing if task not in late and task.exception() is None]
+    for error in (task.exception() for task in ready):
+        if error is not None:
+            log.error("a part could not come with its page: %s", state.search(), exc_info=error)
+    drawn = [task.result() for task in ready if task.exception() is None]
     placed = {place: values for one in drawn for place, values in one.items()}
     for props in _with_ids(page):
         props.update(placed.get(_place(props["id"]), {}))

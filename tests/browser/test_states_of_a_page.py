@@ -172,7 +172,7 @@ def test_a_page_whose_answer_gets_lost_is_asked_for_again(
         wait_until_drawn(page)
         page.route(re.compile("_dash-update-component"), lose)
         page.get_by_role("link", name="Overview").click()
-        expect(region(page, "verdict")).to_contain_text("rank 5")
+        expect(region(page, "verdict")).to_contain_text("rank 5", timeout=60_000)
         assert lost
 
 

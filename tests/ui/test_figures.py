@@ -8,7 +8,7 @@ from ui.figures.heat_map import pooling_in_words, rank_by_step
 from ui.figures.host_boxes import host_boxes, lay_out
 from ui.figures.pooling import MAX_CELLS, MAX_COLUMNS, MAX_ROWS, hottest_ranks, pool, pooled
 from ui.figures.series import MAX_POINTS, thinned
-from ui.figures.style import GRAPH_CONFIG, RATIO_SCALE
+from ui.figures.style import GRAPH_CONFIG, MOST_LABELS_PX, RATIO_SCALE, room_for
 from ui.records import PooledTimes, StageTimes
 from ui.view_state import Metric
 
@@ -143,3 +143,8 @@ def test_a_long_curve_keeps_its_peaks() -> None:
 def test_no_graph_can_upload_its_data() -> None:
     assert GRAPH_CONFIG["showSendToCloud"] is False
     assert GRAPH_CONFIG["plotlyServerURL"] == ""
+
+
+def test_long_names_leave_room_for_the_picture() -> None:
+    short, long = room_for(["ranks 3, 5"]), room_for(["gpu-" + "0" * 400])
+    assert short < long == MOST_LABELS_PX

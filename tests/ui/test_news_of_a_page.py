@@ -1,37 +1,50 @@
 """What the server answers to the clock of a page, as a browser asks it."""
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
+import pytest
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
 from tests.ui.served_dashboard import serving
 from tests.ui.synthetic_run import SyntheticRun
+from ui.callbacks import LOST_AFTER_S
+from ui.drawing import Drawn
+from ui.reads import Reads
+from ui.view_state import ViewState
+
+Known = list[str] | dict[str, object] | None
 
 SEARCH = "?view=heatmap&run=made"
 
 
-def answers(store: EmbeddedStore, shown: str | None, *known: list[str] | None) -> list[dict[str, Any]]:
-    """To one question for each of what is ``known``, on an address that has just become :data:`SEARCH`."""
-    outputs = [("freshness", "data"), ("known", "data"), ("connection", "children")]
+def answers(store: EmbeddedStore, shown: str | None, *known: Known) -> list[dict[str, Any]]:
+    """To one question for each of what is ``known``."""
     with serving(StoreReader(store)) as address:
         httpx.get(f"{address}_dash-dependencies").raise_for_status()
-        found = []
-        for one in known:
-            question = {
-                "output": "..freshness.data...known.data...connection.children..",
-                "outputs": [{"id": name, "property": value} for name, value in outputs],
-                "inputs": [{"id": "clock", "property": "n_intervals", "value": 1}],
-                "state": [
-                    {"id": "url", "property": "search", "value": SEARCH},
-                    {"id": "page", "property": "data-drawn", "value": shown},
-                    {"id": "known", "property": "data", "value": one},
-                ],
-                "changedPropIds": ["clock.n_intervals"],
-            }
-            told = httpx.post(f"{address}_dash-update-component", json=question, timeout=60).raise_for_status()
-            found.append(told.json()["response"])
+        return [told(address, shown, one) for one in known]
+
+
+def told(address: str, shown: str | None, known: Known) -> dict[str, Any]:
+    """On an address that has just become :data:`SEARCH`."""
+    outputs = [("freshness", "data"), ("known", "data"), ("connection", "children")]
+    question = {
+        "output": "..freshness.data...known.data...connection.children..",
+        "outputs": [{"id": name, "property": value} for name, value in outputs],
+        "inputs": [{"id": "clock", "property": "n_intervals", "value": 1}],
+        "state": [
+            {"id": "url", "property": "search", "value": SEARCH},
+            {"id": "page", "property": "data-drawn", "value": shown},
+            {"id": "known", "property": "data", "value": known},
+        ],
+        "changedPropIds": ["clock.n_intervals"],
+    }
+    answer = httpx.post(f"{address}_dash-update-component", json=question, timeout=60).raise_for_status()
+    found: dict[str, Any] = answer.json()["response"]
     return found
 
 
@@ -45,6 +58,51 @@ def test_a_page_that_is_up_is_told_once_of_what_is_stored(store: EmbeddedStore, 
 def test_a_page_that_is_on_its_way_is_asked_for_again_only_where_it_does_not_come(
     store: EmbeddedStore, run: SyntheticRun
 ) -> None:
-    on_its_way, lost = answers(store, "overview/made/None/page", ["known", "before"], [SEARCH])
-    assert on_its_way == {"known": {"data": [SEARCH]}}
-    assert lost["freshness"] == lost["known"] != on_its_way["known"]
+    shown = "overview/made/None/page"
+    missed, soon = answers(store, shown, ["known", "before"], awaited(since_s=time.time()))
+    (lost,) = answers(store, shown, awaited(since_s=time.time() - LOST_AFTER_S))
+    assert "freshness" not in missed
+    assert missed["known"]["data"]["awaited"] == SEARCH
+    assert soon == {}
+    assert lost["freshness"] == lost["known"] != missed["known"]
+
+
+def awaited(since_s: float) -> dict[str, object]:
+    """What a page knows that misses that of its address."""
+    return {"awaited": SEARCH, "since_s": since_s}
+
+
+def test_a_page_that_takes_long_is_not_asked_for_again(
+    store: EmbeddedStore, run: SyntheticRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, began = threading.Event(), threading.Event()
+
+    def draw_page(state: ViewState, reads: Reads) -> Drawn:
+        began.set()
+        go_on.wait(60)
+        return Drawn("slow", lambda: None)
+
+    monkeypatch.setattr("ui.callbacks.draw_page", draw_page)
+    long_ago = awaited(since_s=time.time() - LOST_AFTER_S)
+    with serving(StoreReader(store)) as address, ThreadPoolExecutor(1) as beside:
+        dependencies = httpx.get(f"{address}_dash-dependencies").raise_for_status().json()
+        (output,) = (one["output"] for one in dependencies if one["output"].startswith("..page.children"))
+        outputs = [{"id": one.split(".")[0], "property": one.split(".")[1]} for one in output.strip(".").split("...")]
+        question = {
+            "output": output,
+            "outputs": outputs,
+            "inputs": [
+                {"id": "url", "property": "search", "value": SEARCH},
+                {"id": "freshness", "property": "data", "value": None},
+            ],
+            "state": [{"id": "page", "property": "data-drawn", "value": None}],
+            "changedPropIds": ["url.search"],
+        }
+        drawn = beside.submit(httpx.post, f"{address}_dash-update-component", json=question, timeout=60)
+        try:
+            assert began.wait(60)
+            assert told(address, "overview/made/None/page", long_ago) == {}
+        finally:
+            go_on.set()
+        drawn.result().raise_for_status()
+        assert told(address, "overview/made/None/page", long_ago)["freshness"]

@@ -44,7 +44,7 @@ MIN_COLUMNS = 18
 
 
 class Cell(NamedTuple):
-    """Where a rank is drawn."""
+    """Where a rank is drawn. :func:`_cells` makes columns of the fields, in this order."""
 
     rank: int
     row: int

@@ -59,8 +59,8 @@ def pool(values: Floats, steps: int, ranks: int) -> Floats:
 
 def hottest_ranks(values: Floats, steps: int, ranks: int) -> Ints:
     """The rank that gives each cell of :func:`pool` its value; shape as the pooled one."""
-    medians = pool(values, steps, 1)
-    blocks = _blocks(np.where(np.isnan(medians), -np.inf, medians).T, ranks, fill=-np.inf)
+    pooled = pool(values, steps, 1)
+    blocks = _blocks(np.where(np.isnan(pooled), -np.inf, pooled).T, ranks, fill=-np.inf)
     first = np.arange(len(blocks))[:, None] * ranks
     return np.asarray((first + blocks.argmax(axis=1)).T, dtype=np.int64)
 

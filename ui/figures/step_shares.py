@@ -47,7 +47,8 @@ class Gap:
 
 
 def shares_by_rank(spans: SpanColumns) -> list[StepShares]:
-    """Shares of each rank that has a ``step`` span, ascending by rank. ``spans`` holds one step."""
+    """Shares of each rank that has a ``step`` span, ascending by rank. ``spans`` holds one step, ordered by rank and
+    start."""
     found = []
     for rank, mine in _by_rank(spans):
         bounds = _step_bounds(mine)

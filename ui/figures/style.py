@@ -89,6 +89,7 @@ EDGE_PX, NUMBERS_PX, TICKS_PX, COLOUR_BAR_PX = 8, 48, 34, 112
 """Around a picture: left of it for numbers, below it for ticks, right of it for a bar of colours. Where an axis finds
 too little room plotly makes some, and draws the figure once more."""
 LETTER_PX = 7.5
+MOST_LABELS_PX = 320
 _TAG = re.compile("<[^>]*>")
 
 FRAME: Mapping[str, Any] = {
@@ -126,8 +127,10 @@ def framed(
 
 
 def room_for(labels: Iterable[str]) -> int:
-    """Pixels left of a picture whose rows are called so."""
-    return EDGE_PX + round(LETTER_PX * max((len(_TAG.sub("", label)) for label in labels), default=0))
+    """Pixels left of a picture whose rows are called so. Beyond :data:`MOST_LABELS_PX` plotly itself finds what is left
+    for the picture."""
+    longest = max((len(_TAG.sub("", label)) for label in labels), default=0)
+    return min(EDGE_PX + round(LETTER_PX * longest), MOST_LABELS_PX)
 
 
 def outline(x0: float, x1: float, y0: float, y1: float, colour: str = SUSPECT, width_px: float = 2.5) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What a page is: a skeleton, and parts that are drawn each on its own; those that are ready come with it.
 
-Every component that callbacks find has an id of one of four kinds: a region is drawn into, a chart or a canvas is
-redrawn in place (its zoom stays), a control sets a field of the address, and it is named after that field.
+Every component of a page that callbacks find has an id of one of four kinds: a region is drawn into, a chart or canvas
+is redrawn in place (its zoom stays), a control sets a field of the address, and it is named after that field.
 """
 
 from collections.abc import Callable, Mapping
