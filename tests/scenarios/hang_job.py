@@ -36,7 +36,7 @@ from tests.trainer.jobs import figures, small_config
 from trainer.config import RunOptions
 from trainer.fault.inject import FIRED_NAME
 
-START_S = 120.0
+START_S = 300.0
 VERDICT_S = 45.0
 """From the fault to a verdict, at the utmost."""
 SETTLED_S = 7.0

@@ -31,6 +31,8 @@ pytestmark = pytest.mark.gloo
 SETTINGS = StallSettings(floor_s=1.0, ceiling_s=60.0, confirm_s=0.3)
 NEVER = 10**9
 """A step that no test comes to."""
+LATE = 150
+"""A step that is reached some seconds after all ranks record."""
 Bodies = dict[tuple[int, str], Any]
 
 
@@ -109,13 +111,13 @@ def test_a_rank_that_stands_still_is_taken_down_as_it_stands(
 def test_a_killed_rank_is_told_at_once_with_the_time_of_its_death(tmp_path: Path, collector: CollectorClient) -> None:
     spool = tmp_path / "spool"
     before_ns = time.time_ns()
-    # The agent is there first: of a death before its first look it cannot know the time.
-    with following(spool, collector), standing_job(spool, "kill"):
-        until(lambda: stored(collector).get((1, "state"), {}).get("process") == "dead", what="the death in the store")
+    # The agent looks at the rank before it dies: of a death before its first look it cannot know the time.
+    with following(spool, collector), standing_job(spool, "kill", step=LATE):
+        until(lambda: stored(collector).get((1, "state"), {}).get("process") == "dead", seconds=60, what="the death")
         found = stored(collector)
     state = found[1, "state"]
     assert before_ns < state["died_ns"] < time.time_ns()
-    assert state["step"] == 30
+    assert state["step"] == LATE
     assert {rank for rank, kind in found if kind == "state"} == {0, 1, 2}
 
 
