@@ -112,7 +112,7 @@ def test_a_killed_rank_is_told_at_once_with_the_time_of_its_death(tmp_path: Path
     spool = tmp_path / "spool"
     before_ns = time.time_ns()
     # The agent looks at the rank before it dies: of a death before its first look it cannot know the time.
-    with following(spool, collector), standing_job(spool, "kill", step=LATE):
+    with standing_job(spool, "kill", step=LATE), following(spool, collector):
         until(lambda: stored(collector).get((1, "state"), {}).get("process") == "dead", seconds=60, what="the death")
         found = stored(collector)
     state = found[1, "state"]
