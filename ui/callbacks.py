@@ -9,6 +9,7 @@ from typing import Any
 
 import dash
 from dash import ALL, MATCH, ClientsideFunction, Input, Output, State, ctx, no_update
+from starlette.concurrency import run_in_threadpool
 
 from telemetry.errors import RankscopeError
 from ui.ask_ahead import AskAhead
@@ -18,7 +19,6 @@ from ui.freshness import look
 from ui.pages import PAGES
 from ui.pages.controls import after_click, after_controls
 from ui.reads import Reads
-from ui.threads import in_thread
 from ui.view_state import ViewState, parse_search
 
 ADDRESS = Input("url", "search")
@@ -48,7 +48,7 @@ def keep_fresh(app: dash.Dash, reads: Reads, drawing: list[str | None]) -> None:
                 return no_update, {"awaited": search, "since_s": time.time()}, no_update
             if search in drawing or time.time() - missed["since_s"] < LOST_AFTER_S:
                 return no_update, no_update, no_update
-        found, banner = await in_thread(look, state, reads)
+        found, banner = await run_in_threadpool(look, state, reads)
         return (no_update, no_update, banner) if found == known else (found, found, banner)
 
     app.callback(
@@ -78,10 +78,10 @@ def keep_page(app: dash.Dash, reads: Reads, ahead: AskAhead, drawing: list[str |
         state = parse_search(search).state
         if shown and not is_of(shown, state):
             ahead.begin(state)
-        drawn = await in_thread(draw_page, state, reads)
+        drawn = await run_in_threadpool(draw_page, state, reads)
         if drawn.key == shown:
             return no_update, no_update, {"search": search, "some": False}, no_update, no_update
-        known, banner = await in_thread(look, state, reads)
+        known, banner = await run_in_threadpool(look, state, reads)
         first = await first_answer(drawn.make(), state, reads)
         here = no_update if first.is_whole else {"search": search, "some": True}
         return first.page, drawn.key, here, known, banner
@@ -103,7 +103,7 @@ def keep_frame(app: dash.Dash, reads: Reads) -> None:
     """What stands above every page."""
 
     async def draw(search: str | None, _: Any, *shown: str | None) -> Any:
-        drawn = await in_thread(draw_frame, parse_search(search), reads)
+        drawn = await run_in_threadpool(draw_frame, parse_search(search), reads)
         return [value for one, key in zip(drawn, shown, strict=True) for value in await _unless_there(one, key)]
 
     app.callback(
@@ -124,7 +124,7 @@ def keep_regions(app: dash.Dash, reads: Reads) -> None:
         name = str(ctx.outputs_list[0]["id"]["region"])
         # A region that has just been put on the page may be asked for by the clock first.
         by_clock = ctx.triggered_id == "freshness" and shown is not None
-        drawn = await in_thread(draw_region, name, parse_search(search).state, reads, by_clock)
+        drawn = await run_in_threadpool(draw_region, name, parse_search(search).state, reads, by_clock)
         return await _unless_there(drawn, shown)
 
     app.callback(
@@ -147,7 +147,7 @@ async def _unless_there(drawn: Drawn | None, shown: str | None) -> tuple[Any, An
     """Content as Dash writes it, and its key."""
     if drawn is None or drawn.key == shown:
         return no_update, no_update
-    return await in_thread(drawn.make), drawn.key
+    return await run_in_threadpool(drawn.make), drawn.key
 
 
 def keep_charts(app: dash.Dash, reads: Reads) -> None:
@@ -157,7 +157,7 @@ def keep_charts(app: dash.Dash, reads: Reads) -> None:
         if came_with_page(here, shown):
             return (no_update,) * 4
         name = str(ctx.outputs_list[0]["id"]["chart"])
-        plotted = await in_thread(draw_chart, name, parse_search(search).state, reads, shown)
+        plotted = await run_in_threadpool(draw_chart, name, parse_search(search).state, reads, shown)
         return plotted or (no_update,) * 4
 
     graph, panel = {"chart": MATCH, "part": "graph"}, {"chart": MATCH, "part": "panel"}
@@ -185,8 +185,8 @@ def follow_hands(app: dash.Dash, reads: Reads) -> None:
         state = parse_search(search).state
         controls, graphs = ctx.inputs_list[2:]
         used = [one for one in ctx.triggered_prop_ids.values() if isinstance(one, dict)]
-        after = await in_thread(_after, state, controls, graphs, used, reads) if used else state
-        values = {} if used and after == state else await in_thread(_control_values, after, reads)
+        after = await run_in_threadpool(_after, state, controls, graphs, used, reads) if used else state
+        values = {} if used and after == state else await run_in_threadpool(_control_values, after, reads)
         goes_to = no_update if after == state else [search, after.search(), time.time_ns()]
         return goes_to, [_unless_shown(values, item) for item in controls]
 

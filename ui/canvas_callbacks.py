@@ -9,11 +9,11 @@ from typing import Any
 
 import dash
 from dash import ALL, MATCH, ClientsideFunction, Input, Output, State, no_update
+from starlette.concurrency import run_in_threadpool
 
 from ui.callbacks import ARRIVED, HERE, SEARCH, came_with_page
 from ui.drawing import draw_canvas, mark_canvas
 from ui.reads import Reads
-from ui.threads import in_thread
 from ui.view_state import parse_search
 
 HANDS = ("clicked", "marked", "pins", "zoomed")
@@ -27,7 +27,7 @@ def keep_canvases(app: dash.Dash, reads: Reads) -> None:
         if came_with_page(here, shown):
             return (no_update,) * 7
         name = str(dash.ctx.outputs_list[0]["id"]["canvas"])
-        painted = await in_thread(draw_canvas, name, parse_search(search).state, reads, shown)
+        painted = await run_in_threadpool(draw_canvas, name, parse_search(search).state, reads, shown)
         if painted is None:
             return (no_update,) * 7
         return (no_update if painted.kind == shown else painted.data, *painted[1:])
@@ -54,7 +54,7 @@ def mark_suspects(app: dash.Dash, reads: Reads) -> None:
 
     async def mark(_: Any, __: Any, search: str | None, shown: Any) -> Any:
         name = str(dash.ctx.outputs_list["id"]["canvas"])
-        marked = await in_thread(mark_canvas, name, parse_search(search).state, reads)
+        marked = await run_in_threadpool(mark_canvas, name, parse_search(search).state, reads)
         return no_update if marked == shown else marked
 
     spans = {"canvas": MATCH, "part": "spans"}

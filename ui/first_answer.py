@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import dash
+from starlette.concurrency import run_in_threadpool
 
 from ui.drawing import draw_canvas, draw_chart, draw_region
 from ui.pages.interface import canvas_id, canvas_panel_id, chart_id, panel_id, region_id
 from ui.reads import Reads
-from ui.threads import in_thread
 from ui.view_state import ViewState
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class FirstAnswer(NamedTuple):
 async def first_answer(page: Any, state: ViewState, reads: Reads, within_s: float = WITHIN_S) -> FirstAnswer:
     """The page to put up. ``page``: its skeleton, as Dash writes it."""
     parts = dict.fromkeys((kind, one["id"][kind]) for one in _with_ids(page) for kind in KINDS if kind in one["id"])
-    drawing = [asyncio.ensure_future(in_thread(_drawn, *part, state, reads)) for part in parts]
+    drawing = [asyncio.ensure_future(run_in_threadpool(_drawn, *part, state, reads)) for part in parts]
     if not drawing:
         return FirstAnswer(page, is_whole=True)
     ready, late = await asyncio.wait(drawing, timeout=within_s)

@@ -21,13 +21,13 @@ from typing import Any
 
 import dash
 from dash import ctx, set_props
+from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
 from ui.drawing import is_of
 from ui.freshness import look
 from ui.reads import Reads
-from ui.threads import in_thread
 from ui.view_state import parse_search
 
 OPENING_S = 2.0
@@ -70,7 +70,7 @@ async def _tell(socket: Any, reads: Reads) -> None:
     shown = await socket.get_prop("page", "data-drawn", timeout=GONE_S)
     if not is_of(shown if isinstance(shown, str) else None, state):
         return  # the page of this address is on its way, and brings what is known
-    found, banner = await in_thread(look, state, reads)
+    found, banner = await run_in_threadpool(look, state, reads)
     if found != await socket.get_prop("known", "data", timeout=GONE_S):
         set_props("connection", {"children": banner})
         set_props("known", {"data": found})

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from fastapi import FastAPI
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
@@ -21,7 +22,6 @@ from ui.one_clock import clock_note
 from ui.pages.timeline_scene import scene
 from ui.reads import Reads
 from ui.reads.trace import FORM, PATH, chosen_trace
-from ui.threads import in_thread
 from ui.view_state import StepRange, ViewState, parse_search
 
 TYPES = {Format.JSON: "application/gzip", Format.PROTOBUF: "application/octet-stream"}
@@ -33,7 +33,7 @@ def give_traces(server: FastAPI, reader: Reader, reads: Reads) -> None:
     at_work = threading.Lock()
 
     async def trace(request: Request) -> Response:
-        return await in_thread(_answer, request, reader, reads, at_work)
+        return await run_in_threadpool(_answer, request, reader, reads, at_work)
 
     server.add_api_route(f"/{PATH}", trace, methods=["GET"], include_in_schema=False, response_model=None)
 
