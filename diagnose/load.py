@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -80,11 +81,23 @@ def load_view(
     rows = slice(
         max(asked.start, asked.stop - _affordable(asked.stop - asked.start, counts, max_operations)), asked.stop
     )
-    return _view(_Chosen(reader, run_id, attempt, ranks, history, starts_ns, rows, counts))
+    return _view(
+        _Chosen(
+            reader=reader,
+            run_id=run_id,
+            attempt=attempt,
+            ranks=ranks,
+            history=history,
+            starts_ns=starts_ns,
+            rows=rows,
+            counts=counts,
+        )
+    )
 
 
 def _view(chosen: "_Chosen") -> RunView:
-    """What is asked beside the operations takes little, and as long as they do in a small run."""
+    """All of it at once: samples, fleet and clocks are asked for beside the operations. In a small run they take as
+    long as those do."""
     with ThreadPoolExecutor(max_workers=3, thread_name_prefix="beside") as beside:
         samples, fleet, clocks = (
             beside.submit(chosen.samples),
@@ -183,53 +196,65 @@ def _affordable(num_steps: int, counts: Mapping[int, int], max_operations: int) 
     return max(1, max_operations * num_steps // total) if total else num_steps
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Chosen:
-    """The steps of an attempt that are looked at: ``rows`` of its ``history``. ``ranks``: the answer to ``Ranks``."""
+    """The steps of an attempt that are looked at."""
 
-    def __init__(
-        self,
-        reader: Reader,
-        run_id: str,
-        attempt: int,
-        ranks: pa.Table,
-        history: Series,
-        starts_ns: IntVector,
-        rows: slice,
-        counts: Mapping[int, int],
-    ) -> None:
-        self.run_id = run_id
-        self.attempt = attempt
-        self.ranks = ranks
-        self.topology = topology_of(ranks)
-        self.steps = history.steps[rows]
-        self.step_ns = history.values[rows]
-        self.step_start_ns = starts_ns[rows]
-        self._reader = reader
-        self._history = history
-        self._last = rows.stop
-        self._counts = counts
+    reader: Reader
+    run_id: str
+    attempt: int
+    ranks: pa.Table
+    """The answer to ``Ranks``."""
+    history: Series
+    """Wall time (ns) of every finished step."""
+    starts_ns: IntVector
+    """Wall clock at which each of those began."""
+    rows: slice
+    """Those of them that are looked at."""
+    counts: Mapping[int, int]
+    """Operations by code of their stage, in these steps at least."""
+
+    @property
+    def topology(self) -> Topology:
+        """The grid of the job."""
+        return topology_of(self.ranks)
+
+    @property
+    def steps(self) -> IntVector:
+        """Their numbers."""
+        return self.history.steps[self.rows]
+
+    @property
+    def step_ns(self) -> FloatVector:
+        """Wall time of each."""
+        return self.history.values[self.rows]
+
+    @property
+    def step_start_ns(self) -> IntVector:
+        """Wall clock at which each began."""
+        return self.starts_ns[self.rows]
 
     def history_until_then(self) -> Series:
         """Of all steps up to the last of these."""
-        return Series(steps=self._history.steps[: self._last], values=self._history.values[: self._last])
+        return Series(steps=self.history.steps[: self.rows.stop], values=self.history.values[: self.rows.stop])
 
     def samples(self) -> dict[str, Series]:
         """Of the whole attempt, by metric."""
-        return _samples(self._reader, self.run_id, self.attempt)
+        return _samples(self.reader, self.run_id, self.attempt)
 
     def clocks(self) -> ClockTable:
         """Of the hosts, in these steps."""
-        return load_clocks(self._reader, self.run_id, self.attempt, self.steps, self.step_ns)
+        return load_clocks(self.reader, self.run_id, self.attempt, self.steps, self.step_ns)
 
     def fleet(self) -> Fleet:
         """What hosts told in these steps."""
         return load_fleet(
-            self._reader,
+            self.reader,
             self.run_id,
             self.attempt,
             *_time_of(self.step_start_ns, self.step_ns),
             num_hosts=len(self.ranks["host"].unique()),
-            up_to_now=self._last == len(self._history.steps),
+            up_to_now=self.rows.stop == len(self.history.steps),
         )
 
     def load(self, stages: Sequence[Stage]) -> dict[Stage, Operations]:
@@ -244,7 +269,7 @@ class _Chosen:
         portion: list[Stage] = []
         size = 0
         for stage in stages:
-            count = self._counts.get(int(stage), 0)
+            count = self.counts.get(int(stage), 0)
             if portion and size + count > AT_ONCE:
                 yield portion
                 portion, size = [], 0
@@ -255,7 +280,7 @@ class _Chosen:
             yield portion
 
     def _read(self, stages: Sequence[Stage]) -> pa.Table:
-        return self._reader.read(
+        return self.reader.read(
             OperationColumns(
                 run_id=self.run_id,
                 attempt=self.attempt,

@@ -26,8 +26,8 @@ SEARCH = State("url", "search")
 DRAWN = State("page", "data-drawn")
 """The key of the page that is up."""
 HERE = Input("here", "data")
-"""The address, once its page stands and parts of it are to be asked for: those of the page before hear nothing. Whether
-``some`` came with the page: those stay as they are."""
+"""Set once a page stands and parts of it are to be asked for: those of the page before hear nothing. ``search``: its
+address, by which it differs from the one before. Whether ``some`` came with the page: those stay as they are."""
 ARRIVED = Input("freshness", "data")
 
 

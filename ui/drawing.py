@@ -38,9 +38,31 @@ class Drawn(NamedTuple):
     make: Callable[[], Any]
 
 
+class ChartKey(NamedTuple):
+    """What a chart shows: its kind, a digest of its traces and one of the rest. Zoom lasts as long as the kind does."""
+
+    kind: str
+    traces: str
+    rest: str
+
+    def __str__(self) -> str:
+        return " ".join(self)
+
+    @classmethod
+    def of(cls, figure: go.Figure) -> "ChartKey":
+        """Of a figure whose ``uirevision`` is its kind."""
+        return cls(str(figure.layout.uirevision), _digest_of_traces(figure), _digest_of_rest(figure))
+
+    @classmethod
+    def parse(cls, written: str | None) -> "ChartKey":
+        """From its text; like no figure where there is none."""
+        kind, traces, rest = ["", "", *(written or "").rsplit(" ", 2)][-3:]
+        return cls(kind, traces, rest)
+
+
 class Plotted(NamedTuple):
-    """A chart: the figure or a change to it, the style of its graph, the class of its panel, and its kind with a digest
-    of its traces and one of the rest. Zoom lasts as long as the kind does."""
+    """A chart: the figure or a change to it, the style of its graph, the class of its panel, and the text of its
+    :class:`ChartKey`, empty where nothing is shown."""
 
     figure: go.Figure | dash.Patch | dash.NoUpdate
     style: dict[str, str] | dash.NoUpdate
@@ -104,16 +126,16 @@ def _before_the_first_step(state: ViewState, reads: Reads) -> tuple[str, Callabl
 
 def draw_frame(parsed: Parsed, reads: Reads) -> tuple[Drawn, Drawn]:
     """What stands above every page: the way between the views, and what of the address was not understood."""
-    return _drawn(WAY, parsed.state, reads), _keyed(draw_notes(parsed.notes))
+    return _drawn("way", WAY, parsed.state, reads), _keyed(draw_notes(parsed.notes))
 
 
 def draw_region(name: str, state: ViewState, reads: Reads, by_clock: bool) -> Drawn | None:
     """A region of the page; None where it stays as it is."""
     region = PAGES[state.view].regions.get(name)
-    return None if region is None or (by_clock and not region.live) else _drawn(region, state, reads)
+    return None if region is None or (by_clock and not region.live) else _drawn(name, region, state, reads)
 
 
-def _drawn(region: Region, state: ViewState, reads: Reads) -> Drawn:
+def _drawn(name: str, region: Region, state: ViewState, reads: Reads) -> Drawn:
     try:
         return _keyed(region.draw(state, reads))
     except StillWorking:
@@ -121,7 +143,7 @@ def _drawn(region: Region, state: ViewState, reads: Reads) -> Drawn:
     except RankscopeError as error:
         return _keyed(None if region.quiet else problem(error))
     except Exception:
-        log.exception("%s could not be drawn: %s", region.draw.__name__, state.search())
+        log.exception("region %s could not be drawn: %s", name, state.search())
         return _keyed(notice("This part could not be drawn", "The server's log says why.", colour="red"))
 
 
@@ -131,11 +153,11 @@ def draw_chart(name: str, state: ViewState, reads: Reads, shown: str | None) -> 
     chart = PAGES[state.view].charts.get(name)
     if chart is None:
         return None
-    before, data_before, _ = ["", "", *(shown or "").rsplit(" ", 2)][-3:]
+    before = ChartKey.parse(shown)
     try:
         figure = chart.draw(state, reads)
     except StillWorking:
-        unlike_any = dash.no_update if shown is None else f"{before} {data_before} waiting"
+        unlike_any = dash.no_update if shown is None else str(before._replace(rest="waiting"))
         return Plotted(figure=dash.no_update, style=dash.no_update, panel=WAITING, kind=unlike_any)
     except RankscopeError:
         figure = None
@@ -145,12 +167,11 @@ def draw_chart(name: str, state: ViewState, reads: Reads, shown: str | None) -> 
     if figure is None:
         nothing = Plotted(figure=NOTHING_YET, style={"height": "0"}, panel=HIDDEN, kind="")
         return None if shown == nothing.kind else nothing
-    kind, data, rest = str(figure.layout.uirevision), _digest_of_traces(figure), _digest_of_rest(figure)
-    whole = f"{kind} {data} {rest}"
-    if whole == shown:
+    key = ChartKey.of(figure)
+    if key == before:
         return None
-    change = in_place(figure, with_data=data != data_before) if kind == before else figure
-    return Plotted(figure=change, style={"height": f"{figure.layout.height}px"}, panel=READY, kind=whole)
+    change = in_place(figure, with_data=key.traces != before.traces) if key.kind == before.kind else figure
+    return Plotted(figure=change, style={"height": f"{figure.layout.height}px"}, panel=READY, kind=str(key))
 
 
 def draw_canvas(name: str, state: ViewState, reads: Reads, shown: str | None) -> Painted | None:

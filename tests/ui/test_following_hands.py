@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import httpx
 import pytest
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
+from tests.ui.asked import Place, Told, ask
 from tests.ui.served_dashboard import serving
 
 SHOWN = {"stage": "forward-compute", "metric": "ratio", "clock": "own", "first": "", "last": ""}
@@ -15,24 +15,12 @@ SEARCH = "?view=heatmap&run=slow-rank-5"
 
 def answer(store: EmbeddedStore, changed: list[str], **controls: str) -> dict[str, Any]:
     """``controls``: values that are not as :data:`SHOWN`."""
-    ids = [{"id": {"control": name}, "property": "value"} for name in SHOWN]
-    shown = {**SHOWN, **controls}
-    question = {
-        "output": '..goes-to.data...{"control":["ALL"]}.value..',
-        "outputs": [{"id": "goes-to", "property": "data"}, ids],
-        "inputs": [
-            {"id": "url", "property": "search", "value": SEARCH},
-            {"id": "freshness", "property": "data", "value": None},
-            [{**one, "value": shown[one["id"]["control"]]} for one in ids],
-            [],
-        ],
-        "changedPropIds": changed,
-    }
+    ids: list[Place] = [({"control": name}, "value") for name in SHOWN]
+    values = {**SHOWN, **controls}
+    shown: list[Told] = [({"control": name}, "value", values[name]) for name in SHOWN]
+    inputs: list[Told | list[Told]] = [("url", "search", SEARCH), ("freshness", "data", None), shown, []]
     with serving(StoreReader(store)) as address:
-        httpx.get(f"{address}_dash-dependencies").raise_for_status()
-        told = httpx.post(f"{address}_dash-update-component", json=question, timeout=60).raise_for_status()
-    found: dict[str, Any] = told.json()["response"]
-    return found
+        return ask(address, [("goes-to", "data"), ids], inputs, [], changed)
 
 
 @pytest.mark.parametrize("also", [[], ["url.search"], ["freshness.data"]])

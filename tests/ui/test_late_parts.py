@@ -1,12 +1,13 @@
 """What the server answers to the parts of a page whose first answer came without some of them, as a browser asks it."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
-import httpx
 import pytest
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
+from tests.ui.asked import Place, Told, ask
 from tests.ui.served_dashboard import serving
 from tests.ui.synthetic_run import SyntheticRun
 
@@ -23,7 +24,7 @@ class Part(NamedTuple):
     of_drawing: tuple[str, ...]
     of_panel: tuple[str, ...]
 
-    def outputs(self) -> list[tuple[dict[str, str], str]]:
+    def outputs(self) -> list[Place | list[Place]]:
         return [*((self.drawing, name) for name in self.of_drawing), *((self.panel, name) for name in self.of_panel)]
 
 
@@ -44,38 +45,39 @@ CANVAS = Part(
 )
 
 
+PAGE_IS_UP, TOLD = ["here.data"], ["here.data", "freshness.data"]
+
+
+@pytest.fixture(scope="module")
+def address(store: EmbeddedStore, run: SyntheticRun) -> Iterator[str]:
+    with serving(StoreReader(store)) as address:
+        yield address
+
+
 def is_drawn(address: str, part: Part, shown: str | None, some: bool, changed: list[str]) -> bool:
     search = f"?view={part.view}&run=made"
-    question = {
-        "output": f"..{'...'.join(f'{_matched(one)}.{name}' for one, name in part.outputs())}..",
-        "outputs": [{"id": one, "property": name} for one, name in part.outputs()],
-        "inputs": [
-            {"id": "here", "property": "data", "value": {"search": search, "some": some}},
-            {"id": "freshness", "property": "data", "value": None},
-        ],
-        "state": [
-            {"id": "url", "property": "search", "value": search},
-            {"id": part.panel, "property": part.of_panel[-1], "value": shown},
-        ],
-        "changedPropIds": changed,
-    }
-    told = httpx.post(f"{address}_dash-update-component", json=question, timeout=60).raise_for_status()
-    return bool(told.json()["response"])
+    inputs = [("here", "data", {"search": search, "some": some}), ("freshness", "data", None)]
+    state: list[Told] = [("url", "search", search), (part.panel, part.of_panel[-1], shown)]
+    return bool(ask(address, part.outputs(), inputs, state, changed))
 
 
-def _matched(identity: dict[str, str]) -> str:
-    """As Dash writes it in the name of a callback."""
-    kind, *rest = identity
-    written = [f'"{kind}":["MATCH"]', *(f'"{name}":"{identity[name]}"' for name in rest)]
-    return f"{{{','.join(written)}}}"
+@pytest.fixture(params=[REGION, CHART, CANVAS], ids=["region", "chart", "canvas"])
+def part(request: pytest.FixtureRequest) -> Part:
+    kind: Part = request.param
+    return kind
 
 
-@pytest.mark.parametrize("part", [REGION, CHART, CANVAS], ids=["region", "chart", "canvas"])
-def test_what_came_with_the_page_is_not_drawn_again(store: EmbeddedStore, run: SyntheticRun, part: Part) -> None:
-    page_is_up, told = ["here.data"], ["here.data", "freshness.data"]
-    with serving(StoreReader(store)) as address:
-        httpx.get(f"{address}_dash-dependencies").raise_for_status()
-        assert not is_drawn(address, part, SHOWN, some=True, changed=page_is_up)
-        assert is_drawn(address, part, None, some=True, changed=page_is_up)
-        assert is_drawn(address, part, SHOWN, some=False, changed=page_is_up)
-        assert is_drawn(address, part, SHOWN, some=True, changed=told)
+def test_what_came_with_the_page_is_not_drawn_again(address: str, part: Part) -> None:
+    assert not is_drawn(address, part, SHOWN, some=True, changed=PAGE_IS_UP)
+
+
+def test_what_did_not_come_is_drawn(address: str, part: Part) -> None:
+    assert is_drawn(address, part, None, some=True, changed=PAGE_IS_UP)
+
+
+def test_on_a_page_that_stood_already_every_part_is_drawn(address: str, part: Part) -> None:
+    assert is_drawn(address, part, SHOWN, some=False, changed=PAGE_IS_UP)
+
+
+def test_what_came_is_drawn_again_once_something_has_arrived(address: str, part: Part) -> None:
+    assert is_drawn(address, part, SHOWN, some=True, changed=TOLD)

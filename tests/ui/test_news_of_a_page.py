@@ -10,6 +10,7 @@ import pytest
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
+from tests.ui.asked import Place, ask
 from tests.ui.served_dashboard import serving
 from tests.ui.synthetic_run import SyntheticRun
 from ui.callbacks import LOST_AFTER_S
@@ -25,27 +26,14 @@ SEARCH = "?view=heatmap&run=made"
 def answers(store: EmbeddedStore, shown: str | None, *known: Known) -> list[dict[str, Any]]:
     """To one question for each of what is ``known``."""
     with serving(StoreReader(store)) as address:
-        httpx.get(f"{address}_dash-dependencies").raise_for_status()
         return [told(address, shown, one) for one in known]
 
 
 def told(address: str, shown: str | None, known: Known) -> dict[str, Any]:
     """On an address that has just become :data:`SEARCH`."""
-    outputs = [("freshness", "data"), ("known", "data"), ("connection", "children")]
-    question = {
-        "output": "..freshness.data...known.data...connection.children..",
-        "outputs": [{"id": name, "property": value} for name, value in outputs],
-        "inputs": [{"id": "clock", "property": "n_intervals", "value": 1}],
-        "state": [
-            {"id": "url", "property": "search", "value": SEARCH},
-            {"id": "page", "property": "data-drawn", "value": shown},
-            {"id": "known", "property": "data", "value": known},
-        ],
-        "changedPropIds": ["clock.n_intervals"],
-    }
-    answer = httpx.post(f"{address}_dash-update-component", json=question, timeout=60).raise_for_status()
-    found: dict[str, Any] = answer.json()["response"]
-    return found
+    outputs: list[Place] = [("freshness", "data"), ("known", "data"), ("connection", "children")]
+    state = [("url", "search", SEARCH), ("page", "data-drawn", shown), ("known", "data", known)]
+    return ask(address, outputs, [("clock", "n_intervals", 1)], state, ["clock.n_intervals"])
 
 
 def test_a_page_that_is_up_is_told_once_of_what_is_stored(store: EmbeddedStore, run: SyntheticRun) -> None:
@@ -85,24 +73,19 @@ def test_a_page_that_takes_long_is_not_asked_for_again(
     monkeypatch.setattr("ui.callbacks.draw_page", draw_page)
     long_ago = awaited(since_s=time.time() - LOST_AFTER_S)
     with serving(StoreReader(store)) as address, ThreadPoolExecutor(1) as beside:
-        dependencies = httpx.get(f"{address}_dash-dependencies").raise_for_status().json()
-        (output,) = (one["output"] for one in dependencies if one["output"].startswith("..page.children"))
-        outputs = [{"id": one.split(".")[0], "property": one.split(".")[1]} for one in output.strip(".").split("...")]
-        question = {
-            "output": output,
-            "outputs": outputs,
-            "inputs": [
-                {"id": "url", "property": "search", "value": SEARCH},
-                {"id": "freshness", "property": "data", "value": None},
-            ],
-            "state": [{"id": "page", "property": "data-drawn", "value": None}],
-            "changedPropIds": ["url.search"],
-        }
-        drawn = beside.submit(httpx.post, f"{address}_dash-update-component", json=question, timeout=60)
+        drawn = beside.submit(ask_for_page, address)
         try:
             assert began.wait(60)
             assert told(address, "overview/made/None/page", long_ago) == {}
         finally:
             go_on.set()
-        drawn.result().raise_for_status()
+        drawn.result()
         assert told(address, "overview/made/None/page", long_ago)["freshness"]
+
+
+def ask_for_page(address: str) -> dict[str, Any]:
+    dependencies = httpx.get(f"{address}_dash-dependencies").raise_for_status().json()
+    (named,) = (one["output"] for one in dependencies if one["output"].startswith("..page.children"))
+    outputs: list[Place] = [tuple(one.split(".", 1)) for one in named.strip(".").split("...")]
+    inputs = [("url", "search", SEARCH), ("freshness", "data", None)]
+    return ask(address, outputs, inputs, [("page", "data-drawn", None)], ["url.search"])
