@@ -1,5 +1,6 @@
 """Which rank fell first: killed, or failed with an error of its own. Those that fell over it come after."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from diagnose.hang.evidence import HangEvidence, LogLine, Process, RankEvidence
@@ -14,6 +15,8 @@ UNSEEN = "all processes are gone and nobody saw them stand still: this is where 
 INTERRUPTIONS = ("KeyboardInterrupt", "SystemExit")
 CONSEQUENCES = ("gloo-connection", "nccl-error", "nccl-warning", "watchdog-timeout")
 """Faults that a lost peer causes."""
+MISMATCH = "collective-mismatch"
+"""Whoever goes down with this fault got what it had not asked for: a victim as often as not."""
 ON_PURPOSE = ("SIGTERM", "SIGINT", "SIGHUP")
 """How launchers, schedulers and people end a rank."""
 
@@ -43,6 +46,11 @@ def first_to_fall(evidence: HangEvidence) -> tuple[int, ...]:
     stamped = {rank: one for rank, one in own.items() if _fell_ns(one)} or own
     first = min(stamped.values(), key=_fell_ns)
     return tuple(sorted(rank for rank, one in stamped.items() if _together(first, one)))
+
+
+def fell_over_mismatch(evidence: HangEvidence, ranks: Collection[int]) -> bool:
+    """Whether one of ``ranks`` went down as its peers had sent something else than it had asked for."""
+    return any(_shows(evidence.ranks[rank], (MISMATCH,)) for rank in ranks)
 
 
 def _together(first: RankEvidence, one: RankEvidence) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from diagnose.findings import Kind
 from diagnose.hang.cut_off import cut_off_headline, cut_off_next_step, find_cut_off
-from diagnose.hang.deaths import UNSEEN, as_it_stood, first_to_fall
+from diagnose.hang.deaths import UNSEEN, as_it_stood, fell_over_mismatch, first_to_fall
 from diagnose.hang.evidence import HangEvidence, Process
 from diagnose.hang.host_front import stopped_short
 from diagnose.hang.left_nothing import certain_roots
@@ -82,6 +82,8 @@ def _by_network(found: CutOff | None) -> _Blame | None:
 
 def _by_death(evidence: HangEvidence) -> _Blame | None:
     first = first_to_fall(evidence)
+    if fell_over_mismatch(evidence, first):
+        return _Blame(ranks=(), kind=Kind.COLLECTIVE_MISMATCH, cause=Cause.FELL_OVER_MISMATCH, confidence=LIKELY / 2)
     if len(first) > 1:
         return _Blame(ranks=(), kind=Kind.DEAD_RANK, cause=Cause.DIED_TOGETHER, confidence=LIKELY / 2)
     return _blame(first, Kind.DEAD_RANK, Cause.DEAD, SURE) if first else None

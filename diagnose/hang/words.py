@@ -19,6 +19,7 @@ class Cause(StrEnum):
     STOPPED = "stopped"
     DEAD = "dead"
     DIED_TOGETHER = "died together"
+    FELL_OVER_MISMATCH = "fell over mismatch"
     MISSING = "missing"
     MISMATCH = "mismatch"
     LEFT_OUT = "left out"
@@ -34,6 +35,8 @@ NEXT_STEPS = {
     Cause.STOPPED: "somebody or something stopped {ranks}{host}: kill -CONT, or find the debugger that holds it",
     Cause.DEAD: "read the last lines of {ranks}{host} and dmesg there (OOM killer, Xid); restart without the host",
     Cause.DIED_TOGETHER: "look for what ended them all: dmesg there (OOM killer), the scheduler, the launcher's log",
+    Cause.FELL_OVER_MISMATCH: "ask again once every rank's evidence is in; else compare the code paths of that group's "
+    "members: a branch, a shape, or a batch differs",
     Cause.MISSING: "see whether {ranks}{host} still exists, and take a dump of it",
     Cause.MISMATCH: "compare the code path of {ranks} with its peers': a branch, a shape, or a batch differs there",
     Cause.LEFT_OUT: "find the branch on which {ranks} skips the collective that its peers issue",
@@ -81,6 +84,10 @@ def _nobody(evidence: HangEvidence, graph: WaitGraph, cause: Cause, mismatch: Mi
         )
     if cause is Cause.DIED_TOGETHER:
         return f"{_who(first_to_fall(evidence))} died together: nothing shows which was first"
+    if cause is Cause.FELL_OVER_MISMATCH:
+        first = first_to_fall(evidence)
+        told = f"{_who(first)} {_manner(evidence, first)}{_last_seen(evidence, first)}"
+        return f"{told}: its peers sent what it had not asked for, and nothing shows which side is wrong"
     if cause is Cause.MISSING:
         late = sorted(graph.roots())
         return f"{_who(tuple(late))} left nothing, and others wait there: too little evidence to accuse anyone"

@@ -45,6 +45,11 @@ KNOWN_FAULTS: tuple[KnownFault, ...] = (
         r"CUBLAS_STATUS_(?!SUCCESS)\w+|CUDNN_STATUS_(?!SUCCESS)\w+",
         "aten/src/ATen/cuda/Exceptions.h",
     ),
+    _fault(
+        "collective-mismatch",
+        r"op\.preamble\.length <= op\.nbytes|collective mismatch",
+        "third_party/gloo/gloo/transport/tcp/pair.cc",
+    ),
     _fault("nccl-error", r"NCCL error|nccl(?:System|Internal|Remote|UnhandledCuda)Error", _TORCH_NCCL),
     _fault("nccl-warning", r"\bNCCL WARN\b", _NCCL_DOCS),
     _fault(

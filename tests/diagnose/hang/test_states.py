@@ -143,6 +143,17 @@ def test_a_rank_that_failed_with_an_error_of_its_own_is_named() -> None:
     assert (verdict.kind, verdict.initiating) == ("dead-rank", (4,))
 
 
+def test_a_rank_that_fell_over_what_its_peers_sent_is_not_accused() -> None:
+    """As long as nothing shows what they issued: one of them may have left an operation out."""
+    evidence = _fallen({3: SINCE_NS + 100_000_000}, faults={})
+    said = LogLine(at_ns=SINCE_NS, fault="collective-mismatch", text="op.preamble.length <= op.nbytes")
+    ranks = {**evidence.ranks, 3: replace(evidence.ranks[3], log=(said,))}
+    verdict = judge(replace(evidence, ranks=ranks))
+    assert (verdict.kind, verdict.initiating) == ("collective-mismatch", ())
+    assert verdict.headline.startswith("rank 3 died")
+    assert "nothing shows which side is wrong" in verdict.headline
+
+
 def test_ranks_that_died_in_one_instant_are_told_and_none_is_accused() -> None:
     at_ns = SINCE_NS + 100_000_000
     verdict = judge(_fallen({2: at_ns, 3: at_ns}, faults={}))
