@@ -132,6 +132,8 @@ class StageTimes:
     """Shape [steps, ranks]; NaN where a rank has no span of the stage."""
     ratio: Floats
     """``ns`` over the median of the peers (same pipeline stage), same shape."""
+    step_ns: Floats
+    """Wall time of each of ``steps``; of a single row, the mean of them."""
     basis: str
     """What the time is, in words."""
     num_steps: int = 1
@@ -154,6 +156,8 @@ class PooledTimes:
     ns: Floats
     ratio: Floats
     """Both NaN where nothing is known."""
+    step_ns: Floats
+    """Wall time of the steps of each column, shape [columns]."""
     worst: Ints
     """The rank that they are of."""
 

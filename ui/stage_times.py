@@ -43,7 +43,8 @@ def means(table: pa.Table, stage: Stage, clock: Clock, steps: Ints, facts: RunFa
     known = rank < facts.topology.world_size
     ns = np.full((1, facts.topology.world_size), np.nan)
     ns[0, rank[known]] = (cpu if own else floats(table, "mean_ns"))[known]
-    return _times(stage, steps[:1], ns, PROCESSOR if own else WALL, facts, num_steps=len(steps))
+    step_ns = np.array([_mean_step_ns(facts, int(steps[0]), int(steps[-1]) + 1)])
+    return _times(stage, steps[:1], ns, step_ns, PROCESSOR if own else WALL, facts, num_steps=len(steps))
 
 
 def cells_query(facts: RunFacts, times: StageTimes, metric: Metric, steps: Ints) -> HeatCells:
@@ -65,7 +66,7 @@ def cells_query(facts: RunFacts, times: StageTimes, metric: Metric, steps: Ints)
     )
 
 
-def cells(table: pa.Table, query: HeatCells) -> PooledTimes:
+def cells(table: pa.Table, query: HeatCells, facts: RunFacts) -> PooledTimes:
     """The answer to :func:`cells_query`."""
     columns, column = np.unique(ints(table, "step"), return_inverse=True)
     depth = query.ranks_a_row
@@ -77,15 +78,25 @@ def cells(table: pa.Table, query: HeatCells) -> PooledTimes:
     worst = np.tile(np.arange(shape[1]) * depth, (shape[0], 1))
     ns[place], ratio[place] = floats(table, "mean_ns")[known], floats(table, "ratio")[known]
     worst[place] = ints(table, "hottest_rank")[known]
+    first = np.maximum(columns, query.first_step)
+    end = np.minimum(columns + query.steps_a_column, query.last_step + 1)
     return PooledTimes(
-        steps=np.maximum(columns, query.first_step),
+        steps=first,
         steps_a_column=query.steps_a_column,
         ranks_a_row=depth,
         over_steps="mean",
         ns=ns,
         ratio=ratio,
+        step_ns=np.array([_mean_step_ns(facts, *one) for one in zip(first, end, strict=True)]),
         worst=worst,
     )
+
+
+def _mean_step_ns(facts: RunFacts, first: int, end: int) -> float:
+    """Of the stored steps from ``first`` to before ``end``; NaN where there is none."""
+    rows = slice(*np.searchsorted(facts.steps.step, (first, end)))
+    durations = facts.steps.duration_ns[rows]
+    return float(durations.mean()) if len(durations) else np.nan
 
 
 def summed(table: pa.Table, stage: Stage, clock: Clock, steps: Ints, num_ranks: int) -> tuple[Floats, str]:
@@ -98,14 +109,17 @@ def summed(table: pa.Table, stage: Stage, clock: Clock, steps: Ints, num_ranks: 
 
 def step_by_step(stage: Stage, steps: Ints, ns: Floats, basis: str, facts: RunFacts) -> StageTimes:
     """``ns`` [steps, ranks] beside its ratio to the peers'."""
-    return _times(stage, steps, ns, basis, facts, num_steps=1)
+    step_ns = facts.steps.duration_ns[np.searchsorted(facts.steps.step, steps)]
+    return _times(stage, steps, ns, step_ns, basis, facts, num_steps=1)
 
 
-def _times(stage: Stage, steps: Ints, ns: Floats, basis: str, facts: RunFacts, *, num_steps: int) -> StageTimes:
+def _times(
+    stage: Stage, steps: Ints, ns: Floats, step_ns: Floats, basis: str, facts: RunFacts, *, num_steps: int
+) -> StageTimes:
     grid = facts.topology
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = ns / peer_median(ns, np.arange(grid.world_size) // grid.tp % grid.pp)
-    return StageTimes(stage=stage, steps=steps, ns=ns, ratio=ratio, basis=basis, num_steps=num_steps)
+    return StageTimes(stage=stage, steps=steps, ns=ns, ratio=ratio, step_ns=step_ns, basis=basis, num_steps=num_steps)
 
 
 def _is_own(stage: Stage, clock: Clock, cpu_ns: Floats) -> bool:

@@ -70,6 +70,7 @@ class Metric(StrEnum):
 
     RATIO = "ratio"
     MILLISECONDS = "ms"
+    SHARE = "share"
 
 
 class Colour(StrEnum):

@@ -18,7 +18,12 @@ def made_times(num_steps: int, num_ranks: int, slow: int | None = None) -> Stage
     if slow is not None:
         ratio[:, slow] = 1.4
     return StageTimes(
-        stage=Stage.FORWARD_COMPUTE, steps=np.arange(num_steps), ns=ratio * 40e6, ratio=ratio, basis="processor time"
+        stage=Stage.FORWARD_COMPUTE,
+        steps=np.arange(num_steps),
+        ns=ratio * 40e6,
+        ratio=ratio,
+        step_ns=np.full(num_steps, 200e6),
+        basis="processor time",
     )
 
 
@@ -79,12 +84,24 @@ def test_a_cell_tells_both_values_of_its_worst_rank() -> None:
         steps=np.arange(1),
         ns=np.tile([50.0, 80.0, 90.0], (1, 201)),
         ratio=np.tile([1.5, 1.0, 1.1], (1, 201)),
+        step_ns=np.full(1, 200.0),
         basis="wall time",
     )
     by_ratio, by_time = pooled(times, Metric.RATIO), pooled(times, Metric.MILLISECONDS)
     assert by_ratio.ranks_a_row == 2
     assert (by_ratio.worst[0, 0], by_ratio.ns[0, 0], by_ratio.ratio[0, 0]) == (0, 50.0, 1.5)
     assert (by_time.worst[0, 0], by_time.ns[0, 0], by_time.ratio[0, 0]) == (1, 80.0, 1.0)
+
+
+def test_a_share_of_the_step_is_coloured_and_its_milliseconds_are_read_beside_it() -> None:
+    figure = rank_by_step(made_cells(4, 8, slow=5), Metric.SHARE, [""] * 8, (), keep="k")
+    cells = figure.data[0]
+    assert cells.z[5].tolist() == pytest.approx([28.0] * 4)
+    assert cells.z[0].tolist() == pytest.approx([20.0] * 4)
+    assert cells.customdata[5, :, 0].tolist() == pytest.approx([56.0] * 4)
+    assert "%{z:.1f}% of the step<br>%{customdata[0]:.1f} ms" in cells.hovertemplate
+    assert cells.colorbar.title.text == "% of step"
+    assert (cells.zmin, cells.zmax) == (0.0, pytest.approx(28.0))
 
 
 def test_pooling_keeps_unknown_cells_unknown() -> None:

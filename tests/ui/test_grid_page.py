@@ -175,7 +175,9 @@ def test_colours_may_show_who_is_to_blame(reads: Reads) -> None:
 
 def test_ranks_of_which_nothing_is_known_are_there_to_be_chosen() -> None:
     ns = np.array([[1e6, np.nan, 2e6, np.nan]])
-    times = StageTimes(stage=Stage.GC, steps=np.array([1]), ns=ns, ratio=ns / 1e6, basis="wall")
+    times = StageTimes(
+        stage=Stage.GC, steps=np.array([1]), ns=ns, ratio=ns / 1e6, step_ns=np.array([1e9]), basis="wall"
+    )
     colours = by_metric(times, Metric.RATIO, ())
     for figure in (
         rank_grid(Topology(dp=4), colours, [""] * 4, chosen=1, path=(), keep="k"),
@@ -202,7 +204,9 @@ def test_the_body_has_a_mark_for_every_rank_and_a_line_for_every_group(reads: Re
 def test_twelve_thousand_ranks_are_light_enough_to_travel(form: Form) -> None:
     random = np.random.default_rng(0)
     ns = random.normal(40e6, 1e6, (3, LARGE.world_size))
-    times = StageTimes(stage=Stage.FORWARD_COMPUTE, steps=np.arange(3), ns=ns, ratio=ns / 40e6, basis="wall")
+    times = StageTimes(
+        stage=Stage.FORWARD_COMPUTE, steps=np.arange(3), ns=ns, ratio=ns / 40e6, step_ns=np.full(3, 1e9), basis="wall"
+    )
     for colours in (by_metric(times, Metric.RATIO, (7001,)), by_standing([Standing.WAITING] * LARGE.world_size)):
         figure = large(colours, form)
         assert len(json.dumps(figure, cls=PlotlyJSONEncoder)) < MOST_BYTES

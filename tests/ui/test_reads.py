@@ -124,6 +124,8 @@ def test_of_a_run_too_large_to_be_asked_step_by_step_the_store_pools_as_the_pict
             assert (pooled.ns, pooled.ratio) == (pytest.approx(whole.ns), pytest.approx(whole.ratio))
             assert pooled.worst.tolist() == whole.worst.tolist()
             assert pooled.steps.tolist() == whole.steps.tolist() == list(range(40))
+            assert pooled.step_ns == pytest.approx(whole.step_ns)
+        assert times.step_ns == pytest.approx(by_step.step_ns.mean())
     assert reader.asked["HeatCells"] == 4
     assert stage_times(large, facts, Stage.OPTIMIZER, Clock.WALL, StepRange(3, 9)).num_steps == 1
 

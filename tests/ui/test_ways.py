@@ -101,10 +101,13 @@ def test_milliseconds_name_the_pipeline_stage_that_takes_longest(facts: RunFacts
         steps=np.arange(NUM_STEPS),
         ns=ms * 1e6,
         ratio=np.ones_like(ms),
+        step_ns=np.full(NUM_STEPS, 200e6),
         basis="processor time",
     )
     said = heat_in_words(times, facts, Metric.MILLISECONDS)
     assert "pp2 takes 60.0 ms a step, the other pipeline stages 40.0 ms to 44.0 ms" in said
+    share = heat_in_words(times, facts, Metric.SHARE)
+    assert "pp2 takes 30% of a step, the other pipeline stages 20% to 22%" in share
     assert "pp2" not in heat_in_words(times, facts, Metric.RATIO).partition("highest")[0]
 
 
@@ -117,7 +120,14 @@ def test_milliseconds_name_the_pipeline_stage_that_takes_longest(facts: RunFacts
 )
 def test_time_on_the_wall_accuses_no_single_rank_of_a_tensor_group(facts: RunFacts, basis: str, said: str) -> None:
     ratio = np.array([[1.0, 1.0, 1.0, 1.0, 1.23, 1.23, 1.24, 1.23]])
-    times = StageTimes(stage=Stage.FORWARD_COMPUTE, steps=np.zeros(1), ns=ratio * 1e6, ratio=ratio, basis=basis)
+    times = StageTimes(
+        stage=Stage.FORWARD_COMPUTE,
+        steps=np.zeros(1),
+        ns=ratio * 1e6,
+        ratio=ratio,
+        step_ns=np.full(1, 1e7),
+        basis=basis,
+    )
     grid = replace(facts, topology=Topology(dp=2, tp=4))
     assert said in heat_in_words(times, grid, Metric.RATIO)
 

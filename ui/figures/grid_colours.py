@@ -12,6 +12,7 @@ from ui.figures.heat_map import Colours, colours_for
 from ui.figures.host_boxes import ink_on
 from ui.figures.standing import REMARKABLE, SIGNS, Sign, Standing
 from ui.figures.style import FAINT_HALF_WIDTH, GREY, ON_LIGHT
+from ui.metrics import READINGS, values
 from ui.records import Floats, StageTimes
 from ui.view_state import Metric
 
@@ -60,15 +61,14 @@ def by_standing(standings: Sequence[Standing]) -> GridColours:
 
 def by_metric(times: StageTimes, metric: Metric, suspects: Collection[int]) -> GridColours:
     """The median over the steps of each rank's time in a stage."""
-    milliseconds, ratio = medians(times.ns / 1e6, axis=0), medians(times.ratio, axis=0)
-    value = ratio if metric is Metric.RATIO else milliseconds
+    by_reading = {one: medians(values(times, one), axis=0) for one in Metric}
+    value, form = by_reading[metric], READINGS[metric].written
     colours = colours_for(metric, value)
-    form = "{:.2f}x" if metric is Metric.RATIO else "{:.1f} ms"
     signs = _suspect_signs(suspects, len(value))
     return GridColours(
         value=value,
         colours=colours,
-        words=[_times_in_words(*one) for one in zip(ratio.tolist(), milliseconds.tolist(), strict=True)],
+        words=[_times_in_words(*one) for one in zip(*(one.tolist() for one in by_reading.values()), strict=True)],
         short=_marked(["" if np.isnan(one) else form.format(one) for one in value.tolist()], signs),
         inks=[ON_LIGHT if np.isnan(one) else ink_on(one, colours) for one in value.tolist()],
         signs=signs,
@@ -91,10 +91,10 @@ def by_blame(figures: WhatIf, suspects: Collection[int]) -> GridColours:
     )
 
 
-def _times_in_words(ratio: float, milliseconds: float) -> str:
+def _times_in_words(ratio: float, milliseconds: float, share: float) -> str:
     if np.isnan(milliseconds):
         return "nothing recorded"
-    return f"{milliseconds:.1f} ms" + ("" if np.isnan(ratio) else f", {ratio:.2f}x its peers")
+    return f"{milliseconds:.1f} ms, {share:.1f}% of the step" + ("" if np.isnan(ratio) else f", {ratio:.2f}x its peers")
 
 
 def _marked(short: list[str], signs: Mapping[int, Sign]) -> list[str]:

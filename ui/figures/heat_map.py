@@ -19,6 +19,7 @@ from ui.figures.style import (
     plain,
     room_for,
 )
+from ui.metrics import BESIDE, READINGS, values
 from ui.records import Floats, PooledTimes
 from ui.view_state import Metric
 
@@ -43,13 +44,17 @@ class Colours:
     outline: str = SUSPECT
 
 
-def colours_for(metric: Metric, values: Floats) -> Colours:
-    """Ratios have a fixed scale, so that a colour always means the same; milliseconds span the bulk of the values."""
+def colours_for(metric: Metric, coloured: Floats) -> Colours:
+    """Ratios have a fixed scale, so that a colour always means the same; milliseconds span the bulk of the values, and
+    shares all from none, so that small differences stay faint."""
+    title = READINGS[metric].title
     if metric is Metric.RATIO:
-        return Colours(scale=RATIO_SCALE, lowest=RATIO_RANGE[0], highest=RATIO_RANGE[1], title="x peers")
-    known = values[np.isfinite(values)]
+        return Colours(scale=RATIO_SCALE, lowest=RATIO_RANGE[0], highest=RATIO_RANGE[1], title=title)
+    known = coloured[np.isfinite(coloured)]
     low, high = (float(one) for one in np.percentile(known, (1, 99))) if len(known) else (0.0, 1.0)
-    return Colours(scale=TIME_SCALE, lowest=low, highest=max(high, low + 1e-6), title="ms", outline=SUSPECT_ON_TIME)
+    if metric is Metric.SHARE:
+        low, high = 0.0, float(known.max()) if len(known) else 1.0
+    return Colours(scale=TIME_SCALE, lowest=low, highest=max(high, low + 1e-6), title=title, outline=SUSPECT_ON_TIME)
 
 
 def rank_by_step(
@@ -57,19 +62,18 @@ def rank_by_step(
 ) -> go.Figure:
     """Rows are ranks, columns are steps, suspects outlined. Each cell shows its worst rank, so that a slow one never
     fades."""
-    milliseconds = times.ns / 1e6
-    values, other = (times.ratio, milliseconds) if metric is Metric.RATIO else (milliseconds, times.ratio)
-    colours, num_rows = colours_for(metric, values), values.shape[1]
-    extra = np.dstack([other.T, times.worst.T])
+    coloured = values(times, metric)
+    colours, num_rows = colours_for(metric, coloured), coloured.shape[1]
+    extra = np.dstack([values(times, BESIDE[metric]).T, times.worst.T])
     cells = go.Heatmap(
-        z=values.T.astype(np.float32),
+        z=coloured.T.astype(np.float32),
         x=times.steps,
         y=np.arange(num_rows),
         customdata=extra.astype(np.float32),
         zmin=colours.lowest,
         zmax=colours.highest,
         colorscale=colours.scale,
-        xgap=1 if max(values.shape) <= MAX_SPACED else 0,
+        xgap=1 if max(coloured.shape) <= MAX_SPACED else 0,
         ygap=2 if num_rows <= MAX_SPACED else 0,
         hovertemplate=_hover(metric),
         hoverongaps=False,
@@ -97,11 +101,8 @@ def pooling_in_words(times: PooledTimes) -> str:
 
 
 def _hover(metric: Metric) -> str:
-    if metric is Metric.RATIO:
-        values = "%{z:.2f}x its peers<br>%{customdata[0]:.1f} ms"
-    else:
-        values = "%{z:.1f} ms<br>%{customdata[0]:.2f}x its peers"
-    return "<b>rank %{customdata[1]}</b><br>step %{x}<br>" + values + "<extra></extra>"
+    told = f"{READINGS[metric].at('z')}<br>{READINGS[BESIDE[metric]].at('customdata[0]')}"
+    return f"<b>rank %{{customdata[1]}}</b><br>step %{{x}}<br>{told}<extra></extra>"
 
 
 def _bands(suspects: Collection[int], depth: int, apart: float) -> list[list[int]]:

@@ -27,6 +27,7 @@ from ui.figures.style import (
     outline,
     plain,
 )
+from ui.metrics import BESIDE, READINGS, values
 from ui.records import Floats, StageTimes
 from ui.view_state import Metric
 
@@ -77,8 +78,7 @@ def host_boxes(
     boxes = lay_out(hosts, local_ranks)
     rows = max((box.row + box.height for box in boxes), default=1)
     columns = max((box.column + box.width for box in boxes), default=1)
-    milliseconds, ratio = medians(times.ns / 1e6, axis=0), medians(times.ratio, axis=0)
-    value, other = (ratio, milliseconds) if metric is Metric.RATIO else (milliseconds, ratio)
+    value, other = (medians(values(times, one), axis=0) for one in (metric, BESIDE[metric]))
     colours = colours_for(metric, value)
     hidden = {"visible": False, "fixedrange": True}
     return framed(
@@ -95,9 +95,9 @@ def host_boxes(
 
 
 def _hover(metric: Metric, over: str) -> str:
-    """Both kinds of value: the one that is coloured, and the other beside the rank."""
-    ms, ratio = ("customdata[1]", "z") if metric is Metric.RATIO else ("z", "customdata[1]")
-    return f"<b>rank %{{customdata[0]}}</b><br>{over} %{{{ms}:.1f}} ms<br>%{{{ratio}:.2f}}x its peers<extra></extra>"
+    """The value that is coloured, and another one beside the rank."""
+    told = f"{READINGS[metric].at('z')}<br>{READINGS[BESIDE[metric]].at('customdata[1]')}"
+    return f"<b>rank %{{customdata[0]}}</b><br>{over} {told}<extra></extra>"
 
 
 def _cells(
@@ -188,8 +188,6 @@ def _numbers(
 ) -> list[dict[str, object]]:
     if num_ranks > MAX_NUMBERED_RANKS:
         return []
-    unit = "x" if metric is Metric.RATIO else " ms"
-    digits = 2 if metric is Metric.RATIO else 0
     return [
         {
             "x": cell.column,
@@ -197,7 +195,7 @@ def _numbers(
             "showarrow": False,
             "font": {"color": ink_on(float(value[cell.rank]), colours)},
         }
-        | {"text": f"<b>{cell.rank}</b>" + _reading(float(value[cell.rank]), digits, unit, num_ranks)}
+        | {"text": f"<b>{cell.rank}</b>" + _reading(float(value[cell.rank]), metric, num_ranks)}
         for box in boxes
         for cell in box.cells
     ]
@@ -211,7 +209,7 @@ def ink_on(value: float, colours: Colours) -> str:
     return ON_LIGHT if place > 0.5 else ON_DARK
 
 
-def _reading(value: float, digits: int, unit: str, num_ranks: int) -> str:
+def _reading(value: float, metric: Metric, num_ranks: int) -> str:
     if num_ranks > 64 or np.isnan(value):
         return ""
-    return f"<br>{value:.{digits}f}{unit}"
+    return f"<br>{READINGS[metric].written.format(value)}"

@@ -30,6 +30,7 @@ def pooled(times: StageTimes, metric: Metric) -> PooledTimes:
         over_steps="median",
         ns=pool(times.ns, width, 1)[column, ranks],
         ratio=pool(times.ratio, width, 1)[column, ranks],
+        step_ns=pool(times.step_ns[:, None], width, 1)[:, 0],
         worst=ranks,
     )
 

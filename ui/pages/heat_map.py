@@ -21,12 +21,17 @@ from ui.reads import Reads
 from ui.reads.heat_map import pooled_times, stage_times
 from ui.records import PooledTimes, RunFacts, StageTimes
 from ui.stage_times import PROCESSOR, WALL
-from ui.view_state import Clock, Colour, View, ViewState
+from ui.view_state import Clock, Colour, Metric, View, ViewState
 from ui.wording import class_name
 
 BASIS_NOTES = {
     PROCESSOR: "Processor time of the rank's own thread: waiting for others is left out.",
     WALL: "Wall time: a rank that waits for a slow one looks slow too.",
+}
+METRICS = {
+    Metric.RATIO.value: "Ratio to peers",
+    Metric.MILLISECONDS.value: "Milliseconds",
+    Metric.SHARE.value: "Share of step",
 }
 
 
@@ -71,9 +76,9 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
             data=_stages(reads.facts(state)),
             allowDeselect=False,
             searchable=True,
-            w=230,
+            w=200,
         ),
-        switch("Colour shows", "metric", shown["metric"], {"ratio": "Ratio to peers", "ms": "Milliseconds"}),
+        switch("Colour shows", "metric", shown["metric"], METRICS),
         switch("Time counted", "clock", shown["clock"], {"own": "Own work", "wall": "Wall time"}),
         *window_inputs(shown, NEWEST_STEPS),
     )

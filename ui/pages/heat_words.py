@@ -4,6 +4,7 @@ import numpy as np
 
 from diagnose.medians import medians
 from telemetry.stages import StageClass
+from ui.metrics import values
 from ui.records import RunFacts, StageTimes
 from ui.stage_times import WALL
 from ui.view_state import Metric
@@ -17,8 +18,8 @@ def heat_in_words(times: StageTimes, facts: RunFacts, metric: Metric) -> str:
     """The picture in words: what stands out most in it, and where the others lie."""
     if times.stage.stage_class is StageClass.COMMUNICATION:
         return _who_waits(times, facts)
-    if metric is Metric.MILLISECONDS and facts.topology.pp > 1:
-        between = _between_pipeline_stages(times, facts)
+    if metric is not Metric.RATIO and facts.topology.pp > 1:
+        between = _between_pipeline_stages(times, facts, metric)
         return f"{times.stage.label}: {between}; {_within_peers(times, facts)}"
     return f"{times.stage.label}: {_within_peers(times, facts)}"
 
@@ -39,17 +40,23 @@ def _within_peers(times: StageTimes, facts: RunFacts) -> str:
     return f"highest is {facts.describe(highest)}, {median[highest]:.2f}x its peers{rest}"
 
 
-def _between_pipeline_stages(times: StageTimes, facts: RunFacts) -> str:
+def _between_pipeline_stages(times: StageTimes, facts: RunFacts, metric: Metric) -> str:
     """The pipeline stage whose ranks take longest in a step, and what those of the others take."""
+    taken = values(times, metric)
     pp = np.array([facts.topology.place(rank).pp for rank in range(times.ns.shape[1])])
-    per_step = np.stack([medians(times.ns[:, pp == one], axis=1) for one in range(facts.topology.pp)], axis=1)
+    per_step = np.stack([medians(taken[:, pp == one], axis=1) for one in range(facts.topology.pp)], axis=1)
     per_stage = medians(per_step, axis=0)
     heaviest = int(np.nanargmax(per_stage))
     others = np.delete(per_stage, heaviest)
     if not np.isfinite(others).any():
         return f"only pp{heaviest} recorded it"
-    takes, least, most = (duration(float(one)) for one in (per_stage[heaviest], np.nanmin(others), np.nanmax(others)))
-    return f"pp{heaviest} takes {takes} a step, the other pipeline stages {least} to {most}"
+    takes, least, most = (
+        f"{one:.0f}%" if metric is Metric.SHARE else duration(float(one) * 1e6)
+        for one in (per_stage[heaviest], np.nanmin(others), np.nanmax(others))
+    )
+    of = " of" if metric is Metric.SHARE else ""
+    rest = least if least == most else f"{least} to {most}"
+    return f"pp{heaviest} takes {takes}{of} a step, the other pipeline stages {rest}"
 
 
 def _who_waits(times: StageTimes, facts: RunFacts) -> str:

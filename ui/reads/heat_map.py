@@ -46,7 +46,7 @@ def pooled_times(reads: Reads, facts: RunFacts, times: StageTimes, metric: Metri
     if not _is_large(facts, shown, reads):
         return pooled(times, metric)
     query = cells_query(facts, times, metric, shown)
-    return cells(reads.ask(facts.summary, query), query)
+    return cells(reads.ask(facts.summary, query), query, facts)
 
 
 def _shown(facts: RunFacts, steps: StepRange) -> Ints:
