@@ -1,25 +1,20 @@
 """Ask a reader for what a :class:`diagnose.view.RunView` holds."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from diagnose.chosen_steps import ChosenSteps
 from diagnose.findings import StepWindow
-from diagnose.fleet import Fleet
-from diagnose.host_clocks import load_clocks
-from diagnose.load_fleet import load_fleet
-from diagnose.operations import Operations, operations_of
 from diagnose.own_work import INNER_STAGES, own_time
 from diagnose.settings import DetectorSettings
-from diagnose.view import FloatVector, IntVector, RunView, Series
+from diagnose.view import IntVector, RunView, Series
 from diagnose.words import told_by
-from telemetry.clocks.align_table import ClockTable
 from telemetry.errors import UnknownRunError, UsageError
 from telemetry.stages import Stage
-from telemetry.stores.queries import OperationColumns, Ranks, Runs, Samples, StageCounts, Steps
+from telemetry.stores.queries import Ranks, Runs, StageCounts, Steps
 from telemetry.stores.reader import Reader
 from telemetry.topology import Topology
 
@@ -27,9 +22,6 @@ DEFAULT_STEPS = 200
 """Steps looked at when no window is asked for: the newest so many."""
 MAX_OPERATIONS = 24_000_000
 """More than this is not held: fewer of the newest steps are looked at."""
-AT_ONCE = 1_000_000
-"""Operations in flight at once, or those of one stage."""
-METRICS = ("loss", "gradient-norm", "tokens-per-second", "mfu")
 
 
 def newest_attempt(reader: Reader, run_id: str | None = None, attempt: int | None = None) -> tuple[str, int]:
@@ -82,11 +74,12 @@ def load_view(
         max(asked.start, asked.stop - _affordable(asked.stop - asked.start, counts, max_operations)), asked.stop
     )
     return _view(
-        _Chosen(
+        ChosenSteps(
             reader=reader,
             run_id=run_id,
             attempt=attempt,
             ranks=ranks,
+            topology=topology_of(ranks),
             history=history,
             starts_ns=starts_ns,
             rows=rows,
@@ -95,7 +88,7 @@ def load_view(
     )
 
 
-def _view(chosen: "_Chosen") -> RunView:
+def _view(chosen: ChosenSteps) -> RunView:
     """All of it at once: samples, fleet and clocks are asked for beside the operations. In a small run they take as
     long as those do."""
     with ThreadPoolExecutor(max_workers=3, thread_name_prefix="beside") as beside:
@@ -160,13 +153,6 @@ def _history(reader: Reader, run_id: str, attempt: int) -> tuple[Series, IntVect
     return series, np.asarray(table["start_ns"].to_numpy(), dtype=np.int64)
 
 
-def _time_of(starts_ns: IntVector, step_ns: FloatVector) -> tuple[int, int]:
-    """Wall clock from the first step to the end of the last; zeros where there is none."""
-    if not len(starts_ns):
-        return 0, 0
-    return int(starts_ns.min()), int((starts_ns + step_ns.astype(np.int64)).max())
-
-
 def _rows(steps: IntVector, window: StepWindow | None) -> slice:
     """Which of the finished steps are asked for."""
     if window is None:
@@ -194,110 +180,3 @@ def _affordable(num_steps: int, counts: Mapping[int, int], max_operations: int) 
     """How many of these steps are held."""
     total = sum(counts.values())
     return max(1, max_operations * num_steps // total) if total else num_steps
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Chosen:
-    """The steps of an attempt that are looked at."""
-
-    reader: Reader
-    run_id: str
-    attempt: int
-    ranks: pa.Table
-    """The answer to ``Ranks``."""
-    history: Series
-    """Wall time (ns) of every finished step."""
-    starts_ns: IntVector
-    """Wall clock at which each of those began."""
-    rows: slice
-    """Those of them that are looked at."""
-    counts: Mapping[int, int]
-    """Operations by code of their stage, in these steps at least."""
-
-    @property
-    def topology(self) -> Topology:
-        """The grid of the job."""
-        return topology_of(self.ranks)
-
-    @property
-    def steps(self) -> IntVector:
-        """Their numbers."""
-        return self.history.steps[self.rows]
-
-    @property
-    def step_ns(self) -> FloatVector:
-        """Wall time of each."""
-        return self.history.values[self.rows]
-
-    @property
-    def step_start_ns(self) -> IntVector:
-        """Wall clock at which each began."""
-        return self.starts_ns[self.rows]
-
-    def history_until_then(self) -> Series:
-        """Of all steps up to the last of these."""
-        return Series(steps=self.history.steps[: self.rows.stop], values=self.history.values[: self.rows.stop])
-
-    def samples(self) -> dict[str, Series]:
-        """Of the whole attempt, by metric."""
-        return _samples(self.reader, self.run_id, self.attempt)
-
-    def clocks(self) -> ClockTable:
-        """Of the hosts, in these steps."""
-        return load_clocks(self.reader, self.run_id, self.attempt, self.steps, self.step_ns)
-
-    def fleet(self) -> Fleet:
-        """What hosts told in these steps."""
-        return load_fleet(
-            self.reader,
-            self.run_id,
-            self.attempt,
-            *_time_of(self.step_start_ns, self.step_ns),
-            num_hosts=len(self.ranks["host"].unique()),
-            up_to_now=self.rows.stop == len(self.history.steps),
-        )
-
-    def load(self, stages: Sequence[Stage]) -> dict[Stage, Operations]:
-        """Their operations of ``stages``."""
-        operations: dict[Stage, Operations] = {}
-        for together in self._portions(stages):
-            operations.update(operations_of(self._read(together), self.steps, self.topology.world_size))
-        return {stage: operations[stage] for stage in stages if stage in operations}
-
-    def _portions(self, stages: Sequence[Stage]) -> Iterator[list[Stage]]:
-        """Stages that are asked for together: few questions for a small run, little in flight of a large one."""
-        portion: list[Stage] = []
-        size = 0
-        for stage in stages:
-            count = self.counts.get(int(stage), 0)
-            if portion and size + count > AT_ONCE:
-                yield portion
-                portion, size = [], 0
-            if count and len(self.steps):
-                portion.append(stage)
-                size += count
-        if portion:
-            yield portion
-
-    def _read(self, stages: Sequence[Stage]) -> pa.Table:
-        return self.reader.read(
-            OperationColumns(
-                run_id=self.run_id,
-                attempt=self.attempt,
-                first_step=int(self.steps[0]),
-                last_step=int(self.steps[-1]),
-                stages=tuple(map(int, stages)),
-            )
-        )
-
-
-def _samples(reader: Reader, run_id: str, attempt: int) -> dict[str, Series]:
-    table = reader.read(Samples(run_id=run_id, attempt=attempt, metrics=METRICS))
-    metric = table["metric"].to_numpy(zero_copy_only=False)
-    steps = np.asarray(table["step"].to_numpy(), dtype=np.int64)
-    values = np.asarray(table["value"].to_numpy(), dtype=np.float64)
-    return {
-        name: Series(steps=steps[metric == name], values=values[metric == name])
-        for name in METRICS
-        if bool((metric == name).any())
-    }

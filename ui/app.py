@@ -13,7 +13,7 @@ from fastapi.middleware.gzip import GZipMiddleware
 from telemetry.ship.settings import Live
 from telemetry.stores.reader import Reader
 from ui import callbacks, canvas_callbacks
-from ui.ahead import Ahead, BegunAhead
+from ui.ask_ahead import AskAhead, AskedAhead
 from ui.gpu_price import price_from_environment
 from ui.kept_assets import KeptAssets
 from ui.live import tell_news
@@ -55,8 +55,8 @@ def make_dashboard(reads: Reads, live: Live = "interval") -> dash.Dash:
     app.index_string = app.index_string.replace("<html>", '<html lang="en">')
     app.layout = layout(live)
     app.backend.websocket_capability = live == "websocket"  # else every page calls for a socket that nobody serves
-    ahead = Ahead(reads)
-    app.server.add_middleware(BegunAhead, ahead=ahead)
+    ahead = AskAhead(reads)
+    app.server.add_middleware(AskedAhead, ahead=ahead)
     app.server.add_middleware(KeptAssets)
     app.server.add_middleware(GZipMiddleware, compresslevel=COMPRESSION)
     drawing: list[str | None] = []

@@ -12,9 +12,9 @@ from dash import ALL, MATCH, ClientsideFunction, Input, Output, State, ctx, no_u
 from starlette.concurrency import run_in_threadpool
 
 from telemetry.errors import RankscopeError
-from ui.ahead import Ahead
-from ui.drawing import Drawn, draw_chart, draw_frame, draw_region, is_of
-from ui.first_answer import begin_page, first_answer
+from ui.ask_ahead import AskAhead
+from ui.drawing import Drawn, draw_chart, draw_frame, draw_page, draw_region, is_of
+from ui.first_answer import first_answer
 from ui.freshness import look
 from ui.pages import PAGES
 from ui.pages.controls import after_click, after_controls
@@ -63,7 +63,7 @@ def keep_fresh(app: dash.Dash, reads: Reads, drawing: list[str | None]) -> None:
     )(ask)
 
 
-def keep_page(app: dash.Dash, reads: Reads, ahead: Ahead, drawing: list[str | None]) -> None:
+def keep_page(app: dash.Dash, reads: Reads, ahead: AskAhead, drawing: list[str | None]) -> None:
     """The skeleton: drawn anew when the view or the run changes, or when a problem comes or goes. Parts that are ready
     then come with it; what is known before they are drawn is no news to them. ``drawing``: as of :func:`keep_fresh`."""
 
@@ -77,13 +77,14 @@ def keep_page(app: dash.Dash, reads: Reads, ahead: Ahead, drawing: list[str | No
     async def answer(search: str | None, shown: str | None) -> Any:
         state = parse_search(search).state
         if shown and not is_of(shown, state):
-            ahead.ask(state)
-        begun = await ((ahead.take(state) if shown is None else None) or begin_page(state, reads, shown))
-        if begun is None:
+            ahead.begin(state)
+        drawn = await run_in_threadpool(draw_page, state, reads)
+        if drawn.key == shown:
             return no_update, no_update, {"search": search, "some": False}, no_update, no_update
-        first = await first_answer(begun)
+        known, banner = await run_in_threadpool(look, state, reads)
+        first = await first_answer(drawn.make(), state, reads)
         here = no_update if first.is_whole else {"search": search, "some": True}
-        return first.page, begun.key, here, begun.known, begun.banner
+        return first.page, drawn.key, here, known, banner
 
     app.callback(
         Output("page", "children"),

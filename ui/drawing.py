@@ -54,9 +54,9 @@ class ChartKey(NamedTuple):
         return cls(str(figure.layout.uirevision), _digest_of_traces(figure), _digest_of_rest(figure))
 
     @classmethod
-    def parse(cls, written: str | None) -> "ChartKey":
+    def parse(cls, text: str | None) -> "ChartKey":
         """From its text; like no figure where there is none."""
-        kind, traces, rest = ["", "", *(written or "").rsplit(" ", 2)][-3:]
+        kind, traces, rest = ["", "", *(text or "").rsplit(" ", 2)][-3:]
         return cls(kind, traces, rest)
 
 

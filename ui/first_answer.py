@@ -11,11 +11,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import dash
-from dash.development.base_component import Component
 from starlette.concurrency import run_in_threadpool
 
-from ui.drawing import draw_canvas, draw_chart, draw_page, draw_region
-from ui.freshness import look
+from ui.drawing import draw_canvas, draw_chart, draw_region
 from ui.pages.interface import canvas_id, canvas_panel_id, chart_id, panel_id, region_id
 from ui.reads import Reads
 from ui.view_state import ViewState
@@ -23,7 +21,7 @@ from ui.view_state import ViewState
 log = logging.getLogger(__name__)
 
 WITHIN_S = 0.5
-"""No page waits longer for its parts than this, once it is asked for."""
+"""No page waits longer for its parts than this."""
 KINDS = ("region", "chart", "canvas")
 """Of parts: the name of each stands under its kind in ids."""
 
@@ -38,46 +36,23 @@ class FirstAnswer(NamedTuple):
     is_whole: bool
 
 
-class BegunPage(NamedTuple):
-    """A page whose parts are being drawn."""
-
-    state: ViewState
-    key: str
-    known: list[str]
-    """What was stored before the parts were begun: no news to them."""
-    banner: Component | None
-    skeleton: Any
-    """As Dash writes it."""
-    parts: list[asyncio.Task[Placed]]
-
-
-async def begin_page(state: ViewState, reads: Reads, shown: str | None = None) -> BegunPage | None:
-    """Draw the page of ``state``; None where it is the one with the key ``shown``."""
-    drawn = await run_in_threadpool(draw_page, state, reads)
-    if drawn.key == shown:
-        return None
-    known, banner = await run_in_threadpool(look, state, reads)
-    skeleton = drawn.make()
-    names = dict.fromkeys((kind, one["id"][kind]) for one in _with_ids(skeleton) for kind in KINDS if kind in one["id"])
-    parts = [asyncio.ensure_future(run_in_threadpool(_drawn, *name, state, reads)) for name in names]
-    return BegunPage(state, drawn.key, known, banner, skeleton, parts)
-
-
-async def first_answer(begun: BegunPage, within_s: float = WITHIN_S) -> FirstAnswer:
-    """The page to put up: what of it is drawn ``within_s`` from now."""
-    if not begun.parts:
-        return FirstAnswer(begun.skeleton, is_whole=True)
-    ready, late = await asyncio.wait(begun.parts, timeout=within_s)
+async def first_answer(page: Any, state: ViewState, reads: Reads, within_s: float = WITHIN_S) -> FirstAnswer:
+    """The page to put up. ``page``: its skeleton, as Dash writes it."""
+    parts = dict.fromkeys((kind, one["id"][kind]) for one in _with_ids(page) for kind in KINDS if kind in one["id"])
+    drawing = [asyncio.ensure_future(run_in_threadpool(_drawn, *part, state, reads)) for part in parts]
+    if not drawing:
+        return FirstAnswer(page, is_whole=True)
+    ready, late = await asyncio.wait(drawing, timeout=within_s)
     for task in late:
         task.cancel()
     for error in (task.exception() for task in ready):
         if error is not None:
-            log.error("a part could not come with its page: %s", begun.state.search(), exc_info=error)
+            log.error("a part could not come with its page: %s", state.search(), exc_info=error)
     drawn = [task.result() for task in ready if task.exception() is None]
     placed = {place: values for one in drawn for place, values in one.items()}
-    for props in _with_ids(begun.skeleton):
+    for props in _with_ids(page):
         props.update(placed.get(_place(props["id"]), {}))
-    return FirstAnswer(begun.skeleton, is_whole=len(drawn) == len(begun.parts))
+    return FirstAnswer(page, is_whole=len(drawn) == len(drawing))
 
 
 def _drawn(kind: str, name: str, state: ViewState, reads: Reads) -> Placed:

@@ -16,7 +16,11 @@ INTERRUPTIONS = ("KeyboardInterrupt", "SystemExit")
 CONSEQUENCES = ("gloo-connection", "nccl-error", "nccl-warning", "watchdog-timeout")
 """Faults that a lost peer causes."""
 MISMATCH = "collective-mismatch"
-"""Whoever goes down with this fault got what it had not asked for: a victim as often as not."""
+"""Whoever goes down over it got what it had not asked for: a victim as often as not."""
+BESIDE_MISMATCH = (MISMATCH, *CONSEQUENCES, "terminated", "segfault", "python-traceback", "python-exception")
+"""What else such a rank says; of an abort Python speaks as of a segmentation fault."""
+OVER_MISMATCH = ("", "SIGABRT")
+"""How it ends, unless in good order."""
 ON_PURPOSE = ("SIGTERM", "SIGINT", "SIGHUP")
 """How launchers, schedulers and people end a rank."""
 
@@ -40,7 +44,7 @@ def as_it_stood(evidence: HangEvidence) -> HangEvidence:
 def first_to_fall(evidence: HangEvidence) -> tuple[int, ...]:
     """The first, or those that cannot be told from it; none where no rank fell, or all were ended on purpose."""
     fell = {rank: one for rank, one in evidence.ranks.items() if _died(one) or _failed(one)}
-    own = {rank: one for rank, one in fell.items() if not _shows(one, CONSEQUENCES)} or fell
+    own = {rank: one for rank, one in fell.items() if _over_mismatch(one) or not _shows(one, CONSEQUENCES)} or fell
     if not own:
         return ()
     stamped = {rank: one for rank, one in own.items() if _fell_ns(one)} or own
@@ -49,8 +53,15 @@ def first_to_fall(evidence: HangEvidence) -> tuple[int, ...]:
 
 
 def fell_over_mismatch(evidence: HangEvidence, ranks: Collection[int]) -> bool:
-    """Whether one of ``ranks`` went down as its peers had sent something else than it had asked for."""
-    return any(_shows(evidence.ranks[rank], (MISMATCH,)) for rank in ranks)
+    """Whether ``ranks``, all of them, went down as a peer had sent something else than they had asked for."""
+    return bool(ranks) and all(_over_mismatch(evidence.ranks[rank]) for rank in ranks)
+
+
+def _over_mismatch(one: RankEvidence) -> bool:
+    """By its last words, and nothing else that would have ended it."""
+    words = [line.fault for line in one.log if line.fault and _is_late(line, one.died_ns)]
+    by_itself = one.process is Process.ENDED or one.ended_by in OVER_MISMATCH
+    return by_itself and MISMATCH in words and all(fault in BESIDE_MISMATCH for fault in words)
 
 
 def _together(first: RankEvidence, one: RankEvidence) -> bool:
@@ -71,7 +82,12 @@ def _failed(one: RankEvidence) -> bool:
 def _is_own_fault(line: LogLine, died_ns: int) -> bool:
     """A fault it went down with: not one that it survived long before, and not somebody's Ctrl-C."""
     told = line.fault and line.fault != "python-traceback" and not line.text.startswith(INTERRUPTIONS)
-    return bool(told) and (not died_ns or died_ns - line.at_ns < LAST_WORDS_NS)
+    return bool(told) and _is_late(line, died_ns)
+
+
+def _is_late(line: LogLine, died_ns: int) -> bool:
+    """Whether it is of the last that a rank said."""
+    return not died_ns or died_ns - line.at_ns < LAST_WORDS_NS
 
 
 def _shows(one: RankEvidence, faults: tuple[str, ...]) -> bool:

@@ -35,8 +35,8 @@ NEXT_STEPS = {
     Cause.STOPPED: "somebody or something stopped {ranks}{host}: kill -CONT, or find the debugger that holds it",
     Cause.DEAD: "read the last lines of {ranks}{host} and dmesg there (OOM killer, Xid); restart without the host",
     Cause.DIED_TOGETHER: "look for what ended them all: dmesg there (OOM killer), the scheduler, the launcher's log",
-    Cause.FELL_OVER_MISMATCH: "ask again once every rank's evidence is in; else compare the code paths of that group's "
-    "members: a branch, a shape, or a batch differs",
+    Cause.FELL_OVER_MISMATCH: "compare what {ranks} and the peers issue there: a branch, a shape, or a batch "
+    "differs; ask again once all evidence is in",
     Cause.MISSING: "see whether {ranks}{host} still exists, and take a dump of it",
     Cause.MISMATCH: "compare the code path of {ranks} with its peers': a branch, a shape, or a batch differs there",
     Cause.LEFT_OUT: "find the branch on which {ranks} skips the collective that its peers issue",
@@ -87,7 +87,7 @@ def _nobody(evidence: HangEvidence, graph: WaitGraph, cause: Cause, mismatch: Mi
     if cause is Cause.FELL_OVER_MISMATCH:
         first = first_to_fall(evidence)
         told = f"{_who(first)} {_manner(evidence, first)}{_last_seen(evidence, first)}"
-        return f"{told}: its peers sent what it had not asked for, and nothing shows which side is wrong"
+        return f"{told}, over a collective mismatch: a peer sent something else, and nothing shows who is wrong"
     if cause is Cause.MISSING:
         late = sorted(graph.roots())
         return f"{_who(tuple(late))} left nothing, and others wait there: too little evidence to accuse anyone"
@@ -99,6 +99,8 @@ def _nobody(evidence: HangEvidence, graph: WaitGraph, cause: Cause, mismatch: Mi
 
 def next_step(evidence: HangEvidence, ranks: tuple[int, ...], cause: Cause) -> str:
     """What to do now."""
+    if cause is Cause.FELL_OVER_MISMATCH:
+        ranks = first_to_fall(evidence)
     hosts = sorted({evidence.ranks[rank].host for rank in ranks if rank in evidence.ranks} - {""})
     host = f" (host {', '.join(hosts)})" if hosts else ""
     return NEXT_STEPS[cause].format(ranks=_who(ranks), host=host)

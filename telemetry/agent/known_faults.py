@@ -47,8 +47,14 @@ KNOWN_FAULTS: tuple[KnownFault, ...] = (
     ),
     _fault(
         "collective-mismatch",
-        r"op\.preamble\.length <= op\.nbytes|collective mismatch",
+        r"op\.preamble\.length <= op\.nbytes",
         "third_party/gloo/gloo/transport/tcp/pair.cc",
+    ),
+    _fault("collective-mismatch", r"NCCL WARN .*collective mismatch error", "src/transport/net_ib.cc"),
+    _fault(
+        "collective-mismatch",
+        r"Detected mismatch between collectives on ranks",
+        "torch/csrc/distributed/c10d/ProcessGroupWrapper.cpp",
     ),
     _fault("nccl-error", r"NCCL error|nccl(?:System|Internal|Remote|UnhandledCuda)Error", _TORCH_NCCL),
     _fault("nccl-warning", r"\bNCCL WARN\b", _NCCL_DOCS),

@@ -25,6 +25,8 @@ FAULTS = {
     "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer": "gloo-connection",
     "  what():  [enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 24640 vs 16448": "collective-mismatch",
     "a:1:2 [0] net_ib.cc:1038 NCCL WARN NET/IB : req 0/1 tag 0 collective mismatch error, local": "collective-mismatch",
+    "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running": "collective-mismatch",
+    "INFO enabling checks of collective mismatch": "",
     "Fatal Python error: Segmentation fault": "segfault",
     "Traceback (most recent call last):": "python-traceback",
     "[rank1]: ValueError: wrong shape": "python-exception",

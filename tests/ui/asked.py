@@ -28,19 +28,10 @@ def ask(
         "state": [_told(one) for one in state],
         "changedPropIds": [*changed],
     }
-    httpx.get(f"{address}_dash-dependencies").raise_for_status()
+    httpx.get(f"{address}_dash-dependencies").raise_for_status()  # Dash sets up its callbacks with its first answer
     answer = httpx.post(f"{address}_dash-update-component", json=question, timeout=60).raise_for_status()
     found: dict[str, Any] = answer.json()["response"]
     return found
-
-
-def ask_for_page(address: str, search: str) -> dict[str, Any]:
-    """The page of ``search``, for a browser that shows none yet."""
-    dependencies = httpx.get(f"{address}_dash-dependencies").raise_for_status().json()
-    (named,) = (one["output"] for one in dependencies if one["output"].startswith("..page.children"))
-    outputs: list[Place] = [tuple(one.split(".", 1)) for one in named.strip(".").split("...")]
-    inputs: list[Told] = [("url", "search", search), ("freshness", "data", None)]
-    return ask(address, outputs, inputs, [("page", "data-drawn", None)], ["url.search"])
 
 
 def _place(one: Place | list[Place]) -> object:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ui.drawing import draw_canvas, draw_chart, draw_region
-from ui.first_answer import FirstAnswer, begin_page, first_answer
+from ui.drawing import draw_canvas, draw_chart, draw_page, draw_region
+from ui.first_answer import FirstAnswer, first_answer
 from ui.pages import PAGES
 from ui.pages.interface import Chart, canvas_id, canvas_panel_id, chart_id, panel_id, region_id
 from ui.reads import Reads
@@ -26,9 +26,7 @@ def answer(
     """``then``: called once it is there, and before what is still drawn is awaited."""
 
     async def ask() -> FirstAnswer:
-        begun = await begin_page(state, reads)
-        assert begun is not None
-        found = await first_answer(begun, within_s)
+        found = await first_answer(draw_page(state, reads).make(), state, reads, within_s)
         then()
         return found
 

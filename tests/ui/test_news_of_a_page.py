@@ -5,11 +5,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx
 import pytest
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
-from tests.ui.asked import Place, ask, ask_for_page
+from tests.ui.asked import Place, ask
 from tests.ui.served_dashboard import serving
 from tests.ui.synthetic_run import SyntheticRun
 from ui.callbacks import LOST_AFTER_S
@@ -69,10 +70,10 @@ def test_a_page_that_takes_long_is_not_asked_for_again(
         go_on.wait(60)
         return Drawn("slow", lambda: None)
 
-    monkeypatch.setattr("ui.first_answer.draw_page", draw_page)
+    monkeypatch.setattr("ui.callbacks.draw_page", draw_page)
     long_ago = awaited(since_s=time.time() - LOST_AFTER_S)
     with serving(StoreReader(store)) as address, ThreadPoolExecutor(1) as beside:
-        drawn = beside.submit(ask_for_page, address, SEARCH)
+        drawn = beside.submit(ask_for_page, address)
         try:
             assert began.wait(60)
             assert told(address, "overview/made/None/page", long_ago) == {}
@@ -80,3 +81,11 @@ def test_a_page_that_takes_long_is_not_asked_for_again(
             go_on.set()
         drawn.result()
         assert told(address, "overview/made/None/page", long_ago)["freshness"]
+
+
+def ask_for_page(address: str) -> dict[str, Any]:
+    dependencies = httpx.get(f"{address}_dash-dependencies").raise_for_status().json()
+    (named,) = (one["output"] for one in dependencies if one["output"].startswith("..page.children"))
+    outputs: list[Place] = [tuple(one.split(".", 1)) for one in named.strip(".").split("...")]
+    inputs = [("url", "search", SEARCH), ("freshness", "data", None)]
+    return ask(address, outputs, inputs, [("page", "data-drawn", None)], ["url.search"])

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from diagnose.hang.evidence import HangEvidence, LogLine, Process
+from diagnose.hang.finding import hang_finding
 from diagnose.hang.from_states import evidence_from_states
 from diagnose.hang.judge import judge
 from diagnose.hang.verdict import State, Why
@@ -143,15 +144,48 @@ def test_a_rank_that_failed_with_an_error_of_its_own_is_named() -> None:
     assert (verdict.kind, verdict.initiating) == ("dead-rank", (4,))
 
 
-def test_a_rank_that_fell_over_what_its_peers_sent_is_not_accused() -> None:
-    """As long as nothing shows what they issued: one of them may have left an operation out."""
-    evidence = _fallen({3: SINCE_NS + 100_000_000}, faults={})
-    said = LogLine(at_ns=SINCE_NS, fault="collective-mismatch", text="op.preamble.length <= op.nbytes")
-    ranks = {**evidence.ranks, 3: replace(evidence.ranks[3], log=(said,))}
-    verdict = judge(replace(evidence, ranks=ranks))
+DIED_NS = SINCE_NS + 100_000_000
+LONG_BEFORE_NS = DIED_NS - 600_000_000_000
+
+
+def _said(*faults: str, at_ns: int = DIED_NS) -> tuple[LogLine, ...]:
+    return tuple(LogLine(at_ns=at_ns, fault=fault, text="...") for fault in faults)
+
+
+def _one_that_fell(log: tuple[LogLine, ...], ended_by: str = "SIGABRT") -> HangEvidence:
+    """Rank 3, with these last words; others died over it."""
+    evidence = _fallen({3: DIED_NS}, faults={})
+    fell = replace(evidence.ranks[3], log=log, ended_by=ended_by)
+    return replace(evidence, ranks={**evidence.ranks, 3: fell})
+
+
+@pytest.mark.parametrize("beside", [(), ("terminated", "gloo-connection"), ("python-exception", "nccl-error")])
+def test_a_rank_that_fell_over_a_mismatch_is_not_accused(beside: tuple[str, ...]) -> None:
+    """As long as nothing shows what was issued: a peer of it may have left an operation out."""
+    verdict = judge(_one_that_fell(_said("collective-mismatch", *beside)))
     assert (verdict.kind, verdict.initiating) == ("collective-mismatch", ())
-    assert verdict.headline.startswith("rank 3 died")
-    assert "nothing shows which side is wrong" in verdict.headline
+    assert verdict.headline.startswith("rank 3 died (SIGABRT) on host-0")
+    assert "over a collective mismatch" in verdict.headline
+    assert verdict.next_step.startswith("compare what rank 3 and the peers issue")
+    finding = hang_finding(verdict)
+    assert finding is not None
+    assert "log_of_rank_3" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("log", "ended_by"),
+    [
+        (_said("collective-mismatch"), "SIGKILL"),
+        (_said("collective-mismatch", at_ns=LONG_BEFORE_NS), "SIGABRT"),
+        (_said("collective-mismatch", "cuda-out-of-memory"), "SIGABRT"),
+    ],
+    ids=["killed", "long before", "out of memory"],
+)
+def test_a_rank_that_met_a_mismatch_and_died_of_something_else_is_accused(
+    log: tuple[LogLine, ...], ended_by: str
+) -> None:
+    verdict = judge(_one_that_fell(log, ended_by))
+    assert (verdict.kind, verdict.initiating) == ("dead-rank", (3,))
 
 
 def test_ranks_that_died_in_one_instant_are_told_and_none_is_accused() -> None:

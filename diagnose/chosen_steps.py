@@ -1,0 +1,132 @@
+"""The steps of an attempt that are looked at, and what a reader is asked of them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from diagnose.fleet import Fleet
+from diagnose.host_clocks import load_clocks
+from diagnose.load_fleet import load_fleet
+from diagnose.operations import Operations, operations_of
+from diagnose.view import FloatVector, IntVector, Series
+from telemetry.clocks.align_table import ClockTable
+from telemetry.stages import Stage
+from telemetry.stores.queries import OperationColumns, Samples
+from telemetry.stores.reader import Reader
+from telemetry.topology import Topology
+
+AT_ONCE = 1_000_000
+"""Operations in flight at once, or those of one stage."""
+METRICS = ("loss", "gradient-norm", "tokens-per-second", "mfu")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenSteps:
+    """Some steps of an attempt."""
+
+    reader: Reader
+    run_id: str
+    attempt: int
+    ranks: pa.Table
+    """The answer to ``Ranks``."""
+    topology: Topology
+    history: Series
+    """Wall time (ns) of every finished step."""
+    starts_ns: IntVector
+    """Wall clock at which each of those began."""
+    rows: slice
+    """Those of them that are looked at."""
+    counts: Mapping[int, int]
+    """Operations by code of their stage, in these steps at least."""
+
+    @property
+    def steps(self) -> IntVector:
+        """Their numbers."""
+        return self.history.steps[self.rows]
+
+    @property
+    def step_ns(self) -> FloatVector:
+        """Wall time of each."""
+        return self.history.values[self.rows]
+
+    @property
+    def step_start_ns(self) -> IntVector:
+        """Wall clock at which each began."""
+        return self.starts_ns[self.rows]
+
+    def history_until_then(self) -> Series:
+        """Of all steps up to the last of these."""
+        return Series(steps=self.history.steps[: self.rows.stop], values=self.history.values[: self.rows.stop])
+
+    def samples(self) -> dict[str, Series]:
+        """Of the whole attempt, by metric."""
+        return _samples(self.reader, self.run_id, self.attempt)
+
+    def clocks(self) -> ClockTable:
+        """Of the hosts, in these steps."""
+        return load_clocks(self.reader, self.run_id, self.attempt, self.steps, self.step_ns)
+
+    def fleet(self) -> Fleet:
+        """What hosts told in these steps."""
+        return load_fleet(
+            self.reader,
+            self.run_id,
+            self.attempt,
+            *_time_of(self.step_start_ns, self.step_ns),
+            num_hosts=len(self.ranks["host"].unique()),
+            up_to_now=self.rows.stop == len(self.history.steps),
+        )
+
+    def load(self, stages: Sequence[Stage]) -> dict[Stage, Operations]:
+        """Their operations of ``stages``."""
+        operations: dict[Stage, Operations] = {}
+        for together in self._portions(stages):
+            operations.update(operations_of(self._read(together), self.steps, self.topology.world_size))
+        return {stage: operations[stage] for stage in stages if stage in operations}
+
+    def _portions(self, stages: Sequence[Stage]) -> Iterator[list[Stage]]:
+        """Stages that are asked for together: few questions for a small run, little in flight of a large one."""
+        portion: list[Stage] = []
+        size = 0
+        for stage in stages:
+            count = self.counts.get(int(stage), 0)
+            if portion and size + count > AT_ONCE:
+                yield portion
+                portion, size = [], 0
+            if count and len(self.steps):
+                portion.append(stage)
+                size += count
+        if portion:
+            yield portion
+
+    def _read(self, stages: Sequence[Stage]) -> pa.Table:
+        return self.reader.read(
+            OperationColumns(
+                run_id=self.run_id,
+                attempt=self.attempt,
+                first_step=int(self.steps[0]),
+                last_step=int(self.steps[-1]),
+                stages=tuple(map(int, stages)),
+            )
+        )
+
+
+def _samples(reader: Reader, run_id: str, attempt: int) -> dict[str, Series]:
+    table = reader.read(Samples(run_id=run_id, attempt=attempt, metrics=METRICS))
+    metric = table["metric"].to_numpy(zero_copy_only=False)
+    steps = np.asarray(table["step"].to_numpy(), dtype=np.int64)
+    values = np.asarray(table["value"].to_numpy(), dtype=np.float64)
+    return {
+        name: Series(steps=steps[metric == name], values=values[metric == name])
+        for name in METRICS
+        if bool((metric == name).any())
+    }
+
+
+def _time_of(starts_ns: IntVector, step_ns: FloatVector) -> tuple[int, int]:
+    """Wall clock from the first step to the end of the last; zeros where there is none."""
+    if not len(starts_ns):
+        return 0, 0
+    return int(starts_ns.min()), int((starts_ns + step_ns.astype(np.int64)).max())
