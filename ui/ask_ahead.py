@@ -5,6 +5,7 @@ server                  |-- facts, sums, cells --|    answers are there
 """
 
 import logging
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -18,7 +19,7 @@ from ui.view_state import ViewState, parse_search
 log = logging.getLogger(__name__)
 
 AT_ONCE = 4
-"""Addresses that are asked ahead for; others wait for their turn, and their pages ask by themselves."""
+"""Addresses that are asked ahead for; pages of others ask by themselves, so that none waits behind a crowd of them."""
 
 
 class AskAhead:
@@ -27,10 +28,18 @@ class AskAhead:
     def __init__(self, reads: Reads) -> None:
         self._reads = reads
         self._workers = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="ahead")
+        self._room = threading.Semaphore(AT_ONCE)
 
     def begin(self, state: ViewState) -> None:
-        """Ask for the page of ``state`` in the background."""
-        self._workers.submit(ask, state, self._reads)
+        """Ask for the page of ``state`` in the background, where there is room for it."""
+        if self._room.acquire(blocking=False):
+            self._workers.submit(self._ask, state)
+
+    def _ask(self, state: ViewState) -> None:
+        try:
+            ask(state, self._reads)
+        finally:
+            self._room.release()
 
 
 class AskedAhead:

@@ -196,7 +196,11 @@ class EmbeddedStore:
 
     def _connect(self) -> Session:
         if self._anchor is None:
-            assert not self._closed.is_set(), "the store is closed"
+            if self._closed.is_set():
+                raise UnreachableError(
+                    f"embedded store {self._folder or 'in memory'} is closed",
+                    hint="who had it open is ending: ask again",
+                )
             raise UnreachableError(
                 f"embedded store {self._folder} is closed: parts of it are not whole",
                 hint="the disk is full: free some space; nothing acknowledged is lost",
