@@ -126,7 +126,7 @@ HOST_CLOCKS = pa.schema(
         ("estimated_ns", pa.int64()),  # wall clock of the collector
     ]
 )
-"""Written by the collector itself: no batch of these is taken."""
+"""Written by whoever has the store open: no batch of these is taken."""
 
 LOOKED, DROPPED = "looked", "dropped"
 """In ``phase`` of alerts, beside an alert's own: the watcher looked at the attempt; what it told of stands no more."""

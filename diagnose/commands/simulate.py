@@ -113,6 +113,7 @@ def _store(plan: SimulatedRun, address: str) -> Stored:
             del simulation  # as large as its rows
         with progress.status(f"storing {stored.num_spans:,} spans"):
             put_simulation(run, samples, target)
+            target.keep_clocks(run)
     return stored
 
 

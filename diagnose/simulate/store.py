@@ -65,6 +65,9 @@ class _WithSamples:
                 self._target.put(other, of_other, run)
         self._target.put(table, rows, run)
 
+    def keep_clocks(self, run: ImportedRun) -> None:
+        self._target.keep_clocks(run)
+
     def _are_stored(self, run: ImportedRun) -> bool:
         query = HighWater(table="samples", run_id=run.run_id, attempt=run.attempt)
         return bool(self.reader.read(query).num_rows)

@@ -8,6 +8,7 @@ However often it is killed, the same again completes it: rows that are stored al
 a collector does. What is stored of it is compared first, so the rest of one file never joins the half of another.
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -30,6 +31,8 @@ POSTED_ROWS = 2**18
 """Rows of a batch to a collector: 20 MB, well below what it takes in one request."""
 INSERTED_ROWS = 2**22
 """Rows of an insert into a store at hand: 400 MB on the way."""
+KEPT_WINDOWS = 64
+"""Of a run that no collector watched, clocks are estimated over so many of the newest minutes."""
 NAME_HINT = "give the run a name of its own: --name NAME; `rankscope runs` lists those taken"
 
 
@@ -47,6 +50,9 @@ class Target(Protocol):
     def put(self, table: str, rows: pa.Table, run: ImportedRun) -> None:
         """Store ``rows`` as one atomic block. They are stored when this returns."""
 
+    def keep_clocks(self, run: ImportedRun) -> None:
+        """See to it that the clocks of a complete run's hosts are estimated."""
+
 
 def write_run(run: ImportedRun, address: str) -> None:
     """Store ``run`` at ``address``: a collector's ``http://`` or ``https://``, else a store, made when missing.
@@ -58,6 +64,7 @@ def write_run(run: ImportedRun, address: str) -> None:
     check_sound(run)
     with open_target(address) as target:
         put_run(run, target)
+        target.keep_clocks(run)
 
 
 def put_run(run: ImportedRun, target: Target) -> None:
@@ -110,6 +117,9 @@ class _CollectorTarget:
     def put(self, table: str, rows: pa.Table, run: ImportedRun) -> None:
         self._client.post(table, labelled(rows, run.run_id, run.attempt))
 
+    def keep_clocks(self, run: ImportedRun) -> None:
+        """The collector does it by itself."""
+
 
 class StoreTarget:
     """A store that this process has open."""
@@ -121,6 +131,14 @@ class StoreTarget:
 
     def put(self, table: str, rows: pa.Table, run: ImportedRun) -> None:
         self._store.insert(table, owned(rows, run.run_id, run.attempt))
+
+    def keep_clocks(self, run: ImportedRun) -> None:
+        """As a collector would."""
+        from telemetry.ship.clock_windows import estimate_newest  # noqa: PLC0415 - takes long to load
+
+        owner, last_step = (run.run_id, run.attempt), pc.max(run.spans["step"]).as_py()
+        for one in estimate_newest(self.reader, *owner, last_step or 0, most=KEPT_WINDOWS):
+            self._store.insert("host_clocks", owned(one.rows(time.time_ns()), *owner))
 
 
 def _blocks(rows: pa.Table, max_rows: int) -> Iterator[pa.Table]:
