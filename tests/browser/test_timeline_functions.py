@@ -139,6 +139,15 @@ def test_near_a_span_is_an_exact_bar_and_its_waiting_is_lighter(scripts: Page) -
     assert line == [*[waiting] * 6, *[itself] * 5, edge]
 
 
+def test_a_label_can_be_read_on_what_lies_under_its_middle(scripts: Page) -> None:
+    ink = """(waited) => {
+        const spans = {waited: [waited], duration: [10], stage: [1]};
+        const inks = {stage: new Map([[1, "black"]]), waiting: new Map([[1, "white"]])};
+        return rankscopeTimeline.inkOf(spans, 0, inks);
+    }"""
+    assert [scripts.evaluate(ink, waited) for waited in (0, 4, 6, 10)] == ["black", "black", "white", "white"]
+
+
 def test_far_out_a_column_takes_the_stage_that_fills_most_of_it(scripts: Page) -> None:
     spans = made_spans(
         *[(0, Stage.FORWARD_COMPUTE, 1000 * at, 300) for at in range(100)],

@@ -23,7 +23,7 @@ from tests.trainer.jobs import rank_log, small_config
 from trainer.config import RunOptions, TrainConfig
 
 ATTEMPT = 0
-START_S = 120.0
+START_S = 300.0
 STEP_S = 60.0
 END_S = 20.0
 MAX_TEXT_BYTES = 100_000

@@ -87,6 +87,12 @@ def test_unequal_microbatches_show_best_with_the_replicas_side_by_side(facts: Ru
     assert leads_to(found, "timeline").group is Group.DP
 
 
+def test_a_loss_that_went_wrong_leads_to_the_step_and_to_nobody_who_is_slow(facts: RunFacts) -> None:
+    found = ways(replace(made_finding(Kind.LOSS_ANOMALY), window=StepWindow(first_step=7, last_step=39)), facts)
+    assert names(found) == ["timeline"]
+    assert leads_to(found, "timeline").step == 7
+
+
 def test_a_card_that_flaps_shows_best_on_its_host_and_in_a_step_that_stood_still(facts: RunFacts) -> None:
     found = ways(made_finding(Kind.NIC_FLAP, 2, 3, stage=Stage.GRADS_ALL_REDUCE, steps=[12, 30, 99]), facts)
     assert names(found)[0] == "host"

@@ -36,6 +36,8 @@ def ways(finding: Finding, facts: RunFacts) -> list[Way]:
         View.HEAT_MAP: Way("heat map", _heat_map(finding, facts).search()),
         View.TIMELINE: Way("timeline", _timeline(finding, facts).search()),
     }
+    if finding.kind is Kind.LOSS_ANOMALY:  # whoever is slow would be taken for its cause
+        del found[View.HEAT_MAP]
     if finding.kind in PRICED_BY_WHATIF:
         found[View.WHAT_IF] = Way("what it costs", _at_steps(View.WHAT_IF, finding, facts).search())
     if finding.kind in FAMILY_OF and finding.hosts:
@@ -93,7 +95,9 @@ def _group(finding: Finding, facts: RunFacts) -> Group | None:
 
 
 def _step(finding: Finding, facts: RunFacts) -> int:
-    """The last of those that it names, else a typical one of its window."""
+    """Where a loss went wrong, the first; else the last of those that it names, or a typical one of its window."""
+    if finding.kind is Kind.LOSS_ANOMALY:
+        return finding.window.first_step
     named = finding.evidence.get("steps")
     stored = facts.steps.step
     shown = [step for step in named if step in stored] if isinstance(named, list) else []

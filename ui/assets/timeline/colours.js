@@ -30,6 +30,12 @@
         return light > 140 ? "#111111" : "#fdfdfd";
     }
 
+    // The ink of a bar's label, which stands in its middle: on what is lighter where that is waiting.
+    function inkOf(spans, index, inks) {
+        const isWaiting = 2 * spans.waited[index] > spans.duration[index];
+        return inks[isWaiting ? "waiting" : "stage"].get(spans.stage[index]);
+    }
+
     // `stages`: code -> {colour}; `found`: codes that stand out while the others fade, null: none is looked for.
     function coloursOf(element, stages, found) {
         const style = getComputedStyle(element);
@@ -37,13 +43,14 @@
         const text = packed(channels(style.color));
         const named = (name) => style.getPropertyValue(name).trim() || style.color;
         const [stage, waiting, edge] = [new Uint32Array(256), new Uint32Array(256), new Uint32Array(256)];
-        const labels = new Map();
+        const inks = {stage: new Map(), waiting: new Map()};
         for (const [code, {colour}] of stages) {
             const full = packed(channels(colour));
             stage[code] = found && !found.has(code) ? timeline.mix(full, body, FADED) : full;
             waiting[code] = timeline.mix(stage[code], body, WAITING);
             edge[code] = timeline.mix(stage[code], body, EDGE);
-            labels.set(code, readableOn(stage[code]));
+            inks.stage.set(code, readableOn(stage[code]));
+            inks.waiting.set(code, readableOn(waiting[code]));
         }
         return {
             body,
@@ -53,7 +60,7 @@
             stage,
             waiting,
             edge,
-            labels,
+            inks,
             text: unpacked(text),
             dim: unpacked(timeline.mix(text, body, 0.35)),
             faint: unpacked(text).replace("rgb(", "rgba(").replace(")", ", 0.13)"),
@@ -62,5 +69,5 @@
         };
     }
 
-    Object.assign(timeline, {channels, packed, coloursOf});
+    Object.assign(timeline, {channels, packed, inkOf, coloursOf});
 })(window.rankscopeTimeline ??= {});

@@ -69,7 +69,7 @@
             const room = (to - from) / ratio - 6;
             const text = height / ratio >= LEAST_TEXT_PX && fittingName(context, view, spans, index, room);
             if (text) {
-                context.fillStyle = colours.labels.get(spans.stage[index]);
+                context.fillStyle = timeline.inkOf(spans, index, colours.inks);
                 context.fillText(text, gutter + (from + to) / 2 / ratio, AXIS_PX + (top + height / 2) / ratio + 0.5);
             }
         }
