@@ -207,7 +207,8 @@ def test_twelve_thousand_ranks_are_light_enough_to_travel(form: Form) -> None:
     times = StageTimes(
         stage=Stage.FORWARD_COMPUTE, steps=np.arange(3), ns=ns, ratio=ns / 40e6, step_ns=np.full(3, 1e9), basis="wall"
     )
-    for colours in (by_metric(times, Metric.RATIO, (7001,)), by_standing([Standing.WAITING] * LARGE.world_size)):
+    by_time = (by_metric(times, metric, (7001,)) for metric in Metric)
+    for colours in (*by_time, by_standing([Standing.WAITING] * LARGE.world_size)):
         figure = large(colours, form)
         assert len(json.dumps(figure, cls=PlotlyJSONEncoder)) < MOST_BYTES
 

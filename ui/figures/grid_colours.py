@@ -16,6 +16,8 @@ from ui.metrics import READINGS, values
 from ui.records import Floats, StageTimes
 from ui.view_state import Metric
 
+AGAINST = {Metric.RATIO: ", {:.2f}x its peers", Metric.SHARE: ", {:.1f}% of the step"}
+"""What pointing at a cell tells beside milliseconds: of 12,288 ranks there is no room for more."""
 NOTHING_KNOWN = SIGNS[Standing.UNKNOWN].colour
 """Of a cell without a value."""
 
@@ -61,14 +63,19 @@ def by_standing(standings: Sequence[Standing]) -> GridColours:
 
 def by_metric(times: StageTimes, metric: Metric, suspects: Collection[int]) -> GridColours:
     """The median over the steps of each rank's time in a stage."""
-    by_reading = {one: medians(values(times, one), axis=0) for one in Metric}
-    value, form = by_reading[metric], READINGS[metric].written
+    milliseconds = medians(values(times, Metric.MILLISECONDS), axis=0)
+    against = Metric.SHARE if metric is Metric.SHARE else Metric.RATIO
+    compared = medians(values(times, against), axis=0)
+    value, form = milliseconds if metric is Metric.MILLISECONDS else compared, READINGS[metric].written
     colours = colours_for(metric, value)
     signs = _suspect_signs(suspects, len(value))
     return GridColours(
         value=value,
         colours=colours,
-        words=[_times_in_words(*one) for one in zip(*(one.tolist() for one in by_reading.values()), strict=True)],
+        words=[
+            _times_in_words(*one, AGAINST[against])
+            for one in zip(milliseconds.tolist(), compared.tolist(), strict=True)
+        ],
         short=_marked(["" if np.isnan(one) else form.format(one) for one in value.tolist()], signs),
         inks=[ON_LIGHT if np.isnan(one) else ink_on(one, colours) for one in value.tolist()],
         signs=signs,
@@ -91,10 +98,10 @@ def by_blame(figures: WhatIf, suspects: Collection[int]) -> GridColours:
     )
 
 
-def _times_in_words(ratio: float, milliseconds: float, share: float) -> str:
+def _times_in_words(milliseconds: float, compared: float, against: str) -> str:
     if np.isnan(milliseconds):
         return "nothing recorded"
-    return f"{milliseconds:.1f} ms, {share:.1f}% of the step" + ("" if np.isnan(ratio) else f", {ratio:.2f}x its peers")
+    return f"{milliseconds:.1f} ms" + ("" if np.isnan(compared) else against.format(compared))
 
 
 def _marked(short: list[str], signs: Mapping[int, Sign]) -> list[str]:
