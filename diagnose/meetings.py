@@ -17,8 +17,8 @@ import numpy.typing as npt
 from diagnose.operations import ABSENT, Operations
 from diagnose.peers import MEDIAN_EFFICIENCY, robust_sigma
 from diagnose.view import IntVector
-from telemetry.stages import Stage
-from telemetry.topology import Topology
+from telemetry.stages import Stage, Stream
+from telemetry.topology import Axis, Topology
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -30,6 +30,8 @@ DP_STAGES = (
     Stage.SEPARATE_GRADS_ALL_REDUCE,
 )
 """Collectives along the data-parallel axis."""
+TP_STAGES = tuple(stage for stage in Stage if stage.stream is Stream.TP)
+"""Collectives along the tensor-parallel axis."""
 COLUMNS_THAT_TELL = 1024
 """So many show how much all of them scatter."""
 PAIRS = ((Stage.FORWARD_SEND, Stage.FORWARD_RECV, 1), (Stage.BACKWARD_SEND, Stage.BACKWARD_RECV, -1))
@@ -66,6 +68,11 @@ class Meetings:
         total = np.where(known, transfer, 0.0).sum(axis=1)
         total[(usual == 0) | (usual < np.median(usual, axis=0))] = np.nan
         return np.asarray(total)
+
+
+def met_along(stage: Stage) -> Axis | None:
+    """The axis of the grid along which the members of a collective lie; None of a stage that is none."""
+    return "dp" if stage in DP_STAGES else "tp" if stage in TP_STAGES else None
 
 
 def all_meetings(operations: Mapping[Stage, Operations], topology: Topology) -> list[Meetings]:

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.meetings import DP_STAGES, PAIRS
+from diagnose.meetings import DP_STAGES, PAIRS, TP_STAGES
 from diagnose.span_columns import Ints, SpanColumns
-from telemetry.stages import STAGE_BY_CODE, Stage, Stream
+from telemetry.stages import STAGE_BY_CODE, Stage
 from telemetry.topology import Topology
 
 NOBODY = -1
 NOT_NUMBERED = 0
-TP_STAGES = tuple(stage for stage in Stage if stage.stream is Stream.TP)
 SENDS = tuple(send for send, _, _ in PAIRS)
 TRANSFERS = tuple(stage for send, receive, _ in PAIRS for stage in (send, receive))
 COLLECTIVES = (*DP_STAGES, *TP_STAGES, Stage.EMBEDDING_GRADS_ALL_REDUCE)

@@ -6,16 +6,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.findings import Finding, Kind
+from diagnose.meetings import TP_STAGES, met_along
 from diagnose.pipeline import Report
 from telemetry.errors import UsageError
+from telemetry.stages import Stage
 from telemetry.topology import AXES
 from ui.records import RunFacts, RunState
-from ui.view_state import Family, Group, StepRange, ViewState
+from ui.view_state import Family, Group, Metric, StepRange, ViewState
 
 RECENT_STEPS = 20
 NEWEST_STEPS = 100
 MAX_ROWS = 64
 """Ranks in one timeline."""
+MEETINGS = (
+    Stage.GRADS_REDUCE_SCATTER,
+    Stage.GRADS_ALL_REDUCE,
+    Stage.SEPARATE_GRADS_ALL_REDUCE,
+    Stage.PARAMS_ALL_GATHER,
+    *TP_STAGES,
+)
+"""Collectives, those first in which most ranks meet after most of their own work."""
 FAMILY_OF = {
     Kind.NIC_FLAP: Family.NETWORK,
     Kind.GPU_THROTTLED: Family.GPU,
@@ -74,6 +84,15 @@ def chosen_steps(state: ViewState, facts: RunFacts, newest: int = NEWEST_STEPS) 
             hint=f"this run has steps {first} to {last}: choose some of those",
         )
     return StepRange(max(first, state.steps.first), min(last, state.steps.last))
+
+
+def chosen_stage(state: ViewState, facts: RunFacts) -> Stage:
+    """The stage of the address. Where colours show who was waited for, one in which ranks meet: else the first
+    recorded such."""
+    if state.metric is not Metric.WAIT or met_along(state.stage):
+        return state.stage
+    degrees = {"dp": facts.topology.dp, "tp": facts.topology.tp, None: 1}
+    return next((one for one in MEETINGS if one in facts.stages and degrees[met_along(one)] > 1), state.stage)
 
 
 def chosen_step(state: ViewState, facts: RunFacts) -> int:

@@ -1,6 +1,8 @@
-"""How the time in a stage is read: against the peers', in milliseconds, or against the step."""
+"""How the time in a stage is read: against the peers', in milliseconds, against the step, or by who was waited for."""
 
 from typing import NamedTuple
+
+import numpy as np
 
 from ui.records import Floats, PooledTimes, StageTimes
 from ui.view_state import Metric
@@ -13,29 +15,31 @@ class Reading(NamedTuple):
     """Of colours."""
     written: str
     """A value in a cell, for ``format``."""
-    pointed: str
-    """What pointing at a value tells, as plotly writes it, ``@`` for where the value stands."""
+    told: str
+    """What pointing at a value tells, for ``format``."""
 
     def at(self, place: str) -> str:
-        """``pointed`` of a value that stands in ``place``."""
-        return self.pointed.replace("@", place)
+        """``told`` as plotly writes it, of a value that stands in ``place``."""
+        return self.told.replace("{", "%{" + place)
 
 
 READINGS = {
-    Metric.RATIO: Reading("x peers", "{:.2f}x", "%{@:.2f}x its peers"),
-    Metric.MILLISECONDS: Reading("ms", "{:.1f} ms", "%{@:.1f} ms"),
-    Metric.SHARE: Reading("% of step", "{:.1f}%", "%{@:.1f}% of the step"),
+    Metric.RATIO: Reading("x peers", "{:.2f}x", "{:.2f}x its peers"),
+    Metric.MILLISECONDS: Reading("ms", "{:.1f} ms", "{:.1f} ms"),
+    Metric.SHARE: Reading("% of step", "{:.1f}%", "{:.1f}% of the step"),
+    Metric.WAIT: Reading("% of step", "{:.1f}%", "{:.1f}% of the step waited for it"),
 }
 BESIDE = {
     Metric.RATIO: Metric.MILLISECONDS,
     Metric.MILLISECONDS: Metric.RATIO,
     Metric.SHARE: Metric.MILLISECONDS,
+    Metric.WAIT: Metric.MILLISECONDS,
 }
 """What pointing tells beside what is coloured."""
 
 
 def values(times: StageTimes | PooledTimes, metric: Metric) -> Floats:
-    """In the units of :data:`READINGS`; shape as ``times.ns``."""
+    """In the units of :data:`READINGS`; shape as ``times.ns``. ``WAIT`` of times that were asked for with it."""
     match metric:
         case Metric.RATIO:
             return times.ratio
@@ -43,3 +47,13 @@ def values(times: StageTimes | PooledTimes, metric: Metric) -> Floats:
             return times.ns / 1e6
         case Metric.SHARE:
             return 100 * times.ns / times.step_ns[:, None]
+        case Metric.WAIT:
+            return 100 * waited_for_ns(times) / times.step_ns[:, None]
+
+
+def waited_for_ns(times: StageTimes | PooledTimes) -> Floats:
+    """How long the others of its group waited for each rank, at their median: all leave a collective together, so
+    that who comes later is in it for a shorter time (the late-arriver rule of ``diagnose.meetings``). Shape as
+    ``times.ns``; NaN where there is nobody to wait."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.maximum(0.0, times.ns / times.ratio - times.ns)

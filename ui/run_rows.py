@@ -16,8 +16,9 @@ OLD_NS = 86_400 * NS_PER_S
 """Trouble of a run that nobody has heard of for so long is no longer put first."""
 GOODPUT_IN_WORDS = (
     "Goodput: time in steps whose work was kept, as a share of the time from the run's first start, over all its "
-    "attempts, until it was last heard of. A step that a later attempt did again counts once. What is missing: "
-    "starting, restarting, work that was lost, stalls, and whatever else is done between steps."
+    "attempts, until it was last heard of, by the clock of one host where one was there all the time. A step that a "
+    "later attempt did again counts once. What is missing: starting, restarting, work that was lost, stalls, and "
+    "whatever else is done between steps."
 )
 
 
@@ -32,15 +33,31 @@ class Beats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecentMean:
+    """A mean over the newest window of up to 50 steps: over those of it that are stored, both ends included."""
+
+    mean: float
+    first_step: int
+    last_step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptSteps:
-    """The steps of an attempt. ``steps_ns``: of all of them; ``recent_ns``: a mean one of the newest window."""
+    """The steps of an attempt. ``steps_ns``: of all of them; ``recent_ns``: a mean one of the newest window, from
+    ``recent_first`` on."""
 
     first_step: int
     last_step: int
     num_steps: int
     steps_ns: float
     recent_ns: float
+    recent_first: int
     last_end_ns: int
+
+    @property
+    def recent(self) -> RecentMean:
+        """A step's time of late, nanoseconds."""
+        return RecentMean(mean=self.recent_ns, first_step=self.recent_first, last_step=self.last_step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +72,8 @@ class OpenFindings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """The newest attempt of a run, and its run's goodput. Times are wall clock, nanoseconds; None: not known."""
+    """The newest attempt of a run, and its run's goodput. Times are wall clock, nanoseconds, as is the mean of
+    ``step_time``; None: not known."""
 
     run_id: str
     attempt: int
@@ -65,8 +83,8 @@ class RunRow:
     topology: Topology | None
     num_ranks: int
     last_step: int | None
-    step_ns: float | None
-    mfu: float | None
+    step_time: RecentMean | None
+    mfu: RecentMean | None
     goodput: float | None
     findings: OpenFindings | None
     """None: nobody looked."""
@@ -112,8 +130,8 @@ def ordered(rows: Sequence[RunRow], order: RunOrder, now_ns: int) -> list[RunRow
     key: dict[RunOrder, Callable[[RunRow], Any]] = {
         RunOrder.TROUBLE: lambda row: trouble(row, now_ns),
         RunOrder.NAME: lambda row: row.run_id,
-        RunOrder.STEP_TIME: lambda row: (row.step_ns is None, -(row.step_ns or 0)),
-        RunOrder.MFU: lambda row: (row.mfu is None, row.mfu or 0),
+        RunOrder.STEP_TIME: lambda row: (row.step_time is None, -row.step_time.mean if row.step_time else 0),
+        RunOrder.MFU: lambda row: (row.mfu is None, row.mfu.mean if row.mfu else 0),
         RunOrder.GOODPUT: lambda row: (row.goodput is None, row.goodput or 0),
         RunOrder.RANKS: lambda row: -row.num_ranks,
         RunOrder.STARTED: lambda row: -row.started_ns,

@@ -5,12 +5,17 @@ ranks x steps <= MAX_CELLS   each step by itself: sums of the store; compute as 
               more           each rank's mean over all steps, and a picture that the store has pooled: HeatCells
 """
 
+from typing import Literal
+
 import numpy as np
 import pyarrow as pa
 
+from diagnose.meetings import met_along
 from diagnose.peers import peer_median
 from telemetry.stages import Stage, StageClass
 from telemetry.stores.queries import HeatCells, RankStageMeans
+from telemetry.stores.queries.heat_map import Peers
+from telemetry.topology import Axis, Topology
 from ui.columns import by_step_and_rank, floats, ints
 from ui.figures.pooling import max_columns, ranks_a_row
 from ui.records import Floats, Ints, PooledTimes, RunFacts, StageTimes
@@ -22,6 +27,21 @@ MAX_CELLS = 240_000
 """Ranks times steps that are asked for one by one."""
 MAX_OWN_OPERATIONS = 1_000_000
 """Operations that are loaded to show own work as detectors see it."""
+WORST: dict[Metric, Literal["ratio", "mean_ns", "lead_ns"]] = {
+    Metric.RATIO: "ratio",
+    Metric.MILLISECONDS: "mean_ns",
+    Metric.SHARE: "mean_ns",
+    Metric.WAIT: "lead_ns",
+}
+"""What the worst rank of a cell has most of."""
+GROUPS: dict[Axis, Peers] = {"dp": "dp_group", "tp": "tp_group"}
+"""Axis along which a collective's members lie -> they as peers."""
+
+
+def peers_of(stage: Stage, metric: Metric) -> Peers:
+    """Who is compared: for waiting those who wait for each other, else those that do the same work."""
+    axis = met_along(stage) if metric is Metric.WAIT else None
+    return "pipeline_rank" if axis is None else GROUPS[axis]
 
 
 def means_query(facts: RunFacts, stage: Stage, steps: Ints) -> RankStageMeans:
@@ -36,7 +56,7 @@ def means_query(facts: RunFacts, stage: Stage, steps: Ints) -> RankStageMeans:
     )
 
 
-def means(table: pa.Table, stage: Stage, clock: Clock, steps: Ints, facts: RunFacts) -> StageTimes:
+def means(table: pa.Table, stage: Stage, clock: Clock, steps: Ints, facts: RunFacts, peers: Peers) -> StageTimes:
     """The answer to :func:`means_query`: one row."""
     cpu, rank = floats(table, "mean_cpu_ns"), ints(table, "rank")
     own = _is_own(stage, clock, cpu)
@@ -44,7 +64,8 @@ def means(table: pa.Table, stage: Stage, clock: Clock, steps: Ints, facts: RunFa
     ns = np.full((1, facts.topology.world_size), np.nan)
     ns[0, rank[known]] = (cpu if own else floats(table, "mean_ns"))[known]
     step_ns = np.array([_mean_step_ns(facts, int(steps[0]), int(steps[-1]) + 1)])
-    return _times(stage, steps[:1], ns, step_ns, PROCESSOR if own else WALL, facts, num_steps=len(steps))
+    basis = PROCESSOR if own else WALL
+    return _times(stage, steps[:1], ns, step_ns, basis, facts, peers, num_steps=len(steps))
 
 
 def cells_query(facts: RunFacts, times: StageTimes, metric: Metric, steps: Ints) -> HeatCells:
@@ -62,7 +83,8 @@ def cells_query(facts: RunFacts, times: StageTimes, metric: Metric, steps: Ints)
         pp=grid.pp,
         tp=grid.tp,
         time="cpu_ns" if times.basis == PROCESSOR else "duration_ns",
-        worst="ratio" if metric is Metric.RATIO else "mean_ns",
+        peers=peers_of(times.stage, metric),
+        worst=WORST[metric],
     )
 
 
@@ -107,19 +129,25 @@ def summed(table: pa.Table, stage: Stage, clock: Clock, steps: Ints, num_ranks: 
     return by_step_and_rank(table, value, steps, num_ranks), PROCESSOR if own else WALL
 
 
-def step_by_step(stage: Stage, steps: Ints, ns: Floats, basis: str, facts: RunFacts) -> StageTimes:
+def step_by_step(stage: Stage, steps: Ints, ns: Floats, basis: str, facts: RunFacts, peers: Peers) -> StageTimes:
     """``ns`` [steps, ranks] beside its ratio to the peers'."""
     step_ns = facts.steps.duration_ns[np.searchsorted(facts.steps.step, steps)]
-    return _times(stage, steps, ns, step_ns, basis, facts, num_steps=1)
+    return _times(stage, steps, ns, step_ns, basis, facts, peers, num_steps=1)
 
 
 def _times(
-    stage: Stage, steps: Ints, ns: Floats, step_ns: Floats, basis: str, facts: RunFacts, *, num_steps: int
+    stage: Stage, steps: Ints, ns: Floats, step_ns: Floats, basis: str, facts: RunFacts, peers: Peers, *, num_steps: int
 ) -> StageTimes:
-    grid = facts.topology
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = ns / peer_median(ns, np.arange(grid.world_size) // grid.tp % grid.pp)
+        ratio = ns / peer_median(ns, _group_of_rank(peers, facts.topology))
     return StageTimes(stage=stage, steps=steps, ns=ns, ratio=ratio, step_ns=step_ns, basis=basis, num_steps=num_steps)
+
+
+def _group_of_rank(peers: Peers, grid: Topology) -> Ints:
+    """Ranks of equal number are peers; shape [ranks]."""
+    rank = np.arange(grid.world_size)
+    groups = {"dp_group": rank % (grid.pp * grid.tp), "tp_group": rank // grid.tp}
+    return groups.get(peers, rank // grid.tp % grid.pp)
 
 
 def _is_own(stage: Stage, clock: Clock, cpu_ns: Floats) -> bool:

@@ -71,6 +71,8 @@ class Metric(StrEnum):
     RATIO = "ratio"
     MILLISECONDS = "ms"
     SHARE = "share"
+    WAIT = "wait"
+    """What others waited for a rank, of the step."""
 
 
 class Colour(StrEnum):

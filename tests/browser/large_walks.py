@@ -35,6 +35,10 @@ TIMES = (
     picked("metric", "Milliseconds", "metric=ms"),
     picked("clock", "Wall time", "time=wall"),
     listed("stage", "optimizer", "stage=optimizer"),
+    picked("metric", "Share of step", "metric=share"),
+    picked("metric", "Wait caused", "metric=wait"),
+    listed("stage", "backward-compute", "^(?!.*metric=)"),
+    listed("stage", "optimizer", "stage=optimizer"),
 )
 WALKS: dict[str, tuple[Use, ...]] = {
     "view=runs": (

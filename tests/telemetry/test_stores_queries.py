@@ -35,6 +35,7 @@ from telemetry.stores.queries import (
     Runs,
     RunStalls,
     RunSteps,
+    RunWallTimes,
     Samples,
     Spans,
     StageCounts,
@@ -86,6 +87,7 @@ EVERY_QUERY: tuple[Query, ...] = (
     RunStalls(**RUNS),
     RunSteps(**RUNS),
     RunMetrics(**RUNS, metric="loss"),
+    RunWallTimes(**RUNS),
     Alerts(),
     AlertLooks(),
 )
@@ -338,11 +340,30 @@ def test_many_runs_are_told_of_in_a_row_an_attempt(filled: StoreReader) -> None:
     (steps,) = filled.read(RunSteps(**RUNS)).to_pylist()
     assert steps == {
         **RUN, "first_step": 0, "last_step": 3, "num_steps": 4, "steps_ns": 3602.0, "recent_ns": 900.5,
-        "last_end_ns": 4902,
+        "recent_first": 0, "last_end_ns": 4902,
     }  # fmt: skip
     assert filled.read(RunGrids(**RUNS)).to_pylist() == [{**RUN, "dp": 2, "pp": 1, "tp": 1}]
     assert filled.read(RunStalls(**RUNS)).to_pylist() == [{**RUN, "newest_ns": 300}]
-    assert filled.read(RunMetrics(**RUNS, metric="loss")).to_pylist() == [{**RUN, "mean": 12.5 / 3}]
+    assert filled.read(RunMetrics(**RUNS, metric="loss")).to_pylist() == [
+        {**RUN, "mean": 12.5 / 3, "first_step": 0, "last_step": 1}
+    ]
+
+
+def test_a_run_goes_on_for_as_long_as_one_clock_says(store: Store) -> None:
+    """Two attempts; the clock of b is 1000 ahead; c comes for d, and nobody says where rank 2 is."""
+    for attempt, hosts, begin_ns in ((0, "ab d", 10), (1, "ab c", 300)):
+        ranks, steps = [], []
+        for rank, host in enumerate(hosts):
+            started_ns = begin_ns + 1000 * (host == "b")
+            ranks.append({"rank": rank, "host": host.strip(), "started_ns": started_ns})
+            steps.append({"rank": rank, "stage": STEP, "start_ns": started_ns + 20, "duration_ns": 50})
+        beats = [{"rank": 0, "at_ns": begin_ns + 90}]
+        for table, rows in (("ranks", ranks), ("spans", steps), ("heartbeats", beats)):
+            insert(store, table, made(table, rows), run_id="run", attempt=attempt)
+    rows = StoreReader(store).read(RunWallTimes(run_ids=("run",))).to_pylist()
+    assert [(row["first_attempt"], row["last_attempt"], row["wall_ns"]) for row in rows] == [
+        (0, 0, 70), (0, 1, 380), (1, 1, 70),
+    ]  # fmt: skip
 
 
 def test_ranks_that_are_gone_are_told_from_those_that_ended(store: Store) -> None:

@@ -24,6 +24,7 @@ from telemetry.stores.queries import (
     Steps,
     StragglerScan,
 )
+from telemetry.stores.queries.heat_map import Peers
 from telemetry.stores.queries.windows import MAX_FINE_CELLS, WINDOW_STEPS, column_steps
 from telemetry.stores.reader import StoreReader
 from tests.telemetry.made_rows import insert, made
@@ -124,10 +125,12 @@ def test_means_over_windows_of_any_width_are_exact(reader: StoreReader, first: i
     )
 
 
-def beside_peers(means: dict[Key, float], rank: int, number: int) -> float:
-    """A rank's mean in a column over the median of the ranks of its pipeline rank, itself left out."""
+def beside_peers(means: dict[Key, float], rank: int, number: int, group: Callable[[int], int]) -> float:
+    """A rank's mean in a column over the median of the others of its group."""
     peers = [
-        ns for (other, column), ns in means.items() if column == number and other != rank and (other - rank) % PP == 0
+        ns
+        for (other, column), ns in means.items()
+        if column == number and other != rank and group(other) == group(rank)
     ]
     return means[rank, number] / median(peers) if peers else math.nan
 
@@ -147,7 +150,7 @@ def test_a_heat_map_shows_the_worst_rank_of_each_cell(
     means = {place: mean(ns) for place, ns in gathered(by_step, lambda key: (key[0], key[1] // width)).items()}
     cells: dict[Key, list[dict[str, float]]] = defaultdict(list)
     for (rank, number), ns in means.items():
-        told = {"hottest_rank": rank, "mean_ns": ns, "ratio": beside_peers(means, rank, number)}
+        told = {"hottest_rank": rank, "mean_ns": ns, "ratio": beside_peers(means, rank, number, lambda one: one % PP)}
         cells[rank // depth * depth, number * width].append(told)
     rows = reader.read(query).to_pylist()
     found = {(row.pop("rank"), row.pop("step")): row for row in rows}
@@ -158,6 +161,29 @@ def test_a_heat_map_shows_the_worst_rank_of_each_cell(
     assert list(found.values()) == [pytest.approx(one, nan_ok=True) for one in hottest]
     assert len({rank for rank, _ in found}) <= max_rows
     assert len({step for _, step in found}) <= max_columns
+
+
+@pytest.mark.parametrize(
+    ("peers", "group"), [("dp_group", lambda rank: rank % 4), ("tp_group", lambda rank: rank // 2)]
+)
+@pytest.mark.parametrize(("first", "last"), LIMITS)
+def test_the_rank_that_its_group_waits_for_is_found_among_its_members(
+    reader: StoreReader, first: int, last: int, peers: Peers, group: Callable[[int], int]
+) -> None:
+    size = {"num_ranks": NUM_RANKS, "max_rows": 1, "max_columns": 1000, "pp": 2, "tp": 2}
+    query = HeatCells(**RUN, stage=FORWARD, first_step=first, last_step=last, peers=peers, worst="lead_ns", **size)
+    by_step = summed(within(first, last, FORWARD), "rank", "step")
+    means = {place: float(ns) for place, ns in by_step.items()}
+    leads: dict[int, list[tuple[float, int]]] = defaultdict(list)
+    for (rank, step), ns in means.items():
+        ratio = beside_peers(means, rank, step, group)
+        leads[step].append((-math.inf if math.isnan(ratio) else ns / ratio - ns, rank))
+    found = {row["step"]: row for row in reader.read(query).to_pylist()}
+    assert list(found) == sorted(leads)
+    for step, row in found.items():
+        assert row["mean_ns"] == means[row["hottest_rank"], step]
+        lead = -math.inf if math.isnan(row["ratio"]) else row["mean_ns"] / row["ratio"] - row["mean_ns"]
+        assert lead == pytest.approx(max(leads[step])[0])
 
 
 def test_a_heat_map_may_be_of_processor_time(reader: StoreReader) -> None:

@@ -15,6 +15,8 @@ from telemetry.stores.queries import (
     RankStageMeans,
     RankStageStats,
     Runs,
+    RunSteps,
+    RunWallTimes,
     Spans,
     StageCounts,
     StageTotals,
@@ -34,6 +36,8 @@ CELLS: dict[str, Any] = {**WIDE, "stage": int(Stage.BACKWARD_COMPUTE), "num_rank
 ROLLED_UP: tuple[tuple[Query, str], ...] = (
     (Runs(), "by_window"),
     (Runs(run_ids=("run",)), "by_window"),
+    (RunSteps(run_ids=("run",)), "by_window"),
+    (RunWallTimes(run_ids=("run",)), "by_window"),
     (StageCounts(**RUN), "by_window"),
     (RankStageMeans(**WIDE), "by_window"),
     (HeatCells(**CELLS, max_columns=2), "by_window"),

@@ -11,7 +11,9 @@ from telemetry.stores.interface import Store
 from telemetry.topology import Topology
 
 
-def store_simulated(store: Store, name: str, *faults: str, num_steps: int = 40, noise: Noise = SILENT) -> None:
+def store_simulated(
+    store: Store, name: str, *faults: str, num_steps: int = 40, noise: Noise = SILENT, clock_offset_ms: float = 0.0
+) -> None:
     """Eight ranks on four hosts, with ``faults`` such as ``slow:rank=5,factor=1.4``."""
     plan = SimulatedRun(
         name=name,
@@ -19,6 +21,7 @@ def store_simulated(store: Store, name: str, *faults: str, num_steps: int = 40, 
         num_steps=num_steps,
         gpus_per_host=2,
         noise=noise,
+        clock_offset_ms=clock_offset_ms,
         faults=tuple(parse_fault(one) for one in faults),
     )
     simulation = simulate(plan)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from telemetry.stages import Stage
-from ui.figures.heat_map import pooling_in_words, rank_by_step
+from ui.figures.heat_map import LEAST_WAIT_TOP, colour_bar, colours_for, pooling_in_words, rank_by_step
 from ui.figures.host_boxes import host_boxes, lay_out
 from ui.figures.pooling import MAX_CELLS, MAX_COLUMNS, MAX_ROWS, hottest_ranks, pool, pooled
 from ui.figures.series import MAX_POINTS, thinned
@@ -102,6 +102,20 @@ def test_a_share_of_the_step_is_coloured_and_its_milliseconds_are_read_beside_it
     assert "%{z:.1f}% of the step<br>%{customdata[0]:.1f} ms" in cells.hovertemplate
     assert cells.colorbar.title.text == "% of step"
     assert (cells.zmin, cells.zmax) == (0.0, pytest.approx(28.0))
+
+
+def test_a_wait_that_hardly_costs_stays_faint_and_a_long_one_ends_the_scale() -> None:
+    faint, strong = (colours_for(Metric.WAIT, np.array([0.0, most])) for most in (0.3, 12.0))
+    assert (faint.lowest, faint.highest) == (0.0, LEAST_WAIT_TOP)
+    assert (strong.lowest, strong.highest) == (0.0, 12.0)
+
+
+def test_the_ends_of_a_bar_say_when_they_stand_for_more() -> None:
+    spread = np.append(np.linspace(40.0, 60.0, 199), 900.0)
+    clipped, whole = colours_for(Metric.MILLISECONDS, spread), colours_for(Metric.SHARE, spread)
+    bar = colour_bar(clipped)
+    assert (bar["ticktext"][0][0], bar["ticktext"][-1][0]) == ("≤", "≥")
+    assert "ticktext" not in colour_bar(whole)
 
 
 def test_pooling_keeps_unknown_cells_unknown() -> None:

@@ -12,10 +12,12 @@ from telemetry.topology import Topology
 from tests.memory_store import memory_store
 from tests.ui.counting import Counting
 from tests.ui.synthetic_run import SyntheticRun
+from ui.defaults import chosen_stage
 from ui.drawing import draw_canvas, draw_chart, draw_page, draw_region, in_place, mark_canvas
 from ui.freshness import look
 from ui.pages import PAGES
 from ui.pages.controls import after_click, after_controls
+from ui.pages.heat_map import control_values
 from ui.reads import Reads
 from ui.view_state import Area, Group, Metric, SpanKey, StepRange, TimeRange, View, ViewState
 
@@ -74,7 +76,33 @@ def test_the_heat_map_draws_or_explains_any_stage(reads: Reads, stage: Stage, me
     assert "could not be drawn" not in text_of(state, reads, "heat-says")
     plotted = draw_chart("cells", state, reads, None)
     assert plotted is not None
-    assert (plotted.panel == "panel") is (stage in reads.facts(state).stages)
+    facts = reads.facts(state)
+    assert (plotted.panel == "panel") is (chosen_stage(state, facts) in facts.stages)
+
+
+def test_waiting_is_shown_of_a_stage_in_which_ranks_meet_and_what_held_them_up_is_not_said_to_be_theirs(
+    reads: Reads,
+) -> None:
+    state = ViewState(view=View.HEAT_MAP, run="made", metric=Metric.WAIT)
+    said = text_of(state, reads, "heat-says")
+    assert "grads-reduce-scatter: the others wait for dp1, that is ranks 4-7, " in said
+    assert "blame in the grid tells" in said
+    assert control_values(state, reads)["stage"] == "grads-reduce-scatter"
+    tensor = text_of(replace(state, stage=Stage.TP_ALL_GATHER), reads, "heat-says")
+    assert "the others wait for rank 5 (host gpu-03, dp1 pp0 tp1)" in tensor
+    assert after_controls(state, {"stage": "optimizer"}).metric is Metric.RATIO
+    assert after_controls(state, {"stage": "tp-all-gather"}).metric is Metric.WAIT
+
+
+def test_where_nobody_meets_nobody_is_said_to_be_waited_for(store: EmbeddedStore) -> None:
+    run = SyntheticRun(run_id="alone", topology=Topology(pp=2), slow={})
+    run.introduce(store)
+    run.advance(store, 3)
+    state, reads = ViewState(view=View.HEAT_MAP, run="alone", metric=Metric.WAIT), Reads(StoreReader(store))
+    assert "Nobody is waited for" in text_of(state, reads, "heat-says")
+    plotted = draw_chart("cells", state, reads, None)
+    assert plotted is not None
+    assert plotted.panel != "panel"
 
 
 def test_the_overview_leads_with_the_worst_finding(reads: Reads) -> None:

@@ -12,6 +12,7 @@ from telemetry.stores.question import Query
 from telemetry.stores.reader import StoreReader
 from tests.ui.counting import Counting
 from tests.ui.synthetic_run import SyntheticRun
+from ui.metrics import waited_for_ns
 from ui.reads import Reads
 from ui.reads.heat_map import pooled_times, stage_times
 from ui.reads.timeline import spans_left_out
@@ -46,6 +47,14 @@ def test_wall_time_shows_the_victim_too_and_says_so(reads: Reads) -> None:
     median = np.nanmedian(times.ratio, axis=0)
     assert times.basis == WALL
     assert median[4] > 1.1
+
+
+def test_who_comes_last_to_a_collective_is_waited_for(reads: Reads) -> None:
+    times = stage_times(reads, reads.facts(MADE), Stage.TP_ALL_GATHER, Clock.WALL, ALL, Metric.WAIT)
+    waited_ns = np.median(waited_for_ns(times), axis=0)
+    assert waited_ns.argmax() == 5
+    assert waited_ns[5] == pytest.approx(np.median(times.ns[:, 4] - times.ns[:, 5]))
+    assert np.delete(waited_ns, 5).max() < 0.1 * waited_ns[5]
 
 
 def test_a_collective_has_no_own_work(reads: Reads) -> None:
@@ -115,18 +124,20 @@ def test_of_a_run_too_large_to_be_asked_step_by_step_the_store_pools_as_the_pict
     small, large = Reads(reader), Reads(reader, max_cells=80)
     facts = small.facts(MADE)
     for clock, stage in ((Clock.WALL, Stage.TP_ALL_GATHER), (Clock.OWN, Stage.OPTIMIZER)):
-        by_step, times = (stage_times(one, facts, stage, clock, ALL) for one in (small, large))
+        times = stage_times(large, facts, stage, clock, ALL)
+        by_step = stage_times(small, facts, stage, clock, ALL)
         assert times.num_steps == 40
         assert times.ns == pytest.approx(by_step.ns.mean(axis=0, keepdims=True))
         assert times.basis == by_step.basis
         for metric in Metric:
-            whole, pooled = (pooled_times(one, facts, by_step, metric, ALL) for one in (small, large))
+            asked = stage_times(small, facts, stage, clock, ALL, metric)
+            whole, pooled = (pooled_times(one, facts, asked, metric, ALL) for one in (small, large))
             assert (pooled.ns, pooled.ratio) == (pytest.approx(whole.ns), pytest.approx(whole.ratio))
             assert pooled.worst.tolist() == whole.worst.tolist()
             assert pooled.steps.tolist() == whole.steps.tolist() == list(range(40))
             assert pooled.step_ns == pytest.approx(whole.step_ns)
         assert times.step_ns == pytest.approx(by_step.step_ns.mean())
-    assert reader.asked["HeatCells"] == 4
+    assert reader.asked["HeatCells"] == 6
     assert stage_times(large, facts, Stage.OPTIMIZER, Clock.WALL, StepRange(3, 9)).num_steps == 1
 
 

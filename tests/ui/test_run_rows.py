@@ -6,11 +6,17 @@ import pytest
 
 from diagnose.findings import Severity
 from ui.records import RunState
-from ui.run_rows import AttemptSteps, Beats, OpenFindings, RunRow, goodput, ordered, state_of
+from ui.run_rows import AttemptSteps, Beats, OpenFindings, RecentMean, RunRow, goodput, ordered, state_of
 from ui.view_state import RunOrder
 
 S = 1_000_000_000
 NOW_NS = 1_790_000_000 * S
+
+
+def mean(value: float) -> RecentMean:
+    return RecentMean(mean=value, first_step=0, last_step=9)
+
+
 ROW = RunRow(
     run_id="run",
     attempt=0,
@@ -20,8 +26,8 @@ ROW = RunRow(
     topology=None,
     num_ranks=8,
     last_step=9,
-    step_ns=1e9,
-    mfu=0.4,
+    step_time=mean(1e9),
+    mfu=mean(0.4),
     goodput=0.9,
     findings=None,
     started_ns=NOW_NS - 600 * S,
@@ -37,6 +43,7 @@ def steps(first: int, last: int, step_s: float = 1.0) -> AttemptSteps:
         num_steps=number,
         steps_ns=number * step_s * S,
         recent_ns=step_s * S,
+        recent_first=first,
         last_end_ns=0,
     )
 
@@ -101,9 +108,9 @@ def test_trouble_comes_first_and_old_trouble_last() -> None:
 )
 def test_an_order_puts_the_worst_first_and_what_is_not_known_last(order: RunOrder, first: str) -> None:
     rows = [
-        replace(ROW, run_id="unknown", mfu=None, goodput=None, step_ns=None),
-        replace(ROW, run_id="high", mfu=0.5, goodput=0.95, step_ns=1e9),
-        replace(ROW, run_id="low", mfu=0.2, goodput=0.4, step_ns=3e9),
+        replace(ROW, run_id="unknown", mfu=None, goodput=None, step_time=None),
+        replace(ROW, run_id="high", mfu=mean(0.5), goodput=0.95, step_time=mean(1e9)),
+        replace(ROW, run_id="low", mfu=mean(0.2), goodput=0.4, step_time=mean(3e9)),
     ]
     found = [row.run_id for row in ordered(rows, order, NOW_NS)]
     assert found[0] == first

@@ -118,6 +118,29 @@ def test_milliseconds_name_the_pipeline_stage_that_takes_longest(facts: RunFacts
 
 
 @pytest.mark.parametrize(
+    ("waited_ms", "said"),
+    [
+        ({5: 30.0, 6: 2.0}, "the others wait for rank 5 (host"),
+        ({5: 30.0, 6: 2.0}, "30.0 ms a step, 15% of it; for nobody else longer than 1%"),
+        ({4: 29.0, 5: 30.0}, "the others wait for ranks 4-5, 30.0 ms a step, 15% of it; for nobody else longer"),
+        ({5: 1.0}, "nobody is waited for long, at most 1.0 ms a step"),
+    ],
+)
+def test_those_who_come_last_to_a_collective_are_named(facts: RunFacts, waited_ms: dict[int, float], said: str) -> None:
+    longest = np.full((NUM_STEPS, 8), 100e6)
+    ns = longest - np.array([waited_ms.get(rank, 0.0) * 1e6 for rank in range(8)])
+    times = StageTimes(
+        stage=Stage.GRADS_REDUCE_SCATTER,
+        steps=np.arange(NUM_STEPS),
+        ns=ns,
+        ratio=ns / longest,
+        step_ns=np.full(NUM_STEPS, 200e6),
+        basis=WALL,
+    )
+    assert said in heat_in_words(times, facts, Metric.WAIT)
+
+
+@pytest.mark.parametrize(
     ("basis", "said"),
     [
         (WALL, "highest is the tensor group of ranks 4-7, 1.24x its peers; the others 1.00x to 1.00x"),

@@ -16,8 +16,6 @@ from ui.metrics import READINGS, values
 from ui.records import Floats, StageTimes
 from ui.view_state import Metric
 
-AGAINST = {Metric.RATIO: ", {:.2f}x its peers", Metric.SHARE: ", {:.1f}% of the step"}
-"""What pointing at a cell tells beside milliseconds: of 12,288 ranks there is no room for more."""
 NOTHING_KNOWN = SIGNS[Standing.UNKNOWN].colour
 """Of a cell without a value."""
 
@@ -64,7 +62,7 @@ def by_standing(standings: Sequence[Standing]) -> GridColours:
 def by_metric(times: StageTimes, metric: Metric, suspects: Collection[int]) -> GridColours:
     """The median over the steps of each rank's time in a stage."""
     milliseconds = medians(values(times, Metric.MILLISECONDS), axis=0)
-    against = Metric.SHARE if metric is Metric.SHARE else Metric.RATIO
+    against = Metric.RATIO if metric is Metric.MILLISECONDS else metric
     compared = medians(values(times, against), axis=0)
     value, form = milliseconds if metric is Metric.MILLISECONDS else compared, READINGS[metric].written
     colours = colours_for(metric, value)
@@ -73,7 +71,7 @@ def by_metric(times: StageTimes, metric: Metric, suspects: Collection[int]) -> G
         value=value,
         colours=colours,
         words=[
-            _times_in_words(*one, AGAINST[against])
+            _times_in_words(*one, READINGS[against].told)
             for one in zip(milliseconds.tolist(), compared.tolist(), strict=True)
         ],
         short=_marked(["" if np.isnan(one) else form.format(one) for one in value.tolist()], signs),
@@ -101,7 +99,7 @@ def by_blame(figures: WhatIf, suspects: Collection[int]) -> GridColours:
 def _times_in_words(milliseconds: float, compared: float, against: str) -> str:
     if np.isnan(milliseconds):
         return "nothing recorded"
-    return f"{milliseconds:.1f} ms" + ("" if np.isnan(compared) else against.format(compared))
+    return f"{milliseconds:.1f} ms" + ("" if np.isnan(compared) else f", {against.format(compared)}")
 
 
 def _marked(short: list[str], signs: Mapping[int, Sign]) -> list[str]:

@@ -29,6 +29,10 @@ MAX_SPACED = 128
 picture, which takes far less of many cells."""
 THINNEST_OUTLINE = 160
 ROW_PX, MIN_PX, MAX_PX = 30, 200, 900
+NUM_TICKS = 5
+"""Of a bar of colours whose ends stand for more."""
+LEAST_WAIT_TOP = 5.0
+"""Percent of a step: where nobody was waited for longer, nobody stands out."""
 HALF_LABEL_PX, STEP_PX = 20, 56
 """Above for a label of the first row, below for ticks and what they are."""
 
@@ -42,6 +46,8 @@ class Colours:
     highest: float
     title: str
     outline: str = SUSPECT
+    is_exceeded: tuple[bool, bool] = (False, False)
+    """Whether there are values below the lowest and above the highest: they take the colour of that end."""
 
 
 def colours_for(metric: Metric, coloured: Floats) -> Colours:
@@ -51,10 +57,20 @@ def colours_for(metric: Metric, coloured: Floats) -> Colours:
     if metric is Metric.RATIO:
         return Colours(scale=RATIO_SCALE, lowest=RATIO_RANGE[0], highest=RATIO_RANGE[1], title=title)
     known = coloured[np.isfinite(coloured)]
-    low, high = (float(one) for one in np.percentile(known, (1, 99))) if len(known) else (0.0, 1.0)
-    if metric is Metric.SHARE:
-        low, high = 0.0, float(known.max()) if len(known) else 1.0
-    return Colours(scale=TIME_SCALE, lowest=low, highest=max(high, low + 1e-6), title=title, outline=SUSPECT_ON_TIME)
+    least, most = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+    low, high = 0.0, most
+    if metric is Metric.MILLISECONDS and len(known):
+        low, high = (float(one) for one in np.percentile(known, (1, 99)))
+    if metric is Metric.WAIT:
+        high = max(high, LEAST_WAIT_TOP)
+    return Colours(
+        scale=TIME_SCALE,
+        lowest=low,
+        highest=max(high, low + 1e-6),
+        title=title,
+        outline=SUSPECT_ON_TIME,
+        is_exceeded=(least < low, most > max(high, low + 1e-6)),
+    )
 
 
 def rank_by_step(
@@ -164,4 +180,10 @@ def colour_bar(colours: Colours) -> dict[str, object]:
     bar: dict[str, object] = {"title": {"text": colours.title}, "thickness": 12, "outlinewidth": 0, "len": 1.0}
     if colours.scale is RATIO_SCALE:
         bar |= {"tickvals": [0.5, 0.75, 1.0, 1.25, 1.5], "ticktext": ["≤0.5", "0.75", "1 equal", "1.25", "≥1.5"]}
+    elif any(colours.is_exceeded):
+        ticks = np.linspace(colours.lowest, colours.highest, NUM_TICKS)
+        below, above = colours.is_exceeded
+        words = [f"{one:.3g}" for one in ticks]
+        words[0], words[-1] = "≤" * below + words[0], "≥" * above + words[-1]
+        bar |= {"tickvals": ticks.tolist(), "ticktext": words}
     return bar

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from diagnose.medians import medians
+from ui.metrics import waited_for_ns
 from ui.records import Floats, Ints, PooledTimes, StageTimes
 from ui.view_state import Metric
 
@@ -21,7 +22,7 @@ def pooled(times: StageTimes, metric: Metric) -> PooledTimes:
     num_steps, num_ranks = times.ns.shape
     depth = ranks_a_row(num_ranks)
     width = max(1, -(-num_steps // max_columns(num_ranks)))
-    ranks = hottest_ranks(times.ratio if metric is Metric.RATIO else times.ns, width, depth)
+    ranks = hottest_ranks(_compared(times, metric), width, depth)
     column = np.arange(len(ranks))[:, None]
     return PooledTimes(
         steps=times.steps[::width],
@@ -33,6 +34,17 @@ def pooled(times: StageTimes, metric: Metric) -> PooledTimes:
         step_ns=pool(times.step_ns[:, None], width, 1)[:, 0],
         worst=ranks,
     )
+
+
+def _compared(times: StageTimes, metric: Metric) -> Floats:
+    """What the worst of a cell has most of, shape [steps, ranks]."""
+    match metric:
+        case Metric.RATIO:
+            return times.ratio
+        case Metric.WAIT:
+            return waited_for_ns(times)
+        case _:
+            return times.ns
 
 
 def ranks_a_row(num_ranks: int) -> int:

@@ -9,7 +9,8 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from telemetry.stages import STAGE_BY_CODE, STAGE_BY_LABEL
+from diagnose.meetings import met_along
+from telemetry.stages import STAGE_BY_CODE, STAGE_BY_LABEL, Stage
 from ui.pages.interface import control_id
 from ui.view_state import (
     LARGEST,
@@ -114,7 +115,7 @@ def after_click(state: ViewState, chart: str, point: Mapping[str, Any]) -> ViewS
         if chart == "grid" and first >= 0:
             return replace(state, rank=first)
         if chart == "by-stage":
-            return replace(state, view=View.HEAT_MAP, stage=STAGE_BY_CODE[first])
+            return replace(at_stage(state, STAGE_BY_CODE[first]), view=View.HEAT_MAP)
         if chart == "by-pp":
             return stage_timeline(state, first, second)
         if chart in ("by-dp", "workers"):
@@ -141,6 +142,12 @@ def timeline_of(state: ViewState, rank: int, step: int | None) -> ViewState:
 def _other_rows(state: ViewState) -> ViewState:
     """What was chosen on a timeline does not hold for other ranks."""
     return replace(state, span=None, zoom=None, pins=(), area=None)
+
+
+def at_stage(state: ViewState, stage: Stage) -> ViewState:
+    """Where ranks do not meet, nobody is waited for: then colours compare again."""
+    metric = Metric.RATIO if state.metric is Metric.WAIT and met_along(stage) is None else state.metric
+    return replace(state, stage=stage, metric=metric)
 
 
 def _first(state: ViewState, value: Any) -> ViewState:
@@ -172,7 +179,7 @@ def _find(state: ViewState, value: Any) -> ViewState:
 
 
 _SETTERS: dict[str, Callable[[ViewState, Any], ViewState]] = {
-    "stage": lambda state, value: replace(state, stage=STAGE_BY_LABEL[value]),
+    "stage": lambda state, value: at_stage(state, STAGE_BY_LABEL[value]),
     "metric": lambda state, value: replace(state, metric=Metric(value)),
     "clock": lambda state, value: replace(state, clock=Clock(value)),
     "colour": lambda state, value: replace(state, colour=Colour(value)),

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from ui.defaults import suspects, worst_finding
+from ui.defaults import chosen_stage, suspects, worst_finding
 from ui.figures.chain import hops, path
 from ui.figures.grid import rank_grid
 from ui.figures.grid_body import MAX_SEEN_THROUGH, rank_body
@@ -153,7 +153,8 @@ def _cells(shown: Scene, state: ViewState, reads: Reads) -> GridColours | None:
         return by_standing(standings(reads, facts, shown.verdict))
     named = suspects(reads.reports.of(facts.summary))
     if state.colour is Colour.METRIC:
-        return by_metric(stage_times(reads, facts, state.stage, state.clock, shown.steps), state.metric, named)
+        stage = chosen_stage(state, facts)
+        return by_metric(stage_times(reads, facts, stage, state.clock, shown.steps, state.metric), state.metric, named)
     analysis = shown_analysis(state, reads)
     return None if analysis is None else by_blame(analysis.figures, named)
 

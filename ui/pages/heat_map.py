@@ -8,8 +8,9 @@ import plotly.graph_objects as go
 from dash import html
 from dash.development.base_component import Component
 
+from diagnose.meetings import met_along
 from telemetry.stages import Stage, StageClass
-from ui.defaults import NEWEST_STEPS, chosen_steps, suspects
+from ui.defaults import NEWEST_STEPS, chosen_stage, chosen_steps, suspects
 from ui.figures.heat_map import pooling_in_words, rank_by_step
 from ui.figures.host_boxes import host_boxes, over_steps
 from ui.pages.controls import bar, link_button, switch, titled, window_inputs, window_links, window_values
@@ -32,7 +33,15 @@ METRICS = {
     Metric.RATIO.value: "Ratio to peers",
     Metric.MILLISECONDS.value: "Milliseconds",
     Metric.SHARE.value: "Share of step",
+    Metric.WAIT.value: "Wait caused",
 }
+NOT_OWN_NOTE = (
+    "Own work is not known of all these steps, so wall time is shown: a rank that waits for a slow one looks slow too."
+)
+WAIT_NOTE = (
+    "How long the others of its group waited for it, at their median: all leave together, so that the last to come "
+    "stays for the shortest time. What held it up may lie before it in its pipeline: blame in the grid tells."
+)
 
 
 def skeleton() -> Component:
@@ -57,10 +66,11 @@ def skeleton() -> Component:
 
 def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
     """Stage, metric, clock and steps of a view; only compute has own work."""
+    stage = chosen_stage(state, reads.facts(state)) if state.metric is Metric.WAIT else state.stage
     return {
-        "stage": state.stage.label,
+        "stage": stage.label,
         "metric": state.metric.value,
-        "clock": state.clock.value if state.stage.stage_class is StageClass.COMPUTE else Clock.WALL.value,
+        "clock": state.clock.value if stage.stage_class is StageClass.COMPUTE else Clock.WALL.value,
         **window_values(state),
     }
 
@@ -94,11 +104,13 @@ def draw_says(state: ViewState, reads: Reads) -> Component:
     """The pictures in a sentence, and what time is counted."""
     facts, times = _times(state, reads)
     if not np.isfinite(times.ns).any():
-        return notice("Nothing to show", f"No rank recorded {state.stage.label} in these steps.")
+        return notice("Nothing to show", f"No rank recorded {times.stage.label} in these steps.")
+    if not _has_values(times, state.metric):
+        return notice("Nobody is waited for", f"No ranks meet in {times.stage.label}: choose a collective, or a ratio.")
     return html.Div(
         [
             dmc.Text(heat_in_words(times, facts, state.metric), fw=600, className="says"),
-            dmc.Text(_basis_note(times), size="sm", c="dimmed"),
+            dmc.Text(WAIT_NOTE if state.metric is Metric.WAIT else _basis_note(times, state), size="sm", c="dimmed"),
         ],
         role="status",
     )
@@ -122,7 +134,7 @@ def draw_cells_title(state: ViewState, reads: Reads) -> Component:
 def draw_hosts(state: ViewState, reads: Reads) -> go.Figure | None:
     """Hosts as boxes with their ranks inside."""
     facts, times = _times(state, reads)
-    if not np.isfinite(times.ns).any():
+    if not _has_values(times, state.metric):
         return None
     marked = suspects(reads.reports.of(facts.summary))
     return host_boxes(times, state.metric, facts.hosts, facts.local_ranks, marked, keep=_keep(state, facts))
@@ -131,7 +143,7 @@ def draw_hosts(state: ViewState, reads: Reads) -> go.Figure | None:
 def draw_cells(state: ViewState, reads: Reads) -> go.Figure | None:
     """Rank by step."""
     facts, times = _times(state, reads)
-    if not np.isfinite(times.ns).any():
+    if not _has_values(times, state.metric):
         return None
     marked = suspects(reads.reports.of(facts.summary))
     return rank_by_step(_cells(state, reads), state.metric, facts.hosts, marked, keep=_keep(state, facts))
@@ -139,7 +151,15 @@ def draw_cells(state: ViewState, reads: Reads) -> go.Figure | None:
 
 def _times(state: ViewState, reads: Reads) -> tuple[RunFacts, StageTimes]:
     facts = reads.facts(state)
-    return facts, stage_times(reads, facts, state.stage, state.clock, chosen_steps(state, facts))
+    stage, steps = chosen_stage(state, facts), chosen_steps(state, facts)
+    return facts, stage_times(reads, facts, stage, state.clock, steps, state.metric)
+
+
+def _has_values(times: StageTimes, metric: Metric) -> bool:
+    """Whether there is something to colour; where nobody meets, no rank is waited for."""
+    if metric is Metric.WAIT and (met_along(times.stage) is None or not np.isfinite(times.ratio).any()):
+        return False
+    return bool(np.isfinite(times.ns).any())
 
 
 def _cells(state: ViewState, reads: Reads) -> PooledTimes:
@@ -159,7 +179,9 @@ def _stages(facts: RunFacts) -> list[dict[str, object]]:
     return [{"group": name, "items": [{"value": one, "label": one} for one in groups[name]]} for name in order]
 
 
-def _basis_note(times: StageTimes) -> str:
+def _basis_note(times: StageTimes, state: ViewState) -> str:
+    if state.clock is Clock.OWN and times.basis == WALL and times.stage.stage_class is StageClass.COMPUTE:
+        return NOT_OWN_NOTE
     return BASIS_NOTES.get(times.basis, f"{times.basis.capitalize()}: waiting inside collectives is left out.")
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from diagnose.medians import medians
 from telemetry.stages import StageClass
-from ui.metrics import values
+from ui.metrics import values, waited_for_ns
 from ui.records import RunFacts, StageTimes
 from ui.stage_times import WALL
 from ui.view_state import Metric
@@ -12,10 +12,14 @@ from ui.wording import duration, ranks_in_words
 
 SLOW, ALIKE = 1.05, 0.02
 """Ratios to peers: what is more than noise, and how near those lie that wait for each other."""
+LONG_PERCENT, TOGETHER = 1.0, 0.75
+"""Of a step: what is worth a name. Of the longest wait: who comes as late as the last."""
 
 
 def heat_in_words(times: StageTimes, facts: RunFacts, metric: Metric) -> str:
     """The picture in words: what stands out most in it, and where the others lie."""
+    if metric is Metric.WAIT:
+        return _who_is_waited_for(times, facts)
     if times.stage.stage_class is StageClass.COMMUNICATION:
         return _who_waits(times, facts)
     if metric is not Metric.RATIO and facts.topology.pp > 1:
@@ -55,8 +59,33 @@ def _between_pipeline_stages(times: StageTimes, facts: RunFacts, metric: Metric)
         for one in (per_stage[heaviest], np.nanmin(others), np.nanmax(others))
     )
     of = " of" if metric is Metric.SHARE else ""
+    if takes == least == most:
+        return f"every pipeline stage takes {takes}{of} a step"
     rest = least if least == most else f"{least} to {most}"
     return f"pp{heaviest} takes {takes}{of} a step, the other pipeline stages {rest}"
+
+
+def _who_is_waited_for(times: StageTimes, facts: RunFacts) -> str:
+    """The ranks that come last, together where they do: a slow one holds up its tensor group and its pipeline."""
+    waited_ns, share = medians(waited_for_ns(times), axis=0), medians(values(times, Metric.WAIT), axis=0)
+    last = int(np.nanargmax(waited_ns))
+    most = duration(float(waited_ns[last]))
+    if share[last] < LONG_PERCENT:
+        return f"{times.stage.label}: nobody is waited for long, at most {most} a step"
+    together = np.flatnonzero(waited_ns > TOGETHER * waited_ns[last])
+    others = np.delete(share, together)
+    rest = f"; for nobody else longer than {np.nanmax(others):.0f}%" if np.isfinite(others).any() else ""
+    who = _together(together.tolist(), facts)
+    return f"{times.stage.label}: the others wait for {who}, {most} a step, {share[last]:.0f}% of it{rest}"
+
+
+def _together(ranks: list[int], facts: RunFacts) -> str:
+    """Who is late together, by the replica where that is all of it."""
+    if len(ranks) == 1:
+        return facts.describe(ranks[0])
+    first, grid, words = facts.topology.place(ranks[0]), facts.topology, f"ranks {ranks_in_words(ranks)}"
+    is_replica = len(ranks) == grid.pp * grid.tp and all(grid.place(rank).dp == first.dp for rank in ranks)
+    return f"dp{first.dp}, that is {words}" if is_replica else words
 
 
 def _who_waits(times: StageTimes, facts: RunFacts) -> str:

@@ -1,10 +1,9 @@
 """A run at a glance: the worst finding in a sentence, the numbers of the moment, the curves, all findings."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import dash_mantine_components as dmc
-import numpy as np
 import plotly.graph_objects as go
 from dash import html
 from dash.development.base_component import Component
@@ -16,14 +15,21 @@ from ui.figures.series import HEIGHT_PX, Curve, curve_over_steps
 from ui.pages.hang_verdict import hang_finding, hang_headline, reading_evidence, since_ns
 from ui.pages.interface import Chart, Page, Region, region_id
 from ui.pages.panels import card, chart_panel, heading, panel
+from ui.pages.run_cells import over_steps
 from ui.pages.states import loading
 from ui.pages.verdict import findings_list, headline, looking, marks_list
 from ui.reads import Reads
+from ui.reads.recent import MFU, STEP_TIME, TOKENS, recent_means
 from ui.records import MarkRow, RankState, RunFacts, Series
+from ui.time_lost import seconds_lost
 from ui.view_state import ViewState
 from ui.wording import count, duration, long_duration, stamp
 
-RECENT = 20
+RECENT: dict[str, tuple[str, Callable[[float], str]]] = {
+    "Step time": (STEP_TIME, duration),
+    "Tokens/s": (TOKENS, "{:,.0f}".format),
+    "MFU": (MFU, "{:.1%}".format),
+}
 MAX_MARKS_DRAWN = 12
 CURVES = {"step-time": "Step time", "loss": "Loss", "mfu": "MFU", "tokens": "Tokens/s"}
 
@@ -59,10 +65,8 @@ def draw_verdict(state: ViewState, reads: Reads) -> Component:
 
 
 def draw_numbers(state: ViewState, reads: Reads) -> Component:
-    """Medians over the newest steps."""
-    facts = reads.facts(state)
-    series = reads.series(facts.summary)
-    cards = [card(name, value, note) for name, value, note in _numbers(facts, series, reads)]
+    """Means over the newest steps, as in the list of runs; how far the run is, and what it lost."""
+    cards = [card(name, value, note) for name, value, note in _numbers(reads.facts(state), reads)]
     return dmc.SimpleGrid(cards, cols={"base": 2, "sm": 3, "lg": 6}, spacing="sm")
 
 
@@ -136,15 +140,14 @@ def _drawn(curve: Curve, state: ViewState, reads: Reads) -> go.Figure:
     return curve_over_steps(curve, reads.marks(run)[:MAX_MARKS_DRAWN], keep=f"{run.run_id}/{run.attempt}")
 
 
-def _numbers(facts: RunFacts, series: dict[str, Series], reads: Reads) -> Iterator[tuple[str, str, str]]:
-    recent = f"median of {min(RECENT, len(facts.steps.step))} steps"
-    yield "Step time", duration(float(np.median(facts.steps.duration_ns[-RECENT:]))), recent
-    if "tokens-per-second" in series:
-        yield "Tokens/s", f"{np.median(series['tokens-per-second'].value[-RECENT:]):,.0f}", recent
-    if "mfu" in series:
-        yield "MFU", f"{np.median(series['mfu'].value[-RECENT:]):.1%}", recent
-    if "loss" in series:
-        yield "Loss", f"{series['loss'].value[-1]:.3f}", f"{series['loss'].value[0]:.3f} at first"
+def _numbers(facts: RunFacts, reads: Reads) -> Iterator[tuple[str, str, str]]:
+    means = recent_means(reads, facts.summary)
+    for title, (name, words) in RECENT.items():
+        if name in means:
+            yield title, words(means[name].mean), over_steps(means[name])
+    loss = reads.series(facts.summary).get("loss")
+    if loss is not None:
+        yield "Loss", f"{loss.value[-1]:.3f}", f"{loss.value[0]:.3f} at first"
     yield "Step", f"{int(facts.steps.step[-1]):,}", f"{len(facts.steps.step):,} stored"
     yield _price(facts, reads)
 
@@ -157,8 +160,8 @@ def _price(facts: RunFacts, reads: Reads) -> tuple[str, str, str]:
     if stall is not None and (began_ns := since_ns(stall)):
         return "Stands still", long_duration((stall.evidence.taken_ns - began_ns) / 1e9), "when it was last looked at"
     report = reads.reports.of(facts.summary)
-    lost = "…" if report is None else f"{sum(finding.seconds_lost for finding in report.findings):.1f} s"
-    return "Time lost", lost, "to the findings below"
+    lost = "…" if report is None else f"{seconds_lost(report.findings, facts.steps):.1f} s"
+    return "Time lost", lost, "to the findings below, each step once"
 
 
 def _ranks(ranks: list[RankState]) -> Component:

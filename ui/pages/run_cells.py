@@ -1,4 +1,4 @@
-"""What stands in the cells of the list of runs."""
+"""What stands in the cells of the list of runs, and in the overview likewise."""
 
 import dash_mantine_components as dmc
 from dash import html
@@ -6,7 +6,7 @@ from dash.development.base_component import Component
 
 from ui.pages.interface import SEVERITY_COLOURS
 from ui.records import RunState
-from ui.run_rows import OpenFindings
+from ui.run_rows import OpenFindings, RecentMean
 
 STATE_COLOURS = {
     RunState.LIVE: "teal",
@@ -44,3 +44,10 @@ def findings_cell(findings: OpenFindings | None) -> Component:
     count = dmc.Badge(str(findings.count), color=SEVERITY_COLOURS[findings.severity], variant="light", size="md")
     words = [count, html.Span(findings.worst), dmc.VisuallyHidden(f", {findings.severity.value}")]
     return html.Span(words, className="run-findings", title=findings.told)
+
+
+def over_steps(recent: RecentMean) -> str:
+    """``mean of steps 950 to 982``."""
+    if recent.first_step == recent.last_step:
+        return f"of step {recent.first_step:,}"
+    return f"mean of steps {recent.first_step:,} to {recent.last_step:,}"

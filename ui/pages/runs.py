@@ -1,6 +1,6 @@
 """The list of runs, trouble first: one row a run, whose name leads to its overview."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from dash import dcc, html
@@ -8,17 +8,17 @@ from dash.development.base_component import Component
 
 from ui.pages.controls import text_input
 from ui.pages.interface import Page, Region, region_id
-from ui.pages.run_cells import UNKNOWN, findings_cell, state_cell
+from ui.pages.run_cells import UNKNOWN, findings_cell, over_steps, state_cell
 from ui.pages.states import empty_store, loading, notice
 from ui.reads import Reads
 from ui.reads.runs import run_list
 from ui.records import RunState
-from ui.run_rows import GOODPUT_IN_WORDS, RunRow, ordered
+from ui.run_rows import GOODPUT_IN_WORDS, RecentMean, RunRow, ordered
 from ui.view_state import RunOrder, View, ViewState
 from ui.wording import count, duration, stamp
 
 MOST_ROWS = 100
-RECENT_IN_WORDS = "mean of the newest window of up to 50 steps"
+RECENT_IN_WORDS = "mean of the newest window of up to 50 steps, as in the overview"
 
 
 class Column(NamedTuple):
@@ -121,14 +121,18 @@ def _row(row: RunRow, now_ns: int) -> Component:
         html.Span(grid, title="dp x pp x tp"),
         f"{row.num_ranks:,}",
         UNKNOWN if row.last_step is None else f"{row.last_step:,}",
-        UNKNOWN if row.step_ns is None else duration(row.step_ns),
-        UNKNOWN if row.mfu is None else f"{row.mfu:.1%}",
+        _mean(row.step_time, duration),
+        _mean(row.mfu, "{:.1%}".format),
         UNKNOWN if row.goodput is None else f"{row.goodput:.1%}",
         stamp(row.started_ns)[:-3],
         "now" if row.state is RunState.LIVE else stamp(row.heard_ns)[:-3],
     ]
     kinds = ["number-cell" if column.number else "" for column in COLUMNS]
     return html.Tr([html.Td(cell, className=kind) for cell, kind in zip(cells, kinds, strict=True)])
+
+
+def _mean(recent: RecentMean | None, words: Callable[[float], str]) -> Any:
+    return UNKNOWN if recent is None else html.Span(words(recent.mean), title=over_steps(recent))
 
 
 def control_values(state: ViewState, reads: Reads) -> Mapping[str, object]:

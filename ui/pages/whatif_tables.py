@@ -11,7 +11,7 @@ from diagnose.whatif.analysis import WhatIf
 from diagnose.whatif.conclude import Conclusion
 from telemetry.topology import Place
 from ui.figures.blame import stage_of
-from ui.pages.controls import stage_timeline, timeline_of
+from ui.pages.controls import at_stage, stage_timeline, timeline_of
 from ui.records import RunFacts
 from ui.view_state import View, ViewState
 from ui.wording import ranks_in_words
@@ -79,7 +79,7 @@ def _places(figures: WhatIf, state: ViewState, step: int) -> Iterator[Sequence[o
 def _stages(figures: WhatIf, state: ViewState) -> Iterator[Sequence[object]]:
     for label, ratio in sorted(figures.by_stage.items(), key=lambda item: -item[1])[:MOST_PARTS]:
         if ratio >= LEAST:
-            to = replace(state, view=View.HEAT_MAP, stage=stage_of(label))
+            to = replace(at_stage(state, stage_of(label)), view=View.HEAT_MAP)
             yield label, _alone(ratio), "", _link("heat map", to)
 
 

@@ -10,6 +10,7 @@ from diagnose.load import load_view
 from diagnose.view import Basis, RunView
 from telemetry.stages import Stage
 from telemetry.stores.queries import StageTotals
+from telemetry.stores.queries.heat_map import Peers
 from telemetry.stores.reader import Reader
 from ui.figures.pooling import pooled
 from ui.reads.core import Reads
@@ -21,6 +22,7 @@ from ui.stage_times import (
     cells_query,
     means,
     means_query,
+    peers_of,
     step_by_step,
     summed,
 )
@@ -29,15 +31,17 @@ from ui.view_state import Clock, Metric, StepRange
 OWN_WORK = (Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE)
 
 
-def stage_times(reads: Reads, facts: RunFacts, stage: Stage, clock: Clock, steps: StepRange) -> StageTimes:
+def stage_times(
+    reads: Reads, facts: RunFacts, stage: Stage, clock: Clock, steps: StepRange, metric: Metric = Metric.RATIO
+) -> StageTimes:
     """Time of each rank in a stage over the steps of a range that are stored: each step by itself, or, of more than
-    ``reads.max_cells``, the mean over all of them."""
-    shown = _shown(facts, steps)
+    ``reads.max_cells``, the mean over all of them. ``metric`` tells who is compared."""
+    shown, peers = _shown(facts, steps), peers_of(stage, metric)
     if _is_large(facts, shown, reads):
         asked = means_query(facts, stage, shown)
-        return means(reads.ask(facts.summary, asked), stage, clock, shown, facts)
-    key = ("stage-times", stage, clock, steps)
-    return reads.kept(facts.summary, key, lambda: _by_step(reads, facts, stage, clock, shown))
+        return means(reads.ask(facts.summary, asked), stage, clock, shown, facts, peers)
+    key = ("stage-times", stage, clock, steps, peers)
+    return reads.kept(facts.summary, key, lambda: _by_step(reads, facts, stage, clock, shown, peers))
 
 
 def pooled_times(reads: Reads, facts: RunFacts, times: StageTimes, metric: Metric, steps: StepRange) -> PooledTimes:
@@ -57,11 +61,11 @@ def _is_large(facts: RunFacts, steps: Ints, reads: Reads) -> bool:
     return len(steps) * facts.topology.world_size > reads.max_cells
 
 
-def _by_step(reads: Reads, facts: RunFacts, stage: Stage, clock: Clock, steps: Ints) -> StageTimes:
+def _by_step(reads: Reads, facts: RunFacts, stage: Stage, clock: Clock, steps: Ints, peers: Peers) -> StageTimes:
     ns, basis = _own_work(reads, facts, stage, steps) if clock is Clock.OWN else (None, WALL)
     if ns is None:
         ns, basis = _totals(reads, facts, stage, clock, steps)
-    return step_by_step(stage, steps, ns, basis, facts)
+    return step_by_step(stage, steps, ns, basis, facts, peers)
 
 
 def _own_work(reads: Reads, facts: RunFacts, stage: Stage, steps: Ints) -> tuple[Floats | None, str]:

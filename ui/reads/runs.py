@@ -11,14 +11,15 @@ from diagnose.alerts.alert import Alert, Phase
 from diagnose.findings import Finding, Severity
 from diagnose.pipeline import Report
 from diagnose.ranges import fold_ranks
-from telemetry.stores.queries import RunBeats, RunGrids, RunMetrics, RunStalls, RunSteps
+from telemetry.stores.queries import RunBeats, RunGrids, RunMetrics, RunStalls, RunSteps, RunWallTimes
 from telemetry.stores.question import Query
 from telemetry.topology import Topology
 from ui.columns import words
 from ui.reads.alerts import ToldAlerts, told_alerts
 from ui.reads.asking import LONG_OVER_S
 from ui.reads.core import Reads
-from ui.run_rows import AttemptSteps, Beats, OpenFindings, RunRow, goodput, state_of
+from ui.reads.recent import MFU, means_by_attempt, steps_by_attempt
+from ui.run_rows import Beats, OpenFindings, RunRow, goodput, state_of
 
 AGE_S = 2.0
 OVER_AGE_S = 60.0
@@ -49,20 +50,20 @@ class _Facts:
         now_ns = reads.now_ns()
         over = {name for name, rows in runs.items() if now_ns - _last_ns(rows) > LONG_OVER_S * 1e9}
 
-        def ask(query: Callable[[tuple[str, ...]], Query]) -> dict[Attempt, Row]:
+        def ask(query: Callable[[tuple[str, ...]], Query]) -> list[Row]:
             still = (reads.ask_of_all(query(some), age_s=AGE_S) for some in _parts(sorted(runs.keys() - over)))
             known = tuple(_last_ns(runs[name]) for name in sorted(over))
             past = (reads.ask_of_all(query(some), age_s=OVER_AGE_S, known=known) for some in _parts(sorted(over)))
-            tables = (*still, *past)
-            return {(row["run_id"], row["attempt"]): row for table in tables for row in table.to_pylist()}
+            return [row for table in (*still, *past) for row in table.to_pylist()]
 
-        self.grids = ask(lambda names: RunGrids(run_ids=names))
-        self.beats = ask(lambda names: RunBeats(run_ids=names))
-        self.stalls = ask(lambda names: RunStalls(run_ids=names))
-        self.mfu = ask(lambda names: RunMetrics(run_ids=names, metric="mfu"))
-        self.steps = {
-            attempt: AttemptSteps(**{name: row[name] for name in AttemptSteps.__slots__})
-            for attempt, row in ask(lambda names: RunSteps(run_ids=names)).items()
+        self.grids = _by_attempt(ask(lambda names: RunGrids(run_ids=names)))
+        self.beats = _by_attempt(ask(lambda names: RunBeats(run_ids=names)))
+        self.stalls = _by_attempt(ask(lambda names: RunStalls(run_ids=names)))
+        self.mfu = means_by_attempt(ask(lambda names: RunMetrics(run_ids=names, metric=MFU)))
+        self.steps = steps_by_attempt(ask(lambda names: RunSteps(run_ids=names)))
+        self.wall_ns = {
+            (row["run_id"], row["first_attempt"], row["last_attempt"]): row["wall_ns"]
+            for row in ask(lambda names: RunWallTimes(run_ids=names))
         }
 
 
@@ -75,6 +76,10 @@ class _Alerts:
         for one in told.alerts:
             if one.alert.is_alive and not one.alert.held_back_by:
                 self.open.setdefault(one.alert.run, []).append(one.alert)
+
+
+def _by_attempt(rows: list[Row]) -> dict[Attempt, Row]:
+    return {(row["run_id"], row["attempt"]): row for row in rows}
 
 
 def _parts(names: list[str]) -> Iterator[tuple[str, ...]]:
@@ -91,7 +96,9 @@ def _row(attempts: list[Row], facts: _Facts, alerts: _Alerts, reads: Reads) -> R
     newest = attempts[-1]
     attempt = newest["run_id"], newest["attempt"]
     beats, steps, grid = _beats(facts.beats.get(attempt)), facts.steps.get(attempt), facts.grids.get(attempt)
-    heard_ns = max(_last_ns(attempts), beats.heard_ns)
+    heard_ns, started_ns = max(_last_ns(attempts), beats.heard_ns), min(row["started_ns"] for row in attempts)
+    # Where no host was there all the time, clocks of several have to be compared.
+    wall_ns = facts.wall_ns.get((attempt[0], attempts[0]["attempt"], attempt[1]), heard_ns - started_ns)
     of_attempts = [facts.steps.get((row["run_id"], row["attempt"])) for row in attempts]
     return RunRow(
         run_id=attempt[0],
@@ -108,11 +115,11 @@ def _row(attempts: list[Row], facts: _Facts, alerts: _Alerts, reads: Reads) -> R
         topology=Topology(dp=grid["dp"], pp=grid["pp"], tp=grid["tp"]) if grid else None,
         num_ranks=newest["num_ranks"],
         last_step=steps.last_step if steps else None,
-        step_ns=steps.recent_ns if steps else None,
-        mfu=facts.mfu.get(attempt, {}).get("mean"),
-        goodput=goodput(of_attempts, heard_ns - min(row["started_ns"] for row in attempts)),
+        step_time=steps.recent if steps else None,
+        mfu=facts.mfu.get(attempt),
+        goodput=goodput(of_attempts, wall_ns),
         findings=_findings(attempt, alerts, reads.reports.known(attempt)),
-        started_ns=min(row["started_ns"] for row in attempts),
+        started_ns=started_ns,
         heard_ns=heard_ns,
     )
 

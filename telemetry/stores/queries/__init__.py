@@ -18,7 +18,7 @@ from telemetry.stores.clock_queries import ClockHistory, HostClocks, MeetingSpan
 from telemetry.stores.host_queries import HostEventCounts, HostEvents, HostGrowth, HostSamples
 from telemetry.stores.queries.heat_map import HeatCells, StragglerScan
 from telemetry.stores.queries.high_water import HighWater, NumberedTable
-from telemetry.stores.queries.run_list import RunBeats, RunGrids, RunMetrics, RunStalls, RunSteps
+from telemetry.stores.queries.run_list import RunBeats, RunGrids, RunMetrics, RunStalls, RunSteps, RunWallTimes
 from telemetry.stores.queries.runs import Ranks, Runs
 from telemetry.stores.queries.spans import Lanes, OperationColumns, Spans
 from telemetry.stores.queries.steps import RankSteps, Steps
@@ -34,7 +34,8 @@ QUERIES: dict[str, type[Query]] = {
         Runs, Ranks, Steps, RankSteps, Spans, Lanes, OperationColumns, StageTotals, RankStageStats, RankStageMeans,
         StageCounts, HeatCells, StragglerScan, Samples, Marks, Heartbeats, Evidence, EvidenceCount, News, HighWater,
         HostSamples, HostEvents, HostEventCounts, HostGrowth, HostClocks, ClockHistory, MeetingSpans, TraceSpans,
-        RunGrids, RunBeats, RunStalls, RunSteps, RunMetrics, Alerts, AlertLooks,
+        RunGrids, RunBeats, RunStalls, RunSteps, RunMetrics, RunWallTimes, Alerts,
+        AlertLooks,
     )
 }  # fmt: skip
 """What may be asked over the wire: name -> query."""
@@ -70,6 +71,7 @@ __all__ = [
     "RunMetrics",
     "RunStalls",
     "RunSteps",
+    "RunWallTimes",
     "Runs",
     "Samples",
     "Spans",

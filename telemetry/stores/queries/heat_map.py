@@ -17,6 +17,19 @@ from telemetry.stores.question import OF_ATTEMPT, Fields, among
 
 Time = Literal["duration_ns", "cpu_ns"]
 """Which time is compared."""
+Peers = Literal["pipeline_rank", "dp_group", "tp_group"]
+"""Who is compared with whom: all ranks of one pipeline rank, or the members of one group."""
+PEERS: dict[Peers, str] = {
+    "pipeline_rank": "modulo(intDiv(one, %(tp)s), %(pp)s)",
+    "dp_group": "modulo(one, %(tp)s * %(pp)s)",
+    "tp_group": "intDiv(one, %(tp)s)",
+}
+_MOST = {
+    "ratio": "if(isNaN(times_peers), -1., times_peers)",
+    "mean_ns": "mean",
+    "lead_ns": "if(isFinite(mean / times_peers), mean / times_peers - mean, -inf)",
+}
+"""What a rank may have most of: never NaN."""
 OWN_STAGES = tuple(
     int(stage)
     for stage in Stage
@@ -34,8 +47,8 @@ class HeatCells(Fields):
     steps in which it had the stage, so that a cell tells the same however wide it is.
 
     Columns: rank (the first of the row), step (the first of the column), hottest_rank (any of equals), and of that one
-    mean_ns and ratio, that to the median of its peers in the column: ranks of the same pipeline rank, itself left out;
-    NaN where it has none. Ordered by rank, step.
+    mean_ns and ratio, that to the median of its peers in the column, itself left out; NaN where it has none. Ordered
+    by rank, step.
     """
 
     run_id: str
@@ -51,12 +64,14 @@ class HeatCells(Fields):
     """Of the grid: they tell who is whose peer."""
     time: Time = "duration_ns"
     """Processor time only where every span has it."""
-    worst: Literal["ratio", "mean_ns"] = "ratio"
-    """What a cell's worst rank has most of."""
+    peers: Peers = "pipeline_rank"
+    worst: Literal["ratio", "mean_ns", "lead_ns"] = "ratio"
+    """What a cell's worst rank has most of; ``lead_ns``: how much less than its peers' median it took."""
 
     def __post_init__(self) -> None:
         assert self.time in get_args(Time), self.time
-        assert self.worst in ("ratio", "mean_ns"), self.worst
+        assert self.peers in PEERS, self.peers
+        assert self.worst in _MOST, self.worst
 
     @property
     def steps_a_column(self) -> int:
@@ -68,14 +83,14 @@ class HeatCells(Fields):
 
     def sql(self) -> str:
         width, depth = self.steps_a_column, self.ranks_a_row
-        most = {"ratio": "if(isNaN(times_peers), -1., times_peers)", "mean_ns": "mean"}[self.worst]
+        most = _MOST[self.worst]
         sums = _by_window(width, self.time) if width >= WINDOW_STEPS else _by_step(width, self.time)
         return f"""
         SELECT toUInt32(row * {depth}) AS rank, toUInt32(number * {width}) AS step, hottest_rank, mean_ns, ratio
         FROM (
             SELECT intDiv(one, {depth}) AS row, number, argMax(one, most) AS hottest_rank,
                 argMax(mean, most) AS mean_ns, argMax(times_peers, most) AS ratio
-            FROM (SELECT one, number, mean, times_peers, {most} AS most FROM ({_beside_peers(sums)}))
+            FROM (SELECT one, number, mean, times_peers, {most} AS most FROM ({_beside_peers(sums, self.peers)}))
             GROUP BY row, number
         )
         ORDER BY rank, step
@@ -124,7 +139,7 @@ class StragglerScan(Fields):
         """
 
 
-def _beside_peers(sums: str) -> str:
+def _beside_peers(sums: str, peers: Peers) -> str:
     """Each rank's mean in each column beside the median of its peers.
 
     sorted, n even    a b|c d      without one of a, b it is c, else b
@@ -141,7 +156,7 @@ def _beside_peers(sums: str) -> str:
             FROM (
                 SELECT number, groupArray(one) AS ranks, groupArray(total_ns / num_steps) AS means
                 FROM ({sums})
-                GROUP BY number, modulo(intDiv(one, %(tp)s), %(pp)s)
+                GROUP BY number, {PEERS[peers]}
             )
         )
         ARRAY JOIN ranks AS one, means AS mean"""

@@ -72,11 +72,54 @@ class RunStalls(Fields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunWallTimes(Fields):
+    """How long runs have gone on, by the clocks of their hosts, each by itself: how these lie apart does not count.
+
+    A host's time is that from the first to the last that was heard of its ranks in all attempts: their starts, steps,
+    heartbeats (of what replaces another row, the newest counts). A rank whose host is not known is taken for a host.
+
+    Columns: run_id, first_attempt, last_attempt, wall_ns (the longest time of a host that was there from the one to the
+    other attempt); ordered by run_id, first_attempt, last_attempt.
+    """
+
+    run_ids: tuple[str, ...]
+
+    def sql(self) -> str:
+        of_rank = f"{_of(self.run_ids)} GROUP BY run_id, attempt, rank"
+        return f"""
+        SELECT run_id, first_attempt, last_attempt, max(ends - starts) AS wall_ns
+        FROM (
+            SELECT run_id, place, min(attempt) AS first_attempt, max(attempt) AS last_attempt, min(first_ns) AS starts,
+                max(last_ns) AS ends
+            FROM (
+                SELECT run_id, attempt, rank, min(rank_first_ns) AS first_ns, max(rank_last_ns) AS last_ns,
+                    if(max(name) = '', concat('rank ', toString(rank)), max(name)) AS place
+                FROM (
+                    SELECT run_id, attempt, rank, argMax(host, started_ns) AS name, max(started_ns) AS rank_first_ns,
+                        max(started_ns) AS rank_last_ns
+                    FROM ranks WHERE {of_rank}
+                    UNION ALL
+                    SELECT run_id, attempt, rank, '' AS name, min(start_ns) AS rank_first_ns,
+                        max(start_ns + duration_ns) AS rank_last_ns
+                    FROM spans WHERE stage = {STEP_STAGE} AND {of_rank}
+                    UNION ALL
+                    SELECT run_id, attempt, rank, '' AS name, max(at_ns) AS rank_first_ns, max(at_ns) AS rank_last_ns
+                    FROM heartbeats WHERE {of_rank}
+                )
+                GROUP BY run_id, attempt, rank
+            )
+            GROUP BY run_id, place
+        )
+        GROUP BY run_id, first_attempt, last_attempt ORDER BY run_id, first_attempt, last_attempt
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSteps(Fields):
     """The steps of each attempt, from windows of 50 steps.
 
     Columns: run_id, attempt, first_step, last_step, num_steps, steps_ns (all of them together, each as the mean over
-    ranks), recent_ns (the mean step of the newest window), last_end_ns.
+    ranks), recent_ns (the mean step of the newest window), recent_first (where that begins), last_end_ns.
     """
 
     run_ids: tuple[str, ...]
@@ -85,7 +128,8 @@ class RunSteps(Fields):
         return f"""
         SELECT run_id, attempt, min(first) AS first_step, max(last) AS last_step,
             toUInt64(sum(steps_seen)) AS num_steps, sum(total_ns * steps_seen / num) AS steps_ns,
-            argMax(total_ns / num, number) AS recent_ns, max(ends_ns) AS last_end_ns
+            argMax(total_ns / num, number) AS recent_ns, argMax(first, number) AS recent_first,
+            max(ends_ns) AS last_end_ns
         FROM (
             SELECT run_id, attempt, {WINDOW} AS number, {num_bits(SEEN)} AS steps_seen, count() AS num,
                 sum(duration_ns) AS total_ns, min(step) AS first, max(step) AS last,
@@ -98,16 +142,21 @@ class RunSteps(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunMetrics(Fields):
-    """A metric's mean over the newest window of 50 steps that has it. Columns: run_id, attempt, mean."""
+    """A metric's mean over the newest window of 50 steps that has it.
+
+    Columns: run_id, attempt, mean, first_step, last_step (that have it, in that window).
+    """
 
     run_ids: tuple[str, ...]
     metric: str
 
     def sql(self) -> str:
         return f"""
-        SELECT run_id, attempt, argMax(mean_of_window, number) AS mean
+        SELECT run_id, attempt, argMax(mean_of_window, number) AS mean, argMax(first, number) AS first_step,
+            argMax(last, number) AS last_step
         FROM (
-            SELECT run_id, attempt, {WINDOW} AS number, avg(value) AS mean_of_window
+            SELECT run_id, attempt, {WINDOW} AS number, avg(value) AS mean_of_window, min(step) AS first,
+                max(step) AS last
             FROM samples WHERE metric = %(metric)s AND {_of(self.run_ids)} GROUP BY run_id, attempt, {WINDOW}
         )
         {_BY_ATTEMPT}

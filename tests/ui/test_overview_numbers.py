@@ -1,0 +1,103 @@
+"""The numbers above the curves of an overview: the same as in the list of runs, and never more than there is."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from plotly.utils import PlotlyJSONEncoder
+
+from diagnose.findings import Finding, Kind, Severity, StepWindow
+from telemetry.stores.reader import StoreReader
+from tests.memory_store import memory_store
+from tests.ui.synthetic_run import SyntheticRun
+from ui.pages.overview import draw_numbers
+from ui.pages.runs import draw_runs
+from ui.reads import Reads
+from ui.reads.runs import run_list
+from ui.records import StepTimes
+from ui.time_lost import seconds_lost
+from ui.view_state import View, ViewState
+from ui.wording import duration
+
+STEPS = StepTimes(
+    step=np.arange(10),
+    start_ns=np.arange(10) * 10**9,
+    duration_ns=np.array([1e9] * 9 + [91e9]),
+    num_ranks=np.ones(10, dtype=np.int64),
+)
+FINDING = Finding(
+    detector="",
+    kind=Kind.COMPUTE_STRAGGLER,
+    severity=Severity.WARNING,
+    suspects=(),
+    stage="",
+    window=StepWindow(first_step=0, last_step=9),
+    seconds_lost=0.0,
+    confidence=1.0,
+    summary="",
+    next_step="",
+)
+
+
+def costs(first_step: int, last_step: int, lost_s: float) -> Finding:
+    return replace(FINDING, window=StepWindow(first_step=first_step, last_step=last_step), seconds_lost=lost_s)
+
+
+@pytest.mark.parametrize(
+    ("findings", "lost_s"),
+    [
+        ([], 0),
+        ([costs(0, 9, 40)], 40),
+        ([costs(0, 3, 1), costs(4, 7, 2)], 3),
+        ([costs(0, 7, 4), costs(0, 7, 6)], 6),
+        ([costs(0, 7, 4), costs(6, 8, 2.4)], 6 * 0.5 + 3 * 0.8),
+        ([costs(0, 9, 90), costs(9, 9, 90)], 9 * 0.9 + 90),
+        ([costs(20, 30, 5), costs(0, 3, 1)], 1),
+    ],
+)
+def test_a_step_is_lost_once_to_whichever_finding_takes_most_of_it(findings: list[Finding], lost_s: float) -> None:
+    assert seconds_lost(findings, STEPS) == pytest.approx(lost_s)
+    assert seconds_lost(findings, STEPS) <= STEPS.duration_ns.sum() / 1e9
+
+
+def test_a_job_that_stands_still_lost_more_than_its_steps() -> None:
+    assert seconds_lost([costs(0, 9, 300), costs(0, 9, 40)], STEPS) == pytest.approx(300)
+
+
+def numbers(reads: Reads, run_id: str) -> str:
+    return in_words(draw_numbers(ViewState(view=View.OVERVIEW, run=run_id), reads))
+
+
+def in_words(drawn: object) -> str:
+    return json.dumps(drawn, cls=PlotlyJSONEncoder, ensure_ascii=False)
+
+
+def test_the_list_and_the_overview_of_a_run_tell_one_step_time_and_one_mfu_of_the_same_steps() -> None:
+    with memory_store() as store:
+        run = SyntheticRun(run_id="slower")
+        run.introduce(store)
+        run.advance(store, 70)
+        run.slow = {5: 3.0}
+        run.advance(store, 15)
+        reads = Reads(StoreReader(store))
+        (row,) = run_list(reads)
+        listed, overview = in_words(draw_runs(ViewState(), reads)), numbers(reads, "slower")
+    assert row.step_time is not None
+    assert row.mfu is not None
+    for told in (duration(row.step_time.mean), f"{row.mfu.mean:.1%}", "mean of steps 50 to 84"):
+        assert f'"{told}"' in listed
+        assert f'"{told}"' in overview
+
+
+def test_the_overview_counts_once_what_two_findings_take_of_the_same_steps(
+    reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = reads.facts(ViewState(run="made"))
+    report = reads.reports.of(facts.summary)
+    assert report is not None
+    whole_s = facts.steps.duration_ns.sum() / 1e9
+    first, last = int(facts.steps.step[0]), int(facts.steps.step[-1])
+    twice = replace(report, findings=(costs(first, last, 0.75 * whole_s),) * 2)
+    monkeypatch.setattr(reads.reports, "of", lambda run: twice)
+    assert f'"{0.75 * whole_s:.1f} s"' in numbers(reads, "made")
