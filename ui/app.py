@@ -15,8 +15,8 @@ from telemetry.stores.reader import Reader
 from ui import callbacks, canvas_callbacks
 from ui.ask_ahead import AskAhead, AskedAhead
 from ui.gpu_price import price_from_environment
-from ui.kept_assets import KeptAssets
 from ui.live import tell_news
+from ui.own_assets import SCRIPT, STYLE, serve_own_assets
 from ui.pages.frame import layout
 from ui.reads import Reads
 from ui.trace_file import give_traces
@@ -49,15 +49,18 @@ def make_dashboard(reads: Reads, live: Live = "interval") -> dash.Dash:
         title="rankscope",
         update_title="",
         serve_locally=True,
+        include_assets_files=False,
+        external_scripts=[SCRIPT.address],
+        external_stylesheets=[STYLE.address],
         suppress_callback_exceptions=True,
         enable_mcp=False,
     )
+    serve_own_assets(app.server)
     app.index_string = app.index_string.replace("<html>", '<html lang="en">')
     app.layout = layout(live)
     app.backend.websocket_capability = live == "websocket"  # else every page calls for a socket that nobody serves
     ahead = AskAhead(reads)
     app.server.add_middleware(AskedAhead, ahead=ahead)
-    app.server.add_middleware(KeptAssets)
     app.server.add_middleware(GZipMiddleware, compresslevel=COMPRESSION)
     drawing: list[str | None] = []
     callbacks.keep_fresh(app, reads, drawing)

@@ -1,4 +1,5 @@
-"""What a page asks first is asked as soon as its address is known: the browser loads its scripts meanwhile.
+"""What a page asks first is asked as soon as its address is known: the browser loads its scripts meanwhile. Of a
+page with figures it is told to load plotly, too, which Dash asks for when the first of them is to be drawn.
 
 browser   |-- address --|-------- scripts --------|-- page ----|
 server                  |-- facts, sums, cells --|    answers are there
@@ -8,7 +9,8 @@ import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from telemetry.errors import RankscopeError
 from ui.background import StillWorking
@@ -18,6 +20,8 @@ from ui.view_state import ViewState, parse_search
 
 log = logging.getLogger(__name__)
 
+PLOTLY = "</_dash-component-suites/plotly/package_data/plotly.min.js>; rel=preload; as=script"
+"""What Dash loads once a figure is to be drawn, as a header names it."""
 AT_ONCE = 4
 """Addresses that are asked ahead for; pages of others ask by themselves, so that none waits behind a crowd of them."""
 
@@ -50,9 +54,17 @@ class AskedAhead:
         self._ahead = ahead
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] == "/" and scope["method"] == "GET":
-            self._ahead.begin(parse_search(scope["query_string"].decode("latin-1")).state)
-        await self._app(scope, receive, send)
+        if scope["type"] != "http" or scope["path"] != "/" or scope["method"] != "GET":
+            return await self._app(scope, receive, send)
+        state = parse_search(scope["query_string"].decode("latin-1")).state
+        self._ahead.begin(state)
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["Link"] = PLOTLY
+            await send(message)
+
+        return await self._app(scope, receive, sent if PAGES[state.view].charts else send)
 
 
 def ask(state: ViewState, reads: Reads) -> None:

@@ -16,6 +16,7 @@ from tests.ui.counting import Counting
 from tests.ui.served_dashboard import serving_app
 from tests.ui.synthetic_run import SyntheticRun
 from ui.app import mount_dashboard
+from ui.own_assets import FOLDER
 
 
 @pytest.fixture
@@ -49,11 +50,22 @@ def test_the_page_asks_nobody_else(client: httpx.Client) -> None:
 
 def test_a_browser_keeps_what_has_not_changed_and_is_sent_little(client: httpx.Client) -> None:
     index = client.get("/")
-    own = re.findall(r"(?:src|href)=\"(/assets/[^\"]+)\"", index.text)
-    assert any("timeline" in address for address in own)
-    assert all("immutable" in client.get(address).headers["cache-control"] for address in own)
+    script, style = re.findall(r"(?:src|href)=\"(/own-assets/[^\"]+)\"", index.text)[::-1]
+    for address, files in ((script, "*.js"), (style, "*.css")):
+        kept = client.get(address)
+        assert "immutable" in kept.headers["cache-control"]
+        assert kept.headers["content-encoding"] == "gzip"
+        assert all(file.read_text("utf-8") in kept.text for file in FOLDER.rglob(files))
     assert "immutable" not in index.headers.get("cache-control", "")
     assert client.get("/_dash-layout").headers["content-encoding"] == "gzip"
+
+
+def test_plotly_is_loaded_ahead_where_a_figure_is_to_be_drawn(client: httpx.Client) -> None:
+    said = client.get("/?view=heatmap&run=made").headers["link"]
+    address = said.partition("<")[2].partition(">")[0]
+    assert said.endswith("rel=preload; as=script")
+    assert "plotly.js" in client.get(address).text[:200]
+    assert "link" not in client.get("/?view=runs").headers
 
 
 def test_the_questions_of_a_page_are_asked_as_soon_as_its_address_is(store: EmbeddedStore, run: SyntheticRun) -> None:
