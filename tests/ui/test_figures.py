@@ -1,5 +1,7 @@
 """Figures as values: what is in them, without a browser."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from telemetry.stages import Stage
 from ui.figures.heat_map import LEAST_WAIT_TOP, colour_bar, colours_for, pooling_in_words, rank_by_step
 from ui.figures.host_boxes import host_boxes, lay_out
 from ui.figures.pooling import MAX_CELLS, MAX_COLUMNS, MAX_ROWS, hottest_ranks, pool, pooled
-from ui.figures.series import MAX_POINTS, thinned
+from ui.figures.series import MAX_POINTS, Curve, curve_over_steps, thinned
 from ui.figures.style import GRAPH_CONFIG, MOST_LABELS_PX, RATIO_SCALE, room_for
 from ui.records import PooledTimes, StageTimes
 from ui.view_state import Metric
@@ -116,6 +118,16 @@ def test_the_ends_of_a_bar_say_when_they_stand_for_more() -> None:
     bar = colour_bar(clipped)
     assert (bar["ticktext"][0][0], bar["ticktext"][-1][0]) == ("≤", "≥")
     assert "ticktext" not in colour_bar(whole)
+
+
+def test_a_loss_that_is_no_number_is_marked_where_it_began() -> None:
+    value = np.array([2.0, 1.5, np.nan, np.nan, 1.2, np.inf])
+    curve = Curve(name="loss", unit="", step=np.arange(10, 16), value=value)
+    crosses = curve_over_steps(curve, [], keep="k").data[1]
+    assert (crosses.x.tolist(), crosses.y.tolist()) == ([12, 15], [1.5, 1.2])
+    assert list(crosses.customdata) == ["nan", "inf"]
+    assert len(curve_over_steps(replace(curve, value=np.ones(6)), [], keep="k").data) == 1
+    assert curve_over_steps(replace(curve, value=np.full(6, np.nan)), [], keep="k").data[1].x.tolist() == [10]
 
 
 def test_pooling_keeps_unknown_cells_unknown() -> None:

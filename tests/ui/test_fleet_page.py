@@ -66,6 +66,24 @@ def test_trouble_of_each_host_is_counted_over_the_steps(reads: Reads) -> None:
     assert (sick.cpu_pressure, well.cpu_pressure) == (pytest.approx(0.25), pytest.approx(0.01))
 
 
+def test_the_panel_of_a_host_counts_the_troubles_that_the_table_counts(reads: Reads) -> None:
+    told = troubles(reads, reads.facts(SHOWN), StepRange(0, 39))[SICK].events
+    said = text_of(SHOWN, reads, "fleet-title")
+    assert f"{told} troubles, 2 other events" in said
+
+
+def test_a_device_keeps_its_colour_in_all_panels_and_its_reasons_differ_by_dashes(reads: Reads) -> None:
+    curves = figure_of(replace(SHOWN, family=Family.GPU), reads).data
+    colours = {curve.name.split()[0]: set() for curve in curves if curve.name.startswith("gpu")}
+    for curve in curves:
+        if curve.name.startswith("gpu"):
+            colours[curve.name.split()[0]].add(curve.line.color)
+    assert [len(one) for one in colours.values()] == [1, 1]
+    assert colours["gpu0"] != colours["gpu1"]
+    held = [curve.line.dash for curve in curves if curve.name.startswith("gpu1 heat")]
+    assert len(held) == len(set(held)) == 2
+
+
 def test_the_table_lists_whom_the_findings_name_and_then_the_most_trouble(reads: Reads) -> None:
     said = text_of(SHOWN, reads, "hosts")
     hosts = [host for host in (SICK, "gpu-02", SILENT) if host in said]

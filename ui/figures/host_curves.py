@@ -24,11 +24,18 @@ MAX_CURVES = 16
 class HostCurve:
     """A quantity over the host's own time; arrays of one length."""
 
-    name: str
+    device: str
+    """``gpu0``, ``eth0``, ``rank 5``; empty: of the whole host."""
+    kind: str
+    """What is told of it, where a panel tells several things of each."""
     at_ns: Ints
     value: Floats
     holds: bool
     """Whether a value holds up to the next point, as a rate does."""
+
+    @property
+    def name(self) -> str:
+        return " ".join(filter(None, (self.device, self.kind))) or "host"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +55,7 @@ def curves_of(panels: Sequence[Panel], series: Sequence[tuple[str, HostSeries]])
         known = [one for one in curves if len(one.at_ns) and (one.value.any() or not panel.hides_zero)]
         if known:
             highest = sorted(known, key=lambda one: -float(one.value.max()))[:MAX_CURVES]
-            shown = tuple(sorted(highest, key=lambda one: _natural(one.name)))
+            shown = tuple(sorted(highest, key=lambda one: natural(one.name)))
             found.append(Curves(panel=panel, curves=shown, num_left_out=len(known) - len(shown)))
     return found
 
@@ -72,11 +79,16 @@ def _curve(panel: Panel, metric: str, series: HostSeries) -> HostCurve:
         at_ns = series.at_ns[0] + since_ns.astype(np.int64)
     else:
         at_ns, value = series.at_ns, series.mean
-    name = " ".join(filter(None, (series.device, panel.metrics[metric]))) or "host"
-    return HostCurve(name=name, at_ns=at_ns, value=value * panel.scale, holds=panel.reading is not Reading.LEVEL)
+    return HostCurve(
+        device=series.device,
+        kind=panel.metrics[metric],
+        at_ns=at_ns,
+        value=value * panel.scale,
+        holds=panel.reading is not Reading.LEVEL,
+    )
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def natural(name: str) -> list[tuple[int, str]]:
     """``gpu2`` before ``gpu10``."""
     parts = re.split(r"([0-9]+)", name)
     return [(int(part), "") if at % 2 else (-1, part) for at, part in enumerate(parts)]

@@ -6,15 +6,16 @@ gpu1     ----------------
          12:03:40     12:03:50      the host's own clock throughout: nothing has to be aligned
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
 
 from ui.figures.happenings import Happened, levels
-from ui.figures.host_curves import Curves, HostCurve
+from ui.figures.host_curves import Curves, HostCurve, natural
 from ui.figures.series import MARKERS_BELOW
-from ui.figures.style import GREY, TICKS_PX, framed, plain
+from ui.figures.style import GREY, TICKS_PX, TROUBLE, framed, plain
 from ui.records import Floats, Ints, RankSpans
 from ui.wording import NS_PER_S, local_ms
 
@@ -23,9 +24,16 @@ WORDS_PX, TITLE_PX = 15, 20
 WIDTH_PX = 1100
 """Of the time axis, about: whether two words stand apart."""
 MAX_RANKS = 16
-TROUBLE = "#d9480f"
 COLOURS = ("#3b8ede", "#e8871e", "#12966f", "#c95fa6", "#8a949e", "#b59f00", "#d1495b", "#7a67d8")
-"""Of devices and ranks, by their place in a panel."""
+DASHES = {"solid": "■", "dash": "╍", "dot": "┉", "dashdot": "┅"}
+"""Of lines -> how the heading of a panel shows one."""
+
+
+class Stroke(NamedTuple):
+    """How a curve is drawn."""
+
+    colour: str
+    dash: str
 
 
 def host_panels(
@@ -41,14 +49,19 @@ def host_panels(
     drawn = [(shown, "s"), *((one.curves, one.panel.unit) for one in panels)]
     more = len(ranks) - len(shown)
     titles = [("Step time, s", shown, more), *((_title(one), one.curves, one.num_left_out) for one in panels)]
-    notes = [_heading(row, *title) for row, title in enumerate(titles, start=1)]
+    drawn_as = strokes([curves for _, curves, _ in titles])
+    notes = [_heading(row, *title, drawn_as[row - 1]) for row, title in enumerate(titles, start=1)]
     ends_ns = _ends([*shown, *(curve for one in panels for curve in one.curves)], found)
     placed = levels(found, *ends_ns, WIDTH_PX)
     lines = [shape for one in found for shape in _lines(one)]
     words = [_words(one, level) for one, level in zip(found, placed, strict=True) if level >= 0]
     top = TITLE_PX + WORDS_PX * (1 + max(placed, default=-1)) + 8
     return framed(
-        [line for row, (curves, unit) in enumerate(drawn, start=1) for line in _curves(row, curves, unit)],
+        [
+            line
+            for row, (curves, unit) in enumerate(drawn, start=1)
+            for line in _curves(row, curves, unit, drawn_as[row - 1])
+        ],
         height_px=_whole_px(heights) + top + TICKS_PX,
         keep=keep,
         hovermode="x",
@@ -58,6 +71,20 @@ def host_panels(
         annotations=[*notes, *words],
         **_axes(heights),
     )
+
+
+def strokes(panels: Sequence[Sequence[HostCurve]]) -> list[list[Stroke]]:
+    """By panel and curve. A device has one colour in all panels, and what one tells of it differs by dashes; what is of
+    the whole host takes its colour by its place."""
+    devices = {curve.device for curves in panels for curve in curves if curve.device}
+    place = {device: at for at, device in enumerate(sorted(devices, key=natural))}
+    return [[_stroke(curve, at, curves, place) for at, curve in enumerate(curves)] for curves in panels]
+
+
+def _stroke(curve: HostCurve, at: int, curves: Sequence[HostCurve], place: Mapping[str, int]) -> Stroke:
+    kinds = [*dict.fromkeys(one.kind for one in curves)] if curve.device else [curve.kind]
+    colour = COLOURS[place.get(curve.device, at) % len(COLOURS)]
+    return Stroke(colour, [*DASHES][kinds.index(curve.kind) % len(DASHES)])
 
 
 def _whole_px(heights: Sequence[int]) -> int:
@@ -91,22 +118,24 @@ def _steps_of(one: RankSpans) -> HostCurve:
     ended_ns = one.start_ns[-1:] + one.duration_ns[-1:]
     seconds = one.duration_ns / NS_PER_S
     return HostCurve(
-        name=f"rank {one.rank}",
+        device=f"rank {one.rank}",
+        kind="",
         at_ns=np.concatenate([one.start_ns, ended_ns]),
         value=np.concatenate([seconds, seconds[-1:]]),
         holds=True,
     )
 
 
-def _curves(row: int, curves: Sequence[HostCurve], unit: str) -> Iterator[go.Scatter]:
-    for number, curve in enumerate(curves):
+def _curves(row: int, curves: Sequence[HostCurve], unit: str, drawn_as: Sequence[Stroke]) -> Iterator[go.Scatter]:
+    for curve, stroke in zip(curves, drawn_as, strict=True):
+        line = {"color": stroke.colour, "dash": stroke.dash, "width": 1.5, "shape": "hv" if curve.holds else "linear"}
         yield go.Scatter(
             xaxis=f"x{_axis(row)}",
             yaxis=f"y{_axis(row)}",
             x=_local_ms(curve.at_ns),
             y=curve.value.astype(np.float32),
             mode="lines" if len(curve.at_ns) >= MARKERS_BELOW else "lines+markers",
-            line={"color": COLOURS[number % len(COLOURS)], "width": 1.5, "shape": "hv" if curve.holds else "linear"},
+            line=line,
             name=plain(curve.name),
             hovertemplate=f"%{{x|%H:%M:%S}} <b>{plain(curve.name)}: %{{y:.4~g}} {unit}</b><extra></extra>",
         )
@@ -116,11 +145,13 @@ def _title(one: Curves) -> str:
     return one.panel.title + (f", {one.panel.unit}" if one.panel.unit else "")
 
 
-def _heading(row: int, title: str, curves: Sequence[HostCurve], num_left_out: int) -> dict[str, object]:
+def _heading(
+    row: int, title: str, curves: Sequence[HostCurve], num_left_out: int, drawn_as: Sequence[Stroke]
+) -> dict[str, object]:
     """The title of a panel with the colours of its curves, above its left corner."""
     names = [
-        f"<span style='color:{COLOURS[number % len(COLOURS)]}'>■</span> {plain(curve.name)}"
-        for number, curve in enumerate(curves)
+        f"<span style='color:{stroke.colour}'>{DASHES[stroke.dash]}</span> {plain(curve.name)}"
+        for curve, stroke in zip(curves, drawn_as, strict=True)
     ]
     more = f" and {num_left_out} more" if num_left_out > 0 else ""
     place = {"xref": "paper", "x": 0, "yref": f"y{_axis(row)} domain", "y": 1, "xanchor": "left", "yanchor": "bottom"}

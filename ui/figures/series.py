@@ -1,12 +1,12 @@
 """Curves over steps: step time, loss, tokens a second, utilisation."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import plotly.graph_objects as go
 
-from ui.figures.style import BLUE, EDGE_PX, GREY, framed, plain
+from ui.figures.style import BLUE, EDGE_PX, GREY, TROUBLE, framed, plain
 from ui.records import Floats, Ints, MarkRow
 
 MAX_POINTS = 1500
@@ -39,9 +39,10 @@ def curve_over_steps(curve: Curve, marks: Sequence[MarkRow], *, keep: str) -> go
         name=curve.name,
         hovertemplate=f"step %{{x}}<br><b>%{{y:{curve.number}}} {curve.unit}</b><extra></extra>",
     )
+    wrong = _not_finite(curve)
     from_zero = {"rangemode": "tozero"} if curve.from_zero else {}
     return framed(
-        [line],
+        [line, *wrong],
         height_px=HEIGHT_PX,
         keep=keep,
         hovermode="x",
@@ -51,6 +52,25 @@ def curve_over_steps(curve: Curve, marks: Sequence[MarkRow], *, keep: str) -> go
         yaxis={"nticks": 4, "ticksuffix": f" {curve.unit}" if curve.unit else "", "showgrid": True, **from_zero},
         shapes=[_mark_line(mark) for mark in marks],
         annotations=[_mark_name(mark) for mark in marks],
+    )
+
+
+def _not_finite(curve: Curve) -> Iterator[go.Scatter]:
+    """A cross wherever a curve stops being a number, at its height before: there plotly draws nothing."""
+    is_wrong = ~np.isfinite(curve.value)
+    begins = np.flatnonzero(is_wrong & ~np.concatenate([[False], is_wrong[:-1]]))
+    if not len(begins):
+        return
+    finite = np.flatnonzero(~is_wrong)
+    before = np.searchsorted(finite, begins) - 1
+    height = curve.value[finite[np.maximum(before, 0)]] if len(finite) else np.zeros(len(begins))
+    yield go.Scatter(
+        x=curve.step[begins],
+        y=height,
+        mode="markers",
+        marker={"symbol": "x", "size": 11, "color": TROUBLE},
+        customdata=[str(one) for one in curve.value[begins]],
+        hovertemplate="from step %{x} on<br><b>%{customdata}</b><extra></extra>",
     )
 
 

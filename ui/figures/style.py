@@ -27,6 +27,8 @@ SUSPECT = "#e03131"
 SUSPECT_ON_TIME = "#ff3b30"
 """Outline over the scale of milliseconds, from navy to yellow."""
 SELECTED = "#00b8a3"
+TROUBLE = "#d9480f"
+"""What went wrong, on a curve or across it."""
 FONT = "-apple-system, BlinkMacSystemFont, Segoe UI, Roboto, Helvetica, Arial, sans-serif"
 
 RATIO_RANGE = (0.5, 1.5)

@@ -20,7 +20,7 @@ from ui.pages.interface import Chart, Page, Region, control_id, region_id
 from ui.pages.panels import chart_panel, panel
 from ui.pages.states import loading
 from ui.reads import Reads
-from ui.reads.fleet import HostScene
+from ui.reads.fleet import HostScene, is_trouble
 from ui.records import MarkRow
 from ui.view_state import Family, View, ViewState
 from ui.wording import count, ranks_in_words, stamp
@@ -133,9 +133,11 @@ def draw_happened(state: ViewState, reads: Reads) -> Component | None:
 
 
 def _says(shown: Scene, found: HostScene) -> str:
-    events = count(len(found.events), "event") if found.events else "no event"
-    marks = f", {count(len(found.marks), 'mark')}" if found.marks else ""
-    return f"All times are {shown.host}'s own clock, so nothing is shifted. {events.capitalize()}{marks}."
+    troubles = sum(map(is_trouble, found.events))
+    others, marks = len(found.events) - troubles, len(found.marks)
+    told = [count(troubles, "trouble") if troubles else "no trouble"]
+    told += [count(others, "other event")] * bool(others) + [count(marks, "mark")] * bool(marks)
+    return f"All times are {shown.host}'s own clock, so nothing is shifted. {', '.join(told).capitalize()}."
 
 
 def _nothing_told(shown: Scene) -> str:

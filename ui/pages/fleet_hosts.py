@@ -18,7 +18,7 @@ from ui.view_state import View, ViewState
 from ui.wording import count, ranks_in_words
 
 MAX_HOSTS = 50
-COLUMNS = ("Host", "Ranks", "Finding", "Events", "Losses of link", "GPUs held down", "CPU pressure")
+COLUMNS = ("Host", "Ranks", "Finding", "Troubles", "Losses of link", "GPUs held down", "CPU pressure")
 NO_TROUBLE = HostTrouble()
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from diagnose.detectors.throttled_gpus import COUNTERS
 from diagnose.fleet import HostEvent, HostSeries
 from diagnose.load_fleet import series_by_metric
-from telemetry.host_metrics import Happening, Metric
+from telemetry.host_metrics import LINK_ALREADY_DOWN, Happening, Metric
 from telemetry.stores.host_queries import LAST_NS, HostEventCounts, HostEvents, HostGrowth, HostSamples
 from telemetry.stores.queries import RankSteps
 from telemetry.stores.queries.windows import column_steps
@@ -36,6 +36,13 @@ BEGAN_AGAIN = (Happening.LINK_UP, Happening.RANK_CONTINUED, Happening.GPU_SEEN)
 OFTEN = (Happening.BUSY_PROCESS, Happening.MEMORY_SHORT)
 TROUBLES = tuple(str(one) for one in Happening if one not in (*BEGAN_AGAIN, *OFTEN))
 """Events that count in the table of hosts."""
+
+
+def is_trouble(event: HostEvent) -> bool:
+    """Whether it counts in the table of hosts: what went wrong while somebody looked, and not all the time."""
+    return event.name in TROUBLES and not event.text.startswith(LINK_ALREADY_DOWN)
+
+
 FLAPS = (Happening.LINK_DOWN, Happening.LINK_FLAPS)
 HELD_DOWN = tuple(str(metric) for metrics in COUNTERS.values() for metric in metrics)
 
@@ -45,7 +52,9 @@ class HostTrouble:
     """What one host told over some steps."""
 
     events: int = 0
+    """Of trouble (:func:`is_trouble`)."""
     flaps: int = 0
+    """Losses of link, those that nobody saw but the kernel, too."""
     throttled_s: float = 0.0
     """Of all its GPUs together."""
     cpu_pressure: float = float("nan")
@@ -85,22 +94,22 @@ def troubles(reads: Reads, facts: RunFacts, steps: StepRange) -> dict[str, HostT
         last_ns=last_ns,
         period_ns=max(NS_PER_S, (last_ns - first_ns) // MAX_PERIODS),
     )
-    events: dict[str, dict[str, int]] = defaultdict(dict)
+    events: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
     for row in _ask(reads, run, counts).to_pylist():
-        events[row["host"]][row["name"]] = row["times"]
+        events[row["host"]][row["name"]] = row["events"], row["times"]
     grown: dict[str, dict[str, tuple[float, int]]] = defaultdict(dict)
     for row in _ask(reads, run, growth).to_pylist():
         grown[row["host"]][row["metric"]] = row["growth"], row["lasted_ns"]
     return {host: _trouble(events[host], grown[host]) for host in sorted({*events, *grown})}
 
 
-def _trouble(events: dict[str, int], grown: dict[str, tuple[float, int]]) -> HostTrouble:
+def _trouble(events: dict[str, tuple[int, int]], grown: dict[str, tuple[float, int]]) -> HostTrouble:
     """NVML counts some reasons more than once: of each the counter that grew most."""
     held_ns = (max(grown.get(metric, (0.0, 0))[0] for metric in metrics) for metrics in COUNTERS.values())
     pressure_ns, lasted_ns = grown.get(Metric.HOST_PRESSURE_CPU_NS, (0.0, 0))
     return HostTrouble(
-        events=sum(events.values()),
-        flaps=sum(events.get(name, 0) for name in FLAPS),
+        events=sum(told for told, _ in events.values()),
+        flaps=sum(events.get(name, (0, 0))[1] for name in FLAPS),
         throttled_s=sum(held_ns) / NS_PER_S,
         cpu_pressure=pressure_ns / lasted_ns if lasted_ns else float("nan"),
     )
