@@ -19,6 +19,7 @@ from ui.live import tell_news
 from ui.own_assets import SCRIPT, STYLE, serve_own_assets
 from ui.pages.frame import layout
 from ui.reads import Reads
+from ui.refused import Refused, write_down
 from ui.trace_file import give_traces
 
 COMPRESSION = 2
@@ -54,12 +55,14 @@ def make_dashboard(reads: Reads, live: Live = "interval") -> dash.Dash:
         external_stylesheets=[STYLE.address],
         suppress_callback_exceptions=True,
         enable_mcp=False,
+        on_error=write_down,
     )
     serve_own_assets(app.server)
     app.index_string = app.index_string.replace("<html>", '<html lang="en">')
     app.layout = layout(live)
     app.backend.websocket_capability = live == "websocket"  # else every page calls for a socket that nobody serves
     ahead = AskAhead(reads)
+    app.server.add_middleware(Refused)
     app.server.add_middleware(AskedAhead, ahead=ahead)
     app.server.add_middleware(GZipMiddleware, compresslevel=COMPRESSION)
     drawing: list[str | None] = []

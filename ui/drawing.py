@@ -108,6 +108,9 @@ def _page(state: ViewState, reads: Reads) -> tuple[str, Callable[[], Component]]
             return _before_the_first_step(state, reads)
     except RankscopeError as error:
         return str(error), partial(problem, error)
+    except Exception:
+        log.exception("the page could not be drawn: %s", state.search())
+        return "broken", partial(notice, "This page could not be drawn", "The server's log says why.", colour="red")
     return "page", page.skeleton
 
 
