@@ -48,7 +48,7 @@ class Report:
 
 
 def diagnose_view(view: RunView) -> Report:
-    """All findings about a view, by severity, then by the time they cost."""
+    """All findings about a view, the worst first."""
     view = with_effects(view)
     findings = worst_first(without_symptoms([finding for detect in DETECTORS for finding in _asked(detect, view)]))
     return Report(
@@ -73,8 +73,8 @@ def _asked(detect: Detector, view: RunView) -> list[Finding]:
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """By severity, then by the time they cost."""
-    return sorted(findings, key=lambda finding: (_URGENCY[finding.severity], -finding.seconds_lost))
+    """By severity; among equals what says whose fault it is before a symptom, then by the time they cost."""
+    return sorted(findings, key=lambda one: (_URGENCY[one.severity], _is_symptom(one), -one.seconds_lost))
 
 
 def without_symptoms(findings: list[Finding]) -> list[Finding]:

@@ -6,7 +6,7 @@ import pytest
 
 from diagnose.detectors import DETECTORS
 from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
-from diagnose.pipeline import diagnose_view, without_symptoms
+from diagnose.pipeline import diagnose_view, without_symptoms, worst_first
 from diagnose.view import RunView
 from telemetry.topology import Topology
 from tests.diagnose.made_view import make_view
@@ -55,6 +55,13 @@ def test_a_decline_is_not_told_beside_the_rank_that_causes_it() -> None:
 )
 def test_a_decline_that_nothing_explains_is_told(other: Finding) -> None:
     assert without_symptoms([other, DECLINE]) == [other, DECLINE]
+
+
+def test_of_equals_whoever_is_to_blame_comes_before_a_symptom_that_costs_more() -> None:
+    culprit = _finding(Kind.COMPUTE_STRAGGLER, 20, 59, 1.0, rank=5)
+    assert worst_first([DECLINE, culprit]) == [culprit, DECLINE]
+    critical = replace(DECLINE, severity=Severity.CRITICAL)
+    assert worst_first([culprit, critical]) == [critical, culprit]
 
 
 def test_a_decline_alone_is_told() -> None:
