@@ -7,8 +7,10 @@
 Change points over the whole attempt (:mod:`diagnose.change_points`), for a window sees only its own end of a decline.
 What grew is told from the steps of the window on both sides: own work by the rank on which it grew the most, since one
 slow rank slows all; communication by the typical rank, since waiting shows everywhere but on the culprit (MegaScale
-6.3). Nobody is suspected here: whoever is slow, the other detectors name. A step that holds more work is no decline:
-where utilisation or throughput kept up, this one is silent.
+6.3). Own is also the time that a rank on a processor is kept off its core while it computes: where a whole machine is
+busy with something else, its ranks do the same work later, and wait for each other the longer. So waiting is told only
+where all that is a rank's own explains little. Nobody is suspected here: whoever is slow, the other detectors name. A
+step that holds more work is no decline: where utilisation or throughput kept up, this one is silent.
 """
 
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.change_points import Rise, find_rise
+from diagnose.detectors.off_core import off_core
 from diagnose.findings import Evidence, Finding, Kind, Severity, StepWindow, severity_of
 from diagnose.peers import MEDIAN_EFFICIENCY, robust_sigma
 from diagnose.view import NOTHING, FloatMatrix, FloatVector, IntVector, RunView, Series
@@ -26,11 +29,14 @@ MIN_ROWS = 5
 """Steps of the window on either side of a change that must be there to tell what grew."""
 MAX_ROWS = 50
 MIN_PART = 0.25
-"""Of the longer step, what a stage must have grown by to be named."""
+"""Of the longer step, what own work, or a stage of waiting, must have grown by to explain it; of own work, what a part
+of it must have to be named."""
 MIN_Z = 5.0
 WAITING = {stage for stage in Stage if stage.stage_class is StageClass.COMMUNICATION} | {Stage.OPTIMIZER_CLIP}
 """Stages that take as long as somebody else makes them; clipping sums over all ranks."""
 IN_BACKGROUND = {Stage.STEP, Stage.CHECKPOINT_WRITE}
+OFF_CORE = "compute (off the core)"
+"""Over all compute stages: it is the host's, and strikes one or another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +47,7 @@ class Growth:
     waiting: bool
     ns: float
     """On the typical rank for waiting, on the worst for own work."""
+    by_rank_ns: FloatVector
     rank: int
     """The worst."""
     everywhere: bool
@@ -113,10 +120,13 @@ def what_grew(view: RunView, before: StepWindow, after: StepWindow) -> list[Grow
 def _durations(view: RunView) -> list[tuple[str, bool, FloatMatrix]]:
     """Label, whether it is waiting, and nanoseconds [steps, ranks] of everything that a step is made of."""
     found = [(f"{stage.label} (own work)", False, work.ns) for stage, work in view.work.items()]
+    if (time := off_core(view)) is not None:
+        found.append((OFF_CORE, False, time.off_ns))
     for stage, operations in view.operations.items():
         total_ns = operations.total_ns()
         if stage in view.work:
-            found.append((f"{stage.label} (waiting inside)", True, total_ns - view.work[stage].ns))
+            own_ns = view.work[stage].ns + view.off_cpu.get(stage, 0.0)
+            found.append((f"{stage.label} (waiting inside)", True, total_ns - own_ns))
         elif stage not in IN_BACKGROUND:
             found.append((stage.label, stage in WAITING, total_ns))
     return found
@@ -131,7 +141,8 @@ def _growth(label: str, waiting: bool, before: FloatMatrix, after: FloatMatrix) 
     ns = typical if waiting else float(grown[worst])
     if ns <= MIN_Z * error:
         return None
-    return Growth(label=label, waiting=waiting, ns=ns, rank=worst, everywhere=typical >= grown[worst] / 2)
+    everywhere = typical >= grown[worst] / 2
+    return Growth(label=label, waiting=waiting, ns=ns, by_rank_ns=grown, rank=worst, everywhere=everywhere)
 
 
 def _level(ns: FloatMatrix) -> FloatVector:
@@ -185,9 +196,18 @@ def _rates(decline: Decline) -> str:
 
 
 def _main(rise: Rise, grown: list[Growth]) -> list[Growth]:
-    """What explains a good part of the longer step: own work, else waiting."""
-    large = [one for one in grown if one.ns >= MIN_PART * (rise.after_ns - rise.before_ns)]
-    return [one for one in large if not one.waiting] or large
+    """What explains a good part of the longer step, the most first: what is one rank's own, else waiting."""
+    own = [one for one in grown if not one.waiting]
+    enough_ns = MIN_PART * (rise.after_ns - rise.before_ns)
+    own_ns = _together_ns(own)
+    if own and own_ns >= enough_ns:
+        return [one for one in own if one.ns >= MIN_PART * own_ns] or own[:1]
+    return [one for one in grown if one.waiting and one.ns >= enough_ns]
+
+
+def _together_ns(own: list[Growth]) -> float:
+    """What stages grew by on the rank on which they grew the most."""
+    return float(np.max(np.sum([np.maximum(one.by_rank_ns, 0.0) for one in own], axis=0), initial=0.0))
 
 
 def _cause(rise: Rise, grown: list[Growth] | None) -> str:
@@ -198,8 +218,13 @@ def _cause(rise: Rise, grown: list[Growth] | None) -> str:
         return "no recorded stage grew with it: the time goes elsewhere"
     labels = ", ".join(f"{one.label} +{one.ns / 1e6:.3g} ms" for one in main[:3])
     if main[0].waiting:
-        return f"communication or waiting grew ({labels}), compute flat: late launch or network"
+        return f"communication or waiting grew ({labels}), {_compute(grown)}: late launch or network"
     return f"{labels} a step, {'on every rank' if main[0].everywhere else f'the most on rank {main[0].rank}'}"
+
+
+def _compute(grown: list[Growth]) -> str:
+    own_ns = _together_ns([one for one in grown if not one.waiting])
+    return f"own work little (+{own_ns / 1e6:.3g} ms at most)" if own_ns else "compute flat"
 
 
 def _next_step(decline: Decline, grown: list[Growth] | None) -> str:
@@ -209,13 +234,22 @@ def _next_step(decline: Decline, grown: list[Growth] | None) -> str:
         last = max(min(since + MAX_ROWS, decline.after.last_step), since)
         return f"see what changed: rankscope diagnose --first-step {first} --last-step {last}"
     main = _main(decline.rise, grown)
-    if main and not main[0].waiting:
-        where = "all hosts" if main[0].everywhere else f"the host of rank {main[0].rank}"
-        return f"look at what changed on {where} at step {since}: clocks, heat, other processes, data"
+    if not main:
+        return f"compare a step before step {since} with one after it in the timeline: what lies between the spans"
+    if not main[0].waiting:
+        return _look_at_hosts(main, since)
     return (
         f"look at step {since} in the timeline for the rank that comes last: garbage collection, host load; "
         "if none does, check links and switches"
     )
+
+
+def _look_at_hosts(own: list[Growth], since: int) -> str:
+    """Longer work is kept off its core for longer, too: then that is no trouble of its own."""
+    where = "all hosts" if own[0].everywhere else f"the host of rank {own[0].rank}"
+    if all(one.label == OFF_CORE for one in own):
+        return f"look at what else takes the cores of {where} since step {since}: other processes, limits on processors"
+    return f"look at what changed on {where} at step {since}: clocks, heat, other processes, data"
 
 
 def _evidence(decline: Decline, grown: list[Growth], share: float) -> Evidence:

@@ -5,10 +5,14 @@ import numpy as np
 import pytest
 
 from diagnose.detectors.mfu_decline import detect_mfu_decline
-from diagnose.findings import Kind, Severity
+from diagnose.findings import Finding, Kind, Severity
+from diagnose.pipeline import diagnose_view
+from diagnose.simulate.run import simulate, view
 from diagnose.view import Basis, RunView, Work
 from telemetry.stages import Stage
+from telemetry.topology import Topology
 from tests.diagnose.made_operations import GRIDS, FloatArray, around, with_history, with_operations, with_samples
+from tests.diagnose.simulate.made_plans import plan
 from tests.score.cases import case
 from tests.score.verdicts import verdict
 
@@ -151,6 +155,7 @@ def test_waiting_that_grew_while_compute_stayed_flat_is_told(seed: int) -> None:
     (finding,) = detect_mfu_decline(with_stages(seed=seed, slow_rank=None, waits=True))
     assert "communication or waiting grew (grads-reduce-scatter +" in finding.summary
     assert "compute flat: late launch or network" in finding.summary
+    assert "links and switches" in finding.next_step
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -165,6 +170,67 @@ def test_one_rank_that_slows_all_is_not_taken_for_the_network(seed: int) -> None
 def test_a_decline_that_no_stage_explains_says_so() -> None:
     (finding,) = detect_mfu_decline(with_stages(seed=0, slow_rank=None, waits=False))
     assert "no recorded stage grew" in finding.summary
+    assert "links" not in finding.next_step
+
+
+def told_of(*faults: str, topology: Topology, noise: str = "recorded", seed: int = 0) -> dict[Kind, Finding]:
+    """What is told of ranks on processors that share one host."""
+    planned = plan(
+        *faults,
+        topology=topology,
+        noise=noise,
+        device="cpu",
+        num_steps=60,
+        num_microbatches=max(4, topology.pp),
+        gpus_per_host=topology.world_size,
+        seed=seed,
+    )
+    return {finding.kind: finding for finding in diagnose_view(view(simulate(planned))).findings}
+
+
+@pytest.mark.parametrize(
+    "topology", [GRIDS[0], Topology(dp=8), Topology(dp=1, pp=8), Topology(dp=4, pp=4, tp=2)], ids=str
+)
+@pytest.mark.parametrize(("noise", "factor"), [("recorded", 1.5), ("heavy", 2.5)])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_machine_that_others_crowd_is_not_taken_for_the_network(
+    topology: Topology, noise: str, factor: float, seed: int
+) -> None:
+    told = told_of(f"contention:host=gpu-000,factor={factor},first_step=25", topology=topology, noise=noise, seed=seed)
+    decline = told[Kind.MFU_DECLINE]
+    assert "compute (off the core) +" in decline.summary
+    assert "on every rank" in decline.summary
+    assert "network" not in decline.summary
+    assert "look at what else takes the cores of all hosts" in decline.next_step
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_on_a_crowded_machine_the_slow_rank_is_named_and_the_decline_sends_nobody_to_the_links(seed: int) -> None:
+    crowd, slow = "contention:host=gpu-000,factor=2.5,first_step=25", "slow:rank=5,factor=1.4"
+    told = told_of(slow, crowd, topology=GRIDS[0], seed=seed)
+    assert told[Kind.COMPUTE_STRAGGLER].ranks == [5]
+    assert "links" not in told[Kind.MFU_DECLINE].next_step
+
+
+@pytest.mark.parametrize("topology", [Topology(dp=2, pp=4), Topology(dp=4, pp=4, tp=2)], ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_compute_that_grew_on_all_ranks_of_a_pipeline_is_not_taken_for_the_waiting_between_them(
+    topology: Topology, seed: int
+) -> None:
+    decline = told_of("slow:host=gpu-000,factor=1.5,first_step=25", topology=topology, seed=seed)[Kind.MFU_DECLINE]
+    assert "backward-compute (own work) +" in decline.summary
+    assert "network" not in decline.summary
+    assert "clocks, heat" in decline.next_step
+
+
+def test_own_work_that_grew_by_little_is_not_called_flat() -> None:
+    made = with_stages(seed=0, slow_rank=None, waits=True)
+    work_ns = made.work[Stage.BACKWARD_COMPUTE].ns.copy()
+    work_ns[150:] += 8e6
+    made = replace(made, work={Stage.BACKWARD_COMPUTE: Work(ns=work_ns, basis=Basis.PROCESSOR_TIME)})
+    (finding,) = detect_mfu_decline(made)
+    assert "communication or waiting grew" in finding.summary
+    assert "own work little (+" in finding.summary
 
 
 def test_a_run_without_stages_says_so() -> None:
