@@ -71,7 +71,8 @@ class Meetings:
 
 
 def met_along(stage: Stage) -> Axis | None:
-    """The axis of the grid along which the members of a collective lie; None of a stage that is none."""
+    """The axis of the grid along which the members of a collective lie; None of every other stage, and of the reduction
+    of embeddings, whose members are the ends of a pipeline."""
     return "dp" if stage in DP_STAGES else "tp" if stage in TP_STAGES else None
 
 

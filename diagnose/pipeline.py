@@ -73,8 +73,12 @@ def _asked(detect: Detector, view: RunView) -> list[Finding]:
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """By severity; among equals what says whose fault it is before a symptom, then by the time they cost."""
-    return sorted(findings, key=lambda one: (_URGENCY[one.severity], _is_symptom(one), -one.seconds_lost))
+    """By severity; among equals what says whose fault it is before what does not, then by the time they cost."""
+    return sorted(findings, key=lambda one: (_URGENCY[one.severity], not _tells_why(one), -one.seconds_lost))
+
+
+def _tells_why(finding: Finding) -> bool:
+    return not _is_symptom(finding) and finding.kind is not Kind.INSUFFICIENT_EVIDENCE
 
 
 def without_symptoms(findings: list[Finding]) -> list[Finding]:

@@ -89,9 +89,9 @@ def chosen_steps(state: ViewState, facts: RunFacts, newest: int = NEWEST_STEPS) 
 def chosen_stage(state: ViewState, facts: RunFacts) -> Stage:
     """The stage of the address. Where colours show who was waited for, one in which ranks meet: else the first
     recorded such."""
-    if state.metric is not Metric.WAIT or met_along(state.stage):
-        return state.stage
     degrees = {"dp": facts.topology.dp, "tp": facts.topology.tp, None: 1}
+    if state.metric is not Metric.WAIT or degrees[met_along(state.stage)] > 1:
+        return state.stage
     return next((one for one in MEETINGS if one in facts.stages and degrees[met_along(one)] > 1), state.stage)
 
 

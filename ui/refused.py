@@ -1,5 +1,5 @@
-"""What Dash cannot read is the fault of whoever sent it, and what goes wrong in a callback is ours: one is refused, the
-other is written down. Dash itself answers both with 500, and writes nothing."""
+"""What Dash cannot read is refused, and what goes wrong in a callback is written down: Dash itself answers both with
+500, and writes nothing. An answer that it cannot write, which is rare, cannot be told from what it cannot read."""
 
 import logging
 
@@ -17,7 +17,7 @@ def write_down(error: Exception) -> None:
 
 
 class Refused:
-    """Between an application and its server. Errors of callbacks never get here: :func:`write_down` has them."""
+    """Between an application and its server. Errors within callbacks never get here: :func:`write_down` has them."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -77,14 +77,14 @@ class ImportedRun:
         columns["rank"] = pa.array(numbers, pa.uint32())
         columns["local_rank"] = pa.array(list(self._local_ranks(numbers)), RANKS.field("local_rank").type)
         columns["host"] = pa.array([self.hosts[rank] for rank in numbers], pa.string())
-        columns["started_ns"] = pa.array(list(self._started_ns(numbers)), RANKS.field("started_ns").type)
+        columns["started_ns"] = pa.array(self._started_ns(numbers), RANKS.field("started_ns").type)
         return pa.Table.from_arrays([columns[name] for name in RANKS.names], schema=RANKS)
 
-    def _started_ns(self, numbers: Sequence[int]) -> Iterator[int]:
+    def _started_ns(self, numbers: Sequence[int]) -> list[int]:
         """When each rank began its first span: by its own clock, as ranks that are watched tell it."""
         first = self.spans.group_by("rank").aggregate([("start_ns", "min")])
         known = dict(zip(first["rank"].to_pylist(), first["start_ns_min"].to_pylist(), strict=True))
-        yield from (known.get(rank, self.started_ns) for rank in numbers)
+        return [known.get(rank, self.started_ns) for rank in numbers]
 
     def _local_ranks(self, numbers: Sequence[int]) -> Iterator[int]:
         """As launchers number them: by rank, from 0 on each host; 0 where the host is not known."""

@@ -16,12 +16,13 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from playwright.sync_api import BrowserContext, Page, Response, sync_playwright
+from playwright.sync_api import BrowserContext, Error, Page, Response, sync_playwright
 
 from telemetry.ship.collector import listen
 from telemetry.stores.embedded import EmbeddedStore
@@ -176,10 +177,17 @@ def _look(context: BrowserContext, store: EmbeddedStore, port: int, view: Timed)
             _wait_for_rest()
             answers.clear()
             ready_ms = _paste(page, address, view) if view.is_pasted else _follow(page, view)
-        megabytes = sum(len(answer.body()) for answer in list(answers) if answer.status == 200) / 1e6
+        megabytes = sum(_size(answer) for answer in list(answers) if answer.status == 200) / 1e6
         page.close()
         _wait_for_rest()
     return Look(float(ready_ms), megabytes)
+
+
+def _size(answer: Response) -> int:
+    """Bytes; none of an answer to the page before, which is gone."""
+    with suppress(Error):
+        return len(answer.body())
+    return 0
 
 
 def _paste(page: Page, address: str, view: Timed) -> Any:

@@ -62,6 +62,8 @@ def test_of_equals_whoever_is_to_blame_comes_before_a_symptom_that_costs_more() 
     assert worst_first([DECLINE, culprit]) == [culprit, DECLINE]
     critical = replace(DECLINE, severity=Severity.CRITICAL)
     assert worst_first([culprit, critical]) == [critical, culprit]
+    unknown = _finding(Kind.INSUFFICIENT_EVIDENCE, 20, 59, 0.0)
+    assert worst_first([unknown, DECLINE, culprit]) == [culprit, DECLINE, unknown]
 
 
 def test_a_decline_alone_is_told() -> None:

@@ -118,6 +118,8 @@ def test_the_ends_of_a_bar_say_when_they_stand_for_more() -> None:
     bar = colour_bar(clipped)
     assert (bar["ticktext"][0][0], bar["ticktext"][-1][0]) == ("≤", "≥")
     assert "ticktext" not in colour_bar(whole)
+    slow = colour_bar(colours_for(Metric.MILLISECONDS, 30 * spread))["ticktext"]
+    assert (slow[0], slow[-1]) == ("≤1,206", "≥1,797")
 
 
 def test_a_loss_that_is_no_number_is_marked_where_it_began() -> None:

@@ -15,6 +15,8 @@ from tests.ui.counting import Counting
 from tests.ui.made_fleet import BACK_NS, LOST_NS, SICK, SILENT, S, tell_of_hosts
 from tests.ui.synthetic_run import SyntheticRun
 from ui.drawing import draw_chart, draw_region
+from ui.figures.host_families import PANELS
+from ui.figures.host_panels import DASHES
 from ui.pages.fleet import draw_host
 from ui.pages.fleet_scene import scene
 from ui.reads import Reads
@@ -66,10 +68,10 @@ def test_trouble_of_each_host_is_counted_over_the_steps(reads: Reads) -> None:
     assert (sick.cpu_pressure, well.cpu_pressure) == (pytest.approx(0.25), pytest.approx(0.01))
 
 
-def test_the_panel_of_a_host_counts_the_troubles_that_the_table_counts(reads: Reads) -> None:
+def test_the_panel_of_a_host_counts_as_troubles_what_the_table_does(reads: Reads) -> None:
     told = troubles(reads, reads.facts(SHOWN), StepRange(0, 39))[SICK].events
     said = text_of(SHOWN, reads, "fleet-title")
-    assert f"{told} troubles, 2 other events" in said
+    assert f"{told} troubles shown, 2 other events" in said
 
 
 def test_a_device_keeps_its_colour_in_all_panels_and_its_reasons_differ_by_dashes(reads: Reads) -> None:
@@ -82,6 +84,7 @@ def test_a_device_keeps_its_colour_in_all_panels_and_its_reasons_differ_by_dashe
     assert colours["gpu0"] != colours["gpu1"]
     held = [curve.line.dash for curve in curves if curve.name.startswith("gpu1 heat")]
     assert len(held) == len(set(held)) == 2
+    assert len(DASHES) >= max(len(set(panel.metrics.values())) for panels in PANELS.values() for panel in panels)
 
 
 def test_the_table_lists_whom_the_findings_name_and_then_the_most_trouble(reads: Reads) -> None:

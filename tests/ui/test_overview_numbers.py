@@ -53,7 +53,7 @@ def costs(first_step: int, last_step: int, lost_s: float) -> Finding:
         ([costs(0, 7, 4), costs(0, 7, 6)], 6),
         ([costs(0, 7, 4), costs(6, 8, 2.4)], 6 * 0.5 + 3 * 0.8),
         ([costs(0, 9, 90), costs(9, 9, 90)], 9 * 0.9 + 90),
-        ([costs(20, 30, 5), costs(0, 3, 1)], 1),
+        ([costs(20, 30, 5), costs(20, 30, 4), costs(0, 3, 1)], 6),
     ],
 )
 def test_a_step_is_lost_once_to_whichever_finding_takes_most_of_it(findings: list[Finding], lost_s: float) -> None:

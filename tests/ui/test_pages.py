@@ -19,7 +19,7 @@ from ui.pages import PAGES
 from ui.pages.controls import after_click, after_controls
 from ui.pages.heat_map import control_values
 from ui.reads import Reads
-from ui.view_state import Area, Group, Metric, SpanKey, StepRange, TimeRange, View, ViewState
+from ui.view_state import Area, Colour, Group, Metric, SpanKey, StepRange, TimeRange, View, ViewState
 
 SHAPES = {
     "one-rank": Topology(),
@@ -100,9 +100,10 @@ def test_where_nobody_meets_nobody_is_said_to_be_waited_for(store: EmbeddedStore
     run.advance(store, 3)
     state, reads = ViewState(view=View.HEAT_MAP, run="alone", metric=Metric.WAIT), Reads(StoreReader(store))
     assert "Nobody is waited for" in text_of(state, reads, "heat-says")
-    plotted = draw_chart("cells", state, reads, None)
-    assert plotted is not None
-    assert plotted.panel != "panel"
+    for name, shown in (("cells", state), ("grid", replace(state, view=View.GRID, colour=Colour.METRIC))):
+        plotted = draw_chart(name, shown, reads, None)
+        assert plotted is not None
+        assert plotted.panel != "panel"
 
 
 def test_the_overview_leads_with_the_worst_finding(reads: Reads) -> None:

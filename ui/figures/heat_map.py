@@ -29,8 +29,8 @@ MAX_SPACED = 128
 picture, which takes far less of many cells."""
 THINNEST_OUTLINE = 160
 ROW_PX, MIN_PX, MAX_PX = 30, 200, 900
-NUM_TICKS = 5
-"""Of a bar of colours whose ends stand for more."""
+NUM_TICKS, LARGE_TICK = 5, 100.0
+"""Of a bar of colours whose ends stand for more; from where on none has decimals."""
 LEAST_WAIT_TOP = 5.0
 """Percent of a step: where nobody was waited for longer, nobody stands out."""
 HALF_LABEL_PX, STEP_PX = 20, 56
@@ -183,7 +183,7 @@ def colour_bar(colours: Colours) -> dict[str, object]:
     elif any(colours.is_exceeded):
         ticks = np.linspace(colours.lowest, colours.highest, NUM_TICKS)
         below, above = colours.is_exceeded
-        words = [f"{one:.3g}" for one in ticks]
+        words = [f"{one:,.0f}" if one >= LARGE_TICK else f"{one:.3g}" for one in ticks]
         words[0], words[-1] = "≤" * below + words[0], "≥" * above + words[-1]
         bar |= {"tickvals": ticks.tolist(), "ticktext": words}
     return bar

@@ -25,8 +25,16 @@ WIDTH_PX = 1100
 """Of the time axis, about: whether two words stand apart."""
 MAX_RANKS = 16
 COLOURS = ("#3b8ede", "#e8871e", "#12966f", "#c95fa6", "#8a949e", "#b59f00", "#d1495b", "#7a67d8")
-DASHES = {"solid": "■", "dash": "╍", "dot": "┉", "dashdot": "┅"}
-"""Of lines -> how the heading of a panel shows one."""
+DASHES = {
+    "solid": "■",
+    "dash": "╍",
+    "dot": "┉",
+    "dashdot": "┅",
+    "longdash": "━ ━",
+    "longdashdot": "━ ·",
+    "1px,8px": "·  ·",
+}
+"""Of lines -> how the heading of a panel shows one; as many as the most that a panel tells of one device."""
 
 
 class Stroke(NamedTuple):

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from ui.figures.style import BLUE, EDGE_PX, GREY, TROUBLE, framed, plain
 from ui.records import Floats, Ints, MarkRow
 
-MAX_POINTS = 1500
+MAX_POINTS, MAX_CROSSES = 1500, 100
 MARKERS_BELOW = 3
 HEIGHT_PX = 190
 
@@ -58,7 +58,7 @@ def curve_over_steps(curve: Curve, marks: Sequence[MarkRow], *, keep: str) -> go
 def _not_finite(curve: Curve) -> Iterator[go.Scatter]:
     """A cross wherever a curve stops being a number, at its height before: there plotly draws nothing."""
     is_wrong = ~np.isfinite(curve.value)
-    begins = np.flatnonzero(is_wrong & ~np.concatenate([[False], is_wrong[:-1]]))
+    begins = np.flatnonzero(is_wrong & ~np.concatenate([[False], is_wrong[:-1]]))[:MAX_CROSSES]
     if not len(begins):
         return
     finite = np.flatnonzero(~is_wrong)

@@ -135,7 +135,7 @@ def draw_happened(state: ViewState, reads: Reads) -> Component | None:
 def _says(shown: Scene, found: HostScene) -> str:
     troubles = sum(map(is_trouble, found.events))
     others, marks = len(found.events) - troubles, len(found.marks)
-    told = [count(troubles, "trouble") if troubles else "no trouble"]
+    told = [f"{count(troubles, 'trouble')} shown" if troubles else "no trouble"]
     told += [count(others, "other event")] * bool(others) + [count(marks, "mark")] * bool(marks)
     return f"All times are {shown.host}'s own clock, so nothing is shifted. {', '.join(told).capitalize()}."
 

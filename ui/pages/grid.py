@@ -130,7 +130,7 @@ def _lines(shown: Scene, state: ViewState) -> Component:
 
 
 def draw_grid(state: ViewState, reads: Reads) -> go.Figure | None:
-    """The picture; None where what-if concludes nothing."""
+    """The picture; None where what-if concludes nothing, or no rank has a value."""
     shown = scene(state, reads)
     facts, cells = shown.facts, _cells(shown, state, reads)
     if cells is None:
@@ -154,7 +154,8 @@ def _cells(shown: Scene, state: ViewState, reads: Reads) -> GridColours | None:
     named = suspects(reads.reports.of(facts.summary))
     if state.colour is Colour.METRIC:
         stage = chosen_stage(state, facts)
-        return by_metric(stage_times(reads, facts, stage, state.clock, shown.steps, state.metric), state.metric, named)
+        times = stage_times(reads, facts, stage, state.clock, shown.steps, state.metric)
+        return by_metric(times, state.metric, named) if heat_map.has_values(times, state.metric) else None
     analysis = shown_analysis(state, reads)
     return None if analysis is None else by_blame(analysis.figures, named)
 

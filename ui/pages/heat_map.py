@@ -105,7 +105,7 @@ def draw_says(state: ViewState, reads: Reads) -> Component:
     facts, times = _times(state, reads)
     if not np.isfinite(times.ns).any():
         return notice("Nothing to show", f"No rank recorded {times.stage.label} in these steps.")
-    if not _has_values(times, state.metric):
+    if not has_values(times, state.metric):
         return notice("Nobody is waited for", f"No ranks meet in {times.stage.label}: choose a collective, or a ratio.")
     return html.Div(
         [
@@ -134,7 +134,7 @@ def draw_cells_title(state: ViewState, reads: Reads) -> Component:
 def draw_hosts(state: ViewState, reads: Reads) -> go.Figure | None:
     """Hosts as boxes with their ranks inside."""
     facts, times = _times(state, reads)
-    if not _has_values(times, state.metric):
+    if not has_values(times, state.metric):
         return None
     marked = suspects(reads.reports.of(facts.summary))
     return host_boxes(times, state.metric, facts.hosts, facts.local_ranks, marked, keep=_keep(state, facts))
@@ -143,7 +143,7 @@ def draw_hosts(state: ViewState, reads: Reads) -> go.Figure | None:
 def draw_cells(state: ViewState, reads: Reads) -> go.Figure | None:
     """Rank by step."""
     facts, times = _times(state, reads)
-    if not _has_values(times, state.metric):
+    if not has_values(times, state.metric):
         return None
     marked = suspects(reads.reports.of(facts.summary))
     return rank_by_step(_cells(state, reads), state.metric, facts.hosts, marked, keep=_keep(state, facts))
@@ -155,7 +155,7 @@ def _times(state: ViewState, reads: Reads) -> tuple[RunFacts, StageTimes]:
     return facts, stage_times(reads, facts, stage, state.clock, steps, state.metric)
 
 
-def _has_values(times: StageTimes, metric: Metric) -> bool:
+def has_values(times: StageTimes, metric: Metric) -> bool:
     """Whether there is something to colour; where nobody meets, no rank is waited for."""
     if metric is Metric.WAIT and (met_along(times.stage) is None or not np.isfinite(times.ratio).any()):
         return False

@@ -1,5 +1,7 @@
 """The heat map in a sentence: which rank, which pipeline stage, or who waits."""
 
+import math
+
 import numpy as np
 
 from diagnose.medians import medians
@@ -59,7 +61,7 @@ def _between_pipeline_stages(times: StageTimes, facts: RunFacts, metric: Metric)
         for one in (per_stage[heaviest], np.nanmin(others), np.nanmax(others))
     )
     of = " of" if metric is Metric.SHARE else ""
-    if takes == least == most:
+    if takes == least == most and np.isfinite(per_stage).all():
         return f"every pipeline stage takes {takes}{of} a step"
     rest = least if least == most else f"{least} to {most}"
     return f"pp{heaviest} takes {takes}{of} a step, the other pipeline stages {rest}"
@@ -74,7 +76,7 @@ def _who_is_waited_for(times: StageTimes, facts: RunFacts) -> str:
         return f"{times.stage.label}: nobody is waited for long, at most {most} a step"
     together = np.flatnonzero(waited_ns > TOGETHER * waited_ns[last])
     others = np.delete(share, together)
-    rest = f"; for nobody else longer than {np.nanmax(others):.0f}%" if np.isfinite(others).any() else ""
+    rest = f"; for nobody else longer than {math.ceil(np.nanmax(others))}%" if np.isfinite(others).any() else ""
     who = _together(together.tolist(), facts)
     return f"{times.stage.label}: the others wait for {who}, {most} a step, {share[last]:.0f}% of it{rest}"
 

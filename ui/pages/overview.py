@@ -15,7 +15,7 @@ from ui.figures.series import HEIGHT_PX, Curve, curve_over_steps
 from ui.pages.hang_verdict import hang_finding, hang_headline, reading_evidence, since_ns
 from ui.pages.interface import Chart, Page, Region, region_id
 from ui.pages.panels import card, chart_panel, heading, panel
-from ui.pages.run_cells import over_steps
+from ui.pages.run_cells import mean_of_steps
 from ui.pages.states import loading
 from ui.pages.verdict import findings_list, headline, looking, marks_list
 from ui.reads import Reads
@@ -144,7 +144,7 @@ def _numbers(facts: RunFacts, reads: Reads) -> Iterator[tuple[str, str, str]]:
     means = recent_means(reads, facts.summary)
     for title, (name, words) in RECENT.items():
         if name in means:
-            yield title, words(means[name].mean), over_steps(means[name])
+            yield title, words(means[name].mean), mean_of_steps(means[name])
     loss = reads.series(facts.summary).get("loss")
     if loss is not None:
         yield "Loss", f"{loss.value[-1]:.3f}", f"{loss.value[0]:.3f} at first"

@@ -46,7 +46,7 @@ def findings_cell(findings: OpenFindings | None) -> Component:
     return html.Span(words, className="run-findings", title=findings.told)
 
 
-def over_steps(recent: RecentMean) -> str:
+def mean_of_steps(recent: RecentMean) -> str:
     """``mean of steps 950 to 982``."""
     if recent.first_step == recent.last_step:
         return f"of step {recent.first_step:,}"

@@ -8,7 +8,7 @@ from dash.development.base_component import Component
 
 from ui.pages.controls import text_input
 from ui.pages.interface import Page, Region, region_id
-from ui.pages.run_cells import UNKNOWN, findings_cell, over_steps, state_cell
+from ui.pages.run_cells import UNKNOWN, findings_cell, mean_of_steps, state_cell
 from ui.pages.states import empty_store, loading, notice
 from ui.reads import Reads
 from ui.reads.runs import run_list
@@ -132,7 +132,7 @@ def _row(row: RunRow, now_ns: int) -> Component:
 
 
 def _mean(recent: RecentMean | None, words: Callable[[float], str]) -> Any:
-    return UNKNOWN if recent is None else html.Span(words(recent.mean), title=over_steps(recent))
+    return UNKNOWN if recent is None else html.Span(words(recent.mean), title=mean_of_steps(recent))
 
 
 def control_values(state: ViewState, reads: Reads) -> Mapping[str, object]:

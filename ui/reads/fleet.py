@@ -38,11 +38,6 @@ TROUBLES = tuple(str(one) for one in Happening if one not in (*BEGAN_AGAIN, *OFT
 """Events that count in the table of hosts."""
 
 
-def is_trouble(event: HostEvent) -> bool:
-    """Whether it counts in the table of hosts: what went wrong while somebody looked, and not all the time."""
-    return event.name in TROUBLES and not event.text.startswith(LINK_ALREADY_DOWN)
-
-
 FLAPS = (Happening.LINK_DOWN, Happening.LINK_FLAPS)
 HELD_DOWN = tuple(str(metric) for metrics in COUNTERS.values() for metric in metrics)
 
@@ -74,6 +69,11 @@ class HostScene:
     """In order of time."""
     marks: tuple[MarkRow, ...]
     """Of its ranks."""
+
+
+def is_trouble(event: HostEvent) -> bool:
+    """Whether it counts in the table of hosts: what went wrong while somebody looked, and not all the time."""
+    return event.name in TROUBLES and not event.text.startswith(LINK_ALREADY_DOWN)
 
 
 def agents_said(reads: Reads, run: RunSummary) -> int:

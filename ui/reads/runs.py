@@ -5,7 +5,6 @@ runs that are long over               once a minute, and when something comes af
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from diagnose.alerts.alert import Alert, Phase
 from diagnose.findings import Finding, Severity
@@ -18,7 +17,7 @@ from ui.columns import words
 from ui.reads.alerts import ToldAlerts, told_alerts
 from ui.reads.asking import LONG_OVER_S
 from ui.reads.core import Reads
-from ui.reads.recent import MFU, means_by_attempt, steps_by_attempt
+from ui.reads.recent import MFU, Attempt, Row, means_by_attempt, steps_by_attempt
 from ui.run_rows import Beats, OpenFindings, RunRow, goodput, state_of
 
 AGE_S = 2.0
@@ -26,8 +25,6 @@ OVER_AGE_S = 60.0
 MOST_RUNS = 250
 """In one question: their names must fit into it."""
 
-Attempt = tuple[str, int]
-Row = dict[str, Any]
 SHOWN = ("recipe", "model", "device")
 """Of a run's free words."""
 
