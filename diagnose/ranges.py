@@ -1,7 +1,7 @@
 """Many ranks in few words."""
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from telemetry.errors import UsageError
 
@@ -28,6 +28,12 @@ def name_some(ranks: Collection[int]) -> str:
         return folded
     first, second, *_, last = sorted(ranks)
     return f"{first}, {second} ... {last}: {len(ranks)} ranks"
+
+
+def list_some(names: Sequence[str], most: int) -> str:
+    """``a, b and 3 more``: the first ``most`` names, and how many follow."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def unfold_ranks(text: str, num_ranks: int) -> tuple[int, ...]:

@@ -111,6 +111,8 @@ class EvidenceSeen(NamedTuple):
 
     num_rows: int
     newest_ns: int
+    stamps: int = 0
+    """See :class:`telemetry.stores.queries.EvidenceCount`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

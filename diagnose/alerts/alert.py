@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from diagnose.findings import Finding, Kind, Severity
-from diagnose.ranges import fold_ranks
+from diagnose.ranges import fold_ranks, list_some, name_some
 
 MOST_RANKS = 8
 """Named in a label; a wider trouble is known by its hosts or its stage."""
@@ -136,9 +136,9 @@ def account_of(finding: Finding) -> Account:
     """What a finding says now."""
     details = {"detector": finding.detector, "confidence": f"{finding.confidence:.2f}"}
     if len(finding.ranks) > 1:
-        details["ranks"] = fold_ranks(finding.ranks[:MOST_REMEMBERED])
+        details["ranks"] = name_some(finding.ranks)
     if len(finding.hosts) > 1:
-        details["hosts"] = ", ".join(finding.hosts[:MOST_REMEMBERED])
+        details["hosts"] = list_some(finding.hosts, MOST_REMEMBERED)
     if finding.stage:
         details["stage"] = finding.stage
     return Account(

@@ -226,6 +226,7 @@ def _overlapping(view: RunView, accused: set[int]) -> list[Finding]:
             next_step="save less often or write to faster storage: writes that pile up take memory, then stop training",
             evidence={
                 "ranks": ranks[:64],
+                "num_ranks": len(ranks),
                 "checkpoints": len(rows),
                 "first_behind_s": round(float(behind_ns[0]) / 1e9, 3),
                 "last_behind_s": round(float(behind_ns[-1]) / 1e9, 3),

@@ -3,7 +3,7 @@
 import numpy as np
 
 from diagnose.findings import Finding, Kind, Severity
-from diagnose.ranges import fold_ranks
+from diagnose.ranges import name_some
 from diagnose.view import RunView
 
 NAME = "evidence"
@@ -16,10 +16,8 @@ def detect_missing_evidence(view: RunView) -> list[Finding]:
     if not len(view.steps):
         return []
     if view.work and (missing := _ranks_without_work(view)):
-        told = (
-            f"{len(missing)} of {view.topology.world_size} ranks recorded no compute (ranks {fold_ranks(missing[:64])})"
-        )
-        return [insufficient(view, f"{told}: nobody knows how they did", _FIND)]
+        which = f"{len(missing)} of {view.topology.world_size} ranks recorded no compute (ranks {name_some(missing)})"
+        return [insufficient(view, f"{which}: no detector can judge them", _FIND)]
     if not view.work:
         return [insufficient(view, "no compute spans: nothing says how long a rank's own work takes", _RECORD)]
     if len(view.steps) < MIN_STEPS:

@@ -28,7 +28,7 @@ from diagnose.peers import (
     peer_median,
     robust_sigma,
 )
-from diagnose.ranges import fold_ranks
+from diagnose.ranges import fold_ranks, list_some
 from diagnose.view import RunView
 from telemetry.stages import Stage, Stream
 
@@ -251,8 +251,8 @@ def _next_step(view: RunView, part: Part) -> str:
             "at the switch port; measure it alone with nccl-tests against a healthy host, and drain the host if it lags"
         )
     hosts = sorted({view.hosts[rank] for group in part.groups for rank in group.ranks} - {""})
-    named = ", ".join(hosts[:8]) + (" and others" if len(hosts) > 8 else "")
+    named = list_some(hosts, 8) or "their hosts"
     return (
-        f"nothing tells the members apart: measure the links between {named or 'their hosts'} pair by pair (nccl-tests)"
+        f"nothing tells the members apart: measure the links between {named} pair by pair (nccl-tests)"
         " and look at their switch ports for errors and congestion"
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from diagnose.findings import StepWindow
 from diagnose.load import hosts_of, topology_of
-from diagnose.ranges import unfold_ranks
+from diagnose.ranges import list_some, unfold_ranks
 from telemetry.errors import UnknownRunError, UsageError
 from telemetry.stores.queries import LAST_STEP, Lanes, Ranks, Runs
 from telemetry.stores.reader import Reader
@@ -129,7 +129,7 @@ def _chosen_ranks(hosts: tuple[str, ...], ranks: str, wanted: Sequence[str]) -> 
     chosen = unfold_ranks(ranks, len(hosts)) if ranks else tuple(range(len(hosts)))
     for host in wanted:
         if host not in hosts:
-            known = ", ".join(sorted(set(hosts) - {""})[:5])
+            known = list_some(sorted(set(hosts) - {""}), 5)
             raise UsageError(f"no host {host!r} in this run", hint=f"its hosts: {known}")
     kept = tuple(rank for rank in chosen if not wanted or hosts[rank] in wanted)
     if not kept:

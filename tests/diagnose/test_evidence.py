@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from diagnose.detectors.evidence import detect_missing_evidence
 from diagnose.findings import Kind
@@ -37,10 +38,18 @@ def test_missing_evidence_is_said_and_sets_no_exit_status() -> None:
     assert report.exit_status == 0
 
 
-def test_ranks_that_left_nothing_are_told() -> None:
-    view = make_view(GRID)
+@pytest.mark.parametrize(
+    ("dp", "silent", "named"),
+    [
+        (2, range(5, 6), "1 of 8 ranks recorded no compute (ranks 5)"),
+        (32, range(2, 128), "126 of 128 ranks recorded no compute (ranks 2-127)"),
+        (32, range(0, 128, 2), "64 of 128 ranks recorded no compute (ranks 0, 2 ... 126: 64 ranks)"),
+    ],
+)
+def test_every_rank_without_compute_is_named_or_counted(dp: int, silent: range, named: str) -> None:
+    view = make_view(Topology(dp=dp, pp=2, tp=2))
     for work in view.work.values():
-        work.ns[:, 5] = np.nan
-    (finding,) = (one for one in diagnose_view(view).findings)
+        work.ns[:, silent] = np.nan
+    (finding,) = detect_missing_evidence(view)
     assert finding.kind is Kind.INSUFFICIENT_EVIDENCE
-    assert finding.summary.startswith("1 of 8 ranks recorded no compute (ranks 5)")
+    assert finding.summary.startswith(named)

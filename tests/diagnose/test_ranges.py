@@ -2,7 +2,7 @@
 
 import pytest
 
-from diagnose.ranges import fold_ranks, name_some, unfold_ranks
+from diagnose.ranges import fold_ranks, list_some, name_some, unfold_ranks
 from telemetry.errors import UsageError
 
 
@@ -22,6 +22,11 @@ def test_what_is_folded_unfolds() -> None:
 )
 def test_many_ranks_are_named_in_few_words(ranks: range, named: str) -> None:
     assert name_some(ranks) == named
+
+
+@pytest.mark.parametrize(("most", "text"), [(3, "a, b, c"), (2, "a, b and 1 more"), (1, "a and 2 more")])
+def test_a_list_that_is_cut_says_so(most: int, text: str) -> None:
+    assert list_some(("a", "b", "c"), most) == text
 
 
 @pytest.mark.parametrize("text", ["", "a", "1-", "-1", "2-1", "0-6", "99999999999", "1,,2", "1;2", "٣"])

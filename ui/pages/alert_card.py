@@ -6,6 +6,7 @@ from dash.development.base_component import Component
 
 from diagnose.alerts.alert import Alert
 from diagnose.alerts.wording import view_of
+from diagnose.ranges import list_some
 from ui.pages.interface import SEVERITY_COLOURS
 from ui.reads.alerts import SILENT_AFTER_NS, ToldAlert
 from ui.silence import PLACES, amtool_command, rule
@@ -75,7 +76,7 @@ def _facts(told: ToldAlert, now_ns: int) -> list[tuple[str, str]]:
         *((name, alert.labels[name]) for name in PLACES if name in alert.labels),
     ]
     if len(alert.hosts_seen) > len(alert.hosts):
-        facts.append(("hosts by now", ", ".join(alert.hosts_seen[:8])))
+        facts.append(("hosts by now", list_some(alert.hosts_seen, 8)))
     if alert.held_back_by:
         facts.append(("told to nobody", f"explained by {alert.held_back_by}"))
     if now_ns - told.told_ns > SILENT_AFTER_NS:

@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 from dash import html
 from dash.development.base_component import Component
 
+from diagnose.ranges import list_some
 from diagnose.window_clocks import WindowClocks
 from telemetry.clocks.align_evidence import DISPUTED, HostClock
 from telemetry.errors import UsageError
@@ -138,11 +139,9 @@ def _reasons(what: str, clocks: Sequence[HostClock]) -> list[str]:
     by_reason: dict[str, list[str]] = {}
     for one in clocks:
         by_reason.setdefault(one.reason or "no reason told", []).append(one.host)
-    return [f"{what}: {_listed(list(dict.fromkeys(hosts)))}: {reason}" for reason, hosts in by_reason.items()]
-
-
-def _listed(hosts: list[str]) -> str:
-    return ", ".join(hosts[:MAX_NAMED]) + (f" and {len(hosts) - MAX_NAMED:,} more" if len(hosts) > MAX_NAMED else "")
+    return [
+        f"{what}: {list_some(list(dict.fromkeys(hosts)), MAX_NAMED)}: {reason}" for reason, hosts in by_reason.items()
+    ]
 
 
 def _alert(colour: str, title: str, text: str, reasons: list[str]) -> Component:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from diagnose.alerts.alert import Alert, Phase
 from diagnose.findings import Finding, Severity
 from diagnose.pipeline import Report
-from diagnose.ranges import fold_ranks
+from diagnose.ranges import list_some, name_some
 from telemetry.stores.queries import RunBeats, RunGrids, RunMetrics, RunStalls, RunSteps, RunWallTimes
 from telemetry.stores.question import Query
 from telemetry.topology import Topology
@@ -153,5 +153,6 @@ def _alert_in_words(alert: Alert) -> str:
 
 
 def _finding_in_words(finding: Finding) -> str:
-    ranks = [f"rank {fold_ranks(finding.ranks[:4])}"] if finding.ranks else [finding.stage] * bool(finding.stage)
-    return ", ".join([str(finding.kind), *ranks, *finding.hosts[:1]])
+    ranks = [f"rank {name_some(finding.ranks)}"] if finding.ranks else [finding.stage] * bool(finding.stage)
+    hosts = [list_some(finding.hosts, 1)] if finding.hosts else []
+    return ", ".join([str(finding.kind), *ranks, *hosts])

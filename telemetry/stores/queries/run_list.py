@@ -19,14 +19,18 @@ def _of(run_ids: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunGrids(Fields):
-    """The grid of each attempt. Columns: run_id, attempt, dp, pp, tp."""
+    """The grid of each attempt, as the rank that started last has it. Columns: run_id, attempt, dp, pp, tp."""
 
     run_ids: tuple[str, ...]
 
     def sql(self) -> str:
         return f"""
-        SELECT run_id, attempt, max(dp_size) AS dp, max(pp_size) AS pp, max(tp_size) AS tp
-        FROM ranks WHERE {_of(self.run_ids)} {_BY_ATTEMPT}
+        SELECT run_id, attempt, newest.1 AS dp, newest.2 AS pp, newest.3 AS tp
+        FROM (
+            SELECT run_id, attempt, argMax((dp_size, pp_size, tp_size), (started_ns, rank)) AS newest
+            FROM ranks WHERE {_of(self.run_ids)} GROUP BY run_id, attempt
+        )
+        ORDER BY run_id, attempt
         """
 
 

@@ -8,7 +8,7 @@ from telemetry.stores.question import OF_ATTEMPT, Fields, among
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runs(Fields):
-    """All runs, or those named, newest first.
+    """All runs, or those named, newest first. Of the rows about a rank only the newest counts: merges drop the others.
 
     Columns: run_id, attempt, started_ns, last_ns, num_ranks, first_step, last_step, meta.
     """
@@ -22,18 +22,27 @@ class Runs(Fields):
             if(min(first) = {LAST_STEP}, toUInt32(0), min(first)) AS first_step, max(last) AS last_step,
             max(words) AS meta
         FROM (
-            SELECT run_id, attempt, min(started_ns) AS starts, max(started_ns) AS ends,
-                toUInt32(uniqExact(rank)) AS ranks_seen, toUInt32({LAST_STEP}) AS first, toUInt32(0) AS last,
-                argMin(meta, rank) AS words
-            FROM ranks WHERE 1{named} GROUP BY run_id, attempt
+            SELECT run_id, attempt, min(opened) AS starts, max(started) AS ends,
+                toUInt32(count()) AS ranks_seen, toUInt32({LAST_STEP}) AS first, toUInt32(0) AS last,
+                argMin(newest_meta, rank) AS words
+            FROM (
+                SELECT run_id, attempt, rank, argMax(if(opened_ns > 0, opened_ns, started_ns), started_ns) AS opened,
+                    max(started_ns) AS started, argMax(meta, started_ns) AS newest_meta
+                FROM ranks WHERE 1{named} GROUP BY run_id, attempt, rank
+            )
+            GROUP BY run_id, attempt
             UNION ALL
             SELECT run_id, attempt, min(start_ns) AS starts, max(start_ns + duration_ns) AS ends,
                 toUInt32(0) AS ranks_seen, min(step) AS first, max(step) AS last, '' AS words
             FROM spans WHERE stage = {STEP_STAGE}{named} GROUP BY run_id, attempt
             UNION ALL
-            SELECT run_id, attempt, min(beat_ns) AS starts, max(beat_ns) AS ends,
+            SELECT run_id, attempt, min(beat) AS starts, max(beat) AS ends,
                 toUInt32(0) AS ranks_seen, toUInt32({LAST_STEP}) AS first, toUInt32(0) AS last, '' AS words
-            FROM heartbeats WHERE beat_ns > 0{named} GROUP BY run_id, attempt
+            FROM (
+                SELECT run_id, attempt, rank, argMax(beat_ns, at_ns) AS beat
+                FROM heartbeats WHERE beat_ns > 0{named} GROUP BY run_id, attempt, rank
+            )
+            GROUP BY run_id, attempt
         )
         GROUP BY run_id, attempt
         ORDER BY started_ns DESC, run_id, attempt DESC

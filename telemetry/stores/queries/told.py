@@ -95,28 +95,37 @@ class Evidence(Fields):
         """
 
 
+_EVIDENCE = f"""
+            SELECT 'evidence' AS source, count() AS num_rows, max(newest) AS newest_ns, sum(toUInt64(newest)) AS stamps
+            FROM (
+                SELECT run_id, attempt, rank, kind, max(at_ns) AS newest FROM evidence WHERE {OF_ATTEMPT}
+                GROUP BY run_id, attempt, rank, kind
+            )
+            GROUP BY run_id, attempt"""
+"""Merges drop replaced rows at any time, so this counts kinds of evidence by rank, not rows."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceCount(Fields):
-    """How much was taken down, without the texts: enough to tell whether there is more than at the last look.
+    """How much evidence is stored, without the texts. The answer changes whenever evidence comes.
 
-    Columns: num_rows, newest_ns; no row where nothing was.
+    Columns: num_rows (ranks times kinds), newest_ns, stamps (the sum of their newest times, modulo 2**64); no row
+    where there is no evidence.
     """
 
     run_id: str
     attempt: int
 
     def sql(self) -> str:
-        return f"""
-        SELECT count() AS num_rows, max(at_ns) AS newest_ns FROM evidence WHERE {OF_ATTEMPT}
-        GROUP BY run_id, attempt
-        """
+        return f"SELECT num_rows, newest_ns, stamps FROM ({_EVIDENCE})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News(Fields):
-    """How much was told of stalls, and by hosts: one cheap question for whoever asks again and again.
+    """How much evidence of stalls and how many host events are stored: a cheap check for changes.
 
-    Columns: source (evidence or host_events), num_rows, newest_ns; ordered by source, without those that told nothing.
+    Columns: source (evidence or host_events), num_rows, newest_ns, stamps (as of :class:`EvidenceCount`; 0 for
+    events, which are never replaced); ordered by source. A source without rows is left out.
     """
 
     run_id: str
@@ -125,13 +134,13 @@ class News(Fields):
     """Of events; empty: all."""
 
     def sql(self) -> str:
-        counted = "count() AS num_rows, max(at_ns) AS newest_ns"
         return f"""
-        SELECT source, num_rows, newest_ns
-        FROM (
-            SELECT 'evidence' AS source, {counted} FROM evidence WHERE {OF_ATTEMPT} GROUP BY run_id, attempt
+        SELECT source, num_rows, newest_ns, stamps
+        FROM ({_EVIDENCE}
             UNION ALL
-            SELECT 'host_events' AS source, {counted} FROM host_events
+            SELECT 'host_events' AS source, uniqExact(at_ns, host, device, name, text) AS num_rows,
+                max(at_ns) AS newest_ns, toUInt64(0) AS stamps
+            FROM host_events
             WHERE {OF_ATTEMPT}{among("name", "names", self.names)} GROUP BY run_id, attempt
         )
         ORDER BY source
