@@ -3,10 +3,13 @@
 RankscopeError                  always: what, where, and a hint
 ├── UsageError                  wrong value, unknown name, missing file     -> exit 2
 │   ├── UnreadableError         a file or a dump that cannot be read        -> exit 2
+│   ├── UnsafeFolderError       another user owns a folder, or writes into it -> exit 2
 │   ├── UnknownRunError         the store holds no such run                 -> exit 2
 │   └── TakenNameError          another job of that name is stored          -> exit 2
 └── UnreachableError            store or collector does not answer          -> exit 3
 """
+
+import errno
 
 
 class RankscopeError(Exception):
@@ -22,6 +25,9 @@ class RankscopeError(Exception):
         self.message = message
         self.hint = hint
 
+    def __str__(self) -> str:
+        return f"{self.message}\n\nhint: {self.hint}"
+
 
 class UsageError(RankscopeError):
     """A wrong value, an unknown name, a missing file."""
@@ -29,6 +35,14 @@ class UsageError(RankscopeError):
 
 class UnreadableError(UsageError):
     """A file, segment or dump that exists and cannot be read."""
+
+
+class UnsafeFolderError(UsageError, PermissionError):
+    """A folder for private files that another user owns or can write into."""
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.errno, self.strerror = errno.EPERM, message
 
 
 class UnknownRunError(UsageError):

@@ -58,7 +58,7 @@ def _refuse_missing(address: str) -> None:
 def _refuse_shipped(spool: Path) -> None:
     """Files whose records are stored and gone say nothing: that must not read as health."""
     readers = [RankReader(folder) for folder in find_rank_dirs(spool)]
-    if readers and all(reader.acked() and not any(reader.folder.glob("*.rec")) for reader in readers):
+    if readers and all(reader.acked() and not reader.first_end(0) for reader in readers):
         raise UsageError(
             f"the records of {spool} were shipped and reclaimed",
             hint="ask the collector that has them: --store http://...",

@@ -26,6 +26,8 @@ class RankIdentity:
     """Wall clock, nanoseconds since the epoch."""
     opened_ns: int = 0
     """When the rank's folder was first opened, likewise: a restart in place keeps it. 0: not known."""
+    uid: int = -1
+    """User id of the folder's owner. Read from the file system, never from the file. -1: not known."""
     meta: dict[str, str] = field(default_factory=dict)
     """Free words about the run: model, recipe, device, torch version."""
 

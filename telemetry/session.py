@@ -37,7 +37,7 @@ from telemetry.record.recorder import make_recorder
 from telemetry.record.segments_ahead import SegmentsAhead
 from telemetry.record.state_page import StatePage
 from telemetry.records import LOG_OFFSETS, RankIdentity
-from telemetry.settings import RecordingSettings, network_words
+from telemetry.settings import RecordingSettings, check_default_spool, network_words
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 
@@ -92,7 +92,6 @@ class Session:
             OSError: the folder cannot be written.
         """
         self.span_cost_ns = measure_span_cost()
-        folder.mkdir(parents=True, exist_ok=True)
         anchor = measure_anchor()
         page = StatePage(folder, anchor)
         try:
@@ -270,6 +269,7 @@ def _begin(settings: RecordingSettings, topology: Topology, device: Device, meta
         started_ns=time_ns(),
         meta={"device": device, BORN: birth_of(os.getpid()), **network_words(), **meta},
     )
+    check_default_spool(settings.spool)
     session = Session()
     folder = rank_folder(settings.spool, settings.run_id, settings.attempt, settings.rank)
     session.begin(identity, folder, device, settings.max_segments)

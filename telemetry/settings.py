@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from telemetry.errors import UsageError
+from telemetry.private_files import make_folder
 from telemetry.record.rank_file import MAX_SEGMENTS
 from telemetry.storable import storable
 
@@ -49,7 +50,7 @@ class RecordingSettings:
             rank=_number(environment, "RANK", 0),
             local_rank=_number(environment, "LOCAL_RANK", 0),
             world_size=world_size,
-            host=storable(environment.get("RANKSCOPE_HOST") or socket.gethostname()),
+            host=host_of(environment),
             spool=spool_of(environment),
             collector=environment.get("RANKSCOPE_COLLECTOR") or None,
             max_segments=_number(environment, "RANKSCOPE_SEGMENTS", MAX_SEGMENTS),
@@ -94,9 +95,26 @@ def network_words(environment: Mapping[str, str] = os.environ) -> dict[str, str]
     return {name: environment[name] for name in NETWORK_VARIABLES if environment.get(name)}
 
 
+def host_of(environment: Mapping[str, str] = os.environ) -> str:
+    """The name of this host."""
+    return storable(environment.get("RANKSCOPE_HOST") or socket.gethostname())
+
+
 def default_spool() -> Path:
-    """Where rank files go when nobody says: a folder of this user's under the temporary one."""
+    """Where rank files go without a setting: a private folder below the temporary one."""
     return Path(tempfile.gettempdir()) / f"rankscope-{os.getuid()}" / "spool"
+
+
+def check_default_spool(spool: Path) -> None:
+    """Create the default spool, or check that nobody else has: its place is known, and every user can write there.
+
+    Raises:
+        UnsafeFolderError: another user owns it, or can write into it.
+        OSError: it cannot be made.
+    """
+    if spool == default_spool():
+        with make_folder(spool, below=2):
+            pass
 
 
 def spool_of(environment: Mapping[str, str] = os.environ) -> Path:

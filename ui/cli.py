@@ -1,5 +1,6 @@
 """The `rankscope` command: one short file a subcommand, loaded when it is asked for."""
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -10,6 +11,7 @@ from typer.core import TyperGroup
 
 from diagnose.commands.options import progress
 from telemetry.errors import RankscopeError
+from telemetry.private_files import private_umask
 
 COMMANDS = {
     "demo": "ui.commands.demo:demo",
@@ -76,6 +78,7 @@ def rankscope() -> None:
 def main() -> None:
     """Run the command line. A user's error is one message with a hint, never a traceback."""
     try:
+        os.umask(private_umask())
         app()
     except RankscopeError as error:
         progress.print("error:", style="bold red", end=" ")

@@ -124,8 +124,9 @@ def _standing(folder: Path) -> Standing | None:
         state, process = look_at(reader, identity)
         logs = JobLogs()
         if process in LIVING:
-            logs.follow(identity.rank, identity.pid, identity.meta.get(LOG_OFFSETS, ""))
+            logs.follow(identity.rank, identity.pid, identity.meta.get(LOG_OFFSETS, ""), identity.uid)
             logs.read_on()
+            logs.close()
         before = kept(folder, identity.rank)
         return Standing(
             folder=folder,

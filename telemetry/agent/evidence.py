@@ -14,7 +14,6 @@ left of another step goes away, and an empty text in the table takes it back the
 """
 
 import json
-import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,11 +24,15 @@ import pyarrow as pa
 
 from telemetry.agent.stamps import next_stamp_ns
 from telemetry.agent.usual import Habit, Issued
+from telemetry.private_files import open_folder
+from telemetry.record.layout import RANK_FOLDER_DEPTH
 from telemetry.tables import EVIDENCE
 
 Kind = Literal["state", "flight-recorder", "stack", "log"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 FOLDER_NAME = "evidence"
+MAX_BYTES = 8 * 2**20
+"""Of one text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,23 +53,21 @@ def keep(folder: Path, evidence: Iterable[Evidence]) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    place = folder / FOLDER_NAME
-    place.mkdir(exist_ok=True)
-    for one in evidence:
-        new = place / (one.kind + ".new")
-        new.write_text(one.body, encoding="utf-8", errors="replace")
-        os.utime(new, ns=(one.at_ns, one.at_ns))
-        new.rename(place / one.kind)
+    with open_folder(folder, below=RANK_FOLDER_DEPTH) as rank, rank.folder(FOLDER_NAME, make=True) as place:
+        for one in evidence:
+            place.write(one.kind, one.body.encode(errors="replace")[:MAX_BYTES], at_ns=one.at_ns)
 
 
 def kept(folder: Path, rank: int) -> list[Evidence]:
-    """What lies beside the rank's files."""
+    """What lies beside the rank's files. What is too large is left out."""
     found: list[Evidence] = []
-    for kind in KINDS:
-        path = folder / FOLDER_NAME / kind
-        with suppress(OSError, UnicodeDecodeError):
-            body = path.read_text(encoding="utf-8")
-            found.append(Evidence(rank=rank, at_ns=path.stat().st_mtime_ns, kind=kind, body=body))
+    with suppress(OSError), open_folder(folder, below=RANK_FOLDER_DEPTH) as opened, opened.folder(FOLDER_NAME) as place:
+        for kind in KINDS:
+            with suppress(OSError, UnicodeDecodeError):
+                body = place.read(kind, MAX_BYTES + 1)
+                if len(body) <= MAX_BYTES:
+                    at_ns = place.changed_ns(kind)
+                    found.append(Evidence(rank=rank, at_ns=at_ns, kind=kind, body=body.decode()))
     return found
 
 
@@ -75,9 +76,10 @@ def discard_other_steps(folder: Path, rank: int, step: int) -> list[Evidence]:
     before = kept(folder, rank)
     if not before or step_of(before) == step:
         return []
-    for one in before:
-        with suppress(OSError):
-            (folder / FOLDER_NAME / one.kind).unlink()
+    with suppress(OSError), open_folder(folder, below=RANK_FOLDER_DEPTH) as opened, opened.folder(FOLDER_NAME) as place:
+        for one in before:
+            with suppress(OSError):
+                place.remove(one.kind)
     now = next_stamp_ns(after_ns=max(one.at_ns for one in before))
     return [Evidence(rank=rank, at_ns=now, kind=one.kind, body="") for one in before]
 

@@ -18,14 +18,20 @@ MAX_STEP = 2**32 - 1
 
 
 def is_alive(identity: RankIdentity) -> bool:
-    """Whether the process that wrote this identity still exists."""
+    """Whether the process that wrote this identity still exists. A process of another user did not write it."""
     try:
         process = psutil.Process(identity.pid)
-        return _is_same(process, identity) and process.status() != psutil.STATUS_ZOMBIE
+        ours = _is_same(process, identity) and belongs_to(process, identity.uid)
+        return ours and process.status() != psutil.STATUS_ZOMBIE
     except psutil.AccessDenied:
         return True
     except (psutil.NoSuchProcess, ValueError):
         return False
+
+
+def belongs_to(process: psutil.Process, uid: int) -> bool:
+    """Whether the real, effective and saved user of a process is ``uid``; a negative one is not checked."""
+    return uid < 0 or set(process.uids()) == {uid}
 
 
 def _is_same(process: psutil.Process, identity: RankIdentity) -> bool:

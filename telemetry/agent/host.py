@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from telemetry.agent.heartbeat import heartbeat, is_alive
+from telemetry.agent.owned_process import check_owner
 from telemetry.agent.tail import Chunk, RankTail
 from telemetry.errors import TakenNameError, UnreadableError
 from telemetry.record.reader import find_rank_dirs
@@ -83,7 +84,9 @@ class Host:
             if known is not None and not (known.done and known.began_again()):
                 continue
             try:
-                self.ranks[folder] = FollowedRank(tail=RankTail(folder))
+                tail = RankTail(folder)
+                check_owner(tail.identity)
+                self.ranks[folder] = FollowedRank(tail=tail)
             except WRONG as error:
                 self._fail(folder, "identity", error)
             else:

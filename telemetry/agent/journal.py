@@ -6,21 +6,23 @@ An event is written here before it is shipped. An agent that starts again ships 
 twice is the same row.
 """
 
-import errno
 import json
 import os
-import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
+from telemetry.private_files import open_folder
+from telemetry.record.layout import RANK_FOLDER_DEPTH
 from telemetry.samplers.interface import Event
 from telemetry.tables import HOST_EVENTS
 
 FOLDER = "hosts"
+ATTEMPT_FOLDER_DEPTH = RANK_FOLDER_DEPTH - 1
 SUFFIX = ".jsonl"
 MAX_NAME = 200
 MAX_BYTES = 32 * 2**20
@@ -36,10 +38,11 @@ def append(attempt_folder: Path, host: str, events: Iterable[Event]) -> None:
     lines = "".join(json.dumps(asdict(event)) + "\n" for event in events)
     if not lines:
         return
-    folder = attempt_folder / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    number = _opened(folder / _file_name(host), os.O_RDWR | os.O_APPEND | os.O_CREAT)
-    with os.fdopen(number, "rb+") as file:
+    with (
+        open_folder(attempt_folder, below=ATTEMPT_FOLDER_DEPTH) as attempt,
+        attempt.folder(FOLDER, make=True) as folder,
+        os.fdopen(folder.open(_file_name(host), os.O_RDWR | os.O_APPEND | os.O_CREAT), "rb+") as file,
+    ):
         size = file.seek(0, os.SEEK_END)
         if size >= MAX_BYTES:
             return
@@ -51,30 +54,27 @@ def append(attempt_folder: Path, host: str, events: Iterable[Event]) -> None:
 
 def read(attempt_folder: Path) -> Iterator[tuple[str, list[Event]]]:
     """Each host and its events, in the order in which they were written; what is torn or foreign is left out."""
-    for path in sorted((attempt_folder / FOLDER).glob("*" + SUFFIX)):
-        try:
-            with os.fdopen(_opened(path, os.O_RDONLY), "rb") as file:
-                text = file.read(MAX_BYTES).decode(errors="replace")
-        except OSError:
-            continue
-        yield unquote(path.name.removesuffix(SUFFIX)), [event for line in text.splitlines() for event in _event(line)]
+    for name, content in _contents(attempt_folder):
+        lines = content.decode(errors="replace").splitlines()
+        yield unquote(name.removesuffix(SUFFIX)), [event for line in lines for event in _event(line)]
+
+
+def _contents(attempt_folder: Path) -> list[tuple[str, bytes]]:
+    """Name and content of each file, in order of names."""
+    found: list[tuple[str, bytes]] = []
+    with (
+        suppress(OSError),
+        open_folder(attempt_folder, below=ATTEMPT_FOLDER_DEPTH) as attempt,
+        attempt.folder(FOLDER) as folder,
+    ):
+        for name in sorted(name for name in folder.names() if name.endswith(SUFFIX)):
+            with suppress(OSError):
+                found.append((name, folder.read(name, MAX_BYTES)))
+    return found
 
 
 def _file_name(host: str) -> str:
     return quote(host, safe="")[:MAX_NAME] + SUFFIX
-
-
-def _opened(path: Path, how: int) -> int:
-    """A plain file of this folder: no pipe that nobody writes into, no link to somewhere else.
-
-    Raises:
-        OSError: it is something else, or cannot be opened.
-    """
-    number = os.open(path, how | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
-    if not stat.S_ISREG(os.fstat(number).st_mode):
-        os.close(number)
-        raise OSError(errno.EINVAL, "not a plain file", str(path))
-    return number
 
 
 def _event(line: str) -> list[Event]:

@@ -1,11 +1,13 @@
 """What ranks print: the last lines of each, less what healthy runs say too, known faults marked.
 
-    /proc/PID/fd/1, fd/2 --> regular files? --> read on from where we were --> last lines of the rank
+    /proc/PID/fd/1, fd/2 --> regular files? --> kept open, read on from the last place --> last lines of the rank
                                                                                 |
     a step goes by: what the ranks have said so far was no sign of a stall ---> what is usual --> left out
 
 No cooperation of the rank is needed. Ranks that share one file are told apart by the ``[rank3]:`` that torch puts in
-front of a line. Pipes and terminals are somebody else's and are left alone.
+front of a line. Pipes and terminals are left alone: opening one can disturb its reader.
+
+A file is opened once, from the process itself and with the rights of its user, and never again by its path.
 """
 
 import json
@@ -15,11 +17,13 @@ import stat
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 from telemetry.agent.known_faults import fault_of
+from telemetry.agent.owned_process import open_process
+from telemetry.owner_rights import rights_of
 
 Stream = Literal["stdout", "stderr"]
 STREAMS: dict[int, Stream] = {1: "stdout", 2: "stderr"}
@@ -30,6 +34,7 @@ MAX_LINE = 500
 MAX_REST = 4 * MAX_LINE
 """Bytes of a line that has not ended; as many characters as are told have room, whatever they are."""
 MAX_PATTERNS = 4000
+MAX_OFFSET_DIGITS = 19
 SAID_OFTEN = 3
 """A line that one rank alone says (progress, say) is usual once steps went by after it so many times."""
 _CHANGING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{8,}|\d+")
@@ -54,11 +59,17 @@ class LogLine:
         return _CHANGING.sub("#", self.text)
 
 
+FileKey = tuple[int, int]
+"""Device and inode."""
+
+
 @dataclass(slots=True)
 class LogFile:
     """A file that grows, read on from look to look."""
 
-    path: Path
+    descriptor: int
+    """-1: closed."""
+    key: FileKey
     stream: Stream
     _offset: int = 0
     """Nothing before it is read: an earlier attempt may have printed into the same file."""
@@ -66,6 +77,8 @@ class LogFile:
 
     def read_on(self) -> Iterator[LogLine]:
         """Whole lines that have come since."""
+        if self.descriptor < 0:
+            return
         try:
             size, changed_ns = self._stat()
             if size == self._offset:
@@ -81,8 +94,14 @@ class LogFile:
             if text:
                 yield LogLine(at_ns=at_ns, stream=self.stream, fault=fault_of(text), text=text)
 
+    def close(self) -> None:
+        """Read no more. Safe to repeat."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+        self.descriptor = -1
+
     def _stat(self) -> tuple[int, int]:
-        found = self.path.stat()
+        found = os.fstat(self.descriptor)
         return found.st_size, found.st_mtime_ns
 
     def _read(self, size: int) -> bytes:
@@ -90,29 +109,44 @@ class LogFile:
             self._offset, self._rest = 0, b""
         if size - self._offset > READ_BYTES:
             self._offset, self._rest = size - READ_BYTES, b""
-        with self.path.open("rb") as file:
-            file.seek(self._offset)
-            raw = file.read(size - self._offset)
+        raw = os.pread(self.descriptor, size - self._offset, self._offset)
         self._offset += len(raw)
         return raw
 
 
-def log_files_of(pid: int, offsets: str = "", proc: Path = Path("/proc")) -> list[LogFile]:
-    """The regular files that a process prints into, from where it began (``offsets``, as the identity's meta tells);
-    one that it prints everything into comes once."""
+def log_files_of(pid: int, offsets: str = "", uid: int = -1) -> list[LogFile]:
+    """The regular files that a process of user ``uid`` prints into. Close them.
+
+    They are read from where the process began (``offsets``, as the identity's meta says). A file for both streams comes
+    once.
+    """
     words = offsets.split()
-    begin = dict(zip(STREAMS, map(int, words), strict=False)) if all(word.isdigit() for word in words) else {}
-    found: dict[tuple[int, int], LogFile] = {}
-    for number, stream in STREAMS.items():
-        link = proc / str(pid) / "fd" / str(number)
-        try:
-            status = link.stat()
-            path = Path(os.readlink(link))
-        except OSError:
-            continue
-        if stat.S_ISREG(status.st_mode) and path.is_absolute() and path.exists():
-            found.setdefault((status.st_dev, status.st_ino), LogFile(path, stream, begin.get(number, 0)))
+    begin = dict(zip(STREAMS, map(int, words), strict=False)) if all(map(_is_offset, words)) else {}
+    found: dict[FileKey, LogFile] = {}
+    with suppress(OSError), open_process(pid, uid) as process:
+        user = os.fstat(process)
+        with rights_of(user.st_uid, user.st_gid):
+            for number, stream in STREAMS.items():
+                _open_log(process, number, stream, begin.get(number, 0), found)
     return list(found.values())
+
+
+def _is_offset(word: str) -> bool:
+    return word.isascii() and word.isdecimal() and len(word) < MAX_OFFSET_DIGITS
+
+
+def _open_log(process: int, number: int, stream: Stream, offset: int, found: dict[FileKey, LogFile]) -> None:
+    """The file is looked at before it is opened: opening a pipe or a device has effects."""
+    with suppress(OSError):
+        place = os.open(f"fd/{number}", os.O_PATH | os.O_CLOEXEC, dir_fd=process)
+        try:
+            status = os.fstat(place)
+            key = status.st_dev, status.st_ino
+            if stat.S_ISREG(status.st_mode) and key not in found:
+                descriptor = os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                found[key] = LogFile(descriptor, key, stream, offset)
+        finally:
+            os.close(place)
 
 
 @dataclass(slots=True)
@@ -120,6 +154,8 @@ class RankLog:
     """The last lines of one rank."""
 
     files: list[LogFile]
+    followed: bool = False
+    """The rank may print more."""
     lines: deque[LogLine] = field(default_factory=lambda: deque(maxlen=KEEP_LINES))
     fresh: list[LogLine] = field(default_factory=list)
     """Since the last step began."""
@@ -140,26 +176,40 @@ class JobLogs:
 
     def __init__(self) -> None:
         self._ranks: dict[int, RankLog] = {}
+        self._open: dict[FileKey, LogFile] = {}
         self._said: OrderedDict[str, Counter[int]] = OrderedDict()
         """Pattern -> rank -> how often steps went by after it."""
 
-    def follow(self, rank: int, pid: int, offsets: str = "") -> None:
-        """Read what a process prints. What it said in an earlier life stays."""
-        files = log_files_of(pid, offsets)
-        before = self._ranks.get(rank)
-        known = {file.path: file for file in before.files} if before else {}
-        log = before or RankLog([])
-        log.files = [known.get(file.path, file) for file in files] or log.files
-        self._ranks[rank] = log
+    def follow(self, rank: int, pid: int, offsets: str = "", uid: int = -1) -> None:
+        """Read what a process of user ``uid`` prints. Lines of an earlier life of the rank stay."""
+        log = self._ranks.setdefault(rank, RankLog([]))
+        log.followed = True
+        log.files = [self._known(file) for file in log_files_of(pid, offsets, uid)] or log.files
+        self._close_unread()
+
+    def follows(self, rank: int) -> bool:
+        return rank in self._ranks and self._ranks[rank].followed
+
+    def leave(self, rank: int) -> None:
+        """Read no more of what a rank prints; its lines stay. Safe to repeat."""
+        if rank in self._ranks:
+            self._ranks[rank].followed = False
+            self._close_unread()
+
+    def close(self) -> None:
+        """Read no more of any rank. Safe to repeat."""
+        for rank in self._ranks:
+            self.leave(rank)
 
     def read_on(self) -> None:
         """Take in what the ranks have printed since."""
-        owners: dict[Path, list[int]] = {}
+        owners: dict[FileKey, list[int]] = {}
         for rank, log in self._ranks.items():
             for file in log.files:
-                owners.setdefault(file.path, []).append(rank)
-        for path, ranks in owners.items():
-            self._take(path, ranks)
+                if file.key in self._open:
+                    owners.setdefault(file.key, []).append(rank)
+        for key, ranks in owners.items():
+            self._take(key, ranks)
 
     def step_went_by(self) -> None:
         """What was said so far is what healthy ranks say."""
@@ -186,14 +236,27 @@ class JobLogs:
             [{"at_ns": one.at_ns, "stream": one.stream, "fault": one.fault, "text": one.text} for one in told]
         )
 
+    def _known(self, file: LogFile) -> LogFile:
+        """The same file as another rank reads it, or ``file`` itself. Ranks that share a file read each line once."""
+        known = self._open.get(file.key)
+        if known is None:
+            self._open[file.key] = file
+            return file
+        file.close()
+        return known
+
+    def _close_unread(self) -> None:
+        wanted = {file.key for log in self._ranks.values() if log.followed for file in log.files}
+        for key in self._open.keys() - wanted:
+            self._open.pop(key).close()
+
     def _is_usual(self, pattern: str) -> bool:
         said = self._said.get(pattern)
         return said is not None and (2 * len(said) > len(self._ranks) or max(said.values()) >= SAID_OFTEN)
 
-    def _take(self, path: Path, ranks: list[int]) -> None:
+    def _take(self, key: FileKey, ranks: list[int]) -> None:
         """Lines of one file; where ranks share it, those that say whose they are."""
-        (file, *_) = (file for file in self._ranks[ranks[0]].files if file.path == path)
-        lines = list(file.read_on())
+        lines = list(self._open[key].read_on())
         if len(ranks) == 1:
             self._ranks[ranks[0]].take(lines)
             return

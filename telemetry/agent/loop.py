@@ -30,7 +30,7 @@ from telemetry.agent.sweep import KEEP_DAYS, sweep
 from telemetry.agent.tail import Chunk, rank_rows
 from telemetry.agent.watch import EvidenceWatch
 from telemetry.errors import TakenNameError, UnreachableError, UnreadableError, UsageError
-from telemetry.settings import RecordingSettings
+from telemetry.settings import host_of
 from telemetry.ship.client import CollectorClient
 from telemetry.ship.wire import labelled
 
@@ -245,7 +245,7 @@ def run_agent(settings: AgentSettings, stop: threading.Event | None = None) -> N
     if settings.samplers.interval_s:
         looks.append(open_clock_ping(settings.collector, settings.token))
     samplers = HostWatch(looks)
-    reports = HostReports(samplers, living, own_host=RecordingSettings.from_environment().host)
+    reports = HostReports(samplers, living, own_host=host_of())
     watch.start()
     samplers.start()
     reports.start()
@@ -260,4 +260,4 @@ def run_agent(settings: AgentSettings, stop: threading.Event | None = None) -> N
     finally:
         samplers.stop()
         reports.stop()
-        watch.stop()
+        watch.close()

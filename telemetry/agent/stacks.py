@@ -11,9 +11,11 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from telemetry.agent.owned_process import is_there, open_process
 from telemetry.agent.worker_client import ask_traceback
 from telemetry.records import RankIdentity
 
@@ -25,11 +27,19 @@ _FRAME = re.compile(r'^\s+File "(?P<path>.*)", line (?P<line>\d+) in (?P<functio
 
 def take_stack(identity: RankIdentity) -> str | None:
     """The ``stack`` text of a rank, or None. Waits a bounded time."""
-    found = _by_py_spy(identity.pid)
+    found = _from_memory(identity)
     if found is None:
         told = ask_traceback(identity)
         found = _found("worker-server", threads_of_traceback(told)) if told else None
     return found
+
+
+def _from_memory(identity: RankIdentity) -> str | None:
+    """None where the process is not the rank's, or ended meanwhile: its number may belong to another process by now."""
+    with suppress(OSError), open_process(identity.pid, identity.uid) as process:
+        found = _by_py_spy(identity.pid)
+        return found if is_there(process) else None
+    return None
 
 
 def py_spy() -> str | None:

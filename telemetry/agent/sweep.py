@@ -10,7 +10,6 @@ How long a rank is silent is told by the monotonic clock where its machine has n
 that is wrong for a moment must not take away the numbering of a rank that is about to come back.
 """
 
-import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from telemetry.agent.tail import RankTail
 from telemetry.birth import BORN, is_of_this_boot
 from telemetry.clocks.host import Anchor, measure_anchor
 from telemetry.errors import UnreadableError
+from telemetry.private_files import open_folder
 from telemetry.record.reader import find_rank_dirs
 from telemetry.record.state_page import LiveState
 from telemetry.records import RankIdentity
@@ -40,9 +40,8 @@ def sweep(spool: Path, *, keep_days: float = KEEP_DAYS, now: Anchor | None = Non
     for folder in find_rank_dirs(spool):
         with suppress(UnreadableError, OSError, ValueError, OverflowError):
             if _is_stored(folder, now, keep_days * DAY_NS):
-                shutil.rmtree(folder)
+                _remove(folder)
                 gone.append(folder)
-                _remove_empty(folder.parent)
     return gone
 
 
@@ -61,10 +60,20 @@ def _silent_ns(identity: RankIdentity, state: LiveState, now: Anchor) -> int:
     return now.wall_ns - state.anchor.to_wall_ns(state.beat_ns)
 
 
-def _remove_empty(attempt_folder: Path) -> None:
-    """An attempt without ranks, and a run without attempts."""
-    if not any(attempt_folder.glob("rank-*")):
-        shutil.rmtree(attempt_folder / HOSTS, ignore_errors=True)
+def _remove(rank_folder: Path) -> None:
+    """With the rank an attempt without ranks, and a run without attempts.
+
+    Raises:
+        OSError: the rank's folder cannot be deleted.
+    """
+    rank, attempt, run = rank_folder.name, rank_folder.parent.name, rank_folder.parent.parent
+    with open_folder(run, below=1) as run_folder:
+        with run_folder.folder(attempt) as attempt_folder:
+            attempt_folder.remove_folder(rank, with_content=True)
+            if any(name.startswith("rank-") for name in attempt_folder.names()):
+                return
+            with suppress(OSError):
+                attempt_folder.remove_folder(HOSTS, with_content=True)
         with suppress(OSError):
-            attempt_folder.rmdir()
-            attempt_folder.parent.rmdir()
+            run_folder.remove_folder(attempt, with_content=False)
+            run.rmdir()

@@ -27,8 +27,10 @@ from telemetry.agent.evidence import (
     living_of,
     step_of,
 )
+from telemetry.agent.heartbeat import is_alive
 from telemetry.agent.logs import JobLogs
 from telemetry.agent.outbox import Outbox, Owner
+from telemetry.agent.owned_process import check_owner
 from telemetry.agent.rank_state import ProcessWord, look_at
 from telemetry.agent.stall import SECOND_NS, Phase, RankLook, StallDetector, StallSettings
 from telemetry.agent.usual import RecentOperations
@@ -116,6 +118,12 @@ class EvidenceWatch:
             self._thread.join()
         self._deaths.close()
 
+    def close(self) -> None:
+        """End as :meth:`stop` does, and let go of the logs."""
+        self.stop()
+        for job in self._jobs.values():
+            job.logs.close()
+
     def last_look(self) -> None:
         """Once every rank is over: see that nothing about their ends is missing."""
         if not self._stop.is_set():
@@ -130,6 +138,7 @@ class EvidenceWatch:
                 self._guarded(self._update, job, rank)
             self._guarded(job.logs.read_on)
             self._guarded(self._judge, owner, job)
+            self._guarded(_leave_logs, job)
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -161,6 +170,7 @@ class EvidenceWatch:
     def _take_up(self, owner: Owner, folder: Path) -> None:
         reader = RankReader(folder)
         identity = reader.identity()
+        check_owner(identity)
         state, process = look_at(reader, identity)
         job = self._jobs.setdefault(owner, WatchedJob(StallDetector(self._settings)))
         before = kept(folder, identity.rank)
@@ -186,7 +196,8 @@ class EvidenceWatch:
     def _follow(self, job: WatchedJob, rank: WatchedRank) -> None:
         """From now on its end is stamped, and what it prints is read."""
         rank.stamped = self._deaths.follow(rank.identity.pid)
-        job.logs.follow(rank.identity.rank, rank.identity.pid, rank.identity.meta.get(LOG_OFFSETS, ""))
+        identity = rank.identity
+        job.logs.follow(identity.rank, identity.pid, identity.meta.get(LOG_OFFSETS, ""), identity.uid)
 
     def _update(self, job: WatchedJob, rank: WatchedRank) -> None:
         self._note_death(rank)
@@ -279,6 +290,14 @@ class EvidenceWatch:
             except OSError as error:
                 self._complain(error)
             self.outbox.put(owner, [*(one for one in gone if one.kind not in kinds), *evidence])
+
+
+def _leave_logs(job: WatchedJob) -> None:
+    """A process that is gone, and whose end has been judged, prints no more."""
+    for rank in job.ranks.values():
+        number = rank.identity.rank
+        if rank.over and rank.told and job.logs.follows(number) and not is_alive(rank.identity):
+            job.logs.leave(number)
 
 
 def _standing(rank: WatchedRank, logs: JobLogs) -> Standing:

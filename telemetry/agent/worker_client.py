@@ -1,12 +1,15 @@
 """Asks a rank through torch's worker server; it answers while the rank's Python cannot, but not a stopped process."""
 
 import json
+import os
 import socket
+import struct
 from collections import Counter
 from http.client import OK, HTTPConnection, HTTPException
 from typing import Any
 
 from telemetry.integrations.worker_server import META_KEY
+from telemetry.owner_rights import rights_of
 from telemetry.records import RankIdentity
 
 ANSWER_S = 2.0
@@ -15,6 +18,8 @@ MAX_ENTRIES = 200
 KEPT_A_GROUP = 3
 """The last ones of each process group, done or not."""
 MAX_BYTES = 64 * 2**20
+_PEER = struct.Struct("3i")
+"""Process, user, group."""
 
 
 def ask_flight_recorder(identity: RankIdentity) -> str | None:
@@ -32,7 +37,7 @@ def _ask(identity: RankIdentity, handler: str) -> str | None:
     path = identity.meta.get(META_KEY)
     if not path:
         return None
-    connection = _UnixConnection(path)
+    connection = _RankConnection(path, identity)
     try:
         connection.request("POST", f"/handler/{handler}", headers={"Connection": "close"})
         answer = connection.getresponse()
@@ -44,17 +49,34 @@ def _ask(identity: RankIdentity, handler: str) -> str | None:
         connection.close()
 
 
-class _UnixConnection(HTTPConnection):
-    """HTTP over a Unix socket; waits ``ANSWER_S`` at most for each part of an answer."""
+class _RankConnection(HTTPConnection):
+    """HTTP over a Unix socket on which the rank itself listens; waits ``ANSWER_S`` at most for each part of an answer.
 
-    def __init__(self, path: str) -> None:
+    Who recorded names the socket, and may name any: it is opened with the rights of that user, through no link, and
+    whoever answers must be the rank's process.
+    """
+
+    def __init__(self, path: str, identity: RankIdentity) -> None:
         super().__init__("localhost", timeout=ANSWER_S)
         self._path = path
+        self._rank = identity
 
     def connect(self) -> None:
+        """Raises:
+        OSError: no socket of the rank.
+        """
+        user = os.geteuid() if self._rank.uid < 0 else self._rank.uid
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+        with rights_of(user):
+            place = os.open(self._path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                self.sock.connect(f"/proc/self/fd/{place}")
+            finally:
+                os.close(place)
+        pid, uid, _ = _PEER.unpack(self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        if (pid, uid) != (self._rank.pid, user):
+            raise PermissionError(f"{self._path} is not a socket of process {self._rank.pid}")
 
 
 def _cut(text: str | None) -> str | None:

@@ -9,13 +9,14 @@ is none, and nothing is said. One request of its own is never made here; who ask
 
 import hashlib
 import os
-import stat
 import sys
 import tempfile
 from contextlib import suppress
 from ctypes import py_object, pythonapi
 from pathlib import Path
 from typing import Any
+
+from telemetry.private_files import make_folder
 
 META_KEY = "worker_server"
 """Where the identity's ``meta`` tells the path of the socket."""
@@ -94,25 +95,11 @@ def _place_for_socket(folder: Path) -> Path:
         OSError: neither can be had for this user alone.
     """
     own = folder.absolute() / FOLDER_NAME / SOCKET_NAME
-    if len(os.fsencode(own)) <= MAX_PATH_BYTES:
-        return _private(own.parent) / own.name
     name = hashlib.blake2b(os.fsencode(own), digest_size=8).hexdigest()
-    for temporary in (tempfile.gettempdir(), "/tmp"):
-        short = Path(temporary) / f"rankscope-{os.getuid()}-workers" / name
-        if len(os.fsencode(short)) <= MAX_PATH_BYTES:
-            return _private(short.parent) / name
+    short = [Path(place) / f"rankscope-{os.getuid()}-workers" / name for place in (tempfile.gettempdir(), "/tmp")]
+    for path in (own, *short):
+        if len(os.fsencode(path)) <= MAX_PATH_BYTES:
+            with make_folder(path.parent, below=1) as place:
+                os.fchmod(place.descriptor, 0o700)  # RANKSCOPE_UMASK lets nobody else ask this process
+                return path
     raise OSError("no path that is short enough")
-
-
-def _private(folder: Path) -> Path:
-    """A folder that nobody else can look into, made when missing.
-
-    Raises:
-        OSError: it cannot be made, or is somebody else's, or open to others.
-    """
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise PermissionError(f"{folder} is not this user's alone")
-    return folder

@@ -33,6 +33,8 @@ SEGMENT_MAGIC = b"RSCOPE01"
 NAME_BYTES = 24
 TEXT_BYTES = 40
 MAX_TEXT_BYTES = 4000
+RANK_FOLDER_DEPTH = 3
+"""Run, attempt, rank: the names of a rank's folder that rankscope chose, below the spool that a person named."""
 MAX_MARK_RECORDS = 1 + MAX_TEXT_BYTES // TEXT_BYTES
 
 

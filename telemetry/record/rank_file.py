@@ -10,7 +10,7 @@ allocated when it is made: a full disk is an error here, which is counted, and n
 import json
 import mmap
 import os
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -18,8 +18,18 @@ import numpy as np
 
 from telemetry.clocks.host import Anchor, measure_anchor
 from telemetry.errors import RankscopeError
+from telemetry.private_files import Folder, make_folder, open_folder
 from telemetry.record import layout
-from telemetry.record.segments import GONE_SUFFIX, committed_records, list_segments, read_header, take_back
+from telemetry.record.segments import (
+    GONE_SUFFIX,
+    NEW_SUFFIX,
+    SUFFIX,
+    committed_records,
+    list_segments,
+    number_of,
+    read_header,
+    take_back,
+)
 from telemetry.record.shipping_page import LossCause, ShippingPage, read_acked
 from telemetry.records import RankIdentity
 
@@ -36,7 +46,7 @@ MADV_POPULATE_WRITE = 23
 class Segment:
     """One segment, mapped for writing: records lie from ``offset`` to ``limit``."""
 
-    path: Path
+    name: str
     buffer: mmap.mmap
     first_seq: int
     offset: int
@@ -87,12 +97,13 @@ class RankFile:
         """A segment for the records from ``first_seq`` on; None where there is no room for one, or no folder. At the
         cap, and on a full disk, the oldest one makes room for it."""
         try:
-            if not self._keep_below_cap():
-                return None
-            try:
-                return self._create(first_seq)
-            except OSError:
-                return self._create(first_seq) if self._remove_oldest(LossCause.DISK_FULL) else None
+            with self._opened() as folder:
+                if not self._keep_below_cap(folder):
+                    return None
+                try:
+                    return self._create(folder, first_seq)
+                except OSError:
+                    return self._create(folder, first_seq) if self._remove_oldest(folder, LossCause.DISK_FULL) else None
         except OSError:
             return None
 
@@ -104,7 +115,8 @@ class RankFile:
 
     def discard(self, segment: Segment) -> None:
         """Remove a segment that was made and never written."""
-        segment.path.unlink(missing_ok=True)
+        with suppress(OSError), self._opened() as folder:
+            folder.remove(segment.name)
 
     def close(self, next_seq: int) -> None:
         """Says in the header how many records the last segment holds, and seals it.
@@ -113,61 +125,66 @@ class RankFile:
             OSError, UnreadableError: it is gone.
         """
         if self._current is not None:
-            _finish(self._current.path, next_seq - self._current.first_seq)
+            with self._opened() as folder:
+                _finish(folder, self._current.name, next_seq - self._current.first_seq)
         self._current = None
 
     def _resume(self) -> tuple[int, int]:
         """Number of the next record and of the next segment, after what the folder holds and can be read; where all
         was shipped and deleted, after what was acknowledged."""
-        take_back(self.folder)
-        segments = list_segments(self.folder)
-        next_number = int(segments[-1].stem) + 1 if segments else 0
-        next_seq = 0
-        for path in reversed(segments):
-            with suppress(RankscopeError, OSError):  # the agent may reclaim it under our eyes
-                header = read_header(path)
-                count = committed_records(path, header)
-                next_seq = header.first_seq + count
-                if count:
-                    _finish(path, count)
-                    break
-                path.unlink(missing_ok=True)  # made ahead, and never written
+        with self._opened() as folder:
+            take_back(folder)
+            segments = list_segments(folder)
+            next_number = (number_of(segments[-1]) or 0) + 1 if segments else 0
+            next_seq = 0
+            for name in reversed(segments):
+                with suppress(RankscopeError, OSError):  # the agent may reclaim it at the same time
+                    header = read_header(folder, name)
+                    count = committed_records(folder, name, header)
+                    next_seq = header.first_seq + count
+                    if count:
+                        _finish(folder, name, count)
+                        break
+                    folder.remove(name)  # made ahead, and never written
         return max(next_seq, read_acked(self.folder)), next_number
 
-    def _keep_below_cap(self) -> bool:
+    def _opened(self) -> AbstractContextManager[Folder]:
+        return open_folder(self.folder, below=layout.RANK_FOLDER_DEPTH)
+
+    def _keep_below_cap(self, folder: Folder) -> bool:
         """Whether there is room for one more."""
-        excess = len(list_segments(self.folder)) + 1 - self._max_segments
-        return all(self._remove_oldest(LossCause.CAP) for _ in range(excess))
+        excess = len(list_segments(folder)) + 1 - self._max_segments
+        return all(self._remove_oldest(folder, LossCause.CAP) for _ in range(excess))
 
-    def _remove_oldest(self, cause: LossCause) -> bool:
+    def _remove_oldest(self, folder: Folder, cause: LossCause) -> bool:
         """Remove the oldest segment that is neither in flight nor being written."""
-        return any(self._remove(path, cause) for path in list_segments(self.folder)[:-1])
+        return any(self._remove(folder, name, cause) for name in list_segments(folder)[:-1])
 
-    def _remove(self, path: Path, cause: LossCause) -> bool:
+    def _remove(self, folder: Folder, name: str, cause: LossCause) -> bool:
         """Delete a segment and count what it held, unless the agent is at work on it."""
-        first_seq, end_seq = _numbers(path)
+        first_seq, end_seq = _numbers(folder, name)
         if self._page.in_flight(first_seq, end_seq):
             return False
-        gone = path.with_suffix(GONE_SUFFIX)
+        gone = name.removesuffix(SUFFIX) + GONE_SUFFIX
         try:
-            path.rename(gone)
+            folder.rename(name, gone)
         except FileNotFoundError:
             return True  # acknowledged, and reclaimed just now
         try:
             if self._page.in_flight(first_seq, end_seq):  # pinned meanwhile: perhaps it was read before it moved
-                gone.rename(path)
+                folder.rename(gone, name)
                 return False
             self._page.lose(end_seq, cause)
-            gone.unlink()
+            folder.remove(gone)
         except FileNotFoundError:
             return False  # the agent has taken it back
         self.dropped += max(0, end_seq - max(first_seq, self._page.acked))
         return True
 
-    def _create(self, first_seq: int) -> Segment:
+    def _create(self, folder: Folder, first_seq: int) -> Segment:
         size = layout.HEADER_BYTES + self._segment_records * layout.RECORD_BYTES
-        path = self.folder / f"{self._number:06d}.rec"
-        buffer = _map_new(path.with_suffix(".rec.new"), size)
+        stem = f"{self._number:06d}"
+        buffer = _map_new(folder, stem + NEW_SUFFIX, size)
         _write_header(
             buffer,
             magic=layout.SEGMENT_MAGIC,
@@ -176,22 +193,22 @@ class RankFile:
             anchor_monotonic_ns=self._anchor.monotonic_ns,
             anchor_wall_ns=self._anchor.wall_ns,
         )
-        path.with_suffix(".rec.new").rename(path)
+        folder.rename(stem + NEW_SUFFIX, stem + SUFFIX)
         self._number += 1
-        return Segment(path=path, buffer=buffer, first_seq=first_seq, offset=layout.HEADER_BYTES, limit=size)
+        return Segment(name=stem + SUFFIX, buffer=buffer, first_seq=first_seq, offset=layout.HEADER_BYTES, limit=size)
 
 
 def write_identity(folder: Path, identity: RankIdentity) -> None:
     """Write ``meta.json``, whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
-    new = folder / (META_NAME + ".new")
-    new.write_text(json.dumps(asdict(identity), indent=1))
-    new.rename(folder / META_NAME)
+    fields = asdict(identity)
+    del fields["uid"]  # the file system says it
+    with make_folder(folder, below=layout.RANK_FOLDER_DEPTH) as opened:
+        opened.write(META_NAME, json.dumps(fields, indent=1).encode())
 
 
-def _map_new(path: Path, size: int) -> mmap.mmap:
+def _map_new(folder: Folder, name: str, size: int) -> mmap.mmap:
     """A zeroed file of ``size`` bytes, allocated, mapped and in memory: the hot path meets no page fault."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = folder.make(name)
     try:
         os.posix_fallocate(fd, 0, size)
         buffer = mmap.mmap(fd, size)
@@ -199,16 +216,17 @@ def _map_new(path: Path, size: int) -> mmap.mmap:
             buffer.madvise(MADV_POPULATE_WRITE)
         return buffer
     except OSError:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            folder.remove(name)
         raise
     finally:
         os.close(fd)
 
 
-def _numbers(path: Path) -> tuple[int, int]:
+def _numbers(folder: Folder, name: str) -> tuple[int, int]:
     """The first record of a segment and one past the last; of what is no segment, none."""
     try:
-        header = read_header(path)
+        header = read_header(folder, name)
     except RankscopeError:
         return 0, 0
     return header.first_seq, header.end_seq
@@ -220,8 +238,8 @@ def _write_header(buffer: mmap.mmap, **fields: object) -> None:
         header[name] = value
 
 
-def _finish(path: Path, count: int) -> None:
+def _finish(folder: Folder, name: str, count: int) -> None:
     """Seal a segment of another life, or the last of this one: it holds ``count`` records and gets no more."""
-    header = replace(read_header(path), capacity=count, sealed=True)
-    with path.open("r+b") as file:
+    header = replace(read_header(folder, name), capacity=count, sealed=True)
+    with os.fdopen(folder.open(name, os.O_RDWR), "r+b") as file:
         file.write(header.to_bytes())

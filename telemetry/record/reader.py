@@ -9,6 +9,10 @@ A block never crosses segments and never parts a mark from its texts.
 """
 
 import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +22,7 @@ from numpy.typing import NDArray
 
 from telemetry.clocks.host import Anchor
 from telemetry.errors import UnreadableError, UsageError
+from telemetry.private_files import Folder, open_folder
 from telemetry.record import layout
 from telemetry.record.decode import decode_marks, decode_samples, decode_spans, whole_marks
 from telemetry.record.rank_file import META_NAME
@@ -44,6 +49,7 @@ __all__ = [
 ]
 
 MAX_RECORDS = 65536
+MAX_META_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +88,8 @@ class RankReader:
         """
         path = self.folder / META_NAME
         try:
-            return _identity_from(json.loads(path.read_text()))
+            with self._opened() as folder:
+                return _identity_from(json.loads(folder.read(META_NAME, MAX_META_BYTES)), uid=folder.owner)
         except OSError as error:
             raise UnreadableError(f"{path}: {error.strerror}", hint="is this the folder of a rank?") from error
         except (ValueError, TypeError, KeyError, RecursionError, UsageError) as error:
@@ -97,22 +104,25 @@ class RankReader:
         Raises:
             UnreadableError: a segment is no segment, and all the others hold was read; or one cannot be opened now.
         """
-        segments, damage = self._segments()
-        for path, header in segments:
-            if header.end_seq <= from_seq:
-                continue
-            try:
-                block = _block_of(path, header, from_seq, max_records)
-            except UnreadableError as error:
-                if not _is_gone(error):
-                    raise
-                continue
-            if len(block.records) or damage is None:
-                return block
-            break
-        if damage is not None:
-            raise damage
-        return _nothing(from_seq)
+        with self._opened_if_there() as folder:
+            if folder is None:
+                return _nothing(from_seq)
+            segments, damage = _segments(folder)
+            for name, header in segments:
+                if header.end_seq <= from_seq:
+                    continue
+                try:
+                    block = _block_of(folder, name, header, from_seq, max_records)
+                except UnreadableError as error:
+                    if not _is_gone(error):
+                        raise
+                    continue
+                if len(block.records) or damage is None:
+                    return block
+                break
+            if damage is not None:
+                raise damage
+            return _nothing(from_seq)
 
     def end_seq(self, from_seq: int = 0) -> int:
         """One past the last committed record, looking from ``from_seq`` on."""
@@ -127,21 +137,27 @@ class RankReader:
     def first_end(self, from_seq: int) -> int:
         """One past the last number of the first segment that may hold records from ``from_seq`` on; ``from_seq`` where
         there is none."""
-        segments, _ = self._segments()
+        with self._opened_if_there() as folder:
+            segments = [] if folder is None else _segments(folder)[0]
         return next((header.end_seq for _, header in segments if header.end_seq > from_seq), from_seq)
 
     def take_back(self) -> bool:
         """Bring segments back into sight that their writer is about to delete; whether there were any. Whether they
         are deleted all the same is for :class:`ShippingPage` to say."""
-        return take_back(self.folder)
+        with self._opened_if_there() as folder:
+            return folder is not None and take_back(folder)
 
     def reclaim(self, next_seq: int) -> int:
         """Delete sealed segments whose records all lie below ``next_seq``; how many."""
-        segments, _ = self._segments()
-        done = [path for path, header in segments if header.sealed and header.end_seq <= next_seq]
-        for path in done:
-            path.unlink(missing_ok=True)
-        return len(done)
+        with self._opened_if_there() as folder:
+            if folder is None:
+                return 0
+            segments, _ = _segments(folder)
+            done = [name for name, header in segments if header.sealed and header.end_seq <= next_seq]
+            for name in done:
+                with suppress(FileNotFoundError):
+                    folder.remove(name)
+            return len(done)
 
     def live(self) -> LiveState:
         """The state page.
@@ -151,36 +167,58 @@ class RankReader:
         """
         return read_state(self.folder)
 
-    def _segments(self) -> tuple[list[tuple[Path, SegmentHeader]], UnreadableError | None]:
-        """Readable segments, the oldest first, and what is wrong with the first that is no segment. One that the
-        writer or another agent deletes under our eyes is not there.
+    def _opened(self) -> AbstractContextManager[Folder]:
+        return open_folder(self.folder, below=layout.RANK_FOLDER_DEPTH)
+
+    @contextmanager
+    def _opened_if_there(self) -> Iterator[Folder | None]:
+        """None where the folder has been deleted.
 
         Raises:
-            UnreadableError: a segment cannot be opened for now; to pass it over would lose what it holds.
+            UnreadableError: it cannot be opened.
         """
-        found: list[tuple[Path, SegmentHeader]] = []
-        damage: UnreadableError | None = None
-        for path in list_segments(self.folder):
+        with ExitStack() as stack:
             try:
-                found.append((path, read_header(path)))
-            except UnreadableError as error:
-                if _is_gone(error):
-                    continue
-                if isinstance(error.__cause__, OSError):
-                    raise
-                damage = damage or error
-        return found, damage
+                folder = stack.enter_context(self._opened())
+            except FileNotFoundError:
+                folder = None
+            except OSError as error:
+                raise UnreadableError(
+                    f"{self.folder}: {error.strerror}", hint="is this the folder of a rank?"
+                ) from error
+            yield folder
+
+
+def _segments(folder: Folder) -> tuple[list[tuple[str, SegmentHeader]], UnreadableError | None]:
+    """Readable segments, the oldest first, and the fault of the first file that is not a segment. A segment that the
+    writer or another agent deletes meanwhile is left out.
+
+    Raises:
+        UnreadableError: a segment cannot be opened now. To pass it over would lose its records.
+    """
+    found: list[tuple[str, SegmentHeader]] = []
+    damage: UnreadableError | None = None
+    for name in list_segments(folder):
+        try:
+            found.append((name, read_header(folder, name)))
+        except UnreadableError as error:
+            if _is_gone(error):
+                continue
+            if isinstance(error.__cause__, OSError):
+                raise
+            damage = damage or error
+    return found, damage
 
 
 def _is_gone(error: UnreadableError) -> bool:
     return isinstance(error.__cause__, FileNotFoundError)
 
 
-def _block_of(path: Path, header: SegmentHeader, from_seq: int, max_records: int) -> RecordBlock:
+def _block_of(folder: Folder, name: str, header: SegmentHeader, from_seq: int, max_records: int) -> RecordBlock:
     """What one segment holds from ``from_seq`` on."""
     first = max(from_seq, header.first_seq)
     room = max_records + layout.MAX_MARK_RECORDS
-    committed = read_records(path, header, from_seq=first, max_records=room)
+    committed = read_records(folder, name, header, from_seq=first, max_records=room)
     records = whole_marks(committed, max_records)
     if header.sealed and not len(records):
         # The writer died inside a mark: its texts will never come, and what follows must not wait for them.
@@ -193,10 +231,10 @@ def _block_of(path: Path, header: SegmentHeader, from_seq: int, max_records: int
     )
 
 
-def _identity_from(fields: dict[str, Any]) -> RankIdentity:
+def _identity_from(fields: dict[str, Any], *, uid: int) -> RankIdentity:
     """An identity whose every value has its type and fits the ``ranks`` table."""
     opened = {"opened_ns": fields["started_ns"]}  # what an older version wrote does not say
-    identity = RankIdentity(**{**opened, **fields, "topology": Topology(**fields["topology"])})
+    identity = RankIdentity(**{**opened, **fields, "topology": Topology(**fields["topology"]), "uid": uid})
     topology = identity.topology
     numbers = {name: getattr(identity, name) for name in ("attempt", "rank", "local_rank", "pid")}
     numbers |= {"dp": topology.dp, "pp": topology.pp, "tp": topology.tp}
@@ -228,11 +266,34 @@ def _nothing(from_seq: int) -> RecordBlock:
 
 def find_rank_dirs(spool: Path, run: str | None = None, attempt: int | None = None) -> list[Path]:
     """Folders of ranks below ``spool``, of one run and attempt or of all, in order of run, attempt and rank."""
-    pattern = f"{'*' if run is None else _literally(run)}/{'*' if attempt is None else attempt}/rank-*"
-    found = [path for path in Path(spool).glob(pattern) if path.is_dir() and path.parent.name.isdigit()]
+    found = [folder for name in _run_names(Path(spool), run) for folder in _rank_dirs(Path(spool), name, attempt)]
     return sorted(found, key=lambda path: (path.parent.parent.name, int(path.parent.name), path.name))
 
 
-def _literally(name: str) -> str:
-    """A run's name for use in a pattern: nothing in it is special."""
-    return "".join(f"[{character}]" if character in "*?[" else character for character in name)
+def _run_names(spool: Path, run: str | None) -> list[str]:
+    if run is not None:
+        return [] if run in ("", ".", "..") or "/" in run else [run]
+    try:
+        return os.listdir(spool)
+    except OSError:
+        return []
+
+
+def _rank_dirs(spool: Path, run: str, attempt: int | None) -> list[Path]:
+    """Folders of one run, and links in their place. Folders that this process may not read are left out."""
+    found: list[Path] = []
+    with suppress(OSError), open_folder(spool / run, below=1) as folder:
+        for name in folder.names():
+            if name.isascii() and name.isdecimal() and attempt in (None, int(name)):
+                with suppress(OSError), folder.folder(name) as attempt_folder:
+                    found += [
+                        attempt_folder.path / rank for rank in attempt_folder.names() if _is_rank(attempt_folder, rank)
+                    ]
+    return found
+
+
+def _is_rank(attempt_folder: Folder, name: str) -> bool:
+    """A link counts: whoever opens it refuses it with a message."""
+    with suppress(OSError):
+        return name.startswith("rank-") and attempt_folder.kind(name) in (stat.S_IFDIR, stat.S_IFLNK)
+    return False

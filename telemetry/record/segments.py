@@ -1,15 +1,18 @@
 """Segments on disk as everyone but the writer sees them: names, headers, committed records."""
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from telemetry.errors import UnreadableError
+from telemetry.private_files import Folder
 from telemetry.record import layout
 
+SUFFIX = ".rec"
+NEW_SUFFIX = ".rec.new"
 GONE_SUFFIX = ".rec.gone"
 
 
@@ -37,20 +40,26 @@ class SegmentHeader:
         return header.tobytes()
 
 
-def list_segments(folder: Path) -> list[Path]:
-    """Paths of the segments, the oldest first; none where there is no such folder."""
-    return sorted(path for path in folder.glob("*.rec") if path.stem.isdigit())
+def list_segments(folder: Folder) -> list[str]:
+    """Names of the segments, the oldest first."""
+    return sorted(name for name in folder.names() if number_of(name) is not None)
 
 
-def read_header(path: Path) -> SegmentHeader:
+def number_of(name: str) -> int | None:
+    """The number of a segment; None for any other file."""
+    stem, dot, suffix = name.partition(".")
+    return int(stem) if dot + suffix == SUFFIX and stem.isdecimal() and stem.isascii() else None
+
+
+def read_header(folder: Folder, name: str) -> SegmentHeader:
     """The header of a segment.
 
     Raises:
         UnreadableError: the file is gone, too short, or starts with something else.
     """
+    path = folder.path / name
     try:
-        with path.open("rb") as file:
-            raw = file.read(layout.SEGMENT_HEADER.itemsize)
+        raw = folder.read(name, layout.SEGMENT_HEADER.itemsize)
     except OSError as error:
         raise UnreadableError(f"{path}: {error.strerror}", hint="is another agent at work on this spool?") from error
     if len(raw) < layout.SEGMENT_HEADER.itemsize or not raw.startswith(layout.SEGMENT_MAGIC):
@@ -67,18 +76,21 @@ def read_header(path: Path) -> SegmentHeader:
     )
 
 
-def read_records(path: Path, header: SegmentHeader, *, from_seq: int, max_records: int) -> NDArray[np.void]:
+def read_records(
+    folder: Folder, name: str, header: SegmentHeader, *, from_seq: int, max_records: int
+) -> NDArray[np.void]:
     """Committed records from number ``from_seq`` on, up to the first one that is not there yet, or torn.
 
     Raises:
         UnreadableError: the file is gone.
     """
     skip = from_seq - header.first_seq
+    path = folder.path / name
     assert skip >= 0, (path, from_seq)
     count = min(max_records, header.capacity - skip)
     offset = layout.HEADER_BYTES + skip * layout.RECORD_BYTES
     try:
-        with path.open("rb") as file:
+        with os.fdopen(folder.open(name), "rb") as file:
             file.seek(offset)
             raw = file.read(max(0, count) * layout.RECORD_BYTES)
     except OSError as error:
@@ -89,16 +101,17 @@ def read_records(path: Path, header: SegmentHeader, *, from_seq: int, max_record
     return records[: missing[0]] if len(missing) else records
 
 
-def committed_records(path: Path, header: SegmentHeader) -> int:
+def committed_records(folder: Folder, name: str, header: SegmentHeader) -> int:
     """How many records of a segment are committed."""
-    return len(read_records(path, header, from_seq=header.first_seq, max_records=header.capacity))
+    return len(read_records(folder, name, header, from_seq=header.first_seq, max_records=header.capacity))
 
 
-def take_back(folder: Path) -> bool:
+def take_back(folder: Folder) -> bool:
     """Bring segments back into sight that are being deleted; whether there were any."""
     back = False
-    for path in folder.glob("*" + GONE_SUFFIX):
-        with suppress(OSError):
-            path.rename(path.with_suffix(""))
-            back = True
+    for name in folder.names():
+        if name.endswith(GONE_SUFFIX):
+            with suppress(OSError):
+                folder.rename(name, name.removesuffix(GONE_SUFFIX) + SUFFIX)
+                back = True
     return back

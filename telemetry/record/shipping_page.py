@@ -1,4 +1,4 @@
-"""What a rank and its agent tell each other about shipping: one small page, mapped from the file ``shipping``.
+"""What a rank and its agent write to each other about shipping: one small page of words, the file ``shipping``.
 
     rank, as it makes a segment                   page                        agent, as it ships
     moves the oldest one out of sight
@@ -8,16 +8,21 @@
 Both sides write before they look, so no record is shipped and counted as lost: either the rank sees the pin, or the
 agent does not see the segment. Nobody waits for the other, whoever is killed or stopped in between. Each word is stored
 whole; room for the page is allocated when it is made, so a full disk does not keep the agent from acknowledging.
+
+The page is read and written by system calls, not mapped: a file that somebody cuts short must not end the agent.
 """
 
-import mmap
 import os
+import weakref
 from enum import IntEnum
 from pathlib import Path
 
+from telemetry.private_files import open_folder
 from telemetry.record import layout
+from telemetry.record.layout import RANK_FOLDER_DEPTH
 
 FILE_NAME = "shipping"
+WORD_BYTES = 8
 
 
 class LossCause(IntEnum):
@@ -35,38 +40,36 @@ class ShippingPage:
     """
 
     def __init__(self, folder: Path) -> None:
-        fd = os.open(folder / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            os.posix_fallocate(fd, 0, layout.SHIPPING_BYTES)
-            self._words = memoryview(mmap.mmap(fd, layout.SHIPPING_BYTES)).cast("q")
-        finally:
-            os.close(fd)
-        self._words[0] = layout.SHIPPING_MAGIC
+        with open_folder(folder, below=RANK_FOLDER_DEPTH) as opened:
+            self._descriptor = opened.open(FILE_NAME, os.O_RDWR | os.O_CREAT)
+        weakref.finalize(self, os.close, self._descriptor)
+        os.posix_fallocate(self._descriptor, 0, layout.SHIPPING_BYTES)
+        self._put(0, layout.SHIPPING_MAGIC)
 
     @property
     def acked(self) -> int:
         """The number of the next record to ship."""
-        return self._words[layout.WORD_ACKED]
+        return self._word(layout.WORD_ACKED)
 
     @property
     def acked_ns(self) -> int:
         """Wall clock of the last record that is known to be stored; 0 before the first."""
-        return self._words[layout.WORD_ACKED_NS]
+        return self._word(layout.WORD_ACKED_NS)
 
     @property
     def sending(self) -> int:
         """One past the last record that was ever sent, or is about to be read."""
-        return self._words[layout.WORD_SENDING]
+        return self._word(layout.WORD_SENDING)
 
     def pin(self, end_seq: int) -> None:
         """Records below ``end_seq`` that are not acknowledged may be in flight: the rank deletes none of them. Never go
         below what was sent once: a smaller batch may be acknowledged before a larger one is known to be stored."""
-        self._words[layout.WORD_SENDING] = end_seq
+        self._put(layout.WORD_SENDING, end_seq)
 
     def acknowledge(self, next_seq: int, at_ns: int = 0) -> None:
         """Records below ``next_seq`` are stored, and the last of them is of ``at_ns``."""
-        self._words[layout.WORD_ACKED_NS] = at_ns or self.acked_ns
-        self._words[layout.WORD_ACKED] = next_seq
+        self._put(layout.WORD_ACKED_NS, at_ns or self.acked_ns)
+        self._put(layout.WORD_ACKED, next_seq)
 
     def in_flight(self, first_seq: int, end_seq: int) -> bool:
         """Whether any of these records may be on their way: sent, and not known to be stored."""
@@ -74,18 +77,26 @@ class ShippingPage:
 
     def lose(self, end_seq: int, cause: LossCause) -> None:
         """A segment that ends here is being deleted."""
-        self._words[layout.WORD_LOST_BELOW + cause] = end_seq
+        self._put(layout.WORD_LOST_BELOW + cause, end_seq)
 
     def causes(self, first_seq: int) -> list[LossCause]:
         """Why the rank has deleted records from ``first_seq`` on; nothing where it has not."""
-        return [cause for cause in LossCause if self._words[layout.WORD_LOST_BELOW + cause] > first_seq]
+        return [cause for cause in LossCause if self._word(layout.WORD_LOST_BELOW + cause) > first_seq]
+
+    def _word(self, number: int) -> int:
+        """0 where the file has been cut short."""
+        raw = os.pread(self._descriptor, WORD_BYTES, WORD_BYTES * number)
+        return int.from_bytes(raw, "little", signed=True) if len(raw) == WORD_BYTES else 0
+
+    def _put(self, number: int, value: int) -> None:
+        os.pwrite(self._descriptor, value.to_bytes(WORD_BYTES, "little", signed=True), WORD_BYTES * number)
 
 
 def read_acked(folder: Path) -> int:
     """The number of the next record to ship, by the agent's last word; 0 where it has said none."""
     try:
-        with (folder / FILE_NAME).open("rb") as file:
-            raw = file.read(8 * (layout.WORD_ACKED + 1))
+        with open_folder(folder, below=RANK_FOLDER_DEPTH) as opened:
+            raw = opened.read(FILE_NAME, WORD_BYTES * (layout.WORD_ACKED + 1))
     except OSError:
         return 0
     words = memoryview(raw[: len(raw) // 8 * 8]).cast("q")

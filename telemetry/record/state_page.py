@@ -14,7 +14,9 @@ import numpy as np
 
 from telemetry.clocks.host import Anchor
 from telemetry.errors import UnreadableError, UsageError
+from telemetry.private_files import make_folder, open_folder
 from telemetry.record import layout
+from telemetry.record.layout import RANK_FOLDER_DEPTH
 from telemetry.stages import STAGE_BY_CODE, Stage
 from telemetry.topology import AXES, Axis
 
@@ -84,7 +86,8 @@ class StatePage:
     """
 
     def __init__(self, folder: Path, anchor: Anchor) -> None:
-        self._fd = os.open(folder / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        with make_folder(folder, below=RANK_FOLDER_DEPTH) as opened:
+            self._fd = opened.open(FILE_NAME, os.O_RDWR | os.O_CREAT)
         try:
             _claim(self._fd, folder)
             os.posix_fallocate(self._fd, 0, layout.STATE_BYTES)
@@ -139,7 +142,8 @@ def read_state(folder: Path) -> LiveState:
     """
     path = folder / FILE_NAME
     try:
-        raw = path.read_bytes()
+        with open_folder(folder, below=RANK_FOLDER_DEPTH) as opened:
+            raw = opened.read(FILE_NAME, layout.STATE_BYTES)
     except OSError as error:
         raise UnreadableError(f"{path}: {error.strerror}", hint="is this the folder of a rank?") from error
     if len(raw) < layout.STATE_BYTES or int.from_bytes(raw[:8], "little") != layout.STATE_MAGIC:

@@ -27,6 +27,7 @@ from chdb import ChdbError
 from chdb.session import Session
 
 from telemetry.errors import RankscopeError, UnreachableError, UsageError
+from telemetry.private_files import make_folder
 from telemetry.stores import inserts, migrations, retention
 from telemetry.stores.bounds import bounded, fault_of_question
 from telemetry.stores.interface import Parameter
@@ -284,9 +285,10 @@ def _check_room(folder: Path) -> None:
 def _check_free(folder: Path) -> None:
     """Say who may hold the folder before the engine does, which says it at length and unclearly."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "status").open("ab") as status:
-            fcntl.flock(status, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with make_folder(folder) as opened:
+            opened.tighten()
+            with os.fdopen(opened.open("status", os.O_RDWR | os.O_CREAT), "rb") as status:
+                fcntl.flock(status, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise UnreachableError(
             f"embedded store {folder} is open in another process",

@@ -38,7 +38,8 @@ class Demo:
 def run_demo(out: Path, *arguments: str) -> Demo:
     """Run `rankscope demo --exit --json`; it must end with status 0."""
     command = [sys.executable, "-m", "ui.cli", "demo", "--exit", "--json", "--out", str(out), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEMO_S, check=False)
+    # Without a umask: what the demo's processes create is as private as they make it.
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEMO_S, check=False, umask=0)
     assert done.returncode == 0, done.stderr[-4000:]
     return Demo(out=out, answer=json.loads(done.stdout))
 

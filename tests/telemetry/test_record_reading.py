@@ -12,6 +12,7 @@ import pytest
 import telemetry
 from telemetry.clocks.host import measure_anchor
 from telemetry.errors import UnreadableError, UsageError
+from telemetry.private_files import open_folder
 from telemetry.record.layout import HEADER_BYTES, RECORD_BYTES
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.record.segments import list_segments
@@ -95,9 +96,9 @@ def test_a_segment_deleted_while_it_is_looked_for_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = write_some(tmp_path).reader
-    there = list_segments(reader.folder)
-    gone = reader.folder / "0.rec"
-    monkeypatch.setattr("telemetry.record.reader.list_segments", lambda folder: [gone, *there])
+    with open_folder(reader.folder) as folder:
+        there = list_segments(folder)
+    monkeypatch.setattr("telemetry.record.reader.list_segments", lambda folder: ["0.rec", *there])
     assert len(reader.read(0).records) == 10
     assert reader.reclaim(10) == len(there)
 

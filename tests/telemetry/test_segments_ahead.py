@@ -31,7 +31,7 @@ def test_the_next_segment_is_there_before_it_is_needed(folder: Path) -> None:
     until(lambda: (folder / "000001.rec").exists())
     second = ahead.open_segment(SMALL)
     assert second is not None
-    assert (second.first_seq, second.path.name) == (SMALL, "000001.rec")
+    assert (second.first_seq, second.name) == (SMALL, "000001.rec")
     ahead.stop()
 
 

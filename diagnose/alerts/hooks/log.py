@@ -17,6 +17,7 @@ from diagnose.alerts.hooks.shape import stamp
 from diagnose.alerts.hooks.words import one_line
 from diagnose.alerts.notice import Notice, Status
 from telemetry.errors import UsageError
+from telemetry.private_files import file_mode
 
 MAX_LINE = 2000
 _TOLD_ANYWAY = ("alertname", "severity")
@@ -74,7 +75,7 @@ def log_line(notice: Notice) -> str:
 
 def _append(path: Path, lines: bytes) -> None:
     # A pipe that nobody reads is an error here, not a wait.
-    number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+    number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, file_mode())
     try:
         if os.write(number, lines) != len(lines):
             raise OSError(f"{path} is full")

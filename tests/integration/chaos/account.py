@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from telemetry.agent.tail import CAUSE_WORDS
 from telemetry.clocks.host import Anchor
+from telemetry.private_files import Folder, open_folder
 from telemetry.record.decode import decode_marks, decode_samples, decode_spans
 from telemetry.record.layout import RecordKind
 from telemetry.record.reader import RecordBlock
@@ -78,7 +79,8 @@ def read_recorded(kept: Path) -> RankRecord:
     Raises:
         AssertionError: their numbers have a gap: the copies are not whole.
     """
-    blocks = [block for block in map(_block, list_segments(kept)) if len(block.records)]
+    with open_folder(kept) as folder:
+        blocks = [block for name in list_segments(folder) if len((block := _block(folder, name)).records)]
     next_seq = 0
     for block in blocks:
         assert block.first_seq == next_seq, f"{kept}: no copy of records {next_seq} to {block.first_seq}"
@@ -96,12 +98,12 @@ def read_recorded(kept: Path) -> RankRecord:
     )
 
 
-def _block(path: Path) -> RecordBlock:
+def _block(folder: Folder, name: str) -> RecordBlock:
     """All that a segment holds; a life that was killed may have left it unsealed."""
-    header = read_header(path)
+    header = read_header(folder, name)
     return RecordBlock(
         first_seq=header.first_seq,
-        records=read_records(path, header, from_seq=header.first_seq, max_records=header.capacity),
+        records=read_records(folder, name, header, from_seq=header.first_seq, max_records=header.capacity),
         anchor=Anchor(monotonic_ns=header.anchor_monotonic_ns, wall_ns=header.anchor_wall_ns),
         lost=0,
     )

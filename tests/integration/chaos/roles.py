@@ -45,8 +45,8 @@ class WitnessedRankFile(RankFile):
         super().close(next_seq)
 
     def _copy(self) -> None:
-        if self._current is not None and self._current.path.exists():
-            shutil.copyfile(self._current.path, self._kept / self._current.path.name)
+        if self._current is not None and (segment := self.folder / self._current.name).exists():
+            shutil.copyfile(segment, self._kept / segment.name)
 
 
 def rank(clock: Path, run_id: str, number: int, num_ranks: int, spool: Path, kept: Path, max_segments: int) -> None:

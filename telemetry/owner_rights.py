@@ -1,0 +1,46 @@
+"""Work with another user's rights, in this thread alone.
+
+    root agent ── setfsuid(owner) ──> opens, reads, writes, deletes as the owner could ── setfsuid(0) ──> root again
+
+The kernel checks every path, file and socket against the file-system user of the calling thread. While that is the
+owner of a folder, no link in the folder leads to a file that the owner cannot use anyway. Servers for NFS do the same.
+"""
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+NOBODY = 65534
+"""A group without rights, for work where the owner's group is not known."""
+_UNCHANGED = -1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@contextmanager
+def rights_of(user: int, group: int = NOBODY) -> Iterator[None]:
+    """File access in the block has the rights of ``user``. Do not start threads or processes in it.
+
+    Without root the block keeps this process's own rights, which never exceed the user's who started it.
+
+    Raises:
+        PermissionError: this process is root and may not change its rights (no CAP_SETUID or CAP_SETGID).
+    """
+    if os.geteuid() != 0 or user == 0:
+        yield
+        return
+    if os.getgroups():
+        os.setgroups([])  # for the whole process: root needs none of them
+    try:
+        _become(user, group)
+        yield
+    finally:
+        _become(0, os.getegid())
+
+
+def _become(user: int, group: int) -> None:
+    """The group first: only root may change it."""
+    for change, wanted in ((_libc.setfsgid, group), (_libc.setfsuid, user)):
+        change(wanted)
+        if change(_UNCHANGED) != wanted:
+            raise PermissionError(f"cannot work with the rights of user {user}: CAP_SETUID and CAP_SETGID are missing")

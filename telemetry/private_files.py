@@ -1,0 +1,246 @@
+"""Files that are private to their owner, on machines where other users may be hostile.
+
+    /var/spool/rankscope  /  run  /  0  /  rank-00003  /  meta.json
+    as the person gave it    ^ no links, one owner, opened from descriptor to descriptor
+
+Every file is opened relative to the descriptor of its folder, without following a link, and checked after it is open: a
+regular file, of the folder's owner, under one name. A swap between check and use has no effect. New folders have mode
+0700 and new files 0600 under every umask; RANKSCOPE_UMASK=027 lets the group read. Root works with the owner's rights.
+"""
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from telemetry.errors import UnsafeFolderError, UsageError
+from telemetry.owner_rights import rights_of
+
+UMASK_VARIABLE = "RANKSCOPE_UMASK"
+USUAL_UMASK = 0o077
+WRITABLE_BY_OTHERS = 0o022
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_OPEN_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def private_umask(environment: Mapping[str, str] = os.environ) -> int:
+    """The permission bits that new files and folders do not get: 077, or what ``RANKSCOPE_UMASK`` says.
+
+    Raises:
+        UsageError: it is not an octal number, or it lets others write.
+    """
+    text = environment.get(UMASK_VARIABLE) or f"{USUAL_UMASK:o}"
+    try:
+        mask = int(text, 8)
+    except ValueError:
+        mask = -1
+    if not 0 <= mask <= 0o777 or mask & WRITABLE_BY_OTHERS != WRITABLE_BY_OTHERS or mask & 0o700:
+        raise UsageError(
+            f"{UMASK_VARIABLE} is {text!r}",
+            hint="give 077 (private, the default), 027 (the group reads) or 022 (all read)",
+        )
+    return mask
+
+
+def file_mode() -> int:
+    """Permission bits of a new file."""
+    return 0o666 & ~private_umask()
+
+
+def folder_mode() -> int:
+    """Permission bits of a new folder."""
+    return 0o777 & ~private_umask()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folder:
+    """An open folder. Every method raises OSError where the folder or a file in it cannot be used."""
+
+    descriptor: int
+    path: Path
+    """For messages."""
+    owner: int
+    """User id."""
+
+    def tighten(self) -> None:
+        """Take away permissions that a new folder would not get: an older version was less strict."""
+        mode = stat.S_IMODE(os.fstat(self.descriptor).st_mode)
+        if self.owner == os.geteuid() and mode & ~folder_mode() & 0o777:
+            os.fchmod(self.descriptor, mode & folder_mode())
+
+    def names(self) -> list[str]:
+        return os.listdir(self.descriptor)
+
+    def open(self, name: str, flags: int = os.O_RDONLY) -> int:
+        """A descriptor of a regular file of the folder's owner. With O_CREAT a new file is private; never pass O_TRUNC.
+
+        Raises:
+            OSError: it is a link, a pipe, a device, another user's file, or a file that has a second name.
+        """
+        descriptor = os.open(name, flags | _OPEN_FILE, file_mode(), dir_fd=self.descriptor)
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != self.owner or found.st_nlink > 1:
+                raise OSError(errno.EINVAL, "not a regular file of the folder's owner", str(self.path / name))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def make(self, name: str) -> int:
+        """A descriptor of a new, empty file, for reading and writing. What has the name is removed first."""
+        with suppress(FileNotFoundError):
+            self.remove(name)
+        return self.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+
+    def read(self, name: str, max_bytes: int) -> bytes:
+        """The first ``max_bytes`` of a file."""
+        with os.fdopen(self.open(name), "rb") as file:
+            return file.read(max_bytes)
+
+    def write(self, name: str, content: bytes, *, at_ns: int | None = None) -> None:
+        """Replace a file, whole or not at all. ``at_ns`` becomes its time of change."""
+        new = f"{name}.{os.getpid()}.new"
+        try:
+            with os.fdopen(self.make(new), "wb") as file:
+                file.write(content)
+                file.flush()
+                if at_ns is not None:
+                    os.utime(file.fileno(), ns=(at_ns, at_ns))
+            self.rename(new, name)
+        except BaseException:
+            with suppress(OSError):
+                self.remove(new)
+            raise
+
+    def changed_ns(self, name: str) -> int:
+        """When a file was changed last, nanoseconds since the epoch."""
+        return self._status(name).st_mtime_ns
+
+    def kind(self, name: str) -> int:
+        """The type of what has this name: ``stat.S_IFDIR``, ``stat.S_IFLNK`` ..."""
+        return stat.S_IFMT(self._status(name).st_mode)
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+
+    def remove(self, name: str) -> None:
+        os.unlink(name, dir_fd=self.descriptor)
+
+    def remove_folder(self, name: str, *, with_content: bool) -> None:
+        if with_content:
+            shutil.rmtree(name, dir_fd=self.descriptor)
+        else:
+            os.rmdir(name, dir_fd=self.descriptor)
+
+    def _status(self, name: str) -> os.stat_result:
+        return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+
+    @contextmanager
+    def folder(self, name: str, *, make: bool = False) -> Iterator["Folder"]:
+        """A folder in this one, of the same owner. ``make``: create it where it is missing."""
+        if make:
+            with suppress(FileExistsError):
+                os.mkdir(name, folder_mode(), dir_fd=self.descriptor)
+        descriptor = os.open(name, _OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=self.descriptor)
+        try:
+            owner = os.fstat(descriptor).st_uid
+            if owner != self.owner:
+                raise UnsafeFolderError(f"{self.path / name} belongs to another user (uid {owner})", hint="remove it")
+            yield Folder(descriptor=descriptor, path=self.path / name, owner=owner)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def open_folder(path: Path, *, below: int = 0) -> Iterator[Folder]:
+    """The folder at ``path``, which exists. Root has its owner's rights in the block.
+
+    ``below``: how many of the last names in ``path`` must be no links and must have one owner. The folder before them
+    is trusted: a person has named it.
+
+    Raises:
+        OSError: it cannot be opened, or is not as it must be.
+    """
+    base, names = _parted(path, below)
+    with ExitStack() as opened:
+        descriptor = _opened(opened, str(base), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        if names:
+            first = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = _opened(opened, names[0], first, descriptor)
+        owner = os.fstat(descriptor).st_uid
+        opened.enter_context(rights_of(owner))
+        descriptor = _opened(opened, ".", _OPEN_FOLDER, descriptor)
+        folder = Folder(descriptor=descriptor, path=Path(base, *names[:1]), owner=owner)
+        for name in names[1:]:
+            folder = opened.enter_context(folder.folder(name))
+        yield folder
+
+
+@contextmanager
+def make_folder(path: Path, *, below: int = 0) -> Iterator[Folder]:
+    """The folder at ``path``, created with its parents where it is missing. For the owner's own process.
+
+    ``below``: as in :func:`open_folder`; each of these folders must belong to this user, and only this user may write
+    into it.
+
+    Raises:
+        UnsafeFolderError: another user owns one of them, or can write into it.
+        OSError: it cannot be made.
+    """
+    base, names = _parted(path, below)
+    _make_private(base)
+    with ExitStack() as opened:
+        descriptor = _opened(opened, str(base), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC if names else _OPEN_FOLDER)
+        for depth, name in enumerate(names, start=1):
+            with suppress(FileExistsError):
+                os.mkdir(name, folder_mode(), dir_fd=descriptor)
+            here = Path(base, *names[:depth])
+            descriptor = _own(opened, here, descriptor)
+        yield Folder(descriptor=descriptor, path=path, owner=os.fstat(descriptor).st_uid)
+
+
+def _own(opened: ExitStack, path: Path, parent: int) -> int:
+    """A descriptor of a folder that only this user may write into."""
+    try:
+        descriptor = _opened(opened, path.name, _OPEN_FOLDER | os.O_NOFOLLOW, parent)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise UnsafeFolderError(f"{path} is a link or a file, not a folder", hint="remove it") from None
+        if error.errno == errno.EACCES:
+            raise UnsafeFolderError(f"{path} belongs to another user", hint="choose another place or name") from None
+        raise
+    found = os.fstat(descriptor)
+    if found.st_uid != os.geteuid():
+        raise UnsafeFolderError(
+            f"{path} belongs to another user (uid {found.st_uid})", hint="choose another place or name"
+        )
+    if found.st_mode & WRITABLE_BY_OTHERS:
+        raise UnsafeFolderError(f"other users can write into {path}", hint=f"chmod go-w {path}")
+    return descriptor
+
+
+def _parted(path: Path, below: int) -> tuple[Path, tuple[str, ...]]:
+    """The trusted folder and the names below it."""
+    path = path.absolute()
+    if not below:
+        return path, ()
+    return path.parents[below - 1], path.parts[-below:]
+
+
+def _opened(opened: ExitStack, name: str, flags: int, parent: int | None = None) -> int:
+    descriptor = os.open(name, flags, dir_fd=parent)
+    opened.callback(os.close, descriptor)
+    return descriptor
+
+
+def _make_private(path: Path) -> None:
+    """Create a folder and its missing parents, each private."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        with suppress(FileExistsError):
+            folder.mkdir(mode=folder_mode())

@@ -1,0 +1,330 @@
+"""A root agent among hostile users: what they plant, name or swap reads and writes no file of another user."""
+
+import json
+import os
+import shutil
+import socket
+import stat
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import telemetry
+from telemetry.agent import journal
+from telemetry.agent.collect import collect_evidence
+from telemetry.agent.evidence import Evidence, discard_other_steps, keep, kept
+from telemetry.agent.host import SURE_AFTER, Host
+from telemetry.agent.logs import JobLogs
+from telemetry.agent.stacks import take_stack
+from telemetry.agent.sweep import sweep
+from telemetry.agent.tail import RankTail
+from telemetry.agent.watch import EvidenceWatch
+from telemetry.agent.worker_client import ask_traceback
+from telemetry.birth import BORN, birth_of
+from telemetry.errors import UnsafeFolderError
+from telemetry.integrations.worker_server import META_KEY
+from telemetry.private_files import make_folder
+from telemetry.record.layout import RANK_FOLDER_DEPTH
+from telemetry.record.reader import RankReader
+from telemetry.samplers.interface import Event
+from telemetry.ship.client import CollectorClient
+from telemetry.stores.queries import Evidence as StoredEvidence
+from telemetry.stores.queries import Ranks
+from telemetry.topology import Topology
+from tests.deadline import until
+from tests.integration.local_users import HONEST, HOSTILE, SECRET, Machine, as_user, running_as, shared_machine
+from tests.integration.processes import Part, Road
+from tests.parts import require_root
+
+SWAPS = 10_000
+EVENT = Event(at_ns=1, device="eth0", name="link-down", text="")
+MINE = [Evidence(rank=0, at_ns=1, kind=kind, body="mine") for kind in ("state", "log")]
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    require_root("an agent that serves several users")
+    with shared_machine() as machine:
+        yield machine
+
+
+def record(spool: Path, run: str) -> None:
+    """A rank that records three steps and ends in good order."""
+    session = telemetry.start(run, topology=Topology(), rank=0, attempt=0, spool=spool, agent=False)
+    assert session.recording
+    for number in range(3):
+        with telemetry.step(number), telemetry.span("forward-compute"):
+            pass
+    telemetry.stop()
+
+
+def print_and_wait(spool: Path, run: str, log: Path) -> None:
+    """A rank that prints into a file of its own and then makes no progress, until the test ends it."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    assert telemetry.start(run, topology=Topology(), rank=0, attempt=0, spool=spool, agent=False).recording
+    os.write(1, b"CUDA error: mine\n")
+    threading.Event().wait()
+
+
+def rank_folder(machine: Machine, run: str = "bad") -> Path:
+    return machine.spool / run / "0" / "rank-00000"
+
+
+def serve(machine: Machine) -> list[str]:
+    """All that an agent does with the folders that it finds; every text that it takes from them."""
+    host, watch, texts = Host(machine.spool), EvidenceWatch(machine.spool), []
+    try:
+        for _ in range(SURE_AFTER):
+            host.look()
+            for rank, chunk in host.read(1000):
+                texts += [str(table.to_pylist()) for table in chunk.tables.values()]
+                rank.tail.shipped(chunk)
+            texts.append(str(host.beats()))
+            watch.look()
+    finally:
+        watch.close()
+    texts += [one.body for _, evidence in watch.outbox.batches() for one in evidence]
+    return texts + write_and_read(rank_folder(machine)) + [one.body for one in collect_evidence(machine.spool)]
+
+
+def write_and_read(folder: Path) -> list[str]:
+    """What an agent writes into a rank's folder, and what it reads back."""
+    with suppress(OSError):
+        keep(folder, MINE)
+    texts = [one.body for one in kept(folder, 0)]
+    discard_other_steps(folder, 0, 77)
+    with suppress(OSError):
+        journal.append(folder.parent, "host", [EVENT])
+    return [*texts, str(list(journal.read(folder.parent)))]
+
+
+PLANTS: dict[str, Callable[[Path, Path], None]] = {
+    "link": lambda secret, place: place.symlink_to(secret),
+    "link to a folder": lambda secret, place: place.symlink_to(secret.parent),
+    "hard link": lambda secret, place: os.link(secret, place),
+    "pipe": lambda _, place: os.mkfifo(place, 0o666),
+    "device": lambda _, place: os.mknod(place, 0o666 | stat.S_IFCHR, os.makedev(1, 5)),
+}
+PLACES = (
+    "meta.json", "state", "shipping", "000000.rec", "000007.rec", "evidence", "evidence/state", "evidence/log",
+    f"evidence/state.{os.getpid()}.new", "../hosts", "../hosts/host.jsonl", "../rank-00000", "../../0", "../../../bad",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("what", PLANTS)
+def test_nothing_planted_in_a_rank_folder_leads_to_a_file_of_another_user(machine: Machine, what: str) -> None:
+    as_user(HONEST, record, machine.spool, "good")
+    before = machine.snapshot()
+    for place in PLACES:
+        for secret in machine.secrets:
+            as_user(HOSTILE, record, machine.spool, "bad")
+            plant(what, secret, Path(os.path.normpath(rank_folder(machine) / place)))
+            texts = serve(machine)
+            assert not [text for text in texts if "SECRET" in text], (what, place)
+            assert machine.snapshot() == before, (what, place)
+            clear(machine.spool / "bad")
+    sweep(machine.spool, keep_days=0)
+    assert not (machine.spool / "good").exists(), "all of the honest rank is stored, so its folder is swept"
+
+
+def plant(what: str, secret: Path, place: Path) -> None:
+    """Put it there in place of what is there, as the folder's owner could."""
+    if not place.parent.exists():
+        place.parent.mkdir()
+        os.chown(place.parent, HOSTILE, HOSTILE)
+    clear(place)
+    PLANTS[what](secret, place)
+    if what != "hard link":
+        os.lchown(place, HOSTILE, HOSTILE)
+
+
+def clear(place: Path) -> None:
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+
+
+def test_a_log_that_becomes_a_link_shows_no_line_of_another_file(machine: Machine) -> None:
+    log = machine.hostile_folder() / "log"
+    with running_as(HOSTILE, print_and_wait, machine.spool, "bad", log) as rank:
+        until(lambda: "mine" in log.read_text(), what="a line of the rank")
+        logs = JobLogs()
+        logs.follow(0, rank.pid or 0, uid=HOSTILE)
+        for secret in machine.secrets:
+            clear(log)
+            log.symlink_to(secret)
+            logs.read_on()
+            logs.follow(0, rank.pid or 0, uid=HOSTILE)
+            logs.read_on()
+        body = logs.body(0) or ""
+        logs.close()
+    assert "mine" in body
+    assert "SECRET" not in body
+
+
+def test_a_log_that_its_user_may_only_write_is_not_read(machine: Machine) -> None:
+    """Root has opened it for the process, as a shell does with ``sudo -u user command >> log``."""
+    log = machine.hostile_folder() / "log"
+    log.write_text(f"{SECRET}\n")
+    with running_as(HOSTILE, print_and_wait, machine.spool, "bad", log) as rank:
+        until(lambda: "mine" in log.read_text(), what="a line of the rank")
+        os.chown(log, 0, 0)
+        logs = JobLogs()
+        logs.follow(0, rank.pid or 0, uid=HOSTILE)
+        assert logs.body(0) is None
+
+
+def wait_for_ever() -> None:
+    threading.Event().wait()
+
+
+@pytest.mark.parametrize("uid", [0, HONEST])
+def test_a_rank_that_names_the_process_of_another_user_is_not_served(
+    machine: Machine, capfd: pytest.CaptureFixture[str], uid: int
+) -> None:
+    as_user(HOSTILE, record, machine.spool, "bad")
+    as_user(HONEST, record, machine.spool, "good")
+    meta = rank_folder(machine) / "meta.json"
+    with running_as(uid, wait_for_ever) as other:
+        fields = json.loads(meta.read_text())
+        fields |= {"pid": other.pid, "meta": {BORN: birth_of(other.pid or 0)}}
+        meta.write_text(json.dumps(fields))
+        host, watch = Host(machine.spool), EvidenceWatch(machine.spool)
+        for _ in range(2 * SURE_AFTER):
+            host.look()
+            watch.look()
+        watch.close()
+        assert list(host.ranks) == [rank_folder(machine, "good")]
+        assert not [owner for owner, _ in watch.outbox.batches() if owner[0] == "bad"]
+        assert take_stack(RankReader(rank_folder(machine)).identity()) is None
+        logs = JobLogs()
+        logs.follow(0, other.pid or 0, uid=HOSTILE)
+        assert logs.body(0) is None
+    assert capfd.readouterr().err.count("cannot read") == 1
+
+
+def test_a_socket_of_another_process_is_not_asked(machine: Machine) -> None:
+    as_user(HOSTILE, record, machine.spool, "bad")
+    identity = RankReader(rank_folder(machine)).identity()
+    with socket.socket(socket.AF_UNIX) as server:
+        path = machine.root / "of-root" / "socket"
+        server.bind(str(path))
+        server.listen()
+        server.settimeout(0.2)
+        named = replace(identity, pid=os.getpid(), meta={**identity.meta, META_KEY: str(path)})
+        assert ask_traceback(named) is None
+        with pytest.raises(TimeoutError):
+            server.accept()
+
+
+def swap_many_times(secret: Path, folder: Path, log: Path, done: Path) -> None:
+    """Put links in the place of files and folders, and the files back, so many times."""
+    (folder / "evidence").mkdir(exist_ok=True)
+    (folder / "evidence" / "log").touch()
+    places = [folder / "meta.json", folder / "shipping", folder / "evidence", folder / "evidence" / "log", folder, log]
+    for place in places:
+        place.with_name(place.name + ".link").symlink_to(secret)
+    for number in range(SWAPS):
+        place = places[number % len(places)]
+        link, away = (place.with_name(place.name + suffix) for suffix in (".link", ".away"))
+        with suppress(OSError):
+            os.rename(place, away)
+            os.rename(link, place)
+            os.rename(place, link)
+        with suppress(OSError):
+            os.rename(away, place)
+    done.touch()
+
+
+def test_ten_thousand_swaps_between_check_and_use_lead_to_no_other_file(machine: Machine) -> None:
+    log, done = machine.hostile_folder() / "log", machine.hostile_folder() / "done"
+    as_user(HONEST, record, machine.spool, "good")
+    before, rounds, texts = machine.snapshot(), 0, set[str]()
+    with running_as(HOSTILE, print_and_wait, machine.spool, "bad", log):
+        until(lambda: "mine" in log.read_text(), what="a line of the rank")
+        keep(rank_folder(machine), MINE)
+        with running_as(HOSTILE, swap_many_times, machine.secrets[1], rank_folder(machine), log, done) as swapping:
+            while swapping.is_alive():
+                texts |= set(serve(machine))
+                rounds += 1
+    assert done.exists(), "the attack ended early"
+    assert rounds > 1
+    assert not [text for text in texts if "SECRET" in text]
+    assert machine.snapshot() == before
+    host = Host(machine.spool)
+    host.look()
+    assert rank_folder(machine, "good") in host.ranks
+
+
+def test_a_page_that_is_cut_short_ends_nobody(machine: Machine) -> None:
+    """Access to a mapped page of a shorter file would kill the agent with SIGBUS."""
+    as_user(HOSTILE, record, machine.spool, "bad")
+    tail = RankTail(rank_folder(machine))
+    chunk = tail.read()
+    assert chunk is not None
+    for name in ("shipping", "state", "000000.rec"):
+        os.truncate(rank_folder(machine) / name, 0)
+    tail.shipped(chunk)
+    serve(machine)
+    assert RankReader(rank_folder(machine)).acked() == chunk.next_seq
+
+
+def test_a_run_name_that_another_user_took_is_refused(machine: Machine) -> None:
+    as_user(HOSTILE, record, machine.spool, "taken")
+    with (
+        pytest.raises(UnsafeFolderError, match="belongs to another user"),
+        make_folder(rank_folder(machine, "taken"), below=RANK_FOLDER_DEPTH),
+    ):
+        pass
+
+
+SANDBOX = """
+mount --bind "$1" "$1" && mount -o remount,bind,ro / && shift &&
+exec setpriv --no-new-privs --inh-caps=-all --bounding-set=-all,+setuid,+setgid,+sys_ptrace "$@"
+"""
+"""What ``deploy/systemd/rankscope-agent.service`` allows: three capabilities, and nothing to write but the spool."""
+
+
+@pytest.mark.parametrize("where", ["without a sandbox", "in the unit's sandbox"])
+def test_an_agent_under_attack_serves_the_others(machine: Machine, tmp_path: Path, where: str) -> None:
+    log, done = machine.hostile_folder() / "log", machine.hostile_folder() / "done"
+    good_log = machine.root / "of-honest" / "log"
+    as_user(HONEST, good_log.touch)
+    collector = Road(tmp_path, "embedded:" + str(tmp_path / "store"), num_ranks=0)
+    inside = ["unshare", "--mount", "sh", "-c", SANDBOX, "sh", str(machine.spool)] if "unit" in where else []
+    options = ["--spool", str(machine.spool), "--collector", collector.url, "--interval", "0.1", "--stall-floor", "0.2"]
+    agent = Part("agent", [*inside, sys.executable, "-m", "telemetry.agent", *options], tmp_path / "agent.log")
+    with ExitStack() as stack:
+        for part in (collector.collector, agent):
+            stack.callback(part.kill)
+        collector.start_collector()
+        good = stack.enter_context(running_as(HONEST, print_and_wait, machine.spool, "good", good_log))
+        stack.enter_context(running_as(HOSTILE, print_and_wait, machine.spool, "bad", log))
+        until(lambda: "mine" in log.read_text() and "mine" in good_log.read_text(), what="lines of the ranks")
+        before = machine.snapshot()
+        agent.start()
+        swapping = stack.enter_context(
+            running_as(HOSTILE, swap_many_times, machine.secrets[1], rank_folder(machine), log, done)
+        )
+        client = stack.enter_context(CollectorClient(collector.url))
+        until(lambda: client.read(Ranks(run_id="good", attempt=0)).num_rows, what="the honest rank in the store")
+        good.kill()
+        until(lambda: "mine" in evidence_of(client, "good"), seconds=60, what="evidence of its death")
+        until(lambda: not swapping.is_alive(), seconds=60, what="the end of the attack")
+        assert done.exists(), "the attack ended early"
+        assert agent.running, agent.said()
+        assert machine.snapshot() == before
+        assert "SECRET" not in evidence_of(client, "good") + evidence_of(client, "bad") + agent.said()
+        files = [path for path in machine.spool.rglob("*") if path.is_file() and not path.is_symlink()]
+        assert not [path for path in files if b"SECRET" in path.read_bytes()]
+
+
+def evidence_of(client: CollectorClient, run: str) -> str:
+    return str(client.read(StoredEvidence(run_id=run, attempt=0)).to_pylist())
