@@ -28,6 +28,7 @@ from diagnose.alerts.life import Outcome, State
 from diagnose.alerts.notice import Notice
 from diagnose.alerts.written import NO_RECORD, alert_text, notice_text, read_alert, read_notice
 from telemetry.errors import UnreadableError, UsageError
+from telemetry.private_files import make_folder
 
 VERSION = 1
 BUSY_S = 10.0
@@ -195,8 +196,9 @@ def _hold(path: Path) -> int:
     """The lock, ours until this process ends."""
     lock = path.with_name(path.name + ".lock")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with make_folder(path.parent) as folder:
+            descriptor = folder.open(lock.name, os.O_RDWR | os.O_CREAT)
+            os.close(folder.open(path.name, os.O_RDWR | os.O_CREAT))  # private: SQLite would ask the umask
     except OSError as error:
         raise UsageError(
             f"cannot keep alerts in {path}: {error.strerror}",

@@ -26,6 +26,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
+        part.unlink(missing_ok=True)
         with _opened(part) as raw, _packed(raw, packs=path.suffix == ".gz") as file:
             yield file
         part.replace(path)
@@ -39,7 +40,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 @contextmanager
 def _opened(part: Path) -> Iterator[BinaryIO]:
     """Closed in the end, and on the disk where nothing went wrong."""
-    raw = part.open("wb", buffering=BUFFER_BYTES)
+    raw = part.open("xb", buffering=BUFFER_BYTES)
     try:
         yield raw
         raw.flush()

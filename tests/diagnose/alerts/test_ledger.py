@@ -21,6 +21,7 @@ from diagnose.alerts.written import notice_text
 from diagnose.findings import Finding, Kind
 from telemetry.errors import UnreadableError, UsageError
 from tests.diagnose.alerts.made_looks import RUN, SECOND_NS, START_NS, finding, policy
+from tests.telemetry.test_private_files import modes_below
 
 STRAGGLER = finding(Kind.COMPUTE_STRAGGLER, 5)
 RULES = policy(hooks=("log", "pager"), for_s=0, keep_firing_for_s=60, resend_s=30)
@@ -44,6 +45,16 @@ def look(ledger: Ledger, state: State, at_s: float, *findings: Finding, rules: P
     outcome = advance(state, Look(now_ns=START_NS + int(at_s * SECOND_NS), runs=(run,)), rules)
     ledger.store(outcome)
     return outcome
+
+
+def test_the_ledger_and_its_lock_are_private_under_any_umask(path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with Ledger(path) as ledger:
+            look(ledger, State(), 0, STRAGGLER)
+            assert modes_below(path.parent.parent) == {"folders": {0o700}, "files": {0o600}}
+    finally:
+        os.umask(before)
 
 
 def test_what_was_stored_is_what_is_loaded(ledger: Ledger) -> None:
