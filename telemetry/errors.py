@@ -5,8 +5,11 @@ RankscopeError                  always: what, where, and a hint
 │   ├── UnreadableError         a file or a dump that cannot be read        -> exit 2
 │   ├── UnsafeFolderError       another user owns a folder, or writes into it -> exit 2
 │   ├── UnknownRunError         the store holds no such run                 -> exit 2
-│   └── TakenNameError          another job of that name is stored          -> exit 2
+│   └── RefusedRowsError        the collector refuses rows of one run        -> exit 2
+│       ├── TakenNameError      another job of that name is stored          -> exit 2
+│       └── JumpError           numbers of records jump without a loss mark -> exit 2
 └── UnreachableError            store or collector does not answer          -> exit 3
+    └── UnannouncedError        the rank must be announced first            -> exit 3
 """
 
 import errno
@@ -49,8 +52,21 @@ class UnknownRunError(UsageError):
     """The store holds no run of that name."""
 
 
-class TakenNameError(UsageError):
+class RefusedRowsError(UsageError):
+    """The collector refuses these rows for good. Rows of other runs are not affected."""
+
+
+class TakenNameError(RefusedRowsError):
     """Another job is stored under the name of a run."""
+
+
+class JumpError(RefusedRowsError):
+    """The numbers of a rank's records jump, and no mark says that the records between are lost."""
+
+    def __init__(self, message: str, *, hint: str, stored: dict[int, int]) -> None:
+        super().__init__(message, hint=hint)
+        self.stored = stored
+        """By rank: one past the last number that is stored."""
 
 
 class UnreachableError(RankscopeError):
@@ -62,3 +78,7 @@ class UnreachableError(RankscopeError):
         super().__init__(message, hint=hint)
         self.retry_after_s = retry_after_s
         """When to come back, if it was said."""
+
+
+class UnannouncedError(UnreachableError):
+    """The collector does not know the folder that these rows come from: announce the rank, then send them again."""

@@ -32,5 +32,10 @@ class RankIdentity:
     """Free words about the run: model, recipe, device, torch version."""
 
     @property
+    def folder_opened_ns(self) -> int:
+        """What names the rank's folder among those that were recorded under the same run, attempt and rank."""
+        return self.opened_ns or self.started_ns
+
+    @property
     def place(self) -> Place:
         return self.topology.place(self.rank)

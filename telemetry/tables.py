@@ -141,6 +141,10 @@ ALERTS = pa.schema(
     ]
 )
 
+NO_FOLDER, OLDER_FOLDER = 0, -1
+"""In ``opened_ns`` of stored spans, marks and samples, where no folder is known. 0: the sender named none. -1: an older
+version stored the row, or somebody without a collector."""
+
 TABLES: dict[str, pa.Schema] = {
     "spans": SPANS,
     "marks": MARKS,
@@ -152,10 +156,10 @@ TABLES: dict[str, pa.Schema] = {
     "host_events": HOST_EVENTS,
     "alerts": ALERTS,
 }
-"""Name of a table -> columns of one batch. ``run_id`` and ``attempt`` are constant over a batch and travel in the
-Arrow schema's metadata (keys ``run_id``, ``attempt``); the store holds them as columns. Tables with a ``seq``
-column are stored exactly once per (run_id, attempt, rank, seq); a row of another table that is sent twice is the same
-row, and counts once."""
+"""Name of a table -> columns of one batch. ``run_id`` and ``attempt`` are constant over a batch. They are keys of the
+Arrow schema's metadata, with ``openings``: for each rank, when its folder was first opened. The store holds them as
+columns. Rows of tables with a ``seq`` column are stored exactly once per (run_id, attempt, rank, opened_ns, seq). A row
+of another table that is sent twice is the same row, and counts once."""
 
 
 def owned(rows: pa.Table, run_id: str, attempt: int) -> pa.Table:

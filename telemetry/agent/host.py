@@ -12,7 +12,7 @@ import pyarrow as pa
 from telemetry.agent.heartbeat import heartbeat, is_alive
 from telemetry.agent.owned_process import check_owner
 from telemetry.agent.tail import Chunk, RankTail
-from telemetry.errors import TakenNameError, UnreadableError
+from telemetry.errors import RefusedRowsError, UnreadableError
 from telemetry.record.reader import find_rank_dirs
 
 Owner = tuple[str, int]
@@ -57,7 +57,7 @@ class Host:
         self.ranks: dict[Path, FollowedRank] = {}
         self._failures: Counter[tuple[Path, str]] = Counter()
         self._told: set[tuple[Path, str]] = set()
-        self.refused_runs: dict[Owner, TakenNameError] = {}
+        self.refused_runs: dict[Owner, RefusedRowsError] = {}
         """Nothing of them is read or announced; their files stay."""
 
     @property
@@ -65,8 +65,13 @@ class Host:
         """Folders that are not a rank's, or hold a file that is not: they were tried often enough to be sure."""
         return sorted({folder for (folder, _), count in self._failures.items() if count >= SURE_AFTER})
 
-    def refuse(self, owner: Owner, error: TakenNameError) -> None:
-        """Follow a run no longer: its name is another job's."""
+    def openings(self, owner: Owner) -> dict[int, int]:
+        """When the folder of each followed rank of ``owner`` was first opened."""
+        own = [rank.tail.identity for rank in self.ranks.values() if rank.owner == owner]
+        return {identity.rank: identity.folder_opened_ns for identity in own}
+
+    def refuse(self, owner: Owner, error: RefusedRowsError) -> None:
+        """Follow a run no longer: the collector refuses it, for instance because its name is taken."""
         self.refused_runs[owner] = error
         print(f"rankscope agent: {error.message}; its files stay", file=sys.stderr, flush=True)
 

@@ -29,7 +29,7 @@ from telemetry.agent.stall import StallSettings
 from telemetry.agent.sweep import KEEP_DAYS, sweep
 from telemetry.agent.tail import Chunk, rank_rows
 from telemetry.agent.watch import EvidenceWatch
-from telemetry.errors import TakenNameError, UnreachableError, UnreadableError, UsageError
+from telemetry.errors import JumpError, RefusedRowsError, UnreachableError, UnreadableError, UsageError
 from telemetry.settings import host_of
 from telemetry.ship.client import CollectorClient
 from telemetry.ship.wire import labelled
@@ -42,6 +42,8 @@ FEW_RECORDS = 5_000
 """A round that brought fewer is the last for this second: a store that is slow is not asked to take what little came
 meanwhile, again and again, while all else waits."""
 GLANCE_S = 0.25
+TABLES_IN_ORDER = ("marks", "spans", "samples")
+"""Marks first: a mark of lost records explains why the numbers of the other rows jump."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +89,7 @@ class Agent:
 
         Raises:
             UsageError: no rank appeared, or the collector refuses what is sent.
-            TakenNameError: another job's name was refused; all else is stored.
+            RefusedRowsError: the collector refused a run, for instance because its name is taken; all else is stored.
             UnreachableError: the collector does not answer, and ``stop`` is set, or every rank is over and it has been
                 so for too long; the files stay.
             UnreadableError: a rank's files could not be read; all else is stored.
@@ -138,7 +140,7 @@ class Agent:
         drained = self._ship_new(dry=last or any(rank.over and not rank.done for rank in self._host.ranks.values()))
         for (run_id, attempt), rows in beats.items():
             if (run_id, attempt) not in refused:
-                self._poster.post("heartbeats", labelled(heartbeat_rows(rows), run_id, attempt))
+                self._post("heartbeats", heartbeat_rows(rows), (run_id, attempt))
         self._host.finish(drained=drained)
 
     def _ship_evidence(self) -> None:
@@ -147,19 +149,14 @@ class Agent:
         outbox = self._watch.outbox
         for (run_id, attempt), evidence in outbox.batches():
             if (run_id, attempt) not in self._host.refused_runs:
-                self._poster.post("evidence", labelled(evidence_rows(evidence), run_id, attempt))
+                self._post("evidence", evidence_rows(evidence), (run_id, attempt))
             outbox.sent((run_id, attempt), evidence)
 
     def _announce(self) -> None:
         for owner, ranks in _by_owner(self._host.ranks.values(), self._is_unannounced).items():
-            rows = rank_rows([rank.tail.identity for rank in ranks])
-            try:
-                self._poster.post("ranks", labelled(rows, *owner))
-            except TakenNameError as error:
-                self._host.refuse(owner, error)
-                continue
-            for rank in ranks:
-                rank.announced = True
+            if self._post("ranks", rank_rows([rank.tail.identity for rank in ranks]), owner):
+                for rank in ranks:
+                    rank.announced = True
 
     def _is_unannounced(self, rank: FollowedRank) -> bool:
         return not rank.announced and rank.owner not in self._host.refused_runs
@@ -182,15 +179,43 @@ class Agent:
         return False
 
     def _ship(self, chunks: list[tuple[FollowedRank, Chunk]]) -> None:
-        owners = _by_owner((rank for rank, _ in chunks), lambda _: True)
-        for run_id, attempt in owners:
-            own = [chunk for rank, chunk in chunks if rank.owner == (run_id, attempt)]
-            for table in ("spans", "marks", "samples"):
-                parts = [chunk.tables[table] for chunk in own if table in chunk.tables]
-                if parts:
-                    self._poster.post(table, labelled(pa.concat_tables(parts), run_id, attempt))
-        for rank, chunk in chunks:
-            rank.tail.shipped(chunk)
+        for owner in _by_owner((rank for rank, _ in chunks), lambda _: True):
+            own = [(rank, chunk) for rank, chunk in chunks if rank.owner == owner]
+            if all(self._ship_table(table, own, owner) for table in TABLES_IN_ORDER):
+                for rank, chunk in own:
+                    rank.tail.shipped(chunk)
+
+    def _ship_table(self, table: str, chunks: list[tuple[FollowedRank, Chunk]], owner: Owner) -> bool:
+        """Whether the rows of ``table`` are stored. If not, the run is refused, or its hole is reported next time."""
+        parts = [chunk.tables[table] for _, chunk in chunks if table in chunk.tables]
+        if not parts:
+            return True
+        try:
+            return self._post(table, pa.concat_tables(parts), owner)
+        except JumpError as error:
+            holes = [
+                rank.tail.report_hole(error.stored[rank.tail.identity.rank])
+                for rank, _ in chunks
+                if rank.tail.identity.rank in error.stored
+            ]
+            if not any(holes):
+                self._host.refuse(owner, error)
+            return False
+
+    def _post(self, table: str, rows: pa.Table, owner: Owner) -> bool:
+        """Whether ``rows`` are stored; if not, the run is refused.
+
+        Raises:
+            JumpError: the numbers of records jump too far.
+        """
+        try:
+            self._poster.post(table, labelled(rows, *owner, self._host.openings(owner)))
+        except JumpError:
+            raise
+        except RefusedRowsError as error:
+            self._host.refuse(owner, error)
+            return False
+        return True
 
     def _all_over(self) -> bool:
         return all(rank.over or rank.done for rank in self._host.ranks.values())

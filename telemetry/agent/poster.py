@@ -13,7 +13,7 @@ class Poster(Protocol):
     Raises:
         UnreachableError: later, perhaps.
         UsageError: refused for good.
-        TakenNameError: likewise, for the name of the run.
+        RefusedRowsError: likewise, these rows alone; rows of other runs may be stored.
     """
 
     def post(self, table: str, rows: pa.Table) -> Ack:

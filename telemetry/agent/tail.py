@@ -36,6 +36,7 @@ CAUSE_WORDS = {
 }
 MAX_NS = 2**63 - 1
 UNREADABLE_WORDS = "their file was damaged or deleted"
+NOT_STORED_WORDS = "they were acknowledged, and the store of the collector does not hold them"
 _DECODERS = {"spans": decode_spans, "marks": decode_marks, "samples": decode_samples}
 
 
@@ -66,6 +67,8 @@ class RankTail:
         self.identity = _identity_of(self.reader)
         self._next_seq = self.reader.acked() if from_seq is None else from_seq
         self._page = _page_of(folder) if from_seq is None else None
+        self._stored_below: int | None = None
+        """What the collector says is stored, where it refused a jump of the numbers."""
 
     def read(self, max_records: int = MAX_RECORDS) -> Chunk | None:
         """The next committed records, about so many at most; None when there are none yet."""
@@ -73,8 +76,9 @@ class RankTail:
         if not len(block.records):
             return None
         rows = block_rows(block, self.identity.rank)
-        if block.lost and self._page is not None:
-            hole = loss_row(block, self.identity.rank, self._page)
+        lost = block.lost if self._stored_below is None else max(block.lost, block.first_seq - self._stored_below)
+        if lost and self._page is not None:
+            hole = loss_row(block, self.identity.rank, self._page, lost)
             rows["marks"] = pa.concat_tables([hole, rows["marks"]]) if "marks" in rows else hole
         return Chunk(
             num_records=len(block.records),
@@ -90,14 +94,26 @@ class RankTail:
     def shipped(self, chunk: Chunk) -> None:
         """``chunk`` is stored: read on after it, and let go of segments that are no longer needed."""
         self.passed(chunk)
+        self._stored_below = None
         with suppress(OSError):
             if self._page is not None:
                 self._page.acknowledge(max(chunk.next_seq, self._page.acked), chunk.last_ns)
                 self.reader.reclaim(chunk.next_seq)
 
+    def report_hole(self, stored_below: int) -> bool:
+        """The collector holds less than it once acknowledged (it has another store, or a restored one): what it says is
+        missing is reported as lost with the next records. False if the last records reported that already."""
+        is_news = self._stored_below is None
+        self._stored_below = stored_below
+        return is_news
+
     def refresh_identity(self) -> None:
-        """Read again who writes: after a restart in place it is another process."""
-        self.identity = _identity_of(self.reader)
+        """Read again who writes: after a restart in place it is another process. A folder that was deleted and made
+        anew is read from its beginning."""
+        before, self.identity = self.identity, _identity_of(self.reader)
+        if self.identity.folder_opened_ns != before.folder_opened_ns:
+            self._next_seq, self._stored_below = self.reader.acked(), None
+            self._page = _page_of(self.reader.folder)
 
     def _pinned_block(self, max_records: int) -> RecordBlock:
         """What comes next, of a segment that the rank does not delete any more."""
@@ -136,19 +152,20 @@ def _stamps(block: RecordBlock) -> tuple[int, int]:
     return first, last
 
 
-def loss_row(block: RecordBlock, rank: int, page: ShippingPage) -> pa.Table:
-    """The mark of the records that are missing in front of ``block``."""
-    causes = page.causes(block.first_seq - block.lost)
+def loss_row(block: RecordBlock, rank: int, page: ShippingPage, lost: int) -> pa.Table:
+    """The mark of the ``lost`` records that are missing in front of ``block``."""
+    causes = page.causes(block.first_seq - block.lost) if block.lost else []
     resumed_ns, _ = _stamps(block)
     at_ns = min(page.acked_ns or resumed_ns, resumed_ns)
-    why = "; ".join(CAUSE_WORDS[cause] for cause in causes) or UNREADABLE_WORDS
+    words = [CAUSE_WORDS[cause] for cause in causes] or [UNREADABLE_WORDS] * bool(block.lost)
+    why = "; ".join([*words, *[NOT_STORED_WORDS] * (lost > block.lost)])
     row = {
         "rank": rank,
         "seq": block.first_seq - 1,
         "step": int(block.records["step"][0]),
         "at_ns": at_ns,
         "name": RECORDS_LOST,
-        "text": f"{block.lost} records of {(resumed_ns - at_ns) / 1e9:.1f} s: {why}",
+        "text": f"{lost} records of {(resumed_ns - at_ns) / 1e9:.1f} s: {why}",
     }
     return pa.Table.from_pylist([row], schema=MARKS)
 
@@ -182,7 +199,7 @@ def rank_rows(identities: list[RankIdentity]) -> pa.Table:
             "pp_size": one.topology.pp,
             "tp_size": one.topology.tp,
             "started_ns": one.started_ns,
-            "opened_ns": one.opened_ns or one.started_ns,
+            "opened_ns": one.folder_opened_ns,
             "meta": json.dumps(one.meta, sort_keys=True),
         }
         for one in identities

@@ -162,7 +162,7 @@ def _not_stored(run: ImportedRun, reader: Reader) -> pa.Table:
     ranks = found["rank"].to_numpy()
     if int(ranks.max()) >= len(marks):
         raise _another(run)
-    marks[ranks] = found["next_seq"].to_numpy()
+    np.maximum.at(marks, ranks, found["next_seq"].to_numpy())
     stored = run.spans["seq"].to_numpy() < marks[run.spans["rank"].to_numpy()]
     if not _is_what_is_stored(run, run.spans.filter(pa.array(stored)), reader):
         raise _another(run)

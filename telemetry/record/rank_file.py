@@ -131,10 +131,12 @@ class RankFile:
 
     def _resume(self) -> tuple[int, int]:
         """Number of the next record and of the next segment, after what the folder holds and can be read; where all
-        was shipped and deleted, after what was acknowledged."""
+        was shipped and deleted, after what was acknowledged. A folder without an identity and segments is fresh."""
         with self._opened() as folder:
             take_back(folder)
             segments = list_segments(folder)
+            if not segments and META_NAME not in folder.names():
+                self._page.begin()
             next_number = (number_of(segments[-1]) or 0) + 1 if segments else 0
             next_seq = 0
             for name in reversed(segments):

@@ -66,6 +66,10 @@ class ShippingPage:
         below what was sent once: a smaller batch may be acknowledged before a larger one is known to be stored."""
         self._put(layout.WORD_SENDING, end_seq)
 
+    def begin(self) -> None:
+        """Forget what an earlier folder of this name left: no record of this one is sent, stored or lost yet."""
+        os.pwrite(self._descriptor, bytes(layout.SHIPPING_BYTES - WORD_BYTES), WORD_BYTES)
+
     def acknowledge(self, next_seq: int, at_ns: int = 0) -> None:
         """Records below ``next_seq`` are stored, and the last of them is of ``at_ns``."""
         self._put(layout.WORD_ACKED_NS, at_ns or self.acked_ns)

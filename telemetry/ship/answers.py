@@ -1,6 +1,6 @@
 """How a server of ours says no: a status, the reason and what to do next, as JSON."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
@@ -10,11 +10,14 @@ Refused = Callable[[int], None]
 """Is told the status of each request that was turned away before it came to a route."""
 
 
-def refuse(status: int, error: str, hint: str, **headers: str) -> JSONResponse:
-    """``{"error", "hint"}``; 429 and 503 say when to come back."""
+def refuse(
+    status: int, error: str, hint: str, stored: Mapping[str, int] | None = None, /, **headers: str
+) -> JSONResponse:
+    """``{"error", "hint"}``, with ``stored`` where it is given; 429 and 503 say when to retry."""
     later = {"Retry-After": RETRY_AFTER[status]} if status in RETRY_AFTER else {}
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return JSONResponse({"error": error, "hint": hint}, status_code=status, headers={**later, **named})
+    more = {} if stored is None else {"stored": dict(stored)}
+    return JSONResponse({"error": error, "hint": hint, **more}, status_code=status, headers={**later, **named})
 
 
 async def turn_away(answer: JSONResponse, scope: Scope, receive: Receive, send: Send) -> None:

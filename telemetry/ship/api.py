@@ -4,8 +4,9 @@
     POST /v1/query             JSON in, Arrow out
     GET  /healthz  /metrics
 
-Errors are JSON {"error", "hint"}: 400 bad input, 415 another type or a packed body, 429 and 503 come back later
-(Retry-After). What is turned away before it comes here: ``guard.py``.
+Errors are JSON {"error", "hint"}. 400: bad input. 409: the name is taken. 415: another type, or a packed body. 416: the
+numbers of records jump; the answer has "stored", one past the last stored number by rank. 428: announce the rank first.
+429 and 503: retry later (Retry-After). Requests that are refused earlier: ``guard.py``.
 """
 
 import asyncio
@@ -14,11 +15,12 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from telemetry.errors import TakenNameError, UnreachableError, UsageError
+from telemetry.errors import JumpError, TakenNameError, UnannouncedError, UnreachableError, UsageError
 from telemetry.ship.answers import refuse
 from telemetry.ship.counters import Counters
 from telemetry.ship.group_queue import QueueFullError
 from telemetry.ship.ingest import Ingest
+from telemetry.ship.refusal_log import RefusalLog
 from telemetry.ship.wire import ARROW_TYPE, JSON_TYPE, decode_batch, decode_query, encode
 from telemetry.stores.interface import Store
 from telemetry.stores.question import Query
@@ -81,6 +83,7 @@ def make_router(
     router = APIRouter()
     questions = Questions(reader, max_answer_bytes=max_answer_bytes)
     looks = CapacityLimiter(1)
+    log = RefusalLog()
 
     @router.post("/v1/batches/{table}")
     async def take_batch(table: str, request: Request) -> Response:
@@ -90,6 +93,7 @@ def make_router(
         except (UsageError, QueueFullError, UnreachableError) as error:
             answer = refusal(error)
             counters.rejected(answer.status_code)
+            log.refused(f"{table}: HTTP status {answer.status_code}: {error}")
             return answer
         return JSONResponse({"rows": ack.rows, "duplicates": ack.duplicates})
 
@@ -139,10 +143,14 @@ async def _body(request: Request, content_type: str, limit_bytes: int | None = N
 def refusal(error: Exception) -> JSONResponse:
     """An error as the answer that tells what to do about it."""
     match error:
+        case UnannouncedError():
+            return refuse(428, error.message, error.hint)
         case UnreachableError():
             return refuse(503, error.message, error.hint)
         case TakenNameError():
             return refuse(409, error.message, error.hint)
+        case JumpError():
+            return refuse(416, error.message, error.hint, {str(rank): seq for rank, seq in error.stored.items()})
         case WrongTypeError():
             return refuse(415, error.message, error.hint)
         case UsageError():

@@ -9,7 +9,15 @@ import httpx
 import pyarrow as pa
 
 from telemetry.credentials import Tokens
-from telemetry.errors import RankscopeError, TakenNameError, UnreachableError, UsageError
+from telemetry.errors import (
+    JumpError,
+    RankscopeError,
+    RefusedRowsError,
+    TakenNameError,
+    UnannouncedError,
+    UnreachableError,
+    UsageError,
+)
 from telemetry.ship.time_told import TimeTold
 from telemetry.ship.tls import trusted
 from telemetry.ship.wire import ARROW_TYPE, Ack, decode, encode, encode_query
@@ -19,7 +27,6 @@ from telemetry.stores.question import Query
 CONNECT_S = 5.0
 ANSWER_S = 120.0
 TIME_S = 2.0
-TAKEN = 409
 LATER = (408, 429, 500, 502, 503, 504)
 """Statuses that mean: the same again, a little later. 408: we stood still while we sent; 500: a fault over there."""
 
@@ -34,7 +41,7 @@ class CollectorClient:
     Raises:
         UnreachableError: from every method but :meth:`healthy`: nobody answers, or asks to come back later.
         UsageError: what was sent is refused for good: a wrong token, an unknown query, rows out of order.
-        TakenNameError: it is refused for the name of its run; other runs are not.
+        RefusedRowsError: of :meth:`post`: these rows are refused for good; rows of other runs may be stored.
     """
 
     def __init__(self, url: str, token: str | None = None) -> None:
@@ -107,14 +114,24 @@ class CollectorClient:
             ) from error
         if answer.is_success:
             return answer
-        raise self._refusal(answer)
+        raise self._refusal(answer, of_rows=path.startswith("/v1/batches/"))
 
-    def _refusal(self, answer: httpx.Response) -> RankscopeError:
+    def _refusal(self, answer: httpx.Response, *, of_rows: bool) -> RankscopeError:
         what, hint = _words(answer)
         message = f"collector at {without_password(self.url)}: {what}"
         if answer.status_code in LATER:
             return UnreachableError(message, hint=hint, retry_after_s=_retry_after_s(answer))
-        return (TakenNameError if answer.status_code == TAKEN else UsageError)(message, hint=hint)
+        match answer.status_code:
+            case 409:
+                return TakenNameError(message, hint=hint)
+            case 416:
+                return JumpError(message, hint=hint, stored=_stored(answer))
+            case 428:
+                return UnannouncedError(message, hint=hint)
+            case 400 | 413 if of_rows:
+                return RefusedRowsError(message, hint=hint)
+            case _:
+                return UsageError(message, hint=hint)
 
     def _stranger(self, why: str) -> UnreachableError:
         """Who answers is no collector: a proxy's page for one that is away, perhaps. It may be back later."""
@@ -122,6 +139,14 @@ class CollectorClient:
             f"no collector answers at {without_password(self.url)}: {why}",
             hint="is this the address of a rankscope collector?",
         )
+
+
+def _stored(answer: httpx.Response) -> dict[int, int]:
+    """Of each rank, one past the last number that is stored; empty where the answer does not say."""
+    try:
+        return {int(rank): int(seq) for rank, seq in answer.json()["stored"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
 
 
 def _retry_after_s(answer: httpx.Response) -> float | None:

@@ -9,7 +9,7 @@ are stored in the order of their numbers.
 import threading
 from concurrent.futures import Future
 
-from telemetry.errors import UnreachableError
+from telemetry.errors import UnannouncedError, UnreachableError
 from telemetry.ship.counters import Counters
 from telemetry.ship.group_queue import GroupQueue, Waiting
 from telemetry.ship.wire import Ack, Batch
@@ -37,7 +37,7 @@ class Ingest:
 
     def submit(self, batch: Batch) -> "Future[Ack]":
         """Queue a batch. The future ends with what became of it, or an UnreachableError: then send it again; or a
-        UsageError: its run's name is taken.
+        RefusedRowsError: never send it again.
 
         Raises:
             QueueFullError: at once, when too much waits already, or the writer is closing.
@@ -71,5 +71,7 @@ class Ingest:
         match outcome:
             case Ack():
                 self._counters.stored(table, outcome)
+            case UnannouncedError():
+                pass  # counted with the other answers, by its status
             case UnreachableError():
                 self._counters.failed(table)

@@ -1,49 +1,135 @@
-"""One name, one job: refuses ranks that another job of the same name has stored before.
+"""One name, one job: which folder's rows a collector takes under the name of a rank.
 
-Records are numbered from 0 in every fresh folder. Under a name that is taken they would pass for records that are
-stored already, and be dropped; so a rank whose folder was opened at another time is turned away before it ships any.
+    announced (row of `ranks`)    rows say the folder               rows name no folder
+    not at all                    announce first                    records: stored apart, under folder 0
+    folder A                      A: stored    B: announce first    refused: the name is taken
+    folder A, then folder B       taken, if records of A are stored; else B takes the place of A
+
+A folder is named by the time at which it was first opened. Records are numbered from 0 in every fresh folder, so the
+numbers of one folder say nothing about another (``ledger.py``).
 """
 
-from collections.abc import Iterable
+from dataclasses import dataclass, field
 
-from telemetry.errors import TakenNameError
+import numpy as np
+import pyarrow as pa
+
+from telemetry.errors import RankscopeError, TakenNameError, UnannouncedError
+from telemetry.ship.claims import MAX_NAMED_RANKS, Attempt, Rank
+from telemetry.ship.ledger import Ledger
 from telemetry.ship.wire import Batch
-from telemetry.stores.queries import Ranks
+from telemetry.stores.claim_queries import RankOpenings
 from telemetry.stores.reader import Reader
+from telemetry.tables import NO_FOLDER
 
-Owner = tuple[str, int]
+TAKEN_HINT = "give each run a name of its own"
 
 
-def find_taken(reader: Reader, batches: Iterable[Batch]) -> list[TakenNameError | None]:
-    """For each batch of ``ranks``, in order: why it must not be stored, or None.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What the newest announcement of a rank says."""
+
+    opened_ns: int
+    started_ns: int
+
+
+@dataclass(slots=True)
+class Openings:
+    """Announced folders by attempt and rank. Not for several threads.
 
     Raises:
-        UnreachableError: the store does not answer.
+        UnreachableError: from :meth:`announce` and :meth:`refusal`, when the store does not answer.
     """
-    known: dict[Owner, dict[int, int]] = {}
-    found: list[TakenNameError | None] = []
-    for batch in batches:
-        owner = batch.run_id, batch.attempt
-        if owner not in known:
-            known[owner] = _opened(reader, *owner)
-        found.append(_refusal(batch, known[owner]))
-    return found
+
+    reader: Reader
+    ledger: Ledger
+    _known: dict[Attempt, dict[int, Opening | None]] = field(default_factory=dict)
+
+    def announce(self, batch: Batch) -> pa.Table:
+        """The rows of ``ranks`` to store for ``batch``. They count as stored from now on: see :meth:`forget`.
+
+        Raises:
+            TakenNameError: records of a rank are stored already, from another folder.
+        """
+        names = ("rank", "opened_ns", "started_ns")
+        rows = list(zip(*(batch.rows[name].to_pylist() for name in names), strict=True))
+        known = self._of(batch, sorted({rank for rank, _, _ in rows}), keep=True)
+        changed = {
+            rank: before
+            for rank, opened_ns, _ in rows
+            if (before := known[rank]) is not None and before.opened_ns != opened_ns
+        }
+        if taken := self._with_records(batch, changed):
+            raise _taken(batch, min(taken), "stored already, from another folder")
+        started = [_after(changed.get(rank), started_ns) for rank, _, started_ns in rows]
+        for (rank, opened_ns, _), started_ns in zip(rows, started, strict=True):
+            known[rank] = Opening(opened_ns=opened_ns, started_ns=started_ns)
+        column = batch.rows.column_names.index("started_ns")
+        return batch.rows.set_column(column, batch.rows.schema.field(column), pa.array(started, pa.int64()))
+
+    def refusal(self, batch: Batch, *, claimed: bool) -> RankscopeError | None:
+        """Why the rows of ``batch``, of any other table, must not be stored; None if they may.
+
+        Args:
+            claimed: this collector holds the ranks, so what is known of them stays true.
+        """
+        ranks = np.unique(batch.rows["rank"].to_numpy()).tolist()
+        known = self._of(batch, ranks, keep=claimed)
+        for rank in ranks:
+            if reason := _refusal(batch, rank, known[rank]):
+                return reason
+        return None
+
+    def forget(self, ranks: set[Rank]) -> None:
+        """Another collector may have announced them: read it again."""
+        for run_id, attempt, rank in ranks:
+            self._known.get((run_id, attempt), {}).pop(rank, None)
+
+    def forget_attempt(self, attempt: Attempt) -> None:
+        self._known.pop(attempt, None)
+
+    def _of(self, batch: Batch, ranks: list[int], *, keep: bool) -> dict[int, Opening | None]:
+        """The openings of ``ranks``, perhaps among others; None of a rank that is not announced."""
+        kept = self._known.setdefault((batch.run_id, batch.attempt), {}) if keep else {}
+        known = kept if keep else dict(self._known.get((batch.run_id, batch.attempt), {}))
+        if missing := [rank for rank in ranks if rank not in known]:
+            named = tuple(missing) if len(missing) <= MAX_NAMED_RANKS else ()
+            rows = self.reader.read(RankOpenings(run_id=batch.run_id, attempt=batch.attempt, ranks=named)).to_pylist()
+            found = {
+                row["rank"]: Opening(opened_ns=row["newest_opened_ns"], started_ns=row["newest_started_ns"])
+                for row in rows
+            }
+            known.update((rank, found.get(rank)) for rank in missing)
+        return known
+
+    def _with_records(self, batch: Batch, changed: dict[int, Opening]) -> set[int]:
+        """Those ranks of which records are stored that came from the folder announced before."""
+        named = {rank: before.opened_ns for rank, before in changed.items() if before.opened_ns != NO_FOLDER}
+        return self.ledger.with_records(batch, named)
 
 
-def _opened(reader: Reader, run_id: str, attempt: int) -> dict[int, int]:
-    rows = reader.read(Ranks(run_id=run_id, attempt=attempt))
-    return dict(zip(rows["rank"].to_pylist(), rows["opened_ns"].to_pylist(), strict=True))
+def _refusal(batch: Batch, rank: int, known: Opening | None) -> RankscopeError | None:
+    folder = batch.openings.get(rank, NO_FOLDER)
+    if known is None:
+        return None if folder == NO_FOLDER and "seq" in batch.rows.column_names else _unannounced(batch, rank)
+    if known.opened_ns == folder:
+        return None
+    if folder == NO_FOLDER:
+        return _taken(batch, rank, "recorded from a folder that these rows do not name")
+    return _unannounced(batch, rank)
 
 
-def _refusal(batch: Batch, known: dict[int, int]) -> TakenNameError | None:
-    """0 says that nobody knows: rows of an older version, or of no folder at all."""
-    columns = batch.rows["rank"].to_pylist(), batch.rows["opened_ns"].to_pylist()
-    opened = {rank: at_ns for rank, at_ns in zip(*columns, strict=True) if at_ns}
-    taken = [rank for rank, at_ns in opened.items() if known.get(rank, 0) not in (0, at_ns)]
-    if taken:
-        return TakenNameError(
-            f"run {batch.run_id!r}, attempt {batch.attempt}: rank {min(taken)} is stored already, from another folder",
-            hint="give each run a name of its own",
-        )
-    known.update(opened)
-    return None
+def _after(before: Opening | None, started_ns: int) -> int:
+    """Of a rank's announcements the one that started last counts: where one replaces another, it is this one."""
+    return started_ns if before is None else max(started_ns, before.started_ns + 1)
+
+
+def _taken(batch: Batch, rank: int, why: str) -> TakenNameError:
+    return TakenNameError(f"run {batch.run_id!r}, attempt {batch.attempt}: rank {rank} is {why}", hint=TAKEN_HINT)
+
+
+def _unannounced(batch: Batch, rank: int) -> UnannouncedError:
+    return UnannouncedError(
+        f"run {batch.run_id!r}, attempt {batch.attempt}: rank {rank} is not announced from this folder",
+        hint="send its row of ranks first; agent and collector should be of the same version",
+    )

@@ -1,11 +1,14 @@
 """What travels between agent, collector and readers, and how it is checked on arrival.
 
-POST /v1/batches/{table}   Arrow IPC stream; schema = telemetry.tables.TABLES[table], its metadata has run_id, attempt
+POST /v1/batches/{table}   Arrow IPC stream; schema = telemetry.tables.TABLES[table]
+                           its metadata: run_id, attempt, and openings "RANK:OPENED_NS,RANK:OPENED_NS ..." of its ranks
 POST /v1/query             JSON {"query": name, "parameters": {...}}  ->  Arrow IPC stream
 """
 
 import json
-from dataclasses import asdict, dataclass, fields
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from typing import Any
 
@@ -16,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from telemetry.errors import UsageError
 from telemetry.ship.arrow_stream import read_rows
+from telemetry.ship.plausible import check_rows
 from telemetry.stores.queries import QUERIES
 from telemetry.stores.question import Query
 from telemetry.tables import TABLES
@@ -23,7 +27,9 @@ from telemetry.tables import TABLES
 ARROW_TYPE = "application/vnd.apache.arrow.stream"
 JSON_TYPE = "application/json"
 MAX_NAME_LENGTH = 256
-MAX_ATTEMPT = 2**32 - 1
+MAX_ATTEMPT = 10**6
+"""Restarts of one job; a number beyond it is a mistake or an attack."""
+MAX_OPENINGS_LENGTH = 2**20
 MAX_SEQ = 2**63
 MAX_COUNT = 2**32 - 1
 MAX_TIME_NS = 2**63 - 1
@@ -38,6 +44,8 @@ class Batch:
     run_id: str
     attempt: int
     rows: pa.Table
+    openings: Mapping[int, int] = field(default_factory=dict)
+    """Rank -> when its folder was first opened; a rank that is left out has no folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +56,12 @@ class Ack:
     duplicates: int
 
 
-def labelled(rows: pa.Table, run_id: str, attempt: int) -> pa.Table:
-    """``rows`` with the metadata that says whose they are."""
-    return rows.replace_schema_metadata({"run_id": run_id, "attempt": str(attempt)})
+def labelled(rows: pa.Table, run_id: str, attempt: int, openings: Mapping[int, int] | None = None) -> pa.Table:
+    """``rows`` with the metadata that says whose they are, and which folder each rank's rows come from."""
+    metadata = {"run_id": run_id, "attempt": str(attempt)}
+    if openings:
+        metadata["openings"] = ",".join(f"{rank}:{opened_ns}" for rank, opened_ns in openings.items())
+    return rows.replace_schema_metadata(metadata)
 
 
 def encode(rows: pa.Table) -> bytes:
@@ -82,17 +93,21 @@ def decode_batch(table: str, body: bytes) -> Batch:
     """A batch, fit to be stored.
 
     Raises:
-        UsageError: an unknown table, wrong columns, no owner, missing values, or rows out of order.
+        UsageError: an unknown table, wrong columns, no owner, missing values, rows out of order, or numbers that no
+            job has.
     """
     if table not in TABLES:
         raise UsageError(f"no table {table!r}", hint=f"tables are {', '.join(TABLES)}")
     rows = read_rows(body, TABLES[table], table)
     if any(column.null_count for column in rows.columns):
         raise UsageError(f"missing values in {table}", hint="every column of every row has a value")
-    run_id, attempt = _owner(rows.schema.metadata or {})
+    metadata = rows.schema.metadata or {}
+    run_id, attempt = _owner(metadata)
+    openings = _openings(metadata.get(b"openings", b""))
     if "seq" in rows.column_names:
         _check_order(table, rows)
-    return Batch(table=table, run_id=run_id, attempt=attempt, rows=rows)
+    check_rows(table, rows, openings, now_ns=time.time_ns())
+    return Batch(table=table, run_id=run_id, attempt=attempt, rows=rows, openings=openings)
 
 
 def _owner(metadata: dict[bytes, bytes]) -> tuple[str, int]:
@@ -106,9 +121,22 @@ def _owner(metadata: dict[bytes, bytes]) -> tuple[str, int]:
     if not 0 < len(run_id) <= MAX_NAME_LENGTH or not 0 <= attempt <= MAX_ATTEMPT:
         raise UsageError(
             f"run_id of {len(run_id)} characters, attempt {attempt}",
-            hint=f"a run_id has 1 to {MAX_NAME_LENGTH} characters, an attempt counts from 0",
+            hint=f"a run_id has 1 to {MAX_NAME_LENGTH} characters, an attempt counts from 0 to {MAX_ATTEMPT}",
         )
     return run_id, attempt
+
+
+def _openings(text: bytes) -> dict[int, int]:
+    try:
+        pairs = [pair.split(b":") for pair in text[: MAX_OPENINGS_LENGTH + 1].split(b",") if pair]
+        openings = {int(rank): int(opened_ns) for rank, opened_ns in pairs}
+    except ValueError as error:
+        raise UsageError("the batch's openings cannot be read", hint='write them as "RANK:OPENED_NS,..."') from error
+    if len(text) > MAX_OPENINGS_LENGTH or not all(0 <= opened_ns <= MAX_TIME_NS for opened_ns in openings.values()):
+        raise UsageError(
+            "the batch's openings are out of range", hint="nanoseconds since the epoch, once for each rank"
+        )
+    return openings
 
 
 def _check_order(table: str, rows: pa.Table) -> None:

@@ -1,10 +1,11 @@
 """A group of batches of one table into the store, each row with a ``seq`` exactly once.
 
-    own the ranks (claims.py) --> drop what is stored (ledger.py) --> one insert, checked once it is registered
+    own the ranks (claims.py) --> is this their folder? (openings.py) --> drop what is stored (ledger.py)
+                              --> one insert, checked once it is registered
                                                                             |
               nothing of these ranks is stored: "send it again"  <--- another has claimed them
 
-What is known of a rank, that it is held and how far it is stored, is known together and forgotten together.
+What is known of a rank is forgotten together: that it is held, its folder, and how far it is stored.
 """
 
 import time
@@ -13,17 +14,18 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from telemetry.errors import RankscopeError, TakenNameError, UnreachableError
+from telemetry.errors import RankscopeError, RefusedRowsError, UnreachableError
 from telemetry.ship.blocks import one_block
 from telemetry.ship.claims import Claims, LostClaimError, Rank
 from telemetry.ship.counters import Counters
 from telemetry.ship.faults import storing_failed
 from telemetry.ship.ledger import Ledger
 from telemetry.ship.losses import records_lost
-from telemetry.ship.openings import find_taken
+from telemetry.ship.openings import Openings
 from telemetry.ship.wire import Ack, Batch, rank_runs
 from telemetry.stores.interface import Store
 from telemetry.stores.reader import Reader
+from telemetry.tables import NO_FOLDER
 
 Outcome = Ack | RankscopeError
 """What became of a batch; an UnreachableError: send it again."""
@@ -34,9 +36,9 @@ class RowWriter:
 
     def __init__(self, store: Store, reader: Reader, counters: Counters) -> None:
         self._store = store
-        self._reader = reader
         self._claims = Claims(store, reader)
         self._ledger = Ledger(reader)
+        self._openings = Openings(reader, self._ledger)
         self._counters = counters
 
     def store(self, table: str, batches: Sequence[Batch]) -> list[Outcome]:
@@ -50,40 +52,60 @@ class RowWriter:
                 outcomes.update(zip(left, results, strict=True))
             except LostClaimError as lost:
                 self._claims.drop(lost.ranks)
-                self._ledger.forget(wanted)
+                self._forget(wanted)
                 self._counters.claims_lost(len(lost.ranks))
                 outcomes.update((number, _served_elsewhere()) for number in left if ranks[number] & lost.ranks)
             except Exception as error:
                 # The rows may or may not be there, now or later: a new claim waits until that is decided.
                 self._claims.drop(wanted)
-                self._ledger.forget(wanted)
+                self._forget(wanted)
                 reason = storing_failed(error)
                 outcomes.update((number, reason) for number in left)
         for attempt in self._claims.prune():
             self._ledger.forget_attempt(attempt)
+            self._openings.forget_attempt(attempt)
         return [outcomes[number] for number in range(len(batches))]
 
     def _store_all(self, table: str, batches: list[Batch], ranks: set[Rank]) -> list[Outcome]:
-        """All of ``batches``, but for those whose name is taken, in one insert.
+        """All of ``batches``, but for those that are refused, in one insert.
 
         Raises:
             LostClaimError: others have claimed some of ``ranks``; nothing is stored.
             Exception: anything else; nobody knows what is stored.
         """
         self._claims.take(ranks)
-        taken: list[TakenNameError | None] = [None] * len(batches)
-        if table == "ranks":
-            taken = find_taken(self._reader, batches)
-        fresh = [_nothing(batch) if no else self._fresh(batch) for batch, no in zip(batches, taken, strict=True)]
-        parts = [(batch, rows) for batch, rows in zip(batches, fresh, strict=True) if rows.num_rows]
+        found = [self._fresh(batch) for batch in batches]
+        parts = [
+            (batch, rows)
+            for batch, rows in zip(batches, found, strict=True)
+            if isinstance(rows, pa.Table) and rows.num_rows
+        ]
         if parts:
             self._insert(table, one_block(table, parts), ranks)
         if table == "marks":
             self._counters.records_lost(sum(records_lost(rows) for _, rows in parts))
-        return [no or _ack(batch, rows) for batch, rows, no in zip(batches, fresh, taken, strict=True)]
+        return [
+            _ack(batch, rows) if isinstance(rows, pa.Table) else rows
+            for batch, rows in zip(batches, found, strict=True)
+        ]
 
-    def _fresh(self, batch: Batch) -> pa.Table:
-        return self._ledger.trim(batch) if _is_numbered(batch) else batch.rows
+    def _fresh(self, batch: Batch) -> pa.Table | RankscopeError:
+        """The rows of ``batch`` that are to be stored, or why none of them is."""
+        if "rank" not in batch.rows.column_names or not batch.rows.num_rows:
+            return batch.rows
+        numbered = _is_numbered(batch)
+        try:
+            if batch.table == "ranks":
+                return self._openings.announce(batch)
+            if refusal := self._openings.refusal(batch, claimed=numbered):
+                return refusal
+            return _with_folders(self._ledger.trim(batch), batch) if numbered else batch.rows
+        except RefusedRowsError as refusal:
+            return refusal
+
+    def _forget(self, ranks: set[Rank]) -> None:
+        self._ledger.forget(ranks)
+        self._openings.forget(ranks)
 
     def _insert(self, table: str, rows: pa.Table, ranks: set[Rank]) -> None:
         began = time.perf_counter()
@@ -104,8 +126,12 @@ def _ranks_of(batch: Batch) -> set[Rank]:
     return {(batch.run_id, batch.attempt, one) for one in np.unique(rank[starts]).tolist()}
 
 
-def _nothing(batch: Batch) -> pa.Table:
-    return batch.rows.slice(0, 0)
+def _with_folders(rows: pa.Table, batch: Batch) -> pa.Table:
+    """``rows`` with the column that says which folder each came from."""
+    rank = rows["rank"].to_numpy()
+    starts, lengths = rank_runs(rank)
+    opened_ns = [batch.openings.get(one, NO_FOLDER) for one in rank[starts].tolist()]
+    return rows.append_column("opened_ns", pa.array(np.repeat(np.array(opened_ns, np.int64), lengths)))
 
 
 def _ack(batch: Batch, stored: pa.Table) -> Ack:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from telemetry.stores.question import Fields, among
+from telemetry.stores.question import OF_ATTEMPT, Fields, among
 
 NUMBER_BITS = 40
 """Low bits of a ballot: the number of the collector that made it. Above them: the round."""
@@ -31,4 +31,23 @@ class NewestClaims(Fields):
         WHERE run_id IN %(run_ids)s AND attempt IN %(attempts)s{among("rank", "ranks", self.ranks)}
         GROUP BY run_id, attempt, rank
         HAVING bitAnd(newest, {2**NUMBER_BITS - 1}) != %(not_by)s
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankOpenings(Fields):
+    """Which folder each announced rank of an attempt records into.
+
+    Columns: rank, newest_opened_ns (0: not known), newest_started_ns.
+    """
+
+    run_id: str
+    attempt: int
+    ranks: tuple[int, ...] = ()
+    """Empty: all."""
+
+    def sql(self) -> str:
+        return f"""
+        SELECT rank, argMax(opened_ns, started_ns) AS newest_opened_ns, max(started_ns) AS newest_started_ns FROM ranks
+        WHERE {OF_ATTEMPT}{among("rank", "ranks", self.ranks)} GROUP BY rank
         """

@@ -19,7 +19,7 @@ from telemetry.errors import UnreachableError
 from telemetry.ship.counters import Counters
 from telemetry.ship.wire import Ack, Batch
 from telemetry.ship.writer import Outcome, RowWriter
-from telemetry.stores.claim_queries import NUMBER_BITS, NewestClaims
+from telemetry.stores.claim_queries import NUMBER_BITS, NewestClaims, RankOpenings
 from telemetry.stores.queries import HighWater
 from telemetry.stores.question import Query
 
@@ -153,7 +153,13 @@ class Connection:
 
     def read(self, query: Query) -> pa.Table:
         self._step()
-        answer = self._newest(query) if isinstance(query, NewestClaims) else self._marks(query)
+        match query:
+            case NewestClaims():
+                answer = self._newest(query)
+            case RankOpenings():
+                answer = pa.table({"rank": pa.array([], pa.uint32())})
+            case _:
+                answer = self._marks(query)
         self._step()
         return answer
 
@@ -180,7 +186,13 @@ class Connection:
         }
         if not self._database.fresh_marks:
             marks = {rank: self._first_marks.setdefault(rank, mark) for rank, mark in marks.items()}
-        return pa.table({"rank": pa.array(marks, pa.uint32()), "next_seq": pa.array(marks.values(), pa.uint64())})
+        return pa.table(
+            {
+                "rank": pa.array(marks, pa.uint32()),
+                "opened_ns": pa.repeat(pa.scalar(0, pa.int64()), len(marks)),
+                "next_seq": pa.array(marks.values(), pa.uint64()),
+            }
+        )
 
     def _step(self) -> None:
         """Another may go on here, and the connection may break."""

@@ -19,6 +19,7 @@ DEFAULTS: dict[str, Any] = {
     "name": "",
     "text": "",
     "meta": "{}",
+    **dict.fromkeys(("dp_size", "pp_size", "tp_size"), 1),
 }
 
 
@@ -47,9 +48,11 @@ def numbered_spans(first_seq: int, count: int, *, rank: int = 0) -> pa.Table:
     )
 
 
-def of_run(rows: pa.Table, run_id: str = "run", attempt: int = 0) -> pa.Table:
-    """As an agent labels them for the wire."""
-    return labelled(rows, run_id, attempt)
+def of_run(
+    rows: pa.Table, run_id: str = "run", attempt: int = 0, openings: Mapping[int, int] | None = None
+) -> pa.Table:
+    """As an agent labels them for the wire; without ``openings`` they come from no folder."""
+    return labelled(rows, run_id, attempt, openings)
 
 
 def owned(rows: pa.Table, *, run_id: str = "run", attempt: int = 0) -> pa.Table:

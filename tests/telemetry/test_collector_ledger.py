@@ -202,6 +202,6 @@ def test_marks_are_read_without_reading_the_rows(embedded: EmbeddedStore, table:
     insert(embedded, table, made(table, [{"rank": 1, "seq": 6}, {"rank": 2, "seq": 4}]))
     question = HighWater(table=table, run_id="run", attempt=0, ranks=(1,))
     plan = embedded.query(f"EXPLAIN {question.sql()}", question.parameters())["explain"].to_pylist()
-    assert any("ReadFromMergeTree (high_water)" in line for line in plan), plan
+    assert any("ReadFromMergeTree (opening_water)" in line for line in plan), plan
     answer = embedded.query(question.sql(), question.parameters())
-    assert answer.to_pylist() == [{"rank": 1, "next_seq": 7}]
+    assert answer.to_pylist() == [{"rank": 1, "opened_ns": -1, "next_seq": 7}]

@@ -333,8 +333,8 @@ def test_one_question_tells_whether_anything_was_told_of_stalls_or_by_hosts(fill
 
 def test_the_high_water_mark_is_one_past_the_largest_number(filled: StoreReader) -> None:
     assert filled.read(HighWater(**RUN, table="spans")).to_pylist() == [
-        {"rank": 0, "next_seq": 16},
-        {"rank": 1, "next_seq": 32},
+        {"rank": 0, "opened_ns": -1, "next_seq": 16},
+        {"rank": 1, "opened_ns": -1, "next_seq": 32},
     ]
 
 

@@ -11,9 +11,10 @@ NumberedTable = Literal["spans", "marks", "samples"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighWater(Fields):
-    """How far each rank is stored: the ledger of exactly-once.
+    """How far each folder of each rank is stored: the ledger of exactly-once.
 
-    Columns: rank, next_seq (one past the largest stored seq); ordered by rank.
+    Columns: rank, opened_ns (when the folder was first opened; 0: not named, -1: stored by an older version or without
+    a collector), next_seq (one past the largest stored seq); ordered by rank, opened_ns.
     """
 
     table: NumberedTable
@@ -27,6 +28,6 @@ class HighWater(Fields):
 
     def sql(self) -> str:
         return f"""
-        SELECT rank, max(seq) + 1 AS next_seq FROM {self.table}
-        WHERE {OF_ATTEMPT}{among("rank", "ranks", self.ranks)} GROUP BY rank ORDER BY rank
+        SELECT rank, opened_ns, max(seq) + 1 AS next_seq FROM {self.table}
+        WHERE {OF_ATTEMPT}{among("rank", "ranks", self.ranks)} GROUP BY rank, opened_ns ORDER BY rank, opened_ns
         """

@@ -1,0 +1,83 @@
+"""Numbers that no job has: refused before they are stored, for they would hide the rows of a later job.
+
+announcements      a grid that exists, the rank within it, words about the run that can be read
+every time stamp   between the epoch and a day from now
+rows of no folder  steps below 2**31; rows of an announced folder can harm only that folder's own run
+"""
+
+import json
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from telemetry.errors import UsageError
+from telemetry.tables import NO_FOLDER
+from telemetry.topology import Topology
+
+MAX_AHEAD_NS = 86_400 * 10**9
+"""How far the clock of a host may be ahead of the collector's."""
+MAX_STEP = 2**31 - 1
+MAX_HOST_LENGTH = 256
+_TIMES = ("started_ns", "opened_ns", "at_ns", "beat_ns", "start_ns", "issue_ns", "began_ns")
+
+
+def check_rows(table: str, rows: pa.Table, openings: Mapping[int, int], *, now_ns: int) -> None:
+    """Return if the numbers of ``rows`` can be those of a job.
+
+    Raises:
+        UsageError: they cannot.
+    """
+    if not rows.num_rows or _is_announced("seq" in rows.column_names, rows, openings):
+        return
+    _check_times(table, rows, now_ns)
+    if "step" in rows.column_names and (step := pc.max(rows["step"]).as_py()) > MAX_STEP:
+        raise UsageError(f"step {step} in {table}", hint=f"steps count from 0 to {MAX_STEP}")
+    if table == "ranks":
+        _check_grids(rows)
+        _check_words(rows)
+
+
+def _is_announced(numbered: bool, rows: pa.Table, openings: Mapping[int, int]) -> bool:
+    """Whether every record comes from a named folder."""
+    if not numbered:
+        return False
+    ranks = np.unique(rows["rank"].to_numpy()).tolist()
+    return all(openings.get(rank, NO_FOLDER) != NO_FOLDER for rank in ranks)
+
+
+def _check_times(table: str, rows: pa.Table, now_ns: int) -> None:
+    for name in (name for name in _TIMES if name in rows.column_names):
+        span = pc.min_max(rows[name]).as_py()
+        if span["min"] < 0:
+            raise UsageError(f"{name} is {span['min']} in {table}", hint="times are nanoseconds since the epoch")
+        if span["max"] > now_ns + MAX_AHEAD_NS:
+            days = (span["max"] - now_ns) / MAX_AHEAD_NS
+            raise UsageError(f"{name} is {days:.1f} days in the future in {table}", hint="set the clock of the sender")
+
+
+def _check_grids(rows: pa.Table) -> None:
+    grids = rows.select(["dp_size", "pp_size", "tp_size"]).group_by(["dp_size", "pp_size", "tp_size"]).aggregate([])
+    columns = (grids[name].to_pylist() for name in ("dp_size", "pp_size", "tp_size"))
+    sizes = [Topology(dp=dp, pp=pp, tp=tp).world_size for dp, pp, tp in zip(*columns, strict=True)]
+    world = [rows[name].to_numpy().astype(np.uint64) for name in ("dp_size", "pp_size", "tp_size")]
+    rank = rows["rank"].to_numpy()
+    beyond = rank[rank >= world[0] * world[1] * world[2]]
+    if len(beyond):
+        raise UsageError(f"rank {int(beyond[0])} is beyond its grid of {max(sizes)} ranks", hint="ranks count from 0")
+
+
+def _check_words(rows: pa.Table) -> None:
+    if any(len(host) > MAX_HOST_LENGTH for host in pc.unique(rows["host"]).to_pylist()):
+        raise UsageError("a host name is too long", hint=f"at most {MAX_HOST_LENGTH} characters")
+    if not all(map(_is_words, pc.unique(rows["meta"]).to_pylist())):
+        raise UsageError("meta of a rank cannot be read", hint="it is a JSON object of strings")
+
+
+def _is_words(meta: str) -> bool:
+    try:
+        words = json.loads(meta)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(words, dict) and all(isinstance(value, str) for value in words.values())

@@ -1,0 +1,117 @@
+"""500 hostile batches against a store in use: later runs of any name are complete, and each refusal is reported."""
+
+import gc
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+import telemetry
+from telemetry.agent.host import Host
+from telemetry.agent.loop import Agent, AgentSettings
+from telemetry.ship.refusal_log import LINES_A_MINUTE
+from telemetry.ship.wire import ARROW_TYPE
+from telemetry.stages import Stage
+from telemetry.stores.queries import LAST_STEP, Marks, Ranks, Spans
+from telemetry.topology import Topology
+from tests.integration.attacked import Attacked, attacked
+from tests.integration.hostile_batches import NUM_RANKS, Hostile, Targets, batch_at
+
+NUM_BATCHES = 500
+SEED = 23
+SENDERS = 64
+STEPS = 40
+LATER = ("later", "later-2", "run-20261124-120000", "übung 7")
+OTHERS = ("other",)
+LIVE = "live"
+TARGETS = Targets(later=LATER, live=LIVE)
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    gc.disable()
+    yield
+    telemetry.stop()
+    gc.enable()
+
+
+def record(spool: Path, run_id: str) -> None:
+    """Both ranks, one after the other: ``STEPS`` spans each, and a mark."""
+    for rank in range(NUM_RANKS):
+        telemetry.start(run_id, topology=Topology(dp=NUM_RANKS), rank=rank, attempt=0, spool=spool, agent=False)
+        for number in range(STEPS):
+            with telemetry.step(number), telemetry.span(Stage.DATA_LOAD):
+                pass
+        telemetry.mark("recorded", run_id)
+        telemetry.stop()
+
+
+def ship(spool: Path, target: Attacked) -> None:
+    """As the agent does, until all is stored."""
+    settings = AgentSettings(spool=spool, collector=target.url, interval_s=0.02, patience_s=5.0, appear_s=0.0)
+    with target.client() as client:
+        Agent(Host(spool), client, settings).run(threading.Event())
+
+
+def send(http: httpx.Client, batch: Hostile) -> httpx.Response:
+    return http.post(f"/v1/batches/{batch.table}", content=batch.body, headers={"Content-Type": ARROW_TYPE})
+
+
+def assert_complete(target: Attacked, run_id: str) -> None:
+    """Every record of the run is stored exactly once. Hostile spans began in 1970."""
+    with target.client() as client:
+        found = client.read(Spans(run_id=run_id, attempt=0, first_step=0, last_step=LAST_STEP)).to_pylist()
+        hosts = client.read(Ranks(run_id=run_id, attempt=0))["host"].to_pylist()
+        marks = client.read(Marks(run_id=run_id, attempt=0, names=("recorded",)))
+    counts = Counter((row["rank"], row["seq"]) for row in found if row["start_ns"] > 10**18)
+    assert Counter(rank for rank, _ in counts) == dict.fromkeys(range(NUM_RANKS), 2 * STEPS), run_id
+    assert set(counts.values()) == {1}, run_id
+    assert marks["rank"].to_pylist() == list(range(NUM_RANKS)), run_id
+    assert "intruder" not in hosts, run_id
+
+
+def assert_reported(answer: httpx.Response, batch: Hostile, index: int) -> None:
+    """The sender learns whether the batch is stored, and if not, why."""
+    assert answer.status_code in (200, 400, 409, 416, 428), (index, batch.kind, answer.text)
+    assert answer.status_code != 200 or not batch.must_refuse, (index, batch.kind, batch.table)
+    if answer.status_code != 200:
+        assert answer.json()["error"], (index, batch.kind)
+        assert answer.json()["hint"], (index, batch.kind)
+
+
+def rejected(http: httpx.Client) -> dict[int, int]:
+    """Of each status, how many batches the collector says it refused."""
+    found = re.findall(r'^rankscope_batches_rejected_total\{status="(\d+)"\} (\d+)$', http.get("/metrics").text, re.M)
+    return {int(status): int(count) for status, count in found}
+
+
+def test_later_runs_are_complete_and_each_refusal_is_reported(tmp_path: Path) -> None:
+    with attacked(tmp_path, "--no-dashboard", RANKSCOPE_REQUESTS_PER_SECOND="0") as target, target.http() as http:
+        record(tmp_path / "live", LIVE)
+        ship(tmp_path / "live", target)
+        batches = [batch_at(SEED, index, TARGETS) for index in range(NUM_BATCHES)]
+        with ThreadPoolExecutor(SENDERS) as senders:
+            answers = list(senders.map(lambda batch: send(http, batch), batches))
+        for index, (batch, answer) in enumerate(zip(batches, answers, strict=True)):
+            assert_reported(answer, batch, index)
+        statuses = Counter(answer.status_code for answer in answers if answer.status_code != 200)
+        assert rejected(http) == statuses
+        for run_id in (*LATER, *OTHERS):
+            record(tmp_path / "spool", run_id)
+        record(tmp_path / "live", LIVE)
+        ship(tmp_path / "spool", target)
+        ship(tmp_path / "live", target)
+        for run_id in (*LATER, *OTHERS):
+            assert_complete(target, run_id)
+        assert rejected(http) == statuses
+        with target.client() as client:
+            live = client.read(Spans(run_id=LIVE, attempt=0, first_step=0, last_step=LAST_STEP))
+        assert live.num_rows == len(set(zip(live["rank"].to_pylist(), live["seq"].to_pylist(), strict=True)))
+        assert live.num_rows == 2 * NUM_RANKS * 2 * STEPS
+    logged = [line for line in target.said().splitlines() if "refused a batch" in line]
+    assert LINES_A_MINUTE <= len(logged) < NUM_BATCHES
