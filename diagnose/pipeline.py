@@ -8,8 +8,8 @@ from diagnose.detectors import DETECTORS, Detector
 from diagnose.detectors.evidence import insufficient
 from diagnose.findings import Finding, Kind, Severity, StepWindow
 from diagnose.hang.finding import hang_finding
-from diagnose.hang.judge import judge
-from diagnose.hang.stored import load_stored
+from diagnose.hang.stored import stored_verdict
+from diagnose.hang.verdict import HangVerdict
 from diagnose.load import load_view
 from diagnose.losses import Loss, load_losses
 from diagnose.marks import Mark, marks_of
@@ -127,8 +127,8 @@ def _explains(cause: Finding, symptom: Finding) -> bool:
 
 
 def diagnose_run(reader: Reader, run_id: str, attempt: int, window: StepWindow | None = None) -> Report:
-    """All findings about a stored attempt: why it stands still, if it does, then what slowed it; over its newest 200
-    steps where no window is given.
+    """All findings about a stored attempt: its stall, if there is one, then what slowed it; over its newest 200 steps
+    where no window is given.
 
     Raises:
         UnknownRunError: the store holds no such attempt.
@@ -139,8 +139,16 @@ def diagnose_run(reader: Reader, run_id: str, attempt: int, window: StepWindow |
 
 
 def stall_first(report: Report, reader: Reader) -> Report:
-    """With why the attempt stands still in front of what slowed it, if it does stand still."""
-    stall = _stall(reader, report.run_id, report.attempt)
+    """With the stall of the attempt, if there is one, in front of what slowed it. Evidence that cannot be read must not
+    hide the other findings: ``diagnose hang`` reports it."""
+    with suppress(UnreadableError):
+        return with_stall(report, stored_verdict(reader, report.run_id, report.attempt))
+    return report
+
+
+def with_stall(report: Report, verdict: HangVerdict | None) -> Report:
+    """``report`` with the finding of ``verdict``, if there is one, as its first."""
+    stall = None if verdict is None else hang_finding(verdict)
     return report if stall is None else replace(report, findings=(stall, *_without_twins(stall, report.findings)))
 
 
@@ -152,11 +160,3 @@ def _without_twins(stall: Finding, findings: tuple[Finding, ...]) -> list[Findin
         for one in findings
         if one.kind is not Kind.NIC_FLAP or (one.evidence.get("device"), one.hosts) != (device, stall.hosts)
     ]
-
-
-def _stall(reader: Reader, run_id: str, attempt: int) -> Finding | None:
-    """What cannot be read is told by ``diagnose hang``: it must not hide the other findings."""
-    with suppress(UnreadableError):
-        evidence = load_stored(reader, run_id, attempt)
-        return None if evidence is None else hang_finding(judge(evidence))
-    return None

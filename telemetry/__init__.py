@@ -24,7 +24,8 @@ span = RECORDER.span
 """``span(stage, microbatch=-1, chunk=-1, size_bytes=0, peer=-1)``: a context manager. ``stage`` is a ``Stage`` or its
 label."""
 step = RECORDER.step
-"""``step(number)``: a context manager, the span of a whole step; what is recorded from now on belongs to it."""
+"""``step(number)``: a context manager, the span of a whole step; what is recorded from now on belongs to it. A step
+that an exception interrupts does not count as a step: it gets the mark ``step-interrupted``."""
 mark = RECORDER.mark
 """``mark(name, text="")``: something happened now."""
 sample = RECORDER.sample

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from diagnose.hang.judge import judge
-from diagnose.hang.stored import load_stored
+from diagnose.hang.stored import stored_verdict
 from diagnose.load import newest_attempt
 from diagnose.pipeline import Report, diagnose_run
 from telemetry.errors import RankscopeError, UnreachableError, UsageError
@@ -133,8 +132,7 @@ def _newest_step(collector: CollectorClient, run_id: str) -> int:
 def _standing_still(collector: CollectorClient, run_id: str) -> str | None:
     """Who holds the training up, as soon as the store tells."""
     with suppress(RankscopeError):
-        evidence = load_stored(collector, *newest_attempt(collector, run_id))
-        verdict = judge(evidence) if evidence is not None else None
+        verdict = stored_verdict(collector, *newest_attempt(collector, run_id))
         return verdict.headline if verdict is not None and verdict.initiating else None
     return None
 

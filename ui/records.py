@@ -85,11 +85,6 @@ class StepTimes:
     duration_ns: Floats
     num_ranks: Ints
 
-    @property
-    def last_end_ns(self) -> float:
-        """When the newest step ended; 0 before the first."""
-        return float((self.start_ns + self.duration_ns).max()) if len(self.step) else 0.0
-
     def complete(self, world_size: int) -> Ints:
         """Steps that every rank has finished; where there is none (a rank is missing), all of them."""
         whole = self.step[self.num_ranks >= world_size]

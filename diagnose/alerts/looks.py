@@ -10,6 +10,7 @@ comes: it is not loaded and diagnosed at every look, or the dead would hold up w
 
 import time
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +22,12 @@ from diagnose.alerts.alert import STANDING
 from diagnose.alerts.complaints import Complaints
 from diagnose.alerts.look import Look, RunSeen, Sighting
 from diagnose.findings import Finding
+from diagnose.hang.stored import stored_verdict
 from diagnose.load import load_view
 from diagnose.outages import LINK_EVENTS
 from diagnose.pipeline import Report, diagnose_view, stall_first
 from diagnose.view import RunView
-from telemetry.errors import RankscopeError, UnreachableError
+from telemetry.errors import RankscopeError, UnreachableError, UnreadableError
 from telemetry.host_metrics import Happening
 from telemetry.stores.queries import Heartbeats, News, Runs
 from telemetry.stores.reader import Reader
@@ -161,7 +163,7 @@ class Watching:
         """Those alive, the newest so many, and the others: the newest attempt of each run that has not ended in good
         order and was heard of lately.
 
-        A job that died is alive in this sense: what killed it still stands.
+        A job that died is alive in this sense, and so is one that hung until somebody ended it: its cause still holds.
         """
         newest: dict[str, dict[str, Any]] = {}
         for row in rows:
@@ -179,7 +181,7 @@ class Watching:
                 lives.append(last.life)
                 continue
             life = Life(row=row, beats=reader.read(Heartbeats(run_id=row["run_id"], attempt=row["attempt"])))
-            if life.beats.num_rows and pc.all(pc.equal(life.beats["ended"], ENDED_WELL)).as_py():
+            if _ended_well(life) and not _has_stall(reader, attempt):
                 self._ended[attempt] = row
             elif now_ns - life.heard_ns <= SILENT_S * 1e9:
                 lives.append(life)
@@ -198,6 +200,18 @@ def _happened(reader: Reader, attempt: Attempt, names: tuple[str, ...] = ()) -> 
     """What is told of an attempt's stalls, and of its hosts by events of ``names`` (empty: any): cheap to ask."""
     run_id, number = attempt
     return str(reader.read(News(run_id=run_id, attempt=number, names=names)).to_pylist())
+
+
+def _ended_well(life: Life) -> bool:
+    return bool(life.beats.num_rows and pc.all(pc.equal(life.beats["ended"], ENDED_WELL)).as_py())
+
+
+def _has_stall(reader: Reader, attempt: Attempt) -> bool:
+    """Whether an attempt hung until its end."""
+    with suppress(UnreadableError):
+        verdict = stored_verdict(reader, *attempt)
+        return verdict is not None and bool(verdict.initiating)
+    return False
 
 
 def _diagnosed(reader: Reader, attempt: Attempt, period_s: float) -> RunSeen:

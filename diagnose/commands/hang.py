@@ -16,7 +16,7 @@ from diagnose.hang.evidence import HangEvidence
 from diagnose.hang.from_dumps import evidence_from_dumps
 from diagnose.hang.from_spool import evidence_from_spool
 from diagnose.hang.judge import judge
-from diagnose.hang.stored import load_stored
+from diagnose.hang.stored import stored_verdict
 from diagnose.hang.verdict import HangVerdict
 from diagnose.load import newest_attempt
 from diagnose.report import hang_object, hang_text
@@ -70,7 +70,7 @@ def _look(
         return lambda: judge(evidence_from_spool(spool, run, attempt))
     asked = reader()
     run_id, number = newest_attempt(asked, run, attempt)
-    return lambda: judge(load_stored(asked, run_id, number) or _nothing(run_id, number))
+    return lambda: stored_verdict(asked, run_id, number) or judge(_nothing(run_id, number))
 
 
 def _nothing(run_id: str, attempt: int) -> HangEvidence:

@@ -114,6 +114,8 @@ class RankEvidence:
     recorded: int = 0
     """Records written by then."""
     step: int = -1
+    step_since_ns: int = 0
+    """Wall clock at which ``step`` began; 0: the rank was not inside a step."""
     stage: str = ""
     """Label of the innermost open stage."""
     stage_since_ns: int = 0

@@ -19,7 +19,7 @@ def hang_finding(verdict: HangVerdict) -> Finding | None:
     return Finding(
         detector="hang",
         kind=verdict.kind,
-        severity=_severity(verdict),
+        severity=severity_of(verdict),
         suspects=tuple(_suspects(verdict)),
         stage=next((evidence.ranks[rank].stage for rank in verdict.initiating if rank in evidence.ranks), ""),
         window=StepWindow(first_step=min(steps, default=0), last_step=max(steps, default=0)),
@@ -31,8 +31,8 @@ def hang_finding(verdict: HangVerdict) -> Finding | None:
     )
 
 
-def _severity(verdict: HangVerdict) -> Severity:
-    """A job that is about to go on wakes nobody."""
+def severity_of(verdict: HangVerdict) -> Severity:
+    """Only info where evidence is missing, or where the link is back and the job is about to go on."""
     found = verdict.cut_off
     is_back = found is not None and found.is_flap and not found.outage.lasts
     missing = verdict.kind is Kind.INSUFFICIENT_EVIDENCE

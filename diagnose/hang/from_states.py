@@ -11,7 +11,7 @@ from typing import Any
 
 from diagnose.hang.evidence import WHOLE_GROUP, Ended, Front, Group, HangEvidence, Pending, Process, RankEvidence
 from diagnose.hang.waits import NAMELESS
-from telemetry.stages import STAGE_BY_LABEL, StageClass
+from telemetry.stages import STAGE_BY_LABEL, Stage, StageClass
 from telemetry.topology import AXES, Axis, Topology
 
 SENDS = ("forward-send", "backward-send")
@@ -89,6 +89,7 @@ def _rank(rank: int, state: Mapping[str, Any], groups: _Groups) -> RankEvidence:
         taken_ns=stamp(state["at_ns"]),
         recorded=int(state.get("recorded", 0)),
         step=int(state["step"]),
+        step_since_ns=_step_since_ns(state),
         stage=stage,
         stage_since_ns=since_ns or int(state["beat_ns"]),
         fronts=fronts,
@@ -96,6 +97,11 @@ def _rank(rank: int, state: Mapping[str, Any], groups: _Groups) -> RankEvidence:
         pending=tuple(sorted(pending, key=lambda op: (op is not stands_in, op.since_ns))),
         on_host=stands_in is None,
     )
+
+
+def _step_since_ns(state: Mapping[str, Any]) -> int:
+    steps = [span for span in state["open"] if span["stage"] == Stage.STEP.label]
+    return int(steps[0]["since_ns"]) if steps else 0
 
 
 def stamp(value: Any) -> int:

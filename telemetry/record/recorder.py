@@ -28,6 +28,8 @@ from telemetry.stages import Stage, StageClass
 assert (sys.byteorder, struct.calcsize("l")) == ("little", 8), "rank files are written on 64-bit little-endian hosts"
 
 MAX_DEPTH = 16
+STEP_INTERRUPTED = "step-interrupted"
+"""Name of the mark of a step that did not complete. Its text is the type of the exception."""
 SPAN = struct.Struct("llll8xIi4xhhII")
 """A span on the host clock. Native ``l``: the standard-size ``q`` takes a slower path in CPython, 40 ns a span."""
 FULL_SPAN = struct.Struct("lllllIiIhhII")
@@ -118,6 +120,21 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
             except Exception:
                 mend(buffer, place, start, end - start, self.word)
 
+    class StepSpan(HostSpan):
+        """A step. An exception (an error, Ctrl-C, an exit) interrupts it: then it leaves a mark, and no span."""
+
+        __slots__ = ()
+
+        def __exit__(self, kind: object, error: object, trace: object) -> None:
+            nonlocal depth
+            if kind is None or kind is GeneratorExit:  # a `break` out of a loop over a generator closes it so
+                return HostSpan.__exit__(self, kind, error, trace)
+            words[self.slot] = 0
+            if depth < self.inside:
+                return unnested()
+            depth = self.depth
+            return mark(STEP_INTERRUPTED, getattr(kind, "__name__", ""))
+
     class OnDevice(HostSpan):
         """A span on the device's clock: noted on the current stream, resolved later by the drain thread."""
 
@@ -157,6 +174,8 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
             pools[stage] = pools[stage.label] = [kind(stage, level) for level in range(MAX_DEPTH)]
 
     def class_of(stage: Stage) -> type[HostSpan]:
+        if stage is Stage.STEP:
+            return StepSpan
         if clock is not None and stage.stage_class in (StageClass.COMPUTE, StageClass.COMMUNICATION):
             return OnDevice
         return TimedSpan if stage.stage_class is StageClass.COMPUTE else HostSpan

@@ -54,7 +54,8 @@ class Recorder:
     """``span(stage, microbatch=-1, chunk=-1, size_bytes=0, peer=-1)``: a context manager. Spans nest, on one thread;
     one that does not is dropped."""
     step: Callable[[int], Span]
-    """The span of a step; what is recorded from now on belongs to it."""
+    """The span of a step; what is recorded from now on belongs to it. A step that an exception interrupts gets no span,
+    but the mark ``step-interrupted``."""
     mark: Callable[..., None]
     """``mark(name, text="")``"""
     sample: Callable[..., None]

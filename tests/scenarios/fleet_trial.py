@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from diagnose.hang.judge import judge
-from diagnose.hang.stored import load_stored
+from diagnose.hang.stored import stored_verdict
 from telemetry.errors import RankscopeError
 from tests.deadline import until
 from tests.netns.cluster import DATA_LINK, Cluster
@@ -224,12 +223,11 @@ def _asked_whether_it_hangs(collector: Collector, run_id: str, seen: Seen) -> It
     def ask() -> None:
         while not stop.wait(1.0):
             try:
-                evidence = load_stored(collector, run_id, 0)
+                verdict = stored_verdict(collector, run_id, 0)
             except RankscopeError:
                 continue
-            verdict = judge(evidence) if evidence is not None else None
             if verdict is not None and verdict.kind is not None:
-                seen.verdicts.setdefault(str(verdict.kind), f"{verdict.headline}\n{evidence}")
+                seen.verdicts.setdefault(str(verdict.kind), f"{verdict.headline}\n{verdict.evidence}")
 
     thread = threading.Thread(target=ask, name="asks-whether-it-hangs")
     thread.start()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from telemetry.ship.client import CollectorClient
 from tests.deadline import until
-from tests.scenarios.hang_job import AGENT_OPTIONS, LOOK_S, Job, accused, ask, stored_verdict
+from tests.scenarios.hang_job import AGENT_OPTIONS, LOOK_S, Job, accused, accused_now, ask
 from tests.scenarios.hang_plan import LONG_PHASE_S, Trial
 
 NUM_STEPS = 40
@@ -52,7 +52,7 @@ def _accused_while(
     wrong: list[tuple[int, ...]] = []
 
     def over() -> bool:
-        ranks = stored_verdict(collector, run_id)
+        ranks = accused_now(collector, run_id)
         if ranks and ranks not in wrong:
             wrong.append(ranks)
         return not running()

@@ -24,7 +24,7 @@ import psutil
 from diagnose.findings import Kind
 from diagnose.hang.from_spool import evidence_from_spool
 from diagnose.hang.judge import judge
-from diagnose.hang.stored import load_stored
+from diagnose.hang.stored import stored_verdict
 from diagnose.report import hang_object
 from telemetry.errors import RankscopeError
 from telemetry.ship.client import CollectorClient
@@ -199,8 +199,8 @@ def ask_spool(job: Job, found: Found, *, by_command: bool = True) -> None:
 
 
 def _stored(collector: CollectorClient, run_id: str) -> dict[str, Any]:
-    evidence = load_stored(collector, run_id, 0)
-    return {} if evidence is None else hang_object(judge(evidence))
+    verdict = stored_verdict(collector, run_id, 0)
+    return {} if verdict is None else hang_object(verdict)
 
 
 def ask(*arguments: str) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def _await_verdict(job: Job, collector: CollectorClient, found: Found) -> None:
     deadline = job.fired_at_s() + VERDICT_S
 
     def told() -> bool:
-        ranks = stored_verdict(collector, job.run_id)
+        ranks = accused_now(collector, job.run_id)
         now = time.time()
         if ranks and found.seconds is None:
             found.seconds = now - job.fired_at_s()
@@ -229,11 +229,9 @@ def _await_verdict(job: Job, collector: CollectorClient, found: Found) -> None:
         found.seconds = time.time() - job.fired_at_s()
 
 
-def stored_verdict(collector: CollectorClient, run_id: str) -> tuple[int, ...]:
+def accused_now(collector: CollectorClient, run_id: str) -> tuple[int, ...]:
     """Whom the evidence in the store accuses, as of now; nobody while there is none."""
     with suppress(RankscopeError):
-        evidence = load_stored(collector, run_id, 0)
-        if evidence is not None:
-            verdict = judge(evidence)
-            return () if verdict.kind in UNTOLD else verdict.initiating
+        verdict = stored_verdict(collector, run_id, 0)
+        return () if verdict is None or verdict.kind in UNTOLD else verdict.initiating
     return ()

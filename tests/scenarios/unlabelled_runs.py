@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from diagnose.hang.stored import load_stored
+from diagnose.hang.stored import stored_verdict
 from diagnose.simulate.fault_texts import parse_fault
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.run import simulate
@@ -30,7 +30,7 @@ from tests.netns.cluster import Cluster
 from tests.netns.collector import Collector
 from tests.netns.job import Job, quick_config
 from tests.netns.zygote import Zygote
-from tests.scenarios.hang_job import AGENT_OPTIONS, VERDICT_S, stored_verdict
+from tests.scenarios.hang_job import AGENT_OPTIONS, VERDICT_S, accused_now
 from trainer.config import TrainConfig
 
 FAULTS = ("slow rank", "slow stage", "long sequences", "flap", "hang", "healthy")
@@ -131,10 +131,10 @@ def train(run: Unlabelled, collector: Collector, out: Path, zygote: Zygote) -> N
 
 def _is_explained(run: Unlabelled, collector: Collector) -> bool:
     """Whether the store tells who holds the job up, and where that rank stands."""
-    if stored_verdict(collector, run.run_id) != (run.rank,):
+    if accused_now(collector, run.run_id) != (run.rank,):
         return False
-    evidence = load_stored(collector, run.run_id, 0)
-    return evidence is not None and bool(evidence.ranks[run.rank].stack)
+    verdict = stored_verdict(collector, run.run_id, 0)
+    return verdict is not None and bool(verdict.evidence.ranks[run.rank].stack)
 
 
 def _config(run: Unlabelled) -> TrainConfig:

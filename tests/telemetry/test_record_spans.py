@@ -3,6 +3,7 @@
 import gc
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,51 @@ def test_a_span_left_by_an_exception_is_recorded_and_the_exception_goes_on(tmp_p
     with session(tmp_path), pytest.raises(ZeroDivisionError), telemetry.span(Stage.OPTIMIZER):
         print(1 / 0)
     assert recorded(tmp_path).stages == ["optimizer"]
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt, SystemExit])
+def test_a_step_that_an_exception_interrupts_is_marked_and_is_no_step(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
+    with session(tmp_path):
+        with pytest.raises(error), telemetry.step(3), telemetry.span(Stage.OPTIMIZER):
+            raise error
+        with telemetry.step(4):
+            pass
+    found = recorded(tmp_path)
+    assert [(int(span["step"]), int(span["stage"])) for span in found.spans] == [(3, Stage.OPTIMIZER), (4, Stage.STEP)]
+    assert found.marks == [("step-interrupted", error.__name__)]
+
+
+def test_a_step_left_by_a_break_or_a_return_is_a_step(tmp_path: Path) -> None:
+    def steps() -> Iterator[int]:
+        for number in range(9):
+            with telemetry.step(number):
+                yield number
+
+    def first() -> int:
+        with telemetry.step(0):
+            return 0
+
+    with session(tmp_path):
+        first()
+        for number in range(1, 9):
+            with telemetry.step(number):
+                if number == 2:
+                    break
+        for number in steps():
+            if number == 3:
+                break
+    found = recorded(tmp_path)
+    assert [int(span["step"]) for span in found.spans] == [0, 1, 2, 0, 1, 2, 3]
+    assert found.marks == []
+
+
+def test_the_page_shows_no_open_step_after_an_interrupted_one(tmp_path: Path) -> None:
+    with session(tmp_path):
+        with pytest.raises(ZeroDivisionError), telemetry.step(3):
+            print(1 / 0)
+        assert recorded(tmp_path).reader.live().open_spans == ()
 
 
 def test_compute_stages_carry_processor_time_and_others_none(tmp_path: Path) -> None:

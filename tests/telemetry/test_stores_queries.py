@@ -21,6 +21,7 @@ from telemetry.stores.queries import (
     HighWater,
     HostClocks,
     Lanes,
+    LastSteps,
     Marks,
     MeetingSpans,
     News,
@@ -59,6 +60,7 @@ EVERY_QUERY: tuple[Query, ...] = (
     Runs(),
     Ranks(**RUN),
     Steps(**RUN, newest=2),
+    LastSteps(**RUN),
     RankSteps(**WINDOW, ranks=(0, 1)),
     Lanes(**WINDOW),
     Spans(**WINDOW, ranks=(0, 1), stages=(FORWARD,)),
@@ -335,6 +337,13 @@ def test_the_high_water_mark_is_one_past_the_largest_number(filled: StoreReader)
     assert filled.read(HighWater(**RUN, table="spans")).to_pylist() == [
         {"rank": 0, "opened_ns": -1, "next_seq": 16},
         {"rank": 1, "opened_ns": -1, "next_seq": 32},
+    ]
+
+
+def test_the_last_steps_tell_how_far_each_rank_has_come(filled: StoreReader) -> None:
+    assert filled.read(LastSteps(**RUN)).to_pylist() == [
+        {"rank": 0, "step": 3, "end_ns": 4900},
+        {"rank": 1, "step": 3, "end_ns": 4902},
     ]
 
 

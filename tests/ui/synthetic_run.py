@@ -85,6 +85,15 @@ class SyntheticRun:
         self._insert(store, "samples", self._samples)
         self._spans, self._samples = [span for span in self._spans if span["rank"] in late], []
 
+    def advance_from(self, step: int) -> None:
+        """Begin with a later step, as from a checkpoint."""
+        self._next_step = step
+
+    def stand_still(self, seconds: float) -> None:
+        """Let time pass in which no rank does anything."""
+        for rank in self._clock_ns:
+            self._clock_ns[rank] += round(seconds * 1e9)
+
     def beat(self, store: Store, *, at_ns: int, ended: bool = False) -> None:
         """Write a heartbeat of every rank."""
         rows = [

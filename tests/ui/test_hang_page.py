@@ -33,8 +33,15 @@ def judged(store: EmbeddedStore, run: SyntheticRun) -> Judged:
     return Judged(StoreReader(store))
 
 
-def said(region: str, reads: Reads, rank: int | None = None, view: View = View.HANG, run: str = "made") -> str:
-    drawn = draw_region(region, ViewState(view=view, run=run, rank=rank), reads, by_clock=False)
+def said(
+    region: str,
+    reads: Reads,
+    rank: int | None = None,
+    view: View = View.HANG,
+    run: str = "made",
+    attempt: int | None = None,
+) -> str:
+    drawn = draw_region(region, ViewState(view=view, run=run, attempt=attempt, rank=rank), reads, by_clock=False)
     assert drawn is not None
     words = " ".join(_texts(drawn.make()))
     return " ".join(words.split())
@@ -194,27 +201,12 @@ def test_a_job_that_went_on_stands_still_no_longer(store: EmbeddedStore) -> None
     reads = Reads(StoreReader(store), wall_s=lambda: now_s[0])
     run = SyntheticRun(run_id="recovered", slow={})
     run.introduce(store)
-    run.advance(store, 3)
-    run.leave_evidence(store, evidence_rows(run.now_ns + 1))
+    run.advance(store, STEP)
+    run.leave_evidence(store, evidence_rows(run.now_ns + 36 * S))
     state = ViewState(view=View.HANG, run="recovered")
     assert reads.hang(reads.facts(state)) is not None
-    run.advance(store, 2)
-    now_s[0] += 1.0
-    assert reads.hang(reads.facts(state)) is None
-
-
-def test_a_heartbeat_of_another_step_ends_a_verdict(store: EmbeddedStore) -> None:
-    """Of a step that has not ended nothing else is told yet."""
-    now_s = [2e9]
-    reads = Reads(StoreReader(store), wall_s=lambda: now_s[0])
-    run = SyntheticRun(run_id="again", slow={})
-    run.introduce(store)
-    run.advance(store, STEP + 1)
-    run.leave_evidence(store, evidence_rows(run.now_ns + 35 * S))
-    state = ViewState(view=View.HANG, run="again")
-    assert reads.hang(reads.facts(state)) is not None
-    run._next_step += 1
-    run.beat(store, at_ns=run.now_ns + 36 * S)
+    run.stand_still(60)
+    run.advance(store, 1)
     now_s[0] += 1.0
     assert reads.hang(reads.facts(state)) is None
 

@@ -7,8 +7,8 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.findings import Kind, Severity
 from diagnose.hang.evidence import Process
+from diagnose.hang.finding import severity_of
 from diagnose.hang.stacks import fold_stacks
 from diagnose.hang.verdict import HangVerdict
 from ui.figures.standing import SIGNS, Standing
@@ -66,7 +66,7 @@ def hang_finding(verdict: HangVerdict, facts: RunFacts) -> Component:
     """The stall among the findings."""
     head = dmc.Group(
         [
-            dmc.Badge(_severity(verdict).value, color=_colour(verdict), variant="light"),
+            dmc.Badge(severity_of(verdict).value, color=_colour(verdict), variant="light"),
             dmc.Text(str(verdict.kind), fw=600, size="sm"),
         ],
         gap="xs",
@@ -159,15 +159,11 @@ def _circumstances(verdict: HangVerdict) -> Iterator[str]:
 def _title(verdict: HangVerdict) -> str:
     if verdict.kind is None:
         return "No stall"
-    return f"{_severity(verdict)}: {verdict.kind}"
-
-
-def _severity(verdict: HangVerdict) -> Severity:
-    return Severity.INFO if verdict.kind is Kind.INSUFFICIENT_EVIDENCE else Severity.CRITICAL
+    return f"{severity_of(verdict)}: {verdict.kind}"
 
 
 def _colour(verdict: HangVerdict) -> str:
-    return "teal" if verdict.kind is None else SEVERITY_COLOURS[_severity(verdict)]
+    return "teal" if verdict.kind is None else SEVERITY_COLOURS[severity_of(verdict)]
 
 
 def _notes(notes: Sequence[str]) -> list[Component]:

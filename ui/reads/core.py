@@ -1,21 +1,22 @@
 """What pages ask about a run: questions in, records out."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from diagnose.findings import StepWindow
-from diagnose.hang.judge import judge
-from diagnose.hang.stored import load_stored
+from diagnose.findings import Finding, StepWindow
+from diagnose.hang.finding import hang_finding
+from diagnose.hang.stored import stored_verdict
 from diagnose.hang.verdict import HangVerdict
 from diagnose.host_clocks import load_clocks
 from diagnose.load import load_view
 from diagnose.view import RunView
 from telemetry.clocks.align_table import ClockTable
-from telemetry.errors import UnknownRunError
+from telemetry.errors import UnknownRunError, UnreadableError
 from telemetry.stages import STAGE_BY_CODE, Stage
 from telemetry.stores.queries import (
     EvidenceCount,
@@ -66,6 +67,8 @@ from ui.view_state import StepRange, ViewState
 
 KEPT_VERDICTS = 8
 """Each holds all evidence of its run."""
+KEPT_STALLS = 256
+"""Findings of stalls in the list of runs."""
 KEPT_ANALYSES = 16
 """Short analyses, and as many of those that take seconds."""
 MAX_OPERATIONS = 6_000_000
@@ -103,6 +106,7 @@ class Reads(Asking):
         self.max_own_operations = max_own_operations
         self.max_lane = max_lane
         self._verdicts = AnswerCache(KEPT_VERDICTS)
+        self._stalls = AnswerCache(KEPT_STALLS)
         self.max_operations = max_operations
         self.analyses = AnswerCache(KEPT_ANALYSES)
         self.background = BackgroundAnswers(KEPT_ANALYSES)
@@ -188,27 +192,41 @@ class Reads(Asking):
         return EvidenceSeen(**rows[0]) if rows else EvidenceSeen(num_rows=0, newest_ns=0)
 
     def hang(self, facts: RunFacts) -> HangVerdict | None:
-        """Who holds an attempt up, by the evidence that its agents left; None where it does not stand still.
+        """Who holds an attempt up, or held it up until it ended; None where no stall is known, or it went on since.
 
         Raises:
             StillWorking: the evidence of a large job is being read.
         """
         run = facts.summary
         seen = self.evidence_seen(run)
-        if not seen.num_rows or facts.steps.last_end_ns > seen.newest_ns:
+        if not seen.num_rows:
             return None
-        # A heartbeat may say that the job has gone on.
+        # A step that completes, or the end of a rank, may change the verdict.
         freshness = run.last_step, run.last_ns, seen
-        if facts.topology.world_size <= self._ranks_judged_at_once:
-            return self._verdicts.get((run.run_id, run.attempt, freshness), lambda: self._judged(run))
-        told = self._large_verdicts.get((run.run_id, run.attempt), freshness, lambda: self._judged(run))
-        if told is None:
-            raise StillWorking
-        return told.answer
+        return self._verdict((run.run_id, run.attempt), freshness, facts.topology.world_size)
 
-    def _judged(self, run: RunSummary) -> HangVerdict | None:
-        evidence = load_stored(self._reader, run.run_id, run.attempt)
-        return None if evidence is None else judge(evidence)
+    def stall(self, attempt: tuple[str, int], freshness: Hashable, num_ranks: int) -> Finding | None:
+        """The finding of :meth:`hang`, for a list of many runs: kept until ``freshness`` changes. None also where the
+        evidence of a large job is being read, or cannot be read."""
+
+        def find() -> Finding | None:
+            verdict = self._verdict(attempt, freshness, num_ranks)
+            return None if verdict is None else hang_finding(verdict)
+
+        with suppress(StillWorking, UnreadableError):
+            return self._stalls.get((attempt, freshness), find)
+        return None
+
+    def _verdict(self, attempt: tuple[str, int], freshness: Hashable, num_ranks: int) -> HangVerdict | None:
+        def judge() -> HangVerdict | None:
+            return stored_verdict(self._reader, *attempt)
+
+        if num_ranks <= self._ranks_judged_at_once:
+            return self._verdicts.get((attempt, freshness), judge)
+        newest = self._large_verdicts.get(attempt, freshness, judge)
+        if newest is None:
+            raise StillWorking
+        return newest.answer
 
     def spans(self, run: RunSummary, step: int, ranks: tuple[int, ...]) -> SpanColumns:
         """The spans of some ranks in a step; of a lane that holds thousands the longest."""

@@ -18,7 +18,8 @@ from ui.reads.alerts import ToldAlerts, told_alerts
 from ui.reads.asking import LONG_OVER_S
 from ui.reads.core import Reads
 from ui.reads.recent import MFU, Attempt, Row, means_by_attempt, steps_by_attempt
-from ui.run_rows import Beats, OpenFindings, RunRow, goodput, state_of
+from ui.records import RunState
+from ui.run_rows import OLD_NS, Beats, OpenFindings, RunRow, goodput, state_of
 
 AGE_S = 2.0
 OVER_AGE_S = 60.0
@@ -97,17 +98,23 @@ def _row(attempts: list[Row], facts: _Facts, alerts: _Alerts, reads: Reads) -> R
     # Where no host was there all the time, clocks of several have to be compared.
     wall_ns = facts.wall_ns.get((attempt[0], attempts[0]["attempt"], attempt[1]), heard_ns - started_ns)
     of_attempts = [facts.steps.get((row["run_id"], row["attempt"])) for row in attempts]
+    stalled_ns = facts.stalls.get(attempt, {}).get("newest_ns", 0)
+    state = state_of(
+        beats,
+        heard_ns=heard_ns,
+        stalled_ns=stalled_ns,
+        last_end_ns=steps.last_end_ns if steps else 0,
+        now_ns=reads.now_ns(),
+    )
+    # A live run has completed a step since its last stall. Old runs are not read again for each list.
+    may_stall = stalled_ns and state is not RunState.LIVE and reads.now_ns() - heard_ns < OLD_NS
+    freshness = newest["last_step"], newest["last_ns"], stalled_ns
+    stall = reads.stall(attempt, freshness, newest["num_ranks"]) if may_stall else None
     return RunRow(
         run_id=attempt[0],
         attempt=attempt[1],
         num_attempts=len(attempts),
-        state=state_of(
-            beats,
-            heard_ns=heard_ns,
-            stalled_ns=facts.stalls.get(attempt, {}).get("newest_ns", 0),
-            last_end_ns=steps.last_end_ns if steps else 0,
-            now_ns=reads.now_ns(),
-        ),
+        state=state,
         what=" · ".join(meta[key] for key in SHOWN if key in meta) if (meta := words(newest["meta"])) else "",
         topology=Topology(dp=grid["dp"], pp=grid["pp"], tp=grid["tp"]) if grid else None,
         num_ranks=newest["num_ranks"],
@@ -115,7 +122,7 @@ def _row(attempts: list[Row], facts: _Facts, alerts: _Alerts, reads: Reads) -> R
         step_time=steps.recent if steps else None,
         mfu=facts.mfu.get(attempt),
         goodput=goodput(of_attempts, wall_ns),
-        findings=_findings(attempt, alerts, reads.reports.known(attempt)),
+        findings=_findings(attempt, alerts, reads.reports.known(attempt), stall),
         started_ns=started_ns,
         heard_ns=heard_ns,
     )
@@ -125,18 +132,19 @@ def _beats(row: Row | None) -> Beats:
     return Beats(**{name: row[name] for name in Beats.__slots__}) if row else Beats()
 
 
-def _findings(attempt: Attempt, alerts: _Alerts, report: Report | None) -> OpenFindings | None:
-    """What the watcher says, else what somebody saw who looked at the run; None where nobody did."""
+def _findings(attempt: Attempt, alerts: _Alerts, report: Report | None, stall: Finding | None) -> OpenFindings | None:
+    """Open alerts, else the stall and what the last report of this run says; None where there is no report."""
     if stands := alerts.open.get(attempt):
         worst = stands[0].account
         return OpenFindings(
             count=len(stands), severity=worst.severity, worst=_alert_in_words(stands[0]), told=worst.summary
         )
-    if attempt in alerts.looked_at:
+    if stall is None and attempt in alerts.looked_at:
         return OpenFindings(count=0)
-    if report is None:
+    if stall is None and report is None:
         return None
-    found = [finding for finding in report.findings if finding.severity is not Severity.INFO]
+    known = [*([stall] if stall else []), *(report.findings if report else ())]
+    found = [finding for finding in known if finding.severity is not Severity.INFO]
     if not found:
         return OpenFindings(count=0)
     return OpenFindings(

@@ -21,7 +21,7 @@ from telemetry.stores.queries.high_water import HighWater, NumberedTable
 from telemetry.stores.queries.run_list import RunBeats, RunGrids, RunMetrics, RunStalls, RunSteps, RunWallTimes
 from telemetry.stores.queries.runs import Ranks, Runs
 from telemetry.stores.queries.spans import Lanes, OperationColumns, Spans
-from telemetry.stores.queries.steps import RankSteps, Steps
+from telemetry.stores.queries.steps import LastSteps, RankSteps, Steps
 from telemetry.stores.queries.told import Evidence, EvidenceCount, Heartbeats, Marks, News, Samples
 from telemetry.stores.queries.totals import RankStageMeans, RankStageStats, StageCounts, StageTotals
 from telemetry.stores.queries.windows import LAST_STEP
@@ -31,11 +31,10 @@ from telemetry.stores.trace_queries import TraceSpans
 QUERIES: dict[str, type[Query]] = {
     query.__name__: query
     for query in (
-        Runs, Ranks, Steps, RankSteps, Spans, Lanes, OperationColumns, StageTotals, RankStageStats, RankStageMeans,
-        StageCounts, HeatCells, StragglerScan, Samples, Marks, Heartbeats, Evidence, EvidenceCount, News, HighWater,
-        HostSamples, HostEvents, HostEventCounts, HostGrowth, HostClocks, ClockHistory, MeetingSpans, TraceSpans,
-        RunGrids, RunBeats, RunStalls, RunSteps, RunMetrics, RunWallTimes, Alerts,
-        AlertLooks,
+        Runs, Ranks, Steps, LastSteps, RankSteps, Spans, Lanes, OperationColumns, StageTotals, RankStageStats,
+        RankStageMeans, StageCounts, HeatCells, StragglerScan, Samples, Marks, Heartbeats, Evidence, EvidenceCount,
+        News, HighWater, HostSamples, HostEvents, HostEventCounts, HostGrowth, HostClocks, ClockHistory, MeetingSpans,
+        TraceSpans, RunGrids, RunBeats, RunStalls, RunSteps, RunMetrics, RunWallTimes, Alerts, AlertLooks,
     )
 }  # fmt: skip
 """What may be asked over the wire: name -> query."""
@@ -57,6 +56,7 @@ __all__ = [
     "HostGrowth",
     "HostSamples",
     "Lanes",
+    "LastSteps",
     "Marks",
     "MeetingSpans",
     "News",

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from telemetry.stores.queries.windows import IN_WINDOW, LAST_STEP, STEP_STAGE
-from telemetry.stores.question import Fields, among
+from telemetry.stores.queries.windows import IN_WINDOW, LAST_STEP, STEP_STAGE, WINDOW
+from telemetry.stores.question import OF_ATTEMPT, Fields, among
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +28,27 @@ class Steps(Fields):
             toUInt32(uniqExact(rank)) AS num_ranks
         FROM spans WHERE {steps}{f" AND step IN ({newest})" if self.newest else ""}
         GROUP BY step ORDER BY step
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastSteps(Fields):
+    """How far each rank has completed its steps, from windows of 50 steps.
+
+    Columns: rank, step (the highest), end_ns (of the newest); ordered by rank.
+    """
+
+    run_id: str
+    attempt: int
+
+    def sql(self) -> str:
+        return f"""
+        SELECT rank, max(highest) AS step, max(ends_ns) AS end_ns
+        FROM (
+            SELECT rank, max(step) AS highest, max(start_ns + duration_ns) AS ends_ns
+            FROM spans WHERE {OF_ATTEMPT} AND stage = {STEP_STAGE} GROUP BY rank, {WINDOW}
+        )
+        GROUP BY rank ORDER BY rank
         """
 
 

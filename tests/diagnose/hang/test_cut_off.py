@@ -8,10 +8,10 @@ import pytest
 
 from diagnose.findings import Kind, Severity
 from diagnose.hang.finding import hang_finding
-from diagnose.hang.judge import judge
-from diagnose.hang.stored import load_stored
+from diagnose.hang.stored import stored_verdict
 from diagnose.hang.verdict import HangVerdict
 from telemetry.host_metrics import Happening
+from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
 from tests.diagnose.hang.made_states import GRID, NOW_NS, SINCE_NS, behind_in_tp, operation, state
@@ -62,8 +62,7 @@ def verdict(
         for name, after_s in changes
     ]
     insert(store, "host_events", made("host_events", events), run_id=RUN)
-    evidence = load_stored(StoreReader(store), RUN, 0)
-    return None if evidence is None else judge(evidence)
+    return stored_verdict(StoreReader(store), RUN, 0)
 
 
 def test_while_the_link_may_come_back_it_is_a_flap_of_that_card(store: EmbeddedStore) -> None:
@@ -100,6 +99,8 @@ def test_when_ranks_give_up_over_it_the_card_stays_the_cause(store: EmbeddedStor
 
 
 def test_a_job_that_goes_on_after_the_flap_has_no_verdict(store: EmbeddedStore) -> None:
+    span = {"stage": int(Stage.STEP), "step": 7, "start_ns": SINCE_NS, "duration_ns": NOW_NS - SINCE_NS}
+    insert(store, "spans", made("spans", ({"rank": rank, **span} for rank in range(8))), run_id=RUN)
     assert verdict(store, all_in_reduction(), up_after_s=30, seen_after_s=5, step=8) is None
 
 

@@ -5,14 +5,16 @@ from typing import Any
 
 import pytest
 
-from diagnose.hang.judge import judge
-from diagnose.hang.stored import load_stored
+from diagnose.hang.stored import stored_verdict
+from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
-from tests.diagnose.hang.made_states import NOW_NS, behind_in_tp
+from tests.diagnose.hang.made_states import NOW_NS, SINCE_NS, behind_in_tp
 from tests.telemetry.made_rows import insert, made
 
 RUN = "stalled"
+SECOND_NS = 1_000_000_000
+STEP_BEGAN_NS = SINCE_NS - 10
 
 
 @pytest.fixture
@@ -35,8 +37,18 @@ def _beat(store: EmbeddedStore, **values: Any) -> None:
 
 
 def _accused(store: EmbeddedStore) -> tuple[int, ...] | None:
-    evidence = load_stored(StoreReader(store), RUN, 0)
-    return None if evidence is None else judge(evidence).initiating
+    verdict = stored_verdict(StoreReader(store), RUN, 0)
+    return None if verdict is None else verdict.initiating
+
+
+def _complete(store: EmbeddedStore, step: int, start_ns: int, duration_ns: int) -> None:
+    """The span of a step, of each rank."""
+    span = {"stage": int(Stage.STEP), "step": step, "start_ns": start_ns, "duration_ns": duration_ns}
+    insert(store, "spans", made("spans", ({"rank": rank, **span} for rank in range(8))), run_id=RUN)
+
+
+def _between_steps(states: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    return {rank: {**one, "open": one["open"][1:]} for rank, one in states.items()}
 
 
 def test_a_stall_is_there_while_the_ranks_stand(store: EmbeddedStore) -> None:
@@ -46,12 +58,71 @@ def test_a_stall_is_there_while_the_ranks_stand(store: EmbeddedStore) -> None:
 
 
 @pytest.mark.parametrize(
+    ("step", "beat_step"), [(7, 8), (8, 9), (2, 3)], ids=["the stalled step", "a later step", "a step done again"]
+)
+def test_it_is_gone_when_a_step_has_completed_after_it(store: EmbeddedStore, step: int, beat_step: int) -> None:
+    _leave(store, behind_in_tp(3))
+    _beat(store, step=beat_step)
+    _complete(store, step, STEP_BEGAN_NS, 70 * SECOND_NS)
+    assert _accused(store) is None
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        *({"ended": 2, "recorded": 905}, {"ended": 1, "recorded": 905}, {"alive": 0}),
+        *({"recorded": 901}, {"step": 8, "recorded": 905}),
+    ],
+    ids=["errors", "Ctrl-C", "kill -9", "ranks that unwind", "a loop that catches the error"],
+)
+def test_it_stays_when_the_ranks_end_or_go_on_without_completing_a_step(
+    store: EmbeddedStore, values: dict[str, Any]
+) -> None:
+    _complete(store, 6, STEP_BEGAN_NS - SECOND_NS, SECOND_NS)
+    _leave(store, behind_in_tp(3))
+    _beat(store, **values)
+    assert _accused(store) == (3,)
+
+
+@pytest.mark.parametrize("values", [{"ended": 2}, {"alive": 0}], ids=["errors", "deaths"])
+def test_it_stays_though_an_older_recorder_closed_the_step_as_the_ranks_died(
+    store: EmbeddedStore, values: dict[str, Any]
+) -> None:
+    _leave(store, behind_in_tp(3))
+    _complete(store, 7, STEP_BEGAN_NS, 180 * SECOND_NS)
+    _beat(store, recorded=905, **values)
+    assert _accused(store) == (3,)
+
+
+def test_it_is_gone_when_the_last_step_completed_late_and_the_job_ended_in_order(store: EmbeddedStore) -> None:
+    _leave(store, behind_in_tp(3))
+    _complete(store, 7, STEP_BEGAN_NS, 70 * SECOND_NS)
+    _beat(store, recorded=905, ended=1)
+    assert _accused(store) is None
+
+
+def test_it_is_gone_when_the_ranks_go_on_and_lose_records(store: EmbeddedStore) -> None:
+    _leave(store, behind_in_tp(3))
+    _beat(store, step=12, dropped=40)
+    assert _accused(store) is None
+
+
+@pytest.mark.parametrize(
     "values", [{"step": 8}, {"recorded": 901}, {"ended": 1}, {"step": 2, "recorded": 2_000}],
     ids=["another step", "more records", "an end in good order", "an earlier step of a new life"],
 )  # fmt: skip
-def test_it_is_gone_when_the_ranks_have_gone_on(store: EmbeddedStore, values: dict[str, Any]) -> None:
-    _leave(store, behind_in_tp(3))
+def test_a_stall_between_steps_is_gone_when_the_ranks_move(store: EmbeddedStore, values: dict[str, Any]) -> None:
+    _leave(store, _between_steps(behind_in_tp(3)))
     _beat(store, **values)
+    assert _accused(store) is None
+
+
+def test_nobody_is_accused_when_a_job_that_moves_is_interrupted(store: EmbeddedStore) -> None:
+    """The first rank to end on Ctrl-C is seen while the others still wait for it."""
+    states = {rank: _a_moment_ago(one) for rank, one in behind_in_tp(3).items()}
+    states[3] |= {"process": "ended", "open": []}
+    _leave(store, states)
+    _beat(store, recorded=905, ended=1)
     assert _accused(store) is None
 
 
@@ -75,6 +146,14 @@ def test_a_death_is_not_taken_back_by_the_others_that_unwind_over_it(store: Embe
     _beat(store, recorded=905, ended=1)
     insert(store, "heartbeats", made("heartbeats", [_dead_beat()]), run_id=RUN)
     assert _accused(store) == (3,)
+
+
+def _a_moment_ago(state: dict[str, Any]) -> dict[str, Any]:
+    """The same state of a job that moved until now."""
+    later_ns = NOW_NS - SECOND_NS - SINCE_NS
+    spans = [{**span, "since_ns": span["since_ns"] + later_ns} for span in state["open"]]
+    operations = [{**one, "issued_ns": one["issued_ns"] + later_ns} for one in state["operations"]]
+    return {**state, "open": spans, "operations": operations, "beat_ns": state["beat_ns"] + later_ns}
 
 
 def _dead_beat() -> dict[str, Any]:

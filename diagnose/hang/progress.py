@@ -1,0 +1,77 @@
+"""Whether a job made progress after evidence of a stall was taken. Until it does, the evidence counts.
+
+    step 39 |  step 40: stall   x                  the ranks died: the evidence counts
+            |    evidence                          (ranks that unwind write records, and complete no step)
+
+    step 39 |  step 40: stall        | step 41     a step completed: the stall is over
+            |    evidence
+
+Progress is a step that a rank completes after the stall began. Records, an end in good order or the begin of another
+step are not: ranks that time out, that Ctrl-C interrupts, or whose loop catches the error do all of that.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from diagnose.hang.deaths import STILL_NS
+from diagnose.hang.evidence import NS_PER_S, HangEvidence, Process, RankEvidence
+from telemetry.tables import ENDED_FAILED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastStep:
+    """How far a rank has completed its steps."""
+
+    step: int
+    """The highest."""
+    end_ns: int
+    """Wall clock at which the newest ended."""
+
+
+def made_progress(
+    evidence: HangEvidence, beats: Mapping[int, Mapping[str, Any]], last_steps: Mapping[int, LastStep]
+) -> bool:
+    """Whether the job did. ``beats``: rows of ``heartbeats`` by rank.
+
+    Where ranks died, only they count: the others may go on for a moment.
+    """
+    dead = {rank: one for rank, one in evidence.ranks.items() if one.process is Process.DEAD}
+    counted = dead or evidence.ranks
+    if _stalled_in_a_step(evidence):
+        return any(_completed_a_step(one, beats.get(rank), last_steps.get(rank)) for rank, one in counted.items())
+    return any(_moved(one, beats[rank]) for rank, one in counted.items() if rank in beats)
+
+
+def _stalled_in_a_step(evidence: HangEvidence) -> bool:
+    """Whether the evidence is of a stall in a step. Else it is of ranks that ended while the job moved, perhaps by
+    Ctrl-C, or of a stall between steps."""
+    ranks = evidence.ranks.values()
+    all_lived = all(one.process not in (Process.DEAD, Process.ENDED) for one in ranks)
+    is_stall = all_lived or evidence.still_s * NS_PER_S > STILL_NS
+    return is_stall and any(one.step_since_ns for one in ranks)
+
+
+def _completed_a_step(one: RankEvidence, beat: Mapping[str, Any] | None, last: LastStep | None) -> bool:
+    if beat is not None and beat["dropped"] and beat["step"] > one.step:
+        return True  # the span of a step may be among the lost records
+    if last is None or last.end_ns <= (one.step_since_ns or one.taken_ns):
+        return False
+    return not _was_interrupted(one, beat, last)
+
+
+def _was_interrupted(one: RankEvidence, beat: Mapping[str, Any] | None, last: LastStep) -> bool:
+    """Older recorders wrote a span for a step that an error had left."""
+    if beat is None or not last.step == beat["step"] == one.step:
+        return False
+    return bool(beat["ended"] == ENDED_FAILED or not (beat["alive"] or beat["ended"]))
+
+
+def _moved(one: RankEvidence, beat: Mapping[str, Any]) -> bool:
+    """Whether a rank recorded anything, or ended in good order, after the evidence was taken."""
+    if beat["step"] > max(one.step, 0):
+        return True
+    if beat["ended"] == ENDED_FAILED:  # spans that an error unwinds are recorded, too
+        return False
+    ended = beat["ended"] and one.process is not Process.ENDED
+    return bool(beat["recorded"] > one.recorded or ended)

@@ -1,0 +1,117 @@
+"""A job that hung and then ended: who held it up is named as before, by every page, the command and alerts.
+
+Real jobs: ``tests/scenarios/test_hang_after_the_end.py``.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from telemetry.stages import Stage
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.reader import StoreReader
+from telemetry.tables import ENDED_FAILED, ENDED_WELL
+from tests.memory_store import memory_store
+from tests.telemetry.made_rows import insert, made
+from tests.ui.made_hang import STEP, STUCK, S, evidence_rows
+from tests.ui.named_everywhere import named_by_pages, named_everywhere, row_of
+from tests.ui.synthetic_run import SyntheticRun
+from ui.run_rows import RunRow
+
+STALL_S = 180
+ENDS = {
+    "collective timeout": {"alive": 0, "ended": ENDED_FAILED},
+    "kill -9": {"alive": 0, "ended": 0},
+    "Ctrl-C": {"alive": 0, "ended": ENDED_WELL},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What was said of a run while it hung and after its end."""
+
+    before: dict[str, tuple[int, ...]]
+    after: dict[str, tuple[int, ...]]
+    row_before: RunRow
+    row: RunRow
+    trained_ns: int
+    """From the start to the end of the last step that completed."""
+    lasted_ns: int
+
+
+@pytest.fixture(scope="module", params=ENDS)
+def ended(request: pytest.FixtureRequest) -> Iterator[Ended]:
+    with memory_store() as store:
+        reader, run = StoreReader(store), stalled(store)
+        trained_ns, stalled_s = run.now_ns - run.started_ns, run.now_ns / 1e9 + 40
+        before = named_everywhere(reader, "stuck", now_s=lambda: stalled_s)
+        row_before = row_of(reader, "stuck", now_s=lambda: stalled_s)
+        end_ns = end(store, run, request.param)
+        yield Ended(
+            before=before,
+            after=named_everywhere(reader, "stuck", now_s=lambda: end_ns / 1e9 + 5),
+            row_before=row_before,
+            row=row_of(reader, "stuck", now_s=lambda: end_ns / 1e9 + 5),
+            trained_ns=trained_ns,
+            lasted_ns=end_ns - run.started_ns,
+        )
+
+
+def stalled(store: EmbeddedStore) -> SyntheticRun:
+    """Rank 5 never comes out of its data loader in step 40."""
+    run = SyntheticRun(run_id="stuck", slow={})
+    run.introduce(store)
+    run.advance(store, STEP)
+    run.leave_evidence(store, evidence_rows(run.now_ns + 36 * S))
+    beat(store, run.now_ns + 36 * S, alive=1, ended=0)
+    return run
+
+
+def end(store: EmbeddedStore, run: SyntheticRun, how: str) -> int:
+    """All ranks end at once, after the stall; the time at which they do. What an error unwinds is recorded."""
+    end_ns = run.now_ns + STALL_S * S
+    if how != "kill -9":
+        span = {"stage": int(Stage.FORWARD_RECV), "step": STEP, "start_ns": run.now_ns, "duration_ns": STALL_S * S}
+        insert(store, "spans", made("spans", [{"rank": rank, **span} for rank in range(8)]), run_id=run.run_id)
+    beat(store, end_ns, **ENDS[how])
+    return end_ns
+
+
+def beat(store: EmbeddedStore, at_ns: int, **values: int) -> None:
+    rows = [{"rank": rank, "at_ns": at_ns, "beat_ns": at_ns, "step": STEP, **values} for rank in range(8)]
+    insert(store, "heartbeats", made("heartbeats", rows), run_id="stuck")
+
+
+def test_the_same_rank_is_named_before_and_after_the_end(ended: Ended) -> None:
+    assert ended.before == dict.fromkeys(ended.before, (STUCK,))
+    assert ended.after == ended.before
+
+
+def test_goodput_and_step_time_do_not_count_the_interrupted_step(ended: Ended) -> None:
+    assert ended.row.goodput == pytest.approx(ended.trained_ns / ended.lasted_ns, abs=0.02)
+    assert (ended.row.step_time, ended.row.last_step) == (ended.row_before.step_time, STEP - 1)
+
+
+def test_a_new_attempt_that_goes_on_shows_its_own_state_and_the_old_one_keeps_its_verdict(
+    embedded: EmbeddedStore,
+) -> None:
+    store = embedded
+    reader, run = StoreReader(store), stalled(store)
+    end_ns = end(store, run, "collective timeout")
+    again = SyntheticRun(run_id="stuck", attempt=1, slow={}, started_ns=end_ns + 10 * S)
+    again.introduce(store)
+    again.advance_from(STEP)
+    again.advance(store, 60)
+    again.beat(store, at_ns=again.now_ns)
+
+    def now_s() -> float:
+        return again.now_ns / 1e9 + 2
+
+    old, new = (named_by_pages(reader, "stuck", attempt, now_s=now_s) for attempt in (0, 1))
+    assert old == dict.fromkeys(old, (STUCK,))
+    assert new == dict.fromkeys(new, ())
+    row = row_of(reader, "stuck", now_s=now_s)
+    assert (row.attempt, row.state, row.findings) == (1, "live", None)
+    lost_ns = (STALL_S + 10) * S
+    assert row.goodput == pytest.approx(1 - lost_ns / (row.heard_ns - run.started_ns), abs=0.02)
