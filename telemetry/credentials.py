@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from telemetry.errors import UsageError
+from telemetry.input_file import read_input
 
 MAX_SECRET_BYTES = 4096
 
@@ -63,10 +64,9 @@ def read_secret(name: str, environment: Mapping[str, str] = os.environ) -> str:
 
 def _read(name: str, path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            found = file.read(MAX_SECRET_BYTES + 1).strip()
+        found = read_input(path, max_bytes=MAX_SECRET_BYTES).strip()
     except OSError as error:
         raise UsageError(f"{name}: cannot read {path}: {error.strerror}", hint="name a file with the secret") from error
-    if not 0 < len(found) <= MAX_SECRET_BYTES:
-        raise UsageError(f"{name}: {path} is empty, or far too long", hint="the file holds the secret and nothing else")
+    if not found:
+        raise UsageError(f"{name}: {path} is empty", hint="the file holds the secret and nothing else")
     return found.decode("latin-1")

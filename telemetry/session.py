@@ -310,7 +310,8 @@ def _spawn(settings: RecordingSettings, collector: str) -> None:
 
 
 def _warn(message: str) -> None:
-    print(f"rankscope: {message}", file=sys.stderr, flush=True)
+    with suppress(OSError, ValueError):  # standard error may be a full disk, or closed
+        print(f"rankscope: {message}", file=sys.stderr, flush=True)
 
 
 def _after_fork() -> None:

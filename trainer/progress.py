@@ -5,6 +5,7 @@ OUT/progress.jsonl    {"step": 7, "loss": 3.1, "gradient_norm": 0.8, "step_secon
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -32,11 +33,13 @@ class Progress:
             rates = self._rates(figures)
             for metric, value in rates.items():
                 telemetry.sample(metric.replace("_", "-"), value, step=figures.step)
-            self._file.write(json.dumps({"step": figures.step, **rates}) + "\n")
+            with suppress(OSError):  # a full disk costs the line of progress, not the training
+                self._file.write(json.dumps({"step": figures.step, **rates}) + "\n")
 
     def close(self) -> None:
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):
+                self._file.close()
 
     def _rates(self, figures: StepFigures) -> dict[str, float]:
         values = asdict(figures)

@@ -50,7 +50,7 @@ def train_rank(seat: Seat, config: TrainConfig, options: RunOptions, tokens: Tok
     device = _device(config, seat)
     with _session(seat, config, options), _process_group(seat, config, options, device):
         grid = make_grid(config.parallel.topology, device)
-        fault = parse_fault(options.fault, grid.topology)
+        fault = parse_fault(options.fault, grid.topology, num_steps=config.num_steps)
         fuse = Fuse(path=options.out / FIRED_NAME, rank=seat.rank)
         trainer = Trainer(config, grid, hook_for(fault, rank=seat.rank, device=device, fuse=fuse))
         progress = Progress(config, _progress_path(grid, options))

@@ -37,7 +37,7 @@ def launch(config: TrainConfig, options: RunOptions) -> int:
     """
     options = _completed(config, options)
     seat = _torchrun_seat(config)
-    fault = parse_fault(options.fault, config.parallel.topology)
+    fault = parse_fault(options.fault, config.parallel.topology, num_steps=config.num_steps)
     tokens = load_tokens(config.data, vocab_size=config.model.vocab_size)
     Batches(tokens, config, dp_index=0)
     if seat is None or seat.rank == 0:

@@ -186,7 +186,7 @@ def read_ledger(path: Path) -> tuple[State, dict[str, Waiting]]:
     Raises:
         UnreadableError: it is no ledger, or one of another version.
     """
-    if not path.exists() or not path.stat().st_size:
+    if not path.exists() or (path.is_file() and not path.stat().st_size):
         return State(), {}
     with closing(_open(path, ours=False)) as database, told_of(path):
         return State(alerts=_alerts(database)), _waiting(database)
@@ -216,6 +216,8 @@ def _hold(path: Path) -> int:
 
 
 def _open(path: Path, *, ours: bool) -> sqlite3.Connection:
+    if path.exists() and not path.is_file():
+        raise UnreadableError(f"{path} is not a regular file", hint="name another one: --state FILE")
     with told_of(path), ExitStack() as until_known:
         database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         until_known.callback(database.close)

@@ -10,9 +10,7 @@ A kind's own table goes before ``[rules]``, and that before what is built in. Du
 ``"1h"`` or a number of seconds.
 """
 
-import os
 import re
-import stat
 import tomllib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -27,6 +25,7 @@ from diagnose.alerts.hooks.words import cut
 from diagnose.alerts.rules import DEFAULTS, Flapping, Policy, Rule
 from diagnose.findings import Kind, Severity
 from telemetry.errors import UnreadableError, UsageError
+from telemetry.input_file import read_input
 
 DEFAULT_EVERY_S = 5.0
 MIN_EVERY_S = 0.2
@@ -69,7 +68,7 @@ def read_settings(path: Path) -> Settings:
         UsageError: something in it is unknown, of the wrong form, or out of range.
     """
     try:
-        text = _text_of(path)
+        text = read_input(path, max_bytes=MAX_BYTES).decode()
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise UnreadableError(
@@ -139,17 +138,6 @@ def checked_state(path: Path, where: str = "--state") -> Path:
             f"{where} is {str(path)!r}", hint="the path of a file, such as /var/lib/rankscope/alerts.sqlite"
         )
     return whole
-
-
-def _text_of(path: Path) -> str:
-    # A pipe that nobody writes to is an error here, not a wait.
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(0, "it is no regular file")
-        whole = file.read(MAX_BYTES + 1)
-    if len(whole) > MAX_BYTES:
-        raise OSError(0, f"it is longer than {MAX_BYTES // 2**20} MiB")
-    return whole.decode()
 
 
 def _hooks(top: "_Table", where: str) -> Mapping[str, Mapping[str, object]]:

@@ -32,7 +32,7 @@ from diagnose.alerts.settings import (
     read_settings,
 )
 from diagnose.alerts.watch import Watcher, dispatching, watch
-from diagnose.commands.options import DEFAULT_STORE, JsonOption, StoreOption, out, progress
+from diagnose.commands.options import DEFAULT_STORE, JsonOption, StoreOption, finite, out, progress
 from diagnose.settings import DetectorSettings
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.readers import open_reader
@@ -47,13 +47,16 @@ StateOption = Annotated[
     Path | None, typer.Option("--state", help="Where alerts are kept between two looks.", show_default=False)
 ]
 EveryOption = Annotated[
-    float | None, typer.Option(help="Seconds between two looks; more where a look takes long.", min=0.2)
+    float | None,
+    typer.Option(help="Seconds between two looks; more where a look takes long.", min=0.2, callback=finite),
 ]
 DashboardOption = Annotated[str, typer.Option(help="Address of the dashboard: notices link to it.", show_default=False)]
 WithParentOption = Annotated[bool, typer.Option("--with-parent", hidden=True, help="End when standard input does.")]
 HoldOption = Annotated[
     float,
-    typer.Option("--hold", help="Seconds from the sample to its end; Ctrl-C ends it at once.", min=0, max=3600),
+    typer.Option(
+        "--hold", help="Seconds from the sample to its end; Ctrl-C ends it at once.", min=0, max=3600, callback=finite
+    ),
 ]
 HookArgument = Annotated[str, typer.Argument(help="Name of the hook in the file of rules.")]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from diagnose.hang.dump import RankDump, read_dump
 from telemetry.errors import UnreadableError, UsageError
+from telemetry.input_file import read_input
 from telemetry.topology import MAX_RANKS
 
 MAX_DUMP_BYTES = 2**30
@@ -60,7 +61,7 @@ def _files(folder: Path) -> list[Path]:
         raise UsageError(f"{folder}: {error.strerror}", hint="may you read it?") from None
     paths.sort(key=lambda path: [int(part) for part in _NUMBER.findall(path.name)] or [0])
     if not paths:
-        what = "is empty" if folder.is_dir() else "is not there"
+        what = "is empty" if folder.is_dir() else "is no file or folder" if folder.exists() else "is not there"
         raise UsageError(f"{folder} {what}", hint="give the folder that the dumps are in: --dumps DIR")
     return paths
 
@@ -70,10 +71,10 @@ def _regular_files(folder: Path) -> Iterator[Path]:
 
 
 def _read(path: Path) -> RankDump:
-    size = path.stat().st_size
-    if not 0 < size <= MAX_DUMP_BYTES:
-        raise UnreadableError(f"{path.name} has {size} bytes", hint="a dump has some kilobytes to megabytes")
-    return read_dump(path.read_bytes(), path.name)
+    content = read_input(path, max_bytes=MAX_DUMP_BYTES)
+    if not content:
+        raise UnreadableError(f"{path.name} has 0 bytes", hint="a dump has some kilobytes to megabytes")
+    return read_dump(content, path.name)
 
 
 def _rank_of(name: str, dump: RankDump) -> int:

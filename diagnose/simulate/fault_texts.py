@@ -20,6 +20,7 @@ All but loss also take first_step= and last_step=.
 """
 
 from dataclasses import MISSING, fields
+from math import inf
 from typing import Any, get_args
 
 from diagnose.simulate.faults import Fault
@@ -51,7 +52,7 @@ def parse_fault(text: str) -> Fault:
     """The fault that ``text`` means. Whether its place exists is for the run to say.
 
     Raises:
-        UsageError: no such kind, or a setting that is missing, unknown or of the wrong type.
+        UsageError: no such kind, or a setting that is missing, unknown, of the wrong type, negative or not finite.
     """
     kind, _, settings = text.partition(":")
     if kind not in KINDS:
@@ -86,6 +87,9 @@ def _value(kind: Any, value: str, name: str, text: str) -> Any:
     if choices:
         return value
     try:
-        return kind(value)
+        number = kind(value)
     except ValueError:
         raise UsageError(f"fault {text!r}: {name} is no number: {value!r}", hint=f"such as {name}=1") from None
+    if kind is not str and not 0 <= number < inf:  # also true of NaN
+        raise UsageError(f"fault {text!r}: {name} is {value}", hint=f"{name} is a finite number from 0")
+    return number

@@ -1,6 +1,7 @@
 """What was done to a simulated run: for whoever checks a verdict afterwards, never into the store."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -88,7 +89,8 @@ def check_writable(path: Path) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("a").close()
+        # Without O_NONBLOCK a FIFO that has no reader would wait for one.
+        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o644))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", hint="--truth names a file that can be written") from error
 

@@ -24,6 +24,8 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     Raises:
         UsageError: it cannot be written.
     """
+    if path.exists() and not path.is_file():  # a device would be replaced by a file
+        raise UsageError(f"{path} is not a regular file", hint="--out names a file, new or to be replaced")
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.unlink(missing_ok=True)

@@ -2,21 +2,37 @@
 
 import os
 import sys
+import traceback
 
-from telemetry.agent.command import follow
 from telemetry.errors import RankscopeError
 from telemetry.private_files import private_umask
+from telemetry.user_errors import CRASH_STATUS, user_error
 
 
 def main() -> int:
-    """Exit status: 0 all is stored, 2 wrong use or unreadable files, 3 no collector answered (the files stay)."""
+    """Exit status: 0 all is stored, 2 wrong use or unreadable files, 3 no collector answered (the files stay).
+
+    70 is a defect of ours, or an error of the system: the process that started this agent starts another one.
+    """
     try:
         os.umask(private_umask())
+        from telemetry.agent.command import follow  # noqa: PLC0415 - what is missing is an error with a hint
+
         follow("python -m telemetry.agent")
-    except RankscopeError as error:
-        print(f"rankscope agent: {error}", file=sys.stderr)
-        return error.exit_status
+    except (RankscopeError, ModuleNotFoundError) as error:
+        return _report(error)
+    except Exception as error:
+        traceback.print_exception(error)
+        return CRASH_STATUS
     return 0
+
+
+def _report(error: Exception) -> int:
+    wrong = user_error(error, extra="agent")
+    if wrong is None:
+        raise error
+    print(f"rankscope agent: {wrong}", file=sys.stderr)
+    return wrong.exit_status
 
 
 if __name__ == "__main__":

@@ -28,11 +28,14 @@ import numpy as np
 
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.imports.intervals import Ints
+from telemetry.input_file import open_input
 from telemetry.stores.queries import LAST_STEP
 
 FORMAT_HINT = "name what torch.profiler's export_chrome_trace or tensorboard_trace_handler wrote: .json or .json.gz"
 STEP_HINT = "call profiler.step() at the end of every training step while it records"
 MAX_TIME_US = 2**62 / 1000
+MAX_BYTES = 2**30
+"""Of the JSON of one rank, unpacked. Parsing takes about six times as much memory."""
 
 _GZIP = b"\x1f\x8b"
 _STEP = re.compile(r"ProfilerStep#(\d+)")
@@ -139,8 +142,7 @@ def read_trace(path: Path) -> TraceFile:
 
 def _parsed(path: Path) -> dict[str, Any]:
     try:
-        content = path.read_bytes()
-        told = json.loads(gzip.decompress(content) if content.startswith(_GZIP) else content)
+        told = json.loads(_content(path))
     except OSError as error:
         if isinstance(error, gzip.BadGzipFile):
             raise UnreadableError(f"{path} is broken: {error}", hint="copy the file once more") from error
@@ -152,6 +154,18 @@ def _parsed(path: Path) -> dict[str, Any]:
     if not isinstance(told, dict) or not isinstance(told.get("traceEvents"), list):
         raise UnreadableError(f"{path} has no traceEvents", hint=FORMAT_HINT)
     return told
+
+
+def _content(path: Path) -> bytes:
+    """The file, unpacked. A packed file of some megabytes may unpack to more than any memory holds."""
+    with open_input(path) as file:
+        packed = file.peek(len(_GZIP)).startswith(_GZIP)
+        content = (gzip.GzipFile(fileobj=file) if packed else file).read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise UnreadableError(
+            f"{path} has more than {MAX_BYTES / 2**30:g} GiB of JSON", hint="record fewer steps into one file"
+        )
+    return content
 
 
 _Event = tuple[str, int, int, Any]

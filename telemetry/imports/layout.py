@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from telemetry.errors import UnreadableError, UsageError
+from telemetry.input_file import read_input
 
 MAX_BYTES = 2**20
 MAX_DEGREE = 2**20
@@ -55,9 +56,7 @@ def find_layout(trace: Path) -> Path:
 
 def _flat(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            text = file.read(MAX_BYTES + 1)
-        told = yaml.safe_load(text) if len(text) <= MAX_BYTES else None
+        told = yaml.safe_load(read_input(path, max_bytes=MAX_BYTES))
     except OSError as error:
         raise UnreadableError(f"{path}: {error.strerror}", hint=META_HINT) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -27,6 +27,7 @@ from telemetry.errors import UnreadableError, UsageError
 from telemetry.imports.interface import ImportedRun, ImportOptions, checked_name
 from telemetry.imports.layout import JobLayout, find_layout, read_layout
 from telemetry.imports.numbering import numbered
+from telemetry.input_file import open_input
 from telemetry.stages import STAGE_BY_LABEL, Stage, StageClass
 from telemetry.stores.queries import LAST_STEP
 from telemetry.topology import MAX_RANKS, Topology
@@ -35,6 +36,8 @@ FORMAT = "straggler-analysis"
 GAP_NS = 10_000_000
 """Between two sampled steps. How long it truly was is not in the file."""
 MAX_STEP_S = 86_400.0
+MAX_ROWS = 20_000_000
+"""Of one file; that many take 10 GB of memory."""
 NS_PER_S = 1e9
 
 _INTEGERS = ("dp_rank", "stage", "rank", "step", "seq_id", "mc", "mb_id")
@@ -100,23 +103,29 @@ def _one_trace(paths: Sequence[Path], options: ImportOptions) -> Path:
 
 def _read(path: Path) -> _Trace:
     try:
-        with path.open("rb") as file:  # a path would be searched for columns, too
-            # On this thread: a process that ends over a bad file at once must not meet Arrow's threads as they start.
-            rows = pq.read_table(file, use_threads=False, pre_buffer=False)
+        with open_input(path) as file:
+            rows = _rows(path, pq.ParquetFile(file, pre_buffer=False))
     except FileNotFoundError as error:
         raise UsageError(f"no file {path}", hint="name a trace-NAME.parquet or the folder it is in") from error
     except (pa.ArrowException, OSError, ValueError) as error:
         text = str(error).partition("\n")[0][:200]
         raise UnreadableError(f"{path} is no whole parquet file: {text}", hint=_COLUMNS_HINT) from error
-    if missing := [name for name in _COLUMNS if name not in rows.column_names]:
-        raise UnreadableError(f"{path} has no column {', '.join(missing)}", hint=_COLUMNS_HINT)
-    if not rows.num_rows:
-        raise UnreadableError(f"{path} holds no operation", hint=_COLUMNS_HINT)
     columns: _Columns = {name: _integers(path, rows[name], name) for name in _INTEGERS}
     columns |= {name: _seconds(path, rows[name], name) for name in _FLOATS}
     columns["stage_code"] = _stage_codes(path, rows["optype"])
     _refuse_impossible(path, columns)
     return _Trace(path=path, columns=columns)
+
+
+def _rows(path: Path, file: pq.ParquetFile) -> pa.Table:
+    """The columns that are used. A small file may claim more rows than any memory holds."""
+    if missing := [name for name in _COLUMNS if name not in file.schema_arrow.names]:
+        raise UnreadableError(f"{path} has no column {', '.join(missing)}", hint=_COLUMNS_HINT)
+    if not 0 < (num_rows := file.metadata.num_rows) <= MAX_ROWS:
+        what = f"{num_rows:,} operations, more than {MAX_ROWS:,}" if num_rows else "no operation"
+        raise UnreadableError(f"{path} holds {what}", hint="import fewer steps at once" if num_rows else _COLUMNS_HINT)
+    # On this thread: a process that ends at once over a bad file would meet Arrow's threads as they start.
+    return file.read(columns=list(_COLUMNS), use_threads=False)
 
 
 def _integers(path: Path, column: pa.ChunkedArray, name: str) -> Ints:

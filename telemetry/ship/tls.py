@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from telemetry.errors import UsageError
+from telemetry.input_file import open_input
 
 CA_VARIABLE = "RANKSCOPE_CA_FILE"
 LEAST_TLS = ssl.TLSVersion.TLSv1_2
@@ -20,7 +21,7 @@ def check_pair(certificate: Path, key: Path) -> None:
     """
     for path, what in ((certificate, "certificate"), (key, "key")):
         try:
-            path.open("rb").close()
+            open_input(path).close()
         except OSError as error:
             raise UsageError(f"TLS: cannot read the {what} {path}: {error.strerror}", hint=_hint(what)) from error
     try:
@@ -45,6 +46,7 @@ def trusted(environment: Mapping[str, str] = os.environ) -> ssl.SSLContext | Non
     if not path:
         return None
     try:
+        open_input(Path(path)).close()
         context = ssl.create_default_context(cafile=path)
     except OSError as error:
         what = "no certificate in PEM is in it" if isinstance(error, ssl.SSLError) else error.strerror

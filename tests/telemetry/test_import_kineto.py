@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from telemetry.errors import UnreadableError, UsageError
+from telemetry.imports import kineto_file
 from telemetry.imports.interface import ImportedRun, ImportOptions, check_sound
 from telemetry.imports.intervals import inside, merged, without
 from telemetry.imports.kineto import import_kineto
@@ -483,3 +484,11 @@ def test_what_no_profiler_writes_is_one_message(tmp_path: Path, told: dict[str, 
     path.write_text(json.dumps({"traceEvents": [step], **told}))
     with pytest.raises(UsageError, match="hint"):
         import_kineto([path], ImportOptions())
+
+
+def test_a_file_that_unpacks_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kineto_file, "MAX_BYTES", 2**20)
+    bomb = tmp_path / "bomb.json.gz"
+    bomb.write_bytes(gzip.compress(b'{"traceEvents": ["' + b"a" * 2**24))
+    with pytest.raises(UnreadableError, match="more than"):
+        kineto_file.read_trace(bomb)

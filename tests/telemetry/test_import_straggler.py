@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from telemetry.errors import TakenNameError, UnreachableError, UnreadableError, UsageError
+from telemetry.imports import straggler_analysis
 from telemetry.imports.interface import ImportedRun, ImportOptions, check_sound
 from telemetry.imports.straggler_analysis import import_straggler_analysis
 from telemetry.imports.write import StoreTarget, put_run, write_run
@@ -414,3 +415,9 @@ def test_equal_operations_of_the_published_trace_keep_their_order() -> None:
         mine = [row for row in rows(run, stage) if (row["rank"], row["step"]) == (1, 23)]
         assert [row["op_seq"] for row in mine] == [1, 2, 3, 4]
         assert _order([row["start_ns"] for row in mine]) == [0, 1, 2, 3]
+
+
+def test_a_file_of_more_rows_than_memory_holds_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(straggler_analysis, "MAX_ROWS", 3)
+    with pytest.raises(UnreadableError, match="more than 3"):
+        import_straggler_analysis([save(tmp_path, every_rank())], ImportOptions())

@@ -1,6 +1,8 @@
 """A training with every part of telemetry failing has bit for bit the loss of one without telemetry."""
 
 import errno
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +18,21 @@ from telemetry.stages import Stage
 from tests.telemetry.recording import session
 
 STEPS = 12
+
+
+START_WITH_A_FULL_STDERR = """
+import telemetry
+telemetry.start("run", spool="/proc/x", collector=None)
+with telemetry.step(0):
+    pass
+telemetry.stop()
+"""
+
+
+def test_a_warning_that_cannot_be_printed_ends_nothing() -> None:
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run([sys.executable, "-c", START_WITH_A_FULL_STDERR], stderr=full, check=False)
+    assert ended.returncode == 0
 
 
 def train() -> list[float]:

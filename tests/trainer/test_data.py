@@ -1,3 +1,4 @@
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -106,3 +107,17 @@ def test_text_beyond_the_limit_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "long.txt").write_text("x" * 1000)
     config = replace(DataConfig(path=tmp_path), max_bytes=100)
     assert len(load_tokens(config, vocab_size=256)) == 100
+
+
+def test_data_that_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.bin")
+    (tmp_path / "endless.bin").symlink_to("/dev/zero")
+    for path in (tmp_path / "fifo.bin", tmp_path / "endless.bin", Path("/dev/zero")):
+        with pytest.raises(UsageError):
+            load_tokens(DataConfig(path=path), vocab_size=65_536)
+
+
+def test_a_fifo_in_a_folder_of_text_is_left_out(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.txt")
+    (tmp_path / "b.txt").write_text("b")
+    assert bytes(load_tokens(DataConfig(path=tmp_path), vocab_size=256)) == b"b"

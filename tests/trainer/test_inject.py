@@ -50,7 +50,7 @@ GATHER = Stage.PARAMS_ALL_GATHER
     ],
 )
 def test_a_spec_says_what_is_to_break(spec: str, fault: Fault | None) -> None:
-    assert parse_fault(spec, GRID) == fault
+    assert parse_fault(spec, GRID, num_steps=10) == fault
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,24 @@ def test_a_spec_says_what_is_to_break(spec: str, fault: Fault | None) -> None:
         ("slow:rank=5", "factor= is missing"),
         ("slow:rank=8,factor=1.4", "no rank 8"),
         ("slow:rank=five,factor=1.4", "rank is no number: 'five'"),
-        ("slow:rank=5,factor=0.5", "a factor below 1"),
+        ("slow:rank=-1,factor=1.4", "no rank -1"),
+        ("slow:rank=5,factor=0.5", "factor is 0.5"),
+        ("slow:rank=5,factor=nan", "factor is nan"),
+        ("slow:rank=5,factor=inf", "factor is inf"),
+        ("slow:rank=5,factor=1.4,first_step=-1", "no step -1"),
+        ("slow:rank=5,factor=1.4,first_step=10", "no step 10"),
+        ("slow:rank=5,factor=1.4,first_step=4,last_step=3", "last_step 3 is before first_step 4"),
+        ("hang:rank=1,step=-5", "no step -5"),
+        ("hang:rank=1,step=10", "no step 10"),
+        ("die:rank=1,step=-1", "no step -1"),
+        ("skip:rank=1,step=10,stage=params-all-gather", "no step 10"),
+        ("shape:rank=1,step=-1,stage=params-all-gather", "no step -1"),
+        ("data-stall:rank=1,step=10,seconds=1", "no step 10"),
+        ("data-stall:rank=1,step=3,seconds=-1", "seconds is -1"),
+        ("data-stall:rank=1,step=3,seconds=nan", "seconds is nan"),
+        ("data-stall:rank=1,step=3,seconds=1,every=-1", "every is -1"),
+        ("gc:rank=1,every=0", "every is 0"),
+        ("gc:rank=1,objects=-1", "objects is -1"),
         ("slow:rank=5,factor=1.4,colour=red", "no setting 'colour'"),
         ("hang:rank=5,step=1,before=lunch", "before is 'lunch'"),
         ("die:rank=5,step=1,how=nicely", "how is 'nicely'"),
@@ -75,7 +92,7 @@ def test_a_spec_says_what_is_to_break(spec: str, fault: Fault | None) -> None:
 )
 def test_a_spec_that_says_nothing_known_is_refused_with_the_forms(spec: str, words: str) -> None:
     with pytest.raises(UsageError) as caught:
-        parse_fault(spec, GRID)
+        parse_fault(spec, GRID, num_steps=10)
     assert words in caught.value.message
     assert caught.value.hint
 

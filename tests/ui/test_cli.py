@@ -2,10 +2,22 @@
 
 import subprocess
 import sys
+from importlib import metadata
+from typing import Any
 
-from typer.main import get_group
+from ui.cli import COMMANDS, load_command
 
-from ui.cli import COMMANDS, app
+SAID: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
+CRASH = """
+from ui import cli
+from ui.commands import runs
+
+def crash(store: str = "") -> None:
+    raise KeyError("our mistake")
+
+runs.runs = crash
+cli.main()
+"""
 
 ASK = """
 import sys
@@ -17,10 +29,23 @@ print(sorted({"torch", "fastapi", "chdb", "dash", "pandas", "opentelemetry"} & s
 """
 
 
-def test_every_command_has_a_line_of_help() -> None:
-    commands = get_group(app).commands
-    assert list(commands) == list(COMMANDS)
-    assert all(commands[name].get_short_help_str() for name in commands)
+def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
+    for name, command in COMMANDS.items():
+        words = load_command(name).help
+        assert words.startswith(command.help.rstrip(".")), name
+
+
+def test_the_version_is_that_of_the_package_and_needs_nothing_heavy() -> None:
+    answer = subprocess.run([sys.executable, "-X", "importtime", "-m", "ui.cli", "--version"], **SAID)
+    assert (answer.returncode, answer.stdout) == (0, f"rankscope {metadata.version('rankscope')}\n")
+    loaded = {line.rpartition("|")[2].strip() for line in answer.stderr.splitlines()}
+    assert not loaded & {"numpy", "telemetry", "torch", "pyarrow"}
+
+
+def test_a_defect_of_ours_shows_its_traceback_and_does_not_end_with_1() -> None:
+    answer = subprocess.run([sys.executable, "-c", CRASH, "runs"], **SAID)
+    assert answer.returncode == 70
+    assert "KeyError: 'our mistake'" in answer.stderr
 
 
 def test_a_command_does_not_wait_for_what_others_need() -> None:

@@ -6,6 +6,7 @@
                 nothing         Python's own sources: real text that is on any machine that can run this
 """
 
+import os
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from telemetry.errors import UnreadableError, UsageError
+from telemetry.input_file import open_input
 from trainer.config import DataConfig
 
 Tokens = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
@@ -44,9 +46,13 @@ def load_tokens(config: DataConfig, *, vocab_size: int) -> Tokens:
 
 
 def _mapped(path: Path) -> Tokens:
-    if path.stat().st_size % 2:
-        raise UsageError(f"{path} is no array of uint16", hint="its size in bytes must be even")
-    return np.memmap(path, dtype="<u2", mode="r")
+    with open_input(path) as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        if size_bytes % 2:
+            raise UsageError(f"{path} is no array of uint16", hint="its size in bytes must be even")
+        if not size_bytes:
+            return np.empty(0, dtype="<u2")
+        return np.memmap(file, dtype="<u2", mode="r")
 
 
 def _bytes_of(path: Path, max_bytes: int) -> Tokens:
@@ -55,7 +61,7 @@ def _bytes_of(path: Path, max_bytes: int) -> Tokens:
     for file in files:
         if left <= 0:
             break
-        with file.open("rb") as source:
+        with open_input(file) as source:
             pieces.append(source.read(left))
         left -= len(pieces[-1])
     return np.frombuffer(b"\n".join(pieces), dtype=np.uint8)
@@ -64,6 +70,6 @@ def _bytes_of(path: Path, max_bytes: int) -> Tokens:
 def _text_files(folder: Path) -> Iterator[Path]:
     """In order of their paths. Installed packages lie under the standard library's folder and differ by machine."""
     for file in sorted(folder.rglob("*"), key=lambda file: file.relative_to(folder).parts):
-        inside = file.relative_to(folder).parts
-        if file.suffix in TEXT_SUFFIXES and not {"site-packages", "dist-packages"}.intersection(inside):
+        installed = {"site-packages", "dist-packages"}.intersection(file.relative_to(folder).parts)
+        if file.suffix in TEXT_SUFFIXES and not installed and file.is_file():
             yield file

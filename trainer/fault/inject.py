@@ -125,6 +125,16 @@ KINDS: dict[str, type[Fault]] = {
     "shape": Shape,
 }
 KIND_OF: dict[type[Fault], str] = {fault: kind for kind, fault in KINDS.items()}
+RANGES: dict[type[Fault], dict[str, tuple[int, int]]] = {
+    Slow: {"factor": (1, 1_000_000)},
+    Hang: {},
+    Die: {},
+    DataStall: {"seconds": (0, 1_000_000), "every": (0, LAST_STEP)},
+    GcBursts: {"every": (1, LAST_STEP), "objects": (1, 100_000_000)},
+    Skip: {},
+    Shape: {},
+}
+"""The numbers of each fault that are neither a rank nor a step, each with its least and its greatest value."""
 BOUNDARIES = (
     *(Stage.DATA_LOAD, Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE, Stage.FORWARD_SEND, Stage.FORWARD_RECV),
     *(Stage.BACKWARD_SEND, Stage.BACKWARD_RECV, Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER),
@@ -141,11 +151,12 @@ AXIS_OF: dict[Stage, Axis] = {
 """Those that only happen where the grid is wider than one along an axis."""
 
 
-def parse_fault(spec: str, topology: Topology) -> Fault | None:
+def parse_fault(spec: str, topology: Topology, *, num_steps: int) -> Fault | None:
     """The fault that ``spec`` asks for, None for ``none``.
 
     Raises:
-        UsageError: no such fault, a setting missing, unknown or not a number, or a rank outside of the grid.
+        UsageError: no such fault; a setting that is missing, unknown, not a number or out of range; or a rank or a
+            step that the run does not have.
     """
     if spec == "none":
         return None
@@ -157,14 +168,35 @@ def parse_fault(spec: str, topology: Topology) -> Fault | None:
         raise UsageError(
             f"fault {spec!r}: no rank {fault.rank}", hint=f"ranks of this grid are 0 to {topology.world_size - 1}"
         )
-    if isinstance(fault, Slow) and fault.factor < 1:
-        raise UsageError(f"fault {spec!r}: a factor below 1 would be a faster rank", hint="such as factor=1.4")
+    _check_steps(fault, spec, num_steps)
+    _check_ranges(fault, spec)
     setting, axis = _axis_of(fault)
     if axis and len(topology.group(fault.rank, along=axis)) == 1:
         raise UsageError(
             f"fault {spec!r}: no such stage, {axis} is 1 in this grid", hint=f"another {setting}=, or a larger {axis}"
         )
     return fault
+
+
+def _check_steps(fault: Fault, spec: str, num_steps: int) -> None:
+    """Refuse a fault that no step of the run meets."""
+    if isinstance(fault, GcBursts):
+        return
+    name = "first_step" if isinstance(fault, Slow) else "step"
+    step = getattr(fault, name)
+    if not 0 <= step < num_steps:
+        raise UsageError(f"fault {spec!r}: no step {step}", hint=f"steps of this run are 0 to {num_steps - 1}")
+    if isinstance(fault, Slow) and fault.last_step < fault.first_step:
+        raise UsageError(
+            f"fault {spec!r}: last_step {fault.last_step} is before first_step {fault.first_step}", hint="swap the two"
+        )
+
+
+def _check_ranges(fault: Fault, spec: str) -> None:
+    for name, (least, most) in RANGES[type(fault)].items():
+        value = getattr(fault, name)
+        if not least <= value <= most:  # also true of NaN
+            raise UsageError(f"fault {spec!r}: {name} is {value}", hint=f"{name} is a number from {least} to {most:,}")
 
 
 def stage_of(fault: Fault | None) -> Stage | None:

@@ -5,6 +5,7 @@ import signal
 import time
 import webbrowser
 from pathlib import Path
+from shutil import disk_usage
 from typing import Annotated
 
 import typer
@@ -13,10 +14,13 @@ from rich.text import Text
 
 from diagnose.commands.options import JsonOption, out, progress
 from diagnose.report import report_object, report_text
+from telemetry.errors import UsageError
 from trainer.fault.inject import LAST_STEP, parse_fault
 from trainer.recipes import recipe_named
 from ui.demonstration import Demonstration, Outcome, serving, train_and_diagnose
 
+MIN_FREE_BYTES = 64 * 2**20
+"""For the store, the rank files and the logs."""
 FaultOption = Annotated[
     str, typer.Option(help="slow:rank=,factor=  hang:rank=,step=  die:rank=,step=  data-stall:rank=  gc:rank=  none")
 ]
@@ -38,10 +42,11 @@ def demo(
 ) -> None:
     """Train eight ranks in 3D on real text with a slow one among them, and name it."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # either way the processes are ended, too
-    parse_fault(fault, recipe_named(recipe).parallel.topology)  # before anything is started
+    parse_fault(fault, recipe_named(recipe).parallel.topology, num_steps=steps)  # before anything is started
     run_id = f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
     where = (folder or Path("rankscope-out") / run_id).resolve()
     where.mkdir(parents=True, exist_ok=True)
+    _check_room(where)
     progress.print(f"[bold]1.[/] collector with an embedded store in {escape(str(where / 'store'))}")
     with serving(where) as collector:
         progress.print(
@@ -56,6 +61,20 @@ def demo(
     progress.print(f"asked again: rankscope diagnose --store embedded:{escape(str(where / 'store'))}")
     if outcome.train_status and not outcome.truth_ends_training:
         raise typer.Exit(outcome.train_status)
+
+
+def _check_room(folder: Path) -> None:
+    """Refuse a disk on which the collector could not start, and could not even write why to its log.
+
+    Raises:
+        UsageError: too little is free.
+    """
+    free = disk_usage(folder).free
+    if free < MIN_FREE_BYTES:
+        raise UsageError(
+            f"{folder}: {free // 2**20} MiB free, the demo needs {MIN_FREE_BYTES // 2**20} MiB",
+            hint="make room there, or name a folder on another disk: --out DIR",
+        )
 
 
 def _print(outcome: Outcome, json: bool) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from diagnose.commands.options import DEFAULT_STORE, AttemptOption, JsonOption, StoreOption, out
+from diagnose.commands.options import DEFAULT_STORE, AttemptOption, JsonOption, StoreOption, finite, out
 from telemetry.errors import UsageError
 from trainer.fault.selfcheck.expectations import Expectations, read_expectations
 from trainer.fault.selfcheck.meeting import HINT, Meeting
@@ -18,7 +18,9 @@ from ui.commands.paired_nodes import pair_this_node
 
 NodeOption = Annotated[bool, typer.Option("--node", help="Check memory, products, copies, network, disk of this node.")]
 PairsOption = Annotated[bool, typer.Option("--pairs", help="Take part, on each node, in the paired test of nodes.")]
-SecondsOption = Annotated[float, typer.Option(help="Kill a check, or a round, that takes longer: it has failed.")]
+SecondsOption = Annotated[
+    float, typer.Option(help="Kill a check, or a round, that takes longer: it has failed.", callback=finite)
+]
 InterfaceOption = Annotated[
     str | None, typer.Option(help="Network interface; found when left out.", show_default=False)
 ]

@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from diagnose.commands.options import finite
 from trainer.config import RunOptions, TrainConfig
+from trainer.fault.inject import parse_fault
 from trainer.recipes import recipe_named
 
 RecipeOption = Annotated[str, typer.Option(help="tiny_cpu (eight ranks on the CPU), one_gpu, megascale_175b.")]
@@ -26,12 +28,17 @@ StepsOption = Annotated[int | None, typer.Option(min=1, help="Steps; the recipe'
 RunOption = Annotated[str | None, typer.Option(help="Name of the run; made from recipe and time when left out.")]
 OutOption = Annotated[Path, typer.Option(help="Folder for logs, ground truth and rank files.")]
 DegreeOption = Annotated[int | None, typer.Option(min=1, help="Degree of the grid; the recipe's when left out.")]
-PeakOption = Annotated[float | None, typer.Option(help="Dense peak of one device in TFLOP/s, for MFU.")]
+PeakOption = Annotated[
+    float | None, typer.Option(help="Dense peak of one device in TFLOP/s, for MFU.", min=1e-6, callback=finite)
+]
 TimeoutOption = Annotated[
     float | None,
     typer.Option(
         help="Seconds after which an operation between ranks fails: more than a link may flap; torch's own when "
         "left out.",
+        min=0.001,
+        max=1e7,
+        callback=finite,
         show_default=False,
     ),
 ]
@@ -55,10 +62,12 @@ def train(
     telemetry: TelemetryOption = True,
 ) -> None:
     """Train a recipe. Starts its own ranks on one machine, or takes its place under torchrun."""
-    from trainer.run import launch  # noqa: PLC0415 - torch is an optional extra
-
     config = _configured(recipe_named(recipe), data, steps, {"dp": dp, "pp": pp, "tp": tp})
     config = replace(config, seed=seed, peak_tflops=peak_tflops, collective_timeout_s=collective_timeout)
+    parse_fault(fault, config.parallel.topology, num_steps=config.num_steps)
+    out.mkdir(parents=True, exist_ok=True)
+    from trainer.run import launch  # noqa: PLC0415 - torch is an optional extra, and takes seconds to import
+
     options = RunOptions(out=out.resolve(), run_id=run, fault=fault, collector=collector, telemetry=telemetry)
     raise typer.Exit(launch(config, options))
 

@@ -14,9 +14,10 @@ def ui(
 ) -> None:
     """Serve the dashboard over a collector or a store. (A collector serves it, too.)"""
     from telemetry.ship.settings import ServerSettings  # noqa: PLC0415 - the server is an optional extra
-    from ui.serving import run_dashboard  # noqa: PLC0415 - Dash takes a second to load
 
     settings = ServerSettings.checked(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key)
+    from ui.serving import run_dashboard  # noqa: PLC0415 - Dash takes a second to import
+
     with open_reader(store) as reader:
         progress.print(f"dashboard on {settings.scheme}://{host}:{port}; Ctrl-C ends it")
         run_dashboard(reader, settings)

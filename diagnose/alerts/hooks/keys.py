@@ -20,6 +20,7 @@ import pydantic
 from pydantic import SecretStr, TypeAdapter, ValidationError
 
 from telemetry.errors import UsageError
+from telemetry.input_file import read_input
 
 Seconds = Annotated[float, pydantic.Field(gt=0, le=600, allow_inf_nan=False)]
 """Of a timeout."""
@@ -97,7 +98,7 @@ def _secret(hook: str, table: Mapping[str, object], name: str) -> SecretStr | No
     place = _checked(hook, key, Words, table[key])
     found = (_plain(hook, key, place) if key == name else _found(hook, key, place)).strip()
     if not (found and found.isprintable()):
-        raise UsageError(f"hook {hook}: what {key} says is empty, far too long, or more than one line", hint="set it")
+        raise UsageError(f"hook {hook}: what {key} says is empty or more than one line", hint="set it")
     return SecretStr(found)
 
 
@@ -113,9 +114,7 @@ def _found(hook: str, key: str, place: str) -> str:
             raise UsageError(f"hook {hook}: the variable that {key} names is not set", hint="export it")
         return os.environ[place]
     try:
-        with Path(place).open("rb") as file:
-            found = file.read(MAX_SECRET_BYTES + 1)
-        return found.decode() if len(found) <= MAX_SECRET_BYTES else ""
+        return read_input(Path(place), max_bytes=MAX_SECRET_BYTES).decode()
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise UsageError(

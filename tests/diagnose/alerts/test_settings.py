@@ -155,10 +155,10 @@ def test_a_file_of_rules_is_a_regular_file_of_no_great_length(tmp_path: Path) ->
     (tmp_path / "long").write_bytes(b"#" * (MAX_BYTES + 1))
     (tmp_path / "as long as may be").write_bytes(b"#" * MAX_BYTES)
     for path in (tmp_path / "pipe", Path("/dev/zero")):
-        with pytest.raises(UnreadableError, match="it is no regular file"):
+        with pytest.raises(UnreadableError, match="Not a regular file"):
             read_settings(path)
     with pytest.raises(UnreadableError, match="Is a directory"):
         read_settings(tmp_path)
-    with pytest.raises(UnreadableError, match="longer than 1 MiB"):
+    with pytest.raises(UnreadableError, match="Larger than 1,048,576 bytes"):
         read_settings(tmp_path / "long")
     assert read_settings(tmp_path / "as long as may be").every_s == 5

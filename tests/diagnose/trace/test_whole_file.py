@@ -75,3 +75,10 @@ def test_a_place_where_nothing_can_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         write(tmp_path, b"a folder has the name")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    os.mkfifo(path := tmp_path / "fifo")
+    with pytest.raises(UsageError, match="not a regular file"):
+        write(path, b"x")
+    assert path.is_fifo()

@@ -11,6 +11,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from telemetry.errors import UnreadableError, UsageError
+from telemetry.input_file import read_input
+
+MAX_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +47,7 @@ def read_expectations(path: Path) -> Expectations:
     UsageError: an unknown name, or a value that is no positive number.
     """
     try:
-        given = tomllib.loads(path.read_text())
+        given = tomllib.loads(read_input(path, max_bytes=MAX_BYTES).decode())
     except (OSError, ValueError) as error:
         raise UnreadableError(
             f"cannot read expectations from {path}: {error}", hint="a line is: NAME = NUMBER"

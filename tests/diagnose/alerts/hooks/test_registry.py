@@ -126,7 +126,7 @@ def test_a_secret_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch, tmp
     assert "No such file" in told({**WEBHOOK, "token_file": str(tmp_path / "none")})
     assert "more than one line" in told({**WEBHOOK, "token_file": str(tmp_path / "lines")})
     assert "it is no text" in told({**WEBHOOK, "token_file": str(tmp_path / "binary")})
-    assert "far too long" in told({**WEBHOOK, "token_file": str(without_end)})
+    assert "Larger than" in told({**WEBHOOK, "token_file": str(without_end)})
     assert "say the same thing" in told({**WEBHOOK, "token_file": str(tmp_path / "lines"), "token_env": "EMPTY"})
 
 

@@ -1,0 +1,103 @@
+"""From an exception to the error that the user of a command reads.
+
+exception                                    error
+RankscopeError                               itself
+OSError about a path, or of a full disk      UsageError: the path, and what the system says about it
+ModuleNotFoundError of an optional package   UsageError: the extra of this package that installs it
+anything else                                None: our defect. The command prints the traceback.
+"""
+
+import errno
+import sysconfig
+from importlib import metadata
+from pathlib import Path
+
+from telemetry.errors import RankscopeError, UsageError
+
+CRASH_STATUS = 70
+"""Exit status after a defect of ours (EX_SOFTWARE of sysexits.h): none of the four that commands document."""
+
+_PACKAGES = ("telemetry", "trainer", "diagnose", "ui")
+_DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_HINTS: dict[int | None, str] = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "name a path that this user may use"),
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "a file is where a folder is needed: name another path"),
+    errno.EISDIR: "a folder is where a file is needed: name another path",
+    errno.ENOENT: "name a path that exists, or one that can be made",
+}
+_DISTRIBUTION_OF = {
+    "yaml": "pyyaml",
+    "pynvml": "nvidia-ml-py",
+    "google": "protobuf",
+    "opentelemetry": "opentelemetry-sdk",
+}
+"""Where the name to import differs from the name to install."""
+
+
+def user_error(error: BaseException, *, extra: str = "all") -> RankscopeError | None:
+    """What the user reads instead of a traceback; None for a defect of ours.
+
+    Args:
+        extra: the extra that the command belongs to. The hint names it where it installs what is missing.
+    """
+    if isinstance(error, RankscopeError):
+        return error
+    if isinstance(error, ModuleNotFoundError):
+        return _missing_package(error, extra)
+    if isinstance(error, OSError):
+        return _failed_call(error)
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # Path.resolve before Python 3.13
+        return UsageError(_printable(str(error)), hint="name a path that leads to a file or a folder")
+    return None
+
+
+def _failed_call(error: OSError) -> RankscopeError | None:
+    """An error of the system, where it concerns a path outside of our code, or a disk that is full."""
+    path = _printable(str(error.filename)) if isinstance(error.filename, str | Path) else ""
+    if error.errno in _DISK_IS_FULL:
+        return UsageError(
+            f"{path or 'cannot write'}: {error.strerror}", hint="make room there, or write to another disk"
+        )
+    if not path or _is_code(Path(error.filename)):
+        return None
+    return UsageError(f"{path}: {error.strerror}", hint=_HINTS.get(error.errno, "check the path"))
+
+
+def _is_code(path: Path) -> bool:
+    """Whether ``path`` belongs to this package or to the Python that runs it."""
+    home = Path(__file__).resolve().parents[1]
+    roots = [*(home / name for name in _PACKAGES), *map(Path, sysconfig.get_paths().values())]
+    return any(path.is_relative_to(root) for root in roots)
+
+
+def _missing_package(error: ModuleNotFoundError, extra: str) -> RankscopeError | None:
+    module = (error.name or "").partition(".")[0]
+    distribution = _DISTRIBUTION_OF.get(module, module.replace("_", "-"))
+    extras = _extras_with(distribution)
+    if not module or module in _PACKAGES or not extras:
+        return None
+    chosen = extra if extra in extras or extra == "all" else extras[0]
+    return UsageError(f"this needs the package {distribution}", hint=f"pip install 'rankscope[{chosen}]'")
+
+
+def _extras_with(distribution: str) -> list[str]:
+    """The extras that ask for ``distribution``, as the metadata of the installed package lists them."""
+    try:
+        asked = metadata.requires("rankscope") or []
+    except metadata.PackageNotFoundError:
+        return []
+    found = (line.partition("; extra == ")[::2] for line in asked)
+    return [extra.strip("'\"") for what, extra in found if extra and _name_of(what) == distribution]
+
+
+def _name_of(requirement: str) -> str:
+    """``clickhouse-driver`` of ``clickhouse-driver[lz4]>=0.2.11``."""
+    name = requirement.partition("[")[0]
+    for sign in "<>=!~ ;":
+        name = name.partition(sign)[0]
+    return name.lower().replace("_", "-")
+
+
+def _printable(text: str) -> str:
+    """On one line, whatever the path holds."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -1,0 +1,58 @@
+"""What a user can mend is an error with a hint; what is our defect stays an exception."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+import telemetry
+from telemetry.errors import UnreachableError, UsageError
+from telemetry.user_errors import user_error
+
+
+def test_an_error_of_this_package_is_itself() -> None:
+    error = UnreachableError("no answer", hint="start it")
+    assert user_error(error) is error
+
+
+def test_an_error_about_a_path_names_the_path_on_one_line() -> None:
+    error = user_error(OSError(errno.ENOENT, os.strerror(errno.ENOENT), "/proc/new\nline\x1b[31m"))
+    assert isinstance(error, UsageError)
+    assert error.message == "/proc/new\\nline\\x1b[31m: No such file or directory"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_needs_no_path(number: int) -> None:
+    error = user_error(OSError(number, os.strerror(number)))
+    assert error is not None
+    assert "make room" in error.hint
+
+
+def test_a_link_that_leads_to_itself_is_the_users() -> None:
+    assert user_error(RuntimeError("Symlink loop from '/tmp/a'")) is not None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("x"),
+        RuntimeError("x"),
+        OSError(errno.EBADF, "Bad file descriptor"),
+        FileNotFoundError(errno.ENOENT, "No such file", str(Path(telemetry.__file__).parent / "stores" / "0.sql")),
+        FileNotFoundError(errno.ENOENT, "No such file", os.__file__),
+        ModuleNotFoundError("No module named 'telemetry.x'", name="telemetry.x"),
+        ModuleNotFoundError("No module named 'unheard_of'", name="unheard_of"),
+    ],
+    ids=repr,
+)
+def test_a_defect_of_ours_is_no_error_of_the_user(error: Exception) -> None:
+    assert user_error(error) is None
+
+
+def test_a_package_that_is_missing_names_the_extra_that_brings_it() -> None:
+    missing = ModuleNotFoundError("No module named 'psutil'", name="psutil")
+    for extra in ("agent", "ui"):
+        error = user_error(missing, extra=extra)
+        assert error is not None
+        assert (error.message, error.hint) == ("this needs the package psutil", "pip install 'rankscope[agent]'")
