@@ -14,7 +14,7 @@ from diagnose.view import IntVector, RunView, Series
 from diagnose.words import told_by
 from telemetry.errors import UnknownRunError, UsageError
 from telemetry.stages import Stage
-from telemetry.stores.queries import Ranks, Runs, StageCounts, Steps
+from telemetry.stores.queries import Ranks, StageCounts, Steps, StoredRuns
 from telemetry.stores.reader import Reader
 from telemetry.topology import Topology
 
@@ -30,7 +30,7 @@ def newest_attempt(reader: Reader, run_id: str | None = None, attempt: int | Non
     Raises:
         UnknownRunError: the store is empty, or holds no such run or attempt.
     """
-    runs = reader.read(Runs()).to_pylist()
+    runs = reader.read(StoredRuns()).to_pylist()
     if not runs:
         raise UnknownRunError(
             "the store holds no run yet",

@@ -27,7 +27,9 @@ def look(state: ViewState, reads: Reads) -> tuple[list[str], Component | None]:
     """What is stored by now, and what to say when nobody answers."""
     try:
         if state.view is View.RUNS:
-            return [hashlib.blake2s(repr(run_list(reads)).encode(), digest_size=16).hexdigest()], None
+            return [
+                hashlib.blake2s(repr(run_list(reads, state.find, state.order)).encode(), digest_size=16).hexdigest()
+            ], None
         if state.view is View.ALERTS:
             told = told_alerts(reads)
             return [str(told.heard_ns), str(told.is_silent(reads.now_ns()))], None

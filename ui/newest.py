@@ -1,6 +1,8 @@
 """The newest answer about something that goes on changing, worked out in the background."""
 
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -10,6 +12,8 @@ from ui.background import BackgroundAnswers, StillWorking
 Answer = TypeVar("Answer")
 
 KEPT = 64
+KEPT_BEFORE = 16
+"""Answers that newer ones replace as soon as those are ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,8 @@ class NewestAnswers(Generic[Answer]):
         self._anew_s = anew_s
         self._hold = hold
         self._clock_s = clock_s
-        self._before: dict[Hashable, Told[Answer]] = {}
+        self._lock = threading.Lock()
+        self._before: OrderedDict[Hashable, Told[Answer]] = OrderedDict()
 
     def get(self, key: Hashable, freshness: Hashable, work: Callable[[], Answer]) -> Told[Answer] | None:
         """The newest answer there is, None where there is none yet; a newer one is begun where it is time for it."""
@@ -51,6 +56,15 @@ class NewestAnswers(Generic[Answer]):
         except StillWorking:
             return self._before.get(key)
         if told.freshness != freshness and self._clock_s() - told.at_s >= self._anew_s:
-            self._before[key] = told
-            self._answers.forget(key)
+            self._replace_later(key, told)
+        else:
+            with self._lock:
+                self._before.pop(key, None)
         return told
+
+    def _replace_later(self, key: Hashable, told: Told[Answer]) -> None:
+        with self._lock:
+            self._before[key] = told
+            while len(self._before) > KEPT_BEFORE:
+                self._before.popitem(last=False)
+        self._answers.forget(key)

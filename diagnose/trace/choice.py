@@ -139,7 +139,7 @@ def _chosen_ranks(hosts: tuple[str, ...], ranks: str, wanted: Sequence[str]) -> 
 
 def _stored_steps(reader: Reader, run_id: str, attempt: int) -> tuple[int, int]:
     """The first and the last step that some rank has finished."""
-    for row in reader.read(Runs()).to_pylist():
+    for row in reader.read(Runs(run_ids=(run_id,))).to_pylist():
         if (row["run_id"], row["attempt"]) == (run_id, attempt):
             return row["first_step"], row["last_step"]
     raise AssertionError(run_id)

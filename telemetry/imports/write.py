@@ -148,8 +148,8 @@ def _blocks(rows: pa.Table, max_rows: int) -> Iterator[pa.Table]:
 
 def _refuse_taken(run: ImportedRun, reader: Reader) -> None:
     """Steps without a rank are what a killed import leaves, and no run."""
-    for row in reader.read(Runs()).to_pylist():
-        if row["run_id"] == run.run_id and (row["num_ranks"] or row["attempt"] != run.attempt):
+    for row in reader.read(Runs(run_ids=(run.run_id,))).to_pylist():
+        if row["num_ranks"] or row["attempt"] != run.attempt:
             raise TakenNameError(f"a run {run.run_id!r} is stored already", hint=NAME_HINT)
 
 

@@ -42,6 +42,7 @@ from telemetry.stores.queries import (
     StageCounts,
     StageTotals,
     Steps,
+    StoredRuns,
     StragglerScan,
     TraceSpans,
 )
@@ -58,6 +59,7 @@ REPLACING = ("ranks", "heartbeats", "evidence", "host_samples", "host_events", "
 """Tables in which merges drop rows that another replaced."""
 EVERY_QUERY: tuple[Query, ...] = (
     Runs(),
+    StoredRuns(),
     Ranks(**RUN),
     Steps(**RUN, newest=2),
     LastSteps(**RUN),
@@ -204,6 +206,15 @@ def test_runs_are_listed_newest_first(filled: StoreReader) -> None:
     assert newest == {**RUN, "started_ns": 5, "last_ns": 4902, "num_ranks": 2, **steps, "meta": "{}"}
     assert other["run_id"] == "other"
     assert other["first_step"] == other["last_step"] == 9
+
+
+def test_stored_runs_are_those_whose_ranks_are_known(filled: StoreReader) -> None:
+    listed = filled.read(Runs()).to_pylist()
+    stored = filled.read(StoredRuns()).to_pylist()
+    known = [row for row in listed if row["num_ranks"]]
+    assert [(row["run_id"], row["started_ns"], row["num_ranks"]) for row in stored] == [
+        (row["run_id"], row["started_ns"], row["num_ranks"]) for row in known
+    ]
 
 
 def test_of_two_rows_about_a_rank_the_newest_counts(filled: StoreReader) -> None:

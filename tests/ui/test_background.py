@@ -2,6 +2,7 @@
 
 import threading
 
+import numpy as np
 import pytest
 
 from tests.deadline import until
@@ -53,3 +54,12 @@ def test_a_failure_is_told_for_a_while_and_then_tried_again() -> None:
         with pytest.raises(ValueError, match="gone"):
             answers.get("key", fail)
         assert len(tried) == times
+
+
+def test_answers_of_long_work_take_no_more_memory_than_they_may() -> None:
+    answers = BackgroundAnswers(100, max_bytes=10_000, wait_s=30.0)
+    for key in range(50):
+        answers.get(key, lambda: np.zeros(128))
+        assert answers.held_bytes <= 10_000
+    assert answers.is_ready(49)
+    assert not answers.is_ready(0)

@@ -81,7 +81,7 @@ def test_the_list_and_the_overview_of_a_run_tell_one_step_time_and_one_mfu_of_th
         run.slow = {5: 3.0}
         run.advance(store, 15)
         reads = Reads(StoreReader(store))
-        (row,) = run_list(reads)
+        (row,) = run_list(reads).rows
         listed, overview = in_words(draw_runs(ViewState(), reads)), numbers(reads, "slower")
     assert row.step_time is not None
     assert row.mfu is not None

@@ -206,3 +206,18 @@ def test_a_step_that_a_rank_has_yet_to_end_is_asked_for_again(store: EmbeddedSto
     after, truth = reads.facts(state).steps, Reads(StoreReader(store)).facts(state).steps
     assert before.duration_ns.tolist() != truth.duration_ns[:3].tolist()
     assert after.duration_ns.tolist() == truth.duration_ns.tolist()
+
+
+def test_a_run_that_is_watched_step_by_step_takes_no_more_memory_than_one_that_is_over(store: EmbeddedStore) -> None:
+    run = SyntheticRun(run_id="live")
+    run.introduce(store)
+    run.advance(store, 30)
+    reads, state = Reads(StoreReader(store), wall_s=lambda: run.now_ns / 1e9), ViewState(run="live")
+    held = []
+    for _ in range(8):
+        run.advance(store, 1)
+        facts = reads.facts(state)
+        reads.series(facts.summary)
+        reads.spans(facts.summary, 20, tuple(range(8)))
+        held.append(reads.held_bytes)
+    assert held[-1] < 1.5 * held[0]

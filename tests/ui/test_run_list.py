@@ -3,22 +3,25 @@
 import json
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
 from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.queries import RunMetrics, Runs, RunSteps, RunWallTimes
+from telemetry.stores.question import Query
 from telemetry.stores.reader import StoreReader
 from telemetry.tables import ENDED_FAILED
 from telemetry.topology import Topology
+from tests.benchmarks.many_runs import MadeRuns
 from tests.memory_store import memory_store
 from tests.telemetry.made_rows import insert, made
-from tests.ui.counting import Counting
 from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.told_alerts import made_alert, tell, tell_look
-from ui.pages.runs import MOST_ROWS, draw_runs
+from ui.pages.runs import draw_runs
 from ui.reads import Reads
-from ui.reads.runs import run_list
+from ui.reads.runs import MOST_COMPARED, MOST_ROWS, run_list
 from ui.records import RunState
 from ui.run_rows import RunRow
 from ui.view_state import RunOrder, ViewState
@@ -42,7 +45,7 @@ def reads_at(store: EmbeddedStore, run: SyntheticRun, later_s: float = 5) -> Rea
 
 
 def listed(reads: Reads) -> dict[str, RunRow]:
-    return {row.run_id: row for row in run_list(reads)}
+    return {row.run_id: row for row in run_list(reads).rows}
 
 
 def text_of(state: ViewState, reads: Reads) -> str:
@@ -143,30 +146,57 @@ def test_findings_come_from_the_watcher_else_from_whoever_looked_else_nobody_did
     assert "not looked at" in text_of(ViewState(), reads)
 
 
-@pytest.mark.long
-def test_five_hundred_runs_take_as_many_questions_as_five(empty: EmbeddedStore) -> None:
-    asked = []
-    for number in (5, 500):
-        ranks = [
-            made("ranks", [{"dp_size": 1, "pp_size": 1, "tp_size": 1, "started_ns": 5 + n}]) for n in range(number)
-        ]
-        for one, rows in enumerate(ranks):
-            insert(empty, "ranks", rows, run_id=f"run-{one:03d}")
-        reader = Counting(StoreReader(empty))
-        rows = run_list(Reads(reader))
-        assert len(rows) == number
-        asked.append(reader.asked.total())
-    assert asked[0] <= 9
-    assert asked[1] <= asked[0] + 6  # of the names of 250 runs each
+class Recording:
+    """A reader that keeps what it is asked."""
+
+    def __init__(self, store: EmbeddedStore) -> None:
+        self._reader = StoreReader(store)
+        self.asked: list[Query] = []
+
+    def read(self, query: Query) -> pa.Table:
+        self.asked.append(query)
+        return self._reader.read(query)
 
 
-def test_many_runs_are_cut_and_found_by_name(empty: EmbeddedStore) -> None:
-    for number in range(MOST_ROWS + 20):
-        insert(empty, "ranks", made("ranks", [{"dp_size": 1, "pp_size": 1, "tp_size": 1}]), run_id=f"Run-{number}")
-    reads = Reads(StoreReader(empty))
-    everything, one = text_of(ViewState(), reads), text_of(ViewState(find="run-119"), reads)
+def store_runs(store: EmbeddedStore, number: int) -> None:
+    MadeRuns(names=tuple(f"Run-{one:04d}" for one in range(number)), topology=Topology(), num_steps=1).store(store)
+
+
+@pytest.fixture(scope="module")
+def thousand() -> Iterator[EmbeddedStore]:
+    with memory_store() as store:
+        store_runs(store, 1000)
+        yield store
+
+
+def asked_of(store: EmbeddedStore, number: int, order: RunOrder = RunOrder.TROUBLE) -> list[Query]:
+    """What the list of a store with so many runs asks."""
+    reader = Recording(store)
+    listed = run_list(Reads(reader), "", order)
+    assert (listed.num_stored, len(listed.rows)) == (number, min(number, MOST_ROWS))
+    return reader.asked
+
+
+def test_a_thousand_runs_take_as_many_questions_as_five(empty: EmbeddedStore, thousand: EmbeddedStore) -> None:
+    store_runs(empty, 5)
+    assert len(asked_of(thousand, 1000)) <= len(asked_of(empty, 5)) <= 10
+
+
+def test_only_runs_that_may_be_shown_are_read_step_by_step(thousand: EmbeddedStore) -> None:
+    for order in RunOrder:
+        by_step = (Runs, RunSteps, RunMetrics, RunWallTimes)
+        named = [query.run_ids for query in asked_of(thousand, 1000, order) if isinstance(query, by_step)]
+        assert all(named)
+        assert len({name for names in named for name in names}) <= MOST_COMPARED + MOST_ROWS
+
+
+def test_many_runs_are_cut_and_found_by_name(thousand: EmbeddedStore) -> None:
+    reads = Reads(StoreReader(thousand))
+    everything, one = text_of(ViewState(), reads), text_of(ViewState(find="run-0119"), reads)
     assert everything.count("run-link") == MOST_ROWS
     assert f"the first {MOST_ROWS} are shown" in everything
+    assert f"first among the {MOST_COMPARED} heard of last" in everything
+    assert "heard of last" not in text_of(ViewState(order=RunOrder.NAME), reads)
     assert one.count("run-link") == 1
     assert "No run has" in text_of(ViewState(find="nobody"), reads)
 

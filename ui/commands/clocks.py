@@ -34,7 +34,7 @@ def tell_clocks(store: str, run: str, attempt: int | None, *, json: bool) -> boo
 
 
 def _last_step(reader: Reader, run_id: str, attempt: int) -> int:
-    runs = reader.read(Runs()).to_pylist()
+    runs = reader.read(Runs(run_ids=(run_id,))).to_pylist()
     return next(int(row["last_step"]) for row in runs if (row["run_id"], row["attempt"]) == (run_id, attempt))
 
 

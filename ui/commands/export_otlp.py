@@ -71,7 +71,7 @@ def export_otlp(
 
 def _steps_there(reader: Reader, run_id: str, attempt: int) -> tuple[int, int]:
     """The first and the last step that are stored."""
-    for row in reader.read(Runs()).to_pylist():
+    for row in reader.read(Runs(run_ids=(run_id,))).to_pylist():
         if (row["run_id"], row["attempt"]) == (run_id, attempt):
             return row["first_step"], row["last_step"]
     raise AssertionError(run_id)

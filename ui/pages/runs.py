@@ -11,13 +11,12 @@ from ui.pages.interface import Page, Region, region_id
 from ui.pages.run_cells import UNKNOWN, findings_cell, mean_of_steps, state_cell
 from ui.pages.states import empty_store, loading, notice
 from ui.reads import Reads
-from ui.reads.runs import run_list
+from ui.reads.runs import RunList, run_list
 from ui.records import RunState
-from ui.run_rows import GOODPUT_IN_WORDS, RecentMean, RunRow, ordered
+from ui.run_rows import GOODPUT_IN_WORDS, RecentMean, RunRow
 from ui.view_state import RunOrder, View, ViewState
 from ui.wording import count, duration, stamp
 
-MOST_ROWS = 100
 RECENT_IN_WORDS = "mean of the newest window of up to 50 steps, as in the overview"
 
 
@@ -65,30 +64,26 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
 
 def draw_runs(state: ViewState, reads: Reads) -> Component:
     """A table with a link into each run."""
-    runs = run_list(reads)
-    if not runs:
+    runs = run_list(reads, state.find, state.order)
+    if not runs.num_stored:
         return empty_store()
-    found = [row for row in runs if state.find.casefold() in row.run_id.casefold()]
-    if not found:
-        return notice(f"No run has “{state.find}” in its name", f"{count(len(runs), 'run')} stored.")
+    if not runs.num_found:
+        return notice(f"No run has “{state.find}” in its name", f"{count(runs.num_stored, 'run')} stored.")
     now_ns = reads.now_ns()
-    rows = ordered(found, state.order, now_ns)
     table = html.Table(
-        [_head(state), html.Tbody([_row(row, now_ns) for row in rows[:MOST_ROWS]])],
+        [_head(state), html.Tbody([_row(row, now_ns) for row in runs.rows])],
         className="runs-table",
         **{"aria-label": "runs"},
     )
-    return html.Section(
-        [html.P(_says(runs, rows), className="dim"), html.Div(table, className="wide")], className="panel"
-    )
+    return html.Section([html.P(_says(runs), className="dim"), html.Div(table, className="wide")], className="panel")
 
 
-def _says(runs: list[RunRow], found: list[RunRow]) -> str:
-    living = sum(row.state is RunState.LIVE for row in runs)
-    stored = f"{count(len(runs), 'run')} stored, {living:,} living"
-    named = f"; {len(found):,} found" if len(found) < len(runs) else ""
-    cut = f"; the first {MOST_ROWS} are shown: search for the others" if len(found) > MOST_ROWS else ""
-    return stored + named + cut
+def _says(runs: RunList) -> str:
+    stored = f"{count(runs.num_stored, 'run')} stored, {runs.num_living:,} living"
+    named = f"; {runs.num_found:,} found" if runs.num_found < runs.num_stored else ""
+    cut = f"; the first {len(runs.rows)} are shown: search for the others" if runs.num_found > len(runs.rows) else ""
+    among = f" (first among the {runs.num_compared} heard of last)" if runs.num_found > runs.num_compared else ""
+    return stored + named + cut + among
 
 
 def _head(state: ViewState) -> Component:
@@ -143,7 +138,7 @@ PAGE = Page(
     skeleton=skeleton,
     regions={"runs-controls": Region(draw=draw_controls, live=False), "runs": Region(draw=draw_runs)},
     control_values=control_values,
-    ahead=lambda state, reads: run_list(reads),
+    ahead=lambda state, reads: run_list(reads, state.find, state.order),
     needs_run=False,
     needs_step=False,
 )

@@ -1,7 +1,8 @@
 """Typed questions in, tables out, the newest answers kept.
 
-An answer is kept under its query and the run's *freshness* (newest step, newest stamp), so that a page which looks
-again and again asks the store only when something has arrived, and twenty open pages ask once.
+An answer is kept for a query and the run's *freshness* (newest step, newest stamp). A page that asks again and again
+reaches the store only when something has arrived, and twenty open pages ask once. The answer to a newer state replaces
+the older one: a run that goes on takes no more memory than one that is over.
 """
 
 import threading
@@ -23,8 +24,11 @@ from ui.records import RunSummary
 Answer = TypeVar("Answer")
 
 KEPT_ANSWERS = 256
+ANSWERS_BYTES = 128 * 2**20
 KEPT_STEPS = 32
 """Attempts whose steps are kept."""
+STEPS_BYTES = 64 * 2**20
+"""Of the steps that are kept; a step takes 24 bytes."""
 LIST_AGE_S = 1.0
 """The list of runs is asked for at most this often."""
 LONG_OVER_S = 3600.0
@@ -37,9 +41,15 @@ class Asking:
     def __init__(self, reader: Reader, wall_s: Callable[[], float] = time.time) -> None:
         self._reader = reader
         self._wall_s = wall_s
-        self._cache = AnswerCache(KEPT_ANSWERS)
+        self._cache = AnswerCache(KEPT_ANSWERS, ANSWERS_BYTES)
         self._lock = threading.Lock()
         self._steps: OrderedDict[tuple[str, int, int | None], pa.Table] = OrderedDict()
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that the answers take."""
+        with self._lock:
+            return self._cache.held_bytes + sum(int(steps.nbytes) for steps in self._steps.values())
 
     def now_ns(self) -> int:
         """What time it is, in nanoseconds since the epoch."""
@@ -49,7 +59,8 @@ class Asking:
         """The answer to a question that is about no one run, at most so old, and given when what is stored was as
         ``known``."""
         age = int(self._wall_s() / age_s)
-        return self._cache.get((age_s, age, known, cast(Hashable, query)), lambda: self._reader.read(query))
+        key = "of all", age_s, cast(Hashable, query)
+        return self._cache.get(key, lambda: self._reader.read(query), version=(age, known))
 
     def ask(self, run: RunSummary, query: Query) -> pa.Table:
         """The answer to a question about an attempt, kept until something has arrived."""
@@ -73,16 +84,21 @@ class Asking:
         with self._lock:
             self._steps[key] = steps
             self._steps.move_to_end(key)
-            while len(self._steps) > KEPT_STEPS:
-                self._steps.popitem(last=False)
-        return steps.filter(pc.field("step") >= run.first_step)
+            self._drop_oldest_steps()
+        return steps.slice(int(np.searchsorted(steps["step"].to_numpy(), run.first_step)))
+
+    def _drop_oldest_steps(self) -> None:
+        held = sum(steps.nbytes for steps in self._steps.values())
+        while len(self._steps) > KEPT_STEPS or (held > STEPS_BYTES and len(self._steps) > 1):
+            held -= self._steps.popitem(last=False)[1].nbytes
 
     def ask_now_and_then(self, query: Query, last_ns: int) -> pa.Table:
         """The answer to a question about what ranks say of themselves: asked for every second while the run may still
         say something, once when it is long over. ``last_ns``: when it was last heard of."""
         now_s = self._wall_s()
         age = last_ns if now_s - last_ns / 1e9 > LONG_OVER_S else int(now_s / LIST_AGE_S)
-        return self._cache.get((age, cast(Hashable, query)), lambda: self._reader.read(query))
+        key = "now and then", cast(Hashable, query)
+        return self._cache.get(key, lambda: self._reader.read(query), version=age)
 
     def work_out(self, run: RunSummary, key: Hashable, work: Callable[[Reader], Answer]) -> Answer:
         """What ``work`` makes of several questions, kept under ``key`` likewise."""
@@ -94,7 +110,7 @@ class Asking:
 
     def kept(self, run: RunSummary, key: Hashable, work: Callable[[], Answer]) -> Answer:
         """The answer of ``work()`` about an attempt, kept under ``key`` likewise."""
-        return self._cache.get((run.run_id, run.attempt, run.last_step, run.last_ns, key), work)
+        return self._cache.get((run.run_id, run.attempt, key), work, version=(run.last_step, run.last_ns))
 
 
 def _num_settled(steps: pa.Table, num_ranks: int) -> int:

@@ -29,6 +29,7 @@ from telemetry.stores.queries import (
     Samples,
     Spans,
     StageCounts,
+    StoredRuns,
 )
 from telemetry.stores.reader import Reader
 from ui.background import BackgroundAnswers, StillWorking
@@ -67,10 +68,13 @@ from ui.view_state import StepRange, ViewState
 
 KEPT_VERDICTS = 8
 """Each holds all evidence of its run."""
+VERDICTS_BYTES = 64 * 2**20
 KEPT_STALLS = 256
 """Findings of stalls in the list of runs."""
+STALLS_BYTES = 4 * 2**20
 KEPT_ANALYSES = 16
 """Short analyses, and as many of those that take seconds."""
+ANALYSES_BYTES = 64 * 2**20
 MAX_OPERATIONS = 6_000_000
 """Of one analysis. An estimate of what a page may cost: seconds, and about a gigabyte."""
 RANKS_JUDGED_AT_ONCE = 1024
@@ -105,23 +109,23 @@ class Reads(Asking):
         self.max_cells = max_cells
         self.max_own_operations = max_own_operations
         self.max_lane = max_lane
-        self._verdicts = AnswerCache(KEPT_VERDICTS)
-        self._stalls = AnswerCache(KEPT_STALLS)
+        self._verdicts = AnswerCache(KEPT_VERDICTS, VERDICTS_BYTES)
+        self._stalls = AnswerCache(KEPT_STALLS, STALLS_BYTES)
         self.max_operations = max_operations
-        self.analyses = AnswerCache(KEPT_ANALYSES)
-        self.background = BackgroundAnswers(KEPT_ANALYSES)
+        self.analyses = AnswerCache(KEPT_ANALYSES, ANALYSES_BYTES)
+        self.background = BackgroundAnswers(KEPT_ANALYSES, max_bytes=ANALYSES_BYTES)
         self.gpu_price = gpu_price
         self.reports = Reports(self, rank_steps_at_once)
         self._large_verdicts: NewestAnswers[HangVerdict | None] = NewestAnswers(0.0)
         self._ranks_judged_at_once = ranks_judged_at_once
 
     def run_rows(self) -> list[dict[str, Any]]:
-        """Every attempt of every run, newest first: the columns of ``Runs``."""
-        return self.ask_of_all(Runs()).to_pylist()  # type: ignore[no-any-return]
+        """Every attempt of every run, newest first: the columns of ``StoredRuns``."""
+        return self.ask_of_all(StoredRuns()).to_pylist()  # type: ignore[no-any-return]
 
     def newest(self, state: ViewState) -> RunSummary:
         """The run and attempt a view means: the newest where it does not say."""
-        rows = self._attempts_of(state.run) if state.run else self.run_rows()
+        rows = self._attempts_of(state.run or self._newest_run(state.attempt))
         for row in rows:
             if state.attempt in (None, row["attempt"]):
                 return self._summary(row)
@@ -136,8 +140,13 @@ class Reads(Asking):
         """Attempts of a run, newest first."""
         return tuple(row["attempt"] for row in self._attempts_of(run_id))
 
+    def _newest_run(self, attempt: int | None) -> str:
+        """Name of the newest run that has the attempt; empty where none has."""
+        names = (row["run_id"] for row in self.run_rows() if attempt in (None, row["attempt"]))
+        return next(names, "")
+
     def _attempts_of(self, run_id: str) -> list[dict[str, Any]]:
-        """As :meth:`run_rows`, of one run: however many others are stored, this is answered at once."""
+        """Every attempt of one run, newest first: the columns of ``Runs``."""
         return self.ask_of_all(Runs(run_ids=(run_id,))).to_pylist()  # type: ignore[no-any-return]
 
     def facts(self, state: ViewState) -> RunFacts:
@@ -214,7 +223,7 @@ class Reads(Asking):
             return None if verdict is None else hang_finding(verdict)
 
         with suppress(StillWorking, UnreadableError):
-            return self._stalls.get((attempt, freshness), find)
+            return self._stalls.get(attempt, find, version=freshness)
         return None
 
     def _verdict(self, attempt: tuple[str, int], freshness: Hashable, num_ranks: int) -> HangVerdict | None:
@@ -222,7 +231,7 @@ class Reads(Asking):
             return stored_verdict(self._reader, *attempt)
 
         if num_ranks <= self._ranks_judged_at_once:
-            return self._verdicts.get((attempt, freshness), judge)
+            return self._verdicts.get(attempt, judge, version=freshness)
         newest = self._large_verdicts.get(attempt, freshness, judge)
         if newest is None:
             raise StillWorking

@@ -14,6 +14,7 @@ from ui.records import RunSummary
 
 KEPT_VIEWS = 4
 """Each holds all operations of 200 steps of a small run."""
+VIEWS_BYTES = 128 * 2**20
 RANK_STEPS_AT_ONCE = 20_000
 """Ranks times steps that a page waits for the detectors to look at: about half a second."""
 REPORT_AGE_S = 30.0
@@ -31,7 +32,7 @@ class Reports:
     def __init__(self, asking: Asking, rank_steps_at_once: int = RANK_STEPS_AT_ONCE) -> None:
         self._asking = asking
         self._rank_steps_at_once = rank_steps_at_once
-        self._views = AnswerCache(KEPT_VIEWS)
+        self._views = AnswerCache(KEPT_VIEWS, VIEWS_BYTES)
         self._large: NewestAnswers[Report] = NewestAnswers(REPORT_AGE_S, hold=self._wait_for_pages)
         self._asked_s = 0.0
         self._lock = threading.Lock()
@@ -71,8 +72,8 @@ class Reports:
         return None if self._is_large(run) else self._newest_view(run)
 
     def _newest_view(self, run: RunSummary) -> RunView:
-        key = run.run_id, run.attempt, run.last_step, run.last_ns
-        return self._views.get(key, lambda: self._loaded(run))
+        version = run.last_step, run.last_ns
+        return self._views.get((run.run_id, run.attempt), lambda: self._loaded(run), version=version)
 
     def _diagnosed(self, run: RunSummary) -> Report:
         return diagnose_view(self._loaded(run))

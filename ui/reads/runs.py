@@ -1,16 +1,29 @@
-"""The list of runs: a few questions for all of them, none of which looks into a single run.
+"""The list of runs: its rows, from as many questions for thousands of runs as for a few.
 
-runs that may still say something     asked again at every look
-runs that are long over               once a minute, and when something comes after all
+every run              its name, start and number of ranks, from tables that hold no spans
+runs that are shown    a few questions for all of them, none of which looks into a single run:
+                       runs that may still say something     asked again at every look
+                       runs that are long over               once a minute, and when something comes after all
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from diagnose.alerts.alert import Alert, Phase
 from diagnose.findings import Finding, Severity
 from diagnose.pipeline import Report
 from diagnose.ranges import list_some, name_some
-from telemetry.stores.queries import RunBeats, RunGrids, RunMetrics, RunStalls, RunSteps, RunWallTimes
+from telemetry.stores.queries import (
+    RunBeats,
+    RunGrids,
+    RunMetrics,
+    Runs,
+    RunStalls,
+    RunSteps,
+    RunWallTimes,
+    in_portions,
+)
 from telemetry.stores.question import Query
 from telemetry.topology import Topology
 from ui.columns import words
@@ -19,41 +32,116 @@ from ui.reads.asking import LONG_OVER_S
 from ui.reads.core import Reads
 from ui.reads.recent import MFU, Attempt, Row, means_by_attempt, steps_by_attempt
 from ui.records import RunState
-from ui.run_rows import OLD_NS, Beats, OpenFindings, RunRow, goodput, state_of
+from ui.run_rows import OLD_NS, Beats, OpenFindings, RunRow, goodput, ordered, state_of
+from ui.view_state import RunOrder
 
 AGE_S = 2.0
 OVER_AGE_S = 60.0
-MOST_RUNS = 250
-"""In one question: their names must fit into it."""
+MOST_ROWS = 100
+"""Runs of one page."""
+MOST_COMPARED = 250
+"""Runs whose state, times and findings are compared: those heard of last."""
 
 SHOWN = ("recipe", "model", "device")
 """Of a run's free words."""
 
 
-def run_list(reads: Reads) -> list[RunRow]:
-    """A row for each run that is stored."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunList:
+    """The first rows of a list of runs."""
+
+    rows: tuple[RunRow, ...]
+    num_stored: int
+    num_found: int
+    """Runs with the text that is searched for in their names."""
+    num_compared: int
+    """Runs among which ``rows`` come first: all that are found, or those of them that were heard of last."""
+    num_living: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stored:
+    """What is known of every run."""
+
+    run_id: str
+    started_ns: int
+    last_ns: int
+    num_ranks: int
+
+
+def run_list(reads: Reads, find: str = "", order: RunOrder = RunOrder.TROUBLE) -> RunList:
+    """The first rows of the runs with ``find`` in their names."""
+    stored = _stored(reads)
+    found = [run for run in stored if find.casefold() in run.run_id.casefold()]
+    is_known = order in _KNOWN_OF_ALL
+    first = sorted(found, key=_KNOWN_OF_ALL[order])[:MOST_ROWS] if is_known else _heard_last(found)
+    rows = _rows(reads, first, _heard_last(stored))
+    names = {run.run_id for run in first}
+    return RunList(
+        rows=tuple(ordered([row for row in rows if row.run_id in names], order, reads.now_ns())[:MOST_ROWS]),
+        num_stored=len(stored),
+        num_found=len(found),
+        num_compared=len(found) if is_known else len(first),
+        num_living=sum(row.state is RunState.LIVE for row in rows),
+    )
+
+
+def _heard_last(runs: list[_Stored]) -> list[_Stored]:
+    return sorted(runs, key=lambda run: -run.last_ns)[:MOST_COMPARED]
+
+
+_KNOWN_OF_ALL: dict[RunOrder, Callable[[_Stored], Any]] = {
+    RunOrder.NAME: lambda run: run.run_id,
+    RunOrder.RANKS: lambda run: (-run.num_ranks, -run.started_ns),
+    RunOrder.STARTED: lambda run: -run.started_ns,
+}
+"""Orders that need no more than what is known of every run."""
+
+
+def _stored(reads: Reads) -> list[_Stored]:
+    """Newest first."""
     runs: dict[str, list[Row]] = {}
     for row in reads.run_rows():
         runs.setdefault(row["run_id"], []).append(row)
+    return [
+        _Stored(
+            run_id=run_id,
+            started_ns=min(row["started_ns"] for row in attempts),
+            last_ns=_last_ns(attempts),
+            num_ranks=max(attempts, key=lambda row: row["attempt"])["num_ranks"],
+        )
+        for run_id, attempts in runs.items()
+    ]
+
+
+def _rows(reads: Reads, *groups: list[_Stored]) -> list[RunRow]:
+    """A row for each run of some groups."""
+    runs = {run.run_id: run for group in groups for run in group}
     if not runs:
         return []
-    facts, alerts = _Facts(reads, runs), _Alerts(told_alerts(reads))
-    return [_row(sorted(rows, key=lambda row: row["attempt"]), facts, alerts, reads) for rows in runs.values()]
+    facts, alerts = _Facts(reads, [*runs.values()]), _Alerts(told_alerts(reads))
+    return [
+        _row(sorted(rows, key=lambda row: row["attempt"]), facts, alerts, reads) for rows in facts.attempts.values()
+    ]
 
 
 class _Facts:
     """What bulk questions tell of each attempt."""
 
-    def __init__(self, reads: Reads, runs: dict[str, list[Row]]) -> None:
+    def __init__(self, reads: Reads, runs: Sequence[_Stored]) -> None:
         now_ns = reads.now_ns()
-        over = {name for name, rows in runs.items() if now_ns - _last_ns(rows) > LONG_OVER_S * 1e9}
+        over = {run.run_id: run.last_ns for run in runs if now_ns - run.last_ns > LONG_OVER_S * 1e9}
+        living = sorted({run.run_id for run in runs} - over.keys())
 
         def ask(query: Callable[[tuple[str, ...]], Query]) -> list[Row]:
-            still = (reads.ask_of_all(query(some), age_s=AGE_S) for some in _parts(sorted(runs.keys() - over)))
-            known = tuple(_last_ns(runs[name]) for name in sorted(over))
-            past = (reads.ask_of_all(query(some), age_s=OVER_AGE_S, known=known) for some in _parts(sorted(over)))
+            still = (reads.ask_of_all(query(some), age_s=AGE_S) for some in in_portions(living))
+            known = tuple(over[name] for name in sorted(over))
+            past = (reads.ask_of_all(query(some), age_s=OVER_AGE_S, known=known) for some in in_portions(sorted(over)))
             return [row for table in (*still, *past) for row in table.to_pylist()]
 
+        self.attempts: dict[str, list[Row]] = {}
+        for row in ask(lambda names: Runs(run_ids=names)):
+            self.attempts.setdefault(row["run_id"], []).append(row)
         self.grids = _by_attempt(ask(lambda names: RunGrids(run_ids=names)))
         self.beats = _by_attempt(ask(lambda names: RunBeats(run_ids=names)))
         self.stalls = _by_attempt(ask(lambda names: RunStalls(run_ids=names)))
@@ -78,11 +166,6 @@ class _Alerts:
 
 def _by_attempt(rows: list[Row]) -> dict[Attempt, Row]:
     return {(row["run_id"], row["attempt"]): row for row in rows}
-
-
-def _parts(names: list[str]) -> Iterator[tuple[str, ...]]:
-    for first in range(0, len(names), MOST_RUNS):
-        yield tuple(names[first : first + MOST_RUNS])
 
 
 def _last_ns(rows: list[Row]) -> int:

@@ -19,7 +19,7 @@ from telemetry.stores.host_queries import HostEventCounts, HostEvents, HostGrowt
 from telemetry.stores.queries.heat_map import HeatCells, StragglerScan
 from telemetry.stores.queries.high_water import HighWater, NumberedTable
 from telemetry.stores.queries.run_list import RunBeats, RunGrids, RunMetrics, RunStalls, RunSteps, RunWallTimes
-from telemetry.stores.queries.runs import Ranks, Runs
+from telemetry.stores.queries.runs import MOST_NAMED, Ranks, Runs, StoredRuns, in_portions
 from telemetry.stores.queries.spans import Lanes, OperationColumns, Spans
 from telemetry.stores.queries.steps import LastSteps, RankSteps, Steps
 from telemetry.stores.queries.told import Evidence, EvidenceCount, Heartbeats, Marks, News, Samples
@@ -31,16 +31,17 @@ from telemetry.stores.trace_queries import TraceSpans
 QUERIES: dict[str, type[Query]] = {
     query.__name__: query
     for query in (
-        Runs, Ranks, Steps, LastSteps, RankSteps, Spans, Lanes, OperationColumns, StageTotals, RankStageStats,
-        RankStageMeans, StageCounts, HeatCells, StragglerScan, Samples, Marks, Heartbeats, Evidence, EvidenceCount,
-        News, HighWater, HostSamples, HostEvents, HostEventCounts, HostGrowth, HostClocks, ClockHistory, MeetingSpans,
-        TraceSpans, RunGrids, RunBeats, RunStalls, RunSteps, RunMetrics, RunWallTimes, Alerts, AlertLooks,
+        Runs, StoredRuns, Ranks, Steps, LastSteps, RankSteps, Spans, Lanes, OperationColumns, StageTotals,
+        RankStageStats, RankStageMeans, StageCounts, HeatCells, StragglerScan, Samples, Marks, Heartbeats, Evidence,
+        EvidenceCount, News, HighWater, HostSamples, HostEvents, HostEventCounts, HostGrowth, HostClocks, ClockHistory,
+        MeetingSpans, TraceSpans, RunGrids, RunBeats, RunStalls, RunSteps, RunMetrics, RunWallTimes, Alerts, AlertLooks,
     )
 }  # fmt: skip
 """What may be asked over the wire: name -> query."""
 
 __all__ = [
     "LAST_STEP",
+    "MOST_NAMED",
     "QUERIES",
     "AlertLooks",
     "Alerts",
@@ -78,6 +79,8 @@ __all__ = [
     "StageCounts",
     "StageTotals",
     "Steps",
+    "StoredRuns",
     "StragglerScan",
     "TraceSpans",
+    "in_portions",
 ]

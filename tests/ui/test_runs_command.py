@@ -1,0 +1,56 @@
+"""`rankscope runs`: which runs it lists, and what it reads for that."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from telemetry.ship.collector import create_app
+from telemetry.ship.settings import CollectorSettings
+from telemetry.topology import Topology
+from tests.benchmarks.many_runs import MadeRuns
+from tests.memory_store import memory_store
+from tests.ui.served_dashboard import serving_app
+from ui.cli import app
+from ui.commands.runs import NEWEST
+
+NUMBER = NEWEST + 3
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Of a collector that holds more runs than are listed by default."""
+    with memory_store() as store:
+        names = tuple(f"run-{one:02d}" for one in range(NUMBER))
+        MadeRuns(names=names, topology=Topology(dp=2), num_steps=3).store(store)
+        with serving_app(create_app(store, CollectorSettings())) as address:
+            yield address.rstrip("/")
+
+
+def listed(address: str, *options: str) -> Result:
+    result = CliRunner().invoke(app, ["runs", "--store", address, *options])
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_the_newest_runs_are_listed_and_the_others_counted(address: str) -> None:
+    result = listed(address)
+    names = [line.split()[0] for line in result.stdout.splitlines()[1:]]
+    assert names == [f"run-{one:02d}" for one in range(NUMBER - 1, NUMBER - 1 - NEWEST, -1)]
+    assert "3 older runs are not shown" in result.stderr
+
+
+def test_a_limit_is_the_number_of_runs_and_zero_lists_all(address: str) -> None:
+    assert len(listed(address, "--limit", "2").stdout.splitlines()) == 1 + 2
+    everything = listed(address, "--limit", "0")
+    assert len(everything.stdout.splitlines()) == 1 + NUMBER
+    assert everything.stderr == ""
+
+
+def test_json_lists_all_runs_unless_it_is_limited(address: str) -> None:
+    whole, cut = (json.loads(listed(address, "--json", *limit).stdout) for limit in ((), ("--limit", "2")))
+    assert len(whole["runs"]) == whole["num_runs"] == cut["num_runs"] == NUMBER
+    assert cut["runs"] == whole["runs"][:2]
+    assert (cut["runs"][0]["num_ranks"], cut["runs"][0]["first_step"], cut["runs"][0]["last_step"]) == (2, 0, 2)
