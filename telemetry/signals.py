@@ -1,20 +1,82 @@
-"""How a command that works until it is told to end is told so."""
+"""How a process ends on SIGTERM, SIGINT and SIGHUP: in order, once, and within a bounded time.
+
+first signal     the process starts to end, and the kernel's alarm clock is set
+later signals    change nothing: they cannot interrupt the end
+alarm            SIGALRM kills a process that has not ended by then
+
+Each process of ours can be killed at any moment without loss, so the limit costs nothing but order.
+"""
 
 import signal
+import sys
 import threading
+from collections.abc import Callable
 from queue import SimpleQueue
+
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+LIMIT_S = 8.0
+"""After SIGTERM."""
+SHORT_LIMIT_S = 2.5
+"""After SIGINT, as a person waits, and after SIGHUP, as the terminal or the starter is gone."""
+SIGNAL_BASE = 128
+"""Exit status of a process that ended on signal n: 128 + n."""
+
+
+def on_first_ending(act: Callable[[int], None]) -> None:
+    """Have ``act(number)`` called in the main thread on the first ending signal; further ones are ignored.
+
+    A SIGHUP that is ignored already (``nohup``) stays ignored. Main thread only.
+    """
+
+    def end(number: int, _: object) -> None:
+        for other in ENDING:
+            signal.signal(other, _ignore)
+        _limit_the_end(number)
+        act(number)
+
+    for number in ENDING:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, end)
 
 
 def ended_by_signals() -> threading.Event:
-    """Set by SIGTERM and Ctrl-C, from a thread: a handler that set it might interrupt whoever just waits for it, and
-    wait for ever itself. Putting into a SimpleQueue waits for nobody."""
-    stop, told = threading.Event(), SimpleQueue[int]()
+    """Set on the first ending signal, by a thread: a handler that set it could interrupt a holder of the event's lock
+    and wait forever. Putting into a SimpleQueue takes no lock."""
+    stop, received = threading.Event(), SimpleQueue[int]()
 
-    def pass_on() -> None:
-        told.get()
+    def set_stop() -> None:
+        received.get()
         stop.set()
 
-    threading.Thread(target=pass_on, name="rankscope-signals", daemon=True).start()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _: told.put(number))
+    threading.Thread(target=set_stop, name="rankscope-signals", daemon=True).start()
+    on_first_ending(received.put)
     return stop
+
+
+def raise_on_ending() -> None:
+    """SIGINT raises KeyboardInterrupt, SIGTERM and SIGHUP raise SystemExit, once."""
+    on_first_ending(_raise)
+
+
+def default_on_ending() -> None:
+    """What Python does without handlers of ours: a rank shows how it ended."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def _raise(number: int) -> None:
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    sys.exit(SIGNAL_BASE + number)
+
+
+def _limit_the_end(number: int) -> None:
+    """The kernel's timer also ends a process whose main thread does not return to Python."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, LIMIT_S if number == signal.SIGTERM else SHORT_LIMIT_S)
+
+
+def _ignore(number: int, _: object) -> None:
+    """Unlike SIG_IGN, a handler is not inherited by programs that this process starts."""

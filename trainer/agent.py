@@ -1,14 +1,17 @@
-"""Keeps a host agent beside the ranks of this machine: a process of its own that may die and be started again."""
+"""The host agent beside the ranks of a launcher: restarted when it dies, ended with the launcher."""
 
-import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
+from telemetry.parent_death import child_environment
 from telemetry.record.reader import find_rank_dirs
 from trainer.config import RunOptions
 
+LOOK_EVERY_S = 0.2
 RESTART_EVERY_S = 1.0
 REFUSED = 2
 """Exit status of an agent that would be refused again: it is not started again."""
@@ -16,13 +19,20 @@ PATIENCE_S = 20.0
 APPEAR_S = 600.0
 """For a first rank: ranks may import for minutes, and an agent that gave up is not started again."""
 DRAIN_S = 45.0
+SIGTERM_DRAIN_S = 3.0
+"""Likewise, when SIGTERM ended the job. After SIGINT and SIGHUP there is a last round only."""
+LAST_ROUND_S = 1.0
 
 
 class AgentKeeper:
-    """An agent from entering to leaving; nothing at all without a collector."""
+    """An agent from entering to leaving; nothing at all without a collector.
 
-    def __init__(self, options: RunOptions) -> None:
+    ``interrupted``: number of the signal that ended the job, 0 while none has. The agent has less time then.
+    """
+
+    def __init__(self, options: RunOptions, interrupted: Callable[[], int] = lambda: 0) -> None:
         self._options = options
+        self._interrupted = interrupted
         self._process: subprocess.Popen[bytes] | None = None
         self._started = -RESTART_EVERY_S
 
@@ -45,16 +55,22 @@ class AgentKeeper:
         is started again. Where no rank has left a file there is nothing to wait for."""
         if self._process is not None and not self._has_ranks():
             return self._end(self._process)
-        deadline = time.monotonic() + DRAIN_S
-        while self._process is not None and time.monotonic() < deadline:
+        began = time.monotonic()
+        while self._process is not None and time.monotonic() - began < self._drain_s():
             with suppress(subprocess.TimeoutExpired):
-                status = self._process.wait(timeout=max(deadline - time.monotonic(), 0.0))
+                status = self._process.wait(timeout=LOOK_EVERY_S)
                 if status >= 0:
                     return self._tell(status)
                 time.sleep(RESTART_EVERY_S)
                 self.look_after()
         if self._process is not None:
             self._give_up(self._process)
+
+    def _drain_s(self) -> float:
+        number = self._interrupted()
+        if not number:
+            return DRAIN_S
+        return SIGTERM_DRAIN_S if number == signal.SIGTERM else 0.0
 
     def _tell(self, status: int) -> None:
         if status:
@@ -64,15 +80,16 @@ class AgentKeeper:
             )
 
     def _give_up(self, process: subprocess.Popen[bytes]) -> None:
-        print(f"agent still busy after {DRAIN_S:.0f} s: what it has not sent stays in the spool", file=sys.stderr)
-        self._end(process)
+        status = self._end(process)
+        if status:
+            print(f"agent did not finish in {self._drain_s():g} s: unsent records stay in the spool", file=sys.stderr)
 
-    def _end(self, process: subprocess.Popen[bytes]) -> None:
+    def _end(self, process: subprocess.Popen[bytes]) -> int:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=RESTART_EVERY_S)
+            return process.wait(timeout=LAST_ROUND_S)
         process.kill()
-        process.wait()
+        return process.wait()
 
     def _has_ranks(self) -> bool:
         options = self._options
@@ -88,5 +105,5 @@ class AgentKeeper:
         ]
         with (options.out / "logs" / "agent.log").open("ab") as log:
             # A password in the address must not stand in the list of processes.
-            told = {**os.environ, "RANKSCOPE_COLLECTOR": collector}
-            return subprocess.Popen(command, stdout=log, stderr=log, env=told, start_new_session=True)
+            environment = {**child_environment(), "RANKSCOPE_COLLECTOR": collector}
+            return subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)

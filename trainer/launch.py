@@ -1,7 +1,7 @@
 """All ranks of one machine as child processes, watched until the last has ended.
 
 launcher ---- fork ----> rank 0 .. rank 7      each in logs/rank-0000N.log
-    |  watches: an end, a signal, a line of progress
+    |  watches: an end, a signal, a line of progress; ranks and agent end with it, even with kill -9
     |  a rank that dies takes the others with it, and is named
     '--- agent, when there is a collector: started again should it die
 """
@@ -24,6 +24,8 @@ import torch
 import torch.multiprocessing
 import torch.optim
 
+from telemetry.parent_death import tie_to_parent
+from telemetry.signals import SIGNAL_BASE, on_first_ending
 from trainer.agent import AgentKeeper
 from trainer.config import RunOptions, TrainConfig
 from trainer.data.tokens import Tokens
@@ -31,12 +33,11 @@ from trainer.progress_line import ProgressLine
 from trainer.rank import FAILED, Seat, run_and_exit
 
 LOOK_EVERY_S = 0.2
-GRACE_S = 3.0
+GRACE_S = 1.0
 SETTLE_S = 0.5
 LINGER_S = 1.0
 UNASKED_S = 0.1
 """For so long nobody asks for the status of a dead rank: until then it can be read by others, too."""
-SIGNAL_BASE = 128
 
 
 @dataclass(slots=True)
@@ -45,10 +46,15 @@ class _Interrupt:
 
     number: int = 0
 
+    def note(self, number: int) -> None:
+        self.number = number
+
 
 def run_ranks(config: TrainConfig, options: RunOptions, tokens: Tokens | None) -> int:
     """Train with all ranks on this machine; 0 when all of them finished, 1 when one failed, 128 + n on signal n."""
-    with _signals() as interrupt, _rendezvous() as init_method:
+    interrupt = _Interrupt()
+    on_first_ending(interrupt.note)
+    with _rendezvous() as init_method:
         line = ProgressLine(options.out, config.num_steps)  # before a rank writes what it follows
         processes = _start(config, options, tokens, init_method)
         try:
@@ -79,12 +85,8 @@ def _start(config: TrainConfig, options: RunOptions, tokens: Tokens | None, init
 def _child(
     rank: int, config: TrainConfig, options: RunOptions, tokens: Tokens | None, init_method: str, parent: int
 ) -> None:
-    """A rank's process. Ctrl-C goes to all; only the launcher acts on it. No rank outlives the launcher."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    torch.multiprocessing._prctl_pr_set_pdeathsig(signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(FAILED)
+    """A rank's process."""
+    tie_to_parent(parent)
     with log_path(options.out, rank).open("ab", buffering=0) as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
@@ -94,7 +96,7 @@ def _child(
 
 
 def _watch(processes: Sequence[BaseProcess], line: ProgressLine, options: RunOptions, interrupt: _Interrupt) -> int:
-    with AgentKeeper(options) as agent:
+    with AgentKeeper(options, lambda: interrupt.number) as agent:
         while any(process.exitcode is None for process in processes):
             if wait_for_any([process.sentinel for process in processes if process.exitcode is None], LOOK_EVERY_S):
                 time.sleep(UNASKED_S)
@@ -137,10 +139,12 @@ def _manner(exitcode: int | None) -> str:
 
 
 def _end_all(processes: Sequence[BaseProcess]) -> None:
-    """Ask, wait a little, kill. A stopped rank hears nothing but the last."""
+    """Ask, wait a little, kill. A stopped rank acts on a signal only when it is continued."""
     living = [process for process in processes if process.exitcode is None]
     for process in living:
         process.terminate()
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGCONT)
     deadline = time.monotonic() + GRACE_S
     while living and time.monotonic() < deadline:
         wait_for_any([process.sentinel for process in living], SETTLE_S)
@@ -149,22 +153,6 @@ def _end_all(processes: Sequence[BaseProcess]) -> None:
         process.kill()
     for process in processes:
         process.join()
-
-
-@contextmanager
-def _signals() -> Iterator[_Interrupt]:
-    """SIGINT and SIGTERM end the job in order, while this lasts."""
-    interrupt = _Interrupt()
-
-    def note(number: int, _: object) -> None:
-        interrupt.number = number
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield interrupt
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The `rankscope` command: one short file for each subcommand, imported when that subcommand runs.
 
 exit status     0 nothing found    1 findings    2 wrong use or unreadable input    3 store or collector unreachable
-               70 a defect of ours, with a traceback    141 the reader of a pipe closed it
+               70 a defect of ours, with a traceback    128 + n ended by signal n    141 the reader of a pipe closed it
 """
 
 import os
@@ -70,6 +70,7 @@ COMMANDS = {
     "export": Subcommand(target="ui.commands.export:export_app", extra="ui", help="A run in the form of others."),
 }
 """Name -> subcommand. The list of commands needs none of their imports, which take seconds and optional packages."""
+INTERRUPTED = 130
 PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 """The agent reads its arguments itself: it also runs where this command is not installed."""
 
@@ -139,8 +140,10 @@ def main() -> None:
     """Run the command line. A user's error is one message with a hint, never a traceback."""
     try:
         if sys.argv[1:] != ["--version"]:
-            _keep_files_private()
+            _prepare_process()
         app()
+    except KeyboardInterrupt:  # before or after the command: Typer ends with the same status
+        sys.exit(INTERRUPTED)
     except Exception as error:
         status = _report(error)
         try:
@@ -150,10 +153,17 @@ def main() -> None:
         sys.exit(status)
 
 
-def _keep_files_private() -> None:
-    """Give new files and folders the modes that the environment asks for, else 0600 and 0700."""
-    from telemetry.private_files import private_umask  # noqa: PLC0415 - NumPy comes with it
+def _prepare_process() -> None:
+    """End with the process that started this one, and on the first signal; keep new files and folders private.
 
+    ``RANKSCOPE_UMASK`` changes their modes from 0600 and 0700.
+    """
+    from telemetry.parent_death import end_with_starter  # noqa: PLC0415 - NumPy comes with it
+    from telemetry.private_files import private_umask  # noqa: PLC0415
+    from telemetry.signals import raise_on_ending  # noqa: PLC0415
+
+    end_with_starter()
+    raise_on_ending()
     os.umask(private_umask())
 
 

@@ -3,6 +3,8 @@
 collector (store, dashboard)  <---  agent  <---  rank files  <---  8 ranks (trainer, a fault inside)
          ^                                                             |
          +-- diagnose: reads the store, never the truth                +--> truth.json
+
+All of them end with the demo, however it ends.
 """
 
 import json
@@ -22,6 +24,7 @@ from diagnose.hang.stored import stored_verdict
 from diagnose.load import newest_attempt
 from diagnose.pipeline import Report, diagnose_run
 from telemetry.errors import RankscopeError, UnreachableError, UsageError
+from telemetry.parent_death import child_environment
 from telemetry.readers import DEFAULT_PORT
 from telemetry.ship.client import CollectorClient
 from telemetry.stores.queries import Samples, Steps
@@ -176,17 +179,22 @@ def _wait_ready(client: CollectorClient, process: subprocess.Popen[bytes], log: 
 
 @contextmanager
 def _process(command: list[str], sink: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """A child in a process group of its own, ended when the block is left."""
-    process = subprocess.Popen(command, stdout=sink or sys.stderr, stderr=sink, start_new_session=True)
+    """A child in a session of its own, ended when the block is left, and when this process ends."""
+    process = subprocess.Popen(
+        command, stdout=sink or sys.stderr, stderr=sink, env=child_environment(), start_new_session=True
+    )
     try:
         yield process
+    except BaseException:
+        _end(process, signal.SIGHUP)  # quickly: nobody reads what it still records
+        raise
     finally:
         if process.poll() is None:
             _end(process)
 
 
-def _end(process: subprocess.Popen[bytes]) -> int:
-    process.terminate()
+def _end(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> int:
+    process.send_signal(number)
     with suppress(subprocess.TimeoutExpired):
         return process.wait(timeout=STOP_S)
     os.killpg(process.pid, signal.SIGKILL)

@@ -10,7 +10,7 @@ from ui.app import mount_dashboard
 
 
 def run_dashboard(reader: Reader, settings: ServerSettings) -> None:
-    """Serve until SIGTERM or Ctrl-C.
+    """Serve until SIGTERM, SIGHUP or Ctrl-C.
 
     Raises:
         UsageError: the port is in use, or the address is none of this machine's.

@@ -1,8 +1,7 @@
 """The watcher as a process of its own beside a collector: what it does never takes the collector's time.
 
-collector ---pipe to stdin---> rankscope alerts run --with-parent
-    |                              | dies: started again, after a pause that doubles up to a minute
-    +--- ends, or is killed -----> reads the end of its input, and ends in order
+collector ---- SIGHUP, however it ends ---> rankscope alerts run
+                                             | dies: started again, after a pause that doubles up to a minute
 """
 
 import subprocess
@@ -13,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from diagnose.alerts.complaints import Complaints, Say
+from telemetry.parent_death import child_environment
 
 FIRST_PAUSE_S = 1.0
 MOST_PAUSE_S = 60.0
@@ -78,8 +78,10 @@ class KeptAlive:
             with self._lock:
                 if self._ending.is_set():
                     return ""
-                # A group of its own: Ctrl-C is the collector's to hear.
-                self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, process_group=0)
+                # In a process group of its own, Ctrl-C at the terminal does not reach it.
+                self._process = subprocess.Popen(
+                    self._command, stdin=subprocess.DEVNULL, env=child_environment(), process_group=0
+                )
             self.pid = self._process.pid
             with self._process as process:
                 status = process.wait()
@@ -92,8 +94,7 @@ def _end(process: subprocess.Popen[bytes] | None) -> None:
     """Let it end in order; kill it where it does not."""
     if process is None:
         return
-    if process.stdin is not None:
-        process.stdin.close()
+    process.terminate()
     try:
         process.wait(FINISH_S)
     except subprocess.TimeoutExpired:

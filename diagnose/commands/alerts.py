@@ -1,7 +1,5 @@
 """`rankscope alerts`: the watcher and its hooks."""
 
-import os
-import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -51,7 +49,6 @@ EveryOption = Annotated[
     typer.Option(help="Seconds between two looks; more where a look takes long.", min=0.2, callback=finite),
 ]
 DashboardOption = Annotated[str, typer.Option(help="Address of the dashboard: notices link to it.", show_default=False)]
-WithParentOption = Annotated[bool, typer.Option("--with-parent", hidden=True, help="End when standard input does.")]
 HoldOption = Annotated[
     float,
     typer.Option(
@@ -70,13 +67,12 @@ def run(
     every: EveryOption = None,
     dashboard: DashboardOption = "",
     state: StateOption = None,
-    with_parent: WithParentOption = False,
 ) -> None:
-    """Watch the newest runs and tell the hooks. SIGTERM or Ctrl-C ends it; what is unsent is sent next time."""
+    """Watch the newest runs and tell the hooks. SIGTERM, SIGHUP or Ctrl-C ends it; what is unsent is sent next time."""
     settings = _settings(config, state, dashboard)
     hooks = make_hooks(settings)
     DetectorSettings.from_environment()  # what no run could be looked at with is told now
-    stop = _told_to_end(with_parent)
+    stop = ended_by_signals()
     complaints = Complaints(lambda text: progress.print(Text(one_line(text, MAX_LINE))))
     with ExitStack() as open_things:
         ledger = open_things.enter_context(Ledger(_state_file(settings)))
@@ -164,17 +160,3 @@ def _state_file(settings: Settings) -> Path:
         return settings.state or default_state_file()
     except RuntimeError as error:
         raise UsageError("this user has no home to keep alerts in", hint="say where: --state FILE") from error
-
-
-def _told_to_end(with_parent: bool) -> threading.Event:
-    """Set by SIGTERM and Ctrl-C; and, where asked, when whoever holds our standard input is gone."""
-    stop = ended_by_signals()
-    if with_parent:
-        threading.Thread(target=_wait_for_end_of_input, args=(stop,), name="parent", daemon=True).start()
-    return stop
-
-
-def _wait_for_end_of_input(stop: threading.Event) -> None:
-    while os.read(sys.stdin.fileno(), 4096):
-        pass
-    stop.set()

@@ -5,6 +5,7 @@ import sys
 import traceback
 
 from telemetry.errors import RankscopeError
+from telemetry.parent_death import end_with_starter
 from telemetry.private_files import private_umask
 from telemetry.user_errors import CRASH_STATUS, user_error
 
@@ -14,6 +15,7 @@ def main() -> int:
 
     70 is a defect of ours, or an error of the system: the process that started this agent starts another one.
     """
+    end_with_starter()
     try:
         os.umask(private_umask())
         from telemetry.agent.command import follow  # noqa: PLC0415 - what is missing is an error with a hint

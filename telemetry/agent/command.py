@@ -15,7 +15,7 @@ SAYS = "Ship the rank files of this host to a collector, and take evidence when 
 
 
 def follow(prog: str, arguments: Sequence[str] | None = None, *, collector: str | None = None) -> None:
-    """Run the agent until its ranks are over and stored; SIGTERM or Ctrl-C end it after one last round.
+    """Run the agent until its ranks are over and stored; SIGTERM, SIGHUP or Ctrl-C end it after a last round.
 
     ``collector`` is where to ship to when neither the arguments nor the environment say so. Leaves with status 2 and
     the usage on stderr when the arguments make no sense.

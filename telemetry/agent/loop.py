@@ -100,7 +100,7 @@ class Agent:
         while True:
             stopping = stop.is_set()
             try:
-                self.turn(last=stopping)
+                self.turn()
                 back_off.succeeded()
                 over_since = None
             except UnreachableError as error:
@@ -125,8 +125,8 @@ class Agent:
                 self._watch.outbox.news.clear()
                 return
 
-    def turn(self, *, last: bool = False) -> None:
-        """One round: what is new on the disk is stored when this returns, but for a few records; of the last, all."""
+    def turn(self) -> None:
+        """One round: what was on the disk when it began is stored when this returns, of living ranks up to a limit."""
         self._host.look()
         refused = self._host.refused_runs
         if self._reports is not None:
@@ -137,7 +137,7 @@ class Agent:
         if self._reports is not None:  # before evidence: whoever judges it looks for a link that was lost
             self._reports.ship(self._poster, refused)
         self._ship_evidence()
-        drained = self._ship_new(dry=last or any(rank.over and not rank.done for rank in self._host.ranks.values()))
+        drained = self._ship_new(dry=any(rank.over and not rank.done for rank in self._host.ranks.values()))
         for (run_id, attempt), rows in beats.items():
             if (run_id, attempt) not in refused:
                 self._post("heartbeats", heartbeat_rows(rows), (run_id, attempt))

@@ -1,9 +1,9 @@
 """The collector: one HTTP server that owns the store. One process, one worker, never forked."""
 
-import signal
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
 from fastapi import FastAPI
@@ -19,12 +19,14 @@ from telemetry.ship.ingest import Ingest
 from telemetry.ship.otlp.api import make_otlp_router
 from telemetry.ship.settings import CollectorSettings, ServerSettings
 from telemetry.ship.tls import LEAST_TLS
+from telemetry.signals import ended_by_signals
 from telemetry.stores.interface import Store
 from telemetry.stores.open import open_store
 from telemetry.stores.reader import Reader, StoreReader
 
 BACKLOG = 2048
-SHUTDOWN_S = 10
+SHUTDOWN_S = 1
+"""Time for requests under way once the server ends. What is not acknowledged by then is sent again."""
 SOCKETS = {"interval": "none", "websocket": "telemetry.ship.sockets:BoundedSocket"}
 """By name: what speaks WebSocket comes with the dashboard, and not every collector has one."""
 MAX_MESSAGE_BYTES = 2**16
@@ -63,7 +65,7 @@ def answering(store: Store, settings: ServerSettings) -> StoreReader:
 
 
 def run_collector(settings: CollectorSettings, *, extend: Extend | None = None) -> None:
-    """Serve until SIGTERM or Ctrl-C; then store what was queued and return.
+    """Serve until SIGTERM, SIGHUP or Ctrl-C; then store what was queued and return.
 
     Raises:
         UsageError: the address is in use or none of this machine's; or the store's address is of no known form.
@@ -105,16 +107,25 @@ def listen(host: str, port: int) -> BoundedListener:
     return listener
 
 
+class _Server(uvicorn.Server):
+    """Ends in order when ``stop`` is set. The signal handlers of uvicorn would end it in disorder on the second one."""
+
+    def __init__(self, config: uvicorn.Config, stop: threading.Event) -> None:
+        super().__init__(config)
+        self._stop = stop
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def on_tick(self, counter: int) -> bool:
+        return self._stop.is_set() or await super().on_tick(counter)
+
+
 def serve(app: FastAPI, listener: socket.socket, settings: ServerSettings) -> None:
-    """Serve on a socket until SIGTERM or Ctrl-C."""
+    """Serve on a socket until SIGTERM, SIGHUP or Ctrl-C."""
     allow_files()
-    # uvicorn shuts down in order on these signals, then raises them again: here that ends nothing any more.
-    before = signal.signal(signal.SIGTERM, lambda *_: None)
-    try:
-        with suppress(KeyboardInterrupt):
-            uvicorn.Server(configured(app, settings)).run(sockets=[listener])
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    _Server(configured(app, settings), ended_by_signals()).run(sockets=[listener])
 
 
 def configured(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:

@@ -2,6 +2,7 @@
 
 import base64
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -208,12 +209,14 @@ def test_a_port_in_use_is_the_users_error_and_the_store_is_not_touched(tmp_path:
     assert not (tmp_path / "store").exists()
 
 
-def test_a_collector_that_is_told_to_end_ends_in_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("signals", [[signal.SIGTERM], [signal.SIGINT] * 3])
+def test_a_collector_ends_in_order_on_its_first_signal(signals: list[signal.Signals], tmp_path: Path) -> None:
     with listen("127.0.0.1", 0) as free:
         port = free.getsockname()[1]
     process = subprocess.Popen([sys.executable, "-c", COLLECT, f"embedded:{tmp_path / 'store'}", str(port)])
     with process, CollectorClient(f"http://127.0.0.1:{port}") as client:
         until(client.healthy, what="the collector")
         client.post("spans", SPANS)
-        process.terminate()
+        for number in signals:
+            process.send_signal(number)
         assert process.wait(30) == 0

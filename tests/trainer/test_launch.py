@@ -3,6 +3,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "
 
 
 @contextmanager
-def endless_job(out: Path, **options: str) -> Iterator[tuple[Job, list[int]]]:
+def endless_job(out: Path, **options: Any) -> Iterator[tuple[Job, list[int]]]:
     """A job of two ranks that steps until it is ended, and its ranks' processes."""
     job = start_job(small_config(num_steps=FOREVER, dp=2), out, **options)
     try:
@@ -71,6 +72,14 @@ def test_under_torchrun_each_process_is_one_rank(tmp_path: Path) -> None:
     ended = start_job(config, tmp_path, launcher=TORCHRUN).finish()
     assert ended.status == 0, ended.words
     assert len(ended.losses) == 3
+
+
+@pytest.mark.long
+def test_ranks_end_with_a_torchrun_that_is_killed(tmp_path: Path) -> None:
+    with endless_job(tmp_path, launcher=TORCHRUN) as (job, pids):
+        assert len(pids) == 2
+        job.process.kill()
+        until(lambda: not any(alive(pid) for pid in pids), what="ranks gone")
 
 
 @pytest.mark.long

@@ -78,7 +78,7 @@ def _watcher(rules: Path, host: str, port: int, dashboard: bool) -> KeptAlive:
     said = read_settings(rules)
     make_hooks(said)
     address = f"http://{_near(host)}:{port}"
-    told = ["--config", str(rules), "--store", address, "--with-parent"]
+    told = ["--config", str(rules), "--store", address]
     linked = ["--dashboard", address] if dashboard and not said.dashboard else []
     command = [sys.executable, "-m", "ui.cli", "alerts", "run", *told, *linked]
     return KeptAlive(command, lambda text: progress.print(Text(text)))

@@ -41,7 +41,6 @@ def demo(
     json: JsonOption = False,
 ) -> None:
     """Train eight ranks in 3D on real text with a slow one among them, and name it."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # either way the processes are ended, too
     parse_fault(fault, recipe_named(recipe).parallel.topology, num_steps=steps)  # before anything is started
     run_id = f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
     where = (folder or Path("rankscope-out") / run_id).resolve()

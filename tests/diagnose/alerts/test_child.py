@@ -6,16 +6,20 @@ from pathlib import Path
 from diagnose.alerts.child import KeptAlive
 from tests.deadline import until
 
-LIVES = (
-    "import sys; open(sys.argv[1], 'a').write('born\\n'); sys.stdin.read(); open(sys.argv[1], 'a').write('ended\\n')"
-)
+LIVES = """
+import signal, sys
+told = open(sys.argv[1], "a", buffering=1)
+signal.signal(signal.SIGTERM, lambda *_: told.write("ended\\n") and sys.exit())
+told.write("born\\n")
+signal.pause()
+"""
 DIES = "import sys; open(sys.argv[1], 'a').write('born\\n'); sys.exit(3)"
 
 
 def test_it_ends_in_order_with_its_block(tmp_path: Path) -> None:
     told = tmp_path / "told"
     with KeptAlive([sys.executable, "-c", LIVES, str(told)], print):
-        until(told.is_file)
+        until(lambda: told.is_file() and told.read_text())
     assert told.read_text() == "born\nended\n"
 
 

@@ -1,7 +1,6 @@
 """`rankscope alerts run` as a real process: killed, cut off from its store and its receiver, ended."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from telemetry.stores.queries import Alerts
 from telemetry.stores.reader import StoreReader
 from tests.deadline import until
 from tests.diagnose.alerts.made_store import put_beats, put_run
-from tests.integration.processes import Part, free_port
+from tests.integration.processes import Part
 from tests.memory_store import memory_store
 from tests.scenarios.command import rankscope
 from tests.telemetry.served import collecting
@@ -151,30 +150,6 @@ def ticked(pid: int) -> Callable[[], bool]:
     return lambda: switches() > first + 10
 
 
-def test_a_watcher_ends_with_whoever_holds_its_input(rules: Path, tmp_path: Path) -> None:
-    command = [*ALERTS, "run", "--config", str(rules), "--store", "http://127.0.0.1:1", "--with-parent"]
-    log = tmp_path / "alone.log"
-    with log.open("w") as said, subprocess.Popen(command, stdin=subprocess.PIPE, stderr=said) as child:
-        until(lambda: "watching http" in log.read_text(), what="the watcher", seconds=SLOW_MACHINE_S)
-        assert child.stdin is not None
-        child.stdin.close()
-        assert child.wait(30) == 0
-
-
-def test_a_collector_with_alerts_watches_its_own_runs_and_takes_the_watcher_with_it(
-    rules: Path, tmp_path: Path
-) -> None:
-    log = tmp_path / "collector.log"
-    port = free_port()
-    said = ["collect", "--no-dashboard", "--alerts", str(rules), "--store", f"embedded:{tmp_path / 'store'}"]
-    collector = Part("collector", [sys.executable, "-m", "ui.cli", *said, "--port", str(port)], log)
-    collector.start()
-    until(lambda: "watching http" in log.read_text(), what="the watcher", seconds=SLOW_MACHINE_S)
-    (watcher,) = children(collector.pid)
-    collector.kill()
-    until(lambda: not lives(watcher), what="its end", seconds=SLOW_MACHINE_S)
-
-
 def test_a_collector_whose_rules_are_wrong_does_not_start(rules: Path, tmp_path: Path) -> None:
     rules.write_text("evry = 5")
     answer = rankscope("collect", "--alerts", rules, "--store", f"embedded:{tmp_path / 'store'}")
@@ -186,16 +161,3 @@ def test_a_collector_whose_rules_are_wrong_does_not_start(rules: Path, tmp_path:
 def listed(rules: Path) -> Result:
     """What `rankscope alerts list` says."""
     return CliRunner().invoke(alerts_app, ["list", "--config", str(rules), "--json"])
-
-
-def children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
-
-
-def lives(pid: int) -> bool:
-    """Whether a process runs; one that ended and that nobody asked after yet does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

@@ -21,7 +21,8 @@ from multiprocessing.connection import Connection
 from typing import IO, Any, NoReturn
 
 from telemetry.errors import RankscopeError, UnreachableError, UsageError
-from trainer.fault.selfcheck.bounded import BURIAL_S, die_with_parent
+from telemetry.parent_death import tie_to_parent
+from trainer.fault.selfcheck.bounded import BURIAL_S
 
 Tell = Callable[[object], None]
 
@@ -69,7 +70,7 @@ def ask(module: str, request: object, silence_s: float) -> Iterator[Any]:
 def serve(work: Callable[[Any, Tell], None]) -> NoReturn:
     """The process's side: do ``work``, and leave at once, whatever of its children may still stand in the kernel."""
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
-    die_with_parent(parent)
+    tie_to_parent(parent)
     channel = Connection(descriptor)
     try:
         work(channel.recv(), channel.send)

@@ -7,7 +7,6 @@ caller ---- fork ----> call 0, call 1 ..      all at once; a call may fork furth
 A child dies with its parent, whatever kills that. To be used in a process without threads: it forks.
 """
 
-import ctypes
 import multiprocessing
 import os
 import signal
@@ -21,7 +20,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-PR_SET_PDEATHSIG = 1
+from telemetry.parent_death import tie_to_parent
+
 BURIAL_S = 1.0
 """So long after its kill a process may take to be gone."""
 
@@ -59,15 +59,6 @@ def run_bounded(calls: Sequence[Callable[[], Any]], deadline_s: float) -> list[O
             _bury(one)
 
 
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies; Ctrl-C, which goes to all, is the parent's to answer."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
 def first_line(error: BaseException) -> str:
     """An exception in a line, as far as it says something."""
     words = str(error).strip().splitlines()
@@ -84,7 +75,7 @@ def _start(call: Callable[[], Any]) -> _Running:
 
 
 def _child(call: Callable[[], Any], other_end: Connection, answer: Connection, parent: int) -> None:
-    die_with_parent(parent)
+    tie_to_parent(parent)
     other_end.close()
     try:
         value: tuple[Any, str] = (call(), "")

@@ -13,9 +13,10 @@ from typing import Any
 import torch.distributed as dist
 
 from telemetry.errors import UnreachableError, UsageError
+from telemetry.parent_death import tie_to_parent
 from trainer.fault.selfcheck import devices
 from trainer.fault.selfcheck.answers import Tell
-from trainer.fault.selfcheck.bounded import BURIAL_S, die_with_parent, run_bounded
+from trainer.fault.selfcheck.bounded import BURIAL_S, run_bounded
 from trainer.fault.selfcheck.collective import host_store, reach_store
 from trainer.fault.selfcheck.meeting import HINT, Meeting, listen
 from trainer.fault.selfcheck.pairs.board import Board
@@ -121,7 +122,7 @@ def _hosting(meeting: Meeting) -> Iterator[None]:
 
 
 def _host(listener: socket.socket, parent: int) -> None:
-    die_with_parent(parent)
+    tie_to_parent(parent)
     kept = host_store(listener)
     while kept:
         signal.pause()

@@ -1,0 +1,47 @@
+"""A process that ends when its parent ends, however the parent ends.
+
+program   parent: Popen(command, env=child_environment())
+          child:  end_with_starter() first; the kernel sends SIGHUP when the parent is gone
+fork      child:  tie_to_parent(pid) first; the kernel sends SIGKILL
+
+The kernel counts the end of the thread that started the child as the end of the parent. That thread has to live as long
+as the child. A SIGHUP that comes before the child handles it kills the child.
+"""
+
+import ctypes
+import os
+import signal
+from contextlib import suppress
+
+STARTER = "RANKSCOPE_STARTER"
+"""Environment variable: pid of the process that started this one and that this one must not outlive."""
+_PR_SET_PDEATHSIG = 1
+
+
+def child_environment() -> dict[str, str]:
+    """The environment for a process that calls :func:`end_with_starter`."""
+    return {**os.environ, STARTER: str(os.getpid())}
+
+
+def end_with_starter() -> None:
+    """End in order when the process that started this one is gone; nothing where a person started it."""
+    starter = os.environ.pop(STARTER, "")  # children of this process have another parent
+    if starter.isdecimal():
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a starter under nohup ignores it, and so would this process
+        end_with_parent(int(starter), signal.SIGHUP)
+
+
+def tie_to_parent(parent: int) -> None:
+    """For a forked child: only ``parent`` ends it. The signals of the terminal go to both; the parent acts on them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    end_with_parent(parent, signal.SIGKILL)
+
+
+def end_with_parent(parent: int, number: int) -> None:
+    """Have the kernel send ``number`` to this process when its parent ends; at once if ``parent`` is gone already."""
+    with suppress(AttributeError):  # no prctl: not Linux
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), number)
