@@ -7,6 +7,9 @@ from telemetry.topology import Place, Topology
 LOG_OFFSETS = "log_offsets"
 """In ``meta``: sizes of the files behind stdout and stderr as recording began."""
 
+MAX_HOST_LENGTH = 256
+"""Characters of a host's name."""
+
 RECORDS_LOST = "records-lost"
 """Name of the mark that the agent stores where records are missing; its text begins with their number."""
 

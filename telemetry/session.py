@@ -30,6 +30,7 @@ from telemetry.integrations.worker_server import (
     start_worker_server,
     stop_worker_server,
 )
+from telemetry.printable import log, printable
 from telemetry.record import layout
 from telemetry.record.rank_file import RankFile, write_identity
 from telemetry.record.reader import RankReader
@@ -37,6 +38,7 @@ from telemetry.record.recorder import make_recorder
 from telemetry.record.segments_ahead import SegmentsAhead
 from telemetry.record.state_page import StatePage
 from telemetry.records import LOG_OFFSETS, RankIdentity
+from telemetry.run_names import NAME_HINT, usable_run_name
 from telemetry.settings import RecordingSettings, check_default_spool, network_words
 from telemetry.stages import Stage
 from telemetry.topology import Topology
@@ -182,7 +184,8 @@ def start(
     ``telemetry.settings``).
 
     With a ``collector`` (its URL), the first rank of each host starts the host's agent, unless ``agent`` is False.
-    Never raises: where it cannot record, it says why on stderr, once, and training goes on without.
+    Never raises: where it cannot record, it says why on stderr, once, and training goes on without. A run whose name
+    cannot be used (``telemetry/run_names.py``) is recorded under the nearest name that can.
     """
     global _session
     if _session.recording:
@@ -196,6 +199,7 @@ def start(
         settings = settings.overridden(
             run_id=run, rank=rank, local_rank=local_rank, host=host, attempt=attempt, spool=spool, collector=collector
         )
+        settings = _with_usable_name(settings)
         _session = _begin(settings, topology or Topology(dp=settings.world_size), device, meta or {})
         if agent and settings.collector and settings.local_rank == 0:
             _spawn(settings, settings.collector)
@@ -256,8 +260,6 @@ def _begin(settings: RecordingSettings, topology: Topology, device: Device, meta
             f"rank {settings.rank} has no place in {topology}",
             hint="give the topology of the whole job: telemetry.start(topology=Topology(dp=..., pp=..., tp=...))",
         )
-    if "/" in settings.run_id or settings.run_id.startswith("."):
-        raise UsageError(f"{settings.run_id!r} cannot name a run", hint="no slash, and no dot in front")
     identity = RankIdentity(
         run_id=settings.run_id,
         attempt=settings.attempt,
@@ -274,6 +276,14 @@ def _begin(settings: RecordingSettings, topology: Topology, device: Device, meta
     folder = rank_folder(settings.spool, settings.run_id, settings.attempt, settings.rank)
     session.begin(identity, folder, device, settings.max_segments)
     return session
+
+
+def _with_usable_name(settings: RecordingSettings) -> RecordingSettings:
+    """With the nearest name that can be used: a wrong name must not cost the user the record of a run."""
+    name = usable_run_name(settings.run_id)
+    if name != settings.run_id:
+        _warn(f"'{printable(settings.run_id)}' cannot name a run; recording as '{name}'\n\nhint: {NAME_HINT}")
+    return replace(settings, run_id=name)
 
 
 def _after_before(folder: Path, identity: RankIdentity) -> RankIdentity:
@@ -311,7 +321,7 @@ def _spawn(settings: RecordingSettings, collector: str) -> None:
 
 def _warn(message: str) -> None:
     with suppress(OSError, ValueError):  # standard error may be a full disk, or closed
-        print(f"rankscope: {message}", file=sys.stderr, flush=True)
+        log(f"rankscope: {message}")
 
 
 def _after_fork() -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from telemetry.errors import UsageError
 from telemetry.private_files import make_folder
 from telemetry.record.rank_file import MAX_SEGMENTS
+from telemetry.records import MAX_HOST_LENGTH
 from telemetry.storable import storable
 
 
@@ -77,7 +78,7 @@ class RecordingSettings:
             run_id=self.run_id if run_id is None else storable(str(run_id)),
             rank=self.rank if rank is None else int(rank),
             local_rank=self.local_rank if local_rank is None else int(local_rank),
-            host=self.host if host is None else storable(str(host)),
+            host=self.host if host is None else storable(str(host))[:MAX_HOST_LENGTH],
             attempt=self.attempt if attempt is None else int(attempt),
             spool=self.spool if spool is None else Path(spool),
             collector=self.collector if collector is None else collector,
@@ -97,7 +98,7 @@ def network_words(environment: Mapping[str, str] = os.environ) -> dict[str, str]
 
 def host_of(environment: Mapping[str, str] = os.environ) -> str:
     """The name of this host."""
-    return storable(environment.get("RANKSCOPE_HOST") or socket.gethostname())
+    return storable(environment.get("RANKSCOPE_HOST") or socket.gethostname())[:MAX_HOST_LENGTH]
 
 
 def default_spool() -> Path:

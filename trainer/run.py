@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from telemetry.errors import UsageError
 from telemetry.parent_death import end_with_parent
+from telemetry.run_names import usable_run_name
 from telemetry.settings import RecordingSettings
 from telemetry.signals import default_on_ending
 from trainer.config import RunOptions, TrainConfig
@@ -78,7 +79,7 @@ def _completed(config: TrainConfig, options: RunOptions) -> RunOptions:
     """Names that were left open, so that the ranks and the agent agree on them."""
     found = RecordingSettings.from_environment()
     launched = "RANK" in os.environ or "RANKSCOPE_RUN" in os.environ
-    name = found.run_id if launched else f"{config.recipe}-{time.strftime('%Y%m%d-%H%M%S')}"
+    name = usable_run_name(found.run_id) if launched else f"{config.recipe}-{time.strftime('%Y%m%d-%H%M%S')}"
     attempt = found.attempt if options.attempt is None else options.attempt
     spool = options.spool or options.out / "spool"
     return replace(options, run_id=options.run_id or name, attempt=attempt, spool=spool)

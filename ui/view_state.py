@@ -26,8 +26,8 @@ from urllib.parse import parse_qsl, urlencode
 
 from telemetry.stages import STAGE_BY_LABEL, Stage
 
-MAX_NAME = 200
-"""Characters of a run's or a host's name; what is longer is none."""
+MAX_NAME = 256
+"""Characters of a host's name or a search; what is longer is refused."""
 LARGEST = 2**32 - 1
 """The largest rank, step or attempt a store can hold."""
 SHOWN = "shown"
@@ -219,7 +219,7 @@ def parse_search(search: str | None) -> Parsed:
     given = dict(parse_qsl((search or "").lstrip("?")[:4000], max_num_fields=None, errors="replace"))
     notes: list[str] = []
     read = _Fields(given, notes)
-    run = read("run", _name, "")
+    run = given.get("run", "")  # any text: a name that no run has must not lead to another run
     state = ViewState(
         view=read("view", View, View.OVERVIEW if run else View.RUNS),
         run=run,

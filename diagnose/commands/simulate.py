@@ -16,8 +16,8 @@ from diagnose.simulate.run import simulate
 from diagnose.simulate.store import as_run, put_simulation
 from diagnose.simulate.table import samples_table
 from diagnose.simulate.truth import Truth, check_writable, truth_object, write_truth
-from telemetry.imports.interface import checked_name
 from telemetry.imports.write import open_target
+from telemetry.run_names import checked_run_name
 from telemetry.stores.address import without_password
 from telemetry.topology import Topology
 
@@ -71,7 +71,7 @@ def simulate_run(
 ) -> None:
     """Simulate a run, and store it as if its ranks had recorded it. The truth about its faults stays outside."""
     plan = SimulatedRun(
-        name=checked_name(name),
+        name=checked_run_name(name.strip()),
         topology=Topology(dp=dp, pp=pp, tp=tp),
         num_chunks=chunks,
         num_microbatches=microbatches,

@@ -7,8 +7,9 @@ import pyarrow as pa
 
 from diagnose.simulate.run import Simulation
 from diagnose.simulate.table import host_events_table, host_samples_table, spans_table
-from telemetry.imports.interface import ImportedRun, check_sound, checked_name
+from telemetry.imports.interface import ImportedRun, check_sound
 from telemetry.imports.write import Target, put_run
+from telemetry.run_names import checked_run_name
 from telemetry.stages import Stage
 from telemetry.stores.queries import HighWater
 from telemetry.stores.reader import Reader
@@ -26,7 +27,7 @@ def as_run(simulation: Simulation) -> HostedRun:
     """The run as it is stored."""
     plan = simulation.plan
     return HostedRun(
-        run_id=checked_name(plan.name),
+        run_id=checked_run_name(plan.name),
         topology=plan.topology,
         hosts=dict(enumerate(plan.hosts)),
         started_ns=int(simulation.operations[Stage.STEP].start_ns.min()),

@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from telemetry.errors import UsageError
-from telemetry.ship.wire import MAX_NAME_LENGTH
+from telemetry.run_names import checked_run_name, usable_run_name
 from telemetry.stages import Stage
 from telemetry.tables import RANKS, SPANS
 from telemetry.topology import Topology
@@ -95,6 +94,15 @@ class ImportedRun:
             on_host[host] += bool(host)
 
 
+def imported_name(options: ImportOptions, found: str) -> str:
+    """What the run is called: as the user says, else the nearest name to ``found``, which the files say.
+
+    Raises:
+        UsageError: what the user says cannot name a run.
+    """
+    return checked_run_name(options.name.strip()) if options.name else usable_run_name(found)
+
+
 class Importer(Protocol):
     """Reads files of one format."""
 
@@ -105,24 +113,6 @@ class Importer(Protocol):
             UsageError: paths or options that cannot be meant.
             UnreadableError: a file that is broken, or no file of this format.
         """
-
-
-def checked_name(name: str) -> str:
-    """``name``, fit to name a run.
-
-    Raises:
-        UsageError: it is empty, too long, not printable, or looks like an option.
-    """
-    if not name.isprintable() or name.strip().startswith("-"):
-        raise UsageError(
-            f"a run cannot be called {name!r}", hint="letters, digits and signs, no - in front: --name NAME"
-        )
-    if not 0 < len(name.strip()) <= MAX_NAME_LENGTH:
-        raise UsageError(
-            f"a run's name of {len(name.strip())} characters",
-            hint=f"it has 1 to {MAX_NAME_LENGTH} characters: --name NAME",
-        )
-    return name.strip()
 
 
 def check_sound(run: ImportedRun) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from telemetry.errors import UnreadableError, UsageError
-from telemetry.imports.interface import DEGREES_HINT, ImportedRun, ImportOptions, checked_name
+from telemetry.imports.interface import DEGREES_HINT, ImportedRun, ImportOptions, imported_name
 from telemetry.imports.intervals import Ints
 from telemetry.imports.kineto_file import Ranges, TraceFile, read_trace
 from telemetry.imports.kineto_grid import by_rank, find_files, grid_of
@@ -65,7 +65,7 @@ def import_kineto(paths: Sequence[Path], options: ImportOptions) -> ImportedRun:
         num_left_out += _add_exchanges(rows, trace, rank, topology)
     columns = rows.columns()
     return ImportedRun(
-        run_id=checked_name(options.name or _name(files)),
+        run_id=imported_name(options, _name(files)),
         topology=topology,
         hosts={rank: trace.host for rank, trace in traces.items()},
         started_ns=int(columns["start_ns"].min()),

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from telemetry.errors import UnreadableError, UsageError
-from telemetry.imports.interface import ImportedRun, ImportOptions, checked_name
+from telemetry.imports.interface import ImportedRun, ImportOptions, imported_name
 from telemetry.imports.layout import JobLayout, find_layout, read_layout
 from telemetry.imports.numbering import numbered
 from telemetry.input_file import open_input
@@ -73,7 +73,7 @@ def import_straggler_analysis(paths: Sequence[Path], options: ImportOptions) -> 
     start_ns, step_columns = _in_wall_time(trace, np.unique(rank))
     spans = _spans(trace, topology, rank, start_ns, step_columns)
     return ImportedRun(
-        run_id=checked_name(options.name or layout.trial_name or path.stem.removeprefix("trace-")),
+        run_id=imported_name(options, layout.trial_name or path.stem.removeprefix("trace-")),
         topology=topology,
         hosts=dict.fromkeys(np.unique(rank).tolist(), ""),
         started_ns=int(step_columns["start_ns"].min()),

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from telemetry.errors import UsageError
+from telemetry.records import MAX_HOST_LENGTH
 from telemetry.tables import NO_FOLDER
 from telemetry.topology import Topology
 
 MAX_AHEAD_NS = 86_400 * 10**9
 """How far the clock of a host may be ahead of the collector's."""
 MAX_STEP = 2**31 - 1
-MAX_HOST_LENGTH = 256
 _TIMES = ("started_ns", "opened_ns", "at_ns", "beat_ns", "start_ns", "issue_ns", "began_ns")
 
 

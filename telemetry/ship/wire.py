@@ -18,6 +18,7 @@ import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
 
 from telemetry.errors import UsageError
+from telemetry.run_names import checked_run_name
 from telemetry.ship.arrow_stream import read_rows
 from telemetry.ship.plausible import check_rows
 from telemetry.stores.queries import QUERIES
@@ -26,7 +27,6 @@ from telemetry.tables import TABLES
 
 ARROW_TYPE = "application/vnd.apache.arrow.stream"
 JSON_TYPE = "application/json"
-MAX_NAME_LENGTH = 256
 MAX_ATTEMPT = 10**6
 """Restarts of one job; a number beyond it is a mistake or an attack."""
 MAX_OPENINGS_LENGTH = 2**20
@@ -118,12 +118,9 @@ def _owner(metadata: dict[bytes, bytes]) -> tuple[str, int]:
         raise UsageError(
             "the batch does not say whose it is", hint="schema metadata needs run_id and attempt"
         ) from error
-    if not 0 < len(run_id) <= MAX_NAME_LENGTH or not 0 <= attempt <= MAX_ATTEMPT:
-        raise UsageError(
-            f"run_id of {len(run_id)} characters, attempt {attempt}",
-            hint=f"a run_id has 1 to {MAX_NAME_LENGTH} characters, an attempt counts from 0 to {MAX_ATTEMPT}",
-        )
-    return run_id, attempt
+    if not 0 <= attempt <= MAX_ATTEMPT:
+        raise UsageError(f"attempt {attempt} is out of range", hint=f"attempts count from 0 to {MAX_ATTEMPT}")
+    return checked_run_name(run_id), attempt
 
 
 def _openings(text: bytes) -> dict[int, int]:

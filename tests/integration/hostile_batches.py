@@ -29,6 +29,7 @@ NUMBERED = ("spans", "marks", "samples")
 FAR = (2 * MAX_JUMP, 2**32, 2**40, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
 YEAR_NS = 365 * 86_400 * 10**9
 NUM_RANKS = 2
+_BAD_NAMES = ("", "n" * 10_000, ".hidden", "../../etc", "a/b", "a\nb", "\x1b[2J", "a\u202eb", "\x9b31m", " a")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +147,7 @@ def _owner(chance: random.Random, targets: Targets) -> Hostile:
     if chance.random() < 0.5:
         attempt = chance.choice((-1, -(2**31), 2**31, 2**32 - 1, 2**32, 2**63, 10**30))
         return _hostile("owner", "spans", [{"seq": 0}], run_id, attempt=attempt)
-    name = chance.choice(("", "n" * 10_000))
-    return _hostile("owner", "spans", [{"seq": 0}], name)
+    return _hostile("owner", "spans", [{"seq": 0}], chance.choice(_BAD_NAMES))
 
 
 def _unannounced_report(chance: random.Random, targets: Targets) -> Hostile:

@@ -53,7 +53,7 @@ def post_batch(http: httpx.Client, body: bytes, *, table: str = "spans", kind: s
         pytest.param(encode(SPANS)[:-200], "not an Arrow IPC stream", id="cut off"),
         pytest.param(encode(of_run(made("marks", [{"seq": 1}]))), "columns of spans", id="another table's columns"),
         pytest.param(encode(numbered_spans(0, 3)), "whose it is", id="no owner"),
-        pytest.param(encode(of_run(numbered_spans(0, 3), run_id="")), "run_id of 0", id="empty run"),
+        pytest.param(encode(of_run(numbered_spans(0, 3), run_id="")), "cannot name a run", id="empty run"),
         pytest.param(encode(of_run(numbered_spans(0, 3), attempt=-1)), "attempt -1", id="attempt below zero"),
         pytest.param(
             encode(of_run(pa.concat_tables([numbered_spans(5, 2), numbered_spans(0, 2)]))), "out of order", id="order"

@@ -1,5 +1,7 @@
 """What the dashboard asks, and how often."""
 
+from urllib.parse import urlencode
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -18,7 +20,7 @@ from ui.reads.heat_map import pooled_times, stage_times
 from ui.reads.timeline import spans_left_out
 from ui.records import RunState
 from ui.stage_times import PROCESSOR, WALL
-from ui.view_state import Clock, Metric, StepRange, ViewState
+from ui.view_state import Clock, Metric, StepRange, ViewState, parse_search
 
 ALL = StepRange(0, 1000)
 MADE = ViewState(run="made")
@@ -113,6 +115,11 @@ def test_a_run_is_live_silent_or_ended(store: EmbeddedStore, ended: bool, age_s:
 def test_unknown_runs_and_attempts_are_said(reads: Reads) -> None:
     with pytest.raises(UnknownRunError, match="No run is called nope"):
         reads.facts(ViewState(run="nope"))
+    for name in ("n" * 3000, "a\x1b[2J\u202eb", "/etc/passwd"):
+        with pytest.raises(UnknownRunError, match="No run is called") as unknown:
+            reads.facts(parse_search(f"?view=overview&{urlencode({'run': name})}").state)
+        assert unknown.value.message.isprintable()
+        assert len(unknown.value.message) < 120
     with pytest.raises(UnknownRunError, match="no attempt 3"):
         reads.facts(ViewState(run="made", attempt=3))
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from diagnose.commands.options import finite
+from telemetry.run_names import checked_run_name
 from trainer.config import RunOptions, TrainConfig
 from trainer.fault.inject import parse_fault
 from trainer.recipes import recipe_named
@@ -68,7 +69,8 @@ def train(
     out.mkdir(parents=True, exist_ok=True)
     from trainer.run import launch  # noqa: PLC0415 - torch is an optional extra, and takes seconds to import
 
-    options = RunOptions(out=out.resolve(), run_id=run, fault=fault, collector=collector, telemetry=telemetry)
+    run_id = None if run is None else checked_run_name(run)
+    options = RunOptions(out=out.resolve(), run_id=run_id, fault=fault, collector=collector, telemetry=telemetry)
     raise typer.Exit(launch(config, options))
 
 

@@ -17,6 +17,7 @@ from diagnose.load import load_view
 from diagnose.view import RunView
 from telemetry.clocks.align_table import ClockTable
 from telemetry.errors import UnknownRunError, UnreadableError
+from telemetry.printable import one_line
 from telemetry.stages import STAGE_BY_CODE, Stage
 from telemetry.stores.queries import (
     EvidenceCount,
@@ -80,6 +81,8 @@ MAX_OPERATIONS = 6_000_000
 RANKS_JUDGED_AT_ONCE = 1024
 """Ranks whose evidence of a stall a page waits for."""
 METRICS = ("loss", "tokens-per-second", "mfu")
+SHOWN_NAME = 80
+"""Characters of a run's name in a message: an address may hold any text."""
 MAX_LANE = 2_000
 """Spans of one rank and stream in a step; of more the longest are asked for."""
 
@@ -131,10 +134,11 @@ class Reads(Asking):
                 return self._summary(row)
         if not self.run_rows():
             raise UnknownRunError("No run is stored yet", hint="start one: `rankscope demo`")
+        name = one_line(state.run, SHOWN_NAME)
         if rows and state.run:
             attempts = ", ".join(str(row["attempt"]) for row in rows)
-            raise UnknownRunError(f"Run {state.run} has no attempt {state.attempt}", hint=f"it has attempt {attempts}")
-        raise UnknownRunError(f"No run is called {state.run}", hint="choose one from the list of runs")
+            raise UnknownRunError(f"Run {name} has no attempt {state.attempt}", hint=f"it has attempt {attempts}")
+        raise UnknownRunError(f"No run is called {name}", hint="choose one from the list of runs")
 
     def attempts(self, run_id: str) -> tuple[int, ...]:
         """Attempts of a run, newest first."""

@@ -1,0 +1,37 @@
+"""Text from outside, as a terminal or a log may show it.
+
+Names, log lines and error texts come from jobs. An escape sequence in them would move the cursor, a line end would
+forge a line, and a bidirectional control would reverse what follows. Each such character is written out:
+
+    escape, line end, U+202E   ->   \\x1b  \\n  \\u202e
+"""
+
+import sys
+
+
+def printable(text: str) -> str:
+    """``text`` as one line: every character that is not printable is written as its escape."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
+def printable_lines(text: str) -> str:
+    """The same for a text of several lines: its line ends stay."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def one_line(text: str, limit: int = 500) -> str:
+    """``text`` as one printable line of at most ``limit`` characters: white space becomes single spaces."""
+    return cut(printable(" ".join(text[: 4 * limit].split())), limit)
+
+
+def cut(text: str, limit: int) -> str:
+    """At most ``limit`` characters of ``text``; an ellipsis says that there was more."""
+    return text if len(text) <= limit else text[: limit - 1] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def log(text: str) -> None:
+    """Write ``text`` to standard error as one line: a message and its hint are joined."""
+    lines = (line.strip() for line in text.splitlines())
+    print(printable("; ".join(filter(None, lines))), file=sys.stderr, flush=True)

@@ -1,0 +1,55 @@
+"""Names of runs: one set of characters and one limit, for ``start``, batches, imports and addresses.
+
+    letters, digits and marks of any script, single spaces within, and  . _ - : @ + = , ( ) [ ] # ~ %
+    at most 200 bytes of UTF-8; no dot, dash or space in front, no space at the end
+
+So a name is one file name, one word of a log line, and reads in the order in which it was written. Rows that an older
+version stored under other names can still be read.
+"""
+
+import hashlib
+import unicodedata
+
+from telemetry.errors import UsageError
+from telemetry.printable import printable
+
+MAX_NAME_BYTES = 200
+MAX_STORED_LENGTH = 256
+"""Characters of a name that an older version may have stored."""
+SIGNS = frozenset("._-:@+=,()[]#~% ")
+NAME_HINT = f"use letters, digits, spaces and . _ - : @ + = , ( ) [ ] # ~ %, at most {MAX_NAME_BYTES} bytes"
+_DIGEST_LENGTH = 8
+
+
+def checked_run_name(name: str) -> str:
+    """``name``, if it can name a run.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if name != usable_run_name(name):
+        raise UsageError(f"{_shown(name)} cannot name a run", hint=NAME_HINT)
+    return name
+
+
+def usable_run_name(name: str) -> str:
+    """``name``, or the nearest name that can name a run: ``_`` in place of each wrong character. A name that is too
+    long is cut, and ends in a digest of the whole one."""
+    usable = "".join(each if _is_allowed(each) else "_" for each in name)
+    usable = usable.rstrip(" ") or "_"
+    if usable[0] in ".- ":
+        usable = "_" + usable[1:]
+    if len(usable.encode()) <= MAX_NAME_BYTES:
+        return usable
+    digest = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:_DIGEST_LENGTH]
+    kept = usable.encode()[: MAX_NAME_BYTES - _DIGEST_LENGTH - 1].decode(errors="ignore")
+    return f"{kept}-{digest}"
+
+
+def _is_allowed(character: str) -> bool:
+    return character in SIGNS or unicodedata.category(character)[0] in "LNM"
+
+
+def _shown(name: str) -> str:
+    shown = printable(name[:60])
+    return f"'{shown}…' of {len(name.encode(errors='replace'))} bytes" if len(name) > 60 else f"'{shown}'"

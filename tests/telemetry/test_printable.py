@@ -1,0 +1,60 @@
+"""Text from outside as one harmless line, and names of runs."""
+
+import sys
+
+import pytest
+
+from telemetry.errors import UsageError
+from telemetry.printable import log, one_line, printable, printable_lines
+from telemetry.run_names import MAX_NAME_BYTES, checked_run_name, usable_run_name
+
+HOSTILE = "a\x1b[2J\x9b31m\r\n\u202eb\u2066\u200b\u2028\x00\udcff\x7f"
+GOOD = [
+    "run-20261124-120000", "llama_8b.v2", "1234_5", "1234+0", "user@host:7", "lr=0.1,bs=32", "[sweep] (3)", "a b",
+    "übung", "実験-7", "тест", "e\u0301t\u00e9", "50%", "#7", "~x", "n" * MAX_NAME_BYTES,
+]  # fmt: skip
+BAD = [
+    "", " ", " a", "a ", ".", "..", ".hidden", "-x", "a/b", "a\\b", "a\nb", "a\tb", "a\x1b[2J", "a\x9bb", "a\u202eb",
+    "a\u200bb", "a\u2028b", "a\x00b", "a\udcffb", "a;b", "a|b", "a$b", "a`b", "a'b", 'a"b', "a<b", "a*b", "a?b", "a&b",
+    "a\u00a0b", "\N{GRINNING FACE}", "n" * (MAX_NAME_BYTES + 1), "\N{HIRAGANA LETTER A}" * 67,
+]  # fmt: skip
+
+
+def test_what_a_terminal_would_obey_is_written_out() -> None:
+    assert printable(HOSTILE) == "a\\x1b[2J\\x9b31m\\r\\n\\u202eb\\u2066\\u200b\\u2028\\x00\\udcff\\x7f"
+    assert printable("übung 実験") == "übung 実験"
+    assert printable_lines("a\x1b\nb\r\n") == "a\\x1b\nb\\r\n"
+    assert one_line("a \n\t b\x1b" + "c" * 50, 10) == "a b\\x1bcc…"
+
+
+def test_a_log_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    log(f"rankscope: {HOSTILE}\n\nhint: next")
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert told.rstrip("\n").isprintable()
+    assert told.endswith("; hint: next\n")
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_names_that_people_and_schedulers_use_are_taken_as_they_are(name: str) -> None:
+    assert checked_run_name(name) == name
+    assert usable_run_name(name) == name
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_other_names_are_refused_in_one_line_and_have_a_nearest_one(name: str) -> None:
+    with pytest.raises(UsageError, match="cannot name a run") as refused:
+        checked_run_name(name)
+    assert refused.value.message.isprintable()
+    assert len(refused.value.message) < 200
+    assert checked_run_name(usable_run_name(name)) == usable_run_name(name)
+
+
+def test_long_names_that_differ_at_the_end_stay_apart() -> None:
+    assert usable_run_name("n" * 300 + "a") != usable_run_name("n" * 300 + "b")
+
+
+def test_any_character_alone_gives_a_usable_name() -> None:
+    for code in range(0, sys.maxunicode, 97):
+        name = usable_run_name(chr(code))
+        assert checked_run_name(name) == name
