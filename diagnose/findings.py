@@ -1,7 +1,7 @@
 """What a detector says: findings, their suspects, and the one vocabulary of kinds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 Evidence = Mapping[str, float | int | str | list[int] | list[float] | list[str]]
@@ -28,6 +28,17 @@ class Kind(StrEnum):
     COLLECTIVE_MISMATCH = "collective-mismatch"
     DEAD_RANK = "dead-rank"
     INSUFFICIENT_EVIDENCE = "insufficient-evidence"
+
+
+NOT_BY_COST = frozenset(
+    {
+        *(Kind.LOSS_ANOMALY, Kind.GPU_ERROR, Kind.NIC_FLAP, Kind.UNLIKE_HOST, Kind.CHECKPOINT_SLOW),
+        *(Kind.HUNG_COLLECTIVE, Kind.COLLECTIVE_MISMATCH, Kind.DEAD_RANK, Kind.INSUFFICIENT_EVIDENCE),
+    }
+)
+"""Kinds whose severity does not follow from the time they cost. All others are found by comparing durations."""
+LEAST_COST_S = 0.05
+"""A smaller cost is printed as 0.0 s."""
 
 
 class Severity(StrEnum):
@@ -102,3 +113,10 @@ class Finding:
         named = {suspect.host for suspect in self.suspects if suspect.role is Role.INITIATING} - {""}
         told = self.evidence.get("hosts")
         return sorted(named) or (sorted(map(str, told)) if isinstance(told, list) else [])
+
+
+def limit_by_cost(finding: Finding) -> Finding:
+    """The finding as info where its severity follows from its cost and that cost is too small to measure."""
+    if finding.kind in NOT_BY_COST or finding.seconds_lost >= LEAST_COST_S:
+        return finding
+    return replace(finding, severity=Severity.INFO)

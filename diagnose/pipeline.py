@@ -5,8 +5,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from diagnose.detectors import DETECTORS, Detector
-from diagnose.detectors.evidence import insufficient
-from diagnose.findings import Finding, Kind, Severity, StepWindow
+from diagnose.detectors.evidence import has_tiny_steps, insufficient
+from diagnose.findings import NOT_BY_COST, Finding, Kind, Severity, StepWindow, limit_by_cost
 from diagnose.hang.finding import hang_finding
 from diagnose.hang.stored import stored_verdict
 from diagnose.hang.verdict import HangVerdict
@@ -50,7 +50,10 @@ class Report:
 def diagnose_view(view: RunView) -> Report:
     """All findings about a view, the worst first."""
     view = with_effects(view)
-    findings = worst_first(without_symptoms([finding for detect in DETECTORS for finding in _asked(detect, view)]))
+    found = [limit_by_cost(finding) for detect in DETECTORS for finding in _asked(detect, view)]
+    if has_tiny_steps(view):
+        found = [finding for finding in found if finding.kind in NOT_BY_COST]
+    findings = worst_first(without_symptoms(found))
     return Report(
         run_id=view.run_id,
         attempt=view.attempt,

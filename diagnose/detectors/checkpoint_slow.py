@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.detectors.accused import initiating, named, sharing_a_cause
-from diagnose.findings import Evidence, Finding, Kind, Severity, StepWindow, Suspect
+from diagnose.findings import LEAST_COST_S, Evidence, Finding, Kind, Severity, StepWindow, Suspect
 from diagnose.operations import Operations
 from diagnose.peers import MEDIAN_EFFICIENCY, peer_median, robust_sigma
 from diagnose.view import FloatMatrix, FloatVector, IntVector, RunView
@@ -147,7 +147,7 @@ def _rank_finding(view: RunView, ranks: list[int], slow: list[SlowSave]) -> Find
         view,
         rows=worst.rows,
         stage=worst.stage,
-        severity=_severity(share, worst.ratio),
+        severity=_severity(share, worst.ratio) if blocking else Severity.INFO,
         suspects=initiating(view, ranks),
         lost_ns=lost_ns,
         confidence=round(worst.share * len(worst.rows) / (len(worst.rows) + 1), 2),
@@ -175,7 +175,7 @@ def _blocking(view: RunView) -> list[Finding]:
         return []
     typical_ns = np.nanmedian(save_ns[rows], axis=1)
     share = min(1.0, float(typical_ns[:-1].sum() / view.step_ns[rows[0] : rows[-1]].sum()))
-    if share <= MAX_BLOCKING:
+    if share <= MAX_BLOCKING or typical_ns.sum() < LEAST_COST_S * 1e9:
         return []
     every = round(float(np.median(np.diff(view.steps[rows]))))
     return [

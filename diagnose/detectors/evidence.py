@@ -9,12 +9,17 @@ from diagnose.view import RunView
 NAME = "evidence"
 MIN_STEPS = 6
 """Steps that every detector of this package asks for."""
+MIN_STEP_NS = 100_000
+"""A step of this length is about a hundred times the cost of one span."""
 
 
 def detect_missing_evidence(view: RunView) -> list[Finding]:
     """At most one finding: why the other detectors had to stay silent. Nothing for a run without finished steps."""
     if not len(view.steps):
         return []
+    if has_tiny_steps(view):
+        typical_us = float(np.median(view.step_ns)) / 1e3
+        return [insufficient(view, f"steps take {typical_us:.3g} µs: too short to compare durations", _LENGTHEN)]
     if view.work and (missing := _ranks_without_work(view)):
         which = f"{len(missing)} of {view.topology.world_size} ranks recorded no compute (ranks {name_some(missing)})"
         return [insufficient(view, f"{which}: no detector can judge them", _FIND)]
@@ -27,12 +32,18 @@ def detect_missing_evidence(view: RunView) -> list[Finding]:
     return []
 
 
+def has_tiny_steps(view: RunView) -> bool:
+    """Whether steps are so short that the cost of spans and the scheduler's noise hide every difference."""
+    return len(view.steps) > 0 and float(np.median(view.step_ns)) < MIN_STEP_NS
+
+
 def _ranks_without_work(view: RunView) -> list[int]:
     silent = np.logical_and.reduce([np.isnan(work.ns).all(axis=0) for work in view.work.values()])
     return np.flatnonzero(silent).tolist()
 
 
 _FIND = "look whether their agents ship (`rankscope runs`, the agent's log), or whether their traces were left out"
+_LENGTHEN = "begin a step once per optimizer update: see examples/instrument_your_loop.py"
 _RECORD = "record forward-compute and backward-compute: see examples/instrument_your_loop.py"
 _WAIT = f"ask again after {MIN_STEPS} steps, or with a wider window"
 _PEERS = "compare it with its own past in the dashboard's overview; with two ranks or more they are compared"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from diagnose.detectors.evidence import insufficient
-from diagnose.findings import Finding, Kind
+from diagnose.findings import Finding, Kind, limit_by_cost
 from diagnose.pipeline import Report, diagnose_view, worst_first
 from diagnose.view import IntVector, RunView
 from diagnose.whatif.analysis import Replayed, WhatIf, analyse, replayed
@@ -63,7 +63,7 @@ def conclude(view: RunView) -> Conclusion:
             report=_refused(report, view, missed(error)), figures=figures, steps=steps, replay_error=error, fixes=()
         )
     cures = _cures(run, view, report)
-    priced = tuple(worst_first(_priced(finding, cures) for finding in report.findings))
+    priced = tuple(worst_first(limit_by_cost(_priced(finding, cures)) for finding in report.findings))
     return Conclusion(
         report=replace(report, findings=priced),
         figures=figures,

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from diagnose.detectors import DETECTORS
-from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
+from diagnose.findings import NOT_BY_COST, Finding, Kind, Role, Severity, StepWindow, Suspect, limit_by_cost
 from diagnose.pipeline import diagnose_view, without_symptoms, worst_first
 from diagnose.view import RunView
 from telemetry.topology import Topology
+from tests.diagnose.made_operations import around, with_history
 from tests.diagnose.made_view import make_view
 
 
@@ -38,6 +39,47 @@ def test_a_detector_that_trips_costs_none_of_the_others_words(monkeypatch: pytes
     kinds = {finding.kind: finding.summary for finding in diagnose_view(view).findings}
     assert set(kinds) == {Kind.COMPUTE_STRAGGLER, Kind.INSUFFICIENT_EVIDENCE}
     assert "odd-things could not look: ZeroDivisionError" in kinds[Kind.INSUFFICIENT_EVIDENCE]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind not in NOT_BY_COST])
+@pytest.mark.parametrize("severity", ["critical", "warning"])
+def test_a_finding_whose_cost_is_printed_as_zero_is_info(kind: Kind, severity: str) -> None:
+    costly = _finding(kind, 0, 59, 0.06, severity=severity)
+    assert limit_by_cost(costly) == costly
+    free = _finding(kind, 0, 59, 0.04, severity=severity)
+    assert limit_by_cost(free) == replace(free, severity=Severity.INFO)
+
+
+def test_a_fault_that_is_no_matter_of_time_keeps_its_severity() -> None:
+    broken = _finding(Kind.GPU_ERROR, 0, 59, 0.0, rank=3, severity="critical")
+    assert limit_by_cost(broken) == broken
+
+
+def _scaled(view: RunView, factor: float) -> RunView:
+    work = {stage: replace(one, ns=one.ns * factor) for stage, one in view.work.items()}
+    history = replace(view.history, values=view.history.values * factor)
+    return replace(view, step_ns=view.step_ns * factor, work=work, history=history)
+
+
+def _declining() -> RunView:
+    step_ns = around(5e6, (200,), jitter=0.02, seed=0)
+    step_ns[150:] *= 2.0
+    return with_history(step_ns, num_steps=200)
+
+
+def test_steps_of_microseconds_are_too_short_to_judge() -> None:
+    view = _declining()
+    assert [one.kind for one in diagnose_view(view).findings] == [Kind.MFU_DECLINE]
+    report = diagnose_view(_scaled(view, 1e-3))
+    assert [one.kind for one in report.findings] == [Kind.INSUFFICIENT_EVIDENCE]
+    assert report.findings[0].summary.startswith("steps take 5")
+    assert report.exit_status == 0
+
+
+def test_a_decline_is_critical_only_where_it_costs_something() -> None:
+    (costly,) = diagnose_view(_declining()).findings
+    (free,) = diagnose_view(_scaled(_declining(), 0.1)).findings
+    assert (costly.severity, free.severity) == (Severity.CRITICAL, Severity.INFO)
 
 
 DECLINE = _finding(Kind.MFU_DECLINE, 20, 59, 10.0)
