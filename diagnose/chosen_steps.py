@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from diagnose.fleet import Fleet
 from diagnose.host_clocks import load_clocks
@@ -13,13 +14,15 @@ from diagnose.operations import Operations, operations_of
 from diagnose.view import FloatVector, IntVector, Series
 from telemetry.clocks.align_table import ClockTable
 from telemetry.stages import Stage
-from telemetry.stores.queries import OperationColumns, Samples
+from telemetry.stores.queries import LAST_STEP, OperationColumns, Samples
 from telemetry.stores.reader import Reader
 from telemetry.topology import Topology
 
 AT_ONCE = 1_000_000
 """Operations in flight at once, or those of one stage."""
 METRICS = ("loss", "gradient-norm", "tokens-per-second", "mfu")
+HISTORY_STEPS = 100_000
+"""Steps before the end of a window whose times and samples detectors see."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +60,19 @@ class ChosenSteps:
         return self.starts_ns[self.rows]
 
     def history_until_then(self) -> Series:
-        """Of all steps up to the last of these."""
-        return Series(steps=self.history.steps[: self.rows.stop], values=self.history.values[: self.rows.stop])
+        """Of the newest ``HISTORY_STEPS`` steps up to the last of these."""
+        return Series(steps=self.history.steps[self._past], values=self.history.values[self._past])
 
     def samples(self) -> dict[str, Series]:
-        """Of the whole attempt, by metric."""
-        return _samples(self.reader, self.run_id, self.attempt)
+        """Of the same steps and what is in flight after them, by metric."""
+        steps, is_newest = self.history.steps[self._past], self.rows.stop == len(self.history.steps)
+        first = int(steps[0]) if len(steps) else 0
+        last = LAST_STEP if is_newest or not len(steps) else int(steps[-1]) + 1
+        return _samples(self.reader, self.run_id, self.attempt, first, last)
+
+    @property
+    def _past(self) -> slice:
+        return slice(max(0, self.rows.stop - HISTORY_STEPS), self.rows.stop)
 
     def clocks(self) -> ClockTable:
         """Of the hosts, in these steps."""
@@ -113,16 +123,16 @@ class ChosenSteps:
         )
 
 
-def _samples(reader: Reader, run_id: str, attempt: int) -> dict[str, Series]:
-    table = reader.read(Samples(run_id=run_id, attempt=attempt, metrics=METRICS))
-    metric = table["metric"].to_numpy(zero_copy_only=False)
-    steps = np.asarray(table["step"].to_numpy(), dtype=np.int64)
-    values = np.asarray(table["value"].to_numpy(), dtype=np.float64)
-    return {
-        name: Series(steps=steps[metric == name], values=values[metric == name])
-        for name in METRICS
-        if bool((metric == name).any())
-    }
+def _samples(reader: Reader, run_id: str, attempt: int, first_step: int, last_step: int) -> dict[str, Series]:
+    asked = Samples(run_id=run_id, attempt=attempt, metrics=METRICS, first_step=first_step, last_step=last_step)
+    table = reader.read(asked)
+    found = {}
+    for name in METRICS:
+        rows = table.filter(pc.field("metric") == name)
+        if rows.num_rows:
+            steps = np.asarray(rows["step"].to_numpy(), dtype=np.int64)
+            found[name] = Series(steps=steps, values=np.asarray(rows["value"].to_numpy(), dtype=np.float64))
+    return found
 
 
 def _time_of(starts_ns: IntVector, step_ns: FloatVector) -> tuple[int, int]:

@@ -77,9 +77,9 @@ class RunView:
     operations: Mapping[Stage, Operations] = field(default_factory=dict)
     """Every stage that occurs in the window but ``step`` and the tensor-parallel collectives."""
     samples: Mapping[str, Series] = field(default_factory=dict)
-    """Metric -> its values over the whole attempt: ``loss``, ``gradient-norm``, ``tokens-per-second``, ``mfu``."""
+    """Metric -> its values over the steps of ``history``: loss, gradient-norm, tokens-per-second, mfu."""
     history: Series = NOTHING
-    """Wall time of every finished step of the attempt up to the window's end, nanoseconds."""
+    """Wall time of the finished steps up to the window's end, 100,000 at most, nanoseconds."""
     step_start_ns: IntVector | None = None
     """Wall clock at which the first rank began each step; None where it is not known."""
     fleet: Fleet = NO_FLEET

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from diagnose.span_columns import columns_of
 from telemetry.stages import STAGE_BY_CODE
@@ -65,12 +66,11 @@ def span_columns(spans: pa.Table) -> SpanColumns:
 
 
 def series_by_metric(samples: pa.Table) -> dict[str, Series]:
-    names = np.array(samples["metric"].to_pylist(), dtype=object)
-    step, value = ints(samples, "step"), floats(samples, "value")
-    return {
-        name: Series(metric=name, step=step[names == name], value=value[names == name])
-        for name in sorted(set(names.tolist()))
-    }
+    found = {}
+    for name in sorted(samples["metric"].unique().to_pylist()):
+        rows = samples.filter(pc.field("metric") == name)
+        found[name] = Series(metric=name, step=ints(rows, "step"), value=floats(rows, "value"))
+    return found
 
 
 def rank_states(heartbeats: pa.Table) -> Iterator[RankState]:

@@ -12,10 +12,13 @@ from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Steps
 from telemetry.stores.question import Query
 from telemetry.stores.reader import StoreReader
+from telemetry.topology import Topology
+from tests.benchmarks.many_runs import MadeRuns
 from tests.ui.counting import Counting
 from tests.ui.synthetic_run import SyntheticRun
 from ui.metrics import waited_for_ns
 from ui.reads import Reads
+from ui.reads.core import MAX_SAMPLES
 from ui.reads.heat_map import pooled_times, stage_times
 from ui.reads.timeline import spans_left_out
 from ui.records import RunState
@@ -228,3 +231,13 @@ def test_a_run_that_is_watched_step_by_step_takes_no_more_memory_than_one_that_i
         reads.spans(facts.summary, 20, tuple(range(8)))
         held.append(reads.held_bytes)
     assert held[-1] < 1.5 * held[0]
+
+
+def test_the_curves_of_a_long_run_are_thinned_by_the_store(store: EmbeddedStore) -> None:
+    MadeRuns(names=("long",), topology=Topology(), num_steps=20_000).store(store)
+    reads = Reads(StoreReader(store))
+    run = reads.facts(ViewState(run="long")).summary
+    loss = reads.series(run)["loss"]
+    assert 500 < len(loss.step) <= MAX_SAMPLES
+    assert (loss.step[0], loss.step[-1]) == (0, 19_999)
+    assert loss.value.max() == pytest.approx(2.525, abs=1e-4)

@@ -27,11 +27,13 @@ from telemetry.stores.queries import (
     Runs,
     RunStalls,
     RunSteps,
+    SampleCurves,
     Samples,
     Spans,
     StageCounts,
     StoredRuns,
 )
+from telemetry.stores.question import Query
 from telemetry.stores.reader import Reader
 from ui.background import BackgroundAnswers, StillWorking
 from ui.cache import AnswerCache
@@ -83,6 +85,8 @@ RANKS_JUDGED_AT_ONCE = 1024
 METRICS = ("loss", "tokens-per-second", "mfu")
 SHOWN_NAME = 80
 """Characters of a run's name in a message: an address may hold any text."""
+MAX_SAMPLES, SAMPLES_A_COLUMN = 1_500, 5
+"""Of a metric: what a curve shows of a run, and of a column of its steps."""
 MAX_LANE = 2_000
 """Spans of one rank and stream in a step; of more the longest are asked for."""
 
@@ -181,9 +185,8 @@ class Reads(Asking):
         return int(ints(self.ask(run, query), "spans").sum())
 
     def series(self, run: RunSummary) -> dict[str, Series]:
-        """Metrics by step, by name."""
-        samples = self.ask(run, Samples(run_id=run.run_id, attempt=run.attempt, metrics=METRICS))
-        return series_by_metric(samples)
+        """Metrics by step, by name; of many steps as few values as a curve shows."""
+        return self.kept(run, "series", lambda: series_by_metric(self._reader.read(_curves(run))))
 
     def marks(self, run: RunSummary, limit: int = 50) -> list[MarkRow]:
         """The newest marks, newest first."""
@@ -317,3 +320,11 @@ class Reads(Asking):
 
     def _heartbeats(self, run_id: str, attempt: int, last_ns: int) -> pa.Table:
         return self.ask_now_and_then(Heartbeats(run_id=run_id, attempt=attempt), last_ns)
+
+
+def _curves(run: RunSummary) -> Query:
+    num_steps = run.last_step - run.first_step + 1
+    if num_steps <= MAX_SAMPLES:
+        return Samples(run_id=run.run_id, attempt=run.attempt, metrics=METRICS)
+    width = -(-num_steps * SAMPLES_A_COLUMN // MAX_SAMPLES)
+    return SampleCurves(run_id=run.run_id, attempt=run.attempt, metrics=METRICS, column_steps=width)

@@ -22,7 +22,7 @@ from telemetry.stores.queries.run_list import RunBeats, RunGrids, RunMetrics, Ru
 from telemetry.stores.queries.runs import MOST_NAMED, Ranks, Runs, StoredRuns, in_portions
 from telemetry.stores.queries.spans import Lanes, OperationColumns, Spans
 from telemetry.stores.queries.steps import LastSteps, RankSteps, Steps
-from telemetry.stores.queries.told import Evidence, EvidenceCount, Heartbeats, Marks, News, Samples
+from telemetry.stores.queries.told import Evidence, EvidenceCount, Heartbeats, Marks, News, SampleCurves, Samples
 from telemetry.stores.queries.totals import RankStageMeans, RankStageStats, StageCounts, StageTotals
 from telemetry.stores.queries.windows import LAST_STEP
 from telemetry.stores.question import Query
@@ -32,9 +32,10 @@ QUERIES: dict[str, type[Query]] = {
     query.__name__: query
     for query in (
         Runs, StoredRuns, Ranks, Steps, LastSteps, RankSteps, Spans, Lanes, OperationColumns, StageTotals,
-        RankStageStats, RankStageMeans, StageCounts, HeatCells, StragglerScan, Samples, Marks, Heartbeats, Evidence,
-        EvidenceCount, News, HighWater, HostSamples, HostEvents, HostEventCounts, HostGrowth, HostClocks, ClockHistory,
-        MeetingSpans, TraceSpans, RunGrids, RunBeats, RunStalls, RunSteps, RunMetrics, RunWallTimes, Alerts, AlertLooks,
+        RankStageStats, RankStageMeans, StageCounts, HeatCells, StragglerScan, Samples, SampleCurves, Marks,
+        Heartbeats, Evidence, EvidenceCount, News, HighWater, HostSamples, HostEvents, HostEventCounts, HostGrowth,
+        HostClocks, ClockHistory, MeetingSpans, TraceSpans, RunGrids, RunBeats, RunStalls, RunSteps, RunMetrics,
+        RunWallTimes, Alerts, AlertLooks,
     )
 }  # fmt: skip
 """What may be asked over the wire: name -> query."""
@@ -74,6 +75,7 @@ __all__ = [
     "RunSteps",
     "RunWallTimes",
     "Runs",
+    "SampleCurves",
     "Samples",
     "Spans",
     "StageCounts",

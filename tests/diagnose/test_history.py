@@ -1,0 +1,22 @@
+"""How much of a long run detectors load."""
+
+import pytest
+
+from diagnose import chosen_steps
+from diagnose.findings import StepWindow
+from diagnose.load import load_view
+from telemetry.stores.reader import StoreReader
+from telemetry.topology import Topology
+from tests.benchmarks.many_runs import MadeRuns
+from tests.memory_store import memory_store
+
+
+def test_detectors_load_the_past_of_a_window_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chosen_steps, "HISTORY_STEPS", 1_000)
+    with memory_store() as store:
+        MadeRuns(names=("long",), topology=Topology(), num_steps=3_000).store(store)
+        newest = load_view(StoreReader(store), "long", 0)
+        earlier = load_view(StoreReader(store), "long", 0, StepWindow(first_step=1_400, last_step=1_499))
+    for view, last in ((newest, 2_999), (earlier, 1_499)):
+        assert (view.history.steps[0], view.history.steps[-1], len(view.history.steps)) == (last - 999, last, 1_000)
+        assert (view.samples["loss"].steps[0], view.samples["loss"].steps[-1]) == (last - 999, min(last + 1, 2_999))
