@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test long lint bench trials score fleet chaos fuzz install parts clean
+.PHONY: demo test long extras lint bench trials score fleet chaos fuzz install parts clean
 
 install: $(STAMP)  ## a virtual environment with everything in it
 
@@ -30,6 +30,9 @@ test: install parts lint  ## everything but what takes minutes each, from unit t
 
 long: install parts  ## the tests that `make test` leaves out
 	@$(BIN)/pytest -m long $(PYTEST_ARGS)
+
+extras: install  ## build a wheel, install it with each extra alone and use it; takes minutes and 5 GB below /tmp
+	@EXTRAS_BY=pip $(BIN)/pytest --timeout 900 -m 'long or not long' tests/deploy/test_extras.py
 
 lint: install  ## format, lint, types, import contracts
 	@$(BIN)/ruff format --check .

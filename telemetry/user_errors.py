@@ -26,12 +26,16 @@ _HINTS: dict[int | None, str] = {
     errno.ENOENT: "name a path that exists, or one that can be made",
 }
 _DISTRIBUTION_OF = {
+    "anyio": "fastapi",
+    "starlette": "fastapi",
+    "h11": "uvicorn",
+    "requests": "opentelemetry-exporter-otlp-proto-http",
     "yaml": "pyyaml",
     "pynvml": "nvidia-ml-py",
-    "google": "protobuf",
+    "google": "googleapis-common-protos",
     "opentelemetry": "opentelemetry-sdk",
 }
-"""Where the name to import differs from the name to install."""
+"""Where the name to import differs from the requirement that brings it."""
 
 
 def user_error(error: BaseException, *, extra: str = "all") -> RankscopeError | None:

@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import ExitStack
+from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
@@ -46,6 +47,11 @@ def collect(
     settings = CollectorSettings.checked(
         store=store, host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, **unseen
     )
+    if dashboard and find_spec("dash") is None:
+        raise UsageError(
+            "the dashboard needs the package dash",
+            hint="pip install 'rankscope[ui]', or serve none: --no-dashboard",
+        )
     if alerts and tls_cert:
         raise UsageError(
             "--alerts with TLS: the watcher must call the collector by the name in its certificate",

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 import webbrowser
+from importlib.util import find_spec
 from pathlib import Path
 from shutil import disk_usage
 from typing import Annotated
@@ -42,6 +43,7 @@ def demo(
 ) -> None:
     """Train eight ranks in 3D on real text with a slow one among them, and name it."""
     parse_fault(fault, recipe_named(recipe).parallel.topology, num_steps=steps)  # before anything is started
+    _check_installed()
     run_id = f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
     where = (folder or Path("rankscope-out") / run_id).resolve()
     where.mkdir(parents=True, exist_ok=True)
@@ -60,6 +62,17 @@ def demo(
     progress.print(f"asked again: rankscope diagnose --store embedded:{escape(str(where / 'store'))}")
     if outcome.train_status and not outcome.truth_ends_training:
         raise typer.Exit(outcome.train_status)
+
+
+def _check_installed() -> None:
+    """The demo starts every process of this package.
+
+    Raises:
+        ModuleNotFoundError: one of them cannot start.
+    """
+    for module in ("torch", "pynvml", "chdb", "dash"):
+        if find_spec(module) is None:
+            raise ModuleNotFoundError(f"No module named {module!r}", name=module)
 
 
 def _check_room(folder: Path) -> None:

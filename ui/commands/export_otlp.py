@@ -15,7 +15,6 @@ from diagnose.commands.options import (
     progress,
 )
 from diagnose.load import newest_attempt
-from telemetry.errors import UsageError
 from telemetry.readers import open_reader
 from telemetry.stores.queries import Runs
 from telemetry.stores.reader import Reader
@@ -43,13 +42,9 @@ def export_otlp(
     json: JsonOption = False,
 ) -> None:
     """Send a run's spans and metrics by OpenTelemetry's protocol. The usual OTEL_* variables hold."""
-    try:
-        from telemetry.exports.otlp import export_run  # noqa: PLC0415 - the exporters are an optional extra
-        from telemetry.exports.resources import Attempt  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"no OpenTelemetry exporter here: {error}", hint="pip install 'rankscope[otlp]' brings it"
-        ) from error
+    from telemetry.exports.otlp import export_run  # noqa: PLC0415 - the exporters are an optional extra
+    from telemetry.exports.resources import Attempt  # noqa: PLC0415
+
     window = step_window(first_step, last_step)
     with open_reader(store) as reader:
         run_id, number = newest_attempt(reader, run, attempt)

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from diagnose.commands.options import finite
 from telemetry.run_names import checked_run_name
 from trainer.config import RunOptions, TrainConfig
 from trainer.fault.inject import parse_fault
@@ -29,17 +28,12 @@ StepsOption = Annotated[int | None, typer.Option(min=1, help="Steps; the recipe'
 RunOption = Annotated[str | None, typer.Option(help="Name of the run; made from recipe and time when left out.")]
 OutOption = Annotated[Path, typer.Option(help="Folder for logs, ground truth and rank files.")]
 DegreeOption = Annotated[int | None, typer.Option(min=1, help="Degree of the grid; the recipe's when left out.")]
-PeakOption = Annotated[
-    float | None, typer.Option(help="Dense peak of one device in TFLOP/s, for MFU.", min=1e-6, callback=finite)
-]
+PeakOption = Annotated[float | None, typer.Option(help="Dense peak of one device in TFLOP/s, for MFU.")]
 TimeoutOption = Annotated[
     float | None,
     typer.Option(
         help="Seconds after which an operation between ranks fails: more than a link may flap; torch's own when "
         "left out.",
-        min=0.001,
-        max=1e7,
-        callback=finite,
         show_default=False,
     ),
 ]

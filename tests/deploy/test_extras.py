@@ -1,0 +1,241 @@
+"""Each extra, installed alone, runs what it is for; what is missing is named with the extra that brings it."""
+
+import ast
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import packages_distributions
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from packaging.utils import canonicalize_name
+
+from telemetry.ship.client import CollectorClient
+from telemetry.ship.collector import listen
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.queries import Runs
+from tests.deadline import until
+from tests.deploy.alone import BY_PIP, Alone, declared, extras
+from tests.scenarios.command import rankscope
+from tests.telemetry.served import collecting
+
+LOAD_EACH = """
+import json, sys
+from importlib import import_module
+from telemetry.user_errors import user_error
+from ui.cli import COMMANDS, load_command
+
+def outcome(name, extra):
+    try:
+        load_command(name)
+    except ModuleNotFoundError as error:
+        return user_error(error, extra=extra).hint
+    return "loads"
+
+outcomes = {name: outcome(name, command.extra) for name, command in COMMANDS.items()}
+for module in sys.argv[1:]:
+    import_module(module)
+files = [getattr(module, "__file__", None) for name, module in sys.modules.items()
+         if name.partition(".")[0] in ("telemetry", "trainer", "diagnose", "ui")]
+print(json.dumps({"outcomes": outcomes, "files": files}))
+"""
+RECORD = """
+import sys, telemetry
+telemetry.start("alone", spool=sys.argv[1], agent=False)
+for number in range(3):
+    with telemetry.step(number), telemetry.span("forward-compute"):
+        pass
+telemetry.stop()
+"""
+COMMANDS_OF = {
+    "train": ["train"],
+    "agent": ["agent", "runs", "diagnose"],
+    "store": ["migrate", "collect", "runs", "diagnose"],
+    "ui": ["ui", "runs", "diagnose", "alerts", "import", "export", "simulate", "doctor", "collect"],
+}
+"""What must load with an extra. Others may: they need little."""
+IMPORTED_LATE = {
+    "train": ["trainer.run"],
+    "agent": ["telemetry.ship.client"],
+    "store": ["telemetry.ship.collector", "telemetry.stores.embedded", "telemetry.stores.clickhouse"],
+    "ui": ["ui.serving", "ui.app", "telemetry.ship.client", "telemetry.ship.sockets"],
+}
+"""Modules that these commands import when they run."""
+COMES_WITH = {"starlette": "fastapi", "anyio": "fastapi", "h11": "uvicorn", "protobuf": "googleapis-common-protos"}
+"""Part of what a requirement promises."""
+
+DISTRIBUTIONS = packages_distributions()
+MakeAlone = Callable[[str], Alone]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> MakeAlone:
+    """The environment of an extra, made once."""
+    made: dict[str, Alone] = {}
+
+    def make(extra: str) -> Alone:
+        if extra not in made:
+            made[extra] = Alone(tmp_path_factory.mktemp("alone") / (extra or "none"), extra)
+        return made[extra]
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def collector() -> Iterator[CollectorClient]:
+    """A collector in this process, which has everything installed, with one simulated run."""
+    store = EmbeddedStore()
+    store.migrate()
+    with collecting(store) as client:
+        answer = rankscope("simulate", "--steps", 12, "--dp", 2, "--tp", 1, "--name", "kept", "--store", client.url)
+        assert answer.status == 0, answer.error
+        yield client
+    store.close()
+
+
+def free_port() -> int:
+    with listen("127.0.0.1", 0) as listener:
+        return int(listener.getsockname()[1])
+
+
+@contextmanager
+def running(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=30)
+
+
+def says(ended: subprocess.CompletedProcess[str], *words: str) -> None:
+    """Wrong use, told in words and with a hint."""
+    assert ended.returncode == 2, ended.stderr
+    assert "Traceback" not in ended.stderr
+    for word in ("hint: ", *words):
+        assert word in ended.stderr
+
+
+@pytest.mark.parametrize("extra", COMMANDS_OF)
+def test_an_extra_declares_what_its_commands_import(extra: str, alone: MakeAlone) -> None:
+    ended = alone(extra).run("-c", LOAD_EACH, *IMPORTED_LATE[extra])
+    assert ended.returncode == 0, ended.stderr
+    loaded = json.loads(ended.stdout)
+    outcomes: dict[str, str] = loaded["outcomes"]
+    assert {name: outcomes[name] for name in COMMANDS_OF[extra]} == dict.fromkeys(COMMANDS_OF[extra], "loads")
+    assert all(said == "loads" or said.startswith("pip install 'rankscope[") for said in outcomes.values()), outcomes
+    imported = {COMES_WITH.get(one, one) for path in filter(None, loaded["files"]) for one in imported_by(Path(path))}
+    assert imported <= declared(extra)  # what another package brings today may be gone tomorrow
+
+
+def imported_by(path: Path) -> set[str]:
+    """The distributions that a module imports at its top."""
+    tops: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Import):
+            tops |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            tops.add(str(node.module).partition(".")[0])
+    owners = [DISTRIBUTIONS.get(top, []) for top in tops]
+    return {canonicalize_name(own[0]) for own in owners if len(own) == 1} - {"rankscope"}
+
+
+def test_every_extra_is_installed_alone() -> None:
+    used_below = {*COMMANDS_OF, "alerts", "perfetto", "otlp"}
+    assert set(extras()) == used_below | {"all", "dev"}
+
+
+def test_without_an_extra_a_rank_records_and_the_command_answers(alone: MakeAlone, tmp_path: Path) -> None:
+    bare = alone("")
+    assert bare.run("-c", RECORD, tmp_path / "spool").returncode == 0
+    assert list((tmp_path / "spool").rglob("*.rec"))
+    for arguments in (("--help",), ("--version",)):
+        assert bare.run("-m", "ui.cli", *arguments).returncode == 0
+    says(bare.run("-m", "ui.cli", "runs"), "pip install 'rankscope[ui]'")
+    says(bare.run("-m", "ui.cli", "agent", "--help"), "pip install 'rankscope[agent]'")
+    says(bare.run("-m", "ui.cli", "train", "--out", tmp_path / "out"), "pip install 'rankscope[train]'")
+    says(bare.run("-m", "telemetry.agent", "--help"), "pip install 'rankscope[agent]'")
+
+
+@pytest.mark.parametrize("module", [("ui.cli", "agent"), ("telemetry.agent",)], ids=" ".join)
+def test_the_agent_alone_ships_what_ranks_recorded(
+    module: tuple[str, ...], alone: MakeAlone, collector: CollectorClient, tmp_path: Path
+) -> None:
+    agent, run = alone("agent"), f"alone-{len(module)}"
+    recorded = agent.run("-c", RECORD.replace('"alone"', f'"{run}"'), tmp_path)
+    assert recorded.returncode == 0, recorded.stderr
+    ended = agent.run("-m", *module, "--spool", tmp_path, "--collector", collector.url)
+    assert ended.returncode == 0, ended.stderr
+    stored = {row["run_id"]: row["last_step"] for row in collector.read(Runs()).to_pylist()}
+    assert stored[run] == 2
+
+
+@pytest.mark.long
+def test_the_store_alone_collects_and_answers(alone: MakeAlone, tmp_path: Path) -> None:
+    store, port, log = alone("store"), free_port(), tmp_path / "log"
+    address = f"embedded:{tmp_path / 'store'}"
+    says(store.run("-m", "ui.cli", "collect", "--store", address), "rankscope[ui]", "--no-dashboard")
+    assert store.run("-m", "ui.cli", "migrate", "--store", address).returncode == 0
+    collect = ("-m", "ui.cli", "collect", "--no-dashboard", "--port", port, "--store", address)
+    with running(store.start(*collect, log=log)), CollectorClient(f"http://127.0.0.1:{port}") as client:
+        until(client.healthy, seconds=60, what="the collector's start")
+        assert rankscope("simulate", "--steps", 2, "--store", client.url).status == 0
+        assert "simulated" in store.run("-m", "ui.cli", "runs", "--store", client.url).stdout
+    assert "simulated" in store.run("-m", "ui.cli", "runs", "--store", address).stdout
+
+
+@pytest.mark.long
+def test_the_ui_alone_asks_a_collector_and_serves_the_dashboard(
+    alone: MakeAlone, collector: CollectorClient, tmp_path: Path
+) -> None:
+    ui, port = alone("ui"), free_port()
+    assert ui.run("-m", "ui.cli", "--help").returncode == 0
+    assert "kept" in ui.run("-m", "ui.cli", "runs", "--store", collector.url).stdout
+    assert ui.run("-m", "ui.cli", "diagnose", "kept", "--store", collector.url).returncode in (0, 1)
+    says(ui.run("-m", "ui.cli", "runs", "--store", "embedded:/"), "no store")
+    says(ui.run("-m", "ui.cli", "demo", "--out", tmp_path / "demo"), "pip install 'rankscope[all]'")
+    serve = ("-m", "ui.cli", "ui", "--port", port, "--store", collector.url)
+    with running(ui.start(*serve, log=tmp_path / "log")):
+        until(lambda: _serves_a_page(f"http://127.0.0.1:{port}/"), seconds=60, what="the dashboard's start")
+
+
+def _serves_a_page(address: str) -> bool:
+    try:
+        with urlopen(address, timeout=10) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+@pytest.mark.long
+def test_the_trainer_alone_trains(alone: MakeAlone, tmp_path: Path) -> None:
+    one_rank = ("--dp", 1, "--pp", 1, "--tp", 1, "--steps", 2)
+    ended = alone("train").run("-m", "ui.cli", "train", *one_rank, "--out", tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert len((tmp_path / "progress.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.long
+def test_an_exporter_alone_exports(alone: MakeAlone, collector: CollectorClient, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    form = ("--format", "protobuf", "--out", trace)
+    asked = ("export", "perfetto", "kept", "--store", collector.url)
+    ended = alone("perfetto").run("-m", "ui.cli", *asked, *form)
+    assert (ended.returncode, trace.exists()) == (0, True), ended.stderr
+    nowhere = ("--endpoint", f"http://127.0.0.1:{free_port()}")
+    ended = alone("otlp").run("-m", "ui.cli", "export", "otlp", "kept", "--store", collector.url, *nowhere)
+    assert ended.returncode == 3, ended.stderr
+    says(alone("ui").run("-m", "ui.cli", "export", "otlp", "kept", "--store", collector.url), "rankscope[otlp]")
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not BY_PIP and find_spec("apprise") is None, reason="apprise is not installed: make extras")
+def test_the_hook_of_apprise_alone_is_made(alone: MakeAlone, tmp_path: Path) -> None:
+    (tmp_path / "urls").write_text(f"json://127.0.0.1:{free_port()}")
+    (tmp_path / "rules").write_text(f'[hooks.all]\ntype = "apprise"\nurls_file = "{tmp_path / "urls"}"\n')
+    ended = alone("alerts").run("-m", "ui.cli", "alerts", "test", "all", "--config", tmp_path / "rules")
+    assert "apprise is not installed" not in ended.stderr
+    assert ended.returncode in (2, 3), ended.stderr
