@@ -10,7 +10,7 @@ from diagnose.findings import Finding
 from diagnose.hang.stored import stored_verdict
 from diagnose.pipeline import diagnose_run
 from telemetry.stores.reader import Reader
-from tests.ui.test_hang_page import said
+from tests.ui.words_of_pages import said
 from ui.pages.grid_scene import scene
 from ui.reads import Reads
 from ui.reads.runs import run_list
@@ -19,7 +19,7 @@ from ui.view_state import View, ViewState
 
 Ranks = tuple[int, ...]
 RANK_OF_A_ROW = re.compile(r"\brank (\d+)")
-HEADLINE = re.compile(r"critical: \S+ rank (\d+) ")
+HEADLINE = re.compile(r"critical:? \S+ rank (\d+) ")
 
 
 def named_by_pages(reader: Reader, run_id: str, attempt: int = 0, *, now_s: Callable[[], float]) -> dict[str, Ranks]:
@@ -52,13 +52,13 @@ def named_everywhere(reader: Reader, run_id: str, *, now_s: Callable[[], float] 
 
 def row_of(reader: Reader, run_id: str, *, now_s: Callable[[], float] = time.time) -> RunRow:
     """The run in the list of runs."""
-    (row,) = [row for row in run_list(Reads(reader, wall_s=now_s)) if row.run_id == run_id]
+    (row,) = [row for row in run_list(Reads(reader, wall_s=now_s)).rows if row.run_id == run_id]
     return row
 
 
 def _headline(words: str) -> Ranks:
     """The rank in the first headline of a stall."""
-    found = HEADLINE.search(words) or re.search(r"\brank (\d+) is behind", words)
+    found = HEADLINE.search(words)
     return (int(found[1]),) if found else ()
 
 

@@ -12,7 +12,8 @@ from telemetry.stores.reader import StoreReader
 from tests.ui.counting import Counting
 from tests.ui.made_hang import FAULT, HEADLINE, STEP, STUCK, S, evidence_rows, made_verdict
 from tests.ui.synthetic_run import SyntheticRun
-from ui.drawing import draw_chart, draw_page, draw_region
+from tests.ui.words_of_pages import said
+from ui.drawing import draw_chart, draw_page
 from ui.figures.chain import hops, path
 from ui.reads import Reads
 from ui.records import RunFacts
@@ -31,31 +32,6 @@ class Judged(Reads):
 @pytest.fixture
 def judged(store: EmbeddedStore, run: SyntheticRun) -> Judged:
     return Judged(StoreReader(store))
-
-
-def said(
-    region: str,
-    reads: Reads,
-    rank: int | None = None,
-    view: View = View.HANG,
-    run: str = "made",
-    attempt: int | None = None,
-) -> str:
-    drawn = draw_region(region, ViewState(view=view, run=run, attempt=attempt, rank=rank), reads, by_clock=False)
-    assert drawn is not None
-    words = " ".join(_texts(drawn.make()))
-    return " ".join(words.split())
-
-
-def _texts(content: object) -> list[str]:
-    if isinstance(content, str):
-        return [content]
-    if isinstance(content, list):
-        return [text for one in content for text in _texts(one)]
-    if not isinstance(content, dict):
-        return []
-    names = {"Alert": ("title", "children"), "Still": ("tree",)}.get(content["type"], ("children",))
-    return [text for name in names for text in _texts(content["props"].get(name))]
 
 
 def test_the_verdict_leads_with_its_headline_and_what_to_do(judged: Judged) -> None:

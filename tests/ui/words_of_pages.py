@@ -1,0 +1,31 @@
+"""What a part of a page says, as text, without a browser."""
+
+from ui.drawing import draw_region
+from ui.reads import Reads
+from ui.view_state import View, ViewState
+
+
+def said(
+    region: str,
+    reads: Reads,
+    rank: int | None = None,
+    view: View = View.HANG,
+    run: str = "made",
+    attempt: int | None = None,
+) -> str:
+    """The words of a region, each separated by a space."""
+    drawn = draw_region(region, ViewState(view=view, run=run, attempt=attempt, rank=rank), reads, by_clock=False)
+    assert drawn is not None
+    words = " ".join(_texts(drawn.make()))
+    return " ".join(words.split())
+
+
+def _texts(content: object) -> list[str]:
+    if isinstance(content, str):
+        return [content]
+    if isinstance(content, list):
+        return [text for one in content for text in _texts(one)]
+    if not isinstance(content, dict):
+        return []
+    names = {"Alert": ("title", "children"), "Still": ("tree",)}.get(content["type"], ("children",))
+    return [text for name in names for text in _texts(content["props"].get(name))]
