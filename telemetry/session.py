@@ -11,12 +11,13 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import monotonic_ns, time_ns
 from typing import Literal
 
-from telemetry.agent_process import spawn_agent
+from telemetry.agent_process import KeptAgent, spawn_agent
 from telemetry.birth import BORN, birth_of
 from telemetry.clocks.drain import Drain
 from telemetry.clocks.host import measure_anchor
@@ -71,6 +72,7 @@ class Session:
     _page: StatePage | None = None
     _drain: Drain | None = None
     _watch: GarbageWatch | None = None
+    _agent: KeptAgent | None = None
     _last: SessionStats | None = None
 
     @property
@@ -146,6 +148,22 @@ class Session:
         finally:
             page.end(failed=_is_failing())
             page.close()
+            if self._agent is not None:
+                self._agent.session_ended()
+
+    def keep_agent(self, settings: RecordingSettings, collector: str) -> None:
+        """Start the host's agent. It may be missing: what is recorded stays in the spool for a later one."""
+        spawn = partial(
+            spawn_agent,
+            spool=settings.spool,
+            run_id=settings.run_id,
+            attempt=settings.attempt,
+            collector=collector,
+        )
+        try:
+            self._agent = KeptAgent(spawn, _warn)
+        except OSError as error:
+            _warn(f"the agent did not start: {error}")
 
     def abandon(self) -> None:
         """In a forked child: record no more, and leave the parent's files alone."""
@@ -202,7 +220,7 @@ def start(
         settings = _with_usable_name(settings)
         _session = _begin(settings, topology or Topology(dp=settings.world_size), device, meta or {})
         if agent and settings.collector and settings.local_rank == 0:
-            _spawn(settings, settings.collector)
+            _session.keep_agent(settings, settings.collector)
     except Exception as error:
         RECORDER.detach()
         _session = Session()
@@ -309,14 +327,6 @@ def _log_offsets() -> dict[str, str]:
         return {LOG_OFFSETS: f"{os.fstat(1).st_size} {os.fstat(2).st_size}"}
     except OSError:
         return {}
-
-
-def _spawn(settings: RecordingSettings, collector: str) -> None:
-    """The agent may be missing; what is recorded stays in the spool for one that comes later."""
-    try:
-        spawn_agent(spool=settings.spool, run_id=settings.run_id, attempt=settings.attempt, collector=collector)
-    except OSError as error:
-        _warn(f"the agent did not start: {error}")
 
 
 def _warn(message: str) -> None:

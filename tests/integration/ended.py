@@ -26,6 +26,7 @@ STARTER = """
 import fcntl, signal, subprocess, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 signal.signal(signal.SIGINT, lambda *_: None)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 sys.exit(subprocess.call(sys.argv[1:]))
 """
 TWO_RANKS = ("--dp", "2", "--pp", "1", "--tp", "1")

@@ -133,7 +133,7 @@ def test_a_session_says_what_it_did_and_what_it_cost(tmp_path: Path) -> None:
 
 def test_a_collector_brings_the_hosts_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spawned: list[dict[str, object]] = []
-    monkeypatch.setattr("telemetry.session.spawn_agent", lambda **given: spawned.append(given))
+    monkeypatch.setattr("telemetry.session.KeptAgent", lambda spawn, _: spawned.append(spawn.keywords))
     for local_rank in (0, 1):
         telemetry.start(
             "test",

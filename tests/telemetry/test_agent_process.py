@@ -1,0 +1,118 @@
+"""The agent that the first rank of a host keeps: restarted when it dies, whatever the training does to children."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from telemetry.agent_process import KeptAgent
+from tests.deadline import until
+
+HOSTILE_TRAINING = """
+import os, signal, sys, threading, time
+from contextlib import suppress
+from telemetry.agent_process import KeptAgent
+
+def reap():
+    while True:
+        with suppress(ChildProcessError):
+            os.waitpid(-1, 0)
+
+if sys.argv[1] == "ignores":
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+else:
+    threading.Thread(target=reap, daemon=True).start()
+pids = []
+def spawn():
+    pids.append(os.posix_spawn("/bin/sleep", ["sleep", "60"], os.environ))
+    return pids[-1]
+kept = KeptAgent(spawn, print, first_pause_s=0.01)
+for deaths in range(1, 6):
+    os.kill(pids[-1], signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while len(pids) <= deaths and time.monotonic() < deadline:
+        time.sleep(0.001)
+os.kill(pids[-1], signal.SIGKILL)
+sys.exit(len(pids) != 6)
+"""
+
+
+class Agents:
+    """Processes in the place of agents: each sleeps, or ends at once with a status."""
+
+    def __init__(self) -> None:
+        self.pids: list[int] = []
+        self.said: list[str] = []
+        self.program = "sleep 60"
+        self.over = False
+
+    def spawn(self) -> int:
+        if self.over:
+            raise OSError("no process can be started")
+        self.pids.append(os.posix_spawn("/bin/sh", ["sh", "-c", f"exec {self.program}"], os.environ))
+        return self.pids[-1]
+
+    def kill(self) -> None:
+        os.kill(self.pids[-1], signal.SIGKILL)
+
+
+@pytest.fixture
+def agents() -> Iterator[Agents]:
+    made = Agents()
+    yield made
+    made.over = True
+    with suppress(ProcessLookupError):
+        made.kill()
+
+
+def test_an_agent_that_is_killed_is_restarted_after_pauses_that_double(agents: Agents) -> None:
+    KeptAgent(agents.spawn, agents.said.append, first_pause_s=0.01)
+    for deaths in (1, 2, 3):
+        agents.kill()
+        until(lambda deaths=deaths: len(agents.pids) > deaths, what="another agent")
+    assert [words.partition(":")[0] for words in agents.said] == [
+        f"the agent was killed by signal 9 and is restarted in {pause} s" for pause in ("0.01", "0.02", "0.04")
+    ]
+
+
+@pytest.mark.parametrize("status", [0, 2])
+def test_an_agent_that_finished_or_was_refused_is_not_restarted(status: int, agents: Agents) -> None:
+    agents.program = f"sh -c 'exit {status}'"
+    kept = KeptAgent(agents.spawn, agents.said.append, first_pause_s=0.0)
+    kept.thread.join(30)
+    assert not kept.thread.is_alive()
+    assert len(agents.pids) == 1
+    assert agents.said == []
+
+
+def test_at_the_end_of_a_session_an_agent_that_is_down_starts_at_once(agents: Agents) -> None:
+    kept = KeptAgent(agents.spawn, agents.said.append, first_pause_s=3600.0)
+    agents.kill()
+    until(lambda: agents.said, what="its death")
+    kept.session_ended()
+    assert len(agents.pids) == 2
+
+
+def test_after_the_session_an_agent_that_gives_up_is_not_restarted(agents: Agents) -> None:
+    agents.program = "sh -c 'read line; exit 3' < /dev/null"
+    kept = KeptAgent(agents.spawn, agents.said.append, first_pause_s=3600.0)
+    kept.session_ended()
+    kept.thread.join(30)
+    assert not kept.thread.is_alive()
+
+
+@pytest.mark.parametrize("training", ["reaps every child", "ignores"])
+def test_an_agent_is_restarted_in_a_training_that_takes_the_status_of_its_children(training: str) -> None:
+    subprocess.run([sys.executable, "-c", HOSTILE_TRAINING, training], check=True, timeout=60)
+
+
+def test_the_children_of_the_training_keep_their_status(agents: Agents) -> None:
+    KeptAgent(agents.spawn, agents.said.append, first_pause_s=0.0)
+    with subprocess.Popen(["/bin/sh", "-c", "exit 7"]) as own:
+        agents.kill()
+        until(lambda: len(agents.pids) == 2, what="another agent")
+        assert own.wait() == 7
