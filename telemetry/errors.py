@@ -14,19 +14,21 @@ RankscopeError                  always: what, where, and a hint
 
 import errno
 
+from telemetry.printable import printable
+
 
 class RankscopeError(Exception):
     """A fault the user can do something about.
 
-    ``str(error)`` is the message, a blank line, then ``hint: what to do next``.
+    ``str(error)`` is the message, a blank line, then ``hint: what to do next``. Both are one line that can be printed.
     """
 
     exit_status = 2
 
     def __init__(self, message: str, *, hint: str) -> None:
-        super().__init__(f"{message}\n\nhint: {hint}")
-        self.message = message
-        self.hint = hint
+        self.message = printable(message)
+        self.hint = printable(hint)
+        super().__init__(f"{self.message}\n\nhint: {self.hint}")
 
     def __str__(self) -> str:
         return f"{self.message}\n\nhint: {self.hint}"

@@ -25,6 +25,7 @@ import torch.multiprocessing
 import torch.optim
 
 from telemetry.parent_death import tie_to_parent
+from telemetry.printable import printable_lines
 from telemetry.signals import SIGNAL_BASE, on_first_ending
 from trainer.agent import AgentKeeper
 from trainer.config import RunOptions, TrainConfig
@@ -107,7 +108,7 @@ def _watch(processes: Sequence[BaseProcess], line: ProgressLine, options: RunOpt
                 return SIGNAL_BASE + interrupt.number
             if any(process.exitcode not in (None, 0) for process in processes):
                 _linger(processes)
-                print(_obituary(processes, options.out), file=sys.stderr)
+                print(printable_lines(_obituary(processes, options.out)), file=sys.stderr)
                 _end_all(processes)
                 return FAILED
         line.finish()

@@ -25,6 +25,7 @@ from diagnose.load import newest_attempt
 from diagnose.pipeline import Report, diagnose_run
 from telemetry.errors import RankscopeError, UnreachableError, UsageError
 from telemetry.parent_death import child_environment
+from telemetry.printable import log
 from telemetry.readers import DEFAULT_PORT
 from telemetry.ship.client import CollectorClient
 from telemetry.stores.queries import Samples, Steps
@@ -118,10 +119,10 @@ def _wait_while_stepping(process: subprocess.Popen[bytes], run_id: str, collecto
         if step > last_step:
             last_step, moved = step, time.monotonic()
         if headline := _standing_still(collector, run_id):
-            print(f"{headline}: ending the training", file=sys.stderr)
+            log(f"{headline}: ending the training")
             return _end(process)
         if time.monotonic() - moved > STALL_S:
-            print(f"no step since step {last_step} for {STALL_S:.0f} s: ending the training", file=sys.stderr)
+            log(f"no step since step {last_step} for {STALL_S:.0f} s: ending the training")
             return _end(process)
 
 

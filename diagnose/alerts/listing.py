@@ -9,10 +9,10 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from diagnose.alerts.alert import URGENCY, Alert, Phase
-from diagnose.alerts.hooks.words import one_line
 from diagnose.alerts.ledger import Waiting
 from diagnose.alerts.life import State
 from diagnose.alerts.wording import cost_of, lasting, over_words
+from telemetry.printable import one_line
 
 _ORDER = {Phase.FIRING: 0, Phase.PENDING: 1, Phase.RESOLVED: 2}
 _COLUMNS = ("state", "severity", "kind", "run", "where", "since (UTC)", "what")

@@ -21,11 +21,11 @@ from typing import Any
 
 from diagnose.alerts.hooks.interface import Hook
 from diagnose.alerts.hooks.registry import make_hook
-from diagnose.alerts.hooks.words import cut
 from diagnose.alerts.rules import DEFAULTS, Flapping, Policy, Rule
 from diagnose.findings import Kind, Severity
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.input_file import read_input
+from telemetry.printable import cut
 
 DEFAULT_EVERY_S = 5.0
 MIN_EVERY_S = 0.2

@@ -16,7 +16,6 @@ from diagnose.alerts.dispatch import Dispatcher
 from diagnose.alerts.hooks.interface import Hook, HookError
 from diagnose.alerts.hooks.log import MAX_LINE
 from diagnose.alerts.hooks.registry import make_hook
-from diagnose.alerts.hooks.words import one_line
 from diagnose.alerts.ledger import Ledger, default_state_file, read_ledger
 from diagnose.alerts.listing import num_firing, state_object, state_text
 from diagnose.alerts.notice import Notice
@@ -33,6 +32,7 @@ from diagnose.alerts.watch import Watcher, dispatching, watch
 from diagnose.commands.options import DEFAULT_STORE, JsonOption, StoreOption, finite, out, progress
 from diagnose.settings import DetectorSettings
 from telemetry.errors import UnreachableError, UsageError
+from telemetry.printable import one_line
 from telemetry.readers import open_reader
 from telemetry.signals import ended_by_signals
 from telemetry.stores.address import without_password

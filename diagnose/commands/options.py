@@ -5,8 +5,8 @@ from math import isfinite
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from diagnose.terminal import Terminal
 from telemetry.readers import DEFAULT_COLLECTOR
 
 StoreOption = Annotated[
@@ -36,7 +36,7 @@ def finite(value: float | None) -> float | None:
     return value
 
 
-class Results(Console):
+class Results(Terminal):
     """Standard output. A reader that closes the pipe ends the command, with neither 0 (nothing found) nor 1."""
 
     def on_broken_pipe(self) -> None:
@@ -46,5 +46,5 @@ class Results(Console):
 
 
 out = Results(soft_wrap=True)
-progress = Console(stderr=True, soft_wrap=True)
+progress = Terminal(stderr=True, soft_wrap=True)
 """Everything else: standard error."""

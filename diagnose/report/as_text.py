@@ -11,6 +11,7 @@ from diagnose.losses import Loss
 from diagnose.marks import Mark
 from diagnose.pipeline import Report
 from diagnose.ranges import fold_ranks
+from diagnose.terminal import line
 
 _STYLE = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold cyan"}
 _INDENT = "    "
@@ -20,10 +21,10 @@ MOST_MARKS = 12
 def report_text(report: Report) -> RenderableType:
     """The report as something rich prints."""
     heading = _heading(report)
-    marks = [Text(mark_line(mark), style="dim") for mark in report.marks[-MOST_MARKS:]]
-    marks += [Text(_loss(loss), style="yellow") for loss in report.losses[-MOST_MARKS:]]
+    marks = [line(mark_line(mark), style="dim") for mark in report.marks[-MOST_MARKS:]]
+    marks += [line(_loss(loss), style="yellow") for loss in report.losses[-MOST_MARKS:]]
     if not report.findings:
-        return Group(Text(f"nothing found: {_looked_at(report)}", style="green"), *marks, heading)
+        return Group(line(f"nothing found: {_looked_at(report)}", style="green"), *marks, heading)
     return Group(*(part for finding in report.findings for part in _finding_text(finding)), *marks, heading)
 
 
@@ -53,7 +54,7 @@ def _looked_at(report: Report) -> str:
 
 def _heading(report: Report) -> Text:
     window = report.window
-    return Text(
+    return line(
         f"run {report.run_id}, attempt {report.attempt}, steps {window.first_step} to {window.last_step}, "
         f"{report.num_ranks} ranks",
         style="dim",
@@ -61,13 +62,13 @@ def _heading(report: Report) -> Text:
 
 
 def _finding_text(finding: Finding) -> Iterator[RenderableType]:
-    yield Text(finding.summary, style=_STYLE[finding.severity])
-    yield Text(f"{_INDENT}{finding.kind}, {finding.severity}, confidence {finding.confidence:.0%}")
-    yield Text(f"{_INDENT}evidence: {'; '.join(_evidence(finding))}")
+    yield line(finding.summary, style=_STYLE[finding.severity])
+    yield line(f"{_INDENT}{finding.kind}, {finding.severity}, confidence {finding.confidence:.0%}")
+    yield line(f"{_INDENT}evidence: {'; '.join(_evidence(finding))}")
     victims = [suspect.rank for suspect in finding.suspects if suspect.role is Role.VICTIM]
     if victims:
-        yield Text(f"{_INDENT}waiting for it: rank{'s' if len(victims) > 1 else ''} {fold_ranks(victims)}")
-    yield Text(f"{_INDENT}next: {finding.next_step}")
+        yield line(f"{_INDENT}waiting for it: rank{'s' if len(victims) > 1 else ''} {fold_ranks(victims)}")
+    yield line(f"{_INDENT}next: {finding.next_step}")
     yield Text("")
 
 

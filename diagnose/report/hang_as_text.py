@@ -15,6 +15,7 @@ from diagnose.findings import Kind
 from diagnose.hang.stacks import fold_stacks
 from diagnose.hang.verdict import HangVerdict, State, Wait
 from diagnose.ranges import fold_ranks
+from diagnose.terminal import line
 
 SYMBOLS = {State.WAITING: ".", State.BEHIND: "#", State.DEAD: "X", State.MISSING: "?", State.UNKNOWN: "-"}
 STYLES = {State.BEHIND: "bold red", State.DEAD: "bold red", State.MISSING: "yellow", State.WAITING: "dim"}
@@ -27,12 +28,12 @@ INDENT = "    "
 def hang_text(verdict: HangVerdict) -> RenderableType:
     """The verdict as something rich prints."""
     if verdict.kind is None:
-        return Group(Text(verdict.headline, style="green"), *_notes(verdict), *_run(verdict))
+        return Group(line(verdict.headline, style="green"), *_notes(verdict), *_run(verdict))
     style = "bold yellow" if verdict.kind is Kind.INSUFFICIENT_EVIDENCE else "bold red"
     return Group(
-        Text(verdict.headline, style=style),
-        Text(f"{INDENT}{verdict.kind}, confidence {verdict.confidence:.0%}{_since(verdict)}"),
-        Text(f"{INDENT}next: {verdict.next_step}"),
+        line(verdict.headline, style=style),
+        line(f"{INDENT}{verdict.kind}, confidence {verdict.confidence:.0%}{_since(verdict)}"),
+        line(f"{INDENT}next: {verdict.next_step}"),
         *_picture(verdict),
         *_waits(verdict),
         *_stacks(verdict),
@@ -57,16 +58,16 @@ def _picture(verdict: HangVerdict) -> Iterator[Text]:
     yield Text()
     topology = verdict.evidence.topology
     if topology is not None:
-        yield Text(INDENT + " " * 14 + " ".join(f"tp{index}".ljust(3) for index in range(topology.tp)), style="dim")
+        yield line(INDENT + " " * 14 + " ".join(f"tp{index}".ljust(3) for index in range(topology.tp)), style="dim")
     for label, cells in shown:
-        line = Text(f"{INDENT}{label:<14}")
+        row = Text(f"{INDENT}{label:<14}")
         for _, state in cells:
-            line.append(f" {SYMBOLS[state]}  " if topology is not None else SYMBOLS[state], STYLES.get(state, ""))
-        yield line
+            row.append(f" {SYMBOLS[state]}  " if topology is not None else SYMBOLS[state], STYLES.get(state, ""))
+        yield row
     if len(shown) < len(rows):
-        yield Text(f"{INDENT}{len(rows) - len(shown)} rows more", style="dim")
+        yield line(f"{INDENT}{len(rows) - len(shown)} rows more", style="dim")
     legend = "   ".join(f"{symbol} {state}" for state, symbol in SYMBOLS.items())
-    yield Text(f"{INDENT}{legend}", style="dim")
+    yield line(f"{INDENT}{legend}", style="dim")
 
 
 def _rows(verdict: HangVerdict) -> Iterator[tuple[str, list[tuple[int, State]]]]:
@@ -96,12 +97,12 @@ def _waits(verdict: HangVerdict) -> Iterator[Text]:
     lines = sorted(together.values(), key=lambda waits: _distance(waits, initiating))
     for waits in lines[:MAX_ROWS]:
         one, group = waits[0], verdict.evidence.groups[waits[0].group]
-        yield Text(
+        yield line(
             f"{INDENT}{fold_ranks(wait.rank for wait in waits)} -> {fold_ranks(one.on)}   "
             f"{one.op} #{one.seq} of {group.name}: {one.why}"
         )
     if len(lines) > MAX_ROWS:
-        yield Text(f"{INDENT}{len(lines) - MAX_ROWS} lines more", style="dim")
+        yield line(f"{INDENT}{len(lines) - MAX_ROWS} lines more", style="dim")
 
 
 def _distance(waits: list[Wait], initiating: set[int]) -> tuple[bool, bool, int]:
@@ -116,38 +117,38 @@ def _stacks(verdict: HangVerdict) -> Iterator[Text]:
         yield Text()
         mine = initiating & set(stack.ranks)
         of_ranks = f"{'rank' if len(stack.ranks) == 1 else 'ranks'} {fold_ranks(stack.ranks)}"
-        yield Text(f"{INDENT}stack of {of_ranks}", style="bold" if mine else "")
+        yield line(f"{INDENT}stack of {of_ranks}", style="bold" if mine else "")
         for frame in stack.frames[:12]:
-            yield Text(f"{INDENT}{INDENT}{frame}")
+            yield line(f"{INDENT}{INDENT}{frame}")
 
 
 def _logs(verdict: HangVerdict) -> Iterator[Text]:
     """Known faults in the logs, the first in time first."""
     faults = [
-        (line.at_ns, rank, line)
+        (found.at_ns, rank, found)
         for rank, one in verdict.evidence.ranks.items()
-        for line in one.log
-        if line.fault or rank in verdict.initiating
+        for found in one.log
+        if found.fault or rank in verdict.initiating
     ]
     if faults:
         yield Text()
-    for _, rank, line in sorted(faults, key=lambda found: found[:2])[:MAX_ROWS]:
-        yield Text(f"{INDENT}log of rank {rank}: {f'[{line.fault}] ' if line.fault else ''}{line.text}")
+    for _, rank, found in sorted(faults, key=lambda fault: fault[:2])[:MAX_ROWS]:
+        yield line(f"{INDENT}log of rank {rank}: {f'[{found.fault}] ' if found.fault else ''}{found.text}")
 
 
 def _run(verdict: HangVerdict) -> Iterator[Text]:
     """Which run was looked at; dumps do not tell."""
     if run_id := verdict.evidence.run_id:
-        yield Text(f"run {run_id}, attempt {verdict.evidence.attempt}", style="dim")
+        yield line(f"run {run_id}, attempt {verdict.evidence.attempt}", style="dim")
 
 
 def _notes(verdict: HangVerdict) -> Iterator[Text]:
     missing = verdict.evidence.missing
     if missing:
         ranks = "rank" if len(missing) == 1 else "ranks"
-        yield Text(f"{INDENT}{ranks} {fold_ranks(missing)} left nothing to judge by", style="yellow")
+        yield line(f"{INDENT}{ranks} {fold_ranks(missing)} left nothing to judge by", style="yellow")
     notes = verdict.evidence.notes
     for note in notes[:MAX_ROWS]:
-        yield Text(f"{INDENT}{note}", style="dim")
+        yield line(f"{INDENT}{note}", style="dim")
     if len(notes) > MAX_ROWS:
-        yield Text(f"{INDENT}{len(notes) - MAX_ROWS} notes more", style="dim")
+        yield line(f"{INDENT}{len(notes) - MAX_ROWS} notes more", style="dim")

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from diagnose.report.as_text import report_text
+from diagnose.terminal import line
 from diagnose.whatif.analysis import WhatIf
 from diagnose.whatif.conclude import Conclusion
 
@@ -27,7 +28,7 @@ def _parts(conclusion: Conclusion) -> Iterator[RenderableType]:
         yield Text()
         yield _shares(figures)
         if told := _explained(figures):
-            yield Text(told)
+            yield line(told)
         yield Text()
     if conclusion.fixes:
         yield _gains(conclusion)
@@ -36,7 +37,7 @@ def _parts(conclusion: Conclusion) -> Iterator[RenderableType]:
 
 
 def _headline(figures: WhatIf, error: float) -> Text:
-    return Text(
+    return line(
         f"{figures.slowdown:.3f}x as slow as with all workers alike: {figures.waste:.1%} of the time is lost; "
         f"the replay misses the measured steps by {error:.1%}",
         style="bold",

@@ -6,6 +6,7 @@ import traceback
 
 from telemetry.errors import RankscopeError
 from telemetry.parent_death import end_with_starter
+from telemetry.printable import printable_lines
 from telemetry.private_files import private_umask
 from telemetry.user_errors import CRASH_STATUS, user_error
 
@@ -33,7 +34,7 @@ def _report(error: Exception) -> int:
     wrong = user_error(error, extra="agent")
     if wrong is None:
         raise error
-    print(f"rankscope agent: {wrong}", file=sys.stderr)
+    print(f"rankscope agent: {printable_lines(str(wrong))}", file=sys.stderr)
     return wrong.exit_status
 
 

@@ -1,6 +1,5 @@
 """Rank files straight into a store in memory: questions can be asked with no collector alive."""
 
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from telemetry.agent.heartbeat import heartbeat, heartbeat_rows, is_alive
 from telemetry.agent.host import WRONG
 from telemetry.agent.tail import RankTail, rank_rows
 from telemetry.errors import UnreadableError, UsageError
+from telemetry.printable import log
 from telemetry.record.reader import find_rank_dirs
 from telemetry.settings import spool_of
 from telemetry.stores.embedded import EmbeddedStore
@@ -41,7 +41,7 @@ def store_from_spool(spool: Path) -> Store:
         store.close()
         raise UnreadableError(failures[0], hint="the agent's and the ranks' own output may say more")
     for failure in failures:
-        print(f"left out: {failure}", file=sys.stderr)
+        log(f"left out: {failure}")
     return store
 
 

@@ -1,6 +1,5 @@
 """The ranks of this host, as the agent follows them: found as they appear, each on its own when one goes wrong."""
 
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from telemetry.agent.heartbeat import heartbeat, is_alive
 from telemetry.agent.owned_process import check_owner
 from telemetry.agent.tail import Chunk, RankTail
 from telemetry.errors import RefusedRowsError, UnreadableError
+from telemetry.printable import log
 from telemetry.record.reader import find_rank_dirs
 
 Owner = tuple[str, int]
@@ -73,7 +73,7 @@ class Host:
     def refuse(self, owner: Owner, error: RefusedRowsError) -> None:
         """Follow a run no longer: the collector refuses it, for instance because its name is taken."""
         self.refused_runs[owner] = error
-        print(f"rankscope agent: {error.message}; its files stay", file=sys.stderr, flush=True)
+        log(f"rankscope agent: {error.message}; its files stay")
 
     def finish(self, *, drained: bool) -> None:
         """After a round in which all was shipped that could be read: note which ranks are done for good."""
@@ -139,7 +139,7 @@ class Host:
         # Once each: what a live rank goes on to record is read, and clears the count, beside a segment that cannot be.
         if self._failures[folder, what] == SURE_AFTER and (folder, what) not in self._told:
             self._told.add((folder, what))
-            print(f"rankscope agent: cannot read {folder}: {error}", file=sys.stderr, flush=True)
+            log(f"rankscope agent: cannot read {folder}: {error}")
 
 
 def _beat(rank: FollowedRank) -> dict[str, Any]:

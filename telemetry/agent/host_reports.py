@@ -9,7 +9,6 @@ was seen, a link that is down) is told to a job that comes later, too. A collect
 oldest rows, and how many is told; events are in the journal all the same.
 """
 
-import sys
 import threading
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from telemetry.agent.poster import Poster
 from telemetry.agent.thinning import WINDOW_S, HostSample
 from telemetry.errors import RankscopeError, UsageError
 from telemetry.host_metrics import Happening, Metric
+from telemetry.printable import log
 from telemetry.samplers.interface import Event
 from telemetry.ship.wire import labelled
 from telemetry.tables import HOST_SAMPLES
@@ -162,7 +162,7 @@ class HostReports:
         except UsageError as error:
             if not self._unwanted:
                 self._unwanted = True
-                print(f"rankscope agent: hosts are not told of: {error.message}", file=sys.stderr, flush=True)
+                log(f"rankscope agent: hosts are not reported: {error.message}")
 
     def ship_the_last(self, poster: Poster, refused: Collection[Owner] = ()) -> None:
         """Once, as the agent ends: a collector that is gone misses some seconds of samples; events are on the disk."""
@@ -210,7 +210,7 @@ class HostReports:
         except OSError as error:
             if not self._complained:
                 self._complained = True
-                print(f"rankscope agent: cannot write events down: {error}", file=sys.stderr, flush=True)
+                log(f"rankscope agent: cannot write events down: {error}")
 
     def _tell_of_dropped(self, owner: Owner, job: _Job) -> None:
         with self._lock:
@@ -220,7 +220,7 @@ class HostReports:
             told = (
                 f"rankscope agent: the collector was away for long: {num_dropped} rows of this host for {run} are lost"
             )
-            print(told, file=sys.stderr, flush=True)
+            log(told)
 
     def _batches(self, rows: deque) -> Iterator[list]:  # type: ignore[type-arg]
         """What waits, in parts; each is to be dropped before the next is asked for."""

@@ -3,7 +3,6 @@
 sampler --look, every second--> thinning --> what was seen --host_reports.py--> host_samples, host_events
 """
 
-import sys
 import threading
 import time
 from collections import deque
@@ -12,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from telemetry.agent.thinning import WINDOW_S, HostSample, Thinning
+from telemetry.printable import log
 from telemetry.samplers.interface import Event, GoneError, Sampler
 from telemetry.storable import storable
 
@@ -89,7 +89,7 @@ class HostWatch:
 
     def _retire(self, sampler: Sampler, thinning: Thinning, reason: str) -> None:
         self._put(thinning.end(), ())
-        print(f"rankscope agent: {sampler.name} is sampled no more: {reason}", file=sys.stderr, flush=True)
+        log(f"rankscope agent: {sampler.name} is sampled no more: {reason}")
         with suppress(Exception):
             sampler.close()
 

@@ -1,6 +1,5 @@
 """Which samplers run on this host, and how often."""
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -8,6 +7,7 @@ import pynvml
 
 from telemetry.agent.host_watch import Paced
 from telemetry.errors import UsageError
+from telemetry.printable import log
 from telemetry.samplers.host import open_host_sampler
 from telemetry.samplers.interface import GoneError, Sampler
 from telemetry.samplers.network import open_network_samplers
@@ -64,5 +64,5 @@ def _opened(name: str, open_them: Callable[[], Iterable[Sampler]]) -> list[Sampl
         return []
     except Exception as error:  # ranks are followed whatever becomes of their host
         told = f"{type(error).__name__}: {error}"
-        print(f"rankscope agent: {name} is not sampled: {told}", file=sys.stderr, flush=True)
+        log(f"rankscope agent: {name} is not sampled: {told}")
         return []

@@ -6,7 +6,6 @@ A thread of its own, so that neither a silent collector delays the evidence nor 
 nothing is wrong it reads a page of each rank, and asks how long its log is.
 """
 
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -35,6 +34,7 @@ from telemetry.agent.rank_state import ProcessWord, look_at
 from telemetry.agent.stall import SECOND_NS, Phase, RankLook, StallDetector, StallSettings
 from telemetry.agent.usual import RecentOperations
 from telemetry.errors import UnreadableError
+from telemetry.printable import log
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.record.state_page import LiveState
 from telemetry.records import LOG_OFFSETS, RankIdentity
@@ -158,7 +158,7 @@ class EvidenceWatch:
         """Once. Whatever is wrong here, records are shipped on."""
         if not self._complained:
             self._complained = True
-            print(f"rankscope agent: taking evidence failed: {error!r}", file=sys.stderr, flush=True)
+            log(f"rankscope agent: taking evidence failed: {error!r}")
 
     def _find(self) -> None:
         for folder in find_rank_dirs(*self._place):

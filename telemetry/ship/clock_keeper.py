@@ -6,12 +6,12 @@ What it asks for is bounded (``clock_evidence.py``), and it may be killed at any
 again, by this collector or another, and the newest estimate counts.
 """
 
-import sys
 import threading
 import time
 from collections.abc import Callable
 
 from telemetry.errors import RankscopeError, UnreachableError
+from telemetry.printable import log, one_line
 from telemetry.ship.clock_windows import estimate_newest
 from telemetry.stores.interface import Store
 from telemetry.stores.queries import Runs
@@ -103,4 +103,4 @@ class ClockKeeper:
 
 
 def _tell(words: str) -> None:
-    print(f"rankscope collect: clocks: {' '.join(words.split())[:300]}", file=sys.stderr, flush=True)
+    log(f"rankscope collect: clocks: {one_line(words, 300)}")

@@ -1,8 +1,7 @@
 """A store that raises, as those hear of it who sent the rows: come back later, whatever it was."""
 
-import sys
-
 from telemetry.errors import UnreachableError
+from telemetry.printable import log
 
 MAX_WORDS = 300
 """Of an error, which may repeat what was sent."""
@@ -14,5 +13,5 @@ def storing_failed(error: Exception) -> UnreachableError:
     if isinstance(error, UnreachableError):
         return error
     words = f"storing failed: {type(error).__name__}: {str(error)[:MAX_WORDS]}"
-    print(f"rankscope collect: {words}", file=sys.stderr, flush=True)
+    log(f"rankscope collect: {words}")
     return UnreachableError(words, hint="the collector's log says more; nothing is lost")

@@ -1,8 +1,9 @@
 """Refused batches in the collector's log: a line each, and no more than a few a minute, whatever strangers send."""
 
-import sys
 import time
 from collections.abc import Callable
+
+from telemetry.printable import log
 
 LINES_A_MINUTE = 20
 MAX_LENGTH = 400
@@ -37,4 +38,4 @@ class RefusalLog:
 
 
 def _write(line: str) -> None:
-    print(f"rankscope collect: {line}", file=sys.stderr, flush=True)
+    log(f"rankscope collect: {line}")

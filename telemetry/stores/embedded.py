@@ -14,7 +14,6 @@ import fcntl
 import itertools
 import os
 import shutil
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -27,6 +26,7 @@ from chdb import ChdbError
 from chdb.session import Session
 
 from telemetry.errors import RankscopeError, UnreachableError, UsageError
+from telemetry.printable import log
 from telemetry.private_files import make_folder
 from telemetry.stores import inserts, migrations, retention
 from telemetry.stores.bounds import bounded, fault_of_question
@@ -147,7 +147,7 @@ class EmbeddedStore:
             _check_free(self._folder)
         for part in sorted(self._find_torn()):  # other threads may find more meanwhile: those are for the next time
             set_aside(part)
-            print(f"rankscope: the disk was full: set aside {part}, which is not whole", file=sys.stderr)
+            log(f"rankscope: the disk was full: set aside {part}, which is not whole")
         with self._translated("open"):
             # The engine lives as long as one session does: this one keeps it.
             self._anchor = Session(str(self._folder) if self._folder else IN_MEMORY)

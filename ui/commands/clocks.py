@@ -7,6 +7,7 @@ from diagnose.commands.options import out
 from diagnose.load import newest_attempt
 from diagnose.window_clocks import WindowClocks, newest_clocks
 from telemetry.clocks.align_evidence import HostClock
+from telemetry.printable import printable
 from telemetry.readers import open_reader
 from telemetry.stores.queries import Runs
 from telemetry.stores.reader import Reader
@@ -58,16 +59,17 @@ def clocks_text(found: WindowClocks) -> str:
         "  ".join(cell.rjust(width) if at in NUMBERS else cell.ljust(width) for at, (cell, width) in enumerate(cells))
         for cells in (zip(row, widths, strict=True) for row in rows)
     )
-    head = f"clocks over steps {found.first_step} to {found.last_step}, against {found.clocks[0].reference}"
+    reference = printable(found.clocks[0].reference)
+    head = f"clocks over steps {found.first_step} to {found.last_step}, against {reference}"
     return "\n".join((head, *(line.rstrip() for line in lines)))
 
 
 def _cells(one: HostClock) -> tuple[str, ...]:
     if not one.aligned:
-        return one.host, "refused", "", "", "", "", one.method, one.reason
+        return printable(one.host), "refused", "", "", "", "", one.method, one.reason
     lasted_s = (one.last_ns - one.first_ns) / 1e9
     return (
-        one.host,
+        printable(one.host),
         f"{one.offset_ns / 1e6:+,.3f} ms",
         f"±{one.bound_ns / 1e6:,.3f} ms",
         f"{one.drift_ppm:+.2f} ppm",

@@ -15,6 +15,7 @@ from diagnose.commands.options import (
     progress,
 )
 from diagnose.load import newest_attempt
+from telemetry.printable import printable
 from telemetry.readers import open_reader
 from telemetry.stores.queries import Runs
 from telemetry.stores.reader import Reader
@@ -52,7 +53,7 @@ def export_otlp(
         first, last = _steps_there(reader, who.run_id, who.attempt)
         if window:
             first, last = max(first, window.first_step), min(last, window.last_step)
-        with progress.status(f"sending {who.run_id}, steps {first} to {last}"):
+        with progress.status(f"sending {printable(who.run_id)}, steps {first} to {last}"):
             sent = export_run(reader, who, first_step=first, last_step=last, detail=detail, endpoint=endpoint)
     if json:
         told = {"spans": sent.spans, "points": sent.points, "rejected": sent.rejected, "reason": sent.reason}
@@ -61,7 +62,8 @@ def export_otlp(
         out.print("OTEL_SDK_DISABLED is set: nothing was sent")
     else:
         refused = f"; {sent.rejected} of them were refused: {sent.reason}" if sent.rejected else ""
-        out.print(f"{who.run_id}: {sent.spans} spans, {sent.points} points{refused}", markup=False, highlight=False)
+        name = printable(who.run_id)
+        out.print(f"{name}: {sent.spans} spans, {sent.points} points{refused}", markup=False, highlight=False)
 
 
 def _steps_there(reader: Reader, run_id: str, attempt: int) -> tuple[int, int]:

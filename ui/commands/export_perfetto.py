@@ -19,6 +19,7 @@ from diagnose.load import newest_attempt
 from diagnose.ranges import fold_ranks
 from diagnose.trace.choice import Choice, choose
 from diagnose.trace.export import Format, Written, export_trace
+from telemetry.printable import printable
 from telemetry.readers import open_reader
 from telemetry.stores.reader import Reader
 from ui.one_clock import clock_note
@@ -94,7 +95,7 @@ def _text(choice: Choice, written: Written) -> str:
     steps = f"steps {written.first_step} to {written.last_step} of ranks {fold_ranks(written.ranks)}"
     arrows = count(written.transfers + written.collectives, "arrow")
     return (
-        f"{choice.run_id}: {steps}: {count(written.spans, 'span')}, {arrows}\n"
+        f"{printable(choice.run_id)}: {steps}: {count(written.spans, 'span')}, {arrows}\n"
         f"{written.path} ({size(written.size_bytes)}); open it with https://ui.perfetto.dev or chrome://tracing"
     )
 

@@ -13,6 +13,7 @@ from telemetry.imports.interface import ImportedRun, Importer, ImportOptions
 from telemetry.imports.kineto import import_kineto
 from telemetry.imports.straggler_analysis import import_straggler_analysis
 from telemetry.imports.write import write_run
+from telemetry.printable import printable
 from telemetry.stores.address import without_password
 
 
@@ -64,7 +65,7 @@ def import_run(
         out.print_json(data=_summary(run))
         return
     out.print(
-        f"{run.run_id}: {len(run.hosts)} ranks, {run.num_steps} steps, {run.spans.num_rows} spans; "
+        f"{printable(run.run_id)}: {len(run.hosts)} ranks, {run.num_steps} steps, {run.spans.num_rows} spans; "
         f"next: rankscope diagnose {quote(run.run_id)} --store {quote(without_password(store))}",
         markup=False,
         highlight=False,

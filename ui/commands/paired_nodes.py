@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from diagnose.commands.options import out, progress
+from telemetry.printable import printable
 from trainer.fault.selfcheck.pairs.cause import cause_of
 from trainer.fault.selfcheck.pairs.paired_test import PairedTest, RoundBegun, run_paired_test
 from trainer.fault.selfcheck.pairs.records import BadNode, PairedVerdict
@@ -46,7 +47,7 @@ def _lines(verdict: PairedVerdict) -> Iterator[str]:
 
 
 def _named(node: int, verdict: PairedVerdict) -> str:
-    return f"node {node} ({verdict.hosts[node]})"
+    return f"node {node} ({printable(verdict.hosts[node])})"
 
 
 def _listed(nodes: tuple[int, ...]) -> str:

@@ -1,19 +1,22 @@
 """`rankscope runs`: what is stored."""
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
+from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.text import Text
 
 from diagnose.commands.options import DEFAULT_STORE, JsonOption, StoreOption, out, progress
+from telemetry.printable import printable
 from telemetry.readers import open_reader
 from telemetry.stores.queries import Runs, StoredRuns, in_portions
 from telemetry.stores.reader import Reader
 
-WIDTH = 250
-"""Names are printed whole: they are what other commands take."""
+COLUMNS = ("run", "attempt", "started", "ranks", "steps")
+NAME_WIDTH = 60
+"""On a terminal a longer name takes several lines. Elsewhere it stays whole: other commands take it."""
 
 
 NEWEST = 50
@@ -38,7 +41,7 @@ def runs(store: StoreOption = DEFAULT_STORE, limit: LimitOption = None, json: Js
     elif not rows:
         out.print("no run stored yet; record one: `rankscope demo`, or telemetry.start(collector=...) in your loop")
     else:
-        out.print(_table(rows), crop=False, no_wrap=True, overflow="ignore", width=WIDTH)
+        out.print(table_of(rows, NAME_WIDTH if out.is_terminal else None))
         if most and len(names) > most:
             progress.print(
                 f"{len(names) - most:,} older runs are not shown: --limit N shows more, --limit 0 all of them"
@@ -56,17 +59,22 @@ def _rows(reader: Reader, names: list[str]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-row["started_ns"], row["run_id"], -row["attempt"]))
 
 
-def _table(rows: list[dict[str, object]]) -> Table:
-    table = Table(box=None, header_style="bold")
-    for name in ("run", "attempt", "started", "ranks", "steps"):
-        table.add_column(name, no_wrap=True, overflow="ignore")
-    for row in rows:
-        started = datetime.fromtimestamp(int(str(row["started_ns"])) / 1e9).strftime("%Y-%m-%d %H:%M:%S")
-        table.add_row(
-            escape(str(row["run_id"])),
-            str(row["attempt"]),
-            started,
-            str(row["num_ranks"]),
-            f"{row['first_step']} to {row['last_step']}",
-        )
-    return table
+def table_of(rows: list[dict[str, Any]], name_width: int | None) -> Text:
+    """A line a run; a name that is wider than ``name_width`` goes on in the next line."""
+    cells = [COLUMNS, *map(_cells, rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    widths[0] = min(widths[0], name_width or widths[0])
+    head, *lines = (text for row in cells for text in _lines(row, widths))
+    return Text("\n").join([Text(head, style="bold"), *map(Text, lines)])
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    started = datetime.fromtimestamp(row["started_ns"] / 1e9).strftime("%Y-%m-%d %H:%M:%S")
+    steps = f"{row['first_step']} to {row['last_step']}"
+    return printable(row["run_id"]), str(row["attempt"]), started, str(row["num_ranks"]), steps
+
+
+def _lines(row: tuple[str, ...], widths: list[int]) -> Iterator[str]:
+    first, *rest = chop_cells(row[0], widths[0]) or [""]
+    yield "  ".join(set_cell_size(cell, width) for cell, width in zip((first, *row[1:]), widths, strict=True)).rstrip()
+    yield from rest

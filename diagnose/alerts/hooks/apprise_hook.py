@@ -11,10 +11,10 @@ from pydantic import SecretStr
 
 from diagnose.alerts.hooks.interface import HookError
 from diagnose.alerts.hooks.keys import ResendSeconds, Seconds, read_keys
-from diagnose.alerts.hooks.words import one_line
 from diagnose.alerts.notice import Notice, Status
 from diagnose.findings import Severity
 from telemetry.errors import UsageError
+from telemetry.printable import one_line
 
 _TYPES = {Severity.CRITICAL: "failure", Severity.WARNING: "warning", Severity.INFO: "info"}
 

@@ -31,9 +31,10 @@ import pydantic
 from diagnose.alerts.hooks.interface import HookError
 from diagnose.alerts.hooks.keys import ResendSeconds, Seconds, read_keys
 from diagnose.alerts.hooks.shape import v4_body
-from diagnose.alerts.hooks.words import as_utf8, cut, one_line, without
+from diagnose.alerts.hooks.words import as_utf8, without
 from diagnose.alerts.notice import Notice
 from telemetry.errors import UsageError
+from telemetry.printable import cut, one_line, printable
 
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 PREFIX = "RANKSCOPE_ALERT_"
@@ -128,7 +129,7 @@ def command_environment(notice: Notice, ours: Mapping[str, str], passed: Sequenc
         "LINK": notice.link,
     }
     inherited = {name: ours[name] for name in (*INHERITED, *passed) if name in ours}
-    return inherited | {PREFIX + name: cut(as_utf8(words), MAX_WORDS) for name, words in told.items()}
+    return inherited | {PREFIX + name: cut(printable(as_utf8(words)), MAX_WORDS) for name, words in told.items()}
 
 
 def _watch(process: subprocess.Popen[bytes], deadline_s: float) -> bytes | None:

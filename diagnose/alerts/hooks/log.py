@@ -14,9 +14,9 @@ from pathlib import Path
 from diagnose.alerts.hooks.interface import HookError
 from diagnose.alerts.hooks.keys import Batch, ResendSeconds, Words, read_keys
 from diagnose.alerts.hooks.shape import stamp
-from diagnose.alerts.hooks.words import one_line
 from diagnose.alerts.notice import Notice, Status
 from telemetry.errors import UsageError
+from telemetry.printable import one_line
 from telemetry.private_files import file_mode
 
 MAX_LINE = 2000

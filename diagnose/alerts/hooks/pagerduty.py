@@ -11,9 +11,10 @@ from pydantic import SecretStr
 from diagnose.alerts.hooks.keys import MAY_STAND, ResendSeconds, Seconds, read_keys
 from diagnose.alerts.hooks.post import Receiver
 from diagnose.alerts.hooks.shape import link_of, stamp
-from diagnose.alerts.hooks.words import as_utf8, cut, one_line
+from diagnose.alerts.hooks.words import as_utf8
 from diagnose.alerts.notice import Notice, Status
 from diagnose.findings import Severity
+from telemetry.printable import cut, one_line
 
 EVENTS_URL = "https://events.pagerduty.com"
 MAX_SUMMARY = 1024

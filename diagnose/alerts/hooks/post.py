@@ -22,8 +22,9 @@ import httpx
 from pydantic import SecretStr
 
 from diagnose.alerts.hooks.interface import HookError
-from diagnose.alerts.hooks.words import one_line, without
+from diagnose.alerts.hooks.words import without
 from telemetry.errors import UsageError
+from telemetry.printable import one_line
 
 CONNECT_S = 5.0
 MAX_PORT = 2**16 - 1

@@ -16,9 +16,9 @@ from pydantic import SecretStr
 from diagnose.alerts.hooks.keys import ResendSeconds, Seconds, read_keys
 from diagnose.alerts.hooks.post import Receiver
 from diagnose.alerts.hooks.shape import link_of
-from diagnose.alerts.hooks.words import one_line
 from diagnose.alerts.notice import Notice, Status
 from diagnose.findings import Severity
+from telemetry.printable import one_line
 
 MAX_TEXT = 3000
 """Of one block."""

@@ -1,0 +1,122 @@
+"""What reaches a terminal: text from outside is shown as text, in every form in which commands print."""
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from diagnose.hang.evidence import HangEvidence, LogLine, RankEvidence
+from diagnose.hang.judge import judge
+from diagnose.losses import Loss
+from diagnose.marks import Mark
+from diagnose.pipeline import diagnose_view
+from diagnose.report import report_text
+from diagnose.report.hang_as_text import hang_text
+from diagnose.terminal import Terminal, line
+from telemetry.errors import UsageError
+from telemetry.topology import Topology
+from tests.diagnose.made_view import make_view
+
+HOSTILE = "x\x1b]0;title\x07\x1b[2J\x9b31m\r\nforged line\u202etxt.exe\u2066\u200b\u2028"
+SHOWN = r"x\x1b]0;title\x07\x1b[2J\x9b31m\r\nforged line\u202etxt.exe\u2066\u200b\u2028"
+
+
+def printed(*what: object, terminal: bool = False) -> str:
+    colours = "standard" if terminal else None
+    console = Terminal(
+        file=io.StringIO(), width=300, soft_wrap=True, force_terminal=terminal, color_system=colours, _environ={}
+    )
+    console.print(*what)
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def assert_harmless(text: str) -> None:
+    assert all(one.isprintable() for one in text.split("\n")), text
+
+
+def test_whatever_is_printed_has_no_control_characters() -> None:
+    table = Table(HOSTILE)
+    table.add_row(HOSTILE, Text(HOSTILE))
+    for what in (HOSTILE, Text(HOSTILE), table, Group(Text(HOSTILE), table)):
+        assert_harmless(printed(what))
+
+
+def test_colours_are_those_of_the_command_alone() -> None:
+    assert printed(Text("red", style="red"), terminal=True) == "\x1b[31mred\x1b[0m\n"
+    assert printed(line(HOSTILE, style="red"), terminal=True).count("\x1b") == 2
+
+
+def test_an_object_is_exact_and_keeps_to_ascii() -> None:
+    console = Terminal(file=io.StringIO())
+    console.print_json(data={"run": HOSTILE})
+    told = console.file.getvalue()  # type: ignore[attr-defined]
+    assert told.isascii()
+    assert_harmless(told)
+    assert json.loads(told) == {"run": HOSTILE}
+
+
+def test_an_error_is_two_lines_whatever_it_names() -> None:
+    error = UsageError(f"no file {HOSTILE}", hint=f"look at {HOSTILE}")
+    assert str(error) == f"no file {SHOWN}\n\nhint: look at {SHOWN}"
+
+
+def test_names_in_a_report_begin_no_line_of_their_own() -> None:
+    report = diagnose_view(make_view(Topology(dp=2, pp=2, tp=2), slow={5: 1.4}))
+    (finding,) = report.findings
+    mark = Mark(
+        name="link-down", host="h", device="d", at_ns=1, seconds=1.0, count=1, lasts=False, held_s=0.0, stretched=()
+    )
+    loss = Loss(rank=0, step=1, at_ns=1, text="5 records of 1.0 s: why")
+
+    def text(name: str) -> str:
+        return printed(
+            report_text(
+                replace(
+                    report,
+                    run_id=f"run {name}",
+                    findings=(
+                        replace(finding, summary=name, next_step=name, evidence={"name": name, "names": [name]}),
+                    ),
+                    marks=(replace(mark, host=name, device=name),),
+                    losses=(replace(loss, text=f"5 records: {name}"),),
+                )
+            )
+        )
+
+    assert_harmless(text(HOSTILE))
+    assert text(HOSTILE).count("\n") == text("plain").count("\n")
+    assert text(HOSTILE).count(SHOWN) == text("plain").count("plain")
+
+
+def test_log_lines_and_notes_of_a_hang_begin_no_line_of_their_own() -> None:
+    def text(words: str) -> str:
+        ranks = {0: RankEvidence(rank=0, log=(LogLine(at_ns=1, fault=words, text=words),))}
+        evidence = HangEvidence(world_size=1, groups=(), ranks=ranks, run_id=words, notes=(words,))
+        return printed(hang_text(judge(evidence)))
+
+    assert_harmless(text(HOSTILE))
+    assert text(HOSTILE).count("\n") == text("plain").count("\n")
+    assert SHOWN in text(HOSTILE)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_long_name_in_a_list_of_runs_leaves_the_other_columns_where_they_are(
+    terminal: bool,
+) -> None:
+    from ui.commands import runs  # noqa: PLC0415 - the command's module, with its console
+
+    row = {"attempt": 0, "started_ns": 0, "num_ranks": 8, "first_step": 0, "last_step": 9}
+    rows = [{**row, "run_id": name} for name in ("short", "n" * 200, HOSTILE)]
+    told = printed(runs.table_of(rows, runs.NAME_WIDTH if terminal else None))
+    assert_harmless(told)
+    assert (SHOWN in told) is not terminal
+    assert SHOWN[:50] in told
+    assert ("n" * 200 in told) is not terminal
+    lines = [line for line in told.splitlines() if "1970-01-01" in line]
+    assert len(lines) == len(rows)
+    assert len({line.index("1970-01-01") for line in lines}) == 1
+    assert not terminal or max(map(len, lines)) < 110
