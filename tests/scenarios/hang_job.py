@@ -7,6 +7,7 @@ launcher -- ranks, the fault inside -- OUT/fired.json: when it began, for us alo
 """
 
 import json
+import os
 import pickle
 import signal
 import subprocess
@@ -33,12 +34,16 @@ from tests.integration.processes import free_port
 from tests.scenarios.command import rankscope
 from tests.scenarios.hang_plan import Trial
 from tests.trainer.jobs import figures, small_config
+from tests.ui.named_everywhere import named_everywhere, row_of
 from trainer.config import RunOptions
 from trainer.fault.inject import FIRED_NAME
+from ui.records import RunState
 
 START_S = 300.0
 VERDICT_S = 45.0
 """From the fault to a verdict, at the utmost."""
+DEATH_S = 90.0
+"""From a verdict to the end of a job that dies of its collective timeout, at the utmost."""
 SETTLED_S = 7.0
 """A job that is ended sooner after its fault died of it, for all that anybody can tell."""
 LOOK_S = 0.25
@@ -59,6 +64,10 @@ class Found:
     """What was accused before the verdict settled, where it was not the truth."""
     stored: dict[str, Any] = field(default_factory=dict)
     """The command's object, from the store."""
+    before: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Whom each page, the command and alerts name while the job hangs; asked where ``everywhere``."""
+    after: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """The same after its end."""
     spooled: dict[str, Any] = field(default_factory=dict)
     """The same from the spool of the dead job."""
 
@@ -109,11 +118,23 @@ def collecting(folder: Path) -> Iterator[CollectorClient]:
 class Job:
     """A training with a fault inside."""
 
-    def __init__(self, trial: Trial, folder: Path, run_id: str, *, num_steps: int) -> None:
+    def __init__(
+        self,
+        trial: Trial,
+        folder: Path,
+        run_id: str,
+        *,
+        num_steps: int,
+        attempt: int = 0,
+        collective_timeout_s: float | None = None,
+    ) -> None:
         self.trial = trial
-        self.out = folder / run_id
+        self.out = folder / (f"{run_id}-{attempt}" if attempt else run_id)
         self.run_id = run_id
+        self.attempt = attempt
+        self.dies_by_timeout = collective_timeout_s is not None
         self._num_steps = num_steps
+        self._collective_timeout_s = collective_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -128,10 +149,12 @@ class Job:
         self.out.mkdir(parents=True)
         grid = self.trial.topology
         config = small_config(num_steps=self._num_steps, dp=grid.dp, pp=grid.pp, tp=grid.tp)
-        config = replace(config, data=replace(config.data, max_bytes=100_000))
+        data = replace(config.data, max_bytes=100_000)
+        config = replace(config, data=data, collective_timeout_s=self._collective_timeout_s)
         options = RunOptions(
             out=self.out,
             run_id=self.run_id,
+            attempt=self.attempt,
             fault=self.trial.fault,
             collector=collector,
             agent_options=AGENT_OPTIONS,
@@ -151,6 +174,27 @@ class Job:
         """What the agent's settings make of the usual step."""
         usual_s = median([step["step_seconds"] for step in figures(self.out)] or [0.0])
         return max(FACTOR * usual_s, FLOOR_S)
+
+    def wait(self, *, seconds: float) -> None:
+        """Until the job has ended by itself."""
+        until(lambda: not self.running, seconds=seconds, what=f"the end of {self.run_id}")
+
+    def ranks(self) -> list[psutil.Process]:
+        """Those that live. The agent has a session of its own."""
+        assert self._process is not None
+        session = os.getsid(self._process.pid)
+        found = []
+        for process in _family(self._process.pid):
+            with suppress(ProcessLookupError):
+                found += [process] if os.getsid(process.pid) == session else []
+        return found
+
+    def interrupt(self) -> None:
+        """As Ctrl-C in its terminal."""
+        assert self._process is not None
+        for process in (*self.ranks(), psutil.Process(self._process.pid)):
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGINT)
 
     def end(self, *, kills: bool) -> None:
         """End the launcher, with it its ranks, and the agent."""
@@ -174,9 +218,11 @@ def _family(pid: int) -> list[psutil.Process]:
     return []
 
 
-def stand_trial(job: Job, collector: CollectorClient, *, by_command: bool = True) -> Found:
+def stand_trial(job: Job, collector: CollectorClient, *, by_command: bool = True, everywhere: bool = False) -> Found:
     """Start the job, wait for a verdict over its fault, ask for all of it (the command, or what it does, in this
-    process), end the job. What the spool says comes later, once the collector is gone: :func:`ask_spool`."""
+    process), end the job, or wait for its end where it dies by its timeout. Where ``everywhere``, pages and alerts are
+    asked too, before and after the end. What the spool says comes later, once the collector is gone:
+    :func:`ask_spool`."""
     found = Found(trial=job.trial)
     job.start(collector.url)
     try:
@@ -185,9 +231,22 @@ def stand_trial(job: Job, collector: CollectorClient, *, by_command: bool = True
         found.threshold_s = job.threshold_s()
         found.stored = ask("--store", collector.url, job.run_id) if by_command else _stored(collector, job.run_id)
         until(lambda: time.time() - job.fired_at_s() > SETTLED_S, what="a job that stood for a while")
+        if everywhere:
+            found.before = named_everywhere(collector, job.run_id)
+        if job.dies_by_timeout:
+            job.wait(seconds=DEATH_S)
     finally:
         job.end(kills=job.trial.kills)
+    if everywhere:
+        found.after = named_after_the_end(collector, job.run_id)
     return found
+
+
+def named_after_the_end(collector: CollectorClient, run_id: str) -> dict[str, tuple[int, ...]]:
+    """Whom each page, the command and alerts name, once the end of the job is known."""
+    over = (RunState.DIED, RunState.ENDED)
+    until(lambda: row_of(collector, run_id).state in over, seconds=DEATH_S, what=f"the end of {run_id} in the store")
+    return named_everywhere(collector, run_id)
 
 
 def ask_spool(job: Job, found: Found, *, by_command: bool = True) -> None:
