@@ -6,8 +6,9 @@
 
 A jump lies far above the recent finite values: five times their median for the gradient norm (ByteRobust, SOSP'25),
 half as much again or a whole nat for the loss, and in both cases six robust deviations, on a linear and on a
-logarithmic scale. The first values of an attempt only serve as past: a fresh run is wild. Nobody is suspected: these
-numbers are the whole job's.
+logarithmic scale. The deviations of a loss are those from one value to the next, because a loss falls: its trend is no
+noise. The first values of an attempt are not judged: a fresh run is wild. No rank is suspected: these numbers describe
+the whole job.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,18 +22,24 @@ from diagnose.peers import robust_sigma
 from diagnose.view import NOTHING, FloatVector, IntVector, RunView, Series
 
 NAME = "loss-anomaly"
-WARM_UP = 20
+NORM_WARM_UP, LOSS_WARM_UP = 20, 12
 """Finite values before the first that is judged."""
 RECENT = 50
-"""Values whose median and scatter a new one is held against."""
-NEWEST = 15
-"""Of them, those that tell the level of a loss, which falls."""
+"""Values whose median and scatter a new one is compared with."""
+NEWEST, LAST = 15, 5
+"""Of them, those that give the level of a loss, which falls: the lower median of the two counts."""
+EARLY, EARLY_SHARE = 10, 0.2
+"""The first values of a loss give its scale: where it has fallen to almost nothing, small rises are no jumps."""
 MAX_VALUES = 5000
 """Judged at most, the newest: older jumps no longer explain anything."""
 MIN_NORM_TIMES = 5.0
 MIN_LOSS_RISE = 1.0
 MIN_LOSS_SHARE = 0.5
 MIN_DEVIATIONS = 6.0
+FEW_VALUES = 5.0
+"""A scatter that is known from so many values more counts twice."""
+OFTEN, MIN_OFTEN = 0.9, 2.0
+"""A jump is twice as high as what a tenth of the recent values exceed: noise may be all spikes."""
 SCATTER_FLOOR = 0.005
 LASTING = 5
 """Values from which on a jump is no passing spike."""
@@ -84,25 +91,46 @@ def _until_window_end(view: RunView, metric: str) -> Series:
     return Series(steps=series.steps[known][-MAX_VALUES:], values=series.values[known][-MAX_VALUES:])
 
 
-Limits = Callable[[FloatVector, float], tuple[float, float]]
-"""Recent finite values and a new one -> their level, and the limit above which the new one is out of range, or less
-where it lies below that already: scatter is dear to measure."""
+Limits = Callable[[FloatVector, int], tuple[float, float]]
+"""Finite values and a row -> the level before that row, and the limit above which its value is out of range. The limit
+is less where the value lies below that already: scatter is expensive to measure."""
+NO_LIMIT = 0.0, float("inf")
 
 
-def norm_limits(recent: FloatVector, value: float) -> tuple[float, float]:
+def norm_limits(values: FloatVector, row: int) -> tuple[float, float]:
     """Five times the median, or six deviations of the logarithm if they scatter more."""
+    if row < NORM_WARM_UP:
+        return NO_LIMIT
+    recent, value = values[max(0, row - RECENT) : row], float(values[row])
     level = float(np.median(recent))
     least = MIN_NORM_TIMES * level
     return level, least if value < least else max(least, _log_limit(recent, level))
 
 
-def loss_limits(recent: FloatVector, value: float) -> tuple[float, float]:
+def loss_limits(values: FloatVector, row: int) -> tuple[float, float]:
     """A nat or half as much again above the newest level, and six deviations on either scale."""
-    level = float(np.median(recent[-NEWEST:]))
-    least = level + min(MIN_LOSS_RISE, MIN_LOSS_SHARE * abs(level))
-    if value < least:
+    if row < LOSS_WARM_UP:
+        return NO_LIMIT
+    recent = values[max(0, row - RECENT) : row]
+    level = float(min(np.median(recent[-NEWEST:]), np.median(recent[-LAST:])))
+    scale = max(abs(level), EARLY_SHARE * float(np.median(np.abs(values[:EARLY]))))
+    least = level + min(MIN_LOSS_RISE, MIN_LOSS_SHARE * scale)
+    if values[row] < least:
         return level, least
-    return level, max(least, level + MIN_DEVIATIONS * _scatter(recent, level), _log_limit(recent, level))
+    limit = max(least, level + _usual_rise(recent, SCATTER_FLOOR * abs(level)))
+    if level > 0.0 and recent.min() > 0.0:
+        limit = max(limit, level * float(np.exp(min(_usual_rise(np.log(recent), SCATTER_FLOOR), 100.0))))
+    return level, limit
+
+
+def _usual_rise(recent: FloatVector, floor: float) -> float:
+    """By how much a loss may rise above its level and mean nothing."""
+    above = recent[LAST:] - np.median(np.lib.stride_tricks.sliding_window_view(recent, LAST)[:-1], axis=1)
+    steps = np.diff(recent)
+    noise = float(np.quantile(np.abs(steps - np.median(steps)), 0.75)) / 1.15 / 2**0.5
+    one_sigma = max(floor, noise, float(np.quantile(above, 0.84)))
+    often = float(np.quantile(above, OFTEN))
+    return max(MIN_DEVIATIONS * (1 + FEW_VALUES / len(recent)) * one_sigma, MIN_OFTEN * often)
 
 
 def _log_limit(recent: FloatVector, level: float) -> float:
@@ -139,9 +167,9 @@ def _not_finite(metric: str, steps: IntVector, values: FloatVector, finite: npt.
 
 
 def _jumps(metric: str, steps: IntVector, values: FloatVector, limits: Limits) -> Iterator[Episode]:
-    row = WARM_UP
+    row = 0
     while row < len(values):
-        level, limit = limits(values[max(0, row - RECENT) : row], float(values[row]))
+        level, limit = limits(values, row)
         if values[row] < limit:
             row += 1
             continue
@@ -259,4 +287,5 @@ def _evidence(worst: Episode, episodes: list[Episode]) -> Evidence:
         "peak": round(worst.peak, 4) if worst.is_number else str(worst.peak),
         "came_back": int(worst.over),
         "episodes": [f"{one.metric} at step {one.first_step}" for one in episodes[:20]],
+        "num_episodes": len(episodes),
     }

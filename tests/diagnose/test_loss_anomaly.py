@@ -1,4 +1,6 @@
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,12 @@ from tests.diagnose.made_view import make_view
 
 NUM_STEPS = 140
 SEEDS = range(30)
+RECORDED = {
+    name: np.array(values)
+    for name, values in json.loads(Path(__file__).with_name("recorded_losses.json").read_text()).items()
+}
+"""Losses of small models that trained on a processor, from their first step on. All are healthy."""
+CALM = ("language model, AdamW, batch 16", "language model, AdamW, batch 16, fast")
 
 
 def falling_loss(seed: int, jitter: float = 0.02) -> FloatArray:
@@ -82,6 +90,42 @@ def test_the_step_in_which_a_run_dies_counts() -> None:
     loss = np.append(falling_loss(0), np.nan)  # step 140 never finished
     (finding,) = detect_loss_anomaly(view_of(loss, wild_then_calm_norm(0)))
     assert finding.window.first_step == NUM_STEPS
+
+
+def whole_run(loss: FloatArray) -> RunView:
+    """The window holds every step."""
+    view = view_of(loss, np.zeros(0))
+    return replace(view, steps=np.arange(NUM_STEPS), step_ns=np.full(NUM_STEPS, 1e9))
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_recorded_loss_yields_nothing(name: str) -> None:
+    assert detect_loss_anomaly(whole_run(RECORDED[name])) == []
+
+
+@pytest.mark.parametrize("first", [20, 30, 45, 80, 139])
+@pytest.mark.parametrize("name", CALM)
+def test_a_recorded_loss_that_jumps_by_two_in_one_step_is_found(name: str, first: int) -> None:
+    loss = RECORDED[name].copy()
+    loss[first] += 2.0
+    (finding,) = detect_loss_anomaly(whole_run(loss))
+    assert finding.window.first_step == first
+    assert finding.severity is Severity.INFO
+
+
+@pytest.mark.parametrize("first", [30, 45, 80])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_jump_by_two_is_found_while_the_loss_still_falls_fast(first: int, seed: int) -> None:
+    loss = falling_loss(seed)
+    loss[first] += 2.0
+    (finding,) = detect_loss_anomaly(whole_run(loss))
+    assert finding.window.first_step == first
+
+
+def test_a_loss_that_has_almost_vanished_does_not_jump_by_a_little() -> None:
+    loss = falling_loss(0) - 2.98
+    loss[130] = 0.3
+    assert detect_loss_anomaly(whole_run(loss)) == []
 
 
 @pytest.mark.parametrize("times", [1.8, 3.0])
