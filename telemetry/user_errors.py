@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 from telemetry.errors import RankscopeError, UsageError
+from telemetry.printable import printable
 
 CRASH_STATUS = 70
 """Exit status after a defect of ours (EX_SOFTWARE of sysexits.h): none of the four that commands document."""
@@ -51,13 +52,13 @@ def user_error(error: BaseException, *, extra: str = "all") -> RankscopeError | 
     if isinstance(error, OSError):
         return _failed_call(error)
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # Path.resolve before Python 3.13
-        return UsageError(_printable(str(error)), hint="name a path that leads to a file or a folder")
+        return UsageError(printable(str(error)), hint="name a path that leads to a file or a folder")
     return None
 
 
 def _failed_call(error: OSError) -> RankscopeError | None:
     """An error of the system, where it concerns a path outside of our code, or a disk that is full."""
-    path = _printable(str(error.filename)) if isinstance(error.filename, str | Path) else ""
+    path = printable(str(error.filename)) if isinstance(error.filename, str | Path) else ""
     if error.errno in _DISK_IS_FULL:
         return UsageError(
             f"{path or 'cannot write'}: {error.strerror}", hint="make room there, or write to another disk"
@@ -100,8 +101,3 @@ def _name_of(requirement: str) -> str:
     for sign in "<>=!~ ;":
         name = name.partition(sign)[0]
     return name.lower().replace("_", "-")
-
-
-def _printable(text: str) -> str:
-    """On one line, whatever the path holds."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
