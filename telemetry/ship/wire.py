@@ -124,12 +124,14 @@ def _owner(metadata: dict[bytes, bytes]) -> tuple[str, int]:
 
 
 def _openings(text: bytes) -> dict[int, int]:
+    if len(text) > MAX_OPENINGS_LENGTH:
+        raise UsageError("the batch's openings are too long", hint="name only the ranks of the batch, each once")
     try:
-        pairs = [pair.split(b":") for pair in text[: MAX_OPENINGS_LENGTH + 1].split(b",") if pair]
+        pairs = [pair.split(b":") for pair in text.split(b",") if pair]
         openings = {int(rank): int(opened_ns) for rank, opened_ns in pairs}
     except ValueError as error:
         raise UsageError("the batch's openings cannot be read", hint='write them as "RANK:OPENED_NS,..."') from error
-    if len(text) > MAX_OPENINGS_LENGTH or not all(0 <= opened_ns <= MAX_TIME_NS for opened_ns in openings.values()):
+    if not all(0 <= opened_ns <= MAX_TIME_NS for opened_ns in openings.values()):
         raise UsageError(
             "the batch's openings are out of range", hint="nanoseconds since the epoch, once for each rank"
         )

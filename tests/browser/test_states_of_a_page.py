@@ -133,6 +133,29 @@ def test_a_hostile_address_shows_defaults_and_a_note(page: Page, address: str, s
     expect(page.locator("main [id]").first).to_be_visible()
 
 
+class LongHosts(SyntheticRun):
+    """A run whose hosts have names without a place to break."""
+
+    def host(self, rank: int) -> str:
+        return f"host-{'h' * 240}{rank // 2}"
+
+
+def test_long_names_leave_the_layout_as_it_is(page: Page, address: str, store: EmbeddedStore) -> None:
+    name = "n" * 200
+    long = LongHosts(run_id=name, slow={5: 1.4})
+    long.introduce(store)
+    long.advance(store, 12)
+    long.beat(store, at_ns=long.now_ns, ended=True)
+    unknown = f"?view=overview&run={'q' * 300}"
+    searches = [f"?view={view}&run={name}" for view in ("heatmap", "grid")]
+    for search in ("?view=runs", *searches, unknown):
+        page.goto(address + search)
+        wait_until_drawn(page)
+        beyond = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert beyond == 0, search
+    expect(page.locator("main")).to_contain_text("No run is called qqq")
+
+
 @contextmanager
 def _switchable(store: EmbeddedStore) -> Iterator[tuple[str, Switchable]]:
     reader = Switchable(StoreReader(store))

@@ -18,6 +18,7 @@ from ui.figures.style import (
     outline,
     plain,
     room_for,
+    short,
 )
 from ui.metrics import BESIDE, READINGS, values
 from ui.records import Floats, PooledTimes
@@ -160,7 +161,7 @@ def _suspects(band: Sequence[int], hosts: Sequence[str]) -> str:
 
 
 def _host(rank: int, hosts: Sequence[str]) -> str:
-    return plain(hosts[rank] or "unknown")
+    return plain(short(hosts[rank] or "unknown"))
 
 
 def _outlines(

@@ -20,12 +20,14 @@ from ui.figures.style import (
     FAINT_HALF_WIDTH,
     FONT,
     GREY,
+    MAX_LABEL,
     ON_DARK,
     ON_LIGHT,
     RATIO_SCALE,
     framed,
     outline,
     plain,
+    short,
 )
 from ui.metrics import BESIDE, READINGS, values
 from ui.records import Floats, StageTimes
@@ -50,6 +52,9 @@ class Cell(NamedTuple):
     rank: int
     row: int
     column: int
+
+
+CHARACTERS_A_CELL = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,10 +182,15 @@ def _host_names(boxes: list[Box]) -> list[dict[str, object]]:
     if len(boxes) > MAX_NAMED_HOSTS:
         return []
     return [
-        {"x": box.column - 0.5, "y": box.row - 0.55, "text": plain(box.host), "xanchor": "left", "yanchor": "bottom"}
+        {"x": box.column - 0.5, "y": box.row - 0.55, "text": _label(box), "xanchor": "left", "yanchor": "bottom"}
         | {"showarrow": False, "font": {"family": FONT, "size": 12, "color": GREY}}
         for box in boxes
     ]
+
+
+def _label(box: Box) -> str:
+    """The host's name, as much of it as has room before the next box."""
+    return plain(short(box.host, min(MAX_LABEL, CHARACTERS_A_CELL * (box.width + 1))))
 
 
 def _numbers(

@@ -113,6 +113,9 @@ X_AXIS: Mapping[str, Any] = {
 }
 Y_AXIS: Mapping[str, Any] = {**AXIS, "gridcolor": FAINT}
 
+MAX_LABEL = 28
+"""Characters of a name in a figure."""
+
 
 def framed(
     traces: Sequence[BaseTraceType], *, height_px: int, keep: str, margin: Mapping[str, int] = MARGIN, **layout: Any
@@ -139,6 +142,14 @@ def outline(x0: float, x1: float, y0: float, y1: float, colour: str = SUSPECT, w
     """A rectangle in axis units, drawn above the data."""
     line = {"color": colour, "width": width_px}
     return {"type": "rect", "x0": x0, "x1": x1, "y0": y0, "y1": y1, "line": line, "fillcolor": CLEAR, "layer": "above"}
+
+
+def short(name: str, limit: int = MAX_LABEL) -> str:
+    """``name`` in at most ``limit`` characters: its middle is left out, for names of hosts differ at their end."""
+    if len(name) <= limit:
+        return name
+    end = limit // 2
+    return f"{name[: limit - end - 1]}…{name[-end:]}"
 
 
 def plain(text: str) -> str:

@@ -85,7 +85,7 @@ def _past_row(told: ToldAlert) -> Component:
         html.Span(stamp(alert.changed_ns)[:-3], title=f"began {stamp(alert.began_ns)}"),
         dcc.Link(alert.kind, href=view_address(alert)),
         place(alert),
-        dcc.Link(run_id, href=run),
+        dcc.Link(run_id, href=run, className="run-link"),
         long_duration((alert.changed_ns - alert.began_ns) / NS_PER_S),
         cost(alert),
         html.Span(alert.account.summary, className="past-summary"),
