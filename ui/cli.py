@@ -12,6 +12,7 @@ from importlib import import_module, metadata
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 
@@ -168,7 +169,6 @@ def _prepare_process() -> None:
 
 def _report(error: Exception) -> int:
     """Print the error; the exit status for it."""
-    from diagnose.terminal import Terminal  # noqa: PLC0415 - telemetry comes with it
     from telemetry.user_errors import CRASH_STATUS, user_error  # noqa: PLC0415 - NumPy comes with it
 
     command = next((COMMANDS[word] for word in sys.argv[1:] if word in COMMANDS), None)
@@ -176,7 +176,7 @@ def _report(error: Exception) -> int:
     if wrong is None:
         traceback.print_exception(error)
         return CRASH_STATUS
-    console = Terminal(stderr=True, soft_wrap=True)
+    console = Console(stderr=True, soft_wrap=True)  # the message is printable, and diagnose needs an extra
     console.print("error:", style="bold red", end=" ")
     console.print(str(wrong), markup=False, highlight=False)
     return wrong.exit_status

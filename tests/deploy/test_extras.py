@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import rmtree
 from urllib.request import urlopen
 
 import pytest
@@ -73,8 +74,8 @@ MakeAlone = Callable[[str], Alone]
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> MakeAlone:
-    """The environment of an extra, made once."""
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeAlone]:
+    """The environment of an extra, made once. Those that pip makes take gigabytes, so none is kept."""
     made: dict[str, Alone] = {}
 
     def make(extra: str) -> Alone:
@@ -82,7 +83,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> MakeAlone:
             made[extra] = Alone(tmp_path_factory.mktemp("alone") / (extra or "none"), extra)
         return made[extra]
 
-    return make
+    yield make
+    for environment in made.values():
+        rmtree(environment.folder)
 
 
 @pytest.fixture(scope="module")
