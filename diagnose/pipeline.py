@@ -14,6 +14,7 @@ from diagnose.load import load_view
 from diagnose.losses import Loss, load_losses
 from diagnose.marks import Mark, marks_of
 from diagnose.outage_effect import with_effects
+from diagnose.run_state import Heard, heard_of
 from diagnose.view import RunView
 from telemetry.errors import UnreadableError
 from telemetry.stores.reader import Reader
@@ -40,6 +41,8 @@ class Report:
     """What happened that is no finding, in order of time."""
     losses: tuple[Loss, ...] = ()
     """Where records are missing, likewise."""
+    heard: Heard | None = None
+    """Whether the attempt goes on and ships; None where no store was asked."""
 
     @property
     def exit_status(self) -> int:
@@ -138,7 +141,8 @@ def diagnose_run(reader: Reader, run_id: str, attempt: int, window: StepWindow |
         UnreachableError: nobody answers.
     """
     report = diagnose_view(load_view(reader, run_id, attempt, window))
-    return stall_first(replace(report, losses=load_losses(reader, run_id, attempt)), reader)
+    losses, heard = load_losses(reader, run_id, attempt), heard_of(reader, run_id, attempt)
+    return stall_first(replace(report, losses=losses, heard=heard), reader)
 
 
 def stall_first(report: Report, reader: Reader) -> Report:

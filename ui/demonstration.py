@@ -34,6 +34,7 @@ RANKSCOPE = (sys.executable, "-m", "ui.cli")
 START_S = 60.0
 STALL_S = 90.0
 STOP_S = 20.0
+_running: list["subprocess.Popen[bytes]"] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,18 +185,21 @@ def _process(command: list[str], sink: Any) -> Iterator[subprocess.Popen[bytes]]
     process = subprocess.Popen(
         command, stdout=sink or sys.stderr, stderr=sink, env=child_environment(), start_new_session=True
     )
+    _running.append(process)
     try:
         yield process
-    except BaseException:
-        _end(process, signal.SIGHUP)  # quickly: nobody reads what it still records
+    except (KeyboardInterrupt, SystemExit):  # a signal ends the demo: its processes end at the same time
+        for started in _running:
+            started.send_signal(signal.SIGHUP)
         raise
     finally:
         if process.poll() is None:
             _end(process)
+        _running.remove(process)
 
 
-def _end(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> int:
-    process.send_signal(number)
+def _end(process: subprocess.Popen[bytes]) -> int:
+    process.terminate()
     with suppress(subprocess.TimeoutExpired):
         return process.wait(timeout=STOP_S)
     os.killpg(process.pid, signal.SIGKILL)

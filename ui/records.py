@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from diagnose.run_state import RunState as RunState
 from diagnose.span_columns import SPAN_COLUMNS as SPAN_COLUMNS
 from diagnose.span_columns import SpanColumns as SpanColumns
 from telemetry.stages import Stage
@@ -15,19 +15,6 @@ from telemetry.topology import Topology
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-
-
-class RunState(StrEnum):
-    """Is anybody still at work?"""
-
-    LIVE = "live"
-    SILENT = "silent"
-    """Not ended in order, and nothing heard for a while."""
-    ENDED = "ended"
-    DIED = "died"
-    """A rank ended over an error, or is gone without an end."""
-    STALLED = "stalled"
-    """Agents took evidence of a stall after the newest step had ended, and nobody took it back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from diagnose.findings import Severity
+from diagnose.run_state import NS_PER_S
+from diagnose.run_state import Beats as Beats
+from diagnose.run_state import RunState as RunState
+from diagnose.run_state import state_of as state_of
 from telemetry.topology import Topology
-from ui.records import RunState
 from ui.view_state import RunOrder
 
-NS_PER_S = 1_000_000_000
-SILENT_AFTER_NS = 20 * NS_PER_S
-"""A rank that did not end in order and was not heard of for so long is silent."""
 OLD_NS = 86_400 * NS_PER_S
 """Trouble of a run that nobody has heard of for so long is no longer put first."""
 GOODPUT_IN_WORDS = (
@@ -20,16 +20,6 @@ GOODPUT_IN_WORDS = (
     "later attempt did again counts once. What is missing: starting, restarting, work that was lost, stalls, and "
     "whatever else is done between steps."
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Beats:
-    """What the ranks of an attempt last said: how many were heard of, ended in good order, are gone otherwise."""
-
-    heard_ns: int = 0
-    num_ranks: int = 0
-    num_ended: int = 0
-    num_gone: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,20 +80,6 @@ class RunRow:
     """None: nobody looked."""
     started_ns: int
     heard_ns: int
-
-
-def state_of(beats: Beats, *, heard_ns: int, stalled_ns: int, last_end_ns: int, now_ns: int) -> RunState:
-    """Whether anybody is still at work. ``stalled_ns``: of the newest evidence of a stall, 0: none; ``last_end_ns``:
-    of the newest step."""
-    if beats.num_ranks and beats.num_ended == beats.num_ranks:
-        return RunState.ENDED
-    if beats.num_gone:
-        return RunState.DIED
-    if stalled_ns and stalled_ns >= last_end_ns:
-        return RunState.STALLED
-    if now_ns - heard_ns < SILENT_AFTER_NS:
-        return RunState.LIVE
-    return RunState.SILENT if beats.num_ranks else RunState.ENDED
 
 
 def goodput(attempts: Sequence[AttemptSteps | None], wall_ns: int) -> float | None:

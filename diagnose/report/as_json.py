@@ -20,6 +20,8 @@ def report_object(report: Report) -> dict[str, Any]:
         "findings": [finding_object(finding) for finding in report.findings],
         "marks": [mark_object(mark) for mark in report.marks],
         "losses": [asdict(loss) for loss in report.losses],
+        "state": str(report.heard.state) if report.heard else None,
+        "heard_ns": report.heard.heard_ns if report.heard else None,
     }
 
 

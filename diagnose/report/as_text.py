@@ -11,6 +11,7 @@ from diagnose.losses import Loss
 from diagnose.marks import Mark
 from diagnose.pipeline import Report
 from diagnose.ranges import fold_ranks
+from diagnose.run_state import Heard, RunState
 from diagnose.terminal import line
 
 _STYLE = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold cyan"}
@@ -23,6 +24,7 @@ def report_text(report: Report) -> RenderableType:
     heading = _heading(report)
     marks = [line(mark_line(mark), style="dim") for mark in report.marks[-MOST_MARKS:]]
     marks += [line(_loss(loss), style="yellow") for loss in report.losses[-MOST_MARKS:]]
+    marks += [line(words, style="bold yellow") for words in _silence(report.heard)]
     if not report.findings:
         return Group(line(f"nothing found: {_looked_at(report)}", style="green"), *marks, heading)
     return Group(*(part for finding in report.findings for part in _finding_text(finding)), *marks, heading)
@@ -40,6 +42,14 @@ def _loss(loss: Loss) -> str:
     """``12:03:44 rank 3 misses 16384 records of 2.1 s, before step 812: rank files were at their cap ...``"""
     how_many, _, why = loss.text.partition(": ")
     return f"{_clock(loss.at_ns)} rank {loss.rank} misses {how_many}, before step {loss.step}: {why}"
+
+
+def _silence(heard: Heard | None) -> Iterator[str]:
+    """For an attempt that goes on without shipping: what the report says may be old."""
+    if heard is not None and heard.state is RunState.SILENT:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(heard.heard_ns / 1e9))
+        yield f"not shipping: no heartbeat since {since}, and no rank said that it ended. Newer steps are not stored."
+        yield f"{_INDENT}next: check that agents run on the hosts of the run and reach the collector"
 
 
 def _clock(at_ns: int) -> str:

@@ -1,15 +1,21 @@
 """What the dashboard asks, and how often."""
 
+import io
+from dataclasses import replace
 from urllib.parse import urlencode
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from rich.console import Console
 
+from diagnose.pipeline import diagnose_run
+from diagnose.report import report_object, report_text
+from diagnose.run_state import heard_of, states_of
 from telemetry.errors import UnknownRunError
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.queries import Steps
+from telemetry.stores.queries import Runs, Steps
 from telemetry.stores.question import Query
 from telemetry.stores.reader import StoreReader
 from telemetry.topology import Topology
@@ -105,14 +111,26 @@ def test_what_has_arrived_is_seen_after_a_second(store: EmbeddedStore) -> None:
     assert len(reads.facts(ViewState(run="growing")).steps.step) == 5
 
 
-@pytest.mark.parametrize(("ended", "age_s", "state"), [(False, 5, "live"), (False, 60, "silent"), (True, 5, "ended")])
-def test_a_run_is_live_silent_or_ended(store: EmbeddedStore, ended: bool, age_s: int, state: str) -> None:
+@pytest.mark.parametrize(
+    ("ended", "age_s", "state"), [(False, 5, "live"), (False, 60, "not-shipping"), (True, 5, "ended")]
+)
+def test_pages_list_and_report_agree_whether_a_run_is_live_not_shipping_or_ended(
+    store: EmbeddedStore, ended: bool, age_s: int, state: str
+) -> None:
     run = SyntheticRun(run_id=f"state-{state}")
     run.introduce(store)
     run.advance(store, 1)
     run.beat(store, at_ns=run.now_ns, ended=ended)
     reads = Reads(StoreReader(store), wall_s=lambda: run.now_ns / 1e9 + age_s)
     assert reads.newest(ViewState(run=run.run_id)).state == state
+    reader, now_ns = StoreReader(store), run.now_ns + age_s * 10**9
+    rows = reader.read(Runs(run_ids=(run.run_id,))).to_pylist()
+    assert states_of(reader, rows, now_ns)[run.run_id, 0].state == state
+    report = replace(diagnose_run(reader, run.run_id, 0), heard=heard_of(reader, run.run_id, 0, now_ns))
+    assert report_object(report)["state"] == state
+    printed = io.StringIO()
+    Console(file=printed, width=200).print(report_text(report))
+    assert ("not shipping: no heartbeat since" in printed.getvalue()) == (state == "not-shipping")
 
 
 def test_unknown_runs_and_attempts_are_said(reads: Reads) -> None:

@@ -9,12 +9,13 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.text import Text
 
 from diagnose.commands.options import DEFAULT_STORE, JsonOption, StoreOption, out, progress
+from diagnose.run_state import states_of
 from telemetry.printable import printable
 from telemetry.readers import open_reader
 from telemetry.stores.queries import Runs, StoredRuns, in_portions
 from telemetry.stores.reader import Reader
 
-COLUMNS = ("run", "attempt", "started", "ranks", "steps")
+COLUMNS = ("run", "attempt", "state", "started", "ranks", "steps")
 NAME_WIDTH = 60
 """On a terminal a longer name takes several lines. Elsewhere it stays whole: other commands take it."""
 
@@ -54,8 +55,12 @@ def _stored(reader: Reader) -> list[str]:
 
 
 def _rows(reader: Reader, names: list[str]) -> list[dict[str, Any]]:
-    """Every attempt of some runs, newest first."""
+    """Every attempt of some runs with its state, newest first."""
     rows = [row for some in in_portions(names) for row in reader.read(Runs(run_ids=some)).to_pylist()]
+    states = states_of(reader, rows)
+    for row in rows:
+        heard = states[row["run_id"], row["attempt"]]
+        row |= {"state": str(heard.state), "heard_ns": heard.heard_ns}
     return sorted(rows, key=lambda row: (-row["started_ns"], row["run_id"], -row["attempt"]))
 
 
@@ -71,7 +76,7 @@ def table_of(rows: list[dict[str, Any]], name_width: int | None) -> Text:
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     started = datetime.fromtimestamp(row["started_ns"] / 1e9).strftime("%Y-%m-%d %H:%M:%S")
     steps = f"{row['first_step']} to {row['last_step']}"
-    return printable(row["run_id"]), str(row["attempt"]), started, str(row["num_ranks"]), steps
+    return printable(row["run_id"]), str(row["attempt"]), str(row["state"]), started, str(row["num_ranks"]), steps
 
 
 def _lines(row: tuple[str, ...], widths: list[int]) -> Iterator[str]:

@@ -16,8 +16,8 @@ STATE_COLOURS = {
     RunState.STALLED: "red",
 }
 STATE_IN_WORDS = {
-    RunState.LIVE: "heard of within 20 seconds",
-    RunState.SILENT: "not ended in order, and not heard of for 20 seconds",
+    RunState.LIVE: "a heartbeat arrived within 20 seconds",
+    RunState.SILENT: "no heartbeat for 20 seconds, and no rank said that it ended: agents or hosts are down",
     RunState.ENDED: "every rank ended in order, or nobody watched it",
     RunState.DIED: "a rank ended over an error, or is gone without an end",
     RunState.STALLED: "no step ends: agents took evidence of it",
