@@ -2,6 +2,7 @@
 
 from fastapi import FastAPI
 
+from telemetry.process_memory import limit_arenas
 from telemetry.ship.collector import listen, serve
 from telemetry.ship.guard import guard
 from telemetry.ship.settings import ServerSettings
@@ -15,6 +16,7 @@ def run_dashboard(reader: Reader, settings: ServerSettings) -> None:
     Raises:
         UsageError: the port is in use, or the address is none of this machine's.
     """
+    limit_arenas()
     with listen(settings.host, settings.port) as listener:
         server = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
         guard(server, settings)

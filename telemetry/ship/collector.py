@@ -9,6 +9,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from telemetry.errors import UsageError
+from telemetry.process_memory import limit_arenas
 from telemetry.ship.api import make_router
 from telemetry.ship.clock import make_clock_router
 from telemetry.ship.clock_keeper import ClockKeeper
@@ -71,6 +72,7 @@ def run_collector(settings: CollectorSettings, *, extend: Extend | None = None) 
         UsageError: the address is in use or none of this machine's; or the store's address is of no known form.
         UnreachableError: the store does not answer, or another process holds it.
     """
+    limit_arenas()
     # The port first: a second collector must fail before it touches the first one's store.
     with listen(settings.host, settings.port) as listener:
         store = open_store(settings.store, retention_days=settings.retention_days)

@@ -30,6 +30,7 @@ from telemetry.printable import log
 from telemetry.private_files import make_folder
 from telemetry.stores import inserts, migrations, retention
 from telemetry.stores.bounds import bounded, fault_of_question
+from telemetry.stores.engine_memory import release_memory, with_small_caches
 from telemetry.stores.interface import Parameter
 from telemetry.stores.parameters import render
 from telemetry.stores.pool import Pool
@@ -39,8 +40,10 @@ DATABASE = "rankscope"
 IN_MEMORY = ":memory:"
 LEAST_FREE_BYTES = 8 * 2**20
 """To make tables in: on a full disk the engine leaves an empty definition behind, and the folder never opens again."""
-LOOK_S = 60.0
-"""Between two looks at parts where nothing is inserted: what is merged into a torn part is kept for eight minutes."""
+RELEASE_S = 10.0
+LOOK_EVERY = 6
+LOOK_S = LOOK_EVERY * RELEASE_S
+"""Seconds between two checks of the parts. What is merged into a torn part is kept for eight minutes."""
 NUM_SESSIONS = 4
 """Sessions run side by side; each costs memory of its own."""
 
@@ -79,7 +82,7 @@ class EmbeddedStore:
         self._closed = threading.Event()
         self._open()
         if self._folder:
-            watch = threading.Thread(target=_watch_parts, args=(ref(self), self._closed), daemon=True)
+            watch = threading.Thread(target=_watch, args=(ref(self), self._closed), daemon=True)
             watch.start()
 
     def migrate(self, *, retention_days: int | None = None) -> None:
@@ -150,7 +153,7 @@ class EmbeddedStore:
             log(f"rankscope: the disk was full: set aside {part}, which is not whole")
         with self._translated("open"):
             # The engine lives as long as one session does: this one keeps it.
-            self._anchor = Session(str(self._folder) if self._folder else IN_MEMORY)
+            self._anchor = Session(with_small_caches(str(self._folder) if self._folder else IN_MEMORY))
             self._anchor.query(f"CREATE DATABASE IF NOT EXISTS {self._database}")
         self._torn = set()
 
@@ -162,6 +165,11 @@ class EmbeddedStore:
         """
         self._find_torn()
         self._mend()
+
+    def release_memory(self) -> None:
+        """Give back what the engine freed and still holds."""
+        with self._translated("release memory"), self._pool.borrow() as session:
+            release_memory(session)
 
     def _refuse_torn(self, table: str) -> None:
         if torn := self._find_torn():
@@ -242,11 +250,16 @@ class EmbeddedStore:
             ) from error
 
 
-def _watch_parts(store: "ref[EmbeddedStore]", closed: threading.Event) -> None:
-    """Now and then, for as long as somebody has the store."""
-    while not closed.wait(LOOK_S) and (found := store()) is not None:
+def _watch(store: "ref[EmbeddedStore]", closed: threading.Event) -> None:
+    """Release memory and look after parts for as long as somebody has the store."""
+    for number in itertools.count(1):
+        if closed.wait(RELEASE_S) or (found := store()) is None:
+            return
         with suppress(RankscopeError, OSError):
-            found.look_after_parts()
+            if number % LOOK_EVERY == 0:
+                found.look_after_parts()
+        with suppress(RankscopeError):
+            found.release_memory()
         del found
 
 
