@@ -1,13 +1,17 @@
 """Records that never reached the store: where views have holes, and why. It is no finding: the job was not slowed."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
-from telemetry.records import RECORDS_LOST
+from telemetry.records import RECORDS_LOST, SPANS_DROPPED
 from telemetry.stores.queries import Marks
 from telemetry.stores.reader import Reader
 
 MOST_LOSSES = 100
 """The newest of an attempt."""
+MOST_MARKS = 10_000
+"""Of dropped spans. A rank leaves a mark each time that their number doubles."""
+_DROPPED = re.compile(r"(\d+) spans? of (.*)", re.S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,14 +20,32 @@ class Loss:
 
     rank: int
     step: int
-    """The first whose records are stored again."""
+    """The first whose records are stored again; of dropped spans, the step of the newest mark."""
     at_ns: int
-    """From when on they are missing, by the clock of the rank's host."""
+    """From when on they are missing, by the clock of the rank's host; of dropped spans, when the newest was marked."""
     text: str
     """How many, over how long, and why."""
 
 
 def load_losses(reader: Reader, run_id: str, attempt: int) -> tuple[Loss, ...]:
     """In order of time."""
-    asked = Marks(run_id=run_id, attempt=attempt, names=(RECORDS_LOST,), limit=MOST_LOSSES)
-    return tuple(Loss(**{name: row[name] for name in Loss.__slots__}) for row in reader.read(asked).to_pylist())
+    lost = _marked(reader, Marks(run_id=run_id, attempt=attempt, names=(RECORDS_LOST,), limit=MOST_LOSSES))
+    dropped = _marked(reader, Marks(run_id=run_id, attempt=attempt, names=(SPANS_DROPPED,), limit=MOST_MARKS))
+    every = sorted([*lost, *_added_up(dropped)], key=lambda loss: loss.at_ns)
+    return tuple(every[-MOST_LOSSES:])
+
+
+def _marked(reader: Reader, marks: Marks) -> list[Loss]:
+    return [Loss(**{name: row[name] for name in Loss.__slots__}) for row in reader.read(marks).to_pylist()]
+
+
+def _added_up(dropped: list[Loss]) -> list[Loss]:
+    """One loss for each rank, stage and reason: each mark holds the number since the one before."""
+    totals: dict[tuple[int, str], int] = {}
+    newest: dict[tuple[int, str], Loss] = {}
+    for loss in dropped:
+        if found := _DROPPED.fullmatch(loss.text):
+            key = loss.rank, found[2]
+            totals[key] = totals.get(key, 0) + int(found[1])
+            newest[key] = loss
+    return [replace(one, text=f"{totals[key]} spans of {key[1]}") for key, one in newest.items()]

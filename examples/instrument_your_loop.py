@@ -6,6 +6,10 @@
 With RANKSCOPE_COLLECTOR set (the URL of `rankscope collect`), the first rank of each host starts the agent that ships
 what is recorded; without, it stays in the spool. RANKSCOPE_RUN names the run; else it is torchrun's id, which is a
 UUID where torchrun got no --rdzv-id.
+
+Spans nest on one thread of this process. From other threads and asyncio tasks use ``telemetry.record_span``. A forked
+process, such as a DataLoader worker, does not record: put a span around the wait for its batch. Spans that are dropped
+are counted, and reported on stderr and by ``rankscope diagnose``.
 """
 
 import os

@@ -13,6 +13,10 @@ MAX_HOST_LENGTH = 256
 RECORDS_LOST = "records-lost"
 """Name of the mark that the agent stores where records are missing; its text begins with their number."""
 
+SPANS_DROPPED = "spans-dropped"
+"""Name of the mark that a rank records for spans that it could not keep; its text begins with their number since the
+last such mark."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankIdentity:

@@ -133,6 +133,7 @@ class Session:
         if segments is None or page is None:
             return
         _call_before_end()
+        RECORDER.mark_dropped()
         given_up = self._drain.stop() if self._drain is not None else 0
         if given_up:
             RECORDER.mark("device-spans-given-up", str(given_up))
@@ -142,6 +143,7 @@ class Session:
         self._last = replace(stats, dropped=stats.dropped + given_up)
         self._segments = self._page = None
         self._forget()
+        RECORDER.detach()
         page.words[layout.WORD_DROPPED] = self._last.dropped
         try:
             segments.close(self._last.records)
@@ -170,6 +172,7 @@ class Session:
         forget_worker_server()
         page, self._segments, self._page = self._page, None, None
         self._forget()
+        RECORDER.forked()
         if page is not None:
             page.abandon()
 
@@ -177,7 +180,6 @@ class Session:
         stop_worker_server()
         if self._watch is not None:
             self._watch.remove()
-        RECORDER.detach()
 
 
 _session = Session()

@@ -76,7 +76,7 @@ HEARTBEATS = pa.schema(
         ("alive", pa.uint8()),  # 1 while the process exists
         ("ended", pa.uint8()),  # 1 after an orderly stop, 2 after one over an error
         ("recorded", pa.uint64()),  # records written so far
-        ("dropped", pa.uint64()),  # records lost: spool full or unwritable
+        ("dropped", pa.uint64()),  # records lost: spool full or unwritable, spans that do not nest
     ]
 )
 

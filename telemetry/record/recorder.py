@@ -20,6 +20,7 @@ from typing import Any
 
 from telemetry.clocks.interface import DeviceClock, DeviceSpan
 from telemetry.record import layout
+from telemetry.record.dropped_spans import DroppedSpans, ForkedSpans, Reason
 from telemetry.record.layout import RECORD_BYTES, RecordKind
 from telemetry.record.sink import AnyStage, Place, Recorder, Scrap, Sink, Span, scrap_words
 from telemetry.record.text import name_bytes, pack_mark, pack_text, text_pieces
@@ -45,6 +46,10 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
     buffer: Any = place_now.buffer
     offset, limit = place_now.offset, place_now.limit
     depth, step_number, lost = 0, 0, 0
+    dropped_spans: DroppedSpans | None = None
+    own_forks: ForkedSpans | None = None  # of this process, while it records
+    forked_from: ForkedSpans | None = None  # of the recording process that this one is a fork of
+    lost_in_forks = 0
     rolling, making_room = threading.RLock(), False
     pack_span, pack_full, pack_sample = SPAN.pack_into, FULL_SPAN.pack_into, SAMPLE.pack_into
 
@@ -76,7 +81,7 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
             end = monotonic_ns()
             words[self.slot] = 0
             if depth < self.inside:
-                return unnested()
+                return drop(Reason.NOT_NESTED, self.stage.label)
             depth = self.depth
             if offset == limit and not roll():
                 return None
@@ -105,7 +110,7 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
             end = monotonic_ns()
             words[self.slot] = 0
             if depth < self.inside:
-                return unnested()
+                return drop(Reason.NOT_NESTED, self.stage.label)
             depth = self.depth
             if offset == limit and not roll():
                 return None
@@ -131,7 +136,7 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
                 return HostSpan.__exit__(self, kind, error, trace)
             words[self.slot] = 0
             if depth < self.inside:
-                return unnested()
+                return drop(Reason.NOT_NESTED, self.stage.label)
             depth = self.depth
             return mark(STEP_INTERRUPTED, getattr(kind, "__name__", ""))
 
@@ -147,7 +152,7 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
             nonlocal depth
             words[self.slot] = 0
             if depth < self.inside:
-                return unnested()
+                return drop(Reason.NOT_NESTED, self.stage.label)
             depth = self.depth
             note = DeviceSpan(
                 stage=self.stage, issue_ns=self.start, step=step_number, microbatch=self.microbatch,
@@ -156,16 +161,31 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
             end_on_device(self.ticket, note)
             return None
 
-    class Nothing:
+    class ForkedSpan(HostSpan):
+        """A span in a forked process, which does not record."""
+
+        __slots__ = ()
+
+        def __exit__(self, kind: object, error: object, trace: object) -> None:
+            nonlocal depth
+            depth = min(depth, self.depth)
+            if forked_from is not None:
+                forked_from.add(self.stage.label)
+
+    class Refused:
         """Stands in for a span that cannot be recorded."""
+
+        __slots__ = ("reason", "stage")
+
+        def __init__(self, reason: Reason, stage: object) -> None:
+            self.reason, self.stage = reason, stage
 
         def __enter__(self) -> None:
             pass
 
         def __exit__(self, *_: object) -> None:
-            lose(1)
+            drop(self.reason, self.stage)
 
-    nothing = Nothing()
     pools: dict[AnyStage, list[HostSpan]] = {}
 
     def fill_pools() -> None:
@@ -174,6 +194,8 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
             pools[stage] = pools[stage.label] = [kind(stage, level) for level in range(MAX_DEPTH)]
 
     def class_of(stage: Stage) -> type[HostSpan]:
+        if forked_from is not None:
+            return ForkedSpan
         if stage is Stage.STEP:
             return StepSpan
         if clock is not None and stage.stage_class in (StageClass.COMPUTE, StageClass.COMMUNICATION):
@@ -185,7 +207,7 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
         try:
             one = pools[stage][depth]
         except (KeyError, IndexError, TypeError):
-            return nothing
+            return Refused(Reason.TOO_DEEP if depth >= MAX_DEPTH else Reason.UNKNOWN_STAGE, stage)
         depth = one.inside
         one.microbatch = microbatch
         one.chunk = chunk
@@ -199,14 +221,16 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
         try:
             step_number = int(number) & 0xFFFFFFFF
         except (TypeError, ValueError, OverflowError):
-            return nothing
+            return Refused(Reason.NO_NUMBER, Stage.STEP.label)
         words[layout.WORD_STEP] = step_number
         words[layout.WORD_STEP_STARTED] = beat()
         return span(Stage.STEP)
 
-    def unnested() -> None:
-        """A span inside which others still run has ended: its depth was given away, and so perhaps its start."""
+    def drop(reason: Reason, stage: object) -> None:
+        """Lose a span. One that is not nested ended while spans inside it ran: another may have taken its start."""
         lose(1)
+        if dropped_spans is not None:
+            dropped_spans.add(reason, stage)
 
     # --- the device -------------------------------------------------------------------------------------------
 
@@ -243,7 +267,9 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
         try:
             word = pools[stage][0].word
         except (KeyError, TypeError):
-            return lose(1)
+            return drop(Reason.UNKNOWN_STAGE, stage)
+        if forked_from is not None:
+            return forked_from.add(pools[stage][0].stage.label)
         if (taken := reserve(1)) is None:
             return None
         into, place = taken
@@ -346,8 +372,22 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
     def beat() -> int:
         words[layout.WORD_BEAT] = now = monotonic_ns()
         words[layout.WORD_RECORDED] = next_seq()
+        if own_forks is not None:
+            count_forked(own_forks)
         words[layout.WORD_DROPPED] = dropped()
         return now
+
+    def count_forked(forks: ForkedSpans) -> None:
+        """Take over what forked processes dropped since this was last called."""
+        nonlocal lost_in_forks
+        if dropped_spans is not None and (new := forks.total() - lost_in_forks) > 0:
+            lost_in_forks += new
+            dropped_spans.add_forked(new)
+
+    def mark_dropped() -> None:
+        beat()
+        if dropped_spans is not None:
+            dropped_spans.flush()
 
     def lose(count: int) -> None:
         nonlocal lost
@@ -356,21 +396,32 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
 
     def dropped() -> int:
         in_scrap = offset // RECORD_BYTES if sink is not None and isinstance(place_now, Scrap) else 0
-        return lost + in_scrap + (sink.dropped if sink is not None else 0)
+        return lost + lost_in_forks + in_scrap + (sink.dropped if sink is not None else 0)
 
     def attach(to: Sink, first_seq: int, page: "memoryview[int]", device_clock: DeviceClock | None) -> None:
-        nonlocal sink, clock, words, depth, lost
+        nonlocal sink, clock, words, depth, lost, forked_from, own_forks, lost_in_forks, dropped_spans
         clock, words, depth, lost = device_clock, page, 0, 0
+        forked_from, own_forks, lost_in_forks = None, ForkedSpans.shared(), 0
+        dropped_spans = DroppedSpans(mark)
         fill_pools()
         use(to.open_segment(first_seq) or Scrap(first_seq=first_seq))
         sink = to
 
     def detach() -> None:
         nonlocal sink, clock, words, depth, lost, rolling, making_room
+        nonlocal forked_from, own_forks, lost_in_forks, dropped_spans
         sink, clock, words, depth, lost = None, None, scrap_words(), 0, 0
+        forked_from, own_forks, lost_in_forks, dropped_spans = None, None, 0, None
         rolling, making_room = threading.RLock(), False  # in a forked child another thread may have held it
         fill_pools()
         use(Scrap())
+
+    def forked() -> None:
+        nonlocal forked_from
+        parents = own_forks or forked_from
+        detach()
+        forked_from = parents
+        fill_pools()
 
     fill_pools()
     return Recorder(
@@ -387,6 +438,8 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
         words=lambda: words,
         attach=attach,
         detach=detach,
+        forked=forked,
+        mark_dropped=mark_dropped,
         beat=beat,
         next_seq=next_seq,
         dropped=dropped,

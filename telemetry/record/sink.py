@@ -52,7 +52,7 @@ class Recorder:
 
     span: Callable[..., Span]
     """``span(stage, microbatch=-1, chunk=-1, size_bytes=0, peer=-1)``: a context manager. Spans nest, on one thread;
-    one that does not is dropped."""
+    one that does not is dropped, counted, and reported (``telemetry/record/dropped_spans.py``)."""
     step: Callable[[int], Span]
     """The span of a step; what is recorded from now on belongs to it. A step that an exception interrupts gets no span,
     but the mark ``step-interrupted``."""
@@ -75,6 +75,10 @@ class Recorder:
     """Record into the sink from this record number on; live state into the words; device stages by the clock."""
     detach: Callable[[], None]
     """What comes now goes nowhere."""
+    forked: Callable[[], None]
+    """For a forked process: like ``detach``, but spans are counted as dropped."""
+    mark_dropped: Callable[[], None]
+    """Mark the spans that were dropped and are not marked yet."""
     beat: Callable[[], int]
     """Bring the state page's counts up to date; the time it did."""
     next_seq: Callable[[], int]

@@ -8,17 +8,22 @@ from rich.console import Console
 
 import telemetry
 from diagnose import diagnose_run
+from diagnose.losses import load_losses
 from diagnose.report.as_json import report_object
 from diagnose.report.as_text import report_text
 from telemetry.agent.host import Host
 from telemetry.agent.loop import Agent, AgentSettings
 from telemetry.record.rank_file import SEGMENT_RECORDS
+from telemetry.records import SPANS_DROPPED
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Heartbeats
+from telemetry.stores.reader import StoreReader
 from tests.deadline import until
+from tests.telemetry.made_rows import insert, made
 from tests.telemetry.recording import recorded, session
 from tests.telemetry.served import collecting
 
+DROPPED = "spans of data-load: a span of another thread or asyncio task overlapped it"
 CAP = 4
 NUM_SEGMENTS = 7
 STEP_RECORDS = 4096
@@ -61,3 +66,39 @@ def test_a_diagnosis_tells_which_records_are_missing_and_why(
         console.print(report_text(report))
     assert f"rank 0 misses {dropped // SEGMENT_RECORDS * SEGMENT_RECORDS} records" in told.get()
     assert f"before step {loss['step']}: rank files were at their cap" in told.get()
+
+
+def test_a_diagnosis_adds_up_the_spans_that_ranks_dropped(store: EmbeddedStore) -> None:
+    counts = ((0, 1), (0, 1), (1, 1), (0, 2), (1, 1))
+    rows = [
+        {"rank": rank, "seq": seq, "step": 10 + seq, "at_ns": seq, "name": SPANS_DROPPED}
+        | {"text": f"{count} span{'s' if count > 1 else ''} {DROPPED.removeprefix('spans ')}"}
+        for seq, (rank, count) in enumerate(counts)
+    ]
+    insert(store, "marks", made("marks", rows), run_id="test")
+    losses = load_losses(StoreReader(store), "test", 0)
+    assert [(loss.rank, loss.step, loss.text) for loss in losses] == [
+        (0, 13, f"4 {DROPPED}"),
+        (1, 14, f"2 {DROPPED}"),
+    ]
+
+
+def test_a_diagnosis_says_that_spans_of_a_thread_were_dropped(tmp_path: Path, store: EmbeddedStore) -> None:
+    with session(tmp_path):
+        for _ in range(5):
+            outer, inner = telemetry.span("evaluation"), telemetry.span("data-load")
+            outer.__enter__()
+            inner.__enter__()
+            outer.__exit__(None, None, None)  # the two overlap, as those of two threads do
+            inner.__exit__(None, None, None)
+    with collecting(store) as collector:
+        settings = AgentSettings(spool=tmp_path, collector=collector.url, interval_s=0.02, appear_s=0.0)
+        Agent(Host(tmp_path), collector, settings).run(Event())
+        report = diagnose_run(collector, "test", 0)
+        (beat,) = collector.read(Heartbeats(run_id="test", attempt=0)).to_pylist()
+    assert beat["dropped"] == 5
+    console = Console(width=400)
+    with console.capture() as printed:
+        console.print(report_text(report))
+    assert "rank 0 misses 5 spans of data-load" in printed.get()
+    assert "use telemetry.record_span" in printed.get()

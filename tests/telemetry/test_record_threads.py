@@ -54,7 +54,7 @@ def test_spans_of_another_thread_do_not_corrupt_those_of_the_training_thread(tmp
                 pass
         stop.set()
         thread.join()
-        stats = started.stats()
+    stats = started.stats()
     found = recorded(tmp_path)
     assert len(found.records) == stats.records
     assert set(found.stages) <= {"optimizer-clip-main-grad", "data-load", "checkpoint-write", "checkpoint-snapshot"}
