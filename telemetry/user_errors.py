@@ -8,12 +8,12 @@ anything else                                None: our defect. The command print
 """
 
 import errno
+import os
 import sysconfig
 from importlib import metadata
 from pathlib import Path
 
 from telemetry.errors import RankscopeError, UsageError
-from telemetry.printable import printable
 
 CRASH_STATUS = 70
 """Exit status after a defect of ours (EX_SOFTWARE of sysexits.h): none of the four that commands document."""
@@ -52,18 +52,18 @@ def user_error(error: BaseException, *, extra: str = "all") -> RankscopeError | 
     if isinstance(error, OSError):
         return _failed_call(error)
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # Path.resolve before Python 3.13
-        return UsageError(printable(str(error)), hint="name a path that leads to a file or a folder")
+        return UsageError(str(error), hint="name a path that leads to a file or a folder")
     return None
 
 
 def _failed_call(error: OSError) -> RankscopeError | None:
     """An error of the system, where it concerns a path outside of our code, or a disk that is full."""
-    path = printable(str(error.filename)) if isinstance(error.filename, str | Path) else ""
+    path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | Path) else ""
     if error.errno in _DISK_IS_FULL:
         return UsageError(
             f"{path or 'cannot write'}: {error.strerror}", hint="make room there, or write to another disk"
         )
-    if not path or _is_code(Path(error.filename)):
+    if not path or _is_code(Path(path)):
         return None
     return UsageError(f"{path}: {error.strerror}", hint=_HINTS.get(error.errno, "check the path"))
 
@@ -71,8 +71,8 @@ def _failed_call(error: OSError) -> RankscopeError | None:
 def _is_code(path: Path) -> bool:
     """Whether ``path`` belongs to this package or to the Python that runs it."""
     home = Path(__file__).resolve().parents[1]
-    roots = [*(home / name for name in _PACKAGES), *map(Path, sysconfig.get_paths().values())]
-    return any(path.is_relative_to(root) for root in roots)
+    libraries = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    return any(path.is_relative_to(root) for root in (*(home / name for name in _PACKAGES), *libraries))
 
 
 def _missing_package(error: ModuleNotFoundError, extra: str) -> RankscopeError | None:

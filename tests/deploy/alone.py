@@ -122,7 +122,15 @@ def _wheel() -> Path:
 def _install(folder: Path, extra: str) -> None:
     venv.EnvBuilder(symlinks=True, with_pip=True).create(folder)
     wanted = f"{_wheel()}[{extra}]" if extra else str(_wheel())
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
+    pip = [
+        str(folder / "bin" / "python"),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-compile",
+        "--disable-pip-version-check",
+    ]
     subprocess.run([*pip, "--constraint", str(ROOT / "constraints.txt"), wanted], check=True)
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,10 @@ def test_an_error_about_a_path_names_the_path_on_one_line() -> None:
     error = user_error(OSError(errno.ENOENT, os.strerror(errno.ENOENT), "/proc/new\nline\x1b[31m"))
     assert isinstance(error, UsageError)
     assert error.message == "/proc/new\\nline\\x1b[31m: No such file or directory"
+
+
+def test_a_path_beside_the_libraries_of_python_is_the_users() -> None:
+    assert user_error(PermissionError(errno.EACCES, "Permission denied", f"{sys.prefix}/out")) is not None
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
