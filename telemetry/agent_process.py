@@ -17,8 +17,8 @@ from pathlib import Path
 from time import monotonic
 
 from telemetry.private_files import open_folder
+from telemetry.record.layout import AGENT_LOG_NAME, ATTEMPT_FOLDER_DEPTH
 
-LOG_NAME = "agent.log"
 FINISHED = (0, 2)
 """Exit statuses after which another agent would have nothing to do, or would be refused as well."""
 FIRST_PAUSE_S = 1.0
@@ -102,7 +102,8 @@ def _manner(status: int | None) -> str:
 
 
 def spawn_agent(*, spool: Path, run_id: str, attempt: int, collector: str) -> int:
-    """Start ``python -m telemetry.agent`` in a session of its own; its pid. Its output goes to ``agent.log``.
+    """Start ``python -m telemetry.agent`` in a session of its own; its pid. Its output goes to ``agent.log``
+    beside the folders of the ranks.
 
     Spawned, not forked: the rank may hold a device and gigabytes of memory. The address is in the environment: a
     password in it must not be in the list of processes.
@@ -111,7 +112,9 @@ def spawn_agent(*, spool: Path, run_id: str, attempt: int, collector: str) -> in
         OSError: it cannot be started.
     """
     arguments = ["--spool", str(spool), "--run", run_id, "--attempt", str(attempt)]
-    log = _open_log(spool)  # here and not in the child: until the child runs Python, this process waits for it
+    log = _open_log(
+        spool / run_id / str(attempt)
+    )  # here and not in the child: until the child runs Python, this process waits for it
     try:
         return os.posix_spawn(
             sys.executable,
@@ -132,10 +135,10 @@ def spawn_agent(*, spool: Path, run_id: str, attempt: int, collector: str) -> in
         os.close(log)
 
 
-def _open_log(spool: Path) -> int:
-    """The agent runs without a log where none can be written."""
+def _open_log(attempt_folder: Path) -> int:
+    """The agent runs without a log where none can be written. The spool itself may belong to several users."""
     try:
-        with open_folder(spool) as folder:
-            return folder.open(LOG_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        with open_folder(attempt_folder, below=ATTEMPT_FOLDER_DEPTH) as folder:
+            return folder.open(AGENT_LOG_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     except OSError:
         return os.open(os.devnull, os.O_WRONLY)

@@ -17,12 +17,11 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 
 from telemetry.private_files import open_folder
-from telemetry.record.layout import RANK_FOLDER_DEPTH
+from telemetry.record.layout import ATTEMPT_FOLDER_DEPTH
 from telemetry.samplers.interface import Event
 from telemetry.tables import HOST_EVENTS
 
 FOLDER = "hosts"
-ATTEMPT_FOLDER_DEPTH = RANK_FOLDER_DEPTH - 1
 SUFFIX = ".jsonl"
 MAX_NAME = 200
 MAX_BYTES = 32 * 2**20

@@ -65,7 +65,7 @@ FileKey = tuple[int, int]
 
 @dataclass(slots=True)
 class LogFile:
-    """A file that grows, read on from look to look."""
+    """A file that grows, read on from the last place."""
 
     descriptor: int
     """-1: closed."""

@@ -20,6 +20,7 @@ from telemetry.birth import BORN, is_of_this_boot
 from telemetry.clocks.host import Anchor, measure_anchor
 from telemetry.errors import UnreadableError
 from telemetry.private_files import open_folder
+from telemetry.record.layout import AGENT_LOG_NAME
 from telemetry.record.reader import find_rank_dirs
 from telemetry.record.state_page import LiveState
 from telemetry.records import RankIdentity
@@ -74,6 +75,8 @@ def _remove(rank_folder: Path) -> None:
                 return
             with suppress(OSError):
                 attempt_folder.remove_folder(HOSTS, with_content=True)
+            with suppress(OSError):
+                attempt_folder.remove(AGENT_LOG_NAME)
         with suppress(OSError):
             run_folder.remove_folder(attempt, with_content=False)
             run.rmdir()

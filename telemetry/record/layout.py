@@ -1,5 +1,7 @@
 """Bytes on disk: what a rank writes and everyone else reads.
 
+    SPOOL/<run_id>/<attempt>/agent.log      output of the agent that the ranks started
+    SPOOL/<run_id>/<attempt>/hosts/         events of hosts, see agent/journal.py
     SPOOL/<run_id>/<attempt>/rank-00005/
         meta.json       RankIdentity, written once
         state           the live state page, 4096 bytes, rewritten in place
@@ -33,8 +35,10 @@ SEGMENT_MAGIC = b"RSCOPE01"
 NAME_BYTES = 24
 TEXT_BYTES = 40
 MAX_TEXT_BYTES = 4000
+AGENT_LOG_NAME = "agent.log"
 RANK_FOLDER_DEPTH = 3
 """Run, attempt, rank: the names of a rank's folder that rankscope chose, below the spool that a person named."""
+ATTEMPT_FOLDER_DEPTH = RANK_FOLDER_DEPTH - 1
 MAX_MARK_RECORDS = 1 + MAX_TEXT_BYTES // TEXT_BYTES
 
 

@@ -56,6 +56,7 @@ def ship(folder: Path) -> None:
 def test_what_is_stored_and_old_is_deleted_with_its_run(tmp_path: Path) -> None:
     folder = record(tmp_path)
     (folder.parent / "hosts").mkdir()
+    (folder.parent / "agent.log").touch()
     ship(folder)
     assert sweep(tmp_path, now=LATER) == [folder]
     assert not list(tmp_path.iterdir())
