@@ -71,7 +71,7 @@ def _failed_call(error: OSError) -> RankscopeError | None:
 def _is_code(path: Path) -> bool:
     """Whether ``path`` belongs to this package or to the Python that runs it."""
     home = Path(__file__).resolve().parents[1]
-    libraries = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    libraries = (Path(sysconfig.get_paths()[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     return any(path.is_relative_to(root) for root in (*(home / name for name in _PACKAGES), *libraries))
 
 
