@@ -209,7 +209,7 @@ def test_a_port_in_use_is_the_users_error_and_the_store_is_not_touched(tmp_path:
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.parametrize("signals", [[signal.SIGTERM], [signal.SIGINT] * 3])
+@pytest.mark.parametrize("signals", [[signal.SIGHUP], [signal.SIGINT] * 3])
 def test_a_collector_ends_in_order_on_its_first_signal(signals: list[signal.Signals], tmp_path: Path) -> None:
     with listen("127.0.0.1", 0) as free:
         port = free.getsockname()[1]
