@@ -20,6 +20,7 @@ from telemetry.stores.queries import (
     HeatCells,
     HighWater,
     HostClocks,
+    InterruptedSteps,
     Lanes,
     LastSteps,
     Marks,
@@ -64,6 +65,7 @@ EVERY_QUERY: tuple[Query, ...] = (
     Ranks(**RUN),
     Steps(**RUN, newest=2),
     LastSteps(**RUN),
+    InterruptedSteps(run_id="other", attempt=0),
     RankSteps(**WINDOW, ranks=(0, 1)),
     Lanes(**WINDOW),
     Spans(**WINDOW, ranks=(0, 1), stages=(FORWARD,)),
@@ -104,8 +106,10 @@ EVERY_QUERY: tuple[Query, ...] = (
 def fill(store: Store) -> None:
     """Two ranks, steps 0 to 3; rank 1 works 10 times as long; another attempt that no answer may mix in."""
     insert(store, "spans", made("spans", _spans()), **RUN)
-    stray = {"stage": STEP, "step": 9, "start_ns": 1, "duration_ns": 1, "rank": 7, "op_seq": 2}
+    stray = {"stage": STEP, "step": 9, "start_ns": 1, "duration_ns": 4, "rank": 7, "op_seq": 2}
     insert(store, "spans", made("spans", [stray]), run_id="other")
+    insert(store, "evidence", made("evidence", [{"rank": 7, "at_ns": 3, "kind": "state", "body": "x"}]), run_id="other")
+    insert(store, "heartbeats", made("heartbeats", [{"rank": 7, "at_ns": 6, "step": 9}]), run_id="other")
     grid = {"dp_size": 2, "pp_size": 1, "tp_size": 1}
     ranks = [
         {**grid, "rank": rank, "host": f"h{rank}", "pid": pid, "started_ns": started_ns}
@@ -358,6 +362,13 @@ def test_the_last_steps_tell_how_far_each_rank_has_come(filled: StoreReader) -> 
         {"rank": 0, "step": 3, "end_ns": 4900},
         {"rank": 1, "step": 3, "end_ns": 4902},
     ]
+
+
+def test_a_step_in_which_ranks_died_of_a_stall_is_no_step(filled: StoreReader) -> None:
+    died = {"run_id": "other", "attempt": 0}
+    assert filled.read(InterruptedSteps(**died)).to_pylist() == [{"step": 9, "mean_ns": 4.0}]
+    assert filled.read(Steps(**died)).num_rows == 0
+    assert filled.read(InterruptedSteps(**RUN)).num_rows == 0
 
 
 def test_many_runs_are_told_of_in_a_row_an_attempt(filled: StoreReader) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.queries import Steps
 from telemetry.stores.reader import StoreReader
 from telemetry.tables import ENDED_FAILED, ENDED_WELL
 from tests.memory_store import memory_store
@@ -20,10 +21,13 @@ from tests.ui.synthetic_run import SyntheticRun
 from ui.run_rows import RunRow
 
 STALL_S = 180
+OLDER_RECORDER = "collective timeout, an older recorder"
+"""One that writes a span for the step as the ranks unwind."""
 ENDS = {
     "collective timeout": {"alive": 0, "ended": ENDED_FAILED},
     "kill -9": {"alive": 0, "ended": 0},
     "Ctrl-C": {"alive": 0, "ended": ENDED_WELL},
+    OLDER_RECORDER: {"alive": 0, "ended": ENDED_FAILED},
 }
 
 
@@ -38,6 +42,8 @@ class Ended:
     trained_ns: int
     """From the start to the end of the last step that completed."""
     lasted_ns: int
+    num_steps: int
+    """That pages and detectors know."""
 
 
 @pytest.fixture(scope="module", params=ENDS)
@@ -55,6 +61,7 @@ def ended(request: pytest.FixtureRequest) -> Iterator[Ended]:
             row=row_of(reader, "stuck", now_s=lambda: end_ns / 1e9 + 5),
             trained_ns=trained_ns,
             lasted_ns=end_ns - run.started_ns,
+            num_steps=reader.read(Steps(run_id="stuck", attempt=0)).num_rows,
         )
 
 
@@ -72,7 +79,8 @@ def end(store: EmbeddedStore, run: SyntheticRun, how: str) -> int:
     """All ranks end at once, after the stall; the time at which they do. What an error unwinds is recorded."""
     end_ns = run.now_ns + STALL_S * S
     if how != "kill -9":
-        span = {"stage": int(Stage.FORWARD_RECV), "step": STEP, "start_ns": run.now_ns, "duration_ns": STALL_S * S}
+        stage = Stage.STEP if how == OLDER_RECORDER else Stage.FORWARD_RECV
+        span = {"stage": int(stage), "step": STEP, "start_ns": run.now_ns, "duration_ns": STALL_S * S}
         insert(store, "spans", made("spans", [{"rank": rank, **span} for rank in range(8)]), run_id=run.run_id)
     beat(store, end_ns, **ENDS[how])
     return end_ns
@@ -90,7 +98,12 @@ def test_the_same_rank_is_named_before_and_after_the_end(ended: Ended) -> None:
 
 def test_goodput_and_step_time_do_not_count_the_interrupted_step(ended: Ended) -> None:
     assert ended.row.goodput == pytest.approx(ended.trained_ns / ended.lasted_ns, abs=0.02)
-    assert (ended.row.step_time, ended.row.last_step) == (ended.row_before.step_time, STEP - 1)
+    before, after = ended.row_before.step_time, ended.row.step_time
+    assert before is not None
+    assert after is not None
+    assert after.mean == pytest.approx(before.mean)
+    assert (after.first_step, after.last_step, ended.row.last_step) == (0, STEP - 1, STEP - 1)
+    assert ended.num_steps == STEP
 
 
 def test_a_new_attempt_that_goes_on_shows_its_own_state_and_the_old_one_keeps_its_verdict(

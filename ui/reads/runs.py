@@ -15,6 +15,7 @@ from diagnose.findings import Finding, Severity
 from diagnose.pipeline import Report
 from diagnose.ranges import list_some, name_some
 from telemetry.stores.queries import (
+    InterruptedSteps,
     RunBeats,
     RunGrids,
     RunMetrics,
@@ -30,7 +31,7 @@ from ui.columns import words
 from ui.reads.alerts import ToldAlerts, told_alerts
 from ui.reads.asking import LONG_OVER_S
 from ui.reads.core import Reads
-from ui.reads.recent import MFU, Attempt, Row, means_by_attempt, steps_by_attempt
+from ui.reads.recent import MFU, Attempt, Row, means_by_attempt, steps_by_attempt, without_interrupted
 from ui.records import RunState
 from ui.run_rows import OLD_NS, Beats, OpenFindings, RunRow, goodput, ordered, state_of
 from ui.view_state import RunOrder
@@ -147,10 +148,21 @@ class _Facts:
         self.stalls = _by_attempt(ask(lambda names: RunStalls(run_ids=names)))
         self.mfu = means_by_attempt(ask(lambda names: RunMetrics(run_ids=names, metric=MFU)))
         self.steps = steps_by_attempt(ask(lambda names: RunSteps(run_ids=names)))
+        self._leave_out_interrupted(reads)
         self.wall_ns = {
             (row["run_id"], row["first_attempt"], row["last_attempt"]): row["wall_ns"]
             for row in ask(lambda names: RunWallTimes(run_ids=names))
         }
+
+    def _leave_out_interrupted(self, reads: Reads) -> None:
+        """Of attempts that died of a stall. There are few."""
+        for attempt in self.stalls.keys() & self.steps.keys() & self.beats.keys():
+            beats = self.beats[attempt]
+            if beats["num_gone"]:
+                query = InterruptedSteps(run_id=attempt[0], attempt=attempt[1])
+                rows = reads.ask_now_and_then(query, beats["heard_ns"]).to_pylist()
+                left = without_interrupted(self.steps.pop(attempt), rows)
+                self.steps |= {} if left is None else {attempt: left}
 
 
 class _Alerts:

@@ -18,6 +18,7 @@ from telemetry.stores.clock_queries import ClockHistory, HostClocks, MeetingSpan
 from telemetry.stores.host_queries import HostEventCounts, HostEvents, HostGrowth, HostSamples
 from telemetry.stores.queries.heat_map import HeatCells, StragglerScan
 from telemetry.stores.queries.high_water import HighWater, NumberedTable
+from telemetry.stores.queries.interrupted import InterruptedSteps
 from telemetry.stores.queries.run_list import RunBeats, RunGrids, RunMetrics, RunStalls, RunSteps, RunWallTimes
 from telemetry.stores.queries.runs import MOST_NAMED, Ranks, Runs, StoredRuns, in_portions
 from telemetry.stores.queries.spans import Lanes, OperationColumns, Spans
@@ -31,11 +32,11 @@ from telemetry.stores.trace_queries import TraceSpans
 QUERIES: dict[str, type[Query]] = {
     query.__name__: query
     for query in (
-        Runs, StoredRuns, Ranks, Steps, LastSteps, RankSteps, Spans, Lanes, OperationColumns, StageTotals,
-        RankStageStats, RankStageMeans, StageCounts, HeatCells, StragglerScan, Samples, SampleCurves, Marks,
-        Heartbeats, Evidence, EvidenceCount, News, HighWater, HostSamples, HostEvents, HostEventCounts, HostGrowth,
-        HostClocks, ClockHistory, MeetingSpans, TraceSpans, RunGrids, RunBeats, RunStalls, RunSteps, RunMetrics,
-        RunWallTimes, Alerts, AlertLooks,
+        Runs, StoredRuns, Ranks, Steps, InterruptedSteps, LastSteps, RankSteps, Spans, Lanes, OperationColumns,
+        StageTotals, RankStageStats, RankStageMeans, StageCounts, HeatCells, StragglerScan, Samples, SampleCurves,
+        Marks, Heartbeats, Evidence, EvidenceCount, News, HighWater, HostSamples, HostEvents, HostEventCounts,
+        HostGrowth, HostClocks, ClockHistory, MeetingSpans, TraceSpans, RunGrids, RunBeats, RunStalls, RunSteps,
+        RunMetrics, RunWallTimes, Alerts, AlertLooks,
     )
 }  # fmt: skip
 """What may be asked over the wire: name -> query."""
@@ -57,6 +58,7 @@ __all__ = [
     "HostEvents",
     "HostGrowth",
     "HostSamples",
+    "InterruptedSteps",
     "Lanes",
     "LastSteps",
     "Marks",

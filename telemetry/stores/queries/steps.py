@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 
+from telemetry.stores.queries.interrupted import INTERRUPTED
 from telemetry.stores.queries.windows import IN_WINDOW, LAST_STEP, STEP_STAGE, WINDOW
 from telemetry.stores.question import OF_ATTEMPT, Fields, among
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps(Fields):
-    """Wall time of each step, from the ranks' ``step`` spans.
+    """Wall time of each step, from the ranks' ``step`` spans. An interrupted step is not a step.
 
     Columns: step, start_ns (the first rank's), duration_ns (median over ranks), num_ranks; ordered by step.
     """
@@ -21,13 +22,16 @@ class Steps(Fields):
     """Only so many of the newest, however many there are: the table is read from their end. 0: all."""
 
     def sql(self) -> str:
-        steps = f"{IN_WINDOW} AND stage = {STEP_STAGE}"
+        steps = f"{IN_WINDOW} AND stage = {STEP_STAGE} AND NOT {INTERRUPTED}"
         newest = f"SELECT DISTINCT step FROM spans WHERE {steps} ORDER BY step DESC LIMIT %(newest)s"
         return f"""
-        SELECT step, min(start_ns) AS start_ns, quantileExact(0.5)(duration_ns) AS duration_ns,
-            toUInt32(uniqExact(rank)) AS num_ranks
-        FROM spans WHERE {steps}{f" AND step IN ({newest})" if self.newest else ""}
-        GROUP BY step ORDER BY step
+        SELECT step, first_ns AS start_ns, median_ns AS duration_ns, num_ranks
+        FROM (
+            SELECT step, min(start_ns) AS first_ns, quantileExact(0.5)(duration_ns) AS median_ns,
+                toUInt32(uniqExact(rank)) AS num_ranks
+            FROM spans WHERE {steps}{f" AND step IN ({newest})" if self.newest else ""} GROUP BY step
+        )
+        ORDER BY step
         """
 
 
