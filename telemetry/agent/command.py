@@ -4,6 +4,8 @@ installed. Both are this."""
 import argparse
 import os
 from collections.abc import Sequence
+from contextlib import suppress
+from math import isfinite
 from pathlib import Path
 
 from telemetry.agent.loop import AgentSettings, run_agent
@@ -58,6 +60,14 @@ def parse_settings(prog: str, arguments: Sequence[str] | None, *, collector: str
     )
 
 
+def _number(text: str) -> float:
+    """A finite number: ``nan`` would pass every bound."""
+    with suppress(ValueError):
+        if isfinite(number := float(text)):
+            return number
+    raise argparse.ArgumentTypeError(f"{text!r} is not a finite number")
+
+
 def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
     usual, stall, samplers = AgentSettings(spool=Path(), collector=""), StallSettings(), SamplerSettings()
 
@@ -74,7 +84,7 @@ def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--collector", default=collector, help="address, http://host:port")
     parser.add_argument(
         "--keep",
-        type=float,
+        type=_number,
         default=usual.keep_days,
         metavar="DAYS",
         help="that files of ranks which are over and stored whole are kept under the spool folder; 0: for ever",
@@ -89,8 +99,8 @@ def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
         "--stall-ceiling": (stall.ceiling_s, "without a step that are always suspect, in a checkpoint too"),
     }
     for name, (default, help_text) in seconds.items():
-        parser.add_argument(name, type=float, default=default, metavar="S", help=f"seconds {help_text}")
+        parser.add_argument(name, type=_number, default=default, metavar="S", help=f"seconds {help_text}")
     parser.add_argument(
-        "--stall-factor", type=float, default=stall.factor, metavar="N", help="times the usual step that are suspect"
+        "--stall-factor", type=_number, default=stall.factor, metavar="N", help="times the usual step that are suspect"
     )
     return parser

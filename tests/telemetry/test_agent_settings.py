@@ -20,13 +20,14 @@ def test_the_environment_sets_how_often_a_host_is_looked_at(monkeypatch: pytest.
     assert given.network_s == 1.0
 
 
-def test_a_variable_that_is_no_number_is_wrong_use(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("text", ["often", "nan", "inf"])
+def test_a_variable_that_is_no_finite_number_is_wrong_use(
+    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("RANKSCOPE_NETWORK_S", "often")
+    monkeypatch.setenv("RANKSCOPE_NETWORK_S", text)
     with pytest.raises(SystemExit):
         parse_settings("agent", ARGUMENTS, collector=None)
-    assert "--network: invalid float value: 'often'" in capsys.readouterr().err
+    assert f"--network: {text!r} is not a finite number" in capsys.readouterr().err
 
 
 def test_a_library_that_breaks_as_it_is_opened_costs_its_own_sampler_alone(
