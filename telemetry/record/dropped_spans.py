@@ -88,6 +88,9 @@ class DroppedSpans:
             self._write(key)
 
     def _key(self, reason: Reason, stage: str) -> tuple[Reason, str]:
+        key = reason, stage
+        if key in self._totals:
+            return key
         key = reason, one_line(stage, 40)
         return key if key in self._totals or len(self._totals) < MAX_KEYS else (reason, ANY)
 

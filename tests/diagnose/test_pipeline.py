@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from diagnose.alerts.alert import account_of
 from diagnose.detectors import DETECTORS
 from diagnose.findings import NOT_BY_COST, Finding, Kind, Role, Severity, StepWindow, Suspect, limit_by_cost
 from diagnose.pipeline import diagnose_view, without_symptoms, worst_first
@@ -173,3 +174,10 @@ def test_a_host_that_merely_looks_unlike_others_steps_back_behind_whoever_is_acc
     unlike, accused = _finding(Kind.UNLIKE_HOST, 0, 59, 2.0, rank=9), _finding(Kind.NIC_FLAP, 0, 59, 9.0, rank=3)
     assert without_symptoms([unlike, accused]) == [accused]
     assert unlike in without_symptoms([unlike, DECLINE])
+
+
+def test_an_alert_names_or_counts_every_rank_and_host_of_its_finding() -> None:
+    suspects = tuple(Suspect(rank=rank, host=f"host{rank:03}", role=Role.INITIATING) for rank in range(0, 200, 2))
+    details = account_of(replace(DECLINE, suspects=suspects)).details
+    assert details["ranks"] == "0, 2 ... 198: 100 ranks"
+    assert details["hosts"].endswith("and 36 more")
