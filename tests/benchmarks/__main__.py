@@ -22,6 +22,7 @@ NAMES = (
     "whatif",
     "storage",
     "queries",
+    "full_store",
     "timeline_frames",
     "dashboard",
 )

@@ -1,7 +1,7 @@
-"""Runs to measure a full store with: thousands of short ones, and one of a million steps.
+"""Runs for a full store: thousands of short ones, and one of a million steps.
 
-short    8 ranks, 100 steps, every step's spans and samples: a week of experiments, several years of them
-endless  4 ranks, 1,000,000 steps                           a job of months
+short    8 ranks, 100 steps          experiments of some years
+endless  4 ranks, 1,000,000 steps    a job of months
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ TIMES_NS = {
     Stage.GRADS_ALL_REDUCE: 40_000_000,
     Stage.OPTIMIZER: 20_000_000,
 }
-"""What a rank does in a step, in this order."""
+"""The stages of a step, in order."""
 METRICS = {"loss": 2.5, "tokens-per-second": 100_000.0, "mfu": 0.41}
 ENDLESS = "endless"
 
@@ -38,7 +38,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeRuns:
-    """Runs alike, made many at a time; the same seed makes the same rows."""
+    """Runs of one shape. The same fields make the same rows."""
 
     names: tuple[str, ...]
     topology: Topology
@@ -57,12 +57,12 @@ class MadeRuns:
         store.insert("ranks", self._owned(self._ranks()))
 
     def _begins_ns(self, steps: Ints) -> Ints:
-        """Of each step, by the clock of a run: [runs, steps]."""
+        """The start of each step: [runs, steps]."""
         runs_ns = self.first_ns + np.arange(len(self.names)) * RUN_EVERY_NS
         return np.asarray(runs_ns[:, None] + steps * STEP_NS)
 
     def _spans(self, steps: Ints) -> Iterator[pa.Table]:
-        """A table for each stage; the steps' own spans last."""
+        """A table for each stage; the ``step`` spans last."""
         draw = np.random.default_rng(int(steps[0]))
         shape = len(self.names), len(steps), self.topology.world_size
         at_ns = np.broadcast_to(self._begins_ns(steps)[..., None], shape)
@@ -122,7 +122,7 @@ class MadeRuns:
 
 
 def short_runs(number: int, first: int = 0) -> Iterator[MadeRuns]:
-    """So many runs of 8 ranks and 100 steps, a block of them at a time."""
+    """``number`` runs of 8 ranks and 100 steps, in blocks."""
     for begin in range(first, first + number, RUNS_A_BLOCK):
         names = tuple(f"run-{one:05d}" for one in range(begin, min(begin + RUNS_A_BLOCK, first + number)))
         first_ns = FIRST_NS + begin * RUN_EVERY_NS
@@ -134,13 +134,13 @@ def endless_run(num_steps: int = 1_000_000) -> MadeRuns:
     return MadeRuns(names=(ENDLESS,), topology=Topology(dp=4), num_steps=num_steps)
 
 
-def _table(schema: pa.Schema, told: dict[str, object], shape: tuple[int, ...]) -> pa.Table:
-    """Rows of ``shape``; what is not told is zero, or an empty text."""
+def _table(schema: pa.Schema, values: dict[str, object], shape: tuple[int, ...]) -> pa.Table:
+    """Rows of ``shape``. A column without values is zero, or empty text."""
     columns = []
     for field in schema:
         if field.type == pa.string():
             columns.append(pa.array([""] * int(np.prod(shape))))
             continue
-        values = np.broadcast_to(np.asarray(told.get(field.name, 0)), shape)
-        columns.append(pa.array(values.ravel().astype(field.type.to_pandas_dtype())))
+        column = np.broadcast_to(np.asarray(values.get(field.name, 0)), shape)
+        columns.append(pa.array(column.ravel().astype(field.type.to_pandas_dtype())))
     return pa.Table.from_arrays(columns, schema=schema)

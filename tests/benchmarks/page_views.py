@@ -1,6 +1,6 @@
-"""A browser's requests to a dashboard, without the browser: what the server answers is thrown away.
+"""The requests of a browser to a dashboard, without a browser.
 
-GET /?view=...  -->  page: skeleton and parts that are ready  -->  parts that were late, one by one  -->  what is new
+GET /?view=...  -->  page: skeleton and parts that are ready  -->  parts that are late, one by one  -->  news
 """
 
 from collections.abc import Iterator
@@ -9,18 +9,16 @@ from typing import Any
 import httpx
 
 LIMIT_S = 120.0
-MORE_TRIES = 50
-"""Of a part that is still being worked out."""
 _PAGE = "page.children"
 _NEWS = "freshness.data"
-_KINDS = {"region": "data-drawn", "chart": "data-kind", "canvas": "data-kind"}
-"""Kinds of parts: where each keeps the key of what it shows."""
+_KINDS = ("region", "chart", "canvas")
+"""Of parts."""
 
 Json = dict[str, Any]
 
 
 class Visitor:
-    """Somebody at a dashboard."""
+    """A user of a dashboard."""
 
     def __init__(self, address: str) -> None:
         self._client = httpx.Client(base_url=address, timeout=LIMIT_S)
@@ -31,7 +29,7 @@ class Visitor:
         self._client.close()
 
     def visit(self, search: str) -> int:
-        """View a page, all of its parts, and hear once what is new; bytes of the answers."""
+        """Ask for a page, all of its parts, and once for news. Returns the bytes of the answers."""
         self._client.get(f"/{search}").raise_for_status()
         page, size = self._ask(self._named(_PAGE), {"url.search": search})
         for part in _parts(page) if page.get("here") else ():
@@ -42,11 +40,13 @@ class Visitor:
         return size + self._ask(self._named(_NEWS), values)[1]
 
     def _ask_for_part(self, part: dict[str, str], search: str) -> int:
+        """Ask for a part that did not come with its page."""
         kind = next(iter(part))
         here = {"search": search, "some": False}
         return self._ask(self._named(f'{{"{kind}":'), {"url.search": search, "here.data": here}, part)[1]
 
     def _named(self, start: str) -> Json:
+        """The callback whose outputs start with ``start``."""
         return next(one for name, one in self._callbacks.items() if name.lstrip(".").startswith(start))
 
     def _ask(self, callback: Json, values: Json, part: dict[str, str] | None = None) -> tuple[Json, int]:
@@ -75,7 +75,7 @@ def _place(name: str, part: dict[str, str] | None) -> Json:
 
 
 def _identity(written: str, part: dict[str, str] | None) -> Any:
-    """Of a callback's component; of one with a wildcard that of ``part`` in its place."""
+    """The identity of a component of a callback; ``part`` stands for a wildcard."""
     if not written.startswith("{") or part is None:
         return written
     kind = next(iter(part))

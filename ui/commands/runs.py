@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime
+from json import dumps
 from typing import Annotated, Any
 
 import typer
@@ -38,7 +39,8 @@ def runs(store: StoreOption = DEFAULT_STORE, limit: LimitOption = None, json: Js
         names = _stored(reader)
         rows = _rows(reader, names[: most or None])
     if json:
-        out.print_json(data={"schema": 1, "num_runs": len(names), "runs": rows})
+        # Highlighting thousands of rows takes seconds.
+        typer.echo(dumps({"schema": 1, "num_runs": len(names), "runs": rows}, indent=2))
     elif not rows:
         out.print("no run stored yet; record one: `rankscope demo`, or telemetry.start(collector=...) in your loop")
     else:
