@@ -62,8 +62,10 @@ class Openings:
         if taken := self._with_records(batch, changed):
             raise _taken(batch, min(taken), "stored already, from another folder")
         started = [_after(changed.get(rank), started_ns) for rank, _, started_ns in rows]
-        for (rank, opened_ns, _), started_ns in zip(rows, started, strict=True):
-            known[rank] = Opening(opened_ns=opened_ns, started_ns=started_ns)
+        self._known[batch.run_id, batch.attempt].update(
+            (rank, Opening(opened_ns=opened_ns, started_ns=started_ns))
+            for (rank, opened_ns, _), started_ns in zip(rows, started, strict=True)
+        )
         column = batch.rows.column_names.index("started_ns")
         return batch.rows.set_column(column, batch.rows.schema.field(column), pa.array(started, pa.int64()))
 
@@ -89,18 +91,22 @@ class Openings:
         self._known.pop(attempt, None)
 
     def _of(self, batch: Batch, ranks: list[int], *, keep: bool) -> dict[int, Opening | None]:
-        """The openings of ``ranks``, perhaps among others; None of a rank that is not announced."""
-        kept = self._known.setdefault((batch.run_id, batch.attempt), {}) if keep else {}
-        known = kept if keep else dict(self._known.get((batch.run_id, batch.attempt), {}))
+        """The openings of ``ranks``; None of a rank that is not announced."""
+        kept = self._known.get((batch.run_id, batch.attempt), {})
+        known = {rank: kept[rank] for rank in ranks if rank in kept}
         if missing := [rank for rank in ranks if rank not in known]:
-            named = tuple(missing) if len(missing) <= MAX_NAMED_RANKS else ()
-            rows = self.reader.read(RankOpenings(run_id=batch.run_id, attempt=batch.attempt, ranks=named)).to_pylist()
-            found = {
-                row["rank"]: Opening(opened_ns=row["newest_opened_ns"], started_ns=row["newest_started_ns"])
-                for row in rows
-            }
+            found = self._read(batch, missing)
             known.update((rank, found.get(rank)) for rank in missing)
+        if keep:
+            self._known.setdefault((batch.run_id, batch.attempt), {}).update(known)
         return known
+
+    def _read(self, batch: Batch, ranks: list[int]) -> dict[int, Opening]:
+        named = tuple(ranks) if len(ranks) <= MAX_NAMED_RANKS else ()
+        rows = self.reader.read(RankOpenings(run_id=batch.run_id, attempt=batch.attempt, ranks=named)).to_pylist()
+        return {
+            row["rank"]: Opening(opened_ns=row["newest_opened_ns"], started_ns=row["newest_started_ns"]) for row in rows
+        }
 
     def _with_records(self, batch: Batch, changed: dict[int, Opening]) -> set[int]:
         """Those ranks of which records are stored that came from the folder announced before."""

@@ -63,6 +63,8 @@ def _check_grids(rows: pa.Table) -> None:
     sizes = [Topology(dp=dp, pp=pp, tp=tp).world_size for dp, pp, tp in zip(*columns, strict=True)]
     world = [rows[name].to_numpy().astype(np.uint64) for name in ("dp_size", "pp_size", "tp_size")]
     rank = rows["rank"].to_numpy()
+    if len(np.unique(rank)) < len(rank):
+        raise UsageError("a rank is announced twice in one batch", hint="one row for each rank")
     beyond = rank[rank >= world[0] * world[1] * world[2]]
     if len(beyond):
         raise UsageError(f"rank {int(beyond[0])} is beyond its grid of {max(sizes)} ranks", hint="ranks count from 0")

@@ -231,6 +231,12 @@ def test_an_announcement_that_no_job_makes_is_refused(values: dict[str, object],
         decode_batch("ranks", encode(of_run(announcement(**values))))
 
 
+def test_a_rank_announced_twice_in_one_batch_is_refused() -> None:
+    twice = pa.concat_tables([announcement(opened_ns=1), announcement(opened_ns=2)])
+    with pytest.raises(UsageError, match="announced twice"):
+        decode_batch("ranks", encode(of_run(twice)))
+
+
 @pytest.mark.parametrize(("table", "values"), WRONG_NUMBERS)
 def test_times_and_steps_that_would_hide_a_later_job_are_refused(table: str, values: dict[str, int]) -> None:
     with pytest.raises(UsageError, match=r"future|epoch|step"):
