@@ -91,7 +91,7 @@ def test_the_overview_leads_with_the_stall_and_lists_it(judged: Judged) -> None:
 
 def test_the_overview_counts_how_long_it_stands_and_no_time_lost_to_anything_else(judged: Judged) -> None:
     numbers = said("numbers", judged, view=View.OVERVIEW)
-    assert "Stands still 34 s" in numbers
+    assert "Stalled 1 min until the job ended" in numbers
     assert "Time lost" not in numbers
 
 

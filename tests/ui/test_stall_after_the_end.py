@@ -18,7 +18,10 @@ from tests.telemetry.made_rows import insert, made
 from tests.ui.made_hang import STEP, STUCK, S, evidence_rows
 from tests.ui.named_everywhere import named_by_pages, named_everywhere, row_of
 from tests.ui.synthetic_run import SyntheticRun
+from tests.ui.words_of_pages import said
+from ui.reads import Reads
 from ui.run_rows import RunRow
+from ui.view_state import View
 
 STALL_S = 180
 OLDER_RECORDER = "collective timeout, an older recorder"
@@ -44,6 +47,9 @@ class Ended:
     lasted_ns: int
     num_steps: int
     """That pages and detectors know."""
+    numbers_before: str
+    numbers: str
+    """On the overview."""
 
 
 @pytest.fixture(scope="module", params=ENDS)
@@ -53,6 +59,7 @@ def ended(request: pytest.FixtureRequest) -> Iterator[Ended]:
         trained_ns, stalled_s = run.now_ns - run.started_ns, run.now_ns / 1e9 + 40
         before = named_everywhere(reader, "stuck", now_s=lambda: stalled_s)
         row_before = row_of(reader, "stuck", now_s=lambda: stalled_s)
+        numbers_before = _numbers(reader, stalled_s)
         end_ns = end(store, run, request.param)
         yield Ended(
             before=before,
@@ -62,6 +69,8 @@ def ended(request: pytest.FixtureRequest) -> Iterator[Ended]:
             trained_ns=trained_ns,
             lasted_ns=end_ns - run.started_ns,
             num_steps=reader.read(Steps(run_id="stuck", attempt=0)).num_rows,
+            numbers_before=numbers_before,
+            numbers=_numbers(reader, end_ns / 1e9 + 5),
         )
 
 
@@ -91,6 +100,10 @@ def beat(store: EmbeddedStore, at_ns: int, **values: int) -> None:
     insert(store, "heartbeats", made("heartbeats", rows), run_id="stuck")
 
 
+def _numbers(reader: StoreReader, now_s: float) -> str:
+    return said("numbers", Reads(reader, wall_s=lambda: now_s), view=View.OVERVIEW, run="stuck")
+
+
 def test_the_same_rank_is_named_before_and_after_the_end(ended: Ended) -> None:
     assert ended.before == dict.fromkeys(ended.before, (STUCK,))
     assert ended.after == ended.before
@@ -104,6 +117,11 @@ def test_goodput_and_step_time_do_not_count_the_interrupted_step(ended: Ended) -
     assert after.mean == pytest.approx(before.mean)
     assert (after.first_step, after.last_step, ended.row.last_step) == (0, STEP - 1, STEP - 1)
     assert ended.num_steps == STEP
+
+
+def test_the_overview_tells_how_long_the_stall_lasted_until_the_end(ended: Ended) -> None:
+    assert "Stands still 34 s" in ended.numbers_before
+    assert "Stalled 2 min until the job ended" in ended.numbers
 
 
 def test_a_new_attempt_that_goes_on_shows_its_own_state_and_the_old_one_keeps_its_verdict(

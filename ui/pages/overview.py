@@ -20,7 +20,7 @@ from ui.pages.states import loading
 from ui.pages.verdict import findings_list, headline, looking, marks_list
 from ui.reads import Reads
 from ui.reads.recent import MFU, STEP_TIME, TOKENS, recent_means
-from ui.records import MarkRow, RankState, RunFacts, Series
+from ui.records import MarkRow, RankState, RunFacts, RunState, Series
 from ui.time_lost import seconds_lost
 from ui.view_state import ViewState
 from ui.wording import count, duration, long_duration, stamp
@@ -158,10 +158,19 @@ def _price(facts: RunFacts, reads: Reads) -> tuple[str, str, str]:
     except StillWorking:
         stall = None
     if stall is not None and (began_ns := since_ns(stall)):
-        return "Stands still", long_duration((stall.evidence.taken_ns - began_ns) / 1e9), "when it was last looked at"
+        return _stall_time(stall, began_ns, facts, reads)
     report = reads.reports.of(facts.summary)
     lost = "…" if report is None else f"{seconds_lost(report.findings, facts.steps):.1f} s"
     return "Time lost", lost, "to the findings below, each step once"
+
+
+def _stall_time(stall: HangVerdict, began_ns: int, facts: RunFacts, reads: Reads) -> tuple[str, str, str]:
+    """How long the stall lasts, or lasted until the job ended."""
+    taken_ns = stall.evidence.taken_ns
+    if facts.summary.state in (RunState.DIED, RunState.ENDED):
+        end_ns = max(taken_ns, reads.heard_ns(facts.summary))
+        return "Stalled", long_duration((end_ns - began_ns) / 1e9), "until the job ended"
+    return "Stands still", long_duration((taken_ns - began_ns) / 1e9), "when it was last looked at"
 
 
 def _ranks(ranks: list[RankState]) -> Component:
