@@ -61,7 +61,7 @@ def test_a_part_that_lacks_any_byte_is_torn(store: EmbeddedStore, tmp_path: Path
     # The last byte of these few is in no list: they are looked at for being there at all.
     assert {str(path) for (path, size), torn in found.items() if torn != [part] and size} <= {
         f"{where}{name}.txt"
-        for where in ("", "high_water.proj/")
+        for where in ("", "high_water.proj/", "opening_water.proj/")
         for name in ("columns", "columns_substreams", "default_compression_codec")
     }
     assert all(torn == [part] for (_, size), torn in found.items() if not size)
