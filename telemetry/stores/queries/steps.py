@@ -22,14 +22,15 @@ class Steps(Fields):
     """Only so many of the newest, however many there are: the table is read from their end. 0: all."""
 
     def sql(self) -> str:
-        steps = f"{IN_WINDOW} AND stage = {STEP_STAGE} AND NOT {INTERRUPTED}"
+        steps = f"{IN_WINDOW} AND stage = {STEP_STAGE}"
         newest = f"SELECT DISTINCT step FROM spans WHERE {steps} ORDER BY step DESC LIMIT %(newest)s"
         return f"""
         SELECT step, first_ns AS start_ns, median_ns AS duration_ns, num_ranks
         FROM (
             SELECT step, min(start_ns) AS first_ns, quantileExact(0.5)(duration_ns) AS median_ns,
                 toUInt32(uniqExact(rank)) AS num_ranks
-            FROM spans WHERE {steps}{f" AND step IN ({newest})" if self.newest else ""} GROUP BY step
+            FROM spans WHERE {steps} AND NOT {INTERRUPTED}{f" AND step IN ({newest})" if self.newest else ""}
+            GROUP BY step
         )
         ORDER BY step
         """
