@@ -46,8 +46,9 @@ class Report:
 
     @property
     def exit_status(self) -> int:
-        """1 when something is wrong; evidence that is merely missing is not."""
-        return int(any(finding.kind is not Kind.INSUFFICIENT_EVIDENCE for finding in self.findings))
+        """1 where a finding is more than information. Missing evidence does not count."""
+        wrong = (one for one in self.findings if one.kind is not Kind.INSUFFICIENT_EVIDENCE)
+        return int(any(one.severity is not Severity.INFO for one in wrong))
 
 
 def diagnose_view(view: RunView) -> Report:

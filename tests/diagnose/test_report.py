@@ -1,9 +1,11 @@
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
+from diagnose.findings import Severity
 from diagnose.pipeline import diagnose_view
 from diagnose.report import fold_ranks, report_object, report_text
 from telemetry.topology import Topology
@@ -43,6 +45,12 @@ def test_the_object_has_the_fields_that_scripts_rely_on() -> None:
 @pytest.mark.parametrize(("slow", "status"), [({}, 0), ({5: 1.4}, 1)])
 def test_findings_set_the_exit_status(slow: dict[int, float], status: int) -> None:
     assert diagnose_view(make_view(GRID, slow=slow)).exit_status == status
+
+
+def test_a_finding_of_severity_info_sets_no_exit_status() -> None:
+    report = diagnose_view(make_view(GRID, slow={5: 1.4}))
+    harmless = tuple(replace(finding, severity=Severity.INFO) for finding in report.findings)
+    assert (len(harmless), replace(report, findings=harmless).exit_status) == (1, 0)
 
 
 def test_the_costliest_finding_comes_first() -> None:
