@@ -31,11 +31,12 @@ def rights_of(user: int, group: int = NOBODY) -> Iterator[None]:
         return
     if os.getgroups():
         os.setgroups([])  # for the whole process: root needs none of them
+    before = _libc.setfsuid(_UNCHANGED), _libc.setfsgid(_UNCHANGED)  # of an outer block, or root's
     try:
         _become(user, group)
         yield
     finally:
-        _become(0, os.getegid())
+        _become(*before)
 
 
 def _become(user: int, group: int) -> None:

@@ -7,6 +7,7 @@ forge a line, and a bidirectional control would reverse what follows. Each such 
 """
 
 import sys
+from contextlib import suppress
 
 
 def printable(text: str) -> str:
@@ -32,6 +33,10 @@ def cut(text: str, limit: int) -> str:
 
 
 def log(text: str) -> None:
-    """Write ``text`` to standard error as one line: a message and its hint are joined."""
+    """Write ``text`` to standard error as one line: a message and its hint are joined.
+
+    Never raises: a line is lost where standard error is closed or on a full disk.
+    """
     lines = (line.strip() for line in text.splitlines())
-    print(printable("; ".join(filter(None, lines))), file=sys.stderr, flush=True)
+    with suppress(OSError, ValueError):
+        print(printable("; ".join(filter(None, lines))), file=sys.stderr, flush=True)

@@ -332,8 +332,7 @@ def _log_offsets() -> dict[str, str]:
 
 
 def _warn(message: str) -> None:
-    with suppress(OSError, ValueError):  # standard error may be a full disk, or closed
-        log(f"rankscope: {message}")
+    log(f"rankscope: {message}")
 
 
 def _after_fork() -> None:

@@ -1,5 +1,6 @@
 """Text from outside as one harmless line, and names of runs."""
 
+import io
 import sys
 
 import pytest
@@ -33,6 +34,13 @@ def test_a_log_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert told.count("\n") == 1
     assert told.rstrip("\n").isprintable()
     assert told.endswith("; hint: next\n")
+
+
+def test_a_log_line_that_cannot_be_written_is_lost_without_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "wb", buffering=0) as full:
+        monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(full, write_through=True))
+        log("the disk is full")
+    log("the file is closed")
 
 
 @pytest.mark.parametrize("name", GOOD)

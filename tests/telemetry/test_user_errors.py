@@ -2,6 +2,7 @@
 
 import errno
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 import telemetry
 from telemetry.errors import UnreachableError, UsageError
-from telemetry.user_errors import user_error
+from telemetry.user_errors import CRASH_STATUS, user_error
 
 
 def test_an_error_of_this_package_is_itself() -> None:
@@ -61,3 +62,12 @@ def test_a_package_that_is_missing_names_the_extra_that_brings_it() -> None:
         error = user_error(missing, extra=extra)
         assert error is not None
         assert (error.message, error.hint) == ("this needs the package psutil", "pip install 'rankscope[agent]'")
+
+
+def test_an_agent_with_a_defect_of_ours_does_not_end_with_1() -> None:
+    defect = "import sys; sys.modules['telemetry.agent.command'] = None; import telemetry.agent.__main__ as agent"
+    ended = subprocess.run(
+        [sys.executable, "-c", f"{defect}; sys.exit(agent.main())"], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == CRASH_STATUS
+    assert "Traceback" in ended.stderr
