@@ -27,7 +27,7 @@ class RunState(StrEnum):
 
     LIVE = "live"
     SILENT = "not-shipping"
-    """No rank said that it ended, and no heartbeat arrives: nothing is shipped."""
+    """No rank reported its end, and no heartbeat arrives: nothing is shipped."""
     ENDED = "ended"
     DIED = "died"
     """A rank ended over an error, or is gone without an end."""

@@ -1,4 +1,4 @@
-"""The way of every command to the terminal: text from outside is printed, never obeyed."""
+"""Output of every command: control characters in text from outside are escaped."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,7 +13,7 @@ from telemetry.printable import printable, printable_lines
 class Terminal(Console):
     """A console that writes out what is not printable, in whatever it is given; colours are its own.
 
-    JSON keeps to ASCII: escaped there, a character is the same to whoever reads the object.
+    JSON keeps to ASCII: its escapes are exact, so a reader gets the original characters.
     """
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:

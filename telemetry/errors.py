@@ -63,7 +63,7 @@ class TakenNameError(RefusedRowsError):
 
 
 class JumpError(RefusedRowsError):
-    """The numbers of a rank's records jump, and no mark says that the records between are lost."""
+    """The numbers of a rank's records jump, and no mark reports the records in between as lost."""
 
     def __init__(self, message: str, *, hint: str, stored: dict[int, int]) -> None:
         super().__init__(message, hint=hint)

@@ -21,7 +21,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def rights_of(user: int, group: int = NOBODY) -> Iterator[None]:
     """File access in the block has the rights of ``user``. Do not start threads or processes in it.
 
-    Without root the block keeps this process's own rights, which never exceed the user's who started it.
+    Without root the block keeps the rights of this process.
 
     Raises:
         PermissionError: this process is root and may not change its rights (no CAP_SETUID or CAP_SETGID).

@@ -1,4 +1,4 @@
-"""Text from outside, as a terminal or a log may show it.
+"""Text from outside in a form that is safe in a terminal or a log.
 
 Names, log lines and error texts come from jobs. An escape sequence in them would move the cursor, a line end would
 forge a line, and a bidirectional control would reverse what follows. Each such character is written out:
@@ -28,7 +28,7 @@ def one_line(text: str, limit: int = 500) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """At most ``limit`` characters of ``text``; an ellipsis says that there was more."""
+    """At most ``limit`` characters of ``text``; a cut text ends in an ellipsis."""
     return text if len(text) <= limit else text[: limit - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 

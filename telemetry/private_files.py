@@ -28,7 +28,7 @@ _OPEN_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def private_umask(environment: Mapping[str, str] = os.environ) -> int:
-    """The permission bits that new files and folders do not get: 077, or what ``RANKSCOPE_UMASK`` says.
+    """The permission bits that new files and folders do not get: ``RANKSCOPE_UMASK``, by default 077.
 
     Raises:
         UsageError: it is not an octal number, or it lets others write.

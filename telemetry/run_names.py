@@ -1,6 +1,6 @@
 """Names of runs: one set of characters and one limit, for ``start``, batches, imports and addresses.
 
-    letters, digits and marks of any script, single spaces within, and  . _ - : @ + = , ( ) [ ] # ~ %
+    letters, digits and marks of any script, spaces within, and  . _ - : @ + = , ( ) [ ] # ~ %
     at most 200 bytes of UTF-8; no dot, dash or space in front, no space at the end
 
 So a name is one file name, one word of a log line, and reads in the order in which it was written. Rows that an older

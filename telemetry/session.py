@@ -204,7 +204,7 @@ def start(
     ``telemetry.settings``).
 
     With a ``collector`` (its URL), the first rank of each host starts the host's agent, unless ``agent`` is False.
-    Never raises: where it cannot record, it says why on stderr, once, and training goes on without. A run whose name
+    Never raises: if it cannot record, it writes the reason to stderr once, and training continues. A run whose name
     cannot be used (``telemetry/run_names.py``) is recorded under the nearest name that can.
     """
     global _session

@@ -107,7 +107,7 @@ def default_spool() -> Path:
 
 
 def check_default_spool(spool: Path) -> None:
-    """Create the default spool, or check that nobody else has: its place is known, and every user can write there.
+    """Create the default spool, or check that it belongs to this user: every user can create a folder in its place.
 
     Raises:
         UnsafeFolderError: another user owns it, or can write into it.

@@ -143,7 +143,7 @@ ALERTS = pa.schema(
 
 NO_FOLDER, OLDER_FOLDER = 0, -1
 """In ``opened_ns`` of stored spans, marks and samples, where no folder is known. 0: the sender named none. -1: an older
-version stored the row, or somebody without a collector."""
+version stored the row, or it was stored without a collector."""
 
 TABLES: dict[str, pa.Schema] = {
     "spans": SPANS,

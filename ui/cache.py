@@ -1,4 +1,4 @@
-"""Answers kept for a while, bounded in number and bytes. All who ask at the same time share one piece of work."""
+"""Answers kept for a while, bounded in number and bytes. Simultaneous requests for one answer share its computation."""
 
 import threading
 from collections import OrderedDict

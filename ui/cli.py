@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subcommand:
-    """Where a subcommand is, and what the list of commands says about it."""
+    """The place of a subcommand, and its line in the list of commands."""
 
     target: str
     """Module and the function, or the group of functions, in it."""

@@ -163,7 +163,7 @@ class Watching:
         """Those alive, the newest so many, and the others: the newest attempt of each run that has not ended in good
         order and was heard of lately.
 
-        A job that died is alive in this sense, and so is one that hung until somebody ended it: its cause still holds.
+        Jobs that died, or that hung until they were ended, are included: the cause may remain.
         """
         newest: dict[str, dict[str, Any]] = {}
         for row in rows:

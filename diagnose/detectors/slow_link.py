@@ -253,6 +253,6 @@ def _next_step(view: RunView, part: Part) -> str:
     hosts = sorted({view.hosts[rank] for group in part.groups for rank in group.ranks} - {""})
     named = list_some(hosts, 8) or "their hosts"
     return (
-        f"nothing tells the members apart: measure the links between {named} pair by pair (nccl-tests)"
+        f"the members cannot be distinguished: measure the links between {named} pair by pair (nccl-tests)"
         " and look at their switch ports for errors and congestion"
     )

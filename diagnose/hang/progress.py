@@ -6,8 +6,8 @@
     step 39 |  step 40: stall        | step 41     a step completed: the stall is over
             |    evidence
 
-Progress is a step that a rank completes after the stall began. Records, an end in good order or the begin of another
-step are not: ranks that time out, that Ctrl-C interrupts, or whose loop catches the error do all of that.
+Progress is a step that a rank completes after the stall began. Records, an end in good order or the start of another
+step are not: a rank that times out, is interrupted by Ctrl-C or catches the error can produce them.
 """
 
 from collections.abc import Mapping

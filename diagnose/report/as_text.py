@@ -45,10 +45,10 @@ def _loss(loss: Loss) -> str:
 
 
 def _silence(heard: Heard | None) -> Iterator[str]:
-    """For an attempt that goes on without shipping: what the report says may be old."""
+    """For an attempt that has not ended and does not ship: the report may be out of date."""
     if heard is not None and heard.state is RunState.SILENT:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(heard.heard_ns / 1e9))
-        yield f"not shipping: no heartbeat since {since}, and no rank said that it ended. Newer steps are not stored."
+        yield f"not shipping: no heartbeat since {since}, and no rank reported its end. Newer steps are not stored."
         yield f"{_INDENT}next: check that agents run on the hosts of the run and reach the collector"
 
 

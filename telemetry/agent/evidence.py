@@ -59,7 +59,7 @@ def keep(folder: Path, evidence: Iterable[Evidence]) -> None:
 
 
 def kept(folder: Path, rank: int) -> list[Evidence]:
-    """What lies beside the rank's files. What is too large is left out."""
+    """The evidence in the rank's folder. A text that is too large is left out."""
     found: list[Evidence] = []
     with suppress(OSError), open_folder(folder, below=RANK_FOLDER_DEPTH) as opened, opened.folder(FOLDER_NAME) as place:
         for kind in KINDS:

@@ -1,7 +1,7 @@
 """A rank's process, as root may look into it: only if it belongs to the owner of the rank's folder.
 
-A rank file says which process wrote it, and any user can write any number there. So the kernel is asked who owns the
-process, through a descriptor of ``/proc/PID``. The descriptor never leads to a later process with the same number.
+A rank file names the process that wrote it, and any user can write any number there. So the owner is read from the
+kernel, through a descriptor of ``/proc/PID``. The descriptor never leads to a later process with the same number.
 """
 
 import errno
@@ -15,11 +15,11 @@ from telemetry.records import RankIdentity
 
 
 def check_owner(identity: RankIdentity) -> None:
-    """Whether an agent of this user serves the rank.
+    """Return if an agent of this user may serve the rank.
 
     Raises:
-        UnreadableError: another user owns the folder and this process is not root, or the rank's process belongs to
-            someone else than the folder.
+        UnreadableError: another user owns the folder and this process is not root, or the rank's process and
+            the folder have different owners.
     """
     if identity.uid != os.geteuid() != 0:
         raise UnreadableError(

@@ -36,7 +36,7 @@ CAUSE_WORDS = {
 }
 MAX_NS = 2**63 - 1
 UNREADABLE_WORDS = "their file was damaged or deleted"
-NOT_STORED_WORDS = "they were acknowledged, and the store of the collector does not hold them"
+NOT_STORED_WORDS = "they were acknowledged, but the collector's store does not have them"
 _DECODERS = {"spans": decode_spans, "marks": decode_marks, "samples": decode_samples}
 
 
@@ -68,7 +68,7 @@ class RankTail:
         self._next_seq = self.reader.acked() if from_seq is None else from_seq
         self._page = _page_of(folder) if from_seq is None else None
         self._stored_below: int | None = None
-        """What the collector says is stored, where it refused a jump of the numbers."""
+        """One past the last stored number, as the collector reports it when it refuses a jump of the numbers."""
 
     def read(self, max_records: int = MAX_RECORDS) -> Chunk | None:
         """The next committed records, about so many at most; None when there are none yet."""
@@ -101,15 +101,15 @@ class RankTail:
                 self.reader.reclaim(chunk.next_seq)
 
     def report_hole(self, stored_below: int) -> bool:
-        """The collector holds less than it once acknowledged (it has another store, or a restored one): what it says is
-        missing is reported as lost with the next records. False if the last records reported that already."""
+        """The collector has less than it acknowledged: its store was replaced or restored. The next records report the
+        missing ones as lost. False if the last records have reported that."""
         is_news = self._stored_below is None
         self._stored_below = stored_below
         return is_news
 
     def refresh_identity(self) -> None:
-        """Read again who writes: after a restart in place it is another process. A folder that was deleted and made
-        anew is read from its beginning."""
+        """Read the identity again: after a restart in place another process writes. A folder that was deleted and
+        created again is read from its beginning."""
         before, self.identity = self.identity, _identity_of(self.reader)
         if self.identity.folder_opened_ns != before.folder_opened_ns:
             self._next_seq, self._stored_below = self.reader.acked(), None

@@ -52,8 +52,8 @@ def _ask(identity: RankIdentity, handler: str) -> str | None:
 class _RankConnection(HTTPConnection):
     """HTTP over a Unix socket on which the rank itself listens; waits ``ANSWER_S`` at most for each part of an answer.
 
-    Who recorded names the socket, and may name any: it is opened with the rights of that user, through no link, and
-    whoever answers must be the rank's process.
+    The path comes from the rank's files, which may name any socket. It is opened with the rights of the rank's user and
+    without following a link, and the process at the other end must be the rank.
     """
 
     def __init__(self, path: str, identity: RankIdentity) -> None:

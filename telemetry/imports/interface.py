@@ -95,10 +95,10 @@ class ImportedRun:
 
 
 def imported_name(options: ImportOptions, found: str) -> str:
-    """What the run is called: as the user says, else the nearest name to ``found``, which the files say.
+    """The name of the run: the one in ``options``, else the allowed name that is nearest to ``found`` in the files.
 
     Raises:
-        UsageError: what the user says cannot name a run.
+        UsageError: the name in ``options`` cannot name a run.
     """
     return checked_run_name(options.name.strip()) if options.name else usable_run_name(found)
 

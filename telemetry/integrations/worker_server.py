@@ -100,6 +100,6 @@ def _place_for_socket(folder: Path) -> Path:
     for path in (own, *short):
         if len(os.fsencode(path)) <= MAX_PATH_BYTES:
             with make_folder(path.parent, below=1) as place:
-                os.fchmod(place.descriptor, 0o700)  # RANKSCOPE_UMASK lets nobody else ask this process
+                os.fchmod(place.descriptor, 0o700)  # whatever RANKSCOPE_UMASK is: no other user may reach the server
                 return path
     raise OSError("no path that is short enough")

@@ -203,7 +203,7 @@ class RankFile:
 def write_identity(folder: Path, identity: RankIdentity) -> None:
     """Write ``meta.json``, whole or not at all."""
     fields = asdict(identity)
-    del fields["uid"]  # the file system says it
+    del fields["uid"]  # known from the file system
     with make_folder(folder, below=layout.RANK_FOLDER_DEPTH) as opened:
         opened.write(META_NAME, json.dumps(fields, indent=1).encode())
 

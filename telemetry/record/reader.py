@@ -293,7 +293,7 @@ def _rank_dirs(spool: Path, run: str, attempt: int | None) -> list[Path]:
 
 
 def _is_rank(attempt_folder: Folder, name: str) -> bool:
-    """A link counts: whoever opens it refuses it with a message."""
+    """A link counts: opening it fails with a message for the user."""
     with suppress(OSError):
         return name.startswith("rank-") and attempt_folder.kind(name) in (stat.S_IFDIR, stat.S_IFLNK)
     return False

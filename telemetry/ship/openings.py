@@ -1,6 +1,6 @@
 """One name, one job: which folder's rows a collector takes under the name of a rank.
 
-    announced (row of `ranks`)    rows say the folder               rows name no folder
+    announced (row of `ranks`)    rows name a folder                rows name no folder
     not at all                    announce first                    records: stored apart, under folder 0
     folder A                      A: stored    B: announce first    refused: the name is taken
     folder A, then folder B       taken, if records of A are stored; else B takes the place of A
@@ -27,7 +27,7 @@ TAKEN_HINT = "give each run a name of its own"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """What the newest announcement of a rank says."""
+    """The newest announcement of a rank."""
 
     opened_ns: int
     started_ns: int

@@ -1,4 +1,4 @@
-"""Refused batches in the collector's log: a line each, and no more than a few a minute, whatever strangers send."""
+"""Refused batches in the collector's log: one line for each, up to a limit per minute."""
 
 import time
 from collections.abc import Callable

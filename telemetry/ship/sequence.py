@@ -53,6 +53,6 @@ def jump_error(batch: Batch, far: npt.NDArray[np.intp], position: Mapping[int, i
     return JumpError(
         f"run {batch.run_id!r}, attempt {batch.attempt}: {batch.table} of rank {rank} jump from record "
         f"{stored[rank]} to {seq}: more than {MAX_JUMP}, what a spool holds",
-        hint="records are numbered from 0 in each folder; a mark records-lost says how many are missing",
+        hint="records are numbered from 0 in each folder; a mark records-lost gives the number of missing ones",
         stored=stored,
     )

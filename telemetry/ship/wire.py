@@ -57,7 +57,7 @@ class Ack:
 
 
 def labelled(rows: pa.Table, run_id: str, attempt: int, openings: Mapping[int, int] | None = None) -> pa.Table:
-    """``rows`` with the metadata that says whose they are, and which folder each rank's rows come from."""
+    """``rows`` with metadata: their run and attempt, and the folder that each rank's rows come from."""
     metadata = {"run_id": run_id, "attempt": str(attempt)}
     if openings:
         metadata["openings"] = ",".join(f"{rank}:{opened_ns}" for rank, opened_ns in openings.items())

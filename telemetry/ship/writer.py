@@ -127,7 +127,7 @@ def _ranks_of(batch: Batch) -> set[Rank]:
 
 
 def _with_folders(rows: pa.Table, batch: Batch) -> pa.Table:
-    """``rows`` with the column that says which folder each came from."""
+    """``rows`` with a column for the folder that each came from."""
     rank = rows["rank"].to_numpy()
     starts, lengths = rank_runs(rank)
     opened_ns = [batch.openings.get(one, NO_FOLDER) for one in rank[starts].tolist()]

@@ -251,7 +251,7 @@ class EmbeddedStore:
 
 
 def _watch(store: "ref[EmbeddedStore]", closed: threading.Event) -> None:
-    """Release memory and look after parts for as long as somebody has the store."""
+    """Release memory and check parts for as long as the store is in use."""
     for number in itertools.count(1):
         if closed.wait(RELEASE_S) or (found := store()) is None:
             return

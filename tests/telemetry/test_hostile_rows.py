@@ -139,7 +139,7 @@ def test_a_store_that_was_replaced_gets_a_mark_of_what_it_lacks(
     (mark,) = embedded.query(f"SELECT seq, text FROM marks WHERE name = '{RECORDS_LOST}'").to_pylist()
     assert mark["seq"] == SPANS - 1
     assert mark["text"].startswith(f"{SPANS} records of ")
-    assert mark["text"].endswith("the store of the collector does not hold them")
+    assert mark["text"].endswith("the collector's store does not have them")
 
 
 # ---- folders

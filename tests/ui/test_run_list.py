@@ -195,8 +195,8 @@ def test_many_runs_are_cut_and_found_by_name(thousand: EmbeddedStore) -> None:
     everything, one = text_of(ViewState(), reads), text_of(ViewState(find="run-0119"), reads)
     assert everything.count("run-link") == MOST_ROWS
     assert f"the first {MOST_ROWS} are shown" in everything
-    assert f"first among the {MOST_COMPARED} heard of last" in everything
-    assert "heard of last" not in text_of(ViewState(order=RunOrder.NAME), reads)
+    assert f"first among the {MOST_COMPARED} with the newest heartbeats" in everything
+    assert "with the newest heartbeats" not in text_of(ViewState(order=RunOrder.NAME), reads)
     assert one.count("run-link") == 1
     assert "No run has" in text_of(ViewState(find="nobody"), reads)
 

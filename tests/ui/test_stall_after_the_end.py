@@ -120,7 +120,7 @@ def test_goodput_and_step_time_do_not_count_the_interrupted_step(ended: Ended) -
 
 
 def test_the_overview_tells_how_long_the_stall_lasted_until_the_end(ended: Ended) -> None:
-    assert "Stands still 34 s" in ended.numbers_before
+    assert "Stalled 34 s" in ended.numbers_before
     assert "Stalled 2 min until the job ended" in ended.numbers
 
 

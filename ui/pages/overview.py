@@ -170,7 +170,7 @@ def _stall_time(stall: HangVerdict, began_ns: int, facts: RunFacts, reads: Reads
     if facts.summary.state in (RunState.DIED, RunState.ENDED):
         end_ns = max(taken_ns, reads.heard_ns(facts.summary))
         return "Stalled", long_duration((end_ns - began_ns) / 1e9), "until the job ended"
-    return "Stands still", long_duration((taken_ns - began_ns) / 1e9), "when it was last looked at"
+    return "Stalled", long_duration((taken_ns - began_ns) / 1e9), "at the last check"
 
 
 def _ranks(ranks: list[RankState]) -> Component:

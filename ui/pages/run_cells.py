@@ -17,7 +17,7 @@ STATE_COLOURS = {
 }
 STATE_IN_WORDS = {
     RunState.LIVE: "a heartbeat arrived within 20 seconds",
-    RunState.SILENT: "no heartbeat for 20 seconds, and no rank said that it ended: agents or hosts are down",
+    RunState.SILENT: "no heartbeat for 20 seconds, and no rank reported its end: agents or hosts are down",
     RunState.ENDED: "every rank ended in order, or nobody watched it",
     RunState.DIED: "a rank ended over an error, or is gone without an end",
     RunState.STALLED: "no step ends: agents took evidence of it",

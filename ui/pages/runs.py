@@ -82,7 +82,11 @@ def _says(runs: RunList) -> str:
     stored = f"{count(runs.num_stored, 'run')} stored, {runs.num_living:,} living"
     named = f"; {runs.num_found:,} found" if runs.num_found < runs.num_stored else ""
     cut = f"; the first {len(runs.rows)} are shown: search for the others" if runs.num_found > len(runs.rows) else ""
-    among = f" (first among the {runs.num_compared} heard of last)" if runs.num_found > runs.num_compared else ""
+    among = (
+        f" (first among the {runs.num_compared} with the newest heartbeats)"
+        if runs.num_found > runs.num_compared
+        else ""
+    )
     return stored + named + cut + among
 
 

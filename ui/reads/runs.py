@@ -2,8 +2,8 @@
 
 every run              its name, start and number of ranks, from tables that hold no spans
 runs that are shown    a few questions for all of them, none of which looks into a single run:
-                       runs that may still say something     asked again at every look
-                       runs that are long over               once a minute, and when something comes after all
+                       runs that may still change            queried for each list
+                       runs that are long over               once a minute, and when new rows arrive
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ OVER_AGE_S = 60.0
 MOST_ROWS = 100
 """Runs of one page."""
 MOST_COMPARED = 250
-"""Runs whose state, times and findings are compared: those heard of last."""
+"""Runs whose state, times and findings are compared: those with the newest heartbeats."""
 
 SHOWN = ("recipe", "model", "device")
 """Of a run's free words."""
@@ -56,7 +56,7 @@ class RunList:
     num_found: int
     """Runs with the text that is searched for in their names."""
     num_compared: int
-    """Runs among which ``rows`` come first: all that are found, or those of them that were heard of last."""
+    """Runs among which ``rows`` come first: all that are found, or those with the newest heartbeats."""
     num_living: int
 
 
@@ -228,7 +228,7 @@ def _beats(row: Row | None) -> Beats:
 
 
 def _findings(attempt: Attempt, alerts: _Alerts, report: Report | None, stall: Finding | None) -> OpenFindings | None:
-    """Open alerts, else the stall and what the last report of this run says; None where there is no report."""
+    """Open alerts, else the stall and the findings of the last report; None if neither is known."""
     if stands := alerts.open.get(attempt):
         worst = stands[0].account
         return OpenFindings(
