@@ -42,7 +42,8 @@ class ShippingPage:
     def __init__(self, folder: Path) -> None:
         with open_folder(folder, below=RANK_FOLDER_DEPTH) as opened:
             self._descriptor = opened.open(FILE_NAME, os.O_RDWR | os.O_CREAT)
-        weakref.finalize(self, os.close, self._descriptor)
+        # A rank that ends still uses the page: Python must not close it before the rank's own handler of the exit runs.
+        weakref.finalize(self, os.close, self._descriptor).atexit = False
         os.posix_fallocate(self._descriptor, 0, layout.SHIPPING_BYTES)
         self._put(0, layout.SHIPPING_MAGIC)
 

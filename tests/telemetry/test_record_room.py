@@ -128,3 +128,18 @@ def test_a_spool_that_cannot_be_made_leaves_training_alone(tmp_path: Path, capsy
         telemetry.sample("loss", 1.0)
     assert not started.recording
     assert "not recording" in capsys.readouterr().err
+
+
+USE_AT_EXIT = """
+import atexit, sys
+from pathlib import Path
+atexit.register(lambda: print(page.acked))
+from telemetry.record.shipping_page import ShippingPage
+page = ShippingPage(Path(sys.argv[1]))
+page.acknowledge(7)
+"""
+
+
+def test_the_page_can_be_used_until_the_process_has_ended(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", USE_AT_EXIT, str(tmp_path)]
+    assert subprocess.run(command, capture_output=True, text=True, check=False).stdout == "7\n"
