@@ -14,8 +14,6 @@ from telemetry.errors import UsageError
 from telemetry.printable import printable
 
 MAX_NAME_BYTES = 200
-MAX_STORED_LENGTH = 256
-"""Characters of a name that an older version may have stored."""
 SIGNS = frozenset("._-:@+=,()[]#~% ")
 NAME_HINT = f"use letters, digits, spaces and . _ - : @ + = , ( ) [ ] # ~ %, at most {MAX_NAME_BYTES} bytes"
 _DIGEST_LENGTH = 8
