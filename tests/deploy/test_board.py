@@ -20,7 +20,7 @@ from tests.telemetry.made_rows import insert, made
 
 BOARD = read_board()
 QUESTIONS = list(questions(BOARD))
-RUN, OTHER = "run of 'monday'", "tuesday"
+RUN, OTHER = "50%(run)s of [monday], #1", "tuesday"
 CHOSEN = {
     "run": [RUN],
     "attempt": ["0"],
