@@ -33,16 +33,18 @@ class TracedWork(dist.Work):
         self.inner = inner
         self._flights = flights
         self._operations = operations
+        self._future: torch.futures.Future[Any] | None = None
 
     def is_completed(self) -> bool:
-        completed = self.inner.is_completed()
+        """gloo sets the future first: whoever waits for it may come here before the work says so."""
+        completed = self.inner.is_completed() or (self._future is not None and self._future.done())
         if completed:
             self.end()
         return completed
 
     def get_future(self) -> "torch.futures.Future[Any]":
         """The inner future itself: DDP waits on it and never on the work."""
-        future = self.inner.get_future()
+        future = self._future = self.inner.get_future()
         _awaited.add(self)
         future.add_done_callback(lambda _: self._end_on_callback())
         return future

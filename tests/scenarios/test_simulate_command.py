@@ -54,7 +54,7 @@ def test_nothing_is_found_in_a_healthy_simulated_run(tmp_path: Path) -> None:
         (("--steps", 0), "num_steps is 0"),
         (("--chunks", 3, "--microbatches", 7), "whole multiples"),
         (("--dp", 0), "dp is 0"),
-        (("--name", ""), "a run's name"),
+        (("--name", ""), "'' cannot name a run"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused_before_anything_is_stored(

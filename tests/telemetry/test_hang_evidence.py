@@ -145,7 +145,7 @@ def test_who_ends_a_stall_by_hand_takes_nothing_of_its_evidence_away(tmp_path: P
     watch = EvidenceWatch(spool, settings=SETTINGS, interval_s=0.1)
     with standing_job(spool, "loop") as pids:
         watch.start()
-        until(lambda: all((rank, "stack") in on_disk(spool) for rank in range(3)), seconds=60, what="evidence")
+        until(lambda: all((rank, "stack") in on_disk(spool) for rank in range(3)), seconds=180, what="evidence")
         before = on_disk(spool)
         until(lambda: emptied(watch.outbox), what="all of it is handed on")
         for pid in (pids[1], pids[0], pids[2]):

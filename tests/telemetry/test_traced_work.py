@@ -12,12 +12,13 @@ from telemetry.integrations.traced_work import TracedWork, end_completed
 class Completed(dist.Work):
     """Done, with a future whose callbacks run where it is set."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, completed: bool = True) -> None:
         super().__init__()
         self.future: torch.futures.Future[int] = torch.futures.Future()
+        self._completed = completed
 
     def is_completed(self) -> bool:
-        return True
+        return self._completed
 
     def get_future(self) -> Any:
         return self.future
@@ -55,6 +56,17 @@ def test_a_session_ends_only_after_a_callback_that_is_ending_a_span_has_recorded
 def test_what_nobody_has_ended_yet_is_ended_with_the_session() -> None:
     operations, inner = Slow(), Completed()
     operations.may_record.set()
+    TracedWork(inner, ["a flight"], operations).get_future()  # type: ignore[arg-type,list-item]
+    end_completed()
+    assert operations.recorded == ["a flight"]
+
+
+def test_a_work_whose_future_is_set_has_ended_also_where_it_does_not_say_so_yet() -> None:
+    """gloo sets the future of a work before the work itself is completed."""
+    operations, inner = Slow(), Completed(completed=False)
+    operations.may_record.set()
+    inner.future.set_result(1)
+    inner.future.add_done_callback = lambda _: None  # type: ignore[method-assign]  # the callback has not run yet
     TracedWork(inner, ["a flight"], operations).get_future()  # type: ignore[arg-type,list-item]
     end_completed()
     assert operations.recorded == ["a flight"]
