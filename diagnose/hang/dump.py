@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from diagnose.hang.plain_pickle import load_plain
 from telemetry.errors import UnreadableError
+from telemetry.plain_pickle import load_plain
 from telemetry.topology import MAX_RANKS
 
 MAX_ENTRIES = 1_000_000

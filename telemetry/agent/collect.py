@@ -1,7 +1,7 @@
 """Evidence of ranks, taken from outside them: states first and at one moment, then what takes its time, side by side.
 
     state            always: the live page outlives its process
-    flight-recorder  from torch's worker server; not of a stopped process, which answers nothing
+    flight-recorder  from torch's worker server while the process lives and is not stopped; else what torch wrote
     stack            of a process that lives, stopped or not
     log              what the agent has read so far
 
@@ -16,12 +16,12 @@ from functools import partial
 from pathlib import Path
 
 from telemetry.agent.evidence import Evidence, Kind, died_ns_of, ended_by_of, habits_of, kept, living_of, step_of
+from telemetry.agent.flight_recorder import ask_flight_recorder, read_flight_files
 from telemetry.agent.logs import JobLogs
 from telemetry.agent.rank_state import LIVING, ProcessWord, look_at, state_body
 from telemetry.agent.stacks import take_stack
 from telemetry.agent.stamps import next_stamp_ns
 from telemetry.agent.usual import Habit, RecentOperations
-from telemetry.agent.worker_client import ask_flight_recorder
 from telemetry.errors import UnreadableError
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.record.state_page import LiveState
@@ -66,10 +66,22 @@ class Standing:
 
     def questions(self) -> Iterator[Callable[[], Evidence | None]]:
         """What the rank must be asked for, or read from its memory: each waits a bounded time for its answer."""
-        if self.process == "alive":
-            yield partial(self._answer, "flight-recorder", ask_flight_recorder)
+        flight = ask_flight_recorder if self.process == "alive" else read_flight_files
+        yield partial(self._answer, "flight-recorder", partial(flight, since_ns=self._step_began_ns()))
         if self.process in ("alive", "stopped"):
             yield partial(self._answer, "stack", take_stack)
+
+    def flight_files(self) -> Evidence | None:
+        """What torch wrote of a rank that ended, if that says more than what was taken before."""
+        before = [one for one in kept(self.folder, self.identity.rank) if one.kind == "flight-recorder"]
+        known = before[0].body if before else None
+        ask = partial(read_flight_files, since_ns=self._step_began_ns(), before=known)
+        return self._answer("flight-recorder", ask)
+
+    def _step_began_ns(self) -> int:
+        """Wall clock; 0 before the first step."""
+        began = self.state.step_started_ns
+        return self.state.anchor.to_wall_ns(began) if began else 0
 
     def _answer(self, kind: Kind, ask: Callable[[RankIdentity], str | None]) -> Evidence | None:
         body = ask(self.identity)

@@ -248,6 +248,8 @@ class EvidenceWatch:
         job.taken_step = step if job.taken_step == step else None
         if self._stall_is_due(job, living) or (ended and job.taken_step is None):
             self._take(owner, job)
+        elif ended:
+            self._take_flight_files(owner, job)
 
     def _stall_is_due(self, job: WatchedJob, living: dict[int, RankLook]) -> bool:
         """Whether evidence of a stall is to be taken, for the first time or again."""
@@ -277,6 +279,14 @@ class EvidenceWatch:
         for one in take_in_time(ranks):
             told.setdefault(one.rank, []).append(one)
         self._keep(owner, [(rank, told.get(rank.identity.rank, [])) for rank in ranks])
+
+    def _take_flight_files(self, owner: Owner, job: WatchedJob) -> None:
+        """A collective has timed out: torch writes its flight recorder, and ends the process that had hung."""
+        for rank in job.ranks.values():
+            if rank.over:
+                standing = _standing(rank, job.logs)
+                found = standing.flight_files()
+                self._keep(owner, [(standing, [found] if found else [])])
 
     def _keep(self, owner: Owner, told: list[tuple[Standing, list[Evidence]]]) -> None:
         """On disk first: it is all there is where the collector is gone too."""
