@@ -26,6 +26,8 @@ LEAST_EXTRA_BYTES = 64 * 2**20
 MOST_EXTRA_BYTES = 2**30
 """For a whole conversion to JSON."""
 CONVERT_S = 5.0
+MOST_CPU_S = 10
+"""The program ends itself then: who called it may be gone."""
 BROKEN = (
     pickle.PickleError, EOFError, ValueError, TypeError, IndexError, KeyError, AttributeError, ImportError,
     OverflowError, MemoryError, RecursionError, struct.error, SystemError,
@@ -70,6 +72,7 @@ def json_of_pickle(data: bytes) -> str | None:
 
 def _convert() -> int:
     """The program: exit status."""
+    resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S))
     data = sys.stdin.buffer.read()
     try:
         with _bounded_memory(min(LEAST_EXTRA_BYTES + EXTRA_BYTES_EACH * len(data), MOST_EXTRA_BYTES)):

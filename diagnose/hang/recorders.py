@@ -6,6 +6,8 @@ from diagnose.hang.evidence import HangEvidence
 from diagnose.ranges import fold_ranks
 
 _FILE = "file:"
+MOST_NAMED = 8
+"""There are four; the names come from outside."""
 
 
 def recorders_of(evidence: HangEvidence) -> list[str]:
@@ -14,6 +16,5 @@ def recorders_of(evidence: HangEvidence) -> list[str]:
     for rank, one in evidence.ranks.items():
         if one.recorder:
             ranks["files of torch" if one.recorder.startswith(_FILE) else one.recorder].append(rank)
-    return [
-        f"{name} of {'rank' if len(told) == 1 else 'ranks'} {fold_ranks(told)}" for name, told in sorted(ranks.items())
-    ]
+    named = sorted(ranks.items())[:MOST_NAMED]
+    return [f"{name} of {'rank' if len(told) == 1 else 'ranks'} {fold_ranks(told)}" for name, told in named]

@@ -1,8 +1,8 @@
 """The ``flight-recorder`` text of a rank: which recorders torch has in it, and which of them counts.
 
-    dump_nccl_trace_json        NCCL             asks cudaEventQuery: it may not return while the device is dead
+    dump_nccl_trace_json        NCCL, of which it queries events
     file:PATH                   what torch wrote on a timeout (dump_files.py)
-    torch_comms_fr_trace_json   torchcomms in torch          asks events, too
+    torch_comms_fr_trace_json   torchcomms in torch, likewise
     torchcomms_fr_trace_json    the same as a package
     fr_trace_json               CPU: gloo. Only what has not ended, whatever is asked for
 
@@ -10,8 +10,11 @@ A text is one dump, cut to what counts, with two more fields: ``source`` names t
 ``beside`` holds the dumps of the others that recorded anything. Of several the first in the order above counts.
 
 No handler here takes the GIL: JSON has no Python stacks. Without parameters a handler tells everything that it holds;
-with ``onlyactive`` a rank that stands outside of all collectives would tell nothing. Source: Handlers.cpp and
-FlightRecorderCuda.cpp of torch.
+with ``onlyactive`` a rank that stands outside of all collectives would tell nothing.
+
+To query an event is a CUDA call in a thread of the rank. It may wait for a lock of a device that is dead, so a handler
+may not return. It also makes a graph capture fail that another thread has open, so a rank is asked only while it
+stands still. Source: Handlers.cpp, FlightRecorderDetail.hpp and ProcessGroupNCCL.cpp of torch.
 """
 
 import json
@@ -19,6 +22,7 @@ from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from telemetry.agent.dump_files import dump_files
@@ -27,23 +31,28 @@ from telemetry.records import RankIdentity
 
 NCCL = "dump_nccl_trace_json"
 FILE = "file:"
-_LATER = ("torch_comms_fr_trace_json", "torchcomms_fr_trace_json", "fr_trace_json")
+GLOO = "fr_trace_json"
+_LATER = ("torch_comms_fr_trace_json", "torchcomms_fr_trace_json", GLOO)
 HANDLERS = (NCCL, *_LATER)
 SOURCE, BESIDE = "source", "beside"
 MAX_ENTRIES = 200
 """Of one recorder, in all."""
+MAX_FILES = 2
+"""Of NCCL and of torchcomms."""
 KEPT_A_GROUP = 3
 """The last ones of each process group, done or not."""
 Dump = dict[str, Any]
 
 
-def ask_flight_recorder(identity: RankIdentity, since_ns: int) -> str | None:
+def ask_flight_recorder(identity: RankIdentity, since_ns: int, *, stands_still: bool = True) -> str | None:
     """The text of a rank that lives; None where no recorder answers and no dump was written ``since_ns`` (wall clock).
 
-    All handlers are asked at once: one that hangs costs the others nothing. Waits a bounded time.
+    All handlers are asked at once: one that hangs costs the others nothing. Of a rank that may be capturing a graph
+    (``stands_still`` is False) only gloo's. Waits a bounded time.
     """
     offered = handler_names(identity)
-    wanted = [name for name in HANDLERS if offered is None or name in offered]
+    harmless = HANDLERS if stands_still else (GLOO,)
+    wanted = [name for name in harmless if offered is None or name in offered]
     found: list[Dump] = []
     if wanted:
         with ThreadPoolExecutor(max_workers=len(wanted)) as pool:
@@ -64,7 +73,7 @@ def read_flight_files(identity: RankIdentity, since_ns: int, before: str | None 
 
 
 def _from_files(identity: RankIdentity, since_ns: int) -> list[Dump]:
-    files = dump_files(identity, since_ns)
+    files = islice(dump_files(identity, since_ns), MAX_FILES)
     return [dump for path, text in files for dump in _parsed(FILE + path, text)]
 
 

@@ -90,6 +90,13 @@ def test_only_handlers_that_the_build_has_are_asked(serve: Serve) -> None:
     assert not any(NCCL in key for _, _, key in worker_client._silent)
 
 
+def test_a_rank_that_moves_is_asked_nothing_that_would_break_a_graph_capture(serve: Serve) -> None:
+    rank = serve({GLOO: served("gloo"), NCCL: served("nccl"), TORCHCOMMS: served("comms")})
+    told = json.loads(ask_flight_recorder(rank, 0, stands_still=False) or "")
+    assert told["source"] == GLOO
+    assert "beside" not in told
+
+
 def test_a_handler_that_hangs_costs_the_others_nothing_and_is_asked_twice_at_most(serve: Serve) -> None:
     asked: list[float] = []
     never = threading.Event()
