@@ -23,7 +23,7 @@ from typing import Any, Never
 EXTRA_BYTES_EACH = 400
 """Memory that a byte of a pickle may turn into: a memo entry, an empty container."""
 LEAST_EXTRA_BYTES = 64 * 2**20
-MOST_EXTRA_BYTES = 2**30
+MOST_EXTRA_BYTES = 2**29
 """For a whole conversion to JSON."""
 CONVERT_S = 5.0
 MOST_CPU_S = 10

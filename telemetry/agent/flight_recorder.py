@@ -18,6 +18,7 @@ stands still. Source: Handlers.cpp, FlightRecorderDetail.hpp and ProcessGroupNCC
 """
 
 import json
+import threading
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +43,8 @@ MAX_FILES = 2
 KEPT_A_GROUP = 3
 """The last ones of each process group, done or not."""
 Dump = dict[str, Any]
+_one_at_a_time = threading.Lock()
+"""A dump of many entries takes hundreds of megabytes until it is cut, and the agent has a limit."""
 
 
 def ask_flight_recorder(identity: RankIdentity, since_ns: int, *, stands_still: bool = True) -> str | None:
@@ -79,7 +82,7 @@ def _from_files(identity: RankIdentity, since_ns: int) -> list[Dump]:
 
 def _parsed(source: str, text: str | None) -> list[Dump]:
     """The dump in ``text``, cut; none where it is no dump."""
-    with suppress(ValueError, RecursionError):
+    with suppress(ValueError, RecursionError), _one_at_a_time:
         dump = json.loads(text or "")
         if isinstance(dump, dict):
             return [{**_cut(dump), SOURCE: source}]
