@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test long extras lint bench trials score fleet chaos fuzz install parts clean
+.PHONY: demo test long extras lint bench trials score fleet chaos fuzz gpu install parts clean
 
 install: $(STAMP)  ## a virtual environment with everything in it
 
@@ -59,6 +59,14 @@ fuzz: install  ## 100,000 bad inputs to all that reads what strangers send; rewr
 
 chaos: install parts  ## real processes killed, stopped, cut and out of room; rewrites their table in docs/accuracy.md
 	@$(BIN)/python -m tests.integration.chaos --write $(CHAOS_ARGS)
+
+# An interpreter that was named, else the virtual environment's if there is one. Nothing is installed: the machine may
+# have no network.
+GPU_PYTHON = $(if $(filter file,$(origin PYTHON)),$(or $(wildcard $(BIN)/python),$(PYTHON)),$(PYTHON))
+OUT ?= build/gpu
+
+gpu:  ## all checks that need a GPU, on one or on all of the machine; writes OUT/gpu.json
+	@$(GPU_PYTHON) -m tests.gpu --out $(OUT)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -24,6 +24,7 @@ from telemetry.clocks.host import measure_anchor
 from telemetry.clocks.interface import DeviceClock
 from telemetry.clocks.open import open_device_clock
 from telemetry.errors import UnreadableError, UsageError
+from telemetry.integrations.dump_places import dump_places
 from telemetry.integrations.garbage import GarbageWatch
 from telemetry.integrations.worker_server import (
     forget_worker_server,
@@ -289,7 +290,13 @@ def _begin(settings: RecordingSettings, topology: Topology, device: Device, meta
         pid=os.getpid(),
         topology=topology,
         started_ns=time_ns(),
-        meta={"device": device, BORN: birth_of(os.getpid()), **network_words(), **meta},
+        meta={
+            "device": device,
+            BORN: birth_of(os.getpid()),
+            **dump_places(settings.rank),
+            **network_words(),
+            **meta,
+        },
     )
     check_default_spool(settings.spool)
     session = Session()

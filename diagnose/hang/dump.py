@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from diagnose.hang.plain_pickle import load_plain
 from telemetry.errors import UnreadableError
+from telemetry.plain_pickle import load_plain
 from telemetry.topology import MAX_RANKS
 
 MAX_ENTRIES = 1_000_000
+MAX_SOURCE = 200
 _TRANSFER = re.compile(r"^(send|recv)\s+(\d+)\s*(?:->|<-)\s*(\d+)$")
 _MEMBERS: dict[str, tuple[int, ...]] = {}
 """Texts of members met before: at ten thousand ranks they are long, and mostly the same."""
@@ -72,6 +73,8 @@ class RankDump:
     """By the rank's own number of the group."""
     entries: tuple[DumpEntry, ...]
     """By record, ascending."""
+    source: str = ""
+    """Which recorder an agent had it from (``telemetry/agent/flight_recorder.py``); empty for a file of torch's."""
 
     @property
     def possible_ranks(self) -> frozenset[int] | None:
@@ -116,6 +119,7 @@ def _dump(found: Mapping[str, Any]) -> RankDump:
         groups=_groups(found.get("pg_config") or {}),
         status=_statuses(found.get("pg_status") or {}),
         entries=tuple(sorted((_entry(entry) for entry in entries), key=lambda entry: entry.record)),
+        source=_text(found.get("source"))[:MAX_SOURCE],
     )
 
 

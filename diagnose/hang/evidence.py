@@ -127,6 +127,8 @@ class RankEvidence:
     """The oldest first: a later one may stand behind it."""
     ended: Mapping[int, tuple[Ended, ...]] = field(default_factory=dict)
     """By group: the newest that have ended, as far as they are known."""
+    recorder: str = ""
+    """The flight recorder that fronts and pending operations come from; empty where they come from elsewhere."""
     stack: tuple[str, ...] = ()
     """Frames of the main thread, the innermost first: ``next_batch (loader.py:88)``."""
     log: tuple[LogLine, ...] = ()

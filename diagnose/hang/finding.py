@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from diagnose.findings import Evidence, Finding, Kind, Role, Severity, StepWindow, Suspect
 from diagnose.hang.deaths import first_to_fall
+from diagnose.hang.recorders import recorders_of
 from diagnose.hang.verdict import HangVerdict, State
 from diagnose.ranges import fold_ranks
 
@@ -58,6 +59,8 @@ def _numbers(verdict: HangVerdict) -> Evidence:
         found |= {"device": verdict.cut_off.outage.device, "seconds_down": round(verdict.cut_off.down_s, 3)}
     if evidence.missing:
         found["left_nothing"] = fold_ranks(evidence.missing)
+    if recorders := recorders_of(evidence):
+        found["flight_recorders"] = recorders
     for rank in verdict.initiating or first_to_fall(evidence):
         one = evidence.ranks.get(rank)
         if one is not None and one.stack:

@@ -6,7 +6,8 @@
     log               JSON: lines that a healthy run does not print
 
 State pages count operations by axis of the grid, so they need no names of groups. Where torch's record names the
-members of its groups (NCCL) it knows the device too, and comes first.
+members of its groups (NCCL) it knows the device too, and comes first, unless nothing in it is pending: then the job
+stands in what NCCL does not see.
 """
 
 import json
@@ -87,10 +88,12 @@ def _counted(states: Mapping[int, Any], dumps: Mapping[int, RankDump]) -> HangEv
         raise UnreadableError("nothing was left of a stall that can be read", hint="is an agent running on each host?")
     by_state = evidence_from_states(states) if states else None
     named = sum(bool(dump.groups) for dump in dumps.values())
-    if by_state is None or 2 * named > len(states):
-        by_dump = evidence_from_dumps(DumpSet(by_rank=dumps, notes=()))
-        return by_dump if by_state is None else _merged(by_state, by_dump)
-    return by_state
+    if by_state is not None and 2 * named <= len(states):
+        return by_state
+    by_dump = evidence_from_dumps(DumpSet(by_rank=dumps, notes=()))
+    if by_state is None:
+        return by_dump
+    return _merged(by_state, by_dump) if any(one.pending for one in by_dump.ranks.values()) else by_state
 
 
 def _merged(by_state: HangEvidence, by_dump: HangEvidence) -> HangEvidence:
@@ -102,5 +105,6 @@ def _merged(by_state: HangEvidence, by_dump: HangEvidence) -> HangEvidence:
         if dump is None and one.process in (Process.ALIVE, Process.UNKNOWN):
             continue
         fronts = {} if dump is None else dump.fronts
-        ranks[rank] = replace(one, fronts=fronts, pending=() if dump is None else dump.pending, on_host=None)
+        told = ("", ()) if dump is None else (dump.recorder, dump.pending)
+        ranks[rank] = replace(one, fronts=fronts, recorder=told[0], pending=told[1], on_host=None)
     return replace(by_state, groups=by_dump.groups, ranks=ranks, notes=(*by_state.notes, *by_dump.notes))

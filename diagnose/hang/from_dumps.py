@@ -126,7 +126,7 @@ def _rank(
             )
     pending = tuple(_pending(dump, named, completed, groups))
     pending = (*_not_recorded(fronts, pending), *pending)
-    return RankEvidence(rank=rank, fronts=fronts, pending=pending)
+    return RankEvidence(rank=rank, fronts=fronts, pending=pending, recorder=dump.source)
 
 
 def _index_by_number(dump: RankDump, named: dict[str, int], described: dict[str, str]) -> dict[str, int]:

@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from diagnose.findings import Kind
+from diagnose.hang.recorders import recorders_of
 from diagnose.hang.stacks import fold_stacks
 from diagnose.hang.verdict import HangVerdict, State, Wait
 from diagnose.ranges import fold_ranks
@@ -38,6 +39,7 @@ def hang_text(verdict: HangVerdict) -> RenderableType:
         *_waits(verdict),
         *_stacks(verdict),
         *_logs(verdict),
+        *_recorders(verdict),
         *_notes(verdict),
         *_run(verdict),
     )
@@ -120,6 +122,13 @@ def _stacks(verdict: HangVerdict) -> Iterator[Text]:
         yield line(f"{INDENT}stack of {of_ranks}", style="bold" if mine else "")
         for frame in stack.frames[:12]:
             yield line(f"{INDENT}{INDENT}{frame}")
+
+
+def _recorders(verdict: HangVerdict) -> Iterator[Text]:
+    recorders = recorders_of(verdict.evidence)
+    if recorders:
+        yield Text()
+        yield line(f"{INDENT}flight recorder: {'; '.join(recorders)}", style="dim")
 
 
 def _logs(verdict: HangVerdict) -> Iterator[Text]:

@@ -1,7 +1,7 @@
 """Evidence of ranks, taken from outside them: states first and at one moment, then what takes its time, side by side.
 
     state            always: the live page outlives its process
-    flight-recorder  from torch's worker server; not of a stopped process, which answers nothing
+    flight-recorder  from torch's worker server while the process lives and is not stopped; else what torch wrote
     stack            of a process that lives, stopped or not
     log              what the agent has read so far
 
@@ -14,20 +14,23 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from time import monotonic_ns
 
 from telemetry.agent.evidence import Evidence, Kind, died_ns_of, ended_by_of, habits_of, kept, living_of, step_of
+from telemetry.agent.flight_recorder import ask_flight_recorder, read_flight_files
 from telemetry.agent.logs import JobLogs
 from telemetry.agent.rank_state import LIVING, ProcessWord, look_at, state_body
 from telemetry.agent.stacks import take_stack
 from telemetry.agent.stamps import next_stamp_ns
 from telemetry.agent.usual import Habit, RecentOperations
-from telemetry.agent.worker_client import ask_flight_recorder
 from telemetry.errors import UnreadableError
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.record.state_page import LiveState
 from telemetry.records import LOG_OFFSETS, RankIdentity
 
 DEADLINE_S = 8.0
+STILL_NS = 10_000_000_000
+"""A page that has not changed for so long is of a rank that stands still, where no agent has found that out."""
 MAX_THREADS = 16
 
 
@@ -49,6 +52,8 @@ class Standing:
     """Of each operation of the page, in order; empty where none is known."""
     log: str | None = None
     """The ``log`` text; None where nothing can be read."""
+    stands_still: bool = True
+    """Nothing is under way that a question could disturb."""
 
     def at_once(self) -> list[Evidence]:
         """What takes no time: ``state`` and ``log``."""
@@ -66,10 +71,23 @@ class Standing:
 
     def questions(self) -> Iterator[Callable[[], Evidence | None]]:
         """What the rank must be asked for, or read from its memory: each waits a bounded time for its answer."""
-        if self.process == "alive":
-            yield partial(self._answer, "flight-recorder", ask_flight_recorder)
+        ask = partial(ask_flight_recorder, stands_still=self.stands_still)
+        flight = ask if self.process == "alive" else read_flight_files
+        yield partial(self._answer, "flight-recorder", partial(flight, since_ns=self._step_began_ns()))
         if self.process in ("alive", "stopped"):
             yield partial(self._answer, "stack", take_stack)
+
+    def flight_files(self) -> Evidence | None:
+        """What torch wrote of a rank that ended, if that says more than what was taken before."""
+        before = [one for one in kept(self.folder, self.identity.rank) if one.kind == "flight-recorder"]
+        known = before[0].body if before else None
+        ask = partial(read_flight_files, since_ns=self._step_began_ns(), before=known)
+        return self._answer("flight-recorder", ask)
+
+    def _step_began_ns(self) -> int:
+        """Wall clock; 0 before the first step."""
+        began = self.state.step_started_ns
+        return self.state.anchor.to_wall_ns(began) if began else 0
 
     def _answer(self, kind: Kind, ask: Callable[[RankIdentity], str | None]) -> Evidence | None:
         body = ask(self.identity)
@@ -81,7 +99,15 @@ class Standing:
 
 def take_in_time(ranks: Sequence[Standing], *, deadline_s: float = DEADLINE_S) -> list[Evidence]:
     """What the ranks answer before the deadline; an answer that comes later is left out."""
-    questions = [question for rank in ranks for question in rank.questions()]
+    return _in_time([question for rank in ranks for question in rank.questions()], deadline_s)
+
+
+def take_flight_files(ranks: Sequence[Standing], *, deadline_s: float = DEADLINE_S) -> list[Evidence]:
+    """What torch wrote of ranks that ended, where that says more than what was taken before."""
+    return _in_time([rank.flight_files for rank in ranks], deadline_s)
+
+
+def _in_time(questions: Sequence[Callable[[], Evidence | None]], deadline_s: float) -> list[Evidence]:
     if not questions:
         return []
     pool = ThreadPoolExecutor(max_workers=min(MAX_THREADS, len(questions)), thread_name_prefix="rankscope-evidence")
@@ -138,6 +164,7 @@ def _standing(folder: Path) -> Standing | None:
             ended_by=ended_by_of(before),
             habits=_habits(reader, state, before),
             log=logs.body(identity.rank),
+            stands_still=monotonic_ns() - state.beat_ns > STILL_NS,
         )
     return None
 

@@ -4,7 +4,7 @@
     table ``evidence``                                    the same, as shipped
 
     state            JSON object: process, died_ns, step, open stages, operations (rank_state.py)
-    flight-recorder  JSON as torch's worker server gives it, cut to what counts (worker_client.py)
+    flight-recorder  JSON as torch tells it, cut to what counts, with its source (flight_recorder.py)
     stack            JSON object: tool, threads with their frames (stacks.py)
     log              JSON list: lines that healthy runs do not say (logs.py)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ParamSpec
 
-from telemetry.agent.collect import Standing, take_in_time
+from telemetry.agent.collect import Standing, take_flight_files, take_in_time
 from telemetry.agent.deaths import DeathWatch
 from telemetry.agent.evidence import (
     Evidence,
@@ -248,6 +248,8 @@ class EvidenceWatch:
         job.taken_step = step if job.taken_step == step else None
         if self._stall_is_due(job, living) or (ended and job.taken_step is None):
             self._take(owner, job)
+        elif ended:
+            self._take_flight_files(owner, job)
 
     def _stall_is_due(self, job: WatchedJob, living: dict[int, RankLook]) -> bool:
         """Whether evidence of a stall is to be taken, for the first time or again."""
@@ -273,10 +275,18 @@ class EvidenceWatch:
         """Of all ranks of the job: those that stand tell whom they wait for."""
         ranks = [_standing(rank, job.logs) for rank in job.ranks.values()]
         self._keep(owner, [(rank, rank.at_once()) for rank in ranks])
-        told: dict[int, list[Evidence]] = {}
-        for one in take_in_time(ranks):
-            told.setdefault(one.rank, []).append(one)
-        self._keep(owner, [(rank, told.get(rank.identity.rank, [])) for rank in ranks])
+        self._keep_told(owner, ranks, take_in_time(ranks))
+
+    def _take_flight_files(self, owner: Owner, job: WatchedJob) -> None:
+        """A collective has timed out: torch wrote its flight recorder, and then ended the process."""
+        ranks = [_standing(rank, job.logs) for rank in job.ranks.values() if rank.over]
+        self._keep_told(owner, ranks, take_flight_files(ranks))
+
+    def _keep_told(self, owner: Owner, ranks: list[Standing], told: list[Evidence]) -> None:
+        by_rank: dict[int, list[Evidence]] = {}
+        for one in told:
+            by_rank.setdefault(one.rank, []).append(one)
+        self._keep(owner, [(rank, by_rank.get(rank.identity.rank, [])) for rank in ranks])
 
     def _keep(self, owner: Owner, told: list[tuple[Standing, list[Evidence]]]) -> None:
         """On disk first: it is all there is where the collector is gone too."""

@@ -4,60 +4,104 @@ import json
 import os
 import socket
 import struct
+import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from http.client import OK, HTTPConnection, HTTPException
-from typing import Any
 
 from telemetry.integrations.worker_server import META_KEY
 from telemetry.owner_rights import rights_of
 from telemetry.records import RankIdentity
 
 ANSWER_S = 2.0
-MAX_ENTRIES = 200
-"""Of the flight recorder, in all."""
-KEPT_A_GROUP = 3
-"""The last ones of each process group, done or not."""
 MAX_BYTES = 64 * 2**20
+MOST_SILENT = 2
+"""So often a handler may leave a process unanswered before it is asked no more. Each such request keeps one of the
+few threads of the server for ever: the other handlers need them."""
 _PEER = struct.Struct("3i")
 """Process, user, group."""
+_silent: Counter[tuple[str, int, str]] = Counter()
+"""By socket, process and request."""
 
 
-def ask_flight_recorder(identity: RankIdentity) -> str | None:
-    """The flight recorder of a rank as JSON text, cut to what counts; None where there is no answer."""
-    return _cut(_ask(identity, "fr_trace_json"))
+def handler_names(identity: RankIdentity) -> frozenset[str] | None:
+    """What the rank's server can be asked for; none where it does not answer, None where it does not tell."""
+    body = _ask(identity, "GET", "/handler/")
+    if body is None:
+        return frozenset()
+    with suppress(ValueError, RecursionError):
+        told = json.loads(body)
+        if isinstance(told, list):
+            return frozenset(one for one in told if isinstance(one, str))
+    return None
+
+
+def ask_handler(identity: RankIdentity, name: str) -> str | None:
+    """The answer of a handler; None where there is none. Waits ``ANSWER_S`` at most."""
+    return _ask(identity, "POST", f"/handler/{name}") or None
 
 
 def ask_traceback(identity: RankIdentity) -> str | None:
     """The stacks of a rank's Python threads, as faulthandler writes them; None where there is no answer."""
-    return _ask(identity, "dump_traceback")
+    return ask_handler(identity, "dump_traceback")
 
 
-def _ask(identity: RankIdentity, handler: str) -> str | None:
-    """Waits a bounded time."""
+def _ask(identity: RankIdentity, method: str, place: str) -> str | None:
+    """The body of the answer, empty where the server refuses. None: no server, or no answer in time."""
     path = identity.meta.get(META_KEY)
-    if not path:
+    key = (path or "", identity.pid, place)
+    if not path or _silent[key] >= MOST_SILENT:
         return None
     connection = _RankConnection(path, identity)
+    late = threading.Event()
     try:
-        connection.request("POST", f"/handler/{handler}", headers={"Connection": "close"})
-        answer = connection.getresponse()
-        body = answer.read(MAX_BYTES + 1)
-        return body.decode(errors="replace") if answer.status == OK and len(body) <= MAX_BYTES else None
+        with _ended_in_time(connection, late):
+            connection.request(method, place, headers={"Connection": "close"})
+            answer = connection.getresponse()
+            body = answer.read(MAX_BYTES + 1)
+        if late.is_set():
+            raise TimeoutError(f"{place} took longer than {ANSWER_S} s")
+        return body.decode(errors="replace") if answer.status == OK and len(body) <= MAX_BYTES else ""
     except (OSError, HTTPException):
+        _silent[key] += late.is_set()
         return None
     finally:
         connection.close()
 
 
+@contextmanager
+def _ended_in_time(connection: "_RankConnection", late: threading.Event) -> Iterator[None]:
+    """Connect; after ``ANSWER_S`` set ``late`` and end the connection, whatever it is busy with.
+
+    Raises:
+        OSError: no socket of the rank.
+    """
+
+    def end() -> None:
+        late.set()
+        with suppress(OSError):
+            connection.sock.shutdown(socket.SHUT_RDWR)
+
+    connection.connect()
+    timer = threading.Timer(ANSWER_S, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 class _RankConnection(HTTPConnection):
-    """HTTP over a Unix socket on which the rank itself listens; waits ``ANSWER_S`` at most for each part of an answer.
+    """HTTP over a Unix socket on which the rank itself listens.
 
     The path comes from the rank's files, which may name any socket. It is opened with the rights of the rank's user and
     without following a link, and the process at the other end must be the rank.
     """
 
     def __init__(self, path: str, identity: RankIdentity) -> None:
-        super().__init__("localhost", timeout=ANSWER_S)
+        super().__init__("localhost", timeout=ANSWER_S + 1)
         self._path = path
         self._rank = identity
 
@@ -77,38 +121,3 @@ class _RankConnection(HTTPConnection):
         pid, uid, _ = _PEER.unpack(self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
         if (pid, uid) != (self._rank.pid, user):
             raise PermissionError(f"{self._path} is not a socket of process {self._rank.pid}")
-
-
-def _cut(text: str | None) -> str | None:
-    if text is None:
-        return None
-    try:
-        dump: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(dump, dict):
-        return None
-    entries = dump.get("entries")
-    if not isinstance(entries, list):
-        return text
-    return json.dumps({**dump, "entries": _that_count(entries)})
-
-
-def _that_count(entries: list[Any]) -> list[Any]:
-    """What has not ended and the last of each group, in their order; of too many, the last of each group first."""
-    seen: Counter[str] = Counter()
-    found: list[tuple[int, int]] = []
-    for index in range(len(entries) - 1, -1, -1):
-        entry = entries[index]
-        if not isinstance(entry, dict):
-            continue
-        group = str(entry.get("process_group"))
-        if seen[group] < KEPT_A_GROUP or not _has_ended(entry):
-            found.append((seen[group], index))
-        seen[group] += 1
-    chosen = sorted(found, key=lambda one: one[0])[:MAX_ENTRIES]
-    return [entries[index] for index in sorted(index for _, index in chosen)]
-
-
-def _has_ended(entry: dict[str, Any]) -> bool:
-    return entry.get("state") == "completed" or bool(entry.get("retired"))

@@ -18,6 +18,7 @@ import telemetry
 from telemetry.agent import journal
 from telemetry.agent.collect import collect_evidence
 from telemetry.agent.evidence import Evidence, discard_other_steps, keep, kept
+from telemetry.agent.flight_recorder import read_flight_files
 from telemetry.agent.host import SURE_AFTER, Host
 from telemetry.agent.logs import JobLogs
 from telemetry.agent.stacks import take_stack
@@ -27,10 +28,12 @@ from telemetry.agent.watch import EvidenceWatch
 from telemetry.agent.worker_client import ask_traceback
 from telemetry.birth import BORN, birth_of
 from telemetry.errors import UnsafeFolderError
+from telemetry.integrations.dump_places import META_KEY as DUMPS_KEY
 from telemetry.integrations.worker_server import META_KEY
 from telemetry.private_files import make_folder
 from telemetry.record.layout import RANK_FOLDER_DEPTH
 from telemetry.record.reader import RankReader
+from telemetry.records import RankIdentity
 from telemetry.samplers.interface import Event
 from telemetry.ship.client import CollectorClient
 from telemetry.stores.queries import Evidence as StoredEvidence
@@ -222,6 +225,28 @@ def test_a_socket_of_another_process_is_not_asked(machine: Machine) -> None:
         assert ask_traceback(named) is None
         with pytest.raises(TimeoutError):
             server.accept()
+
+
+def test_a_dump_is_read_with_the_rights_of_the_ranks_user(machine: Machine) -> None:
+    as_user(HOSTILE, record, machine.spool, "bad")
+    identity = RankReader(rank_folder(machine)).identity()
+    closed = machine.root / "closed"
+    closed.mkdir(mode=0o700)
+    of_root, out_of_reach, own = closed / "of-root", closed / "given", machine.hostile_folder() / "dump"
+    link = own.with_name("link")
+    link.symlink_to(out_of_reach)
+    for path in (of_root, out_of_reach, own):
+        path.write_text('{"entries": [], "pg_status": {"SECRET": {}}}')
+    for path in (out_of_reach, own):
+        os.chown(path, HOSTILE, HOSTILE)
+    found = {path: read_flight_files(naming(identity, path), 0) for path in (of_root, out_of_reach, link, own)}
+    assert "SECRET" in (found.pop(own) or "")
+    assert set(found.values()) == {None}
+
+
+def naming(identity: RankIdentity, path: Path) -> RankIdentity:
+    """A rank that says that torch writes its flight recorder there."""
+    return replace(identity, meta={**identity.meta, DUMPS_KEY: json.dumps([str(path)])})
 
 
 def swap_many_times(secret: Path, folder: Path, log: Path, done: Path) -> None:

@@ -8,15 +8,16 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
 
 import telemetry
-from telemetry.agent import stacks, worker_client
+from telemetry.agent import flight_recorder, stacks
+from telemetry.agent.flight_recorder import MAX_ENTRIES, ask_flight_recorder
 from telemetry.agent.stacks import take_stack, threads_of_traceback
-from telemetry.agent.worker_client import MAX_ENTRIES, ask_flight_recorder, ask_traceback
+from telemetry.agent.worker_client import ask_traceback
 from telemetry.integrations import worker_server
 from telemetry.record.reader import RankReader
 from telemetry.records import RankIdentity
@@ -71,7 +72,7 @@ def test_only_this_user_may_open_the_socket(tmp_path: Path) -> None:
 def test_it_answers_while_the_rank_records_and_not_afterwards(tmp_path: Path) -> None:
     identity = record(tmp_path / "s")
     assert "record" in (ask_traceback(identity) or "")
-    assert '"version"' in (ask_flight_recorder(identity) or "")
+    assert '"version"' in (ask_flight_recorder(identity, 0) or "")
     telemetry.stop()
     assert not Path(identity.meta["worker_server"]).exists()
     assert ask_traceback(identity) is None
@@ -99,7 +100,7 @@ def test_where_it_cannot_be_had_the_rank_records_without(tmp_path: Path, monkeyp
     monkeypatch.setattr(worker_server, "_place_for_socket", lambda folder: Path("/proc/nowhere/socket"))
     identity = record(tmp_path)
     assert "worker_server" not in identity.meta
-    assert ask_flight_recorder(identity) is None
+    assert ask_flight_recorder(identity, 0) is None
 
 
 def test_a_process_without_torch_stays_without_it(tmp_path: Path) -> None:
@@ -147,8 +148,7 @@ def made_entry(number: int, group: str, state: str) -> dict[str, Any]:
 def cut_to(entries: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The numbers of the entries that are taken from a recorder."""
     dump = json.dumps({"version": "2.10", "entries": entries, "pg_status": {"0": {}}})
-    monkeypatch.setattr(worker_client, "_ask", lambda identity, handler: dump)
-    told = json.loads(ask_flight_recorder(cast(RankIdentity, None)) or "")
+    told = json.loads(flight_recorder._together(flight_recorder._parsed("fr_trace_json", dump)) or "")
     assert told["pg_status"] == {"0": {}}
     return [entry["record_id"] for entry in told["entries"]]
 

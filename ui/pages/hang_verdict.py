@@ -9,6 +9,7 @@ from dash.development.base_component import Component
 
 from diagnose.hang.evidence import Process
 from diagnose.hang.finding import severity_of
+from diagnose.hang.recorders import recorders_of
 from diagnose.hang.stacks import fold_stacks
 from diagnose.hang.verdict import HangVerdict
 from ui.figures.standing import SIGNS, Standing
@@ -33,6 +34,8 @@ def verdict_in_full(verdict: HangVerdict, state: ViewState) -> Component:
     if missing := verdict.evidence.missing:
         words = f"{count(len(missing), 'rank')} left no evidence: {ranks_in_words(missing, counted=False)}"
         lines.append(dmc.Text(words, size="sm"))
+    if recorders := recorders_of(verdict.evidence):
+        lines.append(dmc.Text(f"Flight recorder: {'; '.join(recorders)}", size="sm"))
     lines += _notes(verdict.evidence.notes)
     return dmc.Alert(
         dmc.Stack(lines, gap=6),

@@ -8,6 +8,7 @@ import pytest
 from diagnose.hang.from_bodies import Body, evidence_from_bodies
 from diagnose.hang.judge import judge
 from telemetry.errors import UnreadableError
+from tests.diagnose.hang.made_dumps import dump
 from tests.diagnose.hang.made_states import behind_in_tp
 
 BEHIND = 3
@@ -48,3 +49,10 @@ def test_stack_and_log_join_the_state() -> None:
 def test_nothing_that_can_be_read_is_an_error_with_a_hint() -> None:
     with pytest.raises(UnreadableError, match="hint"):
         evidence_from_bodies([Body(rank=0, kind="state", text="[")])
+
+
+def test_a_recorder_in_which_nothing_is_pending_leaves_the_verdict_to_the_states() -> None:
+    """NCCL stands idle while the job hangs in a group under gloo."""
+    idle = dump({"0": list(range(8))}, {"0": (9, 9)}, [])
+    recorders = [Body(rank=rank, kind="flight-recorder", text=json.dumps(idle)) for rank in range(8)]
+    assert judge(evidence_from_bodies([*_bodies(), *recorders])).initiating == (BEHIND,)

@@ -67,6 +67,15 @@ def test_the_rank_that_is_behind_is_named(
     assert verdict.headline.startswith("rank 2 is behind: never entered all_reduce #9 of group 0 [0-3]")
 
 
+@pytest.mark.parametrize(
+    "name", ["nccl_trace_rank_", "comm_lib_trace_rank_", "torchcomm_fr_trace_", "_dump_", "node7-rank_", "trace-2026."]
+)
+def test_whatever_a_backend_calls_its_files_the_ranks_are_known(tmp_path: Path, name: str) -> None:
+    for rank in range(4):
+        (tmp_path / f"{name}{rank}").write_bytes(pickle.dumps(waiting(rank, behind=BEHIND), protocol=2))
+    assert _judged(tmp_path).initiating == (BEHIND,)
+
+
 def test_versions_and_forms_may_be_mixed(tmp_path: Path) -> None:
     write_pickle(tmp_path, 0, waiting(0, behind=BEHIND))
     write_json(tmp_path, 1, _numbers_as_text(waiting(1, behind=BEHIND)))

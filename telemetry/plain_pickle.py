@@ -2,12 +2,20 @@
 
 Whatever asks for a class or a function is refused before it is looked up, so a hostile pickle runs nothing. A memo
 index that is out of all proportion would take gigabytes, so memory is bounded meanwhile.
+
+The bound is one of the whole process, so a process with threads does not read pickles itself. It runs this file as a
+program (:func:`json_of_pickle`), which imports nothing but the standard library:
+
+    python -I plain_pickle.py  < pickle  > JSON        exit status 1: it cannot be read
 """
 
 import io
+import json
 import pickle
 import resource
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Never
@@ -15,6 +23,11 @@ from typing import Any, Never
 EXTRA_BYTES_EACH = 400
 """Memory that a byte of a pickle may turn into: a memo entry, an empty container."""
 LEAST_EXTRA_BYTES = 64 * 2**20
+MOST_EXTRA_BYTES = 2**29
+"""For a whole conversion to JSON."""
+CONVERT_S = 5.0
+MOST_CPU_S = 10
+"""The program ends itself then: who called it may be gone."""
 BROKEN = (
     pickle.PickleError, EOFError, ValueError, TypeError, IndexError, KeyError, AttributeError, ImportError,
     OverflowError, MemoryError, RecursionError, struct.error, SystemError,
@@ -43,6 +56,32 @@ def load_plain(data: bytes) -> Any:
         raise ValueError(f"{type(error).__name__}: {error}"[:200]) from None
 
 
+def json_of_pickle(data: bytes) -> str | None:
+    """What ``data`` pickles as JSON text, read in a process of its own; None where it cannot be read.
+
+    Waits ``CONVERT_S`` at most. Safe to call from any thread.
+    """
+    try:
+        told = subprocess.run(
+            [sys.executable, "-I", __file__], input=data, capture_output=True, timeout=CONVERT_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return told.stdout.decode(errors="replace")
+
+
+def _convert() -> int:
+    """The program: exit status."""
+    resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S))
+    data = sys.stdin.buffer.read()
+    try:
+        with _bounded_memory(min(LEAST_EXTRA_BYTES + EXTRA_BYTES_EACH * len(data), MOST_EXTRA_BYTES)):
+            sys.stdout.write(json.dumps(load_plain(data)))
+    except BROKEN:
+        return 1
+    return 0
+
+
 @contextmanager
 def _bounded_memory(extra_bytes: int) -> Iterator[None]:
     """This process may not grow by more than ``extra_bytes`` meanwhile."""
@@ -62,3 +101,7 @@ def _size_bytes() -> int:
     """Address space of this process."""
     with open("/proc/self/statm", "rb") as statm:
         return int(statm.read().split()[0]) * resource.getpagesize()
+
+
+if __name__ == "__main__":
+    sys.exit(_convert())

@@ -1,0 +1,62 @@
+"""Flight-recorder dumps that torch wrote for a rank as a collective timed out: found, opened and turned into JSON.
+
+The rank's identity names the places (``telemetry/integrations/dump_places.py``). They may name any file, so each is
+opened with the rights of the rank's user and without following a link. It counts if it is a regular file of that user,
+under one name, of bounded size, and written since the rank came into the step that it is in.
+"""
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+
+from telemetry.integrations.dump_places import META_KEY
+from telemetry.owner_rights import rights_of
+from telemetry.plain_pickle import json_of_pickle
+from telemetry.records import RankIdentity
+
+MAX_PLACES = 16
+MAX_DUMP_BYTES = 64 * 2**20
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def dump_files(identity: RankIdentity, since_ns: int) -> Iterator[tuple[str, str]]:
+    """Path and JSON text of each dump that was written since then (wall clock) and can be read. Never raises."""
+    for path in _places(identity):
+        with suppress(OSError):
+            data = _read(path, identity, max(since_ns, identity.started_ns))
+            text = data.decode(errors="replace") if data.lstrip()[:1] == b"{" else json_of_pickle(data)
+            if text is not None:
+                yield path, text
+
+
+def _places(identity: RankIdentity) -> list[str]:
+    with suppress(ValueError, RecursionError):
+        told = json.loads(identity.meta.get(META_KEY, "[]"))
+        if isinstance(told, list):
+            return [one for one in told[:MAX_PLACES] if _is_path(one)]
+    return []
+
+
+def _is_path(told: object) -> bool:
+    return isinstance(told, str) and os.path.isabs(told) and "\0" not in told
+
+
+def _read(path: str, identity: RankIdentity, since_ns: int) -> bytes:
+    """Raises:
+    OSError: there is no such file, or it must not be read.
+    """
+    owner = os.geteuid() if identity.uid < 0 else identity.uid
+    with rights_of(owner):
+        descriptor = os.open(path, _OPEN)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != owner or found.st_nlink > 1:
+            raise PermissionError(f"{path} is not a regular file of user {owner}")
+        if found.st_mtime_ns < since_ns:
+            raise FileNotFoundError(f"{path} is of an earlier time")
+        data = file.read(MAX_DUMP_BYTES + 1)
+    if len(data) > MAX_DUMP_BYTES:
+        raise OSError(f"{path} is larger than {MAX_DUMP_BYTES} bytes")
+    return data

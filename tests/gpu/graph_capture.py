@@ -1,0 +1,56 @@
+"""CUDA graphs captured while the drain thread has spans to resolve: no capture fails, and later spans are recorded."""
+
+import tempfile
+import threading
+from pathlib import Path
+
+import torch
+
+import telemetry
+from telemetry.stages import Stage
+from tests.gpu.outcome import say
+from tests.telemetry.recording import recorded, session
+
+CAPTURES = 40
+INSIDE_S = 0.05
+"""A capture lasts longer than the period of the drain."""
+BUSY_CYCLES = 20_000_000
+LATER = 10
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="rankscope-gpu-") as name:
+        failures = _capture_beside_the_drain(Path(name))
+        found = recorded(Path(name))
+    later = found.stages.count(Stage.OPTIMIZER.label)
+    failed_clock = [text for mark, text in found.marks if mark == "device-clock-failed"]
+    figures = {"captures": CAPTURES, "failed": len(failures), "later_spans": later, "of": LATER}
+    reason = "; ".join([*failures[:1], *failed_clock])
+    say("passed" if not failures and not failed_clock and later == LATER else "failed", figures, reason)
+
+
+def _capture_beside_the_drain(folder: Path) -> list[str]:
+    """Errors of captures."""
+    failures: list[str] = []
+    weight, pause, beside = torch.ones(256, 256, device="cuda"), threading.Event(), torch.cuda.Stream()
+    with session(folder, device="cuda"):
+        for _ in range(CAPTURES):
+            with torch.cuda.stream(beside), telemetry.span(Stage.FORWARD_COMPUTE):
+                torch.cuda._sleep(BUSY_CYCLES)
+            try:
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    weight @ weight
+                    pause.wait(INSIDE_S)
+                graph.replay()
+            except RuntimeError as error:
+                failures.append(str(error).splitlines()[0])
+            torch.cuda.synchronize()
+        for _ in range(LATER):
+            with telemetry.span(Stage.OPTIMIZER):
+                weight @ weight
+    return failures
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""The pytest files in this folder, without the configuration and fixtures of the other tests: those need the store."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.gpu.outcome import say
+
+HERE = Path(__file__).parent
+NEEDS = {"test_nvml_real.py": "pynvml"}
+"""What a file imports that may be missing."""
+
+
+def main() -> None:
+    if importlib.util.find_spec("pytest") is None:
+        say("not-run", {}, "pytest is not installed")
+        return
+    left_out = [name for name, package in NEEDS.items() if importlib.util.find_spec(package) is None]
+    ignored = [f"--ignore={HERE / name}" for name in left_out]
+    told = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", str(HERE), "-c", "/dev/null", "--rootdir", str(HERE.parents[1])),
+            *("--noconftest", "--import-mode=importlib", "-p", "no:cacheprovider", "-q", "-rs", *ignored),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    print(told.stdout, told.stderr)
+    reason = f"left out, for want of {', '.join(NEEDS[name] for name in left_out)}: {left_out}" if left_out else ""
+    say("passed" if told.returncode == 0 else "failed", counts(told.stdout), reason)
+
+
+def counts(printed: str) -> dict[str, int]:
+    """How many tests passed, failed, were skipped: from the last line of pytest."""
+    last = printed.strip().splitlines()[-1] if printed.strip() else ""
+    return {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|skipped|errors?)", last)}
+
+
+if __name__ == "__main__":
+    main()

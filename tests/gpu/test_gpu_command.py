@@ -1,0 +1,116 @@
+"""The command of the GPU checks as far as it goes without a GPU: it refuses, bounds its time, and reports."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.deadline import until
+from tests.gpu.__main__ import CHECKS, ROOT, Check, run
+from tests.gpu.nccl_hang import what_is_wrong
+from tests.gpu.nccl_timing import WARM_UP, compared, durations_of
+from tests.gpu.outcome import MARK, Outcome, outcome_of, report, write_report
+from tests.gpu.pytest_files import counts
+
+STORE_PACKAGES = ("chdb", "pyarrow", "psutil", "httpx", "fastapi", "pydantic", "typer", "rich", "pynvml")
+IMPORT_ALL = f"""
+import importlib, sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {STORE_PACKAGES}:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Missing())
+for name in {[check.module for check in CHECKS]}:
+    importlib.import_module(name)
+"""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_refuses_with_a_hint_and_leaves_no_report(tmp_path: Path) -> None:
+    told = subprocess.run(
+        ["make", "gpu", f"OUT={tmp_path / 'out'}", f"PYTHON={sys.executable}"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert told.returncode == 2
+    assert "sees no CUDA device\n\nhint: run it on a machine with an NVIDIA GPU" in told.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_checks_import_without_a_store() -> None:
+    subprocess.run([sys.executable, "-c", IMPORT_ALL], cwd=ROOT, check=True)
+
+
+def test_all_limits_together_are_under_fifteen_minutes() -> None:
+    assert sum(check.limit_s for check in CHECKS) < 15 * 60
+
+
+def outcome(printed: str, exit_status: int | None = 0) -> Outcome:
+    return outcome_of("c", printed, exit_status=exit_status, seconds=1.0, limit_s=9.0)
+
+
+def test_a_check_passes_only_if_it_says_so_and_ends_well() -> None:
+    said = f'noise\n{MARK}{{"status": "passed", "reason": "", "figures": {{"ratio": 1.0}}}}\n'
+    assert outcome(said) == Outcome(name="c", status="passed", seconds=1.0, figures={"ratio": 1.0})
+    assert outcome(said, exit_status=1).status == "failed"
+    assert "boom" in outcome("boom").reason
+    assert outcome("still at it", exit_status=None).reason == "not over after 9 s: still at it"
+
+
+def test_a_check_that_hangs_is_ended_at_its_limit_with_its_children() -> None:
+    found = run(Check(name="hangs", module="tests.gpu.made_hanging", limit_s=3), num_gpus=1)
+    assert found.status == "failed"
+    child = int(found.reason.rpartition("child ")[2])
+    until(lambda: not runs(child), what="the end of the child")
+
+
+def runs(pid: int) -> bool:
+    """Whether there is such a process that has not ended: who is to collect it may take its time."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_check_that_needs_more_gpus_is_reported_as_not_run() -> None:
+    found = run(Check(name="two", module="none", limit_s=1, gpus=2), num_gpus=1)
+    assert (found.status, found.reason) == ("not-run", "needs 2 GPUs, here: 1")
+
+
+def test_the_report_fails_if_one_check_failed_and_not_if_one_could_not_run(tmp_path: Path) -> None:
+    good = [Outcome(name="a", status="passed"), Outcome(name="b", status="not-run", reason="needs 2 GPUs, here: 1")]
+    machine = {"torch": "2.13", "gpus": ["H100"]}
+    written = json.loads(write_report(tmp_path / "new", report(good, machine)).read_text())
+    assert (written["passed"], written["gpus"], len(written["checks"])) == (True, ["H100"], 2)
+    assert not report([*good, Outcome(name="c", status="failed")], machine)["passed"]
+
+
+def test_recorded_and_nccls_medians_agree_within_a_share_or_some_microseconds() -> None:
+    assert compared([1_040_000], [1.0])["agrees"]
+    assert not compared([1_060_000], [1.0])["agrees"]
+    assert compared([39_000], [0.02])["agrees"], "short ones within 20 us"
+    assert not compared([], [1.0])["agrees"]
+    assert not compared([1000], [])["agrees"]
+
+
+def test_nccls_durations_are_taken_by_name_without_the_first_ones() -> None:
+    entries = [{"profiling_name": "nccl:_all_gather_base", "duration_ms": float(one)} for one in range(WARM_UP + 2)]
+    entries.append({"profiling_name": "nccl:all_reduce", "duration_ms": 7.0})
+    assert durations_of(entries, "allgather") == [WARM_UP, WARM_UP + 1]
+    sends = [{"profiling_name": "nccl:send 0->1", "duration_ms": 1.0}] * (WARM_UP + 1)
+    assert durations_of(sends, "send") == [1.0]
+
+
+def test_a_hang_is_shown_by_a_rank_one_behind_and_a_peer_that_waits() -> None:
+    assert what_is_wrong({0: (11, 10), 1: (10, 10)}) == []
+    assert len(what_is_wrong({0: (11, 11), 1: (11, 11)})) == 2
+    assert what_is_wrong({0: (-1, -1), 1: (-1, -1)})
+
+
+def test_the_counts_of_pytest_are_read_from_its_last_line() -> None:
+    assert counts("x\n3 passed, 2 skipped, 1 warning in 2.0s\n") == {"passed": 3, "skipped": 2}
+    assert counts("") == {}

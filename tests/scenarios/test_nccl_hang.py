@@ -1,0 +1,88 @@
+"""Labelled hangs of a job under NCCL, from ranks that tell them as NCCL's recorder would: agent, collector, verdict."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from telemetry.parent_death import child_environment
+from telemetry.ship.client import CollectorClient
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.queries import Evidence
+from tests.deadline import until
+from tests.diagnose.hang.real_dumps import cases, injected, needs_real_dumps
+from tests.telemetry.served import collecting
+from tests.telemetry.stand_in_ranks import PREFIX, ROOT, RUN, TIME_IS_UP, stand_in_job
+from ui.cli import app
+
+pytestmark = needs_real_dumps()
+MESH = "pp=4,dp=2,tp=2"
+"""Of the job that the dumps are of."""
+
+
+@pytest.fixture
+def collector(embedded: EmbeddedStore) -> Iterator[CollectorClient]:
+    with collecting(embedded) as client:
+        yield client
+
+
+@contextmanager
+def agent_of(spool: Path, collector: CollectorClient) -> Iterator[None]:
+    options = ["--spool", str(spool), "--collector", collector.url, "--interval", "0.2", "--sample", "0"]
+    command = [sys.executable, "-m", "telemetry.agent", *options, "--stall-floor", "1"]
+    process = subprocess.Popen(command, cwd=ROOT, env=child_environment())
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def recorders(collector: CollectorClient) -> dict[int, dict[str, Any]]:
+    """By rank, what the store holds of its flight recorder."""
+    rows = collector.read(Evidence(run_id=RUN, attempt=0, kinds=("flight-recorder",))).to_pylist()
+    return {row["rank"]: json.loads(row["body"]) for row in rows}
+
+
+def states(collector: CollectorClient) -> set[str]:
+    rows = collector.read(Evidence(run_id=RUN, attempt=0, kinds=("state",))).to_pylist()
+    return {json.loads(row["body"])["process"] for row in rows}
+
+
+def diagnosed(collector: CollectorClient) -> dict[str, Any]:
+    answer = CliRunner().invoke(app, ["diagnose", "hang", RUN, "--json", "--store", collector.url])
+    assert answer.exit_code == 1, answer.output
+    (finding,) = json.loads(answer.stdout)["findings"]
+    return finding
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_the_injected_ranks_are_named_from_what_nccls_handler_tells(
+    case: Path, tmp_path: Path, collector: CollectorClient
+) -> None:
+    spool = tmp_path / "spool"
+    with stand_in_job(spool, case, MESH, "SERVE"), agent_of(spool, collector):
+        until(lambda: len(recorders(collector)) == 16, seconds=60, what="all flight recorders in the store")
+        finding = diagnosed(collector)
+    assert set(finding["ranks"]) == injected(case)
+    assert finding["evidence"]["flight_recorders"] == ["dump_nccl_trace_json of ranks 0-15"]
+
+
+def test_what_torch_writes_on_a_timeout_is_taken_as_the_ranks_end(tmp_path: Path, collector: CollectorClient) -> None:
+    spool = tmp_path / "spool"
+    with stand_in_job(spool, cases()[0], MESH, "WRITE"), agent_of(spool, collector):
+        until(lambda: states(collector) == {"alive"}, seconds=60, what="the stall in the store")
+        assert recorders(collector) == {}
+        (spool / TIME_IS_UP).touch()
+        until(lambda: len(recorders(collector)) == 16, seconds=60, what="all dumps in the store")
+        found = recorders(collector)
+        finding = diagnosed(collector)
+    assert {one["source"] for one in found.values()} == {f"file:{spool}/{PREFIX}{rank}" for rank in range(16)}
+    assert set(finding["ranks"]) == injected(cases()[0])
+    assert finding["evidence"]["flight_recorders"] == ["files of torch of ranks 0-15"]

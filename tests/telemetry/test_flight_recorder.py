@@ -1,0 +1,205 @@
+"""What an agent gets out of a rank's flight recorders: each handler in its turn, and the files that torch wrote."""
+
+import json
+import os
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from telemetry.agent import worker_client
+from telemetry.agent.flight_recorder import NCCL, ask_flight_recorder, read_flight_files
+from telemetry.integrations.dump_places import META_KEY as FILES
+from telemetry.integrations.dump_places import dump_places
+from telemetry.integrations.worker_server import META_KEY as SOCKET
+from telemetry.records import RankIdentity
+from telemetry.topology import Topology
+from tests.telemetry.worker_socket import Answer, serve_handlers
+
+GLOO, TORCHCOMMS = "fr_trace_json", "torchcomms_fr_trace_json"
+NOBODYS = 54321
+"""No user of this machine."""
+Serve = Callable[[dict[str, Answer]], RankIdentity]
+
+
+def rank_with(**meta: str) -> RankIdentity:
+    """This process, as a rank."""
+    return RankIdentity(
+        run_id="run", attempt=0, rank=0, host="here", local_rank=0, pid=os.getpid(), topology=Topology(), started_ns=1,
+        uid=os.geteuid(), meta=meta,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
+    monkeypatch.setattr(worker_client, "ANSWER_S", 0.5)
+    monkeypatch.setattr(worker_client, "_silent", type(worker_client._silent)())
+    ends: list[Callable[[], None]] = []
+
+    def start(answers: dict[str, Answer]) -> RankIdentity:
+        ends.append(serve_handlers(tmp_path / "socket", answers))
+        return rank_with(**{SOCKET: str(tmp_path / "socket")})
+
+    yield start
+    for end in ends:
+        end()
+
+
+def dump(*groups: str) -> dict[str, Any]:
+    """One entry a group."""
+    entries = [
+        {"record_id": number, "process_group": [group, ""], "state": "scheduled", "frames": [{"name": "f"}]}
+        for number, group in enumerate(groups)
+    ]
+    return {"version": "2.10", "pg_config": {}, "pg_status": {}, "entries": entries}
+
+
+def served(*groups: str) -> bytes:
+    return json.dumps(dump(*groups)).encode()
+
+
+def groups_of(told: dict[str, Any]) -> list[str]:
+    return [entry["process_group"][0] for entry in told["entries"]]
+
+
+def test_nccls_recorder_counts_and_gloos_is_kept_beside_it(serve: Serve) -> None:
+    rank = serve({GLOO: served("gloo"), NCCL: served("nccl"), "ping": b"pong"})
+    told = json.loads(ask_flight_recorder(rank, 0) or "")
+    assert (told["source"], groups_of(told)) == (NCCL, ["nccl"])
+    (beside,) = told["beside"]
+    assert (beside["source"], groups_of(beside)) == (GLOO, ["gloo"])
+    assert "frames" not in told["entries"][0]
+
+
+def test_a_recorder_that_recorded_nothing_gives_way_to_one_that_did(serve: Serve) -> None:
+    rank = serve({GLOO: served("gloo"), NCCL: served(), TORCHCOMMS: b"not JSON"})
+    told = json.loads(ask_flight_recorder(rank, 0) or "")
+    assert told["source"] == GLOO
+    assert "beside" not in told
+
+
+def test_only_handlers_that_the_build_has_are_asked(serve: Serve) -> None:
+    asked: list[str] = []
+    rank = serve({"ping": lambda: asked.append("ping") or b"pong"})  # type: ignore[func-returns-value]
+    assert ask_flight_recorder(rank, 0) is None
+    assert asked == []
+    assert not any(NCCL in key for _, _, key in worker_client._silent)
+
+
+def test_a_rank_that_moves_is_asked_nothing_that_would_break_a_graph_capture(serve: Serve) -> None:
+    rank = serve({GLOO: served("gloo"), NCCL: served("nccl"), TORCHCOMMS: served("comms")})
+    told = json.loads(ask_flight_recorder(rank, 0, stands_still=False) or "")
+    assert told["source"] == GLOO
+    assert "beside" not in told
+
+
+def test_a_handler_that_hangs_costs_the_others_nothing_and_is_asked_twice_at_most(serve: Serve) -> None:
+    asked: list[float] = []
+    never = threading.Event()
+
+    def hang() -> bytes:
+        asked.append(time.monotonic())
+        never.wait(60)
+        return b"{}"
+
+    rank = serve({GLOO: served("gloo"), NCCL: hang})
+    for _ in range(4):
+        began = time.monotonic()
+        assert json.loads(ask_flight_recorder(rank, 0) or "")["source"] == GLOO
+        assert time.monotonic() - began < 5
+    never.set()
+    assert len(asked) == worker_client.MOST_SILENT
+
+
+def files_of(*paths: Path) -> RankIdentity:
+    return rank_with(**{FILES: json.dumps([str(path) for path in paths])})
+
+
+@pytest.mark.parametrize(
+    "written", [pickle.dumps(dump("nccl")), json.dumps(dump("nccl")).encode()], ids=["pickle", "json"]
+)
+def test_a_file_that_torch_wrote_is_read_whatever_its_form(tmp_path: Path, written: bytes) -> None:
+    path = tmp_path / "dump_0"
+    path.write_bytes(written)
+    told = json.loads(read_flight_files(files_of(tmp_path / "missing", path), 0) or "")
+    assert (told["source"], groups_of(told)) == (f"file:{path}", ["nccl"])
+
+
+def test_a_file_stands_behind_what_nccl_answered_and_before_what_gloo_did(serve: Serve, tmp_path: Path) -> None:
+    path = tmp_path / "dump_0"
+    path.write_bytes(pickle.dumps(dump("written")))
+    with_nccl, with_gloo = (json.dumps({**dump(source), "source": source, "beside": []}) for source in (NCCL, GLOO))
+    assert groups_of(json.loads(read_flight_files(files_of(path), 0, with_nccl) or "")) == [NCCL]
+    told = json.loads(read_flight_files(files_of(path), 0, with_gloo) or "")
+    assert (groups_of(told), told["beside"][0]["source"]) == (["written"], GLOO)
+
+
+def a_link(path: Path) -> None:
+    path.symlink_to(written_to(path.with_name("real")))
+
+
+def a_second_name(path: Path) -> None:
+    os.link(written_to(path.with_name("real")), path)
+
+
+def of_another_user(path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: it gives a file away")
+    os.chown(written_to(path), NOBODYS, NOBODYS)
+
+
+def of_an_earlier_step(path: Path) -> None:
+    os.utime(written_to(path), ns=(SINCE_NS - 1, SINCE_NS - 1))
+
+
+def a_hostile_pickle(path: Path) -> None:
+    path.write_bytes(b"cos\nsystem\n(S'touch " + bytes(path.with_name("ran")) + b"'\ntR.")
+
+
+def cut_off(path: Path) -> None:
+    path.write_bytes(pickle.dumps(dump("nccl"))[:-20])
+
+
+def written_to(path: Path) -> Path:
+    path.write_bytes(pickle.dumps(dump("nccl")))
+    return path
+
+
+SINCE_NS = time.time_ns() - 10**12
+
+
+@pytest.mark.parametrize(
+    "make",
+    [a_link, a_second_name, of_another_user, of_an_earlier_step, os.mkfifo, Path.mkdir, a_hostile_pickle, cut_off],
+    ids=lambda make: make.__name__,
+)
+def test_what_is_no_dump_of_this_rank_and_step_is_not_read(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "dump_0")
+    assert read_flight_files(files_of(tmp_path / "dump_0"), SINCE_NS) is None
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("told", ["[", "7", '["relative", 7, "/nul\\u0000"]'])
+def test_places_that_make_no_sense_are_passed_over(told: str) -> None:
+    assert read_flight_files(rank_with(**{FILES: told}), 0) is None
+
+
+def places(**environment: str) -> list[str]:
+    found: list[str] = json.loads(dump_places(3, environment)[FILES])
+    return found
+
+
+def test_a_rank_tells_where_torch_will_write() -> None:
+    assert places(TORCH_FR_DUMP_TEMP_FILE="/d/new_", TORCH_NCCL_DEBUG_INFO_TEMP_FILE="/d/old_", HOME="/h") == [
+        "/d/new_3", "/d/old_3", "/h/.cache/torchcomm_fr_trace_3",
+    ]  # fmt: skip
+    assert places(HOME="/h", XDG_CACHE_HOME="/x", TORCHCOMM_FR_DUMP_TEMP_FILE="/c_") == [
+        "/x/torch/comm_lib_trace_rank_3", "/h/.cache/torch/comm_lib_trace_rank_3",
+        "/h/.cache/torch/nccl_trace_rank_3", "/tmp/nccl_trace_rank_3", "/c_3",
+    ]  # fmt: skip
+    dynamic = places(TORCH_FR_DUMP_TEMP_FILE="/d/at-noon", TORCH_FR_DUMP_DYNAMIC_FILE_NAME="1")
+    assert dynamic[:2] == ["/d/at-noon3", "/d/at-noon"]
