@@ -34,8 +34,8 @@ Ticket = tuple[CudaDevice, Any]
 class CudaClock:
     """A ``DeviceClock`` of all CUDA devices that this process works on.
 
-    ``cuda`` is ``torch.cuda`` and ``driver`` a ``CudaDriver``; their twin in tests is both. ``now`` is the host's clock,
-    ``pause`` what the drain thread does between two questions.
+    ``cuda`` is ``torch.cuda`` and ``driver`` a ``CudaDriver``; their twin in tests is both. ``now`` is the host's
+    clock, ``pause`` what the drain thread does between two questions.
     """
 
     def __init__(

@@ -104,7 +104,7 @@ class CudaDevice:
             return [ClockError(error=error, span=one.span), CompletedSpan(span=one.span)]
 
     def _failed(self, one: OpenSpan, error: Exception) -> ClockError:
-        """The span is not timed, and its events are not used again. Whether it is completed is asked some more times."""
+        """The span is not timed, and its events are not used again. Its completion is asked for some more times."""
         one.num_errors += 1
         one.is_open = one.span.on_completed is not None and one.num_errors < MAX_ERRORS
         return ClockError(error=error, span=one.span if one.num_errors == 1 else None)
