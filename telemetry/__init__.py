@@ -31,8 +31,8 @@ mark = RECORDER.mark
 sample = RECORDER.sample
 """``sample(metric, value, step=None)``: a number as of now; of a step gone by when ``step`` names it."""
 record_span = RECORDER.record_span
-"""``record_span(stage, start_ns, duration_ns, *, microbatch, chunk, size_bytes, peer, op_seq, cpu_ns, issue_ns)``: a
-span that is over, on CLOCK_MONOTONIC (``time.monotonic_ns``); from any thread."""
+"""``record_span(stage, start_ns, duration_ns, *, microbatch, chunk, size_bytes, peer, op_seq, cpu_ns, issue_ns,
+clock)``: a span that is over, on CLOCK_MONOTONIC (``time.monotonic_ns``); from any thread."""
 
 __all__ = [
     "STAGE_BY_LABEL",

@@ -1,7 +1,7 @@
 """From ``start`` to ``stop``: what is wired while a process records.
 
-start()  environment -> the rank's folder -> state page -> worker server -> rank file -> recorder (and device clock)
-         -> agent
+start()  environment -> the rank's folder -> state page -> worker server -> rank file -> recorder -> agent
+later    the device clock, once this process works on a device
 stop()   device spans under way -> last counts -> sealed
 """
 
@@ -15,14 +15,12 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from time import monotonic_ns, time_ns
-from typing import Literal
 
 from telemetry.agent_process import KeptAgent, spawn_agent
 from telemetry.birth import BORN, birth_of
 from telemetry.clocks.drain import Drain
 from telemetry.clocks.host import measure_anchor
-from telemetry.clocks.interface import DeviceClock
-from telemetry.clocks.open import open_device_clock
+from telemetry.clocks.open import Device, expects_device, open_device_clock
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.integrations.dump_places import dump_places
 from telemetry.integrations.garbage import GarbageWatch
@@ -45,7 +43,6 @@ from telemetry.settings import RecordingSettings, check_default_spool, network_w
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 
-Device = Literal["cpu", "cuda"]
 RECORDER = make_recorder()
 """The recorder of this process: its functions stay the same before, during and after a session."""
 
@@ -101,13 +98,13 @@ class Session:
         page = StatePage(folder, anchor)
         try:
             rank_file = RankFile(folder, anchor=anchor, max_segments=max_segments)
-            self._attach(identity, rank_file, page, open_device_clock(device))
+            self._attach(identity, rank_file, page, _device_drain(device))
         except BaseException:
             stop_worker_server()
             page.close()
             raise
 
-    def _attach(self, identity: RankIdentity, rank_file: RankFile, page: StatePage, clock: DeviceClock | None) -> None:
+    def _attach(self, identity: RankIdentity, rank_file: RankFile, page: StatePage, drain: Drain | None) -> None:
         folder = rank_file.folder
         identity = replace(
             _after_before(folder, identity),
@@ -115,14 +112,14 @@ class Session:
         )
         write_identity(folder, identity)
         segments = SegmentsAhead(rank_file)
-        RECORDER.attach(segments, rank_file.next_seq, page.words, clock)
+        RECORDER.attach(segments, rank_file.next_seq, page.words, None if drain is None else drain.clock)
         self.identity, self.folder = identity, folder
         self._segments, self._page = segments, page
         self._watch = GarbageWatch(RECORDER)
         self._watch.install()
-        if clock is not None:
-            self._drain = Drain(clock, RECORDER)
-            self._drain.start()
+        self._drain = drain
+        if drain is not None:
+            drain.start()
 
     def end(self) -> None:
         """Flush and seal. Waits for device spans that are under way, a bounded time.
@@ -134,8 +131,8 @@ class Session:
         if segments is None or page is None:
             return
         _call_before_end()
-        RECORDER.mark_dropped()
         given_up = self._drain.stop() if self._drain is not None else 0
+        RECORDER.mark_dropped()
         if given_up:
             RECORDER.mark("device-spans-given-up", str(given_up))
         segments.stop()
@@ -198,11 +195,15 @@ def start(
     spool: Path | str | None = None,
     collector: str | None = None,
     agent: bool = True,
-    device: Device = "cpu",
+    device: Device = "auto",
     meta: dict[str, str] | None = None,
 ) -> Session:
     """Record this process as one rank of a run; what is not given comes from the environment (torchrun's, and
     ``telemetry.settings``).
+
+    ``device`` says what times steps, compute and communication. ``auto``: the CUDA device that this process works on,
+    as soon as it does, also after a later ``set_device``; else the host. ``cuda``: likewise, and an error if there is
+    no such device. ``cpu``: the host. CUDA is not initialised for this, and no unused device gets a context.
 
     With a ``collector`` (its URL), the first rank of each host starts the host's agent, unless ``agent`` is False.
     Never raises: if it cannot record, it writes the reason to stderr once, and training continues. A run whose name
@@ -291,7 +292,7 @@ def _begin(settings: RecordingSettings, topology: Topology, device: Device, meta
         topology=topology,
         started_ns=time_ns(),
         meta={
-            "device": device,
+            "device": _device_name(device),
             BORN: birth_of(os.getpid()),
             **dump_places(settings.rank),
             **network_words(),
@@ -303,6 +304,19 @@ def _begin(settings: RecordingSettings, topology: Topology, device: Device, meta
     folder = rank_folder(settings.spool, settings.run_id, settings.attempt, settings.rank)
     session.begin(identity, folder, device, settings.max_segments)
     return session
+
+
+def _device_drain(device: Device) -> Drain | None:
+    """The drain of the device's clock, which may come later; None where there will be none."""
+    clock = open_device_clock(device)
+    if clock is None and not expects_device(device):
+        return None
+    return Drain(clock, RECORDER, open_clock=partial(open_device_clock, device))
+
+
+def _device_name(device: Device) -> str:
+    """``cuda`` or ``cpu``: what the rank is expected to use."""
+    return "cuda" if device == "cuda" or expects_device(device) else "cpu"
 
 
 def _with_usable_name(settings: RecordingSettings) -> RecordingSettings:

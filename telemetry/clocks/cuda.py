@@ -1,170 +1,131 @@
-"""Spans on a CUDA device: pooled pairs of events on the stream that does the work, resolved by the drain thread.
+"""Spans on CUDA devices: pairs of events on the stream that does the work, resolved by the drain thread.
 
     training thread    start.record() ---- kernels are launched ---- end.record()        on the current stream
     drain thread       end.query()?  ->  start.elapsed_time(end)  and  reference.elapsed_time(start)
 
-The training thread records events and does nothing else: no wait, no synchronize, no edge between streams. The
-reference is an event on a stream of the clock's own, which no other stream waits for: recorded, asked until it has
-happened, and so bracketed by two readings of the host clock. A new one comes every second, because an elapsed time is
-a 32-bit float of milliseconds, exact to a microsecond for some seconds only, and because the clocks drift (``tie``).
+The training thread records events and does nothing else: no wait, no synchronize, no edge between streams. A device
+that the process works on gets a queue (``cuda_device``) and a reference (``cuda_reference``) with its first span. No
+context is created: a device without one is not timed.
+
+A capture of a graph is not disturbed. The drain thread asks in the relaxed capture mode (``cuda_driver``). A span that
+begins or ends inside a capture records no event there, and is handed out as captured.
 """
 
 from collections import deque
-from dataclasses import dataclass
-from time import monotonic_ns
+from collections.abc import Callable
+from time import monotonic_ns, sleep
 from typing import Any
 
 import torch
 
-from telemetry.clocks.interface import DeviceSpan, ResolvedSpan
-from telemetry.clocks.tie import Bracket, ClockTie
+from telemetry.clocks.cuda_device import CudaDevice
+from telemetry.clocks.cuda_driver import loaded_driver
+from telemetry.clocks.cuda_reference import DeviceReference
+from telemetry.clocks.interface import CapturedSpan, ClockError, DeviceSpan, Drained
 from telemetry.errors import UsageError
 
 MAX_PENDING = 16384
-CALIBRATION_PERIOD_NS = 1_000_000_000
-CALIBRATION_TRIES = 3
-MAX_BRACKET_NS = 500_000
-GIVE_UP_AFTER = 64
-"""Unfinished spans in a row after which a pass over the queue ends: what was issued later seldom ends sooner."""
+"""Spans of one device that wait to be resolved."""
 
-
-@dataclass(slots=True, kw_only=True)
-class OpenSpan:
-    """A span whose events are recorded and not resolved."""
-
-    start: Any
-    end: Any
-    span: DeviceSpan
+Ticket = tuple[CudaDevice, Any]
+"""Where a span began, and its event; None where it began inside a capture."""
 
 
 class CudaClock:
-    """A ``DeviceClock`` of the current CUDA device. ``cuda`` is ``torch.cuda``, or its twin in tests.
+    """A ``DeviceClock`` of all CUDA devices that this process works on.
 
-    Raises:
-        UsageError: the device does not answer a first event within a second.
+    ``cuda`` is ``torch.cuda`` and ``driver`` a ``CudaDriver``; their twin in tests is both. ``now`` is the host's
+    clock, ``pause`` what the drain thread does between two questions.
     """
 
-    def __init__(self, cuda: Any = torch.cuda, *, max_pending: int = MAX_PENDING) -> None:
+    def __init__(
+        self,
+        cuda: Any = torch.cuda,
+        driver: Any = None,
+        *,
+        max_pending: int = MAX_PENDING,
+        now: Callable[[], int] = monotonic_ns,
+        pause: Callable[[float], None] = sleep,
+    ) -> None:
         self._cuda = cuda
+        self._driver = cuda if driver is None else driver
         self._max_pending = max_pending
-        self._free: deque[Any] = deque()
-        self._ended: deque[OpenSpan] = deque()
-        self._unfinished: list[OpenSpan] = []
-        self._device = cuda.current_device()
-        self._stream = cuda.Stream()
-        self._reference, bracket = self._first_bracket()
-        self._reference_ns = 0
-        self._tie = ClockTie(bracket)
-        self._calibrated_ns = monotonic_ns()
+        self._now = now
+        self._pause = pause
+        self._devices: dict[int, CudaDevice] = {}
+        self._captured: deque[CapturedSpan] = deque(maxlen=MAX_PENDING)
 
-    @property
-    def tie(self) -> ClockTie:
-        return self._tie
+    def is_used(self) -> bool:
+        """Whether this process works on a device. A span that begins before is refused. It does not initialise CUDA."""
+        return self._cuda.is_initialized() and bool(self._used())
 
-    def begin(self) -> Any | None:
-        """None while the queue is full, and while the stream is captured into a graph: events would go into it."""
-        if self.pending() >= self._max_pending or self._cuda.is_current_stream_capturing():
+    def error_ns(self, device: int) -> int:
+        """How far the start of a span on the device may be off, once one was drained."""
+        return self._devices[device].error_ns()
+
+    def begin(self) -> Ticket | None:
+        """None while the queue is full, and where no device is in use."""
+        index = self._cuda.current_device()
+        device = self._devices.get(index) or self._open(index)
+        if device is None or device.pending() >= self._max_pending:
             return None
-        start = self._event()
-        start.record()
-        return start
+        if self._cuda.is_current_stream_capturing():
+            return device, None
+        return device, device.record()
 
-    def end(self, ticket: Any, span: DeviceSpan) -> None:
-        end = self._event()
-        end.record()
-        self._ended.append(OpenSpan(start=ticket, end=end, span=span))
+    def end(self, ticket: Ticket, span: DeviceSpan) -> None:
+        device, start = ticket
+        if start is None:
+            self._captured.append(CapturedSpan(span=span))
+        elif self._cuda.is_current_stream_capturing():
+            device.give_back(start)
+            self._captured.append(CapturedSpan(span=span))
+        else:
+            device.queue(start, device.record(), span)
 
-    def drain(self) -> list[ResolvedSpan]:
-        with self._cuda.device(self._device):  # a thread starts out on device 0, and would make a context there
-            return self._drain()
-
-    def _drain(self) -> list[ResolvedSpan]:
-        if monotonic_ns() - self._calibrated_ns >= CALIBRATION_PERIOD_NS:
-            self._calibrate()
-        waiting = self._unfinished
-        while self._ended:
-            waiting.append(self._ended.popleft())
-        resolved: list[ResolvedSpan] = []
-        unfinished: list[OpenSpan] = []
-        looked_at = in_a_row = 0
-        try:
-            for one in waiting:
-                if in_a_row == GIVE_UP_AFTER:
-                    break
-                if one.end.query():
-                    resolved.append(self._resolve(one))
-                    in_a_row = 0
-                else:
-                    unfinished.append(one)
-                    in_a_row += 1
-                looked_at += 1
-        except Exception:
-            # What was resolved before it is handed out first; it comes up again in the next pass.
-            if not resolved:
-                raise
-        finally:
-            self._unfinished = unfinished + waiting[looked_at:]
-        return resolved
+    def drain(self) -> list[Drained]:
+        drained: list[Drained] = []
+        while self._captured:
+            drained.append(self._captured.popleft())
+        with self._driver.relaxed_captures():
+            for device in list(self._devices.values()):
+                drained += self._drain(device)
+        return drained
 
     def pending(self) -> int:
-        return len(self._ended) + len(self._unfinished)
+        return len(self._captured) + sum(device.pending() for device in list(self._devices.values()))
 
-    def _event(self) -> Any:
+    def _drain(self, device: CudaDevice) -> list[Drained]:
         try:
-            return self._free.popleft()
-        except IndexError:
-            return self._cuda.Event(enable_timing=True)
+            with self._cuda.device(device.index):  # a thread starts out on device 0, and would make a context there
+                return device.drain()
+        except Exception as error:
+            return [ClockError(error=error)]
 
-    def _resolve(self, one: OpenSpan) -> ResolvedSpan:
-        since_reference_ns = _nanoseconds(self._reference.elapsed_time(one.start))
-        resolved = ResolvedSpan(
-            span=one.span,
-            start_ns=self._tie.to_host_ns(self._reference_ns + since_reference_ns),
-            duration_ns=_nanoseconds(one.start.elapsed_time(one.end)),
-        )
-        self._free += (one.start, one.end)
-        return resolved
+    def _open(self, current: int) -> CudaDevice | None:
+        """The queue of the current device if it is in use, else of the only one that is: programs that name the device
+        of each tensor leave device 0 current."""
+        used = self._used()
+        if current not in used and len(used) != 1:
+            return None
+        index = current if current in used else used[0]
+        reference = DeviceReference(self._cuda, now=self._now, pause=self._pause)
+        return self._devices.setdefault(index, CudaDevice(index, self._cuda, reference))
 
-    def _first_bracket(self) -> tuple[Any, Bracket]:
-        for _ in range(CALIBRATION_TRIES):
-            reference, low_ns, high_ns = self._bracket(within_ns=1_000_000_000)
-            if reference is not None:
-                return reference, Bracket(device_ns=0, low_ns=low_ns, high_ns=high_ns)
-        raise UsageError("the CUDA device does not answer", hint='start before the work does, or use device="cpu"')
-
-    def _calibrate(self) -> None:
-        """A new reference, if the device answers soon; else the old one serves on. Called on the drain thread."""
-        self._calibrated_ns = monotonic_ns()
-        tries = [self._bracket(within_ns=MAX_BRACKET_NS) for _ in range(CALIBRATION_TRIES)]
-        answered = [one for one in tries if one[0] is not None]
-        if not answered:
-            return
-        reference, low_ns, high_ns = min(answered, key=lambda one: one[2] - one[1])
-        device_ns = self._reference_ns + _nanoseconds(self._reference.elapsed_time(reference))
-        self._tie.update(Bracket(device_ns=device_ns, low_ns=low_ns, high_ns=high_ns))
-        self._reference, self._reference_ns = reference, device_ns
-
-    def _bracket(self, *, within_ns: int) -> tuple[Any | None, int, int]:
-        """An event on our own stream, and the host clock before it and after it was seen; None when it took longer."""
-        event = self._cuda.Event(enable_timing=True)
-        low_ns = monotonic_ns()
-        event.record(self._stream)
-        while not event.query():
-            if monotonic_ns() - low_ns > within_ns:
-                return None, 0, 0
-        return event, low_ns, monotonic_ns()
+    def _used(self) -> list[int]:
+        return [index for index in range(self._cuda.device_count()) if self._driver.has_context(index)]
 
 
-def open_cuda_clock() -> CudaClock:
-    """A clock of the current CUDA device.
+def open_cuda_clock() -> CudaClock | None:
+    """None until this process works on a CUDA device.
 
     Raises:
-        UsageError: torch sees none.
+        UsageError: the driver cannot keep graph captures of this process safe from questions.
     """
-    if not torch.cuda.is_available():
-        raise UsageError("torch sees no CUDA device", hint='telemetry.start(device="cpu") times on the host')
-    return CudaClock()
-
-
-def _nanoseconds(milliseconds: float) -> int:
-    return round(milliseconds * 1e6)
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return None
+    driver = loaded_driver()
+    if driver is None:
+        raise UsageError("CUDA's driver has no capture modes", hint='telemetry.start(device="cpu") times on the host')
+    clock = CudaClock(torch.cuda, driver)
+    return clock if clock.is_used() else None

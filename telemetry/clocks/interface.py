@@ -1,12 +1,12 @@
 """The seam of device clocks: spans of work that the host only issues.
 
     training thread     begin() ---- work is issued ---- end(ticket, span)          never waits
-    drain thread                                                   drain() -> resolved spans
+    drain thread                                                   drain() -> spans resolved, lost, completed
 
 An implementation may refuse a span when it has no room (``begin`` gives None); the caller counts it as dropped.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,7 +29,9 @@ class DeviceSpan:
     op_seq: int = 0
     clock: SpanClock = SpanClock.DEVICE
     on_completed: Callable[[], None] | None = None
-    """Called on the drain thread once the device has completed the work. It must not raise or block."""
+    """Called on the drain thread once the device has completed the work, also where its timing failed, and for work
+    that went into a graph instead of the device. Not called for a span that ``begin`` refused, nor where the device no
+    longer answers. It must not raise or block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +44,36 @@ class ResolvedSpan:
     duration_ns: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedSpan:
+    """A span that began or ended inside the capture of a graph. It has no time: the device did not run it."""
+
+    span: DeviceSpan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockError:
+    """An error of the clock."""
+
+    error: Exception
+    span: DeviceSpan | None = None
+    """The span that cannot be timed because of it. It comes once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletedSpan:
+    """The device has completed the work of a span whose timing failed."""
+
+    span: DeviceSpan
+
+
+Drained = ResolvedSpan | CapturedSpan | ClockError | CompletedSpan
+
+
 class DeviceClock(Protocol):
     """Time as a device keeps it. ``begin`` and ``end`` are called on threads that issue work, ``drain`` and ``pending``
-    on the drain thread alone. None of them blocks, and none waits for the device."""
+    on one thread at a time, apart from them. None of them waits for the device; ``drain`` may take some
+    milliseconds."""
 
     def begin(self) -> Any | None:
         """Note on the current stream that work begins here; None when there is no room."""
@@ -52,8 +81,8 @@ class DeviceClock(Protocol):
     def end(self, ticket: Any, span: DeviceSpan) -> None:
         """Note on the current stream that the work of ``ticket`` ends here."""
 
-    def drain(self) -> list[ResolvedSpan]:
-        """Spans that have ended since the last call. It does not promise the order of their ends."""
+    def drain(self) -> Sequence[Drained]:
+        """What became of spans since the last call. It does not promise the order of their ends."""
 
     def pending(self) -> int:
         """How many spans have been ended by the host and not drained."""

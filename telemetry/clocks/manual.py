@@ -1,6 +1,6 @@
 """A device clock in memory: tests move its time by hand."""
 
-from telemetry.clocks.interface import DeviceSpan, ResolvedSpan
+from telemetry.clocks.interface import DeviceSpan, Drained, ResolvedSpan
 
 
 class ManualClock:
@@ -27,9 +27,9 @@ class ManualClock:
         self._finished += self._running
         self._running = []
 
-    def drain(self) -> list[ResolvedSpan]:
+    def drain(self) -> list[Drained]:
         drained, self._finished = self._finished, []
-        return drained
+        return list(drained)
 
     def pending(self) -> int:
         return len(self._running) + len(self._finished)

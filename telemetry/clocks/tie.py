@@ -36,10 +36,10 @@ class ClockTie:
         self.drift = 0.0
         """Host seconds per device second, less one."""
 
-    @property
-    def error_ns(self) -> int:
-        """How far :meth:`to_host_ns` may be off near the last bracket."""
-        return (self._last.high_ns - self._last.low_ns) // 2
+    def error_ns(self, device_ns: int) -> int:
+        """How far :meth:`to_host_ns` may be off: half of the last bracket, and the drift allowed between."""
+        allowance = round(abs(device_ns - self._last.device_ns) * MAX_DRIFT)
+        return (self._last.high_ns - self._last.low_ns) // 2 + allowance
 
     def to_host_ns(self, device_ns: int) -> int:
         """The host's clock when the device's showed ``device_ns``."""

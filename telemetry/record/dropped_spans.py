@@ -40,6 +40,7 @@ class Reason(StrEnum):
     )
     NO_NUMBER = "the number of the step is no integer: use telemetry.step(number)"
     UNKNOWN_STAGE = "no such stage: see telemetry.Stage"
+    CAPTURED = "it began or ended in the capture of a CUDA graph, which runs nothing: put it around the graph's replay"
     FORKED = (
         "a forked process, such as a DataLoader worker, does not record: put a span around the wait for its result in "
         "the process that called telemetry.start"

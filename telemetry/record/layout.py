@@ -19,6 +19,7 @@ are nanoseconds of CLOCK_MONOTONIC; the segment's anchor ties them to the wall c
                 56    57     58      59           60
                 kind  stage  stream  text_length  commit
 
+    a span      kind SPAN: byte 59 holds the SpanClock that it was measured with, 0 in records of older versions
     a mark      kind MARK: at start_ns; op_seq = how many TEXT records follow; bytes 16..40 its name
     a sample    kind SAMPLE: at start_ns; bytes 8..16 the value as a double; bytes 16..40 the metric's name
     a text      kind TEXT: bytes 0..40 hold text_length bytes of UTF-8

@@ -15,6 +15,7 @@ Before ``attach`` and after ``detach`` the same code writes into a scrap buffer 
 import struct
 import sys
 import threading
+from collections.abc import Callable
 from time import monotonic_ns, thread_time_ns
 from typing import Any
 
@@ -24,7 +25,7 @@ from telemetry.record.dropped_spans import DroppedSpans, ForkedSpans, Reason
 from telemetry.record.layout import RECORD_BYTES, RecordKind
 from telemetry.record.sink import AnyStage, Place, Recorder, Scrap, Sink, Span, scrap_words
 from telemetry.record.text import name_bytes, pack_mark, pack_text, text_pieces
-from telemetry.stages import Stage, StageClass
+from telemetry.stages import SpanClock, Stage, StageClass
 
 assert (sys.byteorder, struct.calcsize("l")) == ("little", 8), "rank files are written on 64-bit little-endian hosts"
 
@@ -40,7 +41,8 @@ SAMPLE = struct.Struct("ld24sI12xII")
 def make_recorder() -> Recorder:  # one long function: closures are what makes it fast
     """A recorder attached to nothing."""
     sink: Sink | None = None
-    clock: DeviceClock | None = None
+    device_clock: DeviceClock | None = None
+    look_for_clock: Callable[[], None] | None = None
     words = scrap_words()
     place_now: Place = Scrap()
     buffer: Any = place_now.buffer
@@ -131,14 +133,9 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
         __slots__ = ()
 
         def __exit__(self, kind: object, error: object, trace: object) -> None:
-            nonlocal depth
-            if kind is None or kind is GeneratorExit:  # a `break` out of a loop over a generator closes it so
+            if is_whole(kind):
                 return HostSpan.__exit__(self, kind, error, trace)
-            words[self.slot] = 0
-            if depth < self.inside:
-                return drop(Reason.NOT_NESTED, self.stage.label)
-            depth = self.depth
-            return mark(STEP_INTERRUPTED, getattr(kind, "__name__", ""))
+            return interrupt(self, kind)
 
     class OnDevice(HostSpan):
         """A span on the device's clock: noted on the current stream, resolved later by the drain thread."""
@@ -160,6 +157,28 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
             )  # fmt: skip
             end_on_device(self.ticket, note)
             return None
+
+    class StepOnDevice(OnDevice):
+        """A step on the device's clock, so that it compares with the spans inside it although the host runs ahead.
+        Where the device has no room for it, it is measured on the host: a step is never dropped for that."""
+
+        __slots__ = ()
+
+        def __exit__(self, kind: object, error: object, trace: object) -> None:
+            if not is_whole(kind):
+                return interrupt(self, kind)
+            return (HostSpan if self.ticket is None else OnDevice).__exit__(self, kind, error, trace)
+
+    def is_whole(kind: object) -> bool:
+        return kind is None or kind is GeneratorExit  # a `break` out of a loop over a generator closes it so
+
+    def interrupt(step: HostSpan, kind: object) -> None:
+        nonlocal depth
+        words[step.slot] = 0
+        if depth < step.inside:
+            return drop(Reason.NOT_NESTED, step.stage.label)
+        depth = step.depth
+        return mark(STEP_INTERRUPTED, getattr(kind, "__name__", ""))
 
     class ForkedSpan(HostSpan):
         """A span in a forked process, which does not record."""
@@ -197,8 +216,8 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
         if forked_from is not None:
             return ForkedSpan
         if stage is Stage.STEP:
-            return StepSpan
-        if clock is not None and stage.stage_class in (StageClass.COMPUTE, StageClass.COMMUNICATION):
+            return StepSpan if device_clock is None else StepOnDevice
+        if device_clock is not None and stage.stage_class in (StageClass.COMPUTE, StageClass.COMMUNICATION):
             return OnDevice
         return TimedSpan if stage.stage_class is StageClass.COMPUTE else HostSpan
 
@@ -224,6 +243,8 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
             return Refused(Reason.NO_NUMBER, Stage.STEP.label)
         words[layout.WORD_STEP] = step_number
         words[layout.WORD_STEP_STARTED] = beat()
+        if (look := look_for_clock) is not None:
+            look()
         return span(Stage.STEP)
 
     def drop(reason: Reason, stage: object) -> None:
@@ -236,17 +257,28 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
 
     def begin_on_device() -> Any | None:
         try:
-            return clock.begin() if clock is not None else None
+            return device_clock.begin() if device_clock is not None else None
         except Exception:
             return None
 
     def end_on_device(ticket: Any | None, note: DeviceSpan) -> None:
         try:
-            if ticket is not None and clock is not None:
-                return clock.end(ticket, note)
+            if ticket is not None and device_clock is not None:
+                return device_clock.end(ticket, note)
         except Exception:
             pass
-        return lose(1)
+        return lose(1) if note.stage is not None else None
+
+    def use_clock(clock: DeviceClock) -> None:
+        """Spans that are open keep the clock that they began with."""
+        nonlocal device_clock
+        if sink is not None:
+            device_clock = clock
+            fill_pools()
+
+    def at_each_step(look: Callable[[], None] | None) -> None:
+        nonlocal look_for_clock
+        look_for_clock = look
 
     # --- records other than spans that just ended ---------------------------------------------------------------
 
@@ -263,9 +295,10 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
         op_seq: int = 0,
         cpu_ns: int = -1,
         issue_ns: int = 0,
+        clock: SpanClock = SpanClock.HOST,
     ) -> None:
         try:
-            word = pools[stage][0].word
+            word = pools[stage][0].word | clock << 24
         except (KeyError, TypeError):
             return drop(Reason.UNKNOWN_STAGE, stage)
         if forked_from is not None:
@@ -398,9 +431,10 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
         in_scrap = offset // RECORD_BYTES if sink is not None and isinstance(place_now, Scrap) else 0
         return lost + lost_in_forks + in_scrap + (sink.dropped if sink is not None else 0)
 
-    def attach(to: Sink, first_seq: int, page: "memoryview[int]", device_clock: DeviceClock | None) -> None:
-        nonlocal sink, clock, words, depth, lost, forked_from, own_forks, lost_in_forks, dropped_spans
-        clock, words, depth, lost = device_clock, page, 0, 0
+    def attach(to: Sink, first_seq: int, page: "memoryview[int]", clock: DeviceClock | None) -> None:
+        nonlocal sink, device_clock, look_for_clock, words, depth, lost
+        nonlocal forked_from, own_forks, lost_in_forks, dropped_spans
+        device_clock, look_for_clock, words, depth, lost = clock, None, page, 0, 0
         forked_from, own_forks, lost_in_forks = None, ForkedSpans.shared(), 0
         dropped_spans = DroppedSpans(mark)
         fill_pools()
@@ -408,9 +442,9 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
         sink = to
 
     def detach() -> None:
-        nonlocal sink, clock, words, depth, lost, rolling, making_room
+        nonlocal sink, device_clock, look_for_clock, words, depth, lost, rolling, making_room
         nonlocal forked_from, own_forks, lost_in_forks, dropped_spans
-        sink, clock, words, depth, lost = None, None, scrap_words(), 0, 0
+        sink, device_clock, look_for_clock, words, depth, lost = None, None, None, scrap_words(), 0, 0
         forked_from, own_forks, lost_in_forks, dropped_spans = None, None, 0, None
         rolling, making_room = threading.RLock(), False  # in a forked child another thread may have held it
         fill_pools()
@@ -432,8 +466,12 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
         record_span=record_span,
         begin_on_device=begin_on_device,
         end_on_device=end_on_device,
+        lose=lose,
+        drop=drop,
         recording=lambda: sink is not None,
-        on_device=lambda: clock is not None,
+        on_device=lambda: device_clock is not None,
+        use_clock=use_clock,
+        at_each_step=at_each_step,
         current_step=lambda: step_number,
         words=lambda: words,
         attach=attach,

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from telemetry.clocks.interface import DeviceClock, DeviceSpan
 from telemetry.record import layout
+from telemetry.record.dropped_spans import Reason
 from telemetry.stages import Stage
 
 SCRAP_RECORDS = 256
@@ -62,12 +63,22 @@ class Recorder:
     """``sample(metric, value, step=None)``"""
     record_span: Callable[..., None]
     """``record_span(stage, start_ns, duration_ns, *, step=-1, microbatch=-1, chunk=-1, size_bytes=0, peer=-1, op_seq=0,
-    cpu_ns=-1, issue_ns=0)``: a span that is over, from any thread."""
+    cpu_ns=-1, issue_ns=0, clock=SpanClock.HOST)``: a span that is over, from any thread."""
     begin_on_device: Callable[[], Any | None]
+    """A ticket; None where the clock has no room."""
     end_on_device: Callable[[Any | None, DeviceSpan], None]
+    """The span of a ticket; it is counted as dropped if the ticket is None. One without a stage is not recorded."""
+    lose: Callable[[int], None]
+    """Count so many spans as dropped."""
+    drop: Callable[[Reason, object], None]
+    """Count one span of a stage as dropped, and report why. From any thread."""
     recording: Callable[[], bool]
     on_device: Callable[[], bool]
-    """Whether compute and communication are timed by a device's clock."""
+    """Whether compute and communication are timed by a device's clock. It becomes true in the middle of a session."""
+    use_clock: Callable[[DeviceClock], None]
+    """From the next span on, time device stages by this clock. From any thread."""
+    at_each_step: Callable[[Callable[[], None] | None], None]
+    """Have a function called as each step begins. It must not raise or block."""
     current_step: Callable[[], int]
     words: Callable[[], "memoryview[int]"]
     """The state page, or a scrap one."""

@@ -1,6 +1,9 @@
 """CUDA events as a clock, on a real device."""
 
-from collections.abc import Iterator
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from time import monotonic_ns
 
@@ -8,9 +11,9 @@ import pytest
 import torch
 
 import telemetry
-from telemetry.clocks.cuda import open_cuda_clock
-from telemetry.clocks.interface import DeviceSpan
-from telemetry.stages import Stage
+from telemetry.clocks.cuda import CudaClock, open_cuda_clock
+from telemetry.clocks.interface import CapturedSpan, ClockError, DeviceSpan, Drained, ResolvedSpan
+from telemetry.stages import SpanClock, Stage
 from tests.deadline import until
 from tests.telemetry.recording import recorded, session
 
@@ -20,6 +23,44 @@ pytestmark = [
 ]
 NOTE = DeviceSpan(stage=Stage.FORWARD_COMPUTE, issue_ns=0, step=0)
 STEPS, MICROBATCHES = 20, 4
+STRICT_DRAIN = """
+import contextlib, threading, torch
+from telemetry.clocks.cuda import open_cuda_clock
+from telemetry.clocks.interface import DeviceSpan
+value = torch.ones(64, 64, device="cuda")
+value + value
+clock = open_cuda_clock()
+def time():
+    clock.end(clock.begin(), DeviceSpan(stage=None, issue_ns=0, step=0))
+time()
+torch.cuda.synchronize()
+while clock.pending():
+    clock.drain()
+time()
+torch.cuda.synchronize()
+clock._driver.relaxed_captures = contextlib.nullcontext
+try:
+    with torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="global"):
+        thread = threading.Thread(target=clock.drain)
+        thread.start()
+        thread.join()
+        value + value
+except RuntimeError:
+    print("broken")
+"""
+ONE_DEVICE = """
+import sys, torch, telemetry
+from telemetry.clocks.cuda_driver import loaded_driver
+telemetry.start("test", spool=sys.argv[1], rank=0, agent=False)
+print(torch.cuda.is_initialized())
+torch.cuda.set_device(int(sys.argv[2]))
+side = torch.ones(64, 64, device="cuda")
+for number in range(5):
+    with telemetry.step(number), telemetry.span("forward-compute"):
+        side @ side
+telemetry.stop()
+print([index for index in range(torch.cuda.device_count()) if loaded_driver().has_context(index)])
+"""
 
 
 def matmuls(count: int = 20) -> None:
@@ -45,6 +86,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def test_the_hot_path_never_synchronises(tmp_path: Path, counted: list[str]) -> None:
+    matmuls()
     with session(tmp_path, device="cuda") as started:
         assert started.recording
         for number in range(STEPS):
@@ -69,38 +111,170 @@ def test_issuing_does_not_wait_for_the_work(tmp_path: Path) -> None:
     assert span["start_ns"] + span["duration_ns"] > issued
 
 
-def test_a_span_lies_where_the_host_saw_it() -> None:
-    clock = open_cuda_clock()
+@pytest.fixture
+def clock() -> CudaClock:
+    """Of a process that works on a device, with a reference."""
     matmuls()
     torch.cuda.synchronize()
-    before = monotonic_ns()
+    opened = open_cuda_clock()
+    assert opened is not None
+    _time(opened)
+    until(lambda: _resolved(opened.drain()), every=0.001, what="the reference is known")
+    return opened
+
+
+def _time(clock: CudaClock, count: int = 0, span: DeviceSpan = NOTE) -> None:
     ticket = clock.begin()
-    matmuls()
-    clock.end(ticket, NOTE)
+    assert ticket is not None
+    matmuls(count)
+    clock.end(ticket, span)
+
+
+def _resolved(drained: Iterable[Drained]) -> list[ResolvedSpan]:
+    return [one for one in drained if isinstance(one, ResolvedSpan)]
+
+
+def test_a_span_lies_where_the_host_saw_it(clock: CudaClock) -> None:
+    before = monotonic_ns()
+    _time(clock, 20)
     torch.cuda.synchronize()
     after = monotonic_ns()
-    (resolved,) = clock.drain()
-    slack = 2 * clock.tie.error_ns + 100_000
-    assert before - slack <= resolved.start_ns
-    assert resolved.start_ns + resolved.duration_ns <= after + slack
+    (span,) = _resolved(clock.drain())
+    error_ns = clock.error_ns(torch.cuda.current_device())
+    assert error_ns < 1_000_000
+    assert before - error_ns <= span.start_ns
+    assert span.start_ns + span.duration_ns <= after + error_ns
 
 
-def test_events_of_several_streams_come_back_in_any_order() -> None:
-    clock = open_cuda_clock()
+def test_events_of_several_streams_come_back_in_any_order(clock: CudaClock) -> None:
     for stream in (torch.cuda.Stream(), torch.cuda.Stream()):
         with torch.cuda.stream(stream):
-            ticket = clock.begin()
-            matmuls()
+            _time(clock, 20)
+    drained: list[Drained] = []
+    until(lambda: drained.extend(clock.drain()) or len(_resolved(drained)) == 2, what="both spans resolve")
+
+
+def test_the_clock_answers_while_the_device_is_busy(clock: CudaClock) -> None:
+    """The event of the clock's own stream passes the work of others."""
+    torch.cuda._sleep(3_000_000_000)
+    _time(clock)
+    until(lambda: _resolved(clock.drain()), every=0.001, what="the span resolves")
+    assert clock.error_ns(torch.cuda.current_device()) < 1_000_000
+
+
+def test_captures_are_not_disturbed_by_drains_on_another_thread(clock: CudaClock) -> None:
+    """In the global mode. The spans between the captures resolve, and the graphs compute what they should."""
+    stopping, drained = threading.Event(), list[Drained]()
+
+    def drain() -> None:
+        while not stopping.is_set():
+            drained.extend(clock.drain())
+
+    thread = threading.Thread(target=drain)
+    thread.start()
+    value = torch.ones(64, 64, device="cuda")
+    try:
+        for _ in range(50):
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, capture_error_mode="global"):
+                result = value
+                for _ in range(50):
+                    result = result + value
+            _time(clock, 1)
+            graph.replay()
+            assert result.sum().item() == 51 * 64 * 64
+    finally:
+        torch.cuda.synchronize()
+        stopping.set()
+        thread.join()
+    drained += clock.drain()
+    assert [one for one in drained if isinstance(one, ClockError)] == []
+    assert len(_resolved(drained)) == 50
+
+
+def test_without_the_relaxed_mode_a_drain_breaks_a_capture() -> None:
+    """What the test above rests on. If it fails, CUDA no longer forbids these calls. The broken capture needs a process
+    of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", STRICT_DRAIN], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout.split() == ["broken"], done.stderr
+
+
+@pytest.mark.parametrize("ends_inside", [True, False])
+def test_a_span_across_the_edge_of_a_capture_is_dropped(clock: CudaClock, ends_inside: bool) -> None:
+    value = torch.ones(64, 64, device="cuda")
+    torch.cuda.synchronize()
+    early = clock.begin() if ends_inside else None
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        value + value
+        ticket = early or clock.begin()
+        if ends_inside:
             clock.end(ticket, NOTE)
-    drained: list[object] = []
-    until(lambda: drained.extend(clock.drain()) or len(drained) == 2, what="both spans resolve")
+    if not ends_inside:
+        clock.end(ticket, NOTE)
+    for _ in range(3):
+        graph.replay()
+        _time(clock, 1)
+    torch.cuda.synchronize()
+    drained = clock.drain()
+    assert [type(one) for one in drained] == [CapturedSpan] + [ResolvedSpan] * 3
+
+
+def test_a_span_around_a_replay_is_timed(clock: CudaClock) -> None:
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        torch.cuda._sleep(50_000_000)
+    ticket = clock.begin()
+    graph.replay()
+    clock.end(ticket, NOTE)
+    torch.cuda.synchronize()
+    (span,) = _resolved(clock.drain())
+    assert span.duration_ns > 10_000_000
 
 
 def test_nothing_is_timed_while_a_graph_is_captured(tmp_path: Path) -> None:
     weight = torch.ones(256, 256, device="cuda")
     graph = torch.cuda.CUDAGraph()
     with session(tmp_path, device="cuda") as started:
+        with telemetry.step(0):
+            pass
         with torch.cuda.graph(graph), telemetry.span(Stage.FORWARD_COMPUTE):
             weight @ weight
-        graph.replay()
-        assert started.stats().dropped == 1
+        with telemetry.span(Stage.FORWARD_COMPUTE):
+            graph.replay()
+        until(lambda: started.stats().dropped == 1, what="the captured span is counted")
+    assert recorded(tmp_path).stages.count("forward-compute") == 1
+
+
+def test_a_step_covers_the_device_spans_inside_it(tmp_path: Path) -> None:
+    """Although the host leaves the step before the device begins it."""
+    matmuls()
+    torch.cuda.synchronize()
+    with session(tmp_path):
+        for number in range(3):
+            with telemetry.step(number), telemetry.span(Stage.FORWARD_COMPUTE):
+                torch.cuda._sleep(50_000_000)
+    spans = recorded(tmp_path).spans
+    assert set(spans["text_length"]) == {SpanClock.DEVICE}
+    for number in range(3):
+        (step,) = spans[(spans["stage"] == Stage.STEP) & (spans["step"] == number)]
+        (forward,) = spans[(spans["stage"] == Stage.FORWARD_COMPUTE) & (spans["step"] == number)]
+        assert 0 <= step["duration_ns"] - forward["duration_ns"] < 5_000_000
+
+
+def test_each_rank_works_on_its_own_device_alone(tmp_path: Path) -> None:
+    """A process that follows ``set_device`` after ``telemetry.start`` has no context on another device."""
+    if (last := torch.cuda.device_count() - 1) == 0:
+        pytest.skip("one device")
+    done = subprocess.run(
+        [sys.executable, "-c", ONE_DEVICE, str(tmp_path), str(last)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout.split() == ["False", str([last])], done.stderr
+    assert SpanClock.DEVICE in recorded(tmp_path).clocks

@@ -15,7 +15,7 @@ from telemetry.record.layout import RecordKind
 from telemetry.record.rank_file import RankFile
 from telemetry.record.reader import RankReader, decode_marks, decode_samples, find_rank_dirs
 from telemetry.record.sink import Recorder, scrap_words
-from telemetry.stages import Stage
+from telemetry.stages import SpanClock, Stage
 from telemetry.topology import Topology
 
 SMALL = 16
@@ -37,6 +37,11 @@ class Recorded:
     def stages(self) -> list[str]:
         """Labels of the spans, in order of their ends."""
         return [Stage(int(code)).label for code in self.spans["stage"]]  # type: ignore[call-arg]
+
+    @property
+    def clocks(self) -> list[SpanClock]:
+        """What the spans were measured with."""
+        return [SpanClock(code) for code in self.spans["text_length"]]
 
     @property
     def marks(self) -> list[tuple[str, str]]:

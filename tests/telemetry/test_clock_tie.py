@@ -15,8 +15,14 @@ def bracket(host_ns: int, *, device_ns: int, before_ns: int, after_ns: int) -> B
 def test_a_tight_bracket_makes_up_for_wide_ones_after_it() -> None:
     tie = ClockTie(bracket(SECOND, device_ns=0, before_ns=1_000, after_ns=1_000))
     tie.update(bracket(SECOND + 1_000_000, device_ns=1_000_000, before_ns=10, after_ns=900_000))
-    assert tie.error_ns < 1_200
+    assert tie.error_ns(1_000_000) < 1_200
     assert abs(tie.to_host_ns(1_000_000) - (SECOND + 1_000_000)) < 1_200
+
+
+def test_the_stated_error_grows_with_the_distance_from_the_last_bracket() -> None:
+    tie = ClockTie(bracket(SECOND, device_ns=0, before_ns=1_000, after_ns=1_000))
+    assert tie.error_ns(0) == 1_000
+    assert tie.error_ns(10 * SECOND) == tie.error_ns(-10 * SECOND) == 1_000 + 1_000_000
 
 
 def test_drift_is_measured_and_made_up_for() -> None:

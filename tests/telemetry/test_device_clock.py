@@ -1,22 +1,22 @@
 """Spans on a device's clock: issued now, resolved later, and never waited for."""
 
+import threading
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic_ns
 
 import pytest
 
 import telemetry
-from telemetry.clocks.cuda import CudaClock
-from telemetry.clocks.drain import Drain
-from telemetry.clocks.interface import DeviceSpan
+from telemetry.clocks.drain import MAX_FAILED_PASSES, Drain
+from telemetry.clocks.interface import DeviceSpan, Drained
 from telemetry.clocks.manual import ManualClock
 from telemetry.session import RECORDER
-from telemetry.stages import Stage
+from telemetry.stages import SpanClock, Stage
 from tests.deadline import until
-from tests.telemetry.manual_cuda import ManualCuda
 from tests.telemetry.recording import recorded, session
 
-MS = 1_000_000
 NOTE = DeviceSpan(stage=Stage.FORWARD_COMPUTE, issue_ns=5, step=3, microbatch=2)
 
 
@@ -30,7 +30,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
 
 def test_a_device_span_is_recorded_once_the_device_is_done(tmp_path: Path, clock: ManualClock) -> None:
     before = monotonic_ns()
-    with session(tmp_path, device="cuda"), telemetry.step(4):
+    with session(tmp_path, device="cuda"):
+        with telemetry.step(4):
+            pass
         clock.now_ns = 1000
         with telemetry.span(Stage.FORWARD_COMPUTE, microbatch=1):
             clock.now_ns = 1750
@@ -45,11 +47,65 @@ def test_a_device_span_is_recorded_once_the_device_is_done(tmp_path: Path, clock
 
 
 def test_host_and_checkpoint_stages_stay_on_the_host_clock(tmp_path: Path, clock: ManualClock) -> None:
-    with session(tmp_path, device="cuda"), telemetry.step(0):
+    with session(tmp_path, device="cuda"):
         for stage in (Stage.DATA_LOAD, Stage.CHECKPOINT_WRITE):
             with telemetry.span(stage):
                 pass
     assert clock.calls == []
+    assert recorded(tmp_path).clocks == [SpanClock.HOST] * 2
+
+
+def test_a_step_is_measured_on_the_device_like_the_spans_inside_it(tmp_path: Path, clock: ManualClock) -> None:
+    with session(tmp_path, device="cuda"):
+        with telemetry.step(4):
+            clock.now_ns = 1000
+            with telemetry.span(Stage.FORWARD_COMPUTE):
+                clock.now_ns = 9000
+        clock.finish()
+    found = recorded(tmp_path)
+    assert found.stages == ["forward-compute", "step"]
+    assert found.clocks == [SpanClock.DEVICE] * 2
+    step = found.spans[1]
+    assert [int(step[name]) for name in ("start_ns", "duration_ns", "step", "cpu_ns")] == [0, 9000, 4, -1]
+
+
+def test_an_interrupted_step_leaves_its_mark_on_a_device_too(tmp_path: Path, clock: ManualClock) -> None:
+    with session(tmp_path, device="cuda") as started, suppress(KeyboardInterrupt), telemetry.step(4):
+        raise KeyboardInterrupt
+    found = recorded(tmp_path)
+    assert (found.stages, found.marks) == ([], [("step-interrupted", "KeyboardInterrupt")])
+    assert started.stats().dropped == 0
+
+
+def test_a_step_for_which_the_device_has_no_room_is_measured_on_the_host(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clock, "begin", lambda: None)
+    with session(tmp_path, device="cuda") as started, telemetry.step(4):
+        pass
+    found = recorded(tmp_path)
+    assert (found.stages, found.clocks, started.stats().dropped) == (["step"], [SpanClock.HOST], 0)
+
+
+def test_a_span_says_which_clock_measured_it(tmp_path: Path, clock: ManualClock) -> None:
+    with session(tmp_path, device="cuda"):
+        RECORDER.end_on_device(RECORDER.begin_on_device(), replace(NOTE, clock=SpanClock.TRANSFER))
+        telemetry.record_span(Stage.FORWARD_COMPUTE, 1, 2)
+        clock.finish()
+    assert sorted(recorded(tmp_path).clocks) == [SpanClock.HOST, SpanClock.TRANSFER]
+
+
+def test_an_operation_without_a_stage_is_followed_and_not_recorded(tmp_path: Path, clock: ManualClock) -> None:
+    completed: list[str] = []
+    note = replace(NOTE, stage=None, on_completed=lambda: completed.append(threading.current_thread().name))
+    with session(tmp_path, device="cuda") as started:
+        RECORDER.end_on_device(RECORDER.begin_on_device(), note)
+        assert completed == []
+        clock.finish()
+        until(lambda: completed, what="the completion is noted")
+        RECORDER.end_on_device(None, note)
+    assert completed == ["rankscope-drain"]
+    assert (recorded(tmp_path).stages, started.stats().dropped) == ([], 0)
 
 
 def test_the_training_thread_asks_the_clock_for_nothing_but_begin_and_end(tmp_path: Path, clock: ManualClock) -> None:
@@ -71,21 +127,56 @@ def test_a_clock_without_room_drops_and_counts(tmp_path: Path, clock: ManualCloc
     assert recorded(tmp_path).stages == ["backward-compute"] * 100
 
 
-def test_a_clock_that_fails_costs_spans_and_nothing_else(
+def test_a_clock_that_fails_for_good_costs_spans_and_nothing_else(tmp_path: Path, clock: ManualClock) -> None:
+    """Few marks, steps on the host clock, and no more questions."""
+    with session(tmp_path, device="cuda") as started:
+        failures = _fail_always(clock)
+        until(lambda: "device-clock-failed" in _mark_names(tmp_path), what="the clock is given up")
+        asked = len(failures)
+        with telemetry.step(0), telemetry.span(Stage.FORWARD_COMPUTE):
+            pass
+    assert asked == len(failures) == MAX_FAILED_PASSES
+    assert _mark_names(tmp_path) == ["device-clock-error"] * 6 + ["device-clock-failed"]
+    assert (recorded(tmp_path).stages, started.stats().dropped) == (["step"], 1)
+
+
+def test_one_error_of_a_clock_costs_a_mark_and_no_later_span(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
+    with session(tmp_path, device="cuda") as started:
+        with monkeypatch.context() as broken:
+            broken.setattr(clock, "drain", _Failing())
+            until(lambda: recorded(tmp_path).marks, what="the failure is marked")
+        with telemetry.span(Stage.FORWARD_COMPUTE):
+            pass
+        clock.finish()
+        until(lambda: recorded(tmp_path).stages, what="the next span resolves")
+    assert set(_mark_names(tmp_path)) == {"device-clock-error"}
+    assert started.stats().dropped == 0
+
+
+class _Failing:
+    """Called, it fails, and counts that."""
+
+    def __init__(self) -> None:
+        self.num_calls = 0
+
+    def __call__(self) -> list[Drained]:
+        self.num_calls += 1
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    with session(tmp_path, device="cuda") as started:
-        monkeypatch.setattr(clock, "drain", fail)
-        until(lambda: recorded(tmp_path).marks, what="the failure is marked")
-        for broken in ("begin", "end"):
-            monkeypatch.setattr(clock, broken, fail)
-            with telemetry.span(Stage.FORWARD_COMPUTE):
-                pass
-        assert started.stats().dropped == 2
-    assert [name for name, _ in recorded(tmp_path).marks] == ["device-clock-failed"]
+    def __len__(self) -> int:
+        return self.num_calls
+
+
+def _fail_always(clock: ManualClock) -> _Failing:
+    failing = _Failing()
+    clock.drain = failing  # type: ignore[method-assign]
+    return failing
+
+
+def _mark_names(spool: Path) -> list[str]:
+    return [name for name, _ in recorded(spool).marks]
 
 
 def test_stopping_gives_up_on_a_device_that_never_answers(clock: ManualClock) -> None:
@@ -106,70 +197,3 @@ def test_spans_given_up_at_the_end_count_as_dropped(
     found = recorded(tmp_path)
     assert started.stats().dropped == found.reader.live().dropped == 3
     assert found.marks == [("device-spans-given-up", "3")]
-
-
-def test_an_event_that_fails_loses_no_count_of_the_others() -> None:
-    cuda = ManualCuda()
-    clock = CudaClock(cuda)
-    tickets = [clock.begin() for _ in range(3)]
-    for ticket in tickets:
-        clock.end(ticket, NOTE)
-
-    def fail(_: object) -> float:
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
-
-    tickets[1].elapsed_time = fail
-    assert len(clock.drain()) == 1
-    assert clock.pending() == 2
-    with pytest.raises(RuntimeError):
-        clock.drain()
-    assert clock.pending() == 2
-
-
-def test_a_cuda_span_is_placed_on_the_hosts_clock() -> None:
-    cuda = ManualCuda()
-    clock = CudaClock(cuda)
-    issued = monotonic_ns()
-    cuda.keep_busy(5 * MS)
-    ticket = clock.begin()
-    cuda.keep_busy(20 * MS)
-    clock.end(ticket, NOTE)
-    assert clock.drain() == []
-    until(lambda: monotonic_ns() > cuda.busy_until_ns, every=0.001)
-    (resolved,) = clock.drain()
-    assert resolved.span is NOTE
-    assert abs(resolved.duration_ns - 20 * MS) < 1000
-    assert abs(resolved.start_ns - (issued + 5 * MS)) < MS
-
-
-def test_cuda_events_are_used_again() -> None:
-    cuda = ManualCuda()
-    clock = CudaClock(cuda)
-    made = cuda.made_events
-    for _ in range(50):
-        clock.end(clock.begin(), NOTE)
-        assert len(clock.drain()) == 1
-    assert cuda.made_events == made + 2
-
-
-def test_a_full_queue_and_a_captured_stream_refuse_spans() -> None:
-    cuda = ManualCuda()
-    clock = CudaClock(cuda, max_pending=2)
-    cuda.keep_busy(3600_000 * MS)
-    for _ in range(2):
-        clock.end(clock.begin(), NOTE)
-    assert clock.begin() is None
-    roomy = CudaClock(cuda)
-    cuda.capturing = True
-    assert roomy.begin() is None
-
-
-def test_a_reference_is_renewed_as_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("telemetry.clocks.cuda.CALIBRATION_PERIOD_NS", 0)
-    cuda = ManualCuda()
-    clock = CudaClock(cuda)
-    for _ in range(20):
-        clock.drain()
-        clock.end(clock.begin(), NOTE)
-    assert len(clock.drain()) == 1
-    assert clock.tie.error_ns < MS

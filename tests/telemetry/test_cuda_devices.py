@@ -1,0 +1,96 @@
+"""Several CUDA devices, over a twin: spans are timed where the work is, and no other device gets a context."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import telemetry
+from telemetry.clocks.interface import Drained
+from telemetry.session import RECORDER
+from telemetry.stages import SpanClock, Stage
+from tests.deadline import until
+from tests.telemetry.cuda_rank import MS, NOTE, Rank, resolved, time_a_span, use_in_sessions
+from tests.telemetry.manual_cuda import ManualCuda
+from tests.telemetry.recording import recorded, session
+
+
+def test_a_later_set_device_is_followed_and_device_0_is_left_alone() -> None:
+    rank = Rank(num_devices=4, fresh=True)
+    for index in (3, 1):
+        rank.cuda.set_device(index)
+        rank.work(index * MS)
+    found: list[Drained] = []
+    rank.time.now_ns += 10 * MS
+    thread = threading.Thread(target=lambda: found.extend(rank.drain()))  # its current device is 0
+    thread.start()
+    thread.join()
+    assert sorted(one.duration_ns for one in resolved(found)) == pytest.approx([MS, 3 * MS], abs=2000)
+    assert rank.cuda.contexts == {1, 3}
+
+
+def test_a_span_ends_on_the_device_that_it_began_on() -> None:
+    rank = Rank(num_devices=2)
+    ticket = rank.clock.begin()
+    rank.cuda.keep_busy(MS)
+    rank.cuda.set_device(1)
+    rank.clock.end(ticket, NOTE)  # type: ignore[arg-type]
+    (span,) = resolved(rank.drain(after_ns=2 * MS))
+    assert span.duration_ns == pytest.approx(MS, abs=2000)
+
+
+def test_a_program_that_names_the_device_of_each_tensor_is_timed_on_it() -> None:
+    """Device 0 stays the current one, and gets no context."""
+    rank = Rank(num_devices=4, fresh=True)
+    rank.cuda.keep_busy(5 * MS, rank.cuda.current_stream(2))
+    time_a_span(rank.clock)
+    (span,) = resolved(rank.drain(after_ns=10 * MS))
+    assert abs(span.start_ns - rank.cuda.current_stream(2).busy_until_ns) < 5000
+    assert rank.cuda.contexts == {2}
+
+
+def test_a_span_is_refused_where_nobody_knows_which_device_works() -> None:
+    rank = Rank(num_devices=4, fresh=True)
+    for index in (2, 3):
+        rank.cuda.keep_busy(MS, rank.cuda.current_stream(index))
+    assert rank.clock.begin() is None
+    assert rank.cuda.contexts == {2, 3}
+
+
+def test_a_session_times_on_the_host_until_the_rank_works_on_a_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twin = ManualCuda(num_devices=4, fresh=True)
+    use_in_sessions(twin, monkeypatch)
+    with session(tmp_path):
+        for number, index in enumerate((None, 3, 1)):
+            if index is not None:
+                twin.set_device(index)
+            with telemetry.step(number), telemetry.span(Stage.FORWARD_COMPUTE):
+                assert twin.initialized == (index is not None)
+    found = recorded(tmp_path)
+    assert found.stages == ["forward-compute", "step"] * 3
+    assert found.clocks == [SpanClock.HOST] * 2 + [SpanClock.DEVICE] * 4
+    assert twin.contexts == {1, 3}
+
+
+def test_a_loop_without_steps_gets_its_device_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    twin = ManualCuda(fresh=True)
+    use_in_sessions(twin, monkeypatch)
+    with session(tmp_path), telemetry.span(Stage.OPTIMIZER):
+        twin.set_device(0)
+        until(RECORDER.on_device, what="the clock is opened")
+    assert recorded(tmp_path).clocks == [SpanClock.HOST]
+
+
+def test_a_clock_that_cannot_be_opened_costs_a_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks: Iterator[None] = iter([None])
+    monkeypatch.setattr("telemetry.session.open_device_clock", lambda device: next(clocks))
+    monkeypatch.setattr("telemetry.session.expects_device", lambda device: True)
+    with session(tmp_path):
+        for number in range(3):
+            with telemetry.step(number):
+                pass
+    found = recorded(tmp_path)
+    assert (found.stages, [name for name, _ in found.marks]) == (["step"] * 3, ["device-clock-failed"])

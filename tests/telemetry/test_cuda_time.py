@@ -1,0 +1,108 @@
+"""CUDA events as a clock, over a twin: when a span was, and how far that may be off."""
+
+import pytest
+
+from telemetry.clocks.cuda import CudaClock
+from telemetry.clocks.cuda_reference import ASK_NS, FIRST_WITHIN_NS, PAUSE_S, PERIOD_NS, QUICK_ASKS
+from telemetry.clocks.interface import ResolvedSpan
+from tests.telemetry.cuda_rank import MS, NOTE, Rank, resolved
+from tests.telemetry.manual_cuda import ManualCuda
+
+
+def test_a_span_is_placed_on_the_hosts_clock() -> None:
+    rank = Rank()
+    issued_ns = rank.time.now_ns
+    rank.cuda.keep_busy(5 * MS)
+    rank.work(20 * MS)
+    assert rank.drain() == []
+    (span,) = resolved(rank.drain(after_ns=25 * MS))
+    assert span.span is NOTE
+    assert abs(span.duration_ns - 20 * MS) < 1000
+    assert abs(span.start_ns - (issued_ns + 5 * MS)) < 5000
+
+
+def test_spans_of_several_streams_come_back_as_each_stream_gets_there() -> None:
+    rank = Rank()
+    slow, fast = rank.cuda.Stream(), rank.cuda.Stream()
+    for stream, for_ns in ((slow, 50 * MS), (fast, MS)):
+        with rank.cuda.stream(stream):
+            rank.work(for_ns)
+    (first,) = resolved(rank.drain(after_ns=2 * MS))
+    (second,) = resolved(rank.drain(after_ns=50 * MS))
+    assert (first.duration_ns, second.duration_ns) == pytest.approx((MS, 50 * MS), abs=1000)
+
+
+def test_events_are_used_again() -> None:
+    rank = Rank()
+    rank.work(0)
+    rank.drain(after_ns=1000)
+    made = rank.cuda.made_events
+    for _ in range(50):
+        rank.work(0)
+        assert len(resolved(rank.drain(after_ns=1000))) == 1
+    assert rank.cuda.made_events == made
+
+
+def test_a_full_queue_refuses_spans() -> None:
+    cuda = ManualCuda()
+    clock = CudaClock(cuda, max_pending=2)
+    cuda.keep_busy(3_600_000 * MS)
+    for _ in range(2):
+        ticket = clock.begin()
+        assert ticket is not None
+        clock.end(ticket, NOTE)
+    assert clock.begin() is None
+
+
+def test_the_training_thread_neither_asks_nor_waits_as_the_clock_opens() -> None:
+    rank = Rank()
+    rank.work(0)
+    assert (rank.cuda.made_events, rank.cuda.streams, rank.time.pauses) == (2, [], [])
+
+
+def test_each_question_that_is_not_answered_is_followed_by_a_pause() -> None:
+    """The interpreter's lock is free while the device is not there yet, and a pass takes a bounded time."""
+    rank = Rank(one_queue=True)
+    rank.work(3_600_000 * MS)
+    begun_ns = rank.time.now_ns
+    assert rank.drain() == []
+    assert rank.time.now_ns - begun_ns < 1.2 * ASK_NS
+    assert rank.time.pauses[:QUICK_ASKS] == [0.0] * QUICK_ASKS
+    assert set(rank.time.pauses[QUICK_ASKS:]) == {PAUSE_S}
+
+
+def test_a_bracket_is_tight_although_the_device_answers_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event of the clock waits behind 15 ms of other work: longer than one pass asks."""
+    monkeypatch.setattr("telemetry.clocks.cuda_reference.TRIES", 1)
+    rank = Rank(one_queue=True)
+    rank.cuda.keep_busy(15 * MS)
+    rank.work(0)
+    assert rank.drain() == []
+    (span,) = resolved(rank.drain(after_ns=MS))
+    assert abs(span.start_ns - rank.cuda.made[0].at_ns) <= rank.clock.error_ns(0) < 0.2 * MS
+
+
+def test_spans_wait_for_a_tight_reference_and_after_a_second_for_any() -> None:
+    """The event of the clock happens between two passes each time."""
+    rank = Rank(one_queue=True)
+    rank.work(0)
+    begun_ns = rank.time.now_ns
+    found: list[ResolvedSpan] = []
+    while not found:
+        rank.cuda.keep_busy(15 * MS)
+        found = resolved(rank.drain())
+        rank.time.now_ns += 20 * MS
+    assert 0 < rank.time.now_ns - begun_ns - FIRST_WITHIN_NS < 100 * MS
+    assert 9 * MS < rank.clock.error_ns(0) < 20 * MS
+    assert abs(found[0].start_ns - rank.cuda.made[0].at_ns) <= rank.clock.error_ns(0)
+
+
+def test_the_stated_error_grows_until_the_reference_is_renewed() -> None:
+    rank = Rank()
+    rank.work(0)
+    rank.drain(after_ns=1000)
+    fresh_ns = rank.clock.error_ns(0)
+    rank.time.now_ns += 10 * PERIOD_NS
+    assert rank.clock.error_ns(0) == pytest.approx(fresh_ns + MS, abs=1000)
+    rank.drain()
+    assert rank.clock.error_ns(0) < 2 * fresh_ns
