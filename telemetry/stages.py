@@ -25,11 +25,24 @@ class Stream(IntEnum):
     PP_FORWARD = 3
     PP_BACKWARD = 4
     HOST = 5
+    CP = 6
+    EP = 7
 
     @property
     def label(self) -> str:
         """The name people see, e.g. ``pp-forward``."""
         return self.name.lower().replace("_", "-")
+
+
+class SpanClock(IntEnum):
+    """What a span was measured with."""
+
+    HOST = 0
+    """CLOCK_MONOTONIC of the host. In records of older versions also spans of a device: there ``issue_ns`` is not 0."""
+    DEVICE = 1
+    """Two events of the device on the stream that was current at the begin and at the end."""
+    TRANSFER = 2
+    """Events of the device; the end lies on the stream of the transfer, whenever the rank waited for it."""
 
 
 class Stage(IntEnum):
@@ -70,6 +83,15 @@ class Stage(IntEnum):
     CHECKPOINT_WRITE = 21, "checkpoint-write", StageClass.CHECKPOINT, Stream.HOST
     EVALUATION = 22, "evaluation", StageClass.COMPUTE, Stream.COMPUTE
     SEPARATE_GRADS_ALL_REDUCE = 23, "separate-grads-all-reduce", StageClass.COMMUNICATION, Stream.DP
+    CP_SEND_RECV = 24, "cp-send-recv", StageClass.COMMUNICATION, Stream.CP
+    CP_ALL_GATHER = 25, "cp-all-gather", StageClass.COMMUNICATION, Stream.CP
+    CP_REDUCE_SCATTER = 26, "cp-reduce-scatter", StageClass.COMMUNICATION, Stream.CP
+    CP_ALL_REDUCE = 27, "cp-all-reduce", StageClass.COMMUNICATION, Stream.CP
+    CP_ALL_TO_ALL = 28, "cp-all-to-all", StageClass.COMMUNICATION, Stream.CP
+    EP_ALL_TO_ALL = 29, "ep-all-to-all", StageClass.COMMUNICATION, Stream.EP
+    EP_ALL_GATHER = 30, "ep-all-gather", StageClass.COMMUNICATION, Stream.EP
+    EP_REDUCE_SCATTER = 31, "ep-reduce-scatter", StageClass.COMMUNICATION, Stream.EP
+    TP_ALL_TO_ALL = 32, "tp-all-to-all", StageClass.COMMUNICATION, Stream.TP
 
 
 for _stage in Stage:  # Python 3.11 answers Stage.STEP by a descriptor, in 60 ns: too long for the hot path

@@ -1,26 +1,43 @@
-"""The 3D grid of ranks: the one truth that trainer groups and diagnosis both derive from.
+"""The mesh of ranks: the one place that turns ranks into coordinates and back.
 
-    rank = (dp_index * pp + pp_index) * tp + tp_index        tp varies fastest, dp slowest
+A mesh is a list of named axes with their degrees, the slowest axis first, as torch's DeviceMesh has it:
 
-    dp=2 pp=2 tp=2            tp0 tp1
-                   dp0 pp0     0   1
-                   dp0 pp1     2   3
-                   dp1 pp0     4   5
-                   dp1 pp1     6   7
+    pp=2, dp_shard=2, tp=2         tp0 tp1           rank = (pp_index * 2 + dp_shard_index) * 2 + tp_index
+               pp0 dp_shard0        0   1
+               pp0 dp_shard1        2   3
+               pp1 dp_shard0        4   5
+               pp1 dp_shard1        6   7
 
-Sequence parallel shares the tp axis.
+Analyses see every mesh as a *grid* of three directions, whatever the order of its axes: ``pp`` and ``tp`` are the axes
+of that name, and ``dp`` counts the combinations of all other axes (``dp``, ``dp_replicate``, ``dp_shard``, ``cp``,
+``ep``), the slowest first. Ranks along ``dp`` do the same work on other data. Sequence parallel shares the tp axis.
+
+A group of ranks that a collective spans is a set of axes, as a bit mask: bit ``i`` stands for ``mesh[i]``.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from functools import cached_property
+from math import prod
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from telemetry.errors import UsageError
 
 Axis = Literal["dp", "pp", "tp"]
 AXES: tuple[Axis, ...] = ("dp", "pp", "tp")
+"""Directions of the grid."""
+MESH_AXES = ("pp", "dp", "dp_replicate", "dp_shard", "cp", "tp", "ep")
+"""Names that an axis of a mesh may have."""
 MAX_RANKS = 2**20
-"""Beyond any job there is; a grid above it is a mistake or an attack."""
+"""A grid above it is a mistake or an attack."""
+Mesh = tuple[tuple[str, int], ...]
+"""Names and degrees, the slowest axis first."""
+Ranks = npt.NDArray[np.int64]
+_AXIS = re.compile(r"([a-z_]+)\s*=\s*([0-9]{1,9})")
 
 
 class Place(NamedTuple):
@@ -34,46 +51,199 @@ class Place(NamedTuple):
         return f"dp{self.dp} pp{self.pp} tp{self.tp}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Topology:
-    """Degrees of data, pipeline and tensor parallelism.
+    """A mesh of ranks. Without ``mesh`` it is plain: ``dp`` slowest, then ``pp``, then ``tp``.
 
     Raises:
-        UsageError: a degree is below one, or the grid beyond a million ranks.
+        UsageError: a degree is below one, an axis has no known name or comes twice, or there are more than a million
+            ranks.
     """
 
     dp: int = 1
+    """Degrees of the three directions. With a ``mesh`` they follow from it."""
     pp: int = 1
     tp: int = 1
+    mesh: Mesh = ()
 
     def __post_init__(self) -> None:
-        for axis in AXES:
-            if getattr(self, axis) < 1:
-                raise UsageError(f"{axis} is {getattr(self, axis)}", hint=f"every degree is at least 1: try --{axis} 1")
-        if self.world_size > MAX_RANKS:
-            raise UsageError(f"a grid of {self.world_size} ranks", hint=f"at most {MAX_RANKS} are held")
+        mesh = tuple((str(name), int(degree)) for name, degree in self.mesh) or self._plain
+        for name, degree in mesh:
+            if degree < 1:
+                raise UsageError(f"{name} is {degree}", hint=f"every degree is at least 1: try {name}=1")
+        _check_names([name for name, _ in mesh])
+        degrees = dict(mesh)
+        pp, tp = degrees.get("pp", 1), degrees.get("tp", 1)
+        size = prod(degrees.values())
+        if size > MAX_RANKS:
+            raise UsageError(f"a mesh of {size} ranks", hint=f"at most {MAX_RANKS} are supported")
+        for name, value in (("mesh", mesh), ("pp", pp), ("tp", tp), ("dp", size // (pp * tp))):
+            object.__setattr__(self, name, value)
+
+    @property
+    def _plain(self) -> Mesh:
+        return (("dp", self.dp), ("pp", self.pp), ("tp", self.tp))
+
+    @classmethod
+    def parse(cls, text: str) -> "Topology":
+        """A topology from ``"pp=2,dp_shard=4,tp=8"``, the slowest axis first.
+
+        Raises:
+            UsageError: the text is not of that form, or as in :class:`Topology`.
+        """
+        parts = [_AXIS.fullmatch(part.strip()) for part in text.split(",")]
+        if not text.strip() or None in parts:
+            raise UsageError(
+                f"{text[:200]!r} is not a mesh",
+                hint="name the axes in rank order, the slowest first: pp=2,dp_shard=4,tp=8",
+            )
+        return cls(mesh=tuple((part[1], int(part[2])) for part in parts if part is not None))
+
+    def __str__(self) -> str:
+        """The inverse of :meth:`parse`."""
+        return ",".join(f"{name}={degree}" for name, degree in self.mesh)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether ``dp``, ``pp`` and ``tp`` in this order describe the whole mesh."""
+        return self.mesh == self._plain
 
     @property
     def world_size(self) -> int:
         return self.dp * self.pp * self.tp
 
+    # --- coordinates ------------------------------------------------------------------------------------------
+
     def place(self, rank: int) -> Place:
-        """Coordinates of ``rank``."""
+        """Coordinates of ``rank`` in the grid."""
         assert 0 <= rank < self.world_size, (rank, self)
-        return Place(rank // (self.pp * self.tp), rank // self.tp % self.pp, rank % self.tp)
+        return Place(*(int(self.index[axis][rank]) for axis in AXES))
 
     def rank(self, place: Place) -> int:
         """The rank at ``place``: the inverse of :meth:`place`."""
-        return (place.dp * self.pp + place.pp) * self.tp + place.tp
+        return int(self.grid[place])
+
+    def describe(self, rank: int) -> str:
+        """Coordinates of ``rank`` along the axes of its mesh: ``pp0 dp_shard1 tp0``."""
+        return " ".join(f"{name}{index}" for name, index in self.coordinates(rank).items())
+
+    def coordinates(self, rank: int) -> dict[str, int]:
+        """Index of ``rank`` along each axis of its mesh, the slowest first."""
+        indices = np.unravel_index(rank, self._shape)
+        return {name: int(index) for (name, _), index in zip(self.mesh, indices, strict=True)}
+
+    @cached_property
+    def grid(self) -> Ranks:
+        """The rank at each place, [dp, pp, tp]."""
+        names = [name for name, _ in self.mesh]
+        order = [at for at, name in enumerate(names) if name not in ("pp", "tp")]
+        order += [names.index(name) for name in ("pp", "tp") if name in names]
+        ranks = np.arange(self.world_size).reshape(self._shape).transpose(order)
+        return _frozen(ranks.reshape(self.dp, self.pp, self.tp))
+
+    @cached_property
+    def index(self) -> dict[Axis, Ranks]:
+        """Index of each rank along each direction of the grid, [ranks]."""
+        found: dict[Axis, Ranks] = {}
+        for direction, axis in enumerate(AXES):
+            along = np.empty(self.world_size, dtype=np.int64)
+            along[self.grid.ravel()] = np.indices(self.grid.shape)[direction].ravel()
+            found[axis] = _frozen(along)
+        return found
+
+    def arranged(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """``values`` of shape [..., ranks] as [..., dp, pp, tp]: a view where the mesh is plain, otherwise a copy."""
+        shape = (*values.shape[:-1], self.dp, self.pp, self.tp)
+        return values.reshape(shape) if self.is_plain else values[..., self.grid.ravel()].reshape(shape)
+
+    def by_rank(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """``values`` of shape [..., dp, pp, tp] as [..., ranks]: the inverse of :meth:`arranged`."""
+        flat = values.reshape(*values.shape[:-3], self.world_size)
+        if self.is_plain:
+            return flat
+        answer = np.empty_like(flat)
+        answer[..., self.grid.ravel()] = flat
+        return answer
+
+    # --- groups ---------------------------------------------------------------------------------------------------
+
+    def mask(self, *names: str) -> int:
+        """The bit mask of some axes. Names that the mesh lacks add nothing."""
+        return sum(1 << at for at, (name, _) in enumerate(self.mesh) if name in names)
+
+    @property
+    def replica_mask(self) -> int:
+        """The bit mask of the axes that the grid's ``dp`` direction counts: all but pp and tp."""
+        return self.mask(*(name for name, _ in self.mesh if name not in ("pp", "tp")))
+
+    def axes_of(self, mask: int) -> tuple[str, ...]:
+        """Names of the axes in a bit mask, the slowest first."""
+        return tuple(name for at, (name, _) in enumerate(self.mesh) if mask >> at & 1)
+
+    def members(self, mask: int) -> Ranks:
+        """Ranks of every group along the axes in ``mask``, [groups, members].
+
+        Groups are in the order of their first rank, members in the order of their ranks.
+        """
+        wanted = [at for at in range(len(self.mesh)) if mask >> at & 1]
+        others = [at for at in range(len(self.mesh)) if not mask >> at & 1]
+        ranks = np.arange(self.world_size).reshape(self._shape).transpose(*others, *wanted)
+        return np.asarray(ranks.reshape(-1, prod(self._shape[at] for at in wanted)))
+
+    def mask_of(self, ranks: Sequence[int]) -> int:
+        """The bit mask of the axes along which a group of global ranks lies; 0 where it is no such group, or of one
+        rank. Axes of degree 1 are left out."""
+        size = len(set(ranks))
+        if size < 2 or not 0 <= min(ranks) <= max(ranks) < self.world_size:
+            return 0
+        first = np.array(np.unravel_index(min(ranks), self._shape))
+        moved = (np.array(np.unravel_index(np.array(ranks), self._shape)) != first[:, None]).any(axis=1)
+        mask = sum(1 << int(at) for at in np.flatnonzero(moved))
+        return mask if prod(self._shape[at] for at in np.flatnonzero(moved)) == size else 0
 
     def group(self, rank: int, *, along: Axis) -> tuple[int, ...]:
-        """Ranks that share every coordinate of ``rank`` but the one ``along`` the axis, in order of that axis."""
+        """Ranks that share every coordinate of ``rank`` in the grid but the one ``along`` a direction, in order."""
         here = self.place(rank)
         degree = {"dp": self.dp, "pp": self.pp, "tp": self.tp}[along]
         return tuple(self.rank(here._replace(**{along: index})) for index in range(degree))
 
     def groups(self, *, along: Axis) -> Iterator[tuple[int, ...]]:
-        """Every group along the axis, by its first rank."""
-        for rank in range(self.world_size):
-            if getattr(self.place(rank), along) == 0:
-                yield self.group(rank, along=along)
+        """Every group along a direction of the grid, by its first rank."""
+        for group in sorted(np.moveaxis(self.grid, AXES.index(along), -1).reshape(-1, getattr(self, along)).tolist()):
+            yield tuple(group)
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return tuple(degree for _, degree in self.mesh)
+
+
+def mesh_of_strides(axes: dict[str, tuple[int, int]], world_size: int) -> Topology | None:
+    """The mesh whose axes have these degrees and strides: ``{"tp": (2, 1), "pp": (2, 4), "dp_shard": (2, 2)}``.
+
+    One rank knows them from its own groups: a group's ranks are ``first + i * stride``. None where the axes do not
+    describe ``world_size`` ranks exactly. Axes of degree 1 come first.
+    """
+    wide = sorted((stride, degree, name) for name, (degree, stride) in axes.items() if degree > 1)
+    expected = 1
+    for stride, degree, _ in wide:
+        if stride != expected:
+            return None
+        expected *= degree
+    if expected != world_size:
+        return None
+    narrow = tuple((name, 1) for name, (degree, _) in axes.items() if degree == 1)
+    return Topology(mesh=narrow + tuple((name, degree) for _, degree, name in reversed(wide)))
+
+
+def _check_names(names: list[str]) -> None:
+    for name in names:
+        if name not in MESH_AXES:
+            raise UsageError(f"{name[:80]!r} is not an axis of a mesh", hint=f"known axes: {', '.join(MESH_AXES)}")
+        if names.count(name) > 1:
+            raise UsageError(f"the axis {name} comes twice", hint="name each axis once, in rank order")
+
+
+def _frozen(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    values = np.ascontiguousarray(values)
+    values.flags.writeable = False
+    return values

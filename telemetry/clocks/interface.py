@@ -6,17 +6,19 @@
 An implementation may refuse a span when it has no room (``begin`` gives None); the caller counts it as dropped.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from telemetry.stages import Stage
+from telemetry.stages import SpanClock, Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSpan:
     """A span whose end is not known yet."""
 
-    stage: Stage
+    stage: Stage | None
+    """None: an operation without a stage. It is followed to its end, and not recorded."""
     issue_ns: int
     """CLOCK_MONOTONIC when the host issued it."""
     step: int
@@ -25,6 +27,9 @@ class DeviceSpan:
     size_bytes: int = 0
     peer: int = -1
     op_seq: int = 0
+    clock: SpanClock = SpanClock.DEVICE
+    on_completed: Callable[[], None] | None = None
+    """Called on the drain thread once the device has completed the work. It must not raise or block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

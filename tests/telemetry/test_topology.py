@@ -1,30 +1,90 @@
+import numpy as np
 import pytest
 
 from telemetry.errors import UsageError
-from telemetry.topology import Place, Topology
+from telemetry.topology import AXES, Place, Topology, mesh_of_strides
 
 GRID = Topology(dp=2, pp=3, tp=4)
+TITAN = Topology(mesh=(("pp", 2), ("dp_replicate", 2), ("dp_shard", 3), ("cp", 2), ("tp", 2)))
+ALL = pytest.mark.parametrize("topology", [GRID, TITAN, Topology.parse("tp=2,pp=3,dp=2")], ids=str)
 
 
-def test_a_place_and_its_rank_are_inverse() -> None:
-    assert [GRID.rank(GRID.place(rank)) for rank in range(24)] == list(range(24))
+@ALL
+def test_a_place_and_its_rank_are_inverse(topology: Topology) -> None:
+    ranks = range(topology.world_size)
+    assert [topology.rank(topology.place(rank)) for rank in ranks] == list(ranks)
+
+
+def test_a_plain_grid_has_tp_fastest_and_dp_slowest() -> None:
     assert GRID.place(0) == Place(0, 0, 0)
     assert GRID.place(17) == Place(1, 1, 1)
-
-
-def test_tp_varies_fastest_and_dp_slowest() -> None:
     assert GRID.group(0, along="tp") == (0, 1, 2, 3)
     assert GRID.group(0, along="pp") == (0, 4, 8)
     assert GRID.group(0, along="dp") == (0, 12)
 
 
-@pytest.mark.parametrize("axis", ["dp", "pp", "tp"])
-def test_the_groups_of_an_axis_hold_every_rank_once(axis: str) -> None:
-    members = [rank for group in GRID.groups(along=axis) for rank in group]  # type: ignore[arg-type]
-    assert sorted(members) == list(range(24))
+def test_a_mesh_has_its_own_rank_order() -> None:
+    assert (TITAN.dp, TITAN.pp, TITAN.tp, TITAN.world_size) == (12, 2, 2, 48)
+    assert TITAN.describe(0) == "pp0 dp_replicate0 dp_shard0 cp0 tp0"
+    assert TITAN.describe(29) == "pp1 dp_replicate0 dp_shard1 cp0 tp1"
+    assert TITAN.place(29) == Place(2, 1, 1)
+    assert TITAN.group(5, along="pp") == (5, 29)
+    assert TITAN.group(5, along="dp") == tuple(range(1, 24, 2))
+
+
+@ALL
+@pytest.mark.parametrize("axis", AXES)
+def test_the_groups_of_a_direction_hold_every_rank_once(topology: Topology, axis: str) -> None:
+    members = [rank for group in topology.groups(along=axis) for rank in group]  # type: ignore[arg-type]
+    assert sorted(members) == list(range(topology.world_size))
+
+
+@ALL
+def test_values_of_ranks_are_arranged_by_place_and_back(topology: Topology) -> None:
+    values = np.arange(3 * topology.world_size).reshape(3, topology.world_size)
+    arranged = topology.arranged(values)
+    assert arranged[(1, *topology.place(5))] == values[1, 5]
+    assert (topology.by_rank(arranged) == values).all()
+
+
+def test_members_along_axes_and_their_mask_are_inverse() -> None:
+    for mask in range(1, 2 ** len(TITAN.mesh)):
+        groups = TITAN.members(mask)
+        assert sorted(groups.ravel().tolist()) == list(range(48))
+        assert all(TITAN.mask_of(group.tolist()) == mask for group in groups)
+
+
+def test_ranks_that_form_no_group_have_no_mask() -> None:
+    assert [TITAN.mask_of(ranks) for ranks in ((0,), (), (0, 3), (0, 1, 2), (0, 99))] == [0] * 5
+
+
+def test_masks_name_axes() -> None:
+    assert TITAN.axes_of(TITAN.mask("dp_shard", "cp", "ep")) == ("dp_shard", "cp")
+    assert TITAN.axes_of(TITAN.replica_mask) == ("dp_replicate", "dp_shard", "cp")
+
+
+def test_a_text_and_its_topology_are_inverse() -> None:
+    assert Topology.parse(str(TITAN)) == TITAN
+    assert Topology.parse("dp=2, pp=3, tp=4") == GRID
+    assert GRID.is_plain
+    assert not TITAN.is_plain
+
+
+def test_strides_of_groups_tell_the_mesh() -> None:
+    strides = {"tp": (2, 1), "cp": (2, 2), "dp_shard": (3, 4), "dp_replicate": (2, 12), "pp": (2, 24)}
+    assert mesh_of_strides(strides, 48) == TITAN
+    assert mesh_of_strides(strides, 96) is None
+    assert mesh_of_strides({"tp": (2, 1), "pp": (2, 4)}, 8) is None
+    assert mesh_of_strides({"pp": (1, 8), "tp": (8, 1)}, 8) == Topology(mesh=(("pp", 1), ("tp", 8)))
 
 
 @pytest.mark.parametrize("degrees", [{"dp": 0}, {"tp": -1}, {"dp": 2**20, "tp": 2}])
 def test_an_impossible_grid_is_refused_with_a_hint(degrees: dict[str, int]) -> None:
     with pytest.raises(UsageError, match="hint: "):
         Topology(**degrees)
+
+
+@pytest.mark.parametrize("text", ["", "pp", "pp=2;tp=2", "pp=2,pp=2", "pp=0", "model=2", "tp=999999999999", "dp=-1"])
+def test_a_text_that_names_no_mesh_is_refused_with_a_hint(text: str) -> None:
+    with pytest.raises(UsageError, match="hint: "):
+        Topology.parse(text)
