@@ -1,6 +1,7 @@
 """The drain thread: asks the device clock now and then what has ended, and records it."""
 
 import threading
+from collections.abc import Hashable
 from time import monotonic
 
 from telemetry.clocks.interface import DeviceClock, ResolvedSpan
@@ -18,6 +19,7 @@ class Drain:
         self._recorder = recorder
         self._period_s = period_s
         self._failed = False
+        self._line_ends_ns: dict[Hashable, int] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rankscope-drain", daemon=True)
 
@@ -55,10 +57,15 @@ class Drain:
 
     def _record(self, resolved: ResolvedSpan) -> None:
         span = resolved.span
+        if span.on_completed is not None:
+            span.on_completed()
+        start_ns, end_ns = self._in_line(resolved)
+        if span.stage is None:
+            return
         self._recorder.record_span(
             span.stage,
-            resolved.start_ns,
-            resolved.duration_ns,
+            start_ns,
+            end_ns - start_ns,
             step=span.step,
             microbatch=span.microbatch,
             chunk=span.chunk,
@@ -67,3 +74,12 @@ class Drain:
             op_seq=span.op_seq,
             issue_ns=span.issue_ns,
         )
+
+    def _in_line(self, resolved: ResolvedSpan) -> tuple[int, int]:
+        """Start and end of a span: it starts no sooner than the span before it on its line has ended."""
+        line, end_ns = resolved.span.line, resolved.start_ns + resolved.duration_ns
+        if line is None:
+            return resolved.start_ns, end_ns
+        start_ns = min(max(resolved.start_ns, self._line_ends_ns.get(line, 0)), end_ns)
+        self._line_ends_ns[line] = end_ns
+        return start_ns, end_ns

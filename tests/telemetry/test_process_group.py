@@ -10,12 +10,13 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 from torch import nn
+from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 
 import telemetry
 from telemetry.integrations import process_group
 from telemetry.integrations.process_group import OPERATIONS, describe_transfer, register_traced_backend
-from telemetry.integrations.stage_names import Operation, axis_named, axis_of, collective_stage, transfer_stage
+from telemetry.integrations.stage_names import Operation, axis_of, collective_stage, transfer_stage
 from telemetry.integrations.traced_work import follow
 from telemetry.stages import Stage
 from telemetry.topology import Topology
@@ -87,7 +88,7 @@ def test_spans_belong_to_the_step_that_issued_them(grid: list[Recorded]) -> None
 
 def test_the_state_page_knows_where_each_group_stands(grid: list[Recorded]) -> None:
     operations = grid[0].reader.live().operations
-    assert {one.axis for one in operations} == {"tp", "dp", "pp", None}
+    assert {GRID.axes_of(one.mask) for one in operations} == {("tp",), ("dp",), ("pp",), ("dp", "pp", "tp")}
     assert all(one.issued == one.completed > 0 for one in operations)
 
 
@@ -204,7 +205,7 @@ def _telemetry_breaks(rank: int) -> None:
 
 def test_operations_work_when_all_that_traces_them_is_broken(tmp_path: Path) -> None:
     _two_ranks(_telemetry_breaks, tmp_path, grid=Topology(dp=2))
-    assert recorded(tmp_path, 0).stages == []
+    assert set(recorded(tmp_path, 0).stages) <= {"gc"}
 
 
 # Which stage an operation is: pure functions.
@@ -219,7 +220,6 @@ def test_a_group_lies_along_the_axis_whose_ranks_it_has() -> None:
     assert axis_of((3,), 3, big) is None
     assert axis_of((0, 99), 0, big) is None
     assert axis_of((0, 1, 2), 1, Topology(dp=3)) == "dp"
-    assert (axis_named("mesh_pp"), axis_named("default_pg")) == ("pp", None)
 
 
 def test_only_operations_that_stages_are_named_after_have_one() -> None:
@@ -249,8 +249,7 @@ def test_a_transfer_goes_the_way_its_places_say(index: int, peer: int, size: int
 
 
 def test_where_the_seam_has_no_room_training_goes_on_untraced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(dist.Backend, "register_backend")
-    monkeypatch.setattr(dist.Backend, "backend_list", [])
+    monkeypatch.delattr(distributed_c10d, "_new_process_group_helper")
     assert register_traced_backend("gloo") == "gloo"
 
 
@@ -268,7 +267,7 @@ def test_an_operation_that_has_completed_is_a_span_even_if_the_session_ends_befo
     tmp_path: Path,
 ) -> None:
     telemetry.start("late", spool=tmp_path, topology=Topology(dp=2), rank=0, agent=False)
-    line = OPERATIONS.line((0, 1), "dp")
+    line = OPERATIONS.line((0, 1), 1)
     flight = OPERATIONS.issue(line, Stage.GRADS_ALL_REDUCE, 64)
     follow(_CompletedBeforeItsCallbacks(), [flight], OPERATIONS).get_future()
     telemetry.stop()
