@@ -1,8 +1,8 @@
 """CUDA streams and NCCL in memory, in time moved by hand, with the semantics of torch's ProcessGroupNCCL.
 
-Work of a stream runs in order. A communicator draws its stream from torch's pool, a ring that everybody shares, as it is
-made: at the first operation of a group, or of a pair. A transfer waits for the current stream and the one before it of
-its communicator; ``wait()`` makes the current stream wait. With ``async_op=False`` it runs on the current stream and
+Work of a stream runs in order. A communicator draws its stream from torch's pool, a ring that everybody shares, as it
+is made: at the first operation of a group, or of a pair. A transfer waits for the current stream and the one before it
+of its communicator; ``wait()`` makes the current stream wait. With ``async_op=False`` it runs on the current stream and
 there is no work. Within a batch nothing runs before the end, and the batch has a work without a future.
 """
 

@@ -1,14 +1,12 @@
 """One seam sees every collective, and changes none of them."""
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing
 from torch import nn
 from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
@@ -22,6 +20,7 @@ from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.telemetry.grid_training import GRID, MICROBATCHES, STEPS, train_grid
 from tests.telemetry.recording import Recorded, recorded
+from tests.telemetry.two_ranks import two_ranks
 
 pytestmark = pytest.mark.gloo
 # Names that changed between torch 2.11 and 2.13.
@@ -100,20 +99,6 @@ def _numbered(found: Recorded, stages: list[Stage]) -> list[tuple[int, int]]:
 # Two ranks, every operation that torch.distributed offers.
 
 
-def _two_ranks(work: Callable[..., None], folder: Path, *, grid: Topology) -> None:
-    torch.multiprocessing.start_processes(_join, args=(work, folder, grid), nprocs=2, start_method="fork")
-
-
-def _join(rank: int, work: Callable[..., None], folder: Path, grid: Topology) -> None:
-    torch.set_num_threads(1)
-    telemetry.start("pair", topology=grid, rank=rank, spool=folder, agent=False)
-    backend = register_traced_backend("gloo", grid)
-    dist.init_process_group(backend, init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    work(rank)
-    dist.destroy_process_group()
-    telemetry.stop()
-
-
 def _every_operation(rank: int) -> None:
     ones, pair = torch.ones(4), torch.zeros(8)
     dist.all_reduce(ones)
@@ -147,7 +132,7 @@ def _every_operation(rank: int) -> None:
 
 
 def test_every_operation_works_and_those_with_a_stage_are_spans(tmp_path: Path) -> None:
-    _two_ranks(_every_operation, tmp_path, grid=Topology(dp=2))
+    two_ranks(_every_operation, tmp_path, grid=Topology(dp=2))
     counts = Counter(recorded(tmp_path, 1).stages)
     assert counts["params-all-gather"] >= 2
     assert counts["grads-reduce-scatter"] == 1
@@ -166,7 +151,7 @@ def _ddp(rank: int) -> None:
 
 
 def test_gradients_that_ddp_reduces_from_c_plus_plus_are_spans(tmp_path: Path) -> None:
-    _two_ranks(_ddp, tmp_path, grid=Topology(dp=2))
+    two_ranks(_ddp, tmp_path, grid=Topology(dp=2))
     spans = recorded(tmp_path, 0).spans
     reduced = spans[spans["stage"] == Stage.GRADS_ALL_REDUCE]
     assert set(reduced["step"].tolist()) == {0, 1, 2, 3}
@@ -186,7 +171,7 @@ def _described_transfers(rank: int) -> None:
 
 def test_a_described_transfer_is_what_it_was_said_to_be_and_the_next_is_not(tmp_path: Path) -> None:
     """Rank 1 sends forward to rank 0: the wrap-around of an interleaved schedule, which ranks alone cannot tell."""
-    _two_ranks(_described_transfers, tmp_path, grid=Topology(pp=2))
+    two_ranks(_described_transfers, tmp_path, grid=Topology(pp=2))
     for rank, stages in ((0, ["forward-recv", "backward-recv"]), (1, ["forward-send", "backward-send"])):
         found = recorded(tmp_path, rank)
         transfers = found.spans[found.spans["stage"] != Stage.GC]
@@ -204,7 +189,7 @@ def _telemetry_breaks(rank: int) -> None:
 
 
 def test_operations_work_when_all_that_traces_them_is_broken(tmp_path: Path) -> None:
-    _two_ranks(_telemetry_breaks, tmp_path, grid=Topology(dp=2))
+    two_ranks(_telemetry_breaks, tmp_path, grid=Topology(dp=2))
     assert set(recorded(tmp_path, 0).stages) <= {"gc"}
 
 
