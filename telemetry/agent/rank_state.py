@@ -10,9 +10,11 @@ import psutil
 
 from telemetry.agent.heartbeat import is_alive
 from telemetry.agent.usual import Habit
+from telemetry.group_names import purpose_of
 from telemetry.record.reader import RankReader
 from telemetry.record.state_page import LiveState, Operation
 from telemetry.records import RankIdentity
+from telemetry.topology import Topology
 
 ProcessWord = Literal["alive", "stopped", "dead", "ended"]
 LIVING: tuple[ProcessWord, ...] = ("alive", "stopped")
@@ -78,16 +80,17 @@ def state_body(
             "topology": {"dp": identity.topology.dp, "pp": identity.topology.pp, "tp": identity.topology.tp},
             "open": [{"stage": span.stage.label, "since_ns": _wall(state, span.since_ns)} for span in state.open_spans],
             "operations": [
-                _operation(state, one, habit)
+                _operation(identity.topology, state, one, habit)
                 for one, habit in zip(state.operations, habits or (Habit(),) * len(state.operations), strict=True)
             ],
         }
     )
 
 
-def _operation(state: LiveState, one: Operation, habit: Habit) -> dict[str, Any]:
+def _operation(topology: Topology, state: LiveState, one: Operation, habit: Habit) -> dict[str, Any]:
     return {
-        "axis": one.axis,
+        "axis": purpose_of(topology.axes_of(one.mask)),
+        "mask": one.mask,
         "stage": one.stage.label if one.stage is not None else None,
         "peer": one.peer,
         "issued": one.issued,

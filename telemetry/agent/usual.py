@@ -16,14 +16,11 @@ from telemetry.errors import UnreadableError
 from telemetry.record.layout import RECORD, RecordKind
 from telemetry.record.reader import RankReader
 from telemetry.record.state_page import LiveState, Operation
-from telemetry.stages import STAGE_BY_CODE, Stage, Stream
-from telemetry.topology import Axis
+from telemetry.stages import STAGE_BY_CODE, Stage
 
 LOOK_BACK_RECORDS = 50_000
 KEEP_RECORDS = 8_192
 NUM_RECENT = 6
-STREAM_OF: dict[Axis, Stream] = {"tp": Stream.TP, "dp": Stream.DP}
-"""Axes whose collectives are recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +81,9 @@ class RecentOperations:
         self._spans = np.concatenate([self._spans, wanted])[-KEEP_RECORDS:]
 
     def _habit(self, one: Operation) -> Habit:
-        stream = STREAM_OF.get(one.axis) if one.axis is not None and one.peer < 0 else None
-        if stream is None:
+        if not one.mask or one.peer >= 0:
             return Habit()
-        codes = [code for code, stage in STAGE_BY_CODE.items() if stage.stream is stream]
-        own = self._spans[np.isin(self._spans["stage"], codes) & (self._spans["op_seq"] > 0)]
+        own = self._spans[(self._spans["peer"] == -2 - one.mask) & (self._spans["op_seq"] > 0)]
         recent = own[np.argsort(own["op_seq"])][-NUM_RECENT:]
         return Habit(usual=_usual(own, one.issued), recent=tuple(_issued(span) for span in recent))
 

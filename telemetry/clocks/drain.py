@@ -5,7 +5,7 @@ error    --> the spans concerned are dropped and counted; the 1st, 2nd, 4th, 8th
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from time import monotonic
 
@@ -48,6 +48,7 @@ class Drain:
         self._num_errors = 0
         self._failed_passes = 0
         self._failed = False
+        self._line_ends_ns: dict[Hashable, int] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rankscope-drain", daemon=True)
 
@@ -151,12 +152,13 @@ class Drain:
 
     def _record(self, resolved: ResolvedSpan) -> None:
         span = resolved.span
+        start_ns, end_ns = self._in_line(resolved)
         if span.stage is None:
             return
         self._recorder.record_span(
             span.stage,
-            resolved.start_ns,
-            resolved.duration_ns,
+            start_ns,
+            end_ns - start_ns,
             step=span.step,
             microbatch=span.microbatch,
             chunk=span.chunk,
@@ -166,3 +168,12 @@ class Drain:
             issue_ns=span.issue_ns,
             clock=span.clock,
         )
+
+    def _in_line(self, resolved: ResolvedSpan) -> tuple[int, int]:
+        """Start and end of a span: it starts no sooner than the span before it on its line has ended."""
+        line, end_ns = resolved.span.line, resolved.start_ns + resolved.duration_ns
+        if line is None:
+            return resolved.start_ns, end_ns
+        start_ns = min(max(resolved.start_ns, self._line_ends_ns.get(line, 0)), end_ns)
+        self._line_ends_ns[line] = end_ns
+        return start_ns, end_ns

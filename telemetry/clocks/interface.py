@@ -6,7 +6,7 @@
 An implementation may refuse a span when it has no room (``begin`` gives None); the caller counts it as dropped.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -28,6 +28,8 @@ class DeviceSpan:
     peer: int = -1
     op_seq: int = 0
     clock: SpanClock = SpanClock.DEVICE
+    line: Hashable | None = None
+    """Spans of one line run one after the other: none starts before the one before it has ended."""
     on_completed: Callable[[], None] | None = None
     """Called on the drain thread once the device has completed the work, also where its timing failed, and for work
     that went into a graph instead of the device. Not called for a span that ``begin`` refused, nor where the device no

@@ -1,40 +1,47 @@
 """One seam that sees every collective: a process group in front of the real one.
 
-    backend = register_traced_backend("gloo", topology)
+    backend = register_traced_backend("gloo", topology)      "nccl", "cpu:gloo,cuda:nccl", None as well
     dist.init_process_group(backend)
 
     DTensor, fully_shard, DDP, pipelining, barrier ...
               |  allreduce, all_gather_single, send, ...
          TracedGroup      numbers the operation, stamps its issue
               |
-     inner ProcessGroup   the real backend does the work        Work --> TracedWork: its wait() ends the span
+     inner ProcessGroup   made by torch as without us; does the work      Work --> its end ends the span
 
-A span lasts from the issue of the operation until the rank knows that it has ended: the return of ``wait()``, or the
-future that DDP waits on. An operation that nobody waits for gets no span. On a device, two events stand around it on
-the streams that are current then: nothing waits that did not wait before. Results, order and overlap stay as they
-are; where this torch does not allow the seam, training goes on untraced and a mark says so. (torchft wraps groups in
-the same way.)
+On the host a span lasts from the issue of the operation until the rank knows that it has ended: the return of
+``wait()``, or the future that DDP waits on. An operation that nobody waits for gets no span. On a device a span lasts
+from the inputs being ready on the current stream to the end of the transfer (``traced_work``, ``transfer_streams``):
+nothing waits that did not wait before. Results, order and overlap stay as they are; where this torch does not allow the
+seam, training goes on untraced and a mark says so. (torchft wraps groups in the same way.)
 
-What shows: ``dist.get_backend()`` says ``traced_gloo``, and so ``dist.monitored_barrier``, which asks for ``gloo`` by
-name, refuses.
+A group has the axes that the topology gives its ranks, or what its description says. Both may come late:
+:func:`relabel` and the group's ``setGroupDesc`` correct it.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
+from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
 
-from telemetry.integrations.inner_backends import batch_transfers_of, make_gloo, make_nccl
-from telemetry.integrations.stage_names import Operation, axis_named, axis_of, collective_stage, transfer_stage
-from telemetry.integrations.traced_work import end_completed, follow, size_bytes
+from telemetry.integrations.stage_names import (
+    Operation,
+    place_of,
+    transfer_stage,
+    transfer_stage_in_mesh,
+)
+from telemetry.integrations.torch_groups import batch_transfers_of, is_on_device, share_backends, wrap_new_groups
+from telemetry.integrations.traced_work import cuda_device, end_completed, end_transfers, follow, size_bytes
+from telemetry.integrations.transfer_streams import Transfers, wants_high_priority
 from telemetry.record.operations import Flight, Line, Operations
 from telemetry.session import RECORDER, before_end, current_session
 from telemetry.stages import Stage
-from telemetry.topology import Axis, Topology
+from telemetry.topology import Topology
 
-PREFIX = "traced_"
 COLLECTIVES: dict[str, Operation] = {
     "allreduce": Operation.ALL_REDUCE,
     "allreduce_coalesced": Operation.ALL_REDUCE,
@@ -53,46 +60,55 @@ COLLECTIVES: dict[str, Operation] = {
     "reduce": Operation.OTHER,
     "gather": Operation.OTHER,
     "scatter": Operation.OTHER,
-    "alltoall": Operation.OTHER,
-    "alltoall_base": Operation.OTHER,
-    "all_to_all_single": Operation.OTHER,
+    "alltoall": Operation.ALL_TO_ALL,
+    "alltoall_base": Operation.ALL_TO_ALL,
+    "all_to_all_single": Operation.ALL_TO_ALL,
     "barrier": Operation.OTHER,
 }
 """Methods of a process group, over the versions of torch, and what they do."""
 PASSED_ON = (
-    "abort", "shutdown", "monitored_barrier", "recv_anysource", "set_timeout", "_set_sequence_number_for_group",
+    "abort", "monitored_barrier", "recv_anysource", "set_timeout", "_set_sequence_number_for_group",
     "_get_sequence_number_for_group", "_wait_for_pending_works", "_enable_collectives_timing", "_has_hooks",
     "_register_on_completion_hook",
 )  # fmt: skip
 """Methods that go to the inner group as they are."""
 MAX_DESCRIBED = 4096
+Learned = Callable[[str, tuple[int, ...]], None]
 
 OPERATIONS = Operations(RECORDER)
 before_end(end_completed)
 _topology: Topology | None = None
+_learned: Learned | None = None
 _described: dict[int, tuple[Stage, int, int]] = {}
+_groups: WeakSet["TracedGroup"] = WeakSet()
 
 
-def register_traced_backend(inner: str = "gloo", topology: Topology | None = None) -> str:
-    """Register a backend that does what ``inner`` does and records it; its name, for ``dist.init_process_group``.
+def register_traced_backend(
+    inner: str | None = "gloo", topology: Topology | None = None, *, learned: Learned | None = None
+) -> Any:
+    """Record every process group that is made from now on. The answer is ``inner``, for ``dist.init_process_group``:
+    names of backends stay as they are.
 
-    Axes come from ``topology``, or the session's when it is None, or the names of a DeviceMesh's groups. Where this
-    torch has no room for the seam the answer is ``inner`` itself.
+    Axes come from ``topology``, or the session's when it is None, or the groups' descriptions. ``learned`` is told the
+    description and global ranks of every group of this rank; it must not block. Where this torch has no room for the
+    seam, groups stay untraced and a mark says so.
     """
-    global _topology
-    _topology = topology
-    name = PREFIX + inner
-    if name in dist.Backend.backend_list:
-        return name
+    global _topology, _learned
+    _topology, _learned = topology, learned or _learned
     try:
-        devices = dist.Backend.backend_capability[inner]
-        create = _creator(inner, devices)
-        dist.Backend.register_backend(name, create, extended_api=True, devices=devices)
+        wrap_new_groups(_before_group, _traced_group)
         batch_transfers_of(TracedGroup)
     except Exception as error:
         RECORDER.mark("collectives-untraced", repr(error))
-        return inner
-    return name
+    return inner
+
+
+def relabel(topology: Topology) -> None:
+    """The mesh is known now: groups get the axes that it gives them, and operations from now on their stages."""
+    global _topology
+    _topology = topology
+    for group in tuple(_groups):
+        group.find_place()
 
 
 def describe_transfer(tensor: torch.Tensor, stage: Stage, *, microbatch: int = -1, chunk: int = -1) -> None:
@@ -106,62 +122,111 @@ def describe_transfer(tensor: torch.Tensor, stage: Stage, *, microbatch: int = -
 class TracedGroup(dist.ProcessGroup):
     """A process group that records what goes through it and lets ``inner`` do the work."""
 
-    def __init__(self, inner: dist.ProcessGroup, ranks: tuple[int, ...], topology: Topology) -> None:
+    def __init__(self, inner: dist.ProcessGroup, ranks: tuple[int, ...], transfers: Transfers) -> None:
         super().__init__(inner.rank(), inner.size())  # type: ignore[call-arg]  # the only one that a subclass may call
         self.inner = inner
         self.ranks = ranks
         self.index = inner.rank()
         self._batch: list[Flight] | None = None
-        self._lie_along(axis_of(ranks, ranks[self.index], topology))
+        self._transfers = transfers
+        self._follow_barriers = is_on_device(inner)
+        _groups.add(self)
+        self.find_place()
 
-    def _lie_along(self, axis: Axis | None) -> None:
-        self.axis = axis
-        self._line = OPERATIONS.line(self.ranks, axis)
+    def find_place(self) -> None:
+        """Take up where the group lies, as far as it is known."""
+        topology = _topology or _session_topology() or Topology(dp=_world_size(len(self.ranks)))
+        self.place = place_of(self.ranks, self.inner.group_desc, topology)
+        self._topology = topology
+        self._line = OPERATIONS.line(self.ranks, self.place.mask)
         self._lines: dict[tuple[int, Stage | None], Line] = {}
+        if _learned is not None:
+            _learned(self.inner.group_desc, self.ranks)
 
     def collective(self, name: str, operation: Operation, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Issue a collective on the inner group and follow it."""
-        flight = self._issue_collective(operation, arguments) if RECORDER.recording() else None
-        return self._follow(getattr(self.inner, name)(*arguments, **keywords), flight)
+        method = getattr(self.inner, name)
+        if not RECORDER.recording():
+            return method(*arguments, **keywords)
+        device = cuda_device(arguments)
+        flight = self._issue_collective(operation, arguments, device)
+        noted = self._transfers.before(None, device)
+        work = method(*arguments, **keywords)
+        return self._follow(work, flight, self._transfers.after(None, device, noted))
 
     def send(self, tensors: list[torch.Tensor], dstRank: int, tag: int = 0) -> Any:
-        flight = self._issue_transfer(tensors, dstRank, sends=True) if RECORDER.recording() else None
-        return self._follow(self.inner.send(tensors, dstRank, tag), flight)
+        return self._transfer(self.inner.send, tensors, dstRank, tag, sends=True)
 
     def recv(self, tensors: list[torch.Tensor], srcRank: int, tag: int = 0) -> Any:
-        flight = self._issue_transfer(tensors, srcRank, sends=False) if RECORDER.recording() else None
-        return self._follow(self.inner.recv(tensors, srcRank, tag), flight)
+        return self._transfer(self.inner.recv, tensors, srcRank, tag, sends=False)
 
-    def _issue_collective(self, operation: Operation, arguments: tuple[Any, ...]) -> Flight | None:
+    def _transfer(
+        self, method: Callable[..., Any], tensors: list[torch.Tensor], peer_index: int, tag: int, *, sends: bool
+    ) -> Any:
+        if not RECORDER.recording():
+            return method(tensors, peer_index, tag)
+        device = cuda_device(tensors)
+        flight = self._issue_transfer(tensors, peer_index, device, sends=sends)
+        peer = None if self._batch is not None else peer_index
+        noted = self._transfers.before(peer, device)
+        work = method(tensors, peer_index, tag)
+        return self._follow(work, flight, self._transfers.after(peer, device, noted))
+
+    def _issue_collective(self, operation: Operation, arguments: tuple[Any, ...], device: int | None) -> Flight | None:
         try:
-            return OPERATIONS.issue(self._line, collective_stage(self.axis, operation), size_bytes(arguments))
+            size = size_bytes(arguments)
+            on_device = device is not None or (self._follow_barriers and not size)
+            return OPERATIONS.issue(self._line, self.place.collective_stage(operation), size, on_device=on_device)
         except Exception:  # whatever is wrong with it, the collective goes on
             return None
 
-    def _issue_transfer(self, tensors: list[torch.Tensor], peer_index: int, *, sends: bool) -> Flight | None:
+    def _issue_transfer(
+        self, tensors: list[torch.Tensor], peer_index: int, device: int | None, *, sends: bool
+    ) -> Flight | None:
         try:
             stage, microbatch, chunk = _described.pop(id(tensors[0]), (None, -1, -1))
-            if stage is None and self.axis == "pp":
-                stage = transfer_stage(self.index, peer_index, len(self.ranks), sends=sends)
-            line = self._line_to(peer_index, stage)
-            return OPERATIONS.issue(line, stage, size_bytes(tensors), microbatch=microbatch, chunk=chunk)
+            line = self._line_to(peer_index, stage or self._transfer_stage(peer_index, sends=sends))
+            return OPERATIONS.issue(
+                line,
+                line.stage,
+                size_bytes(tensors),
+                microbatch=microbatch,
+                chunk=chunk,
+                on_device=device is not None,
+            )
         except Exception:
             return None
+
+    def _transfer_stage(self, peer_index: int, *, sends: bool) -> Stage | None:
+        if self.place.purpose == "pp":
+            return transfer_stage(self.index, peer_index, len(self.ranks), sends=sends)
+        if self.place.purpose == "cp":
+            return Stage.CP_SEND_RECV
+        return transfer_stage_in_mesh(self.ranks[self.index], self.ranks[peer_index], self._topology, sends=sends)
 
     def _line_to(self, peer_index: int, stage: Stage | None) -> Line:
         key = (peer_index, stage)
         if key not in self._lines:
-            self._lines[key] = OPERATIONS.line(self.ranks, self.axis, peer=self.ranks[peer_index], direction=stage)
+            peer = self.ranks[peer_index]
+            self._lines[key] = OPERATIONS.line(self.ranks, self.place.mask, peer=peer, direction=stage)
         return self._lines[key]
 
-    def _follow(self, work: Any, flight: Flight | None) -> Any:
+    def _follow(self, work: Any, flight: Flight | None, stream: Any | None) -> Any:
         """Work that ends the flight. Within a batch nothing is under way before the batch ends."""
         if flight is None:
             return work
         if self._batch is not None:
             self._batch.append(flight)
             return work
-        return follow(work, [flight], OPERATIONS)
+        return self._follow_all(work, [flight], stream)
+
+    def _follow_all(self, work: Any, flights: list[Flight], stream: Any | None) -> Any:
+        if work is None or stream is None:
+            return follow(work, flights, OPERATIONS)
+        with suppress(Exception), self._transfers.cuda.stream(stream):
+            end_transfers(flights, OPERATIONS)
+            return work
+        return follow(work, flights, OPERATIONS)
 
     def _start_coalescing(self, device: torch.device) -> None:
         self._batch = []
@@ -169,12 +234,28 @@ class TracedGroup(dist.ProcessGroup):
 
     def _end_coalescing(self, device: torch.device) -> Any:
         flights, self._batch = self._batch or [], None
-        return follow(self.inner._end_coalescing(device), flights, OPERATIONS)
+        work = self.inner._end_coalescing(device)
+        return self._follow_all(work, flights, self._transfers.after(None, device.index, None))
+
+    def split_group(self, *arguments: Any, **keywords: Any) -> dist.ProcessGroup | None:
+        """Split by torch from the communicator of the inner group."""
+        group = self.inner.split_group(*arguments, **keywords)
+        if group is None:
+            return None
+        members = arguments[0] if arguments else keywords["new_ranks"]
+        return _traced_group(group, tuple(self.ranks[member] for member in members))
+
+    def shutdown(self) -> None:
+        """torch waits for hooks of groups of exactly its own type only."""
+        with suppress(RuntimeError):  # the backend has none
+            if self.inner._has_hooks():
+                self.inner._wait_for_pending_works()
+        self.inner.shutdown()
 
     # What torch's C++ asks a group for by these names.
 
     def getBackendName(self) -> str:
-        return PREFIX + self.inner.name()
+        return self.inner.name()
 
     def getGroupName(self) -> str:
         return self.inner.group_name
@@ -187,8 +268,8 @@ class TracedGroup(dist.ProcessGroup):
 
     def setGroupDesc(self, desc: str) -> None:
         self.inner._set_group_desc(desc)
-        if self.axis is None and len(self.ranks) > 1:
-            self._lie_along(axis_named(desc))
+        with suppress(Exception):
+            self.find_place()
 
     def setTimeout(self, timeout: timedelta) -> None:
         self.inner.set_timeout(timeout)
@@ -228,33 +309,39 @@ def _world_size(group_size: int) -> int:
     return dist.get_world_size() if dist.is_initialized() else group_size
 
 
-def _creator(inner: str, devices: list[str]) -> Callable[[Any, Any], Any]:
-    """What torch calls to make a group of our backend."""
-    make_backend, kind = {
-        "gloo": (make_gloo, dist.ProcessGroup.BackendType.GLOO),
-        "nccl": (make_nccl, dist.ProcessGroup.BackendType.NCCL),
-    }[inner]
-
-    def create(options: Any, backend_options: Any) -> Any:
-        backend = make_backend(options, backend_options)
-        try:
-            return _wrap(options, backend, kind, devices)
-        except Exception as error:
-            RECORDER.mark("collectives-untraced", repr(error))
-            return backend
-
-    return create
+def _transfers(inner: dist.ProcessGroup) -> Transfers:
+    for device in inner._device_types:
+        backend = inner._get_backend(device)
+        backend = getattr(backend, "wrapped_pg", backend)
+        if device.type == "cuda" and backend.name() == dist.Backend.NCCL:
+            return Transfers(cuda=torch.cuda, high_priority=wants_high_priority(backend.options))
+    return Transfers(cuda=None)
 
 
-def _wrap(options: Any, backend: Any, kind: Any, devices: list[str]) -> TracedGroup:
-    """The backend in a complete group of its own, and that in a traced one. The traced one knows the backend too, for
-    those who ask for it and for operations that torch sends past the overrides."""
-    inner = dist.ProcessGroup(options.store, options.group_rank, options.group_size)
-    ranks = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
-    topology = _topology or _session_topology() or Topology(dp=_world_size(len(ranks)))
-    group = TracedGroup(inner, ranks, topology)
-    for one in (inner, group):
-        dist.ProcessGroup._set_default_backend(one, kind)
-        for device in devices:
-            dist.ProcessGroup._register_backend(one, torch.device(device), kind, backend)
-    return group
+def _before_group(keywords: dict[str, Any]) -> Callable[[], Transfers] | None:
+    """A group that is bound to a device makes its communicator, or splits its parent's, at once: what has the streams
+    once the group is made."""
+    device = keywords.get("device_id")
+    if device is None or not RECORDER.recording():
+        return None
+    transfers = Transfers(cuda=torch.cuda, high_priority=wants_high_priority(keywords.get("backend_options")))
+    noted = transfers.before(None, device.index, early=True)
+
+    def after() -> Transfers:
+        transfers.after(None, device.index, noted, early=True)
+        return transfers
+
+    return after
+
+
+def _traced_group(
+    inner: dist.ProcessGroup, ranks: tuple[int, ...], early: Callable[[], Transfers] | None = None
+) -> dist.ProcessGroup:
+    """The group behind a traced one; the group itself where that fails. The traced one knows its backends too."""
+    try:
+        group = TracedGroup(inner, ranks, early() if early is not None else _transfers(inner))
+        share_backends(group, inner)
+        return group
+    except Exception as error:
+        RECORDER.mark("collectives-untraced", repr(error))
+        return inner

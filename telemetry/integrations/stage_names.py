@@ -1,12 +1,18 @@
-"""Which stage an operation of a process group is: from the group's place in the grid and the kind of operation.
+"""Which stage an operation of a process group is: from what the group is for and the kind of operation.
 
-tp   all-gather, reduce-scatter, all-reduce                  pp   rank i-1  -- forward -->  rank i  -- forward -->  i+1
+tp   all-gather, reduce-scatter, all-reduce, all-to-all      pp   rank i-1  -- forward -->  rank i  -- forward -->  i+1
 dp   params-all-gather, grads-reduce-scatter, -all-reduce                  <-- backward --         <-- backward --
+cp   all-gather, reduce-scatter, all-reduce, all-to-all, send-recv
+ep   all-to-all, all-gather, reduce-scatter
+
+An all-to-all among data-parallel ranks exchanges tokens of experts: expert parallelism often has no axis of its own.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 
+from telemetry.group_names import EMBEDDING_GROUPS, Purpose, axes_described, purpose_of
 from telemetry.stages import Stage
 from telemetry.topology import AXES, Axis, Topology
 
@@ -17,24 +23,65 @@ class Operation(Enum):
     ALL_GATHER = "all-gather"
     REDUCE_SCATTER = "reduce-scatter"
     ALL_REDUCE = "all-reduce"
+    ALL_TO_ALL = "all-to-all"
     SEND = "send"
     RECV = "recv"
     OTHER = "other"
 
 
-COLLECTIVE_STAGES: dict[tuple[Axis | None, Operation], Stage] = {
+COLLECTIVE_STAGES: dict[tuple[Purpose | None, Operation], Stage] = {
     ("tp", Operation.ALL_GATHER): Stage.TP_ALL_GATHER,
     ("tp", Operation.REDUCE_SCATTER): Stage.TP_REDUCE_SCATTER,
     ("tp", Operation.ALL_REDUCE): Stage.TP_ALL_REDUCE,
+    ("tp", Operation.ALL_TO_ALL): Stage.TP_ALL_TO_ALL,
     ("dp", Operation.ALL_GATHER): Stage.PARAMS_ALL_GATHER,
     ("dp", Operation.REDUCE_SCATTER): Stage.GRADS_REDUCE_SCATTER,
     ("dp", Operation.ALL_REDUCE): Stage.GRADS_ALL_REDUCE,
+    ("dp", Operation.ALL_TO_ALL): Stage.EP_ALL_TO_ALL,
+    ("cp", Operation.ALL_GATHER): Stage.CP_ALL_GATHER,
+    ("cp", Operation.REDUCE_SCATTER): Stage.CP_REDUCE_SCATTER,
+    ("cp", Operation.ALL_REDUCE): Stage.CP_ALL_REDUCE,
+    ("cp", Operation.ALL_TO_ALL): Stage.CP_ALL_TO_ALL,
+    ("ep", Operation.ALL_TO_ALL): Stage.EP_ALL_TO_ALL,
+    ("ep", Operation.ALL_GATHER): Stage.EP_ALL_GATHER,
+    ("ep", Operation.REDUCE_SCATTER): Stage.EP_REDUCE_SCATTER,
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a group lies in the mesh."""
+
+    mask: int = 0
+    """Bit mask of its axes; 0: not known."""
+    purpose: Purpose | None = None
+    embedding: bool = False
+    """Both ends of a pipeline, for the gradients of an embedding that they share."""
+
+    def collective_stage(self, operation: Operation) -> Stage | None:
+        """The stage of a collective; None where none is named after it."""
+        if self.embedding:
+            return Stage.EMBEDDING_GRADS_ALL_REDUCE if operation is Operation.ALL_REDUCE else None
+        return COLLECTIVE_STAGES.get((self.purpose, operation))
+
+
+def place_of(ranks: Sequence[int], description: str, topology: Topology) -> Place:
+    """Where the group of these global ranks lies: as the mesh has it, or, along no axes of the mesh, as its description
+    says. A description of expert parallelism counts first: its groups often lie along the axes of data parallelism."""
+    if len(ranks) < 2:
+        return Place()
+    if description.lower() in EMBEDDING_GROUPS:
+        return Place(embedding=True)
+    described = axes_described(description)
+    mask = topology.mask_of(ranks)
+    if "ep" in described or not mask:
+        return Place(mask=mask, purpose=purpose_of(described))
+    return Place(mask=mask, purpose=purpose_of(topology.axes_of(mask)))
+
+
 def axis_of(ranks: Sequence[int], rank: int, topology: Topology) -> Axis | None:
-    """The axis along which a group of global ranks lies, as seen by one of them; None where it is no axis of more than
-    one rank."""
+    """The direction of the grid along which a group of global ranks lies, as seen by one of them; None where it is no
+    direction of more than one rank."""
     if len(ranks) < 2 or not set(ranks) <= set(range(topology.world_size)):
         return None
     return next(
@@ -42,14 +89,9 @@ def axis_of(ranks: Sequence[int], rank: int, topology: Topology) -> Axis | None:
     )
 
 
-def axis_named(group_desc: str) -> Axis | None:
-    """The axis in the name that a DeviceMesh gives its groups: ``mesh_tp``."""
-    return next((axis for axis in AXES if group_desc == f"mesh_{axis}"), None)
-
-
-def collective_stage(axis: Axis | None, operation: Operation) -> Stage | None:
+def collective_stage(purpose: Purpose | None, operation: Operation) -> Stage | None:
     """The stage of a collective; None where none is named after it."""
-    return COLLECTIVE_STAGES.get((axis, operation))
+    return COLLECTIVE_STAGES.get((purpose, operation))
 
 
 def transfer_stage(index: int, peer_index: int, group_size: int, *, sends: bool) -> Stage:
@@ -62,3 +104,17 @@ def transfer_stage(index: int, peer_index: int, group_size: int, *, sends: bool)
     if sends:
         return Stage.FORWARD_SEND if to_next else Stage.BACKWARD_SEND
     return Stage.BACKWARD_RECV if to_next else Stage.FORWARD_RECV
+
+
+def transfer_stage_in_mesh(rank: int, peer: int, topology: Topology, *, sends: bool) -> Stage | None:
+    """The stage of a send or receive in a group that lies along no axis, such as that of all ranks: None unless the two
+    global ranks differ along ``pp`` alone, or along ``cp`` alone."""
+    if not 0 <= max(rank, peer) < topology.world_size:
+        return None
+    here, there = topology.coordinates(rank), topology.coordinates(peer)
+    differing = [name for name in here if here[name] != there[name]]
+    if differing == ["cp"]:
+        return Stage.CP_SEND_RECV
+    if differing == ["pp"]:
+        return transfer_stage(here["pp"], there["pp"], topology.pp, sends=sends)
+    return None

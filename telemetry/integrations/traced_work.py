@@ -1,4 +1,11 @@
-"""The work of a traced operation: whoever learns that it has ended, ends its span."""
+"""The work of a traced operation: whoever learns that it has ended, ends its span.
+
+tensors of the host            the work is put behind a TracedWork: its wait() or its future ends the span
+CUDA, stream known             the end is noted on the stream of the transfer at once; the work is handed out as it is
+CUDA, async_op=False           there is no work: NCCL runs on the current stream, and the end is noted there at once
+CUDA, stream not known         a TracedWork: the end is noted on the current stream at wait(), after whatever else
+                               was put there before
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from telemetry.record.operations import Flight, Operations
+from telemetry.stages import SpanClock
 
 ENDING = ("wait", "synchronize", "block_current_stream")
 """After these the rank, or its stream, goes on."""
@@ -105,15 +113,21 @@ for _names, _make in ((ENDING, _ending), (PASSED_ON, _passed_on)):
 
 
 def follow(work: Any, flights: Sequence[Flight], operations: Operations) -> Any:
-    """The work of these flights, traced; they end at once where there is none: the call has waited itself."""
+    """The work of these flights, traced; they end at once where there is none: the call has waited itself, or runs on
+    the current stream of the device."""
     if not flights:
         return work
     if work is not None:
         return TracedWork(work, flights, operations)
+    end_transfers(flights, operations)
+    return None
+
+
+def end_transfers(flights: Sequence[Flight], operations: Operations) -> None:
+    """End flights whose transfers end here on the current stream."""
     with suppress(Exception):
         for flight in flights:
-            operations.end(flight)
-    return None
+            operations.end(flight, clock=SpanClock.TRANSFER, alone=len(flights) == 1)
 
 
 def size_bytes(arguments: Any) -> int:
@@ -127,3 +141,14 @@ def _tensor_bytes(argument: Any) -> int:
     if isinstance(argument, list | tuple):
         return sum(_tensor_bytes(one) for one in argument)
     return 0
+
+
+def cuda_device(arguments: Any) -> int | None:
+    """The CUDA device of the first tensor in an operation's arguments; None where there is no such tensor, and on the
+    host."""
+    for argument in arguments:
+        if isinstance(argument, torch.Tensor):
+            return argument.device.index if argument.is_cuda else None
+        if isinstance(argument, list | tuple) and argument:
+            return cuda_device(argument)
+    return None

@@ -106,6 +106,9 @@ STATE_PAGE = np.dtype(
 WORD_FLAGS, WORD_STEP, WORD_STEP_STARTED, WORD_BEAT, WORD_RECORDED, WORD_DROPPED = 3, 4, 5, 6, 7, 8
 WORD_NUM_OPERATIONS, WORD_DROPPED_BEFORE, WORD_OPEN_SINCE, WORD_OPERATIONS = 11, 12, 16, 128
 OPERATION_WORDS = 8
+AXES_BIAS = 16
+"""First word of a row of ``operations``: -1, or this plus the bit mask of the group's axes. Older pages hold 0, 1 or 2
+for dp, pp or tp: the bits of a plain mesh."""
 
 SHIPPING_MAGIC = int.from_bytes(b"RSSHIP01", "little")
 SHIPPING_BYTES = 4096

@@ -18,9 +18,10 @@ from telemetry.private_files import make_folder, open_folder
 from telemetry.record import layout
 from telemetry.record.layout import RANK_FOLDER_DEPTH
 from telemetry.stages import STAGE_BY_CODE, Stage
-from telemetry.topology import AXES, Axis
 
 FILE_NAME = "state"
+PLAIN_AXES = ("dp", "pp", "tp")
+"""What 0, 1 and 2 mean on older pages: bits 0, 1 and 2 of a plain mesh."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +37,8 @@ class OpenSpan:
 class Operation:
     """The last collective of a group, or the last transfer of a direction and peer."""
 
-    axis: Axis | None
-    """None: a group along none, such as that of all ranks."""
+    mask: int
+    """Bit mask of the mesh axes along which the group lies; 0: not known, or along none."""
     stage: Stage | None
     """None: an operation that no stage is named after, such as a barrier."""
     peer: int
@@ -174,9 +175,9 @@ def _decode(page: np.void) -> LiveState:
 
 
 def _operation(row: list[int]) -> Operation:
-    axis, stage, peer, issued, completed, issued_ns, completed_ns, size_bytes = row
+    axes, stage, peer, issued, completed, issued_ns, completed_ns, size_bytes = row
     return Operation(
-        axis=AXES[axis] if 0 <= axis < len(AXES) else None,
+        mask=_mask(axes),
         stage=STAGE_BY_CODE.get(stage),
         peer=peer,
         issued=issued,
@@ -185,3 +186,9 @@ def _operation(row: list[int]) -> Operation:
         completed_ns=completed_ns,
         size_bytes=size_bytes,
     )
+
+
+def _mask(word: int) -> int:
+    if word >= layout.AXES_BIAS:
+        return word - layout.AXES_BIAS
+    return 1 << word if 0 <= word < len(PLAIN_AXES) else 0

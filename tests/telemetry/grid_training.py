@@ -1,6 +1,10 @@
-"""A tiny model on a 2x2x2 grid of eight gloo ranks: DTensor tensor and sequence parallel, fully_shard, pipelining."""
+"""A tiny model on eight gloo ranks, on several meshes: DTensor tensor and sequence parallel, fully_shard, pipelining;
+the traffic of context and expert parallelism.
+"""
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -15,9 +19,31 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 import telemetry
 from telemetry.integrations.process_group import register_traced_backend
-from telemetry.topology import AXES, Topology
+from telemetry.topology import Topology
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Where the eight ranks lie, and who makes their groups."""
+
+    mesh: Topology
+    descriptions: dict[str, str] | None = None
+    """What the groups along each axis are described as; None: they are those of a DeviceMesh."""
+
 
 GRID = Topology(dp=2, pp=2, tp=2)
+PLAIN = Job(mesh=GRID)
+TORCHTITAN = Job(mesh=Topology.parse("pp=2,dp_shard=2,tp=2"))
+MEGATRON = Job(
+    mesh=Topology.parse("pp=2,dp=2,tp=2"),
+    descriptions={
+        "tp": "TENSOR_MODEL_PARALLEL_GROUP",
+        "dp": "DATA_PARALLEL_GROUP",
+        "pp": "PIPELINE_MODEL_PARALLEL_GROUP",
+    },
+)
+CONTEXT = Job(mesh=Topology.parse("pp=1,dp=2,cp=2,tp=2"))
+EXPERTS = "EXPERT_MODEL_PARALLEL_GROUP"
 STEPS, MICROBATCHES = 3, 4
 SHAPE = (2, 4, 16)
 """Of a microbatch: rows, sequence, hidden."""
@@ -32,60 +58,111 @@ class Block(nn.Module):
         return hidden + self.down(torch.relu(self.up(hidden)))
 
 
-def train_grid(folder: Path, *, traced: bool) -> list[list[float]]:
+def train_grid(folder: Path, *, traced: bool, job: Job = PLAIN) -> list[list[float]]:
     """Train; the losses of each rank, by rank. Traced, the rank files lie in ``folder``."""
+    num_ranks = job.mesh.world_size
     torch.multiprocessing.start_processes(
-        _train_rank, args=(folder, traced), nprocs=GRID.world_size, start_method="fork"
+        _train_rank, args=(folder, traced, job), nprocs=num_ranks, start_method="fork"
     )
-    return [json.loads((folder / f"losses-{rank}.json").read_text()) for rank in range(GRID.world_size)]
+    return [json.loads((folder / f"losses-{rank}.json").read_text()) for rank in range(num_ranks)]
 
 
-def _train_rank(rank: int, folder: Path, traced: bool) -> None:
+def _train_rank(rank: int, folder: Path, traced: bool, job: Job) -> None:
     torch.set_num_threads(1)
-    backend = "gloo"
+    world_size = job.mesh.world_size
     if traced:
-        telemetry.start("grid", topology=GRID, rank=rank, spool=folder, agent=False)
-        backend = register_traced_backend("gloo", GRID)
-    rendezvous = f"file://{folder}/meet-{traced}"
-    dist.init_process_group(backend, init_method=rendezvous, rank=rank, world_size=GRID.world_size)
-    mesh = init_device_mesh("cpu", (GRID.dp, GRID.pp, GRID.tp), mesh_dim_names=AXES)
-    (folder / f"losses-{rank}.json").write_text(json.dumps(_steps(mesh)))
-    everyone: list[object] = [None] * GRID.world_size
+        telemetry.start("grid", topology=job.mesh, rank=rank, spool=folder, agent=False)
+        register_traced_backend("gloo", job.mesh)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet-{traced}", rank=rank, world_size=world_size)
+    mesh = _device_mesh(job, rank)
+    (folder / f"losses-{rank}.json").write_text(json.dumps(_steps(job, mesh)))
+    everyone: list[object] = [None] * world_size
     dist.all_gather_object(everyone, rank)
-    assert everyone == list(range(GRID.world_size))
+    assert everyone == list(range(world_size))
     dist.destroy_process_group()
     telemetry.stop()
 
 
-def _steps(mesh: DeviceMesh) -> list[float]:
-    model = _model(mesh)
-    schedule = _schedule(model, mesh)
+def _device_mesh(job: Job, rank: int) -> DeviceMesh:
+    names = tuple(name for name, _ in job.mesh.mesh)
+    shape = tuple(degree for _, degree in job.mesh.mesh)
+    if job.descriptions is None:
+        return init_device_mesh("cpu", shape, mesh_dim_names=names)
+    groups = [_group(job.mesh.members(job.mesh.mask(name)).tolist(), job.descriptions[name], rank) for name in names]
+    ranks = torch.arange(job.mesh.world_size).reshape(shape)
+    return DeviceMesh.from_group(groups, "cpu", mesh=ranks, mesh_dim_names=names)
+
+
+def _group(members: list[list[int]], description: str, rank: int) -> dist.ProcessGroup:
+    """Every rank makes every group, as Megatron does; this rank's own."""
+    made = [dist.new_group(ranks, group_desc=description) for ranks in members]
+    return next(group for group, ranks in zip(made, members, strict=True) if rank in ranks)
+
+
+def _steps(job: Job, mesh: DeviceMesh) -> list[float]:
+    shards = mesh["dp", "cp"]._flatten("dp_cp") if "cp" in mesh.mesh_dim_names else mesh[_dp_axis(mesh)]
+    model = _model(mesh, shards)
+    run = _in_context(job, mesh, model) if mesh["pp"].size() == 1 else _pipelined(mesh, model)
     optimiser = torch.optim.SGD(model.parameters(), lr=1e-3)
-    return [_step(number, schedule, optimiser, first=mesh["pp"].get_local_rank() == 0) for number in range(STEPS)]
+    return [_step(number, run, optimiser) for number in range(STEPS)]
 
 
-def _step(number: int, schedule: Schedule1F1B, optimiser: torch.optim.Optimizer, *, first: bool) -> float:
+def _dp_axis(mesh: DeviceMesh) -> str:
+    return next(name for name in mesh.mesh_dim_names if name.startswith("dp"))
+
+
+def _step(number: int, run: Callable[[Tensor], Tensor], optimiser: torch.optim.Optimizer) -> float:
     with telemetry.step(number):
-        batch = torch.randn(SHAPE[0] * MICROBATCHES, *SHAPE[1:], generator=torch.Generator().manual_seed(number))
-        losses: list[Tensor] = []
-        if first:
-            schedule.step(batch)
-        else:
-            schedule.step(target=batch, losses=losses)
+        total = run(torch.randn(SHAPE[0] * MICROBATCHES, *SHAPE[1:], generator=torch.Generator().manual_seed(number)))
         optimiser.step()
         optimiser.zero_grad()
-        total = torch.stack(losses).sum() if losses else torch.zeros(())
         dist.all_reduce(total)
         dist.barrier()
     return total.item()
 
 
-def _model(mesh: DeviceMesh) -> Block:
+def _pipelined(mesh: DeviceMesh, model: Block) -> Callable[[Tensor], Tensor]:
+    schedule, first = _schedule(model, mesh), mesh["pp"].get_local_rank() == 0
+
+    def run(batch: Tensor) -> Tensor:
+        losses: list[Tensor] = []
+        if first:
+            schedule.step(batch)
+        else:
+            schedule.step(target=batch, losses=losses)
+        return torch.stack(losses).sum() if losses else torch.zeros(())
+
+    return run
+
+
+def _in_context(job: Job, mesh: DeviceMesh, model: Block) -> Callable[[Tensor], Tensor]:
+    """One stage, whose ranks exchange keys and values along ``cp`` in three ways, and tokens with the experts."""
+    context = mesh["cp"].get_group()
+    members = job.mesh.members(job.mesh.mask("dp", "cp")).tolist()
+    experts = _group(members, EXPERTS, dist.get_rank())
+    (other,) = set(dist.get_process_group_ranks(context)) - {dist.get_rank()}
+
+    def run(batch: Tensor) -> Tensor:
+        loss = model(batch).square().sum()
+        loss.backward()
+        own, theirs = torch.ones(8), torch.zeros(8)
+        dist.all_gather([torch.zeros(8), torch.zeros(8)], own, group=context)
+        ring = [dist.P2POp(dist.isend, own, other, context), dist.P2POp(dist.irecv, theirs, other, context)]
+        for work in dist.batch_isend_irecv(ring):
+            work.wait()
+        for group in (context, experts):
+            dist.all_to_all_single(theirs, own, group=group)
+        return loss.detach()
+
+    return run
+
+
+def _model(mesh: DeviceMesh, shards: DeviceMesh) -> Block:
     torch.manual_seed(mesh["pp"].get_local_rank())
     model = Block()
     plan = {"up": ColwiseParallel(input_layouts=Shard(1)), "down": RowwiseParallel(output_layouts=Shard(1))}
     parallelize_module(model, mesh["tp"], plan)
-    fully_shard(model, mesh=mesh["dp"])
+    fully_shard(model, mesh=shards)
     return model
 
 
@@ -94,7 +171,7 @@ def _schedule(model: Block, mesh: DeviceMesh) -> Schedule1F1B:
     stage = PipelineStage(
         model,
         index,
-        GRID.pp,
+        mesh["pp"].size(),
         torch.device("cpu"),
         group=mesh["pp"].get_group(),
         input_args=(torch.empty(SHAPE, device="meta", requires_grad=index > 0),),

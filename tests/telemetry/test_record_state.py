@@ -32,13 +32,13 @@ def test_after_a_stop_nothing_is_open_and_the_end_is_known(tmp_path: Path) -> No
 def test_an_operation_that_was_issued_and_not_completed_shows(tmp_path: Path) -> None:
     with session(tmp_path):
         operations = Operations(RECORDER)
-        line = operations.line((0, 1), "tp")
+        line = operations.line((0, 1), 4)
         operations.end(operations.issue(line, Stage.TP_ALL_REDUCE, 64))
         hanging = operations.issue(line, Stage.TP_ALL_GATHER, 128)
         operations.wait_for(hanging)
         live = recorded(tmp_path).reader.live()
     (shown,) = live.operations
-    assert (shown.axis, shown.stage, shown.issued, shown.completed) == ("tp", Stage.TP_ALL_GATHER, 2, 1)
+    assert (shown.mask, shown.stage, shown.issued, shown.completed) == (4, Stage.TP_ALL_GATHER, 2, 1)
     assert live.stage is Stage.TP_ALL_GATHER
 
 

@@ -35,7 +35,7 @@ def _usual(spool: Path) -> list[Issued | None]:
 
 def test_it_is_what_was_issued_at_the_same_place_a_step_before(tmp_path: Path) -> None:
     telemetry.start("usual", spool=tmp_path, topology=Topology(tp=2), rank=0, agent=False)
-    line = OPERATIONS.line((0, 1), "tp")
+    line = OPERATIONS.line((0, 1), 4)
     _steps(line, 3)
     with telemetry.step(3):
         OPERATIONS.end(OPERATIONS.issue(line, *PROGRAM[0]))
@@ -48,7 +48,7 @@ def test_it_is_what_was_issued_at_the_same_place_a_step_before(tmp_path: Path) -
 
 def test_a_rank_in_its_first_steps_has_no_habits(tmp_path: Path) -> None:
     telemetry.start("usual", spool=tmp_path, topology=Topology(tp=2), rank=0, agent=False)
-    line = OPERATIONS.line((0, 1), "tp")
+    line = OPERATIONS.line((0, 1), 4)
     _steps(line, 1)
     with telemetry.step(1):
         OPERATIONS.issue(line, *PROGRAM[0])
@@ -59,7 +59,7 @@ def test_a_rank_in_its_first_steps_has_no_habits(tmp_path: Path) -> None:
 
 def test_steps_that_were_recorded_before_anybody_looked_tell_how_long_one_takes(tmp_path: Path) -> None:
     telemetry.start("usual", spool=tmp_path, topology=Topology(tp=2), rank=0, agent=False)
-    _steps(OPERATIONS.line((0, 1), "tp"), 5)
+    _steps(OPERATIONS.line((0, 1), 4), 5)
     steps_ns = _operations(tmp_path)[0].steps_ns()
     telemetry.stop()
     assert len(steps_ns) == 4
@@ -68,7 +68,7 @@ def test_steps_that_were_recorded_before_anybody_looked_tell_how_long_one_takes(
 
 def test_what_was_shipped_and_reclaimed_is_remembered(tmp_path: Path) -> None:
     telemetry.start("usual", spool=tmp_path, topology=Topology(tp=2), rank=0, agent=False)
-    line = OPERATIONS.line((0, 1), "tp")
+    line = OPERATIONS.line((0, 1), 4)
     _steps(line, 4)
     operations, reader = _operations(tmp_path)
     telemetry.stop()

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from telemetry.integrations.process_group import TracedGroup
-from telemetry.integrations.stage_names import Operation, collective_stage
+from telemetry.integrations.stage_names import Operation
 from telemetry.topology import AXES
 from trainer.fault.act import Healthy, Wrong
 from trainer.parallel.mesh import Grid
@@ -45,7 +45,7 @@ def _asking(hook: Healthy, group: TracedGroup) -> Issue:
     issue = group.collective
 
     def collective(name: str, operation: Operation, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        stage = collective_stage(group.axis, operation)
+        stage = group.place.collective_stage(operation)
         wrong = None if stage is None else hook.instead(stage)
         if wrong == "skip":
             return done_work()

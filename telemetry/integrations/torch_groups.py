@@ -1,0 +1,126 @@
+"""Where torch makes process groups, and what it does for groups of exactly its own type.
+
+    init_process_group, new_group, DeviceMesh --> _new_process_group_helper    torch makes the whole group: backends,
+                                                            |                  eager connections, splits, options
+                                                   wrap(plain group, ranks)    the wrapped group takes its place in
+                                                            |                  torch's tables of groups
+
+Names of backends stay what they are, because torch makes every backend itself. The helper is private to torch: where it
+is missing, groups stay as they are.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import _register_process_group, _unregister_process_group
+from torch.distributed import distributed_c10d
+
+Before = Callable[[dict[str, Any]], Any]
+Wrap = Callable[[dist.ProcessGroup, tuple[int, ...], Any], dist.ProcessGroup]
+Helper = Callable[..., Any]
+BatchFunction = Callable[[list[Any]], list[Any]]
+_TABLES = ("pg_map", "pg_names", "pg_group_ranks", "pg_backend_config", "pg_to_tag")
+
+
+def wrap_new_groups(before: Before, wrap: Wrap) -> None:
+    """Put what ``wrap`` makes of a group in its place, for every group that is made from now on. It is given the group,
+    its global ranks, and what ``before`` answered to the keywords of torch's helper. Neither may raise.
+
+    Raises:
+        AttributeError: this torch makes its groups elsewhere.
+    """
+    plain: Helper = distributed_c10d._new_process_group_helper
+    if getattr(plain, "wraps_groups", False):
+        return
+
+    def _new_process_group_helper(*arguments: Any, **keywords: Any) -> Any:
+        noted = before(keywords)
+        group, store = plain(*arguments, **keywords)
+        if type(group) is not dist.ProcessGroup:
+            return group, store
+        ranks = arguments[2] if len(arguments) > 2 else keywords["global_ranks_in_group"]
+        wrapped = wrap(group, tuple(ranks) or tuple(range(group.size())), noted)
+        if wrapped is not group:
+            _put_in_place(group, wrapped)
+        return wrapped, store
+
+    _new_process_group_helper.wraps_groups = True  # type: ignore[attr-defined]
+    distributed_c10d._new_process_group_helper = _new_process_group_helper
+
+
+def _put_in_place(group: dist.ProcessGroup, wrapped: dist.ProcessGroup) -> None:
+    """In every table that torch keeps of its groups."""
+    world = distributed_c10d._world
+    for name in _TABLES:
+        table = getattr(world, name, {})
+        if group in table:
+            table[wrapped] = table.pop(group)
+    for groups in world.tags_to_pg.values():
+        groups[:] = [wrapped if each is group else each for each in groups]
+    _unregister_process_group(group.group_name)
+    _register_process_group(group.group_name, wrapped)
+
+
+def share_backends(front: dist.ProcessGroup, group: dist.ProcessGroup) -> None:
+    """Let ``front`` know the backends of ``group``: for whoever asks for them, and for operations that torch's C++ does
+    not send through the methods of a Python group."""
+    types = dist.Backend.backend_type_map
+    own = dist.ProcessGroup.BackendType
+    registered = []
+    for device in group._device_types:
+        backend = group._get_backend(device)
+        kind = types.get(_backend_name(backend), own.CUSTOM)
+        front._register_backend(device, kind, backend)
+        registered.append(kind)
+    if registered:
+        front._set_default_backend(own.NCCL if own.NCCL in registered else registered[0])
+    with suppress(Exception):  # only a group that is bound to a device has one
+        if group.bound_device_id is not None:
+            front.bound_device_id = group.bound_device_id
+
+
+def _backend_name(backend: Any) -> str:
+    """Under torch's debug mode the backend is wrapped."""
+    return str(getattr(backend, "wrapped_pg", backend).name())
+
+
+def is_on_device(group: dist.ProcessGroup) -> bool:
+    """Whether operations of the group that have no tensor (a barrier) run on a CUDA device."""
+    cuda = torch.device("cuda")
+    return cuda in group._device_types and _backend_name(group._get_backend(cuda)) != dist.Backend.GLOO
+
+
+def batch_transfers_of(group_type: type[dist.ProcessGroup]) -> None:
+    """Let ``batch_isend_irecv`` coalesce the transfers of groups of this type too.
+
+    torch does so for groups of exactly its own type. One by one, the two directions between a pair of ranks would wait
+    for each other on NCCL: a pipeline would deadlock.
+    """
+    plain: BatchFunction = distributed_c10d.batch_isend_irecv
+    if getattr(plain, "batches_subclasses", False):
+        return
+
+    def batch_isend_irecv(p2p_op_list: list[Any]) -> list[Any]:
+        if not p2p_op_list:
+            return plain(p2p_op_list)
+        group = p2p_op_list[0].group or distributed_c10d._get_default_group()
+        device = p2p_op_list[0].tensor.device
+        if not isinstance(group, group_type) or not group._get_backend(device).supports_coalescing:
+            return plain(p2p_op_list)
+        distributed_c10d._check_p2p_op_list(p2p_op_list)
+        with distributed_c10d._coalescing_manager(group, device, async_ops=True) as batch:
+            for one in p2p_op_list:
+                one.op(one.tensor, group=one.group, tag=one.tag, **_peer(one))
+        works: list[Any] = batch.works
+        return works
+
+    batch_isend_irecv.batches_subclasses = True  # type: ignore[attr-defined]
+    distributed_c10d.batch_isend_irecv = batch_isend_irecv
+    dist.batch_isend_irecv = batch_isend_irecv
+
+
+def _peer(one: Any) -> dict[str, int]:
+    return {"group_dst" if one.op is distributed_c10d.isend else "group_src": one.group_peer}

@@ -1,0 +1,150 @@
+"""A traced process group behaves as the group that torch makes."""
+
+import gc
+from datetime import timedelta
+from pathlib import Path
+from weakref import ref
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+import telemetry
+from telemetry.integrations.process_group import TracedGroup, register_traced_backend, relabel
+from telemetry.stages import Stage
+from telemetry.topology import Topology
+from tests.telemetry.recording import recorded
+from tests.telemetry.two_ranks import two_ranks
+
+pytestmark = pytest.mark.gloo
+PAIR = Topology(tp=2)
+
+
+def _world() -> TracedGroup:
+    world = dist.group.WORLD
+    assert isinstance(world, TracedGroup)
+    return world
+
+
+def _looks_plain(rank: int) -> None:
+    assert dist.get_backend() == "gloo"
+    assert dist.get_backend_config() == "cpu:gloo,cuda:gloo"
+    assert _world().name() == "gloo"
+    assert isinstance(_world()._get_backend(torch.device("cpu")), dist.ProcessGroupGloo)
+    dist.monitored_barrier(timeout=timedelta(seconds=60))
+    own = dist.new_group([0, 1], group_desc="mesh_tp")
+    assert isinstance(own, TracedGroup)
+    assert (own.group_desc, dist.get_process_group_ranks(own)) == ("mesh_tp", [0, 1])
+    assert distributed_c10d._resolve_process_group(own.group_name) is own
+    assert isinstance(dist.new_group([1]), TracedGroup) == (rank == 1)
+
+
+def test_a_group_shows_what_it_shows_untraced(tmp_path: Path) -> None:
+    two_ranks(_looks_plain, tmp_path)
+
+
+def _backend_by_device(rank: int) -> None:
+    assert dist.get_backend_config() == "cpu:gloo"
+    total = torch.ones(2)
+    dist.all_reduce(total, group=_world())
+    assert total.tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("backend", ["cpu:gloo", None])
+def test_a_backend_may_be_named_by_device_or_left_to_torch(tmp_path: Path, backend: str | None) -> None:
+    two_ranks(_backend_by_device, tmp_path, grid=PAIR, backend=backend)
+    assert recorded(tmp_path, 0).stages.count("tp-all-reduce") == 1
+
+
+def _split(rank: int) -> None:
+    part = _world().split_group([0, 1], group_name="half", group_desc="mesh_tp")
+    assert isinstance(part, TracedGroup)
+    assert (part.ranks, part.group_name, part.group_desc) == ((0, 1), "half", "mesh_tp")
+    total = torch.ones(1)
+    part.allreduce([total]).wait()
+    assert total.item() == 2.0
+
+
+def test_a_group_that_torch_splits_off_is_traced(tmp_path: Path) -> None:
+    two_ranks(_split, tmp_path, grid=PAIR)
+    assert recorded(tmp_path, 0).stages.count("tp-all-reduce") == 1
+
+
+def _destroyed(rank: int) -> None:
+    part = dist.new_group([0, 1])
+    assert isinstance(part, TracedGroup)
+    groups = [ref(group) for group in (part, part.inner, _world(), _world().inner)]
+    dist.destroy_process_group(part)
+    with pytest.raises(ValueError, match="not initialized"):
+        dist.get_backend(part)
+    dist.destroy_process_group()
+    del part
+    gc.collect()
+    assert [group() for group in groups] == [None] * 4
+    assert not dist.is_initialized()
+
+
+def test_nothing_keeps_a_group_that_was_destroyed(tmp_path: Path) -> None:
+    two_ranks(_destroyed, tmp_path)
+
+
+def _compiled(rank: int) -> None:
+    group = dist.new_group([0, 1])
+
+    def work(values: torch.Tensor) -> torch.Tensor:
+        dist.all_reduce(values := values * 2, group=group)
+        gathered = torch.empty(8)
+        dist.all_gather_into_tensor(gathered, values)
+        return gathered + 1
+
+    with torch.no_grad():
+        compiled = torch.compile(work, backend="aot_eager", fullgraph=True)(torch.ones(4))
+    assert compiled.tolist() == [5.0] * 8
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_graph_holds_the_collectives_of_a_traced_group(tmp_path: Path) -> None:
+    two_ranks(_compiled, tmp_path, grid=PAIR)
+    stages = recorded(tmp_path, 0).stages
+    assert (stages.count("tp-all-reduce"), stages.count("tp-all-gather")) == (1, 1)
+
+
+def _learning(rank: int) -> None:
+    told: list[tuple[str, tuple[int, ...]]] = []
+    register_traced_backend("gloo", learned=lambda description, ranks: told.append((description, ranks)))
+    group = dist.new_group([0, 1])
+    group._set_group_desc("mesh_tp")  # type: ignore[union-attr]
+    assert told == [("undefined", (0, 1)), ("mesh_tp", (0, 1))]
+    dist.all_reduce(torch.ones(1), group=group)
+    relabel(Topology.parse("pp=1,tp=2"))
+    dist.all_reduce(torch.ones(1), group=group)
+
+
+def test_groups_made_before_the_mesh_is_known_are_corrected(tmp_path: Path) -> None:
+    """Told its description, the group has a stage; told the mesh, its axes: bit 1."""
+    two_ranks(_learning, tmp_path, grid=None)
+    found = recorded(tmp_path, 0)
+    reduced = found.spans[found.spans["op_seq"] > 0]
+    assert [int(stage) for stage in reduced["stage"]] == [Stage.GRADS_ALL_REDUCE, Stage.TP_ALL_REDUCE]
+    assert reduced["peer"].tolist() == [-2 - 1, -2 - 2]
+    assert [shown.mask for shown in found.reader.live().operations if shown.stage] == [2]
+
+
+def test_what_is_not_recorded_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a session starts and after it has stopped."""
+    for place, name in (
+        (distributed_c10d, "_new_process_group_helper"),
+        (distributed_c10d, "batch_isend_irecv"),
+        (dist, "batch_isend_irecv"),
+    ):
+        monkeypatch.setattr(place, name, getattr(place, name))  # restored at the end
+    register_traced_backend("gloo")
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        work = dist.all_reduce(torch.ones(1), async_op=True)
+        assert work is not None
+        work.wait()
+        assert not telemetry.session.current_session().recording
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,56 @@
+"""Every operation of a real job lies under its stage and along its axes, whatever mesh it trains on."""
+
+from pathlib import Path
+
+import pytest
+
+from telemetry.stages import STAGE_BY_CODE, Stage
+from tests.telemetry.grid_training import CONTEXT, MEGATRON, TORCHTITAN, Job, train_grid
+from tests.telemetry.recording import Recorded, recorded
+
+pytestmark = pytest.mark.gloo
+TENSOR = {("tp-all-gather", ("tp",)), ("tp-reduce-scatter", ("tp",))}
+
+
+def _operations(found: Recorded, job: Job) -> set[tuple[str, object]]:
+    """Stage and axes of every collective, stage and other rank of every transfer."""
+    spans = found.spans[found.spans["op_seq"] > 0]
+    return {(STAGE_BY_CODE[int(span["stage"])].label, _other_side(int(span["peer"]), job)) for span in spans}
+
+
+def _other_side(peer: int, job: Job) -> object:
+    return peer if peer >= 0 else job.mesh.axes_of(-2 - peer)
+
+
+@pytest.mark.parametrize(("job", "shards"), [(TORCHTITAN, "dp_shard"), (MEGATRON, "dp")])
+def test_operations_of_a_pipelined_job(tmp_path: Path, job: Job, shards: str) -> None:
+    train_grid(tmp_path, traced=True, job=job)
+    for rank in range(8):
+        found = recorded(tmp_path, rank)
+        first, other = rank < 4, (rank + 4) % 8
+        transfers = (Stage.FORWARD_SEND, Stage.BACKWARD_RECV) if first else (Stage.FORWARD_RECV, Stage.BACKWARD_SEND)
+        expected = TENSOR | {("params-all-gather", (shards,)), ("grads-reduce-scatter", (shards,))}
+        assert _operations(found, job) == expected | {(stage.label, other) for stage in transfers}
+        assert _nameless(found, job) == [("pp", shards, "tp")]
+
+
+def test_operations_of_a_job_with_context_and_expert_parallelism(tmp_path: Path) -> None:
+    train_grid(tmp_path, traced=True, job=CONTEXT)
+    for rank in range(8):
+        found, replicas = recorded(tmp_path, rank), ("dp", "cp")
+        assert _operations(found, CONTEXT) == TENSOR | {
+            ("params-all-gather", replicas),
+            ("grads-reduce-scatter", replicas),
+            ("cp-all-gather", ("cp",)),
+            ("cp-all-to-all", ("cp",)),
+            ("cp-send-recv", rank ^ 2),
+            ("ep-all-to-all", replicas),
+        }
+        assert _nameless(found, CONTEXT) == [("dp", "cp", "tp")]
+
+
+def _nameless(found: Recorded, job: Job) -> list[tuple[str, ...]]:
+    """Axes of the groups whose last operation has no stage: that of all ranks."""
+    page = found.reader.live().operations
+    assert all(shown.issued == shown.completed for shown in page)
+    return [job.mesh.axes_of(shown.mask) for shown in page if shown.stage is None]

@@ -1,0 +1,186 @@
+"""On a device a span ends where its transfer ends, and an operation has completed when the device has done it."""
+
+import gc
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from weakref import ref
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import telemetry
+from telemetry.integrations import process_group
+from telemetry.integrations.process_group import TracedGroup
+from telemetry.integrations.transfer_streams import StreamPool, Transfers
+from telemetry.record.state_page import Operation
+from telemetry.stages import SpanClock, Stage
+from telemetry.topology import Topology
+from tests.deadline import until
+from tests.telemetry.recording import recorded
+from tests.telemetry.streamed_nccl import STREAMS, NcclGroup, StreamedClock, StreamedCuda
+
+MS = 1_000_000
+TRANSFER_NS = 10 * MS
+OTHER_RANK = 1
+
+
+@dataclass
+class Device:
+    folder: Path
+    cuda: StreamedCuda
+    clock: StreamedClock
+    nccl: NcclGroup
+    group: TracedGroup
+
+    def all_reduce(self, *, async_op: bool = True) -> dist.Work | None:
+        options = dist.AllreduceOptions()
+        options.asyncOp = async_op
+        work: dist.Work | None = self.group.allreduce([torch.ones(4)], options)
+        return work
+
+    def catch_up(self) -> None:
+        """Time passes until the device has done all that was given to it, and it is recorded."""
+        self.cuda.now_ns += 10_000 * MS
+        until(lambda: not self.clock.pending(), every=0.001)
+
+    def spans(self, stage: Stage = Stage.TP_ALL_REDUCE) -> list[tuple[int, int]]:
+        """Start and duration."""
+        self.catch_up()
+        telemetry.stop()
+        found = recorded(self.folder).spans
+        own = found[found["stage"] == stage]
+        return list(zip(own["start_ns"].tolist(), own["duration_ns"].tolist(), strict=True))
+
+    def page(self) -> tuple[Operation, ...]:
+        return recorded(self.folder).reader.live().operations
+
+
+@pytest.fixture
+def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
+    cuda = StreamedCuda()
+    clock = StreamedClock(cuda)
+    monkeypatch.setattr("telemetry.session.open_device_clock", lambda *_: clock)
+    monkeypatch.setattr(process_group, "cuda_device", lambda arguments: 0)
+    monkeypatch.setattr(process_group, "_topology", Topology(tp=2))
+    monkeypatch.setattr(process_group.OPERATIONS, "_lines", {})
+    telemetry.start("device", topology=Topology(tp=2), rank=0, spool=tmp_path, agent=False, device="cuda")
+    nccl = NcclGroup(cuda, transfer_ns=TRANSFER_NS)
+    group = TracedGroup(nccl, (0, 1), Transfers(cuda=cuda))  # type: ignore[arg-type]
+    yield Device(tmp_path, cuda, clock, nccl, group)
+    cuda.now_ns += 10**15
+    telemetry.stop()
+
+
+@pytest.mark.parametrize("before_ms", [0, 7])
+@pytest.mark.parametrize("after_ms", [0, 3, 400])
+def test_an_asynchronous_transfer_is_recorded_whatever_precedes_its_wait(
+    device: Device, before_ms: int, after_ms: int
+) -> None:
+    device.cuda.compute(before_ms * MS)
+    work = device.all_reduce()
+    assert work is not None
+    device.cuda.compute(after_ms * MS)
+    work.wait()
+    ((start_ns, duration_ns),) = device.spans()
+    assert duration_ns == pytest.approx(TRANSFER_NS, rel=0.01)
+    assert start_ns == 1 * MS + before_ms * MS
+    assert [span.clock for span in device.clock.ended] == [SpanClock.TRANSFER]
+
+
+def test_a_transfer_begins_when_the_one_before_it_of_the_communicator_has_ended(device: Device) -> None:
+    works = [device.all_reduce() for _ in range(3)]
+    device.cuda.compute(5 * MS)
+    for work in works:
+        assert work is not None
+        work.wait()
+    assert device.spans() == [(MS + number * TRANSFER_NS, TRANSFER_NS) for number in range(3)]
+
+
+def test_a_synchronous_transfer_ends_on_the_current_stream(device: Device) -> None:
+    assert device.all_reduce(async_op=False) is None
+    device.cuda.compute(50 * MS)
+    assert device.spans() == [(MS, TRANSFER_NS)]
+
+
+def test_a_single_send_ends_on_the_stream_of_its_pair(device: Device) -> None:
+    device.all_reduce()
+    device.nccl.transfer_ns = 2 * MS
+    process_group.describe_transfer(tensor := torch.ones(2), Stage.FORWARD_SEND)
+    work = device.group.send([tensor], OTHER_RANK)
+    device.cuda.compute(30 * MS)
+    work.wait()
+    assert device.spans(Stage.FORWARD_SEND) == [(MS, 2 * MS)]
+
+
+def test_transfers_in_a_batch_end_together(device: Device) -> None:
+    on = torch.device("cuda", 0)
+    device.group._start_coalescing(on)
+    for call in (device.group.send, device.group.recv):
+        process_group.describe_transfer(tensor := torch.ones(2), Stage.FORWARD_SEND)
+        assert call([tensor], OTHER_RANK) is None
+    work = device.group._end_coalescing(on)
+    device.cuda.compute(30 * MS)
+    work.wait()
+    assert device.spans(Stage.FORWARD_SEND) == [(MS, TRANSFER_NS)] * 2
+
+
+def test_a_stream_that_is_not_certain_is_not_used(device: Device) -> None:
+    """Another thread draws a stream while the communicator is made. The span ends at the wait, and says so."""
+    device.nccl.meanwhile = device.cuda.Stream
+    work = device.all_reduce()
+    device.cuda.compute(30 * MS)
+    assert work is not None
+    work.wait()
+    assert device.spans() == [(MS, 30 * MS)]
+    assert [span.clock for span in device.clock.ended] == [SpanClock.DEVICE]
+
+
+def test_the_program_gets_the_streams_that_it_would_get_untraced(device: Device) -> None:
+    untraced = StreamedCuda()
+    plain = NcclGroup(untraced, transfer_ns=TRANSFER_NS)
+    plain.allreduce([], dist.AllreduceOptions())
+    plain.send([], OTHER_RANK, 0)
+    device.all_reduce()
+    device.group.send([torch.ones(2)], OTHER_RANK)
+    device.all_reduce()
+    assert device.cuda.Stream().stream_id == untraced.Stream().stream_id
+
+
+def test_a_group_that_is_bound_to_a_device_draws_its_stream_as_it_is_made() -> None:
+    cuda = StreamedCuda()
+    transfers = Transfers(cuda=cuda)
+    noted = transfers.before(None, 0, early=True)
+    own = cuda.Stream()
+    assert transfers.after(None, 0, noted, early=True) is own
+    noted = transfers.before(OTHER_RANK, 0)  # torch sends through the communicator of the group then
+    assert transfers.after(OTHER_RANK, 0, noted) is own
+
+
+def test_a_pool_tells_what_others_drew() -> None:
+    cuda = StreamedCuda()
+    pool = StreamPool(cuda.Stream)
+    for count in (0, 1, 5, STREAMS - 2):
+        noted = pool.note()
+        drawn = [cuda.Stream() for _ in range(count)]
+        assert pool.taken_since(noted) == drawn
+
+
+def test_an_operation_completes_on_the_page_when_the_device_has_done_it(device: Device) -> None:
+    """Also one that no stage is named after, and whether or not the host has come back."""
+    device.all_reduce(async_op=False)
+    device.group.barrier(dist.BarrierOptions())
+    (shown,) = device.page()
+    assert (shown.issued, shown.completed) == (2, 0)
+    device.cuda.now_ns += TRANSFER_NS
+    until(lambda: device.page()[0].completed == 1, every=0.001)
+    device.catch_up()
+    until(lambda: device.page()[0].completed == 2, every=0.001)
+
+
+def test_the_work_lives_as_long_as_its_owner_wants(device: Device) -> None:
+    """A work holds the outputs of its operation."""
+    work = ref(device.all_reduce())
+    gc.collect()
+    assert work() is None
