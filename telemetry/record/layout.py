@@ -3,7 +3,7 @@
     SPOOL/<run_id>/<attempt>/agent.log      output of the agent that the ranks started
     SPOOL/<run_id>/<attempt>/hosts/         events of hosts, see agent/journal.py
     SPOOL/<run_id>/<attempt>/rank-00005/
-        meta.json       RankIdentity, written once
+        meta.json       RankIdentity, rewritten when the rank learns its mesh
         state           the live state page, 4096 bytes, rewritten in place
         000000.rec      segments: a header of 4096 bytes, then records of 64 bytes; a full one is sealed
         000001.rec      the name is the number of the segment
@@ -17,7 +17,7 @@ are nanoseconds of CLOCK_MONOTONIC; the segment's anchor ties them to the wall c
     record      0        8           16      24          32        40    44    48      52          54
                 start_ns duration_ns cpu_ns  size_bytes  issue_ns  step  peer  op_seq  microbatch  chunk
                 56    57     58      59           60
-                kind  stage  stream  text_length  commit
+                kind  stage  stream  text_length  commit      text_length of a span: its SpanClock; 0 in old files
 
     a mark      kind MARK: at start_ns; op_seq = how many TEXT records follow; bytes 16..40 its name
     a sample    kind SAMPLE: at start_ns; bytes 8..16 the value as a double; bytes 16..40 the metric's name
@@ -95,16 +95,21 @@ STATE_PAGE = np.dtype(
     {
         "names": [
             "magic", "version", "pid", "flags", "step", "step_started_ns", "beat_ns", "recorded", "dropped",
-            "anchor_monotonic_ns", "anchor_wall_ns", "num_operations", "dropped_before", "open_since", "operations",
+            "anchor_monotonic_ns", "anchor_wall_ns", "num_operations", "dropped_before", "identity_ns", "open_since",
+            "operations",
         ],
-        "formats": ["<i8"] * 13 + [("<i8", MAX_STAGES), ("<i8", (MAX_OPERATIONS, 8))],
-        "offsets": [8 * word for word in range(13)] + [8 * 16, 8 * 128],
+        "formats": ["<i8"] * 14 + [("<i8", MAX_STAGES), ("<i8", (MAX_OPERATIONS, 8))],
+        "offsets": [8 * word for word in range(14)] + [8 * 16, 8 * 128],
         "itemsize": STATE_BYTES,
     }
 )  # fmt: skip
 WORD_FLAGS, WORD_STEP, WORD_STEP_STARTED, WORD_BEAT, WORD_RECORDED, WORD_DROPPED = 3, 4, 5, 6, 7, 8
-WORD_NUM_OPERATIONS, WORD_DROPPED_BEFORE, WORD_OPEN_SINCE, WORD_OPERATIONS = 11, 12, 16, 128
+WORD_NUM_OPERATIONS, WORD_DROPPED_BEFORE, WORD_IDENTITY, WORD_OPEN_SINCE, WORD_OPERATIONS = 11, 12, 13, 16, 128
+"""WORD_IDENTITY: ``started_ns`` of an identity that was rewritten while the rank recorded; 0: never."""
 OPERATION_WORDS = 8
+MASK_BASE = 16
+"""First word of an operation: this plus the bit mask of its group's axes; -1: not known. 0 to 2 in pages of older
+versions: dp, pp, tp of a plain grid."""
 
 SHIPPING_MAGIC = int.from_bytes(b"RSSHIP01", "little")
 SHIPPING_BYTES = 4096

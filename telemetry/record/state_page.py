@@ -18,7 +18,7 @@ from telemetry.private_files import make_folder, open_folder
 from telemetry.record import layout
 from telemetry.record.layout import RANK_FOLDER_DEPTH
 from telemetry.stages import STAGE_BY_CODE, Stage
-from telemetry.topology import AXES, Axis
+from telemetry.topology import AXES
 
 FILE_NAME = "state"
 
@@ -36,8 +36,8 @@ class OpenSpan:
 class Operation:
     """The last collective of a group, or the last transfer of a direction and peer."""
 
-    axis: Axis | None
-    """None: a group along none, such as that of all ranks."""
+    mask: int
+    """Bit mask of the axes of the mesh along which the group lies; 0: not known."""
     stage: Stage | None
     """None: an operation that no stage is named after, such as a barrier."""
     peer: int
@@ -70,6 +70,8 @@ class LiveState:
     open_spans: tuple[OpenSpan, ...]
     """The innermost last."""
     operations: tuple[Operation, ...]
+    identity_ns: int = 0
+    """``started_ns`` of an identity that was rewritten while the rank recorded; 0: it was not."""
 
     @property
     def stage(self) -> Stage | None:
@@ -170,18 +172,26 @@ def _decode(page: np.void) -> LiveState:
         anchor=Anchor(monotonic_ns=int(page["anchor_monotonic_ns"]), wall_ns=int(page["anchor_wall_ns"])),
         open_spans=tuple(sorted(spans, key=lambda span: span.since_ns)),
         operations=tuple(_operation(row.tolist()) for row in rows if row[3]),
+        identity_ns=int(page["identity_ns"]),
     )
 
 
 def _operation(row: list[int]) -> Operation:
-    axis, stage, peer, issued, completed, issued_ns, completed_ns, size_bytes = row
+    axes, stage, peer, issued, completed, issued_ns, completed_ns, size_bytes = row
     return Operation(
-        axis=AXES[axis] if 0 <= axis < len(AXES) else None,
+        mask=_mask(axes),
         stage=STAGE_BY_CODE.get(stage),
-        peer=peer,
+        peer=max(peer, -1),
         issued=issued,
         completed=completed,
         issued_ns=issued_ns,
         completed_ns=completed_ns,
         size_bytes=size_bytes,
     )
+
+
+def _mask(word: int) -> int:
+    """Axes of a plain mesh are dp, pp, tp: the numbers of older pages are those of their bits."""
+    if 0 <= word < len(AXES):
+        return 1 << word
+    return max(word - layout.MASK_BASE, 0)

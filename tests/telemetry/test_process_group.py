@@ -87,7 +87,7 @@ def test_spans_belong_to_the_step_that_issued_them(grid: list[Recorded]) -> None
 
 def test_the_state_page_knows_where_each_group_stands(grid: list[Recorded]) -> None:
     operations = grid[0].reader.live().operations
-    assert {one.axis for one in operations} == {"tp", "dp", "pp", None}
+    assert {one.mask for one in operations} == {0b100, 0b001, 0b010, 0}
     assert all(one.issued == one.completed > 0 for one in operations)
 
 
