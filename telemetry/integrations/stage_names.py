@@ -19,6 +19,7 @@ class Operation(Enum):
     ALL_REDUCE = "all-reduce"
     SEND = "send"
     RECV = "recv"
+    ALL_TO_ALL = "all-to-all"
     OTHER = "other"
 
 
