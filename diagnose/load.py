@@ -14,6 +14,7 @@ from diagnose.view import IntVector, RunView, Series
 from diagnose.words import told_by
 from telemetry.errors import UnknownRunError, UsageError
 from telemetry.stages import Stage
+from telemetry.stored_topology import topology_of
 from telemetry.stores.queries import Ranks, StageCounts, Steps, StoredRuns
 from telemetry.stores.reader import Reader
 from telemetry.topology import Topology
@@ -118,12 +119,6 @@ def _view(chosen: ChosenSteps) -> RunView:
         clocks=clocks.result(),
         words=_words(chosen.ranks, chosen.topology),
     )
-
-
-def topology_of(ranks: pa.Table) -> Topology:
-    """The grid that the ranks say they form. ``ranks``: the answer to ``Ranks``, at least one row."""
-    dp, pp, tp = (ranks[f"{axis}_size"][0].as_py() for axis in ("dp", "pp", "tp"))
-    return Topology(dp=dp, pp=pp, tp=tp)
 
 
 def hosts_of(ranks: pa.Table, topology: Topology) -> tuple[str, ...]:

@@ -8,13 +8,14 @@ stop()   device spans under way -> last counts -> sealed
 import atexit
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
 from time import monotonic_ns, time_ns
+from typing import Any
 
 from telemetry.agent_process import KeptAgent, spawn_agent
 from telemetry.birth import BORN, birth_of
@@ -30,6 +31,7 @@ from telemetry.integrations.worker_server import (
     start_worker_server,
     stop_worker_server,
 )
+from telemetry.mesh_learning import MeshLearner, topology_of_device_mesh
 from telemetry.printable import log, printable
 from telemetry.record import layout
 from telemetry.record.rank_file import RankFile, write_identity
@@ -43,6 +45,8 @@ from telemetry.settings import RecordingSettings, check_default_spool, network_w
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 
+MESH_LEARNED = "mesh-learned"
+"""Name of the mark of a topology that was learned while recording; its text is the mesh."""
 RECORDER = make_recorder()
 """The recorder of this process: its functions stay the same before, during and after a session."""
 
@@ -66,6 +70,8 @@ class Session:
     identity: RankIdentity | None = None
     folder: Path | None = None
     span_cost_ns: int = 0
+    told_topology: bool = True
+    """Whether the user said how the ranks lie: then nothing is learned."""
     _segments: SegmentsAhead | None = None
     _page: StatePage | None = None
     _drain: Drain | None = None
@@ -151,6 +157,32 @@ class Session:
             if self._agent is not None:
                 self._agent.session_ended()
 
+    def learn(self, topology: Topology) -> bool:
+        """Record under ``topology`` from now on, which the rank has learned while it records; whether that is news.
+
+        The identity is rewritten, the agent announces the rank again, and whoever called :func:`when_learned` hears of
+        it. A topology that the user gave stays, and so does the world size. Never raises.
+        """
+        before, page = self.identity, self._page
+        if self.told_topology or before is None or self.folder is None or page is None:
+            return False
+        if topology == before.topology or topology.world_size != before.topology.world_size:
+            return False
+        # Of a rank's identities the one that started last counts.
+        identity = replace(before, topology=topology, started_ns=before.started_ns + 1)
+        try:
+            write_identity(self.folder, identity)
+        except Exception as error:
+            _warn(f"the mesh {topology} was learned and could not be noted: {error}")
+            return False
+        self.identity = identity
+        page.words[layout.WORD_IDENTITY] = identity.started_ns
+        RECORDER.mark(MESH_LEARNED, str(topology))
+        for relabel in _when_learned:
+            with suppress(Exception):
+                relabel(topology)
+        return True
+
     def keep_agent(self, settings: RecordingSettings, collector: str) -> None:
         """Start the host's agent. It may be missing: what is recorded stays in the spool for a later one."""
         spawn = partial(
@@ -182,12 +214,14 @@ class Session:
 
 _session = Session()
 _before_end: list[Callable[[], None]] = []
+_when_learned: list[Callable[[Topology], None]] = []
+_learner: MeshLearner | None = None
 
 
 def start(
     run: str | None = None,
     *,
-    topology: Topology | None = None,
+    topology: Topology | Any | None = None,
     rank: int | None = None,
     local_rank: int | None = None,
     host: str | None = None,
@@ -204,6 +238,9 @@ def start(
     ``device`` says what times steps, compute and communication. ``auto``: the CUDA device that this process works on,
     as soon as it does, also after a later ``set_device``; else the host. ``cuda``: likewise, and an error if there is
     no such device. ``cpu``: the host. CUDA is not initialised for this, and no unused device gets a context.
+
+    ``topology`` may be torch's DeviceMesh. Without it, and without RANKSCOPE_MESH, the mesh is learned from the names
+    of the job's process groups; until then all ranks count as data parallel.
 
     With a ``collector`` (its URL), the first rank of each host starts the host's agent, unless ``agent`` is False.
     Never raises: if it cannot record, it writes the reason to stderr once, and training continues. A run whose name
@@ -222,7 +259,9 @@ def start(
             run_id=run, rank=rank, local_rank=local_rank, host=host, attempt=attempt, spool=spool, collector=collector
         )
         settings = _with_usable_name(settings)
-        _session = _begin(settings, topology or Topology(dp=settings.world_size), device, meta or {})
+        told = _told_topology(topology, settings)
+        _session = _begin(settings, told or _learned_before(settings.world_size), device, meta or {})
+        _session.told_topology = told is not None
         if agent and settings.collector and settings.local_rank == 0:
             _session.keep_agent(settings, settings.collector)
     except Exception as error:
@@ -234,6 +273,8 @@ def start(
 
 def stop() -> None:
     """End the session, if there is one. Never raises."""
+    global _learner
+    _learner = None
     try:
         _session.end()
     except Exception as error:
@@ -244,6 +285,46 @@ def stop() -> None:
 def before_end(finish: Callable[[], None]) -> None:
     """Have ``finish`` called as a session ends, while it still records. Its errors are swallowed."""
     _before_end.append(finish)
+
+
+def when_learned(relabel: Callable[[Topology], None]) -> None:
+    """Have ``relabel`` called with the topology whenever the session has learned one. Its errors are swallowed."""
+    _when_learned.append(relabel)
+
+
+def see_group(description: str, ranks: Sequence[int], world_size: int) -> None:
+    """A process group that this rank belongs to, by its description and global ranks; also before ``start``. Once the
+    groups tell the mesh, the session learns it. Never raises."""
+    global _learner
+    try:
+        if _learner is None or _learner.world_size != world_size:
+            _learner = MeshLearner(world_size)
+        topology = _learner.add(description, ranks)
+        if topology is not None:
+            _session.learn(topology)
+    except Exception as error:
+        _warn(f"the process group '{printable(description)}' tells nothing of the mesh: {error!r}")
+
+
+def _learned_before(world_size: int) -> Topology:
+    """What groups that were made before ``start`` tell of the mesh."""
+    known = _learner.topology if _learner is not None and _learner.world_size == world_size else None
+    return known or Topology(dp=world_size)
+
+
+def _told_topology(topology: Topology | Any | None, settings: RecordingSettings) -> Topology | None:
+    """As the caller says, else as RANKSCOPE_MESH does. What cannot be meant costs one line, not the recording."""
+    try:
+        if topology is not None:
+            return topology if isinstance(topology, Topology) else topology_of_device_mesh(topology)
+        told = Topology.parse(settings.mesh) if settings.mesh else None
+    except (UsageError, AttributeError, TypeError, ValueError) as error:
+        _warn(f"the mesh is learned from the process groups: {error}")
+        return None
+    if told is not None and settings.world_size not in (1, told.world_size):
+        _warn(f"RANKSCOPE_MESH is of {told.world_size} ranks, the job of {settings.world_size}: it is learned instead")
+        return None
+    return told
 
 
 def _call_before_end() -> None:

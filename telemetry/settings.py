@@ -3,6 +3,7 @@
     RANKSCOPE_DISABLED   1: everything is a no-op           RANKSCOPE_SPOOL      folder of rank files
     RANKSCOPE_RUN        name of the run                    RANKSCOPE_COLLECTOR  URL of the collector
     RANKSCOPE_HOST       name of this host                  RANKSCOPE_SEGMENTS   most segments a rank keeps (1 MiB each)
+    RANKSCOPE_MESH       axes of the job's mesh, the slowest first: pp=2,dp_shard=4,tp=8
 
 and torchrun's RANK, LOCAL_RANK, WORLD_SIZE, TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT.
 """
@@ -37,6 +38,8 @@ class RecordingSettings:
     spool: Path
     collector: str | None
     max_segments: int
+    mesh: str = ""
+    """As it was written; empty: not told."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "RecordingSettings":
@@ -55,6 +58,7 @@ class RecordingSettings:
             spool=spool_of(environment),
             collector=environment.get("RANKSCOPE_COLLECTOR") or None,
             max_segments=_number(environment, "RANKSCOPE_SEGMENTS", MAX_SEGMENTS),
+            mesh=environment.get("RANKSCOPE_MESH", "").strip(),
         )
 
     def overridden(

@@ -16,13 +16,14 @@ SPANS = pa.schema(
         ("step", pa.uint32()),
         ("microbatch", pa.int16()),  # -1: none
         ("chunk", pa.int16()),  # model chunk within the pipeline stage; -1: none
-        ("peer", pa.int32()),  # global rank of the other side of a send or receive; -1: none or a group
+        ("peer", pa.int32()),  # global rank of the other side of a send or receive, or a group: GROUP_BASE
         ("op_seq", pa.uint32()),  # number of this operation in its group or pair, from 1; 0: not a collective
         ("start_ns", pa.int64()),  # wall clock of the rank's host, raw (never rewritten)
         ("duration_ns", pa.int64()),
         ("cpu_ns", pa.int64()),  # processor time of the recording thread inside the span; -1: not measured
         ("issue_ns", pa.int64()),  # wall clock at which the host issued a device span; 0: a host span
         ("size_bytes", pa.uint64()),
+        ("clock", pa.uint8()),  # telemetry.stages.SpanClock
     ]
 )
 
@@ -57,11 +58,16 @@ RANKS = pa.schema(
         ("dp_size", pa.uint32()),
         ("pp_size", pa.uint32()),
         ("tp_size", pa.uint32()),
+        ("mesh", pa.string()),  # str(Topology): pp=2,dp_shard=4,tp=8; empty: dp, pp, tp as above
         ("started_ns", pa.int64()),
         ("opened_ns", pa.int64()),  # when the rank's folder was first opened; 0: not known
         ("meta", pa.string()),  # JSON object of strings
     ]
 )
+
+NO_PEER, GROUP_BASE = -1, -2
+"""In ``peer`` of spans. -1: neither a rank nor a group is known. Of a collective ``GROUP_BASE - mask``, with the bit
+mask of the axes of its group (``Topology.members``), which is never 0: -3 and below."""
 
 ENDED_WELL, ENDED_FAILED = 1, 2
 """In ``ended`` of a heartbeat: the rank stopped recording in good order, or over an error; 0: it has not."""

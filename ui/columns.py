@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from diagnose.span_columns import columns_of
 from telemetry.stages import STAGE_BY_CODE
+from telemetry.stored_topology import topology_of
 from telemetry.tables import ENDED_FAILED, ENDED_WELL
 from telemetry.topology import Topology
 from ui.records import (
@@ -25,8 +26,7 @@ from ui.run_rows import Beats
 
 def topology(ranks: pa.Table) -> Topology:
     """The grid that the ranks say they form; ``ranks`` has at least one row."""
-    dp, pp, tp = (int(ranks[f"{axis}_size"][0].as_py()) for axis in ("dp", "pp", "tp"))
-    return Topology(dp=dp, pp=pp, tp=tp)
+    return topology_of(ranks)
 
 
 def places(ranks: pa.Table) -> Places:

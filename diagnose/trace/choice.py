@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from diagnose.findings import StepWindow
-from diagnose.load import hosts_of, topology_of
+from diagnose.load import hosts_of
 from diagnose.ranges import list_some, unfold_ranks
 from telemetry.errors import UnknownRunError, UsageError
+from telemetry.stored_topology import topology_of
 from telemetry.stores.queries import LAST_STEP, Lanes, Ranks, Runs
 from telemetry.stores.reader import Reader
 from telemetry.topology import Topology

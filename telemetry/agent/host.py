@@ -144,7 +144,7 @@ class Host:
 
 def _beat(rank: FollowedRank) -> dict[str, Any]:
     state = rank.tail.reader.live()
-    if state.pid != rank.tail.identity.pid:
+    if rank.tail.is_rewritten(state):
         rank.tail.refresh_identity()
         rank.announced = False
     alive = is_alive(rank.tail.identity)

@@ -6,18 +6,20 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
+import numpy as np
 import psutil
 
 from telemetry.agent.heartbeat import is_alive
 from telemetry.agent.usual import Habit
-from telemetry.group_names import purpose_of
 from telemetry.record.reader import RankReader
 from telemetry.record.state_page import LiveState, Operation
 from telemetry.records import RankIdentity
-from telemetry.topology import Topology
+from telemetry.topology import AXES, Axis, Topology
 
 ProcessWord = Literal["alive", "stopped", "dead", "ended"]
 LIVING: tuple[ProcessWord, ...] = ("alive", "stopped")
+MAX_NAMED_MEMBERS = 256
+"""Of a group, in the text of each of its ranks."""
 _STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 
@@ -77,20 +79,28 @@ def state_body(
             "step_started_ns": _wall(state, state.step_started_ns),
             "beat_ns": _wall(state, state.beat_ns),
             "recorded": state.recorded,
-            "topology": {"dp": identity.topology.dp, "pp": identity.topology.pp, "tp": identity.topology.tp},
+            "topology": _grid(identity.topology),
             "open": [{"stage": span.stage.label, "since_ns": _wall(state, span.since_ns)} for span in state.open_spans],
             "operations": [
-                _operation(identity.topology, state, one, habit)
+                _operation(state, one, habit, identity)
                 for one, habit in zip(state.operations, habits or (Habit(),) * len(state.operations), strict=True)
             ],
         }
     )
 
 
-def _operation(topology: Topology, state: LiveState, one: Operation, habit: Habit) -> dict[str, Any]:
+def _grid(topology: Topology) -> dict[str, Any]:
+    return {"dp": topology.dp, "pp": topology.pp, "tp": topology.tp, "mesh": str(topology)}
+
+
+def _operation(state: LiveState, one: Operation, habit: Habit, identity: RankIdentity) -> dict[str, Any]:
+    topology = identity.topology
+    mask = one.mask if one.mask < 1 << len(topology.mesh) else 0
     return {
-        "axis": purpose_of(topology.axes_of(one.mask)),
-        "mask": one.mask,
+        "axis": _direction(topology, mask),
+        "mask": mask,
+        "axes": topology.axes_of(mask),
+        "ranks": _group(topology, mask, identity.rank),
         "stage": one.stage.label if one.stage is not None else None,
         "peer": one.peer,
         "issued": one.issued,
@@ -100,6 +110,23 @@ def _operation(topology: Topology, state: LiveState, one: Operation, habit: Habi
         "size_bytes": one.size_bytes,
         **asdict(habit),
     }
+
+
+def _direction(topology: Topology, mask: int) -> Axis | None:
+    """The direction of the grid that a group lies along, as older readers know it."""
+    masks = {"dp": topology.replica_mask, "pp": topology.mask("pp"), "tp": topology.mask("tp")}
+    return next((axis for axis in AXES if mask and masks[axis] == mask), None)
+
+
+def _group(topology: Topology, mask: int, rank: int) -> list[int]:
+    """The members of the group; none where it is not known. Of a large one they follow from its axes."""
+    if not mask or topology.world_size <= rank:
+        return []
+    groups = topology.members(mask)
+    if groups.shape[1] > MAX_NAMED_MEMBERS:
+        return []
+    members: list[int] = groups[int(np.flatnonzero((groups == rank).any(axis=1))[0])].tolist()
+    return members
 
 
 def _wall(state: LiveState, at_ns: int) -> int:

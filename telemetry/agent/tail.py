@@ -27,6 +27,7 @@ from telemetry.record.reader import (
     decode_spans,
 )
 from telemetry.record.shipping_page import LossCause, ShippingPage
+from telemetry.record.state_page import LiveState
 from telemetry.records import RECORDS_LOST, RankIdentity
 from telemetry.tables import MARKS, RANKS, TABLES
 
@@ -115,6 +116,11 @@ class RankTail:
             self._next_seq, self._stored_below = self.reader.acked(), None
             self._page = _page_of(self.reader.folder)
 
+    def is_rewritten(self, state: LiveState) -> bool:
+        """Whether the rank has said anew who it is since :attr:`identity` was read: another process writes, or the rank
+        has learned its mesh."""
+        return state.pid != self.identity.pid or state.identity_ns > self.identity.started_ns
+
     def _pinned_block(self, max_records: int) -> RecordBlock:
         """What comes next, of a segment that the rank does not delete any more."""
         if self._page is None:
@@ -198,6 +204,7 @@ def rank_rows(identities: list[RankIdentity]) -> pa.Table:
             "dp_size": one.topology.dp,
             "pp_size": one.topology.pp,
             "tp_size": one.topology.tp,
+            "mesh": str(one.topology),
             "started_ns": one.started_ns,
             "opened_ns": one.folder_opened_ns,
             "meta": json.dumps(one.meta, sort_keys=True),

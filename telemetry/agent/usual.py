@@ -16,11 +16,14 @@ from telemetry.errors import UnreadableError
 from telemetry.record.layout import RECORD, RecordKind
 from telemetry.record.reader import RankReader
 from telemetry.record.state_page import LiveState, Operation
-from telemetry.stages import STAGE_BY_CODE, Stage
+from telemetry.stages import STAGE_BY_CODE, Stage, Stream
+from telemetry.tables import GROUP_BASE, NO_PEER
 
 LOOK_BACK_RECORDS = 50_000
 KEEP_RECORDS = 8_192
 NUM_RECENT = 6
+STREAM_OF = {1 << 0: Stream.DP, 1 << 2: Stream.TP}
+"""Of groups of a plain grid, by mask. Records of older versions do not name their group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +86,19 @@ class RecentOperations:
     def _habit(self, one: Operation) -> Habit:
         if not one.mask or one.peer >= 0:
             return Habit()
-        own = self._spans[(self._spans["peer"] == -2 - one.mask) & (self._spans["op_seq"] > 0)]
+        own = self._of_group(one.mask)
         recent = own[np.argsort(own["op_seq"])][-NUM_RECENT:]
         return Habit(usual=_usual(own, one.issued), recent=tuple(_issued(span) for span in recent))
+
+    def _of_group(self, mask: int) -> NDArray[np.void]:
+        """The collectives of a group, of the kinds that the rank records."""
+        peer, numbered = self._spans["peer"], self._spans["op_seq"] > 0
+        named: NDArray[np.void] = self._spans[(peer == GROUP_BASE - mask) & numbered]
+        if len(named) or mask not in STREAM_OF:
+            return named
+        codes = [code for code, stage in STAGE_BY_CODE.items() if stage.stream is STREAM_OF[mask]]
+        unnamed: NDArray[np.void] = self._spans[np.isin(self._spans["stage"], codes) & (peer == NO_PEER) & numbered]
+        return unnamed
 
 
 def _usual(own: NDArray[np.void], seq: int) -> Issued | None:

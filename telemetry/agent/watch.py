@@ -209,6 +209,8 @@ class EvidenceWatch:
             if rank.reader.live().pid != rank.identity.pid and not self._follow_new_process(job, rank):
                 return
             rank.state, rank.process = look_at(rank.reader, rank.identity)
+            if rank.state.identity_ns > rank.identity.started_ns:
+                rank.identity = rank.reader.identity()
             if not rank.over:
                 rank.living = rank.process
         if lived and rank.process == "dead" and not rank.stamped:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.semconv.attributes.service_attributes import SERVICE_NAME
 
+from telemetry.stored_topology import topology_in
 from telemetry.stores.queries import Ranks
 from telemetry.stores.reader import Reader
-from telemetry.topology import Topology
 
 SERVICE_INSTANCE_ID = "service.instance.id"
 _INSTANCES = uuid.UUID("4d63009a-8d0f-11ee-aad7-4c796ed8e320")
@@ -50,13 +50,15 @@ def of_rank(who: Attempt, rank: int) -> Resource:
 
 
 def _attributes(row: Mapping[str, int | str]) -> dict[str, int | str]:
-    topology = Topology(dp=int(row["dp_size"]), pp=int(row["pp_size"]), tp=int(row["tp_size"]))
+    topology = topology_in(row)
     rank = int(row["rank"])
-    place = topology.place(rank)._asdict() if rank < topology.world_size else {}
+    known = rank < topology.world_size
+    place = topology.place(rank)._asdict() | topology.coordinates(rank) if known else {}
     return {
         "rankscope.rank": rank,
         "rankscope.local_rank": row["local_rank"],
         "rankscope.host.name": row["host"],
+        "rankscope.mesh": str(topology),
         **{f"rankscope.{axis}": index for axis, index in place.items()},
     }
 

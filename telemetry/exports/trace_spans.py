@@ -9,18 +9,20 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 
 from telemetry.exports.resources import Attempt, of_rank, of_ranks
-from telemetry.stages import STAGE_BY_CODE, Stream
+from telemetry.stages import STAGE_BY_CODE, SpanClock, Stream
 from telemetry.stores.queries import TraceSpans
 from telemetry.stores.reader import Reader
 from telemetry.stores.trace_queries import Detail
+from telemetry.tables import GROUP_BASE
 
 SCOPE = InstrumentationScope("rankscope")
 SPANS_AT_ONCE = 200_000
 """What one question should find, about."""
 SPANS_OF_STEP = {"steps": 1, "stages": 16, "operations": 256}
 """Of one rank, about."""
+_CLOCKS = {int(clock): clock.name.lower() for clock in SpanClock}
 _NONE = -1
-"""A microbatch, chunk or peer that there is not."""
+"""A microbatch or chunk that there is not."""
 
 
 def trace_spans(
@@ -65,7 +67,13 @@ def _context(trace_id: int, span_id: str) -> SpanContext:
 
 
 def _attributes(row: Mapping[str, int | str]) -> dict[str, int | str]:
-    told = {f"rankscope.{name}": row[name] for name in ("microbatch", "chunk", "peer") if row[name] != _NONE}
+    told = {f"rankscope.{name}": row[name] for name in ("microbatch", "chunk") if row[name] != _NONE}
+    if int(row["peer"]) >= 0:
+        told["rankscope.peer"] = row["peer"]
+    elif int(row["peer"]) < GROUP_BASE:
+        told["rankscope.group_mask"] = GROUP_BASE - int(row["peer"])
+    if row["clock"]:
+        told["rankscope.clock"] = _CLOCKS.get(int(row["clock"]), "unknown")
     if row["size_bytes"]:
         told["rankscope.size_bytes"] = row["size_bytes"]
     return {"rankscope.step": row["step"], "rankscope.stream": Stream(int(row["stream"])).label, **told}

@@ -21,7 +21,7 @@ from telemetry.stages import Stage
 from telemetry.tables import RANKS, SPANS
 from telemetry.topology import Topology
 
-DEGREES_HINT = "say how the ranks lie: --dp N --pp N --tp N"
+DEGREES_HINT = "say how the ranks lie: --mesh pp=2,dp_shard=4,tp=8, or --dp N --pp N --tp N"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +35,8 @@ class ImportOptions:
     dp: int | None = None
     pp: int | None = None
     tp: int | None = None
+    mesh: Topology | None = None
+    """The whole mesh, in place of the degrees."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,7 @@ class ImportedRun:
             "dp_size": self.topology.dp,
             "pp_size": self.topology.pp,
             "tp_size": self.topology.tp,
+            "mesh": str(self.topology),
             "opened_ns": self.started_ns,
             "meta": json.dumps(dict(self.meta), sort_keys=True),
         }

@@ -6,9 +6,9 @@
     NCCL's kernels; gloo: ranges where there is no GPU      collectives and transfers: kineto_stages
     the launch of a kernel                                  issue_ns
 
-The grid comes from the groups that say what they are (``mesh_tp``, ``TENSOR_MODEL_PARALLEL_GROUP`` ...), or from --dp,
---pp, --tp; without either all ranks are replicas. Ranks whose files are missing are missing in the run. Exchanges that
-have no stage here are left out, and how many is told in the run's words.
+The mesh comes from the groups that say what they are (``mesh_tp``, ``TENSOR_MODEL_PARALLEL_GROUP`` ...), or from --mesh
+or --dp, --pp, --tp; without either all ranks are replicas. Ranks whose files are missing are missing in the run.
+Exchanges that have no stage here are left out, and how many is told in the run's words.
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from telemetry.errors import UnreadableError, UsageError
+from telemetry.group_names import axes_described, spans_whole_axes
 from telemetry.imports.interface import DEGREES_HINT, ImportOptions
 from telemetry.imports.kineto_file import TraceFile
-from telemetry.imports.kineto_stages import axis_described
+from telemetry.mesh_learning import MeshLearner
 from telemetry.topology import AXES, Axis, Topology
 
 _SUFFIXES = (".json", ".json.gz")
@@ -71,7 +72,11 @@ def grid_of(traces: Mapping[int, TraceFile], options: ImportOptions) -> Topology
         UsageError: degrees that do not make the job's size, or groups that lie otherwise than ranks here do.
     """
     told = {axis: degree for axis in AXES if (degree := getattr(options, axis)) is not None}
+    if options.mesh is not None:
+        return _told_mesh(traces, told, options.mesh)
     world_size = _world_size(traces, told)
+    if not told and (learned := _learned(traces, world_size)) is not None:
+        return learned
     groups = {} if told else _degrees(traces)
     topology = _filled(told or groups, world_size)
     if max(traces) >= topology.world_size:
@@ -88,16 +93,45 @@ def _world_size(traces: Mapping[int, TraceFile], told: Mapping[Axis, int]) -> in
     return max(max(traces) + 1, _grid(told).world_size)
 
 
+def _told_mesh(traces: Mapping[int, TraceFile], told: Mapping[Axis, int], mesh: Topology) -> Topology:
+    if told:
+        raise UsageError("--mesh beside --dp, --pp or --tp", hint="--mesh names every axis with its degree")
+    sizes = {trace.world_size for trace in traces.values() if trace.world_size} or {mesh.world_size}
+    if sizes != {mesh.world_size} or max(traces) >= mesh.world_size:
+        raise UsageError(f"{mesh} do not make the {max(*sizes, max(traces) + 1)} ranks of the job", hint=DEGREES_HINT)
+    return mesh
+
+
+def _learned(traces: Mapping[int, TraceFile], world_size: int) -> Topology | None:
+    """The mesh that the groups of the ranks tell, where all that tell one agree."""
+    found: set[Topology] = set()
+    for rank, trace in traces.items():
+        learner = MeshLearner(world_size)
+        for group in trace.groups.values():
+            if rank in group.ranks:
+                learner.add(group.desc, group.ranks)
+        found |= {learner.topology} if learner.topology is not None else set()
+    return found.pop() if len(found) == 1 else None
+
+
 def _degrees(traces: Mapping[int, TraceFile]) -> dict[Axis, int]:
     """Sizes of the groups that say along which axis they lie. Replicas follow from the others: there may be several
     groups of them, one within another."""
     found: dict[Axis, int] = {}
     for trace in traces.values():
         for group in trace.groups.values():
-            axis = axis_described(group.desc)
-            if axis in ("tp", "pp") and group.ranks:
+            axis = _axis(group.desc)
+            if axis is not None and group.ranks:
                 found[axis] = len(group.ranks)
     return found
+
+
+def _axis(description: str) -> Axis | None:
+    """tp or pp, where a group holds all ranks along it."""
+    named = axes_described(description) if spans_whole_axes(description) else ()
+    if named == ("tp",):
+        return "tp"
+    return "pp" if named == ("pp",) else None
 
 
 def _filled(told: Mapping[Axis, int], world_size: int) -> Topology:
@@ -121,14 +155,14 @@ def _grid(degrees: Mapping[Axis, int]) -> Topology:
 def _check_lie(traces: Mapping[int, TraceFile], topology: Topology) -> None:
     for rank, trace in traces.items():
         for group in trace.groups.values():
-            axis = axis_described(group.desc)
+            axis = _axis(group.desc)
             if (
-                axis in ("tp", "pp")
+                axis is not None
                 and rank in group.ranks
                 and sorted(group.ranks) != sorted(topology.group(rank, along=axis))
             ):
                 raise UsageError(
                     f"the {axis} group {list(group.ranks)} of {trace.path.name} lies otherwise than ranks do here: "
                     f"tp varies fastest, then pp, then dp",
-                    hint=f"--dp {topology.world_size} takes all ranks for replicas of one another",
+                    hint=f"say how they lie: --mesh pp=2,dp=4,tp=8; or --dp {topology.world_size}: all are replicas",
                 )

@@ -8,9 +8,9 @@
           "Process Group Name": "12", "Process Group Description": "mesh_tp", "Process Group Ranks": "[0, 1]",
           "Src Rank": 0, "Dst Rank": 1
 
-The axis of a group is what its description says, else where its ranks lie in the grid. Where neither is told (gloo,
-old files) it is the only axis there is, else dp. A group that is known to lie along no axis has no stage, nor has a
-transfer whose other side is not told.
+What a group is for is what its description says (``telemetry/group_names.py``), else where its ranks lie in the mesh.
+Where neither is told (gloo, old files) it is the only axis there is, else dp. A group that is known to lie along no
+axis has no stage, nor has a transfer whose other side is not told.
 """
 
 import re
@@ -18,29 +18,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from telemetry.group_names import EMBEDDING_GROUPS, Purpose, axes_described, purpose_of, spans_whole_axes
 from telemetry.imports.kineto_file import Group, listed_ranks
-from telemetry.integrations.stage_names import Operation, axis_of, collective_stage, transfer_stage
+from telemetry.integrations.stage_names import Operation, transfer_stage
 from telemetry.stages import Stage
-from telemetry.topology import AXES, Axis, Topology
+from telemetry.tables import GROUP_BASE, NO_PEER
+from telemetry.topology import Topology
 
 _OPERATIONS = (
     ("reducescatter", Operation.REDUCE_SCATTER),
     ("allreduce", Operation.ALL_REDUCE),
     ("allgather", Operation.ALL_GATHER),
-    ("alltoall", Operation.OTHER),
+    ("alltoall", Operation.ALL_TO_ALL),
     ("sendrecv", Operation.OTHER),
     ("send", Operation.SEND),
     ("recv", Operation.RECV),
 )
 """What the letters of a name hold; the first that fits."""
-_AXES: Mapping[str, Axis] = {
-    **dict.fromkeys(("tp", "mesh_tp", "tensor_model_parallel_group"), "tp"),
-    **dict.fromkeys(("pp", "mesh_pp", "pipeline_model_parallel_group"), "pp"),
-    **dict.fromkeys(("dp", "mesh_dp", "mesh_fsdp", "mesh_dp_shard", "mesh_dp_replicate"), "dp"),
-    **dict.fromkeys(("data_parallel_group", "data_parallel_group_with_cp"), "dp"),
+_STAGES: Mapping[tuple[Purpose, Operation], Stage] = {
+    ("cp", Operation.ALL_GATHER): Stage.CP_ALL_GATHER,
+    ("cp", Operation.REDUCE_SCATTER): Stage.CP_REDUCE_SCATTER,
+    ("cp", Operation.ALL_REDUCE): Stage.CP_ALL_REDUCE,
+    ("cp", Operation.ALL_TO_ALL): Stage.CP_ALL_TO_ALL,
+    ("ep", Operation.ALL_TO_ALL): Stage.EP_ALL_TO_ALL,
+    ("ep", Operation.ALL_GATHER): Stage.EP_ALL_GATHER,
+    ("ep", Operation.REDUCE_SCATTER): Stage.EP_REDUCE_SCATTER,
+    ("tp", Operation.ALL_TO_ALL): Stage.TP_ALL_TO_ALL,
+    ("tp", Operation.ALL_GATHER): Stage.TP_ALL_GATHER,
+    ("tp", Operation.REDUCE_SCATTER): Stage.TP_REDUCE_SCATTER,
+    ("tp", Operation.ALL_REDUCE): Stage.TP_ALL_REDUCE,
+    ("dp", Operation.ALL_GATHER): Stage.PARAMS_ALL_GATHER,
+    ("dp", Operation.REDUCE_SCATTER): Stage.GRADS_REDUCE_SCATTER,
+    ("dp", Operation.ALL_REDUCE): Stage.GRADS_ALL_REDUCE,
 }
-"""Descriptions that DeviceMesh and Megatron give their groups."""
-_EMBEDDING = "embedding_group"
 _BYTES = {
     **dict.fromkeys(("Byte", "Char", "Bool", "Float8_e4m3fn", "Float8_e5m2"), 1),
     **dict.fromkeys(("Half", "BFloat16", "Short"), 2),
@@ -64,11 +74,6 @@ class Exchange:
 
 def is_nccl(name: str) -> bool:
     return "nccl" in name[:32].lower()
-
-
-def axis_described(desc: str) -> Axis | None:
-    """The axis that a group's description names."""
-    return _AXES.get(desc.lower())
 
 
 def exchange(
@@ -112,19 +117,27 @@ def _stage_and_peer(
 ) -> tuple[Stage | None, int]:
     if operation in (Operation.SEND, Operation.RECV):
         return _transfer(operation, group, args, rank, topology)
-    if group.desc.lower() == _EMBEDDING:
-        return (Stage.EMBEDDING_GRADS_ALL_REDUCE if operation is Operation.ALL_REDUCE else None), -1
-    return collective_stage(_axis(group, rank, topology), operation), -1
+    if group.desc.lower() in EMBEDDING_GROUPS:
+        return (Stage.EMBEDDING_GRADS_ALL_REDUCE if operation is Operation.ALL_REDUCE else None), NO_PEER
+    purpose, mask = _purpose(group, topology), _mask(group, topology)
+    stage = None if purpose is None else _STAGES.get((purpose, operation))
+    return stage, GROUP_BASE - mask if mask else NO_PEER
 
 
-def _axis(group: Group, rank: int, topology: Topology) -> Axis | None:
-    described = axis_described(group.desc)
-    if described is not None:
-        return described
+def _purpose(group: Group, topology: Topology) -> Purpose | None:
+    described = axes_described(group.desc)
+    if described or group.ranks:
+        return purpose_of(described or topology.axes_of(topology.mask_of(group.ranks)))
+    wide = {purpose_of((name,)) for name, degree in topology.mesh if degree > 1}
+    return wide.pop() if len(wide) == 1 else "dp"
+
+
+def _mask(group: Group, topology: Topology) -> int:
+    """The axes of the mesh along which the group lies; 0 where that is not known."""
     if group.ranks:
-        return axis_of(group.ranks, rank, topology)
-    wide = [axis for axis in AXES if getattr(topology, axis) > 1]
-    return wide[0] if len(wide) == 1 else "dp"
+        return topology.mask_of(group.ranks)
+    named = axes_described(group.desc) if spans_whole_axes(group.desc) else ()
+    return topology.mask(*(name for name, degree in topology.mesh if name in named and degree > 1))
 
 
 def _transfer(
@@ -135,6 +148,8 @@ def _transfer(
     pipeline = topology.group(rank, along="pp")
     others = [one for one in group.ranks or pipeline if one != rank]
     peer = told if isinstance(told, int) else others[0] if len(others) == 1 else -1
+    if axes_described(group.desc) == ("cp",):
+        return (Stage.CP_SEND_RECV, peer) if 0 <= peer < topology.world_size and peer != rank else (None, NO_PEER)
     if peer == rank or peer not in pipeline:
         return None, -1
     return transfer_stage(pipeline.index(rank), pipeline.index(peer), len(pipeline), sends=sends), peer

@@ -25,6 +25,7 @@ DEFAULTS: Mapping[str, int] = {
     "cpu_ns": -1,
     "issue_ns": 0,
     "size_bytes": 0,
+    "clock": 0,
 }
 """What a column holds where the source does not say."""
 

@@ -87,8 +87,9 @@ def import_straggler_analysis(paths: Sequence[Path], options: ImportOptions) -> 
 
 
 def _one_trace(paths: Sequence[Path], options: ImportOptions) -> Path:
-    if options.dp or options.pp or options.tp:
-        raise UsageError(f"{FORMAT} takes no --dp, --pp, --tp", hint="the layout is in meta-NAME.yaml: --meta FILE")
+    if options.dp or options.pp or options.tp or options.mesh:
+        hint = "the layout is in meta-NAME.yaml: --meta FILE"
+        raise UsageError(f"{FORMAT} takes no --dp, --pp, --tp, --mesh", hint=hint)
     if len(paths) != 1:
         raise UsageError(f"{len(paths)} paths", hint=f"{FORMAT} takes one trace-NAME.parquet, or a folder with one")
     (path,) = paths

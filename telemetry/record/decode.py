@@ -30,12 +30,14 @@ SPAN_FIELDS = (
 
 
 def decode_spans(records: Records, first_seq: int, to_wall_ns: ToWall) -> Columns:
-    """Spans: NumPy columns ``seq``, those of the record, and ``start_ns`` and ``issue_ns`` as wall time."""
+    """Spans: NumPy columns ``seq``, those of the record, ``clock``, and ``start_ns`` and ``issue_ns`` as
+    wall time."""
     at, spans = _of_kind(records, RecordKind.SPAN)
     issued = spans["issue_ns"]
     columns: Columns = {name: spans[name] for name in SPAN_FIELDS}
     columns["seq"] = (at + first_seq).astype(np.uint64)
     columns["start_ns"] = to_wall_ns(spans["start_ns"])
+    columns["clock"] = spans["text_length"]  # no text in a span
     columns["issue_ns"] = np.where(issued > 0, to_wall_ns(issued), 0)
     return columns
 

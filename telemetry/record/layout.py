@@ -3,7 +3,7 @@
     SPOOL/<run_id>/<attempt>/agent.log      output of the agent that the ranks started
     SPOOL/<run_id>/<attempt>/hosts/         events of hosts, see agent/journal.py
     SPOOL/<run_id>/<attempt>/rank-00005/
-        meta.json       RankIdentity, written once
+        meta.json       RankIdentity, rewritten when the rank learns its mesh
         state           the live state page, 4096 bytes, rewritten in place
         000000.rec      segments: a header of 4096 bytes, then records of 64 bytes; a full one is sealed
         000001.rec      the name is the number of the segment
@@ -96,15 +96,17 @@ STATE_PAGE = np.dtype(
     {
         "names": [
             "magic", "version", "pid", "flags", "step", "step_started_ns", "beat_ns", "recorded", "dropped",
-            "anchor_monotonic_ns", "anchor_wall_ns", "num_operations", "dropped_before", "open_since", "operations",
+            "anchor_monotonic_ns", "anchor_wall_ns", "num_operations", "dropped_before", "identity_ns", "open_since",
+            "operations",
         ],
-        "formats": ["<i8"] * 13 + [("<i8", MAX_STAGES), ("<i8", (MAX_OPERATIONS, 8))],
-        "offsets": [8 * word for word in range(13)] + [8 * 16, 8 * 128],
+        "formats": ["<i8"] * 14 + [("<i8", MAX_STAGES), ("<i8", (MAX_OPERATIONS, 8))],
+        "offsets": [8 * word for word in range(14)] + [8 * 16, 8 * 128],
         "itemsize": STATE_BYTES,
     }
 )  # fmt: skip
 WORD_FLAGS, WORD_STEP, WORD_STEP_STARTED, WORD_BEAT, WORD_RECORDED, WORD_DROPPED = 3, 4, 5, 6, 7, 8
-WORD_NUM_OPERATIONS, WORD_DROPPED_BEFORE, WORD_OPEN_SINCE, WORD_OPERATIONS = 11, 12, 16, 128
+WORD_NUM_OPERATIONS, WORD_DROPPED_BEFORE, WORD_IDENTITY, WORD_OPEN_SINCE, WORD_OPERATIONS = 11, 12, 13, 16, 128
+"""WORD_IDENTITY: ``started_ns`` of an identity that was rewritten while the rank recorded; 0: never."""
 OPERATION_WORDS = 8
 AXES_BIAS = 16
 """First word of a row of ``operations``: -1, or this plus the bit mask of the group's axes. Older pages hold 0, 1 or 2

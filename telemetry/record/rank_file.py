@@ -204,6 +204,8 @@ def write_identity(folder: Path, identity: RankIdentity) -> None:
     """Write ``meta.json``, whole or not at all."""
     fields = asdict(identity)
     del fields["uid"]  # known from the file system
+    topology = identity.topology
+    fields["topology"] = {"dp": topology.dp, "pp": topology.pp, "tp": topology.tp, "mesh": str(topology)}
     with make_folder(folder, below=layout.RANK_FOLDER_DEPTH) as opened:
         opened.write(META_NAME, json.dumps(fields, indent=1).encode())
 

@@ -36,7 +36,7 @@ from telemetry.record.segments import (
 from telemetry.record.shipping_page import read_acked
 from telemetry.record.state_page import LiveState, read_state
 from telemetry.records import RankIdentity
-from telemetry.topology import Topology
+from telemetry.topology import AXES, Topology
 
 __all__ = [
     "MAX_RECORDS",
@@ -234,7 +234,7 @@ def _block_of(folder: Folder, name: str, header: SegmentHeader, from_seq: int, m
 def _identity_from(fields: dict[str, Any], *, uid: int) -> RankIdentity:
     """An identity whose every value has its type and fits the ``ranks`` table."""
     opened = {"opened_ns": fields["started_ns"]}  # what an older version wrote does not say
-    identity = RankIdentity(**{**opened, **fields, "topology": Topology(**fields["topology"]), "uid": uid})
+    identity = RankIdentity(**{**opened, **fields, "topology": _topology_from(fields["topology"]), "uid": uid})
     topology = identity.topology
     numbers = {name: getattr(identity, name) for name in ("attempt", "rank", "local_rank", "pid")}
     numbers |= {"dp": topology.dp, "pp": topology.pp, "tp": topology.tp}
@@ -250,6 +250,20 @@ def _identity_from(fields: dict[str, Any], *, uid: int) -> RankIdentity:
     if identity.rank >= topology.world_size:
         raise ValueError(f"rank {identity.rank} has no place in {topology}")
     return identity
+
+
+def _topology_from(fields: dict[str, Any]) -> Topology:
+    """What an older version wrote has no mesh: its grid is plain."""
+    mesh = fields.get("mesh", "")
+    if not isinstance(mesh, str):
+        raise TypeError(f"mesh is {mesh!r}, no text")
+    plain = Topology(**{axis: fields[axis] for axis in AXES if axis in fields})
+    if not mesh:
+        return plain
+    topology = Topology.parse(mesh)
+    if (topology.dp, topology.pp, topology.tp) != (plain.dp, plain.pp, plain.tp):
+        raise ValueError(f"the mesh {mesh} is not of {plain}")
+    return topology
 
 
 def _check_number(name: str, value: object, *, below: int) -> None:

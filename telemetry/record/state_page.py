@@ -71,6 +71,8 @@ class LiveState:
     open_spans: tuple[OpenSpan, ...]
     """The innermost last."""
     operations: tuple[Operation, ...]
+    identity_ns: int = 0
+    """``started_ns`` of an identity that was rewritten while the rank recorded; 0: it was not."""
 
     @property
     def stage(self) -> Stage | None:
@@ -171,6 +173,7 @@ def _decode(page: np.void) -> LiveState:
         anchor=Anchor(monotonic_ns=int(page["anchor_monotonic_ns"]), wall_ns=int(page["anchor_wall_ns"])),
         open_spans=tuple(sorted(spans, key=lambda span: span.since_ns)),
         operations=tuple(_operation(row.tolist()) for row in rows if row[3]),
+        identity_ns=int(page["identity_ns"]),
     )
 
 
@@ -179,7 +182,7 @@ def _operation(row: list[int]) -> Operation:
     return Operation(
         mask=_mask(axes),
         stage=STAGE_BY_CODE.get(stage),
-        peer=peer,
+        peer=max(peer, -1),
         issued=issued,
         completed=completed,
         issued_ns=issued_ns,

@@ -9,12 +9,13 @@ import pyarrow as pa
 
 from telemetry.clocks.align_evidence import ABSENT, Evidence, Gathering, Int64s, Pings, Transfers
 from telemetry.host_metrics import Metric
-from telemetry.ship.clock_places import COLLECTIVES, TRANSFERS, Places
+from telemetry.ship.clock_places import COLLECTIVES, TRANSFERS, Groups, Places
 from telemetry.stages import Stage
 from telemetry.stores.clock_queries import MeetingSpans
 from telemetry.stores.host_queries import HostSamples
 from telemetry.stores.queries import StageCounts
 from telemetry.stores.reader import Reader
+from telemetry.tables import GROUP_BASE, NO_PEER
 
 MAX_STEPS = 64
 """Steps of a window that are asked for, evenly spread."""
@@ -61,9 +62,9 @@ def read_evidence(reader: Reader, window: Window, places: Places, hosts: tuple[s
     counts = _counts(reader, window)
     gatherings = [
         gathering
-        for axis, stages in COLLECTIVES.items()
-        for gathering in _gatherings(
-            _read(reader, window, stages, places.grouped(axis), counts), places.groups[axis], hosts
+        for purpose, stages in COLLECTIVES.items()
+        for gathering in _all_gatherings(
+            _read(reader, window, stages, places.grouped(purpose), counts), places.groups[purpose], hosts
         )
     ]
     sides = tuple(stage for pair in TRANSFERS for stage in pair)
@@ -115,9 +116,16 @@ def _rows(table: pa.Table) -> _Rows:
     return _Rows(stage=stage, step=step, number=number, rank=rank, peer=peer, start_ns=start, end_ns=start + duration)
 
 
-def _gatherings(rows: _Rows | None, groups: tuple[tuple[int, ...], ...], hosts: tuple[str, ...]) -> Iterator[Gathering]:
+def _all_gatherings(rows: _Rows | None, groups: dict[int, Groups], hosts: tuple[str, ...]) -> Iterator[Gathering]:
+    """Groups along different axes count their operations by themselves."""
     if rows is None:
         return
+    for place, (mask, of_mask) in enumerate(groups.items()):
+        named = rows.peer == GROUP_BASE - mask
+        yield from _gatherings(rows.where(named | ((rows.peer == NO_PEER) & (place == 0))), of_mask, hosts)
+
+
+def _gatherings(rows: _Rows, groups: Groups, hosts: tuple[str, ...]) -> Iterator[Gathering]:
     group_of, column_of = np.full((2, len(hosts)), ABSENT)
     for number, ranks in enumerate(groups):
         group_of[list(ranks)], column_of[list(ranks)] = number, np.arange(len(ranks))

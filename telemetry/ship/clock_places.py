@@ -1,6 +1,7 @@
 """Which ranks are asked so that every host is seen with few of them.
 
-    a group along dp or tp    one rank of each host, if it spans several; one group for the same set of hosts
+    a group of collectives    one rank of each host, if it spans several; one group for the same set of hosts.
+                              Parameters and gradients go along any axes that the grid's dp direction counts
     neighbours along pp       one pair for the same two hosts; a few pairs between the same two sets of hosts that
                               groups hold together
 
@@ -11,14 +12,22 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from telemetry.group_names import Purpose
 from telemetry.stages import Stage
-from telemetry.topology import Axis, Topology
+from telemetry.topology import Topology
 
-COLLECTIVES: dict[Axis, tuple[Stage, ...]] = {
+COLLECTIVES: dict[Purpose, tuple[Stage, ...]] = {
     "dp": (Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER, Stage.GRADS_ALL_REDUCE),
-    "tp": (Stage.TP_ALL_GATHER, Stage.TP_REDUCE_SCATTER, Stage.TP_ALL_REDUCE, Stage.LAYERNORM_GRADS_ALL_REDUCE),
+    "tp": (
+        *(Stage.TP_ALL_GATHER, Stage.TP_REDUCE_SCATTER, Stage.TP_ALL_REDUCE, Stage.TP_ALL_TO_ALL),
+        Stage.LAYERNORM_GRADS_ALL_REDUCE,
+    ),
+    "cp": (Stage.CP_ALL_GATHER, Stage.CP_REDUCE_SCATTER, Stage.CP_ALL_REDUCE, Stage.CP_ALL_TO_ALL),
+    "ep": (Stage.EP_ALL_TO_ALL, Stage.EP_ALL_GATHER, Stage.EP_REDUCE_SCATTER),
 }
 """Those that no member leaves before all have come."""
+Groups = tuple[tuple[int, ...], ...]
+"""Ranks, each on a host of its own."""
 TRANSFERS = ((Stage.FORWARD_SEND, Stage.FORWARD_RECV), (Stage.BACKWARD_SEND, Stage.BACKWARD_RECV))
 
 MAX_BRIDGES = 8
@@ -29,8 +38,9 @@ MAX_BRIDGES = 8
 class Places:
     """Who is asked."""
 
-    groups: dict[Axis, tuple[tuple[int, ...], ...]]
-    """By axis: ranks, each on a host of its own."""
+    groups: dict[Purpose, dict[int, Groups]]
+    """By what the collectives are for, and the bit mask of the axes along which the groups lie. The first mask is that
+    of spans whose group is not recorded."""
     pairs: frozenset[tuple[int, int]]
     """Pipeline neighbours on two hosts, both ways."""
 
@@ -38,22 +48,32 @@ class Places:
     def paired(self) -> tuple[int, ...]:
         return tuple(sorted({rank for pair in self.pairs for rank in pair}))
 
-    def grouped(self, axis: Axis) -> tuple[int, ...]:
-        return tuple(sorted({rank for group in self.groups[axis] for rank in group}))
+    def grouped(self, purpose: Purpose) -> tuple[int, ...]:
+        found = self.groups[purpose].values()
+        return tuple(sorted({rank for groups in found for group in groups for rank in group}))
 
 
 def choose_places(topology: Topology, hosts: Sequence[str]) -> Places:
     """``hosts``: of each rank; empty text where it is not known."""
-    groups = {axis: _groups(topology, hosts, axis) for axis in COLLECTIVES}
+    groups = {
+        purpose: {mask: _groups(topology, hosts, mask) for mask in _masks(topology, purpose)} for purpose in COLLECTIVES
+    }
     return Places(
         groups=groups,
-        pairs=_pairs(topology, hosts, groups.values()),
+        pairs=_pairs(topology, hosts, [found for by_mask in groups.values() for found in by_mask.values()]),
     )
 
 
-def _groups(topology: Topology, hosts: Sequence[str], axis: Axis) -> tuple[tuple[int, ...], ...]:
+def _masks(topology: Topology, purpose: Purpose) -> list[int]:
+    """Along which axes such groups may lie. Axes of one rank make no difference."""
+    whole = topology.replica_mask if purpose == "dp" else topology.mask(purpose)
+    wide = sum(1 << at for at, (_, degree) in enumerate(topology.mesh) if whole >> at & 1 and degree > 1)
+    return [mask for mask in range(wide, 0, -1) if mask & wide == mask]
+
+
+def _groups(topology: Topology, hosts: Sequence[str], mask: int) -> Groups:
     chosen: dict[frozenset[str], tuple[int, ...]] = {}
-    for group in topology.groups(along=axis):
+    for group in topology.members(mask).tolist():
         first_of: dict[str, int] = {}
         for rank in group:
             if hosts[rank]:
@@ -63,9 +83,7 @@ def _groups(topology: Topology, hosts: Sequence[str], axis: Axis) -> tuple[tuple
     return tuple(chosen.values())
 
 
-def _pairs(
-    topology: Topology, hosts: Sequence[str], groups: Iterable[tuple[tuple[int, ...], ...]]
-) -> frozenset[tuple[int, int]]:
+def _pairs(topology: Topology, hosts: Sequence[str], groups: Iterable[Groups]) -> frozenset[tuple[int, int]]:
     held = _held_together(hosts, groups)
     chosen: dict[frozenset[str], tuple[int, int]] = {}
     bridges: Counter[frozenset[str]] = Counter()
@@ -78,7 +96,7 @@ def _pairs(
     return frozenset({*chosen.values(), *((b, a) for a, b in chosen.values())})
 
 
-def _held_together(hosts: Sequence[str], groups: Iterable[tuple[tuple[int, ...], ...]]) -> dict[str, str]:
+def _held_together(hosts: Sequence[str], groups: Iterable[Groups]) -> dict[str, str]:
     """Of each host one that stands for the set of hosts that its groups reach."""
     above = {host: host for host in hosts}
 
@@ -87,7 +105,7 @@ def _held_together(hosts: Sequence[str], groups: Iterable[tuple[tuple[int, ...],
             above[host] = host = above[above[host]]
         return host
 
-    for group in (group for of_axis in groups for group in of_axis):
+    for group in (group for of_mask in groups for group in of_mask):
         for rank in group[1:]:
             above[top(hosts[rank])] = top(hosts[group[0]])
     return {host: top(host) for host in above}

@@ -14,6 +14,7 @@ from telemetry.clocks.align import align
 from telemetry.clocks.align_evidence import HostClock
 from telemetry.ship.clock_evidence import Window, read_evidence
 from telemetry.ship.clock_places import choose_places
+from telemetry.stored_topology import topology_of
 from telemetry.stores.queries import Ranks, Steps
 from telemetry.stores.reader import Reader
 from telemetry.tables import HOST_CLOCKS
@@ -48,7 +49,7 @@ def estimate_newest(reader: Reader, run_id: str, attempt: int, last_step: int, *
     """
     ranks = reader.read(Ranks(run_id=run_id, attempt=attempt))
     if ranks.num_rows:
-        topology = Topology(**{axis: ranks[f"{axis}_size"][0].as_py() for axis in ("dp", "pp", "tp")})
+        topology = topology_of(ranks)
         hosts = _hosts(ranks, topology)
         if len(set(hosts) - {""}) > 1:
             places = choose_places(topology, hosts)

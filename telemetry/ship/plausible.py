@@ -1,6 +1,6 @@
 """Numbers that no job has: refused before they are stored, for they would hide the rows of a later job.
 
-announcements      a grid that exists, the rank within it, words about the run that can be read
+announcements      a grid that exists, a mesh of that grid, the rank within it, words about the run that can be read
 every time stamp   between the epoch and a day from now
 rows of no folder  steps below 2**31; rows of an announced folder can harm only that folder's own run
 """
@@ -14,12 +14,13 @@ import pyarrow.compute as pc
 
 from telemetry.errors import UsageError
 from telemetry.records import MAX_HOST_LENGTH
+from telemetry.stored_topology import topology_in
 from telemetry.tables import NO_FOLDER
-from telemetry.topology import Topology
 
 MAX_AHEAD_NS = 86_400 * 10**9
 """How far the clock of a host may be ahead of the collector's."""
 MAX_STEP = 2**31 - 1
+_GRID = ("dp_size", "pp_size", "tp_size", "mesh")
 _TIMES = ("started_ns", "opened_ns", "at_ns", "beat_ns", "start_ns", "issue_ns", "began_ns")
 
 
@@ -58,9 +59,8 @@ def _check_times(table: str, rows: pa.Table, now_ns: int) -> None:
 
 
 def _check_grids(rows: pa.Table) -> None:
-    grids = rows.select(["dp_size", "pp_size", "tp_size"]).group_by(["dp_size", "pp_size", "tp_size"]).aggregate([])
-    columns = (grids[name].to_pylist() for name in ("dp_size", "pp_size", "tp_size"))
-    sizes = [Topology(dp=dp, pp=pp, tp=tp).world_size for dp, pp, tp in zip(*columns, strict=True)]
+    told = rows.select(list(_GRID)).group_by(list(_GRID)).aggregate([])
+    sizes = [topology_in(row).world_size for row in told.to_pylist()]
     world = [rows[name].to_numpy().astype(np.uint64) for name in ("dp_size", "pp_size", "tp_size")]
     rank = rows["rank"].to_numpy()
     if len(np.unique(rank)) < len(rank):

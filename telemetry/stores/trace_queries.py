@@ -39,7 +39,7 @@ class TraceSpans(Fields):
     """Spans of a window of steps with the ids they have as a trace.
 
     Columns: trace_id (32 hexadecimal digits), span_id, parent_id (16, or empty), step, rank, stage, stream, microbatch,
-    chunk, peer, start_ns, duration_ns, size_bytes; ordered by step, rank, start_ns, seq.
+    chunk, peer, start_ns, duration_ns, size_bytes, clock; ordered by step, rank, start_ns, seq.
     """
 
     run_id: str
@@ -55,7 +55,7 @@ class TraceSpans(Fields):
         return f"""
         SELECT {_TRACE_ID} AS trace_id, if(stage = {_STEP}, {_STEP_ID}, {_SPAN_ID}) AS span_id,
             if(stage = {_STEP}, '', {_STEP_ID}) AS parent_id,
-            step, rank, stage, stream, microbatch, chunk, peer, start_ns, duration_ns, size_bytes
+            step, rank, stage, stream, microbatch, chunk, peer, start_ns, duration_ns, size_bytes, clock
         FROM spans
         WHERE {OF_ATTEMPT} AND step >= %(first_step)s AND step <= %(last_step)s {_OF_DETAIL[self.detail]}
         ORDER BY step, rank, start_ns, seq

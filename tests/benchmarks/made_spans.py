@@ -124,6 +124,8 @@ class MadeJob:
         stage = np.tile(stages, times)
         streams = np.array([int(stage.stream) for stage, _ in of_program], dtype=np.uint8)
         order = np.cumsum(meets) * meets
+        cpu_ns = self._cpu_ns(draw, np.tile(~meets, times), duration_ns)
+        issue_ns = self._issue_ns(draw, stage, start_ns)
         return {
             "rank": rank.astype(np.uint32),
             "seq": (number * SPANS_A_STEP + np.tile(np.arange(SPANS_A_STEP), times)).astype(np.uint64),
@@ -136,8 +138,9 @@ class MadeJob:
             "op_seq": (np.tile(order, times) + np.tile(meets, times) * number * int(meets.sum())).astype(np.uint32),
             "start_ns": start_ns,
             "duration_ns": duration_ns,
-            "cpu_ns": self._cpu_ns(draw, np.tile(~meets, times), duration_ns),
-            "issue_ns": self._issue_ns(draw, stage, start_ns),
+            "cpu_ns": cpu_ns,
+            "issue_ns": issue_ns,
+            "clock": np.where(issue_ns > 0, np.tile(1 + meets, times), 0).astype(np.uint8),
             "size_bytes": np.tile(np.where(meets, 50_331_648, 0).astype(np.uint64), times),
         }
 

@@ -12,14 +12,19 @@ import pytest
 from clickhouse_driver import Client
 
 from telemetry.errors import RankscopeError, UsageError
+from telemetry.stages import SpanClock, Stage
+from telemetry.stored_topology import topology_in, topology_of
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.migrations import SCHEMA
 from telemetry.stores.open import MigratingStore, find_store, open_store
-from telemetry.stores.queries import Ranks, StageCounts
+from telemetry.stores.queries import Ranks, RunGrids, Spans, StageCounts
 from telemetry.stores.reader import StoreReader
+from telemetry.tables import GROUP_BASE
+from telemetry.topology import Topology
 from tests.clickhouse_server import PASSWORD, USER, ClickHouseServer
 from tests.integration.old_database import NUM_SPANS, checksums, make_first, shape
 from tests.scenarios.command import rankscope
+from tests.telemetry.made_rows import made, owned
 
 NUM_AT_ONCE = 4
 
@@ -67,7 +72,29 @@ def test_a_database_of_the_first_version_loses_nothing_and_answers(empty: Migrat
     assert checksums(empty) == before
     reader = StoreReader(empty)
     assert sum(reader.read(StageCounts(run_id="nightly", attempt=0))["spans"].to_pylist()) == NUM_SPANS
-    assert reader.read(Ranks(run_id="it's", attempt=1))["opened_ns"].to_pylist() == [0] * 8
+    ranks = reader.read(Ranks(run_id="it's", attempt=1))
+    assert (ranks["opened_ns"].to_pylist(), ranks["mesh"].to_pylist()) == ([0] * 8, [""] * 8)
+    assert topology_of(ranks) == Topology()
+    spans = reader.read(Spans(run_id="nightly", attempt=0, first_step=0, last_step=100))
+    assert set(spans["clock"].to_pylist()) == {SpanClock.HOST}
+
+
+def test_an_upgraded_database_takes_meshes_clocks_and_groups(empty: MigratingStore) -> None:
+    make_first(empty)
+    empty.migrate()
+    mesh = Topology.parse("pp=2,dp_shard=2,tp=2")
+    told = {"dp_size": 2, "pp_size": 2, "tp_size": 2, "mesh": str(mesh), "started_ns": 5}
+    empty.insert("ranks", owned(made("ranks", [{"rank": 0, **told}]), run_id="nightly"))
+    group = {"stage": int(Stage.EP_ALL_TO_ALL), "peer": GROUP_BASE - 3, "clock": int(SpanClock.TRANSFER), "op_seq": 1}
+    empty.insert("spans", owned(made("spans", [{"rank": 0, "seq": 9000, "step": 7, **group}]), run_id="nightly"))
+    reader = StoreReader(empty)
+    assert topology_of(reader.read(Ranks(run_id="nightly", attempt=0))) == mesh
+    (row,) = reader.read(
+        Spans(run_id="nightly", attempt=0, first_step=7, last_step=7, stages=(int(Stage.EP_ALL_TO_ALL),), limit=1)
+    ).to_pylist()
+    assert (row["peer"], row["clock"]) == (-5, SpanClock.TRANSFER)
+    (grid,) = reader.read(RunGrids(run_ids=("nightly",))).to_pylist()
+    assert topology_in(grid) == mesh
 
 
 def test_an_upgraded_database_is_like_one_that_was_made_today(empty: MigratingStore) -> None:

@@ -202,7 +202,10 @@ def test_a_fresh_folder_begins_at_zero_whatever_its_shipping_page_says(
 WRONG_ANNOUNCEMENTS: list[tuple[dict[str, object], str]] = [
     ({"rank": 2}, "rank 2 is beyond its grid of 2 ranks"),
     ({"dp_size": 0}, "dp is 0"),
-    ({"dp_size": 2**31, "pp_size": 2**31, "tp_size": 2**31}, "a grid of"),
+    ({"dp_size": 2**31, "pp_size": 2**31, "tp_size": 2**31}, "a mesh of"),
+    ({"mesh": "pp=2,tp=2"}, "the mesh 'pp=2,tp=2' is not of dp 2, pp 1, tp 1"),
+    ({"mesh": "dp_shard=2,model=1"}, "'model' is not an axis"),
+    ({"mesh": "dp=2," * 60}, "is not of dp 2"),
     ({"opened_ns": -1}, "opened_ns is -1"),
     ({"opened_ns": 2**62}, "opened_ns is .* days in the future"),
     ({"started_ns": 2**63 - 1}, "started_ns is .* days in the future"),

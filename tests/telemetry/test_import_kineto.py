@@ -16,10 +16,11 @@ from telemetry.imports.interface import ImportedRun, ImportOptions, check_sound
 from telemetry.imports.intervals import inside, merged, without
 from telemetry.imports.kineto import import_kineto
 from telemetry.imports.write import StoreTarget, put_run
-from telemetry.stages import Stage
+from telemetry.stages import Stage, Stream
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Ranks, Steps
 from telemetry.stores.reader import StoreReader
+from telemetry.tables import GROUP_BASE, NO_PEER
 from telemetry.topology import Topology
 from tests.telemetry.made_profiles import AUTOGRAD, BASE_NS, NCCL, STEP_US, Profile
 from tests.telemetry.profiled_training import FIRST_STEP, NUM_STEPS
@@ -207,7 +208,10 @@ def test_a_collective_is_the_stage_of_its_kind_and_axis(
     run = imported(with_exchange(kernel, **args).save(tmp_path))
     assert run.topology == Topology(dp=2, tp=2)
     (row,) = spans(run)
-    assert (Stage(row["stage"]), micros(row), row["issue_ns"], row["peer"]) == (stage, (300, 50), BASE_NS + 100_000, -1)
+    assert (Stage(row["stage"]), micros(row), row["issue_ns"]) == (stage, (300, 50), BASE_NS + 100_000)
+    mask = run.topology.mask("tp" if stage.stream is Stream.TP else "dp")
+    is_known = args and stage is not Stage.EMBEDDING_GRADS_ALL_REDUCE
+    assert row["peer"] == (GROUP_BASE - mask if is_known else NO_PEER)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +219,7 @@ def test_a_collective_is_the_stage_of_its_kind_and_axis(
     [
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", named("0")),  # of all ranks: no axis of this grid
         ("ncclDevKernel_Broadcast_RING_LL(x)", named("1")),
-        ("ncclDevKernel_SendRecv(x)", named("1", **{"Collective name": "all_to_allv"})),
+        ("ncclDevKernel_SendRecv(x)", named("2", **{"Collective name": "all_to_allv"})),
         ("ncclDevKernel_SendRecv(x)", named("1")),
         ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)", {}),
     ],
@@ -323,14 +327,54 @@ def test_degrees_that_do_not_make_the_job_are_refused(told: dict[str, int], tmp_
 
 
 def test_groups_that_lie_otherwise_are_refused_until_the_user_decides(tmp_path: Path) -> None:
-    groups = (
-        {"pg_name": "1", "pg_desc": "mesh_pp", "ranks": [0, 2]},
-        {"pg_name": "2", "pg_desc": "mesh_dp", "ranks": [0, 1]},
-    )
+    groups = ({"pg_name": "1", "pg_desc": "mesh_pp", "ranks": [0, 2]},)
     path = Profile(world_size=4, groups=groups).step(0).save(tmp_path)
     with pytest.raises(UsageError, match=r"the pp group \[0, 2\]"):
         imported(path)
     assert imported(path, dp=4).topology == Topology(dp=4)
+    mesh = Topology.parse("pp=2,dp_shard=2")
+    assert imported(path, mesh=mesh).topology == mesh
+    with pytest.raises(UsageError, match="do not make the 4 ranks"):
+        imported(path, mesh=Topology.parse("pp=2,dp_shard=4"))
+
+
+MESH_OF_FOUR_AXES = (
+    {"pg_name": "1", "pg_desc": "mesh_tp", "ranks": [8, 9]},
+    {"pg_name": "2", "pg_desc": "mesh_cp", "ranks": [8, 10]},
+    {"pg_name": "3", "pg_desc": "mesh_fsdp", "ranks": [8, 10, 12, 14]},
+    {"pg_name": "4", "pg_desc": "mesh_pp", "ranks": [0, 8]},
+    {"pg_name": "5", "pg_desc": "mesh_ep", "ranks": [8, 9, 10, 11]},
+)
+
+
+@pytest.mark.parametrize(
+    ("group", "operation", "stage", "axes"),
+    [
+        ("1", "all_to_allv", Stage.TP_ALL_TO_ALL, ("tp",)),
+        ("2", "all_gather_into_tensor", Stage.CP_ALL_GATHER, ("cp",)),
+        ("2", "all_to_all", Stage.CP_ALL_TO_ALL, ("cp",)),
+        ("3", "reduce_scatter_tensor", Stage.GRADS_REDUCE_SCATTER, ("dp_shard", "cp")),
+        ("5", "all_to_allv", Stage.EP_ALL_TO_ALL, ("cp", "tp")),
+    ],
+)
+def test_a_mesh_is_learned_from_its_groups_and_each_has_its_stages(
+    group: str, operation: str, stage: Stage, axes: tuple[str, ...], tmp_path: Path
+) -> None:
+    profile = Profile(rank=8, world_size=16, groups=MESH_OF_FOUR_AXES).step(0)
+    told = named(group, **{"Collective name": operation})
+    run = imported(profile.kernel("ncclDevKernel_x(y)", issued=1, at=3, dur=5, stream=NCCL, **told).save(tmp_path))
+    assert run.topology == Topology.parse("pp=2,dp_shard=2,cp=2,tp=2")
+    (row,) = spans(run)
+    assert (Stage(row["stage"]), row["peer"]) == (stage, GROUP_BASE - run.topology.mask(*axes))
+
+
+def test_a_ring_of_context_parallel_ranks_sends_and_receives(tmp_path: Path) -> None:
+    profile = Profile(rank=8, world_size=16, groups=MESH_OF_FOUR_AXES).step(0)
+    told = named("2", **{"Collective name": "send", "Dst Rank": 10})
+    profile.kernel("ncclDevKernel_SendRecv(y)", issued=1, at=3, dur=5, stream=NCCL, **told)
+    run = imported(profile.save(tmp_path))
+    (row,) = spans(run)
+    assert (Stage(row["stage"]), row["peer"]) == (Stage.CP_SEND_RECV, 10)
 
 
 def test_old_files_with_whole_times_come_in(tmp_path: Path) -> None:

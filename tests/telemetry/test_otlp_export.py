@@ -133,6 +133,7 @@ def test_a_span_says_whose_it_is_by_stable_names_and_our_own(
     assert {name: value for name, value in resource.items() if name.startswith("rankscope.")} == {
         "rankscope.run.id": RUN, "rankscope.attempt": "2", "rankscope.rank": "1", "rankscope.local_rank": "0",
         "rankscope.host.name": "node1", "rankscope.dp": "1", "rankscope.pp": "0", "rankscope.tp": "0",
+        "rankscope.mesh": "dp=2,pp=1,tp=1",
     }  # fmt: skip
     assert span == {"rankscope.step": "0", "rankscope.stream": "compute", "rankscope.size_bytes": "64"}
 

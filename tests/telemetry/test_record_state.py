@@ -38,7 +38,7 @@ def test_an_operation_that_was_issued_and_not_completed_shows(tmp_path: Path) ->
         operations.wait_for(hanging)
         live = recorded(tmp_path).reader.live()
     (shown,) = live.operations
-    assert (shown.mask, shown.stage, shown.issued, shown.completed) == (4, Stage.TP_ALL_GATHER, 2, 1)
+    assert (shown.mask, shown.stage, shown.issued, shown.completed) == (0b100, Stage.TP_ALL_GATHER, 2, 1)
     assert live.stage is Stage.TP_ALL_GATHER
 
 

@@ -379,7 +379,7 @@ def test_many_runs_are_told_of_in_a_row_an_attempt(filled: StoreReader) -> None:
         **RUN, "first_step": 0, "last_step": 3, "num_steps": 4, "steps_ns": 3602.0, "recent_ns": 900.5,
         "recent_first": 0, "last_end_ns": 4902,
     }  # fmt: skip
-    assert filled.read(RunGrids(**RUNS)).to_pylist() == [{**RUN, "dp": 2, "pp": 1, "tp": 1}]
+    assert filled.read(RunGrids(**RUNS)).to_pylist() == [{**RUN, "dp_size": 2, "pp_size": 1, "tp_size": 1, "mesh": ""}]
     assert filled.read(RunStalls(**RUNS)).to_pylist() == [{**RUN, "newest_ns": 300}]
     assert filled.read(RunMetrics(**RUNS, metric="loss")).to_pylist() == [
         {**RUN, "mean": 12.5 / 3, "first_step": 0, "last_step": 1}

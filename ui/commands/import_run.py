@@ -15,6 +15,7 @@ from telemetry.imports.straggler_analysis import import_straggler_analysis
 from telemetry.imports.write import write_run
 from telemetry.printable import printable
 from telemetry.stores.address import without_password
+from telemetry.topology import Topology
 
 
 class Format(StrEnum):
@@ -43,6 +44,11 @@ NameOption = Annotated[str | None, typer.Option("--name", help="Name of the run;
 MetaOption = Annotated[Path | None, typer.Option("--meta", help="straggler-analysis: the layout of the job.")]
 DegreeOption = Annotated[int | None, typer.Option(min=1, help="kineto: the degree, where the files do not tell.")]
 
+MeshOption = Annotated[
+    str | None,
+    typer.Option("--mesh", help="kineto: the axes in rank order, the slowest first: pp=2,dp_shard=4,tp=8."),
+]
+
 
 def import_run(
     format: FormatArgument,
@@ -53,10 +59,12 @@ def import_run(
     dp: DegreeOption = None,
     pp: DegreeOption = None,
     tp: DegreeOption = None,
+    mesh: MeshOption = None,
     json: JsonOption = False,
 ) -> None:
     """Store other people's traces as a run. All is read before anything is stored."""
-    options = ImportOptions(name=name, meta=meta, dp=dp, pp=pp, tp=tp)
+    told = None if mesh is None else Topology.parse(mesh)
+    options = ImportOptions(name=name, meta=meta, dp=dp, pp=pp, tp=tp, mesh=told)
     with progress.status(f"reading {format.value}"):
         run = IMPORTERS[format](paths, options)
     with progress.status(f"storing {run.spans.num_rows:,} spans"):
@@ -81,4 +89,5 @@ def _summary(run: ImportedRun) -> dict[str, object]:
         "steps": run.num_steps,
         "spans": run.spans.num_rows,
         "topology": {"dp": run.topology.dp, "pp": run.topology.pp, "tp": run.topology.tp},
+        "mesh": str(run.topology),
     }

@@ -14,6 +14,7 @@ from diagnose.alerts.alert import Alert, Phase
 from diagnose.findings import Finding, Severity
 from diagnose.pipeline import Report
 from diagnose.ranges import list_some, name_some
+from telemetry.stored_topology import topology_in
 from telemetry.stores.queries import (
     InterruptedSteps,
     RunBeats,
@@ -26,7 +27,6 @@ from telemetry.stores.queries import (
     in_portions,
 )
 from telemetry.stores.question import Query
-from telemetry.topology import Topology
 from ui.columns import words
 from ui.reads.alerts import ToldAlerts, told_alerts
 from ui.reads.asking import LONG_OVER_S
@@ -211,7 +211,7 @@ def _row(attempts: list[Row], facts: _Facts, alerts: _Alerts, reads: Reads) -> R
         num_attempts=len(attempts),
         state=state,
         what=" · ".join(meta[key] for key in SHOWN if key in meta) if (meta := words(newest["meta"])) else "",
-        topology=Topology(dp=grid["dp"], pp=grid["pp"], tp=grid["tp"]) if grid else None,
+        topology=topology_in(grid) if grid else None,
         num_ranks=newest["num_ranks"],
         last_step=steps.last_step if steps else None,
         step_time=steps.recent if steps else None,

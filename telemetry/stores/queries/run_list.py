@@ -19,15 +19,19 @@ def _of(run_ids: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunGrids(Fields):
-    """The grid of each attempt, as the rank that started last has it. Columns: run_id, attempt, dp, pp, tp."""
+    """The grid of each attempt, as the rank that started last has it.
+
+    Columns: run_id, attempt, dp_size, pp_size, tp_size, mesh (empty: plain).
+    """
 
     run_ids: tuple[str, ...]
 
     def sql(self) -> str:
         return f"""
-        SELECT run_id, attempt, newest.1 AS dp, newest.2 AS pp, newest.3 AS tp
+        SELECT run_id, attempt, newest.1 AS dp_size, newest.2 AS pp_size, newest.3 AS tp_size,
+            newest.4 AS mesh
         FROM (
-            SELECT run_id, attempt, argMax((dp_size, pp_size, tp_size), (started_ns, rank)) AS newest
+            SELECT run_id, attempt, argMax((dp_size, pp_size, tp_size, mesh), (started_ns, rank)) AS newest
             FROM ranks WHERE {_of(self.run_ids)} GROUP BY run_id, attempt
         )
         ORDER BY run_id, attempt

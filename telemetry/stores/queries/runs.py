@@ -89,14 +89,15 @@ def _told_by_ranks(named: str) -> str:
 class Ranks(Fields):
     """The ranks of an attempt.
 
-    Columns: rank, host, local_rank, pid, dp_size, pp_size, tp_size, started_ns, opened_ns, meta; ordered by rank.
+    Columns: rank, host, local_rank, pid, dp_size, pp_size, tp_size, mesh (empty: plain), started_ns, opened_ns, meta;
+    ordered by rank. ``telemetry.stored_topology`` reads the grid.
     """
 
     run_id: str
     attempt: int
 
     def sql(self) -> str:
-        names = ("host", "local_rank", "pid", "dp_size", "pp_size", "tp_size", "opened_ns", "meta")
+        names = ("host", "local_rank", "pid", "dp_size", "pp_size", "tp_size", "mesh", "opened_ns", "meta")
         newest = ", ".join(f"argMax({name}, started_ns) AS newest_{name}" for name in names)
         answer = ", ".join(f"newest_{name} AS {name}" for name in names[:-1])
         return f"""

@@ -19,7 +19,7 @@ SELECT
     'rankscope' AS ScopeName,
     '' AS ScopeVersion,
     map('rankscope.step', toString(step), 'rankscope.microbatch', toString(microbatch),
-        'rankscope.chunk', toString(chunk), 'rankscope.peer', toString(peer),
+        'rankscope.chunk', toString(chunk), 'rankscope.peer', toString(greatest(peer, -1)),
         'rankscope.size_bytes', toString(size_bytes),
         'rankscope.stream', transform(stream, {stream_codes}, {stream_labels}, 'unknown')) AS SpanAttributes,
     toUInt64(duration_ns) AS Duration,

@@ -1,0 +1,193 @@
+"""Learning the mesh of a job from the process groups that one rank sees.
+
+A group of an axis is a stretch of ranks with one stride. Axes whose degrees and strides fit together cover the world:
+
+    mesh_tp [4, 5]   mesh_pp [0, 4]   mesh_fsdp [4, 6]      tp 2 x 1, dp_shard 2 x 2, pp 2 x 4    8 ranks: known
+    mesh_tp [4, 5]   mesh_pp [0, 4]                         tp 2 x 1, ........ ? , pp 2 x 4       not yet
+
+Nothing is guessed: as long as the named groups do not cover the world, the mesh is not known. Groups of experts lie
+over the same ranks in another way; they become an axis only where all others stay whole.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from telemetry.errors import UsageError
+from telemetry.group_names import axes_described, spans_whole_axes
+from telemetry.topology import AXES, MESH_AXES, Topology, mesh_of_strides
+
+MAX_GROUPS = 256
+"""Different groups that are remembered: a job with more has them from elsewhere."""
+MAX_LAYOUTS = 4
+"""Different groups of one axis that are tried."""
+_SHARDED = ("dp", "dp_shard")
+"""Axes of data parallelism: a group that is described by them may hold the ranks of cp and ep, too."""
+_WITHIN = ("cp", "ep")
+_PREFERRED = ("pp", "tp", "cp", "dp_replicate", "dp_shard", "dp", "ep")
+"""Where several layouts have as many axes, the one with the earlier names counts."""
+
+
+class Stretch(NamedTuple):
+    """Ranks ``first + i * stride``."""
+
+    degree: int
+    stride: int
+
+
+Layout = tuple[Stretch, ...]
+"""A group as a sum of stretches, the smallest stride first."""
+
+
+class MeshLearner:
+    """What the groups of one rank say of the mesh. Not for several threads."""
+
+    def __init__(self, world_size: int) -> None:
+        self.world_size = world_size
+        self.topology: Topology | None = None
+        self._seen: dict[tuple[tuple[str, ...], Layout], None] = {}
+
+    def add(self, description: str, ranks: Sequence[int]) -> Topology | None:
+        """A group that this rank belongs to. The mesh, when this group made it known or finer; otherwise None."""
+        axes = axes_described(description) if spans_whole_axes(description) else ()
+        layout = layout_of(ranks)
+        if not axes or layout is None or max(ranks) >= self.world_size or len(self._seen) >= MAX_GROUPS:
+            return None
+        if (axes, layout) in self._seen:
+            return None
+        self._seen[axes, layout] = None
+        found = self._finest()
+        if found is None or found == self.topology or _num_axes(found) < _num_axes(self.topology):
+            return None
+        self.topology = found
+        return found
+
+    def _finest(self) -> Topology | None:
+        """The mesh with the most axes among those that cover the world; None where none does."""
+        layouts = self._layouts()
+        names = [name for name in _PREFERRED if name in layouts]
+        best: dict[str, Stretch] = {}
+        for choice in product(*((*layouts[name], None) for name in names)):
+            axes = {name: one for name, one in zip(names, choice, strict=True) if one is not None}
+            if len(axes) > len(best) and _covers(axes, self.world_size):
+                best = axes
+        return _mesh(best, self.world_size)
+
+    def _layouts(self) -> dict[str, list[Stretch]]:
+        """For each axis the stretches that it may be."""
+        found: dict[str, list[Stretch]] = {}
+        for axes, layout in self._seen:
+            if len(axes) == 1 and len(layout) == 1:
+                _note(found, axes[0], layout[0])
+        for axes, layout in self._seen:
+            if axes[0] in _SHARDED and set(axes[1:]) <= set(_WITHIN):
+                for rest in _without(layout, found):
+                    _note(found, axes[0], rest)
+        return found
+
+
+def topology_of_device_mesh(mesh: Any) -> Topology:
+    """The topology of torch's ``DeviceMesh``: its ``mesh_dim_names``, and the ranks in its tensor ``mesh``.
+
+    Raises:
+        UsageError: dimensions without names or with unknown ones, or ranks in an order that has no strides.
+    """
+    names = mesh.mesh_dim_names
+    ranks = np.asarray(mesh.mesh.tolist(), dtype=np.int64)
+    if not names or ranks.ndim != len(names):
+        raise UsageError("a DeviceMesh without names", hint='give it mesh_dim_names=("pp", "dp_shard", "tp")')
+    axes: dict[str, tuple[int, int]] = {}
+    for dimension, told in enumerate(names):
+        name = (axes_described(f"mesh_{told}") or (str(told),))[0]
+        if name not in MESH_AXES or name in axes:
+            raise UsageError(f"the mesh dimension {str(told)[:80]!r} is no axis", hint=f"axes: {', '.join(MESH_AXES)}")
+        along = np.moveaxis(ranks, dimension, 0).reshape(ranks.shape[dimension], -1)[:, 0]
+        axes[name] = len(along), int(along[1] - along[0]) if len(along) > 1 else 1
+    topology = mesh_of_strides(axes, ranks.size)
+    if topology is None or not _is_laid_out(ranks, [axes[name] for name in axes]):
+        raise UsageError(
+            "the ranks of this DeviceMesh are in no strided order",
+            hint='say how they lie: RANKSCOPE_MESH="pp=2,dp_shard=4,tp=8", the slowest axis first',
+        )
+    return _plain(topology)
+
+
+def _is_laid_out(ranks: np.ndarray[Any, np.dtype[np.int64]], axes: Sequence[tuple[int, int]]) -> bool:
+    indices = np.indices(ranks.shape)
+    return bool((sum(index * stride for index, (_, stride) in zip(indices, axes, strict=True)) == ranks).all())
+
+
+def layout_of(ranks: Sequence[int]) -> Layout | None:
+    """The stretches of a group, whatever the order of ``ranks``; None where it has none, or holds one rank."""
+    ordered = sorted(set(ranks))
+    if len(ordered) < 2 or ordered[0] < 0:
+        return None
+    offsets = [rank - ordered[0] for rank in ordered]
+    found: list[Stretch] = []
+    while len(offsets) > 1:
+        stride = offsets[1]
+        degree = next((at for at, offset in enumerate(offsets) if offset != at * stride), len(offsets))
+        rest = offsets[::degree]
+        if len(offsets) % degree or offsets != [first + at * stride for first in rest for at in range(degree)]:
+            return None
+        found.append(Stretch(degree, stride))
+        offsets = rest
+    return tuple(found)
+
+
+def _note(found: dict[str, list[Stretch]], name: str, one: Stretch) -> None:
+    known = found.setdefault(name, [])
+    if one not in known and len(known) < MAX_LAYOUTS:
+        known.append(one)
+
+
+def _without(layout: Layout, found: Mapping[str, Sequence[Stretch]]) -> Iterator[Stretch]:
+    """What is left of a group's ranks when cp, ep or both are taken out; the group itself, too."""
+    choices = [(*found.get(name, ()), None) for name in _WITHIN]
+    for taken in product(*choices):
+        rest: Layout | None = layout
+        for one in taken:
+            rest = rest if one is None or rest is None else _minus(rest, one)
+        if rest is not None and len(rest) == 1:
+            yield rest[0]
+
+
+def _minus(layout: Layout, one: Stretch) -> Layout | None:
+    """``layout`` without a stretch within it; None where it is not within it."""
+    for at, whole in enumerate(layout):
+        below, above = one.stride // whole.stride, whole.degree * whole.stride // (one.degree * one.stride)
+        if below * whole.stride == one.stride and below * one.degree * above == whole.degree:
+            parts = (Stretch(below, whole.stride), Stretch(above, one.degree * one.stride))
+            return (*layout[:at], *(part for part in parts if part.degree > 1), *layout[at + 1 :])
+    return None
+
+
+def _covers(axes: Mapping[str, Stretch], world_size: int) -> bool:
+    if prod(one.degree for one in axes.values()) != world_size:
+        return False
+    expected = 1
+    for one in sorted(axes.values(), key=lambda one: one.stride):
+        if one.stride != expected:
+            return False
+        expected *= one.degree
+    return True
+
+
+def _mesh(axes: Mapping[str, Stretch], world_size: int) -> Topology | None:
+    topology = mesh_of_strides({name: (one.degree, one.stride) for name, one in axes.items()}, world_size)
+    return _plain(topology) if axes and topology is not None else None
+
+
+def _plain(topology: Topology) -> Topology:
+    """A mesh of dp, pp and tp in this order as the plain grid that it is."""
+    wide = [name for name, degree in topology.mesh if degree > 1]
+    if wide == [axis for axis in AXES if axis in wide]:
+        return Topology(dp=topology.dp, pp=topology.pp, tp=topology.tp)
+    return topology
+
+
+def _num_axes(topology: Topology | None) -> int:
+    return 0 if topology is None else sum(degree > 1 for _, degree in topology.mesh)

@@ -1,0 +1,44 @@
+"""Which ranks and spans clocks are estimated from, on meshes in any order."""
+
+import pytest
+
+from telemetry.ship.clock_evidence import Window, read_evidence
+from telemetry.ship.clock_places import choose_places
+from telemetry.stages import Stage
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.reader import StoreReader
+from telemetry.tables import GROUP_BASE, NO_PEER
+from telemetry.topology import Topology
+from tests.telemetry.made_rows import insert, made
+
+MESH = Topology.parse("pp=2,dp_shard=2,cp=2,tp=2")
+HOSTS = tuple(f"host-{rank // 2}" for rank in range(16))
+WINDOW = Window(run_id="run", attempt=0, first_step=0, last_step=3, first_ns=0, last_ns=10**9)
+
+
+def test_groups_of_any_axes_and_neighbours_of_the_pipeline_are_asked() -> None:
+    places = choose_places(MESH, HOSTS)
+    both, shard, cp = MESH.mask("dp_shard", "cp"), MESH.mask("dp_shard"), MESH.mask("cp")
+    assert next(iter(places.groups["dp"])) == both
+    assert {*places.groups["dp"]} == {both, shard, cp}
+    assert places.groups["dp"][both] == ((0, 2, 4, 6), (8, 10, 12, 14))
+    assert (0, 4) in places.groups["dp"][shard]
+    assert places.groups["cp"] == {cp: ((0, 2), (4, 6), (8, 10), (12, 14))}
+    assert places.groups["tp"] == {MESH.mask("tp"): ()}  # each on one host
+    assert {abs(a - b) for a, b in places.pairs} == {8}
+
+
+@pytest.mark.parametrize(
+    ("is_named", "axes"), [(False, ("dp_shard", "cp")), (True, ("dp_shard", "cp")), (True, ("dp_shard",))]
+)
+def test_a_span_counts_for_the_group_that_it_names(
+    embedded: EmbeddedStore, is_named: bool, axes: tuple[str, ...]
+) -> None:
+    groups = MESH.members(MESH.mask(*axes)).tolist()
+    told = {"stage": int(Stage.GRADS_ALL_REDUCE), "step": 1, "op_seq": 1, "start_ns": 100, "duration_ns": 50}
+    peer = GROUP_BASE - MESH.mask(*axes) if is_named else NO_PEER
+    rows = [{"rank": rank, "seq": 1, "peer": peer, **told} for group in groups for rank in group]
+    insert(embedded, "spans", made("spans", rows))
+    evidence = read_evidence(StoreReader(embedded), WINDOW, choose_places(MESH, HOSTS), HOSTS)
+    found = [gathering.hosts for gathering in evidence.gatherings]
+    assert sorted(found) == sorted({tuple(HOSTS[rank] for rank in group) for group in groups})

@@ -1,0 +1,190 @@
+"""A rank that learns its mesh while it records: on disk, at the agent, in the store."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import telemetry
+from telemetry.agent.host import Host
+from telemetry.agent.loop import Agent, AgentSettings
+from telemetry.errors import UnreadableError, UsageError
+from telemetry.record import layout
+from telemetry.record.rank_file import META_NAME
+from telemetry.record.reader import RankReader
+from telemetry.session import see_group, when_learned
+from telemetry.stages import Stage
+from telemetry.stored_topology import topology_of
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.queries import Marks, Ranks, Spans
+from telemetry.topology import Topology
+from tests.telemetry.made_rows import made, of_run
+from tests.telemetry.served import collecting
+from tests.telemetry.test_mesh_learning import TITAN, FakeMesh, groups_of
+
+MESH = Topology.parse("pp=2,dp_shard=2,tp=2")
+RUN = {"run_id": "run", "attempt": 0}
+
+
+@pytest.fixture(autouse=True)
+def _eight_ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.delenv("RANKSCOPE_MESH", raising=False)
+    yield
+    telemetry.stop()
+
+
+def start(spool: Path, **told: object) -> RankReader:
+    session = telemetry.start("run", rank=5, attempt=0, spool=spool, agent=False, **told)  # type: ignore[arg-type]
+    assert session.folder is not None
+    return RankReader(session.folder)
+
+
+def see_groups(mesh: Topology = MESH) -> None:
+    for description, ranks in groups_of(mesh, 5, TITAN):
+        see_group(description, ranks, mesh.world_size)
+
+
+def record_step(number: int) -> None:
+    with telemetry.step(number):
+        pass
+
+
+def test_a_learned_mesh_is_noted_and_told_to_whoever_asked(tmp_path: Path) -> None:
+    heard: list[Topology] = []
+    when_learned(heard.append)
+    reader = start(tmp_path)
+    before = reader.identity()
+    assert before.topology == Topology(dp=8)
+    see_groups()
+    after = reader.identity()
+    assert (after.topology, after.opened_ns, after.started_ns) == (MESH, before.opened_ns, before.started_ns + 1)
+    assert reader.live().identity_ns == after.started_ns
+    assert heard == [MESH]
+    see_groups()
+    assert heard == [MESH]
+
+
+def test_groups_that_were_made_before_the_session_count(tmp_path: Path) -> None:
+    see_groups()
+    assert start(tmp_path).identity().topology == MESH
+
+
+def test_what_the_user_said_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANKSCOPE_MESH", "dp=2, pp=2, tp=2")
+    reader = start(tmp_path)
+    see_groups()
+    assert reader.identity().topology == Topology(dp=2, pp=2, tp=2)
+
+
+def test_a_device_mesh_may_be_given(tmp_path: Path) -> None:
+    mesh = FakeMesh(torch.arange(8).reshape(2, 2, 2), ("pp", "dp_shard", "tp"))
+    assert start(tmp_path, topology=mesh).identity().topology == MESH
+
+
+@pytest.mark.parametrize(
+    ("mesh", "line"), [("pp=2", "RANKSCOPE_MESH is of 2 ranks"), ("pp:2", "not a mesh"), ("q=8", "'q' is not an axis")]
+)
+def test_a_mesh_that_cannot_be_costs_one_line_and_no_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], mesh: str, line: str
+) -> None:
+    monkeypatch.setenv("RANKSCOPE_MESH", mesh)
+    reader = start(tmp_path)
+    assert line in capsys.readouterr().err
+    see_groups()
+    assert reader.identity().topology == MESH
+
+
+def test_a_device_mesh_in_no_strided_order_costs_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reader = start(tmp_path, topology=FakeMesh(torch.arange(8).flip(0).reshape(4, 2), ("dp", "tp")))
+    assert "no strided order" in capsys.readouterr().err
+    assert reader.identity().topology == Topology(dp=8)
+
+
+def test_a_mesh_of_another_world_is_not_learned(tmp_path: Path) -> None:
+    session = telemetry.start("run", rank=5, attempt=0, spool=tmp_path, agent=False)
+    assert not session.learn(Topology(dp=16))
+    see_groups(Topology.parse("pp=2,dp_shard=4,tp=2"))
+    assert session.identity is not None
+    assert session.identity.topology == Topology(dp=8)
+
+
+def test_the_agent_announces_the_rank_again_and_loses_no_record(tmp_path: Path, embedded: EmbeddedStore) -> None:
+    start(tmp_path)
+    with collecting(embedded) as client:
+        agent = Agent(Host(tmp_path), client, AgentSettings(spool=tmp_path, collector=client.url))
+        record_step(0)
+        agent.turn()
+        assert topology_of(client.read(Ranks(**RUN))) == Topology(dp=8)
+        see_groups()
+        record_step(1)
+        agent.turn()
+        assert topology_of(client.read(Ranks(**RUN))) == MESH
+        telemetry.stop()
+        agent.turn()
+        assert client.read(Spans(**RUN, first_step=0, last_step=9, stages=(int(Stage.STEP),)))["step"].to_pylist() == [
+            0,
+            1,
+        ]
+        (mark,) = client.read(Marks(**RUN)).to_pylist()
+        assert (mark["name"], mark["text"]) == ("mesh-learned", str(MESH))
+
+
+def test_a_rank_that_learned_and_ended_before_the_agent_looked_is_announced_with_its_mesh(
+    tmp_path: Path, embedded: EmbeddedStore
+) -> None:
+    start(tmp_path)
+    with collecting(embedded) as client:
+        agent = Agent(Host(tmp_path), client, AgentSettings(spool=tmp_path, collector=client.url))
+        agent.turn()
+        see_groups()
+        telemetry.stop()
+        agent.turn()
+        assert topology_of(client.read(Ranks(**RUN))) == MESH
+
+
+def test_an_announcement_must_agree_with_its_mesh(embedded: EmbeddedStore) -> None:
+    plain = {"rank": 5, "dp_size": 8, "opened_ns": 5, "started_ns": 5, "host": "h"}
+    with collecting(embedded) as client:
+        client.post("ranks", of_run(made("ranks", [plain])))
+        grid = {"dp_size": 2, "pp_size": 2, "tp_size": 2, "started_ns": 6}
+        client.post("ranks", of_run(made("ranks", [{**plain, **grid, "mesh": str(MESH)}])))
+        assert topology_of(client.read(Ranks(**RUN))) == MESH
+        with pytest.raises(UsageError, match="is not of dp 2, pp 2, tp 2"):
+            client.post("ranks", of_run(made("ranks", [{**plain, **grid, "mesh": "pp=2,dp_shard=4,tp=2"}])))
+        assert topology_of(client.read(Ranks(**RUN))) == MESH
+
+
+def test_a_folder_of_an_older_version_reads_as_plain(tmp_path: Path) -> None:
+    reader = start(tmp_path, topology=Topology(dp=2, pp=2, tp=2))
+    record_step(0)
+    telemetry.stop()
+    path = reader.folder / META_NAME
+    fields = json.loads(path.read_text())
+    assert fields["topology"].pop("mesh") == "dp=2,pp=2,tp=2"
+    path.write_text(json.dumps(fields))
+    page = reader.folder / "state"
+    words = memoryview(bytearray(page.read_bytes())).cast("q")
+    words[layout.WORD_NUM_OPERATIONS] = 3
+    for axis in range(3):  # dp, pp, tp, as older versions number them
+        words[layout.WORD_OPERATIONS + axis * layout.OPERATION_WORDS] = axis
+        words[layout.WORD_OPERATIONS + axis * layout.OPERATION_WORDS + 3] = 1
+    page.write_bytes(words.tobytes())
+    topology = reader.identity().topology
+    assert topology == Topology(dp=2, pp=2, tp=2)
+    assert [topology.axes_of(one.mask) for one in reader.live().operations] == [("dp",), ("pp",), ("tp",)]
+    assert os.path.getsize(page) == layout.STATE_BYTES
+
+
+@pytest.mark.parametrize("mesh", ["pp=2,dp_shard=4", 7, "pp=2,dp_shard=4,tp=2"])
+def test_a_mesh_that_contradicts_its_grid_is_damage(tmp_path: Path, mesh: object) -> None:
+    reader = start(tmp_path, topology=Topology(dp=2, pp=2, tp=2))
+    path = reader.folder / META_NAME
+    fields = json.loads(path.read_text())
+    fields["topology"]["mesh"] = mesh
+    path.write_text(json.dumps(fields))
+    with pytest.raises(UnreadableError, match="does not say who recorded"):
+        reader.identity()
