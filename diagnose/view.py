@@ -101,11 +101,11 @@ class RunView:
     @property
     def pp_of_rank(self) -> IntVector:
         """Pipeline stage of each rank."""
-        return np.arange(self.topology.world_size) // self.topology.tp % self.topology.pp
+        return self.topology.index["pp"]
 
     def describe(self, rank: int) -> str:
         """``rank 5 (host gpu-03, dp1 pp0 tp1)``."""
-        return f"rank {rank} (host {self.hosts[rank] or 'unknown'}, {self.topology.place(rank)})"
+        return f"rank {rank} (host {self.hosts[rank] or 'unknown'}, {self.topology.describe(rank)})"
 
     def newest(self, num_steps: int) -> "RunView":
         """The same over the last so many steps."""

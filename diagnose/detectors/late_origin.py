@@ -36,8 +36,7 @@ def origin_of(replica: int, stretch: Stretch, offsets: Offsets, view: RunView) -
 
 def members(replica: int, view: RunView) -> Ints:
     """Ranks of a data-parallel replica."""
-    inside = view.topology.pp * view.topology.tp
-    return np.arange(replica * inside, (replica + 1) * inside)
+    return np.asarray(view.topology.grid[replica].ravel())
 
 
 def _only(shown_ns: Floats, late_ns: Floats, rows: Ints | None = None) -> int | None:

@@ -51,7 +51,7 @@ class Durations:
         self._stages = schedule.stages
         self._collects = bool(conditions.collection_s.any())
         self._silent = _silent_slots(schedule)
-        self._host = np.unique(plan.hosts, return_inverse=True)[1].reshape(topology.dp, topology.pp, topology.tp)
+        self._host = topology.arranged(np.unique(plan.hosts, return_inverse=True)[1])
 
     def compute(self, slot: int) -> ComputeTimes:
         """Of a forward or backward."""
@@ -115,8 +115,7 @@ class Durations:
 
     def lanes(self, ranks: Floats, pp: int) -> Floats:
         """[steps, ranks] as [steps, dp, tp] of one pipeline rank."""
-        topology = self._plan.topology
-        return ranks.reshape(-1, topology.dp, topology.pp, topology.tp)[:, :, pp, :]
+        return self._plan.topology.arranged(np.atleast_2d(ranks))[:, :, pp, :]
 
     def _place(self, slot: int) -> tuple[int, Stage]:
         return int(self._slots.pp[slot]), self._stages[slot]

@@ -140,14 +140,14 @@ class _Recording:
     def replayed(self) -> Floats:
         """Play it; when each rank has ended, seconds from its step's begin: [steps, ranks]."""
         replay(self._program, self._takes, gaps=self._late, watch=self._write)
-        return self._ended_s.reshape(self._plan.num_steps, -1)
+        return self._plan.topology.by_rank(self._ended_s)
 
     @property
     def met_s(self) -> Floats:
         """When all had come for the first transfer of each rank that a silent network holds up, seconds from its step's
         begin, [steps, ranks]; 0 where none is."""
         self._met_s[np.isinf(self._met_s)] = 0.0
-        return self._met_s.reshape(self._plan.num_steps, -1)
+        return self._plan.topology.by_rank(self._met_s)
 
     def _takes(self, slot: int) -> Lane:
         is_compute = self._stages[slot] in WORK_STAGES

@@ -65,8 +65,7 @@ class Book:
         }
         for one in slots:
             self._put(columns, one, zero_ns)
-        shape = (self._num_steps, num_occurrences, topology.world_size)
-        return Operations(**{name: values.reshape(shape) for name, values in columns.items()})
+        return Operations(**{name: topology.by_rank(values) for name, values in columns.items()})
 
     def _put(self, columns: dict[str, npt.NDArray[np.signedinteger]], one: Written, zero_ns: Int64s) -> None:
         where = (slice(None), one.occurrence, slice(None), one.pp, slice(None))
@@ -87,8 +86,7 @@ class Book:
         """Rank on that pipeline rank in each lane."""
         if pp < 0:
             return ABSENT
-        topology = self._topology
-        return np.arange(topology.world_size).reshape(topology.dp, topology.pp, topology.tp)[None, :, pp, :]
+        return self._topology.grid[None, :, pp, :]
 
 
 def ns_of(seconds: Floats) -> Int64s:

@@ -97,7 +97,7 @@ def _lanes(collecting: Mapping[Stage, Array], run: Replayed, topology: Topology,
     slots = run.times.slots
     stage = next(stage for stage in collecting if stage == slots.stage[slot])
     ns = collecting[stage][run.times.rows][:, slots.occurrence[slot]]
-    return np.asarray(ns.reshape(len(ns), topology.dp, topology.pp, topology.tp)[:, :, slots.pp[slot]])
+    return np.asarray(topology.arranged(ns)[:, :, slots.pp[slot]])
 
 
 def _alike(slots: Slots) -> Iterator[Array]:

@@ -130,7 +130,7 @@ def _is_alike_along_tp(one: Operations, topology: Topology) -> bool:
 
 def _grid(values: npt.NDArray[np.bool_], topology: Topology) -> Bools:
     """[steps, occurrences, ranks] as [steps, occurrences, dp, pp, tp]."""
-    return values.reshape(*values.shape[:2], topology.dp, topology.pp, topology.tp)
+    return topology.arranged(values)
 
 
 def _usual(present: Bools, topology: Topology) -> Bools:
@@ -156,11 +156,10 @@ class _Part:
 
 def _part(stage: Stage, one: Operations, usual: Bools, topology: Topology, rows: Int64s, zero: Int64s) -> _Part:
     occurrence, pp = np.nonzero(usual[0, :, 0, :, 0])
-    shape = (len(rows), one.start_ns.shape[1], topology.dp, topology.pp, topology.tp)
 
     def lanes(values: Int64s) -> Int64s:
         """[steps, occurrences, ranks] as [slots, steps, dp, tp]."""
-        return values[rows].reshape(shape)[:, occurrence, :, pp, :]
+        return topology.arranged(values[rows])[:, occurrence, :, pp, :]
 
     begin = (lanes(one.start_ns) - zero[None, :, None, None]) / 1e9
     return _Part(

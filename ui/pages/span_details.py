@@ -79,7 +79,7 @@ def _facts(
     row = {name: int(getattr(span, name)[0]) for name in SPAN_COLUMNS}
     rank = row["rank"]
     yield "rank", str(rank)
-    yield "place", str(facts.topology.place(rank))
+    yield "place", facts.topology.describe(rank)
     yield "host", facts.hosts[rank] or "unknown"
     yield "step", str(row["step"])
     yield "starts after", duration(max(0, row["start_ns"] - origin_ns))
