@@ -99,7 +99,8 @@ def _view(chosen: ChosenSteps) -> RunView:
         )
         loaded = chosen.load([stage for stage in Stage if stage is not Stage.STEP])
     operations = {stage: one for stage, one in loaded.items() if stage not in INNER_STAGES}
-    own = own_time(operations, {stage: one for stage, one in loaded.items() if stage in INNER_STAGES})
+    inner = {stage: one for stage, one in loaded.items() if stage in INNER_STAGES}
+    own = own_time(operations, inner, chosen.topology.index["pp"])
     return RunView(
         run_id=chosen.run_id,
         attempt=chosen.attempt,

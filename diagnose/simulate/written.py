@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from diagnose.group_masks import group_code
 from diagnose.operations import ABSENT, Int64s, Operations
 from diagnose.simulate.scene import Floats
 from telemetry.stages import Stage
@@ -31,6 +32,8 @@ class Written:
     microbatch: int = -1
     peer_pp: int = -1
     """Pipeline rank of the other side of a transfer."""
+    mask: int = 0
+    """Axes of the mesh that a collective's group lies along; 0: not recorded."""
     cpu_s: Floats | None = None
     present: npt.NDArray[np.bool_] | None = None
     """Lanes in which it took place; None: in all."""
@@ -76,7 +79,7 @@ class Book:
             "cpu_ns": ABSENT if one.cpu_s is None else ns_of(one.cpu_s),
             "microbatch": one.microbatch,
             "chunk": one.chunk,
-            "peer": self._peers(one.peer_pp),
+            "peer": group_code(one.mask) if one.mask else self._peers(one.peer_pp),
         }
         for name, value in values.items():
             kept = columns[name][where]
