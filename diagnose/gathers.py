@@ -21,17 +21,18 @@ exposed     own work = duration less everything that collectives cover
 prefetched  own work = layers that were surely not held up, times their number. Surely not held up: the gather ended
             while the rank still worked, so a gap follows it, and likewise for the reduction that a backward waits for.
             In the first layers of a step nobody is far behind, so there are such layers even beside a slow rank. All
-            ranks of a pipeline stage are measured by the same layers. Where there are none, by all: that is the slow
-            rank's pace for everybody, and nobody is accused.
+            ranks of a pipeline stage are measured by the same layers: those that held up few of them, else all. A rank
+            that may have been held up in a layer is taken to work like those that were not, so that no victim is named.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from diagnose.line_of_ranks import LineOfRanks
+from diagnose.medians import medians
 from diagnose.operations import Bools, Int64s, Operations
 from diagnose.self_time import Covered, covered
 from telemetry.stages import Stage
@@ -100,12 +101,13 @@ def layers_inside(
 def _blocked(
     line: LineOfRanks, reductions: Operations | None, first: Int64s, following: Int64s, least_ns: Floats
 ) -> Bools:
-    """Whether a reduction began within each layer as soon as the one before it had ended: work may have waited."""
+    """Whether a reduction began within each layer, or at its end, as soon as the one before it had ended: work may have
+    waited."""
     if reductions is None:
         return np.zeros(len(first), dtype=np.bool_)
     begin, duration, _ = line.flat([reductions])
     gap = np.diff(begin, prepend=begin[:1] - 2**62) - np.concatenate([[0], duration[:-1]])
-    at = np.searchsorted(begin, first, side="left"), np.searchsorted(begin, following, side="left")
+    at = np.searchsorted(begin, first, side="left"), np.searchsorted(begin, following + least_ns, side="right")
     least_gap = np.full(len(first), np.inf)
     for number in range(int((at[1] - at[0]).max(initial=0))):
         here = at[0] + number < at[1]
@@ -124,7 +126,9 @@ def _placed(one: Operations, place: Int64s, values: Floats) -> Floats:
 
 def are_exposed(layers: Layers) -> bool:
     """Whether nothing runs beside the gathers: gaps do not shrink where gathers take longer."""
-    known = layers.is_free
+    period = layers.gather_ns + layers.gap_ns
+    usual = medians(period.reshape(1, -1), axis=1)[0]
+    known = layers.gather_ns < usual / 2  # chosen by the gather alone: to choose by the gap would bend the slope
     gather, gap = (np.where(known, one, np.nan) for one in (layers.gather_ns, layers.gap_ns))
     for axis in (0, 1):  # without what a rank, a layer or a step have for good
         gather, gap = gather - _mean(gather, axis), gap - _mean(gap, axis)
@@ -154,11 +158,14 @@ def layered_work(
     """``numbers``: of each operation of ``stage`` its number in ``Layers.compute``, [steps, occurrences, ranks]."""
     one = compute[stage]
     mine = (layers.compute >= 0) & np.isin(layers.compute, numbers[one.present])
-    measured = _measured(mine & np.isfinite(layers.own_ns), layers.is_free, pp_of_rank)
-    per_layer = _sum(layers.own_ns, measured) / _count(measured)
+    known = mine & np.isfinite(layers.own_ns)
+    measured = _measured(known, layers.is_free, pp_of_rank)
+    own_ns = _without_held_up(layers, known, pp_of_rank)
+    per_layer = _sum(own_ns, measured) / _count(measured)
     total = per_layer * mine.sum(axis=1)
     return LayeredWork(
-        total_ns=np.where(mine.any(axis=1), total, np.nan), each_ns=_each(layers, mine, measured, numbers, one)
+        total_ns=np.where(mine.any(axis=1), total, np.nan),
+        each_ns=_each(replace(layers, own_ns=own_ns), mine, measured, numbers, one),
     )
 
 
@@ -172,6 +179,18 @@ def _measured(known: Bools, is_free: Bools, pp_of_rank: Int64s) -> Bools:
         free |= ~free.any(axis=1, keepdims=True)
         measured[:, :, ranks] = here & free[:, :, None]
     return measured
+
+
+def _without_held_up(layers: Layers, known: Bools, pp_of_rank: Int64s) -> Floats:
+    """Work of layers; where a rank may have been held up, at most what is typical of the others in that layer."""
+    own = np.where(known, layers.own_ns, np.nan)
+    for pp in np.unique(pp_of_rank):
+        ranks = np.flatnonzero(pp_of_rank == pp)
+        here, free = own[:, :, ranks], layers.is_free[:, :, ranks]
+        free = np.where(free.any(axis=2, keepdims=True), free, True)
+        typical = medians(np.where(free, here, np.nan), axis=2)[:, :, None]
+        own[:, :, ranks] = np.where(layers.is_free[:, :, ranks], here, np.fmin(here, typical))
+    return own
 
 
 def _each(layers: Layers, mine: Bools, measured: Bools, numbers: Int64s, one: Operations) -> Floats:

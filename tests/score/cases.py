@@ -95,7 +95,7 @@ def sharded_case(seed: int) -> Case:
         fsdp=True,
         prefetches=bool(random.random() < 0.75),
         clock_offset_ms=float(random.choice([0.0, 1.0, 10.0])),
-        gpus_per_host=4,
+        gpus_per_host=2 if topology.world_size <= 16 else 4,
         seed=seed,
     )
     names = [*SHARDED_FAULTS]
