@@ -124,6 +124,16 @@ def _placed(one: Operations, place: Int64s, values: Floats) -> Floats:
     return dense
 
 
+def gathers_by_layer(operations: Mapping[Stage, Operations]) -> bool:
+    """Whether computes gather the parameters of their layers inside."""
+    compute = [operations[stage] for stage in (Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE) if stage in operations]
+    gathers = operations.get(Stage.PARAMS_ALL_GATHER)
+    if not compute or gathers is None or gathers.present.sum(axis=1).max(initial=0) < LEAST_GATHERS:
+        return False
+    line = LineOfRanks([*compute, gathers])
+    return layers_inside(line, compute, gathers, None, cover_of(line, [])) is not None
+
+
 def are_exposed(layers: Layers) -> bool:
     """Whether nothing runs beside the gathers: gaps do not shrink where gathers take longer."""
     period = layers.gather_ns + layers.gap_ns

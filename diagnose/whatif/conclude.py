@@ -11,6 +11,7 @@ import numpy as np
 
 from diagnose.detectors.evidence import insufficient
 from diagnose.findings import Finding, Kind, limit_by_cost
+from diagnose.gathers import gathers_by_layer
 from diagnose.pipeline import Report, diagnose_view, worst_first
 from diagnose.view import IntVector, RunView
 from diagnose.whatif.analysis import Replayed, WhatIf, analyse, replayed
@@ -100,7 +101,10 @@ _RECORD = (
 
 def _cures(run: Replayed, view: RunView, report: Report) -> dict[int | Kind, Fix]:
     """What each remedy gains, by the rank or the kind of finding that it cures; each is replayed once."""
-    compute = (one for one in report.findings if one.kind in (Kind.COMPUTE_STRAGGLER, Kind.HOST_CONTENTION))
+    # Where parameters are sharded, all computes of a group last as long as its slowest: a replay shows no gain, and the
+    # detector's own estimate stays.
+    kinds = () if gathers_by_layer(view.operations) else (Kind.COMPUTE_STRAGGLER, Kind.HOST_CONTENTION)
+    compute = (one for one in report.findings if one.kind in kinds)
     suspects = [*dict.fromkeys(rank for one in compute for rank in one.ranks)][:MOST_SUSPECTS]
     cures: dict[int | Kind, Fix | None] = {
         **{rank: rank_like_peers(run, view.topology, rank) for rank in suspects},

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from diagnose.gathers import gathers_by_layer
 from diagnose.operations import Bools, Int64s, Operations
 from diagnose.own_work import WORK_STAGES
 from telemetry.stages import Stage
@@ -41,6 +42,8 @@ REPLAYED = (
 )
 """Stages that are part of a step's dependency graph. The others (tensor-parallel collectives, checkpoints, evaluation)
 happen inside or beside these."""
+INSIDE_COMPUTES = (Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER)
+"""Where each layer gathers its parameters and reduces its gradients by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +98,8 @@ def step_times(operations: Mapping[Stage, Operations], topology: Topology) -> St
         del chosen[Stage.GC]
     if Stage.DATA_LOAD in chosen and not _is_alike_along_tp(chosen[Stage.DATA_LOAD], topology):
         del chosen[Stage.DATA_LOAD]
+    if gathers_by_layer(chosen):  # they happen inside computes, as tensor-parallel collectives do
+        chosen = {stage: one for stage, one in chosen.items() if stage not in INSIDE_COMPUTES}
     if not any(stage in WORK_STAGES for stage in chosen):
         return None
     usual = {stage: _usual(one.present, topology) for stage, one in chosen.items()}
