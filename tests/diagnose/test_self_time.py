@@ -20,6 +20,14 @@ def test_an_inner_span_counts_only_as_far_as_its_outer_one_reaches() -> None:
     assert self_time_ns(ints(0), ints(100), ints(90), ints(50)).tolist() == [90]
 
 
+def test_inner_spans_that_overlap_count_once() -> None:
+    assert self_time_ns(ints(0), ints(100), ints(10, 20, 60), ints(30, 5, 10)).tolist() == [60]
+
+
+def test_an_inner_span_counts_in_every_span_that_it_reaches_into() -> None:
+    assert self_time_ns(ints(0, 100), ints(90, 50), ints(80), ints(40)).tolist() == [80, 30]
+
+
 def test_inner_spans_in_a_gap_belong_to_nobody() -> None:
     assert self_time_ns(ints(0, 100), ints(10, 10), ints(50), ints(20)).tolist() == [10, 10]
 
