@@ -64,7 +64,8 @@ class Groups:
 
     @property
     def mask(self) -> int:
-        return self.topology.mask("dp_shard", "cp") or self.topology.replica_mask
+        has_shards = self.topology.mask("dp_shard")
+        return self.topology.mask("dp_shard", "cp") if has_shards else self.topology.replica_mask
 
     def last(self, lanes: Lane) -> Lane:
         """The last of each group: [..., dp, tp] as given, one value for all members."""

@@ -11,7 +11,6 @@ import numpy as np
 
 from diagnose.detectors.evidence import insufficient
 from diagnose.findings import Finding, Kind, limit_by_cost
-from diagnose.gathers import gathers_by_layer
 from diagnose.pipeline import Report, diagnose_view, worst_first
 from diagnose.view import IntVector, RunView
 from diagnose.whatif.analysis import Replayed, WhatIf, analyse, replayed
@@ -78,7 +77,9 @@ def conclude(view: RunView) -> Conclusion:
 def replay_of(view: RunView) -> tuple[Replayed | None, str]:
     """A view ready for questions, and why it is not where it is None."""
     try:
-        return replayed(view.operations, view.topology, view.hosts), "no step holds the same operations on every rank"
+        return replayed(
+            view.operations, view.topology, view.hosts, view.work
+        ), "no step holds the same operations on every rank"
     except CircularProgramError:
         return None, "the recorded operations wait for each other in a circle: they are not all of a step, or misnamed"
 
@@ -101,10 +102,7 @@ _RECORD = (
 
 def _cures(run: Replayed, view: RunView, report: Report) -> dict[int | Kind, Fix]:
     """What each remedy gains, by the rank or the kind of finding that it cures; each is replayed once."""
-    # Where parameters are sharded, all computes of a group last as long as its slowest: a replay shows no gain, and the
-    # detector's own estimate stays.
-    kinds = () if gathers_by_layer(view.operations) else (Kind.COMPUTE_STRAGGLER, Kind.HOST_CONTENTION)
-    compute = (one for one in report.findings if one.kind in kinds)
+    compute = (one for one in report.findings if one.kind in (Kind.COMPUTE_STRAGGLER, Kind.HOST_CONTENTION))
     suspects = [*dict.fromkeys(rank for one in compute for rank in one.ranks)][:MOST_SUSPECTS]
     cures: dict[int | Kind, Fix | None] = {
         **{rank: rank_like_peers(run, view.topology, rank) for rank in suspects},

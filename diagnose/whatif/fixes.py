@@ -75,9 +75,9 @@ def equal_microbatches(run: Replayed) -> Fix:
 
 
 def planned_collections(run: Replayed, operations: Mapping[Stage, Operations], topology: Topology) -> Fix | None:
-    """None where no garbage was collected within a compute."""
+    """None where no garbage was collected within a compute, or computes gather parameters inside."""
     compute = {stage: operations[stage] for stage in WORK_STAGES if stage in operations}
-    if Stage.GC not in operations or not compute:
+    if Stage.GC not in operations or not compute or run.times.work_s is not None:  # own work has no collections in it
         return None
     collecting = {
         stage: operations[stage].duration_ns - left

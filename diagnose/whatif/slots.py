@@ -16,6 +16,7 @@ import numpy.typing as npt
 from diagnose.gathers import gathers_by_layer
 from diagnose.operations import Bools, Int64s, Operations
 from diagnose.own_work import WORK_STAGES
+from diagnose.view import Work
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 
@@ -42,6 +43,7 @@ REPLAYED = (
 )
 """Stages that are part of a step's dependency graph. The others (tensor-parallel collectives, checkpoints, evaluation)
 happen inside or beside these."""
+NO_WORK: Mapping[Stage, Work] = {}
 INSIDE_COMPUTES = (Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER)
 """Where each layer gathers its parameters and reduces its gradients by itself."""
 
@@ -80,6 +82,9 @@ class StepTimes:
     """When each step began, seconds since the first one: what ``begin_s`` counts from."""
     rows: Int64s
     """Rows of the window that are complete: the lanes' steps."""
+    work_s: Lanes | None = None
+    """Where parameters are gathered inside computes: own work of each compute, without what it waited for inside; NaN
+    for other slots."""
     num_left_out: int
     """Steps in which some rank lacks an operation, or has one more."""
 
@@ -88,8 +93,11 @@ class StepTimes:
         return self.end_s - self.begin_s
 
 
-def step_times(operations: Mapping[Stage, Operations], topology: Topology) -> StepTimes | None:
-    """The slots of a run and their times; None where no step is complete on all ranks.
+def step_times(
+    operations: Mapping[Stage, Operations], topology: Topology, work: Mapping[Stage, Work] = NO_WORK
+) -> StepTimes | None:
+    """The slots of a run and their times; None where no step is complete on all ranks. ``work``: own work of computes,
+    as far as it is known.
 
     What most replicas do in most steps is taken for the step's programme.
     """
@@ -98,7 +106,8 @@ def step_times(operations: Mapping[Stage, Operations], topology: Topology) -> St
         del chosen[Stage.GC]
     if Stage.DATA_LOAD in chosen and not _is_alike_along_tp(chosen[Stage.DATA_LOAD], topology):
         del chosen[Stage.DATA_LOAD]
-    if gathers_by_layer(chosen):  # they happen inside computes, as tensor-parallel collectives do
+    inside = gathers_by_layer(chosen)
+    if inside:  # they happen inside computes, as tensor-parallel collectives do
         chosen = {stage: one for stage, one in chosen.items() if stage not in INSIDE_COMPUTES}
     if not any(stage in WORK_STAGES for stage in chosen):
         return None
@@ -118,8 +127,20 @@ def step_times(operations: Mapping[Stage, Operations], topology: Topology) -> St
         end_s=end,
         step_s=(zero - zero[0]) / 1e9,
         rows=rows,
+        work_s=_work_lanes(slots, work, topology, rows) if inside else None,
         num_left_out=int(len(complete) - len(rows)),
     )
+
+
+def _work_lanes(slots: Slots, work: Mapping[Stage, Work], topology: Topology, rows: Int64s) -> Lanes | None:
+    """None where some compute's own work is not known operation by operation."""
+    each = {int(stage): one.each_ns for stage, one in work.items() if one.each_ns is not None}
+    lanes = np.full((len(slots), len(rows), topology.dp, topology.tp), np.nan)
+    for slot in np.flatnonzero(np.isin(slots.stage, WORK_STAGES)).tolist():
+        if (ns := each.get(int(slots.stage[slot]))) is None:
+            return None
+        lanes[slot] = topology.arranged(ns[rows, slots.occurrence[slot]])[:, :, slots.pp[slot]] / 1e9
+    return lanes
 
 
 def _is_regular(one: Operations, topology: Topology) -> bool:

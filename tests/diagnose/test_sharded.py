@@ -53,11 +53,18 @@ def test_the_first_gather_of_a_forward_is_never_work() -> None:
     assert [(one.kind, one.ranks) for one in diagnose_view(made).findings] == [("data-stall", [5])]
 
 
-def test_what_if_replays_a_sharded_run_and_keeps_the_cost_that_the_detector_found() -> None:
-    seen = view(simulate(plan("slow:rank=3,factor=1.5", topology=Topology.parse("pp=2,dp_shard=4"), fsdp=True)))
+@PREFETCHES
+def test_what_if_blames_the_replica_of_the_slow_rank_and_none_that_waits_for_it(prefetches: bool) -> None:
+    topology = Topology.parse("pp=2,dp_shard=4,tp=2")
+    seen = view(simulate(plan("slow:rank=3,factor=1.5", topology=topology, fsdp=True, prefetches=prefetches)))
     found = conclude(seen)
     assert found.holds
-    assert found.report.findings[0].seconds_lost == diagnose_view(seen).findings[0].seconds_lost > 0
+    assert found.figures is not None
+    assert found.figures.by_dp.argmax() == topology.place(3).dp == 1
+    assert found.figures.by_dp[1] > 1.15
+    assert np.delete(found.figures.by_dp, 1).max() < 1.05
+    share = found.report.findings[0].seconds_lost / (seen.step_ns.sum() / 1e9)
+    assert 0.15 < share < 0.34  # all of it is a third of the slow stage's step
 
 
 def test_of_a_few_dozen_sharded_runs_the_faults_are_named_and_nothing_else() -> None:

@@ -76,7 +76,7 @@ def store_run(store: EmbeddedStore, name: str, topology: Topology, *, is_stuck: 
 def _state(plan: SimulatedRun, rank: int, ends_ns: int) -> dict[str, Any]:
     """The state page of a rank: all wait in a gather but the slow one, which computes."""
     topology = plan.topology
-    mask = topology.mask("dp_shard", "cp") or topology.replica_mask
+    mask = topology.replica_mask
     waits = rank in topology.group_of(SLOW, mask) and rank != SLOW
     in_tensor_group = not waits and rank != SLOW
     stage = "params-all-gather" if waits else "tp-all-reduce" if in_tensor_group else "forward-compute"

@@ -83,7 +83,7 @@ def _rank_list(shown: object, facts: RunFacts) -> Component:
         searchable=True,
         allowDeselect=False,
         limit=200,
-        w=170,
+        w=170 if facts.topology.is_plain else 260,
     )
 
 
