@@ -38,10 +38,17 @@ class OwnTime:
 
 
 def own_time(
-    operations: Mapping[Stage, Operations], inner: Mapping[Stage, Operations], pp_of_rank: IntVector | None = None
+    operations: Mapping[Stage, Operations],
+    inner: Mapping[Stage, Operations],
+    pp_of_rank: IntVector | None = None,
+    *,
+    on_device: bool = False,
 ) -> OwnTime:
     """Own time in the compute stages of ``operations``; ``inner`` holds the collectives inside them. ``pp_of_rank``:
-    pipeline stage of each rank, all one where left out."""
+    pipeline stage of each rank, all one where left out. ``on_device``: a device measured the computes. The host issued
+    them long before, so a collection that it made meanwhile was not inside."""
+    if on_device:
+        operations = {stage: one for stage, one in operations.items() if stage is not Stage.GC}
     compute = {stage: operations[stage] for stage in WORK_STAGES if stage in operations}
     own = without_inner(compute, inner) if compute else {}
     collected = _collected(compute, operations)

@@ -89,6 +89,9 @@ class RunView:
     settings: DetectorSettings = USUAL
     clocks: ClockTable = NO_CLOCKS
     """How hosts' clocks lie apart, as far as it is known; stamps in this view are raw."""
+    on_device: bool = False
+    """Whether a device measured computes and communication. Stamps of what the host did (data-load, gc, checkpoints)
+    are not compared with those: the host runs ahead."""
     words: tuple[Mapping[str, str], ...] = ()
     """Of each rank what it said about itself as it began (``RankIdentity.meta``); empty where nothing is known."""
 

@@ -97,7 +97,8 @@ def view(simulation: Simulation) -> RunView:
     inner = {stage: one for stage, one in simulation.operations.items() if stage in INNER_STAGES}
     hidden = {Stage.STEP, *inner}
     seen = {stage: one for stage, one in simulation.operations.items() if stage not in hidden}
-    own = own_time(seen, inner, plan.topology.index["pp"])
+    on_device = plan.clock == "device"
+    own = own_time(seen, inner, plan.topology.index["pp"], on_device=on_device)
     return RunView(
         run_id=plan.name,
         attempt=0,
@@ -112,6 +113,7 @@ def view(simulation: Simulation) -> RunView:
         history=Series(steps=plan.scene.steps, values=simulation.step_ns),
         step_start_ns=simulation.operations[Stage.STEP].start_ns[:, 0].min(axis=1),
         fleet=simulation.fleet,
+        on_device=on_device,
         words=(plan.words,) * plan.topology.world_size,
     )
 

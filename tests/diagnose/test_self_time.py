@@ -52,3 +52,20 @@ def test_the_victim_of_a_slow_tensor_peer_has_the_same_self_time_as_ever() -> No
     inner = operations.pop(Stage.TP_ALL_REDUCE)
     own = own_time(operations, {Stage.TP_ALL_REDUCE: inner})
     assert own.work[Stage.FORWARD_COMPUTE].ns.tolist() == [[55, 95]]
+
+
+def test_a_collection_of_the_host_is_not_inside_a_compute_that_a_device_measured() -> None:
+    forward, gc = int(Stage.FORWARD_COMPUTE), int(Stage.GC)
+    rows = pa.table(
+        {
+            "stage": [forward, gc],
+            "step": [7, 7],
+            "rank": [0, 0],
+            "start_ns": [0, 50],
+            "duration_ns": [100, 40],
+            **{name: [-1] * 2 for name in ("cpu_ns", "microbatch", "chunk", "peer")},
+        }
+    )
+    operations = operations_of(rows, ints(7), num_ranks=1)
+    work = [own_time(operations, {}, on_device=on_device).work for on_device in (False, True)]
+    assert [one[Stage.FORWARD_COMPUTE].ns.tolist() for one in work] == [[[60]], [[100]]]
