@@ -48,6 +48,7 @@ trials: install  ## real hangs, many of them; rewrites the table in docs/accurac
 
 score: install  ## slow runs whose truth is known, simulated and real; rewrites their tables in docs/accuracy.md
 	@$(BIN)/python -m tests.score --write $(SCORE_ARGS)
+	@$(BIN)/python -m tests.score.sharded --write
 	@$(BIN)/python -m tests.score.real --write
 
 fleet: install parts  ## jobs over network namespaces with links that flap, break or slow, and how soon people are told; rewrites their tables in docs/accuracy.md

@@ -14,12 +14,13 @@ from diagnose.operations import Operations, operations_of
 from diagnose.view import FloatVector, IntVector, Series
 from telemetry.clocks.align_table import ClockTable
 from telemetry.stages import Stage
-from telemetry.stores.queries import LAST_STEP, OperationColumns, Samples
+from telemetry.stores.queries import LAST_STEP, OperationColumns, Samples, Spans
 from telemetry.stores.reader import Reader
 from telemetry.topology import Topology
 
 AT_ONCE = 1_000_000
 """Operations in flight at once, or those of one stage."""
+COMPUTES = (int(Stage.FORWARD_COMPUTE), int(Stage.BACKWARD_COMPUTE))
 METRICS = ("loss", "gradient-norm", "tokens-per-second", "mfu")
 HISTORY_STEPS = 100_000
 """Steps before the end of a window whose times and samples detectors see."""
@@ -88,6 +89,25 @@ class ChosenSteps:
             num_hosts=len(self.ranks["host"].unique()),
             up_to_now=self.rows.stop == len(self.history.steps),
         )
+
+    def on_device(self) -> bool:
+        """Whether a device measured the computes of the last of these steps: then it is noted when the host issued
+        them."""
+        if not len(self.steps):
+            return False
+        last = int(self.steps[-1])
+        rows = self.reader.read(
+            Spans(
+                run_id=self.run_id,
+                attempt=self.attempt,
+                first_step=last,
+                last_step=last,
+                ranks=(int(self.ranks["rank"][0].as_py()),),
+                stages=COMPUTES,
+                limit=1,
+            )
+        )
+        return bool(rows.num_rows and rows["issue_ns"][0].as_py())
 
     def load(self, stages: Sequence[Stage]) -> dict[Stage, Operations]:
         """Their operations of ``stages``."""

@@ -100,7 +100,9 @@ def _view(chosen: ChosenSteps) -> RunView:
         )
         loaded = chosen.load([stage for stage in Stage if stage is not Stage.STEP])
     operations = {stage: one for stage, one in loaded.items() if stage not in INNER_STAGES}
-    own = own_time(operations, {stage: one for stage, one in loaded.items() if stage in INNER_STAGES})
+    inner = {stage: one for stage, one in loaded.items() if stage in INNER_STAGES}
+    on_device = chosen.on_device()
+    own = own_time(operations, inner, chosen.topology.index["pp"], on_device=on_device)
     return RunView(
         run_id=chosen.run_id,
         attempt=chosen.attempt,
@@ -117,6 +119,7 @@ def _view(chosen: ChosenSteps) -> RunView:
         fleet=fleet.result(),
         settings=DetectorSettings.from_environment(),
         clocks=clocks.result(),
+        on_device=on_device,
         words=_words(chosen.ranks, chosen.topology),
     )
 

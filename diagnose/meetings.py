@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from diagnose.group_masks import by_mask
 from diagnose.operations import ABSENT, Operations
 from diagnose.peers import MEDIAN_EFFICIENCY, robust_sigma
 from diagnose.view import IntVector
@@ -29,7 +30,7 @@ DP_STAGES = (
     Stage.GRADS_ALL_REDUCE,
     Stage.SEPARATE_GRADS_ALL_REDUCE,
 )
-"""Collectives along the data-parallel axis."""
+"""Collectives of parameters and gradients: along all axes but pp and tp, where nothing else was recorded."""
 TP_STAGES = tuple(stage for stage in Stage if stage.stream is Stream.TP)
 """Collectives along the tensor-parallel axis."""
 COLUMNS_THAT_TELL = 1024
@@ -77,26 +78,30 @@ def met_along(stage: Stage) -> Axis | None:
 
 
 def all_meetings(operations: Mapping[Stage, Operations], topology: Topology) -> list[Meetings]:
-    """Collectives along dp, and transfers along the pipeline, as far as they were recorded."""
-    along_dp = [dp_meetings(stage, operations[stage], topology) for stage in DP_STAGES if stage in operations]
+    """Collectives of parameters and gradients, and transfers along the pipeline, as far as they were recorded."""
+    groups = [
+        one for stage in DP_STAGES if stage in operations for one in group_meetings(stage, operations[stage], topology)
+    ]
     pairs = [
         pair_meetings(send, operations[send], operations[recv], topology, towards=towards)
         for send, recv, towards in PAIRS
         if send in operations and recv in operations
     ]
-    return [one for one in (*(along_dp if topology.dp > 1 else ()), *pairs) if len(one.ranks)]
+    return [one for one in (*groups, *pairs) if len(one.ranks)]
 
 
-def dp_meetings(stage: Stage, one: Operations, topology: Topology) -> Meetings:
-    """Meetings of the data-parallel groups; also of a wider collective, seen by those groups alone."""
-    dp, width = topology.dp, topology.pp * topology.tp
-    duration = one.duration_ns.reshape(*one.duration_ns.shape[:2], dp, width).swapaxes(2, 3)
-    return Meetings(
-        stage=stage,
-        duration_ns=complete(duration),
-        ranks=np.arange(topology.world_size).reshape(dp, width).T,
-        alike=np.repeat(np.arange(topology.pp), topology.tp),
-    )
+def group_meetings(stage: Stage, one: Operations, topology: Topology) -> list[Meetings]:
+    """Meetings of the groups of a collective, one entry for each set of axes that such groups lie along: those that
+    were recorded, else those of the stage. The gradient norm is seen by the replicas of each place alone. Groups of a
+    single rank are left out."""
+    found = []
+    for mask, duration_ns in by_mask(stage, one, topology):
+        ranks = topology.members(mask)
+        if ranks.shape[1] > 1:
+            duration = complete(topology.grouped(duration_ns, mask))
+            alike = topology.index["pp"][ranks[:, 0]]
+            found.append(Meetings(stage=stage, duration_ns=duration, ranks=ranks, alike=alike))
+    return found
 
 
 def pair_meetings(
@@ -119,7 +124,7 @@ def pair_meetings(
         stage=stage,
         duration_ns=complete(np.where(same[:, None, :, None], duration, ABSENT)),
         ranks=np.stack([sender, receiver], axis=1),
-        alike=sender // topology.tp % topology.pp,
+        alike=topology.index["pp"][sender],
     )
 
 
@@ -148,7 +153,7 @@ def round_trips(operations: Mapping[Stage, Operations], topology: Topology) -> M
         stage=Stage.FORWARD_SEND,
         duration_ns=np.repeat(half[:, None, :, None], 2, axis=3),
         ranks=ranks,
-        alike=ranks[:, 0] // topology.tp % topology.pp,
+        alike=topology.index["pp"][ranks[:, 0]],
     )
 
 
@@ -170,14 +175,11 @@ def _shortest_ways(
 
 def _peers(one: Operations, topology: Topology, towards: int) -> Ints:
     """The one peer of each rank in this stage, [ranks]; -1: none, or several."""
-    known = np.where(one.present, one.peer, ABSENT)
+    known = np.where(one.present, np.maximum(one.peer, ABSENT), ABSENT)
     peer: Ints = known.max(axis=(0, 1)).astype(np.int64)
-    several = ((one.peer != peer) & one.present & (one.peer != ABSENT)).any(axis=(0, 1))
+    several = ((known != peer) & (known != ABSENT)).any(axis=(0, 1))
     silent = one.present.any(axis=(0, 1)) & (peer == ABSENT)
-    rank = np.arange(topology.world_size)
-    pp = rank // topology.tp % topology.pp + towards
-    inside = (pp >= 0) & (pp < topology.pp)
-    peer[silent] = np.where(inside, rank + towards * topology.tp, ABSENT)[silent]
+    peer[silent] = topology.neighbour(towards)[silent]
     peer[several | (peer >= topology.world_size)] = ABSENT
     return peer
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from diagnose.group_masks import recorded_masks, usual_mask
 from diagnose.interfaces import may_carry
 from diagnose.medians import medians
 from diagnose.operations import Operations
 from diagnose.outages import NS_PER_S, Effect, Outage, Stretched, find_outages
 from diagnose.view import FloatVector, RunView
-from telemetry.stages import Stage, StageClass, Stream
-from telemetry.topology import Axis
+from telemetry.stages import Stage, StageClass
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -34,7 +34,6 @@ MOST_HELD = 5_000
 CLOCKS_NS = 5 * NS_PER_S
 """Hosts whose clocks are not aligned agree on the time within this."""
 MOST = 200
-_ALONG: dict[Stream, Axis] = {Stream.DP: "dp", Stream.TP: "tp"}
 
 
 def with_effects(view: RunView) -> RunView:
@@ -154,5 +153,9 @@ def _group(view: RunView, one: _Held) -> tuple[int, ...]:
     """Who takes part: of a transfer both sides; of compute those whose tensor-parallel collectives lie inside it."""
     if one.peer >= 0:
         return tuple(sorted((one.rank, one.peer)))
-    along = "tp" if one.stage.stage_class is StageClass.COMPUTE else _ALONG.get(one.stage.stream)
-    return (one.rank,) if along is None else tuple(view.topology.group(one.rank, along=along))
+    topology = view.topology
+    if one.stage.stage_class is StageClass.COMPUTE:
+        return topology.group(one.rank, along="tp")
+    recorded = int(recorded_masks(np.array([one.peer]), topology)[0])
+    mask = recorded or usual_mask(one.stage, topology)
+    return topology.group_of(one.rank, mask) if mask else (one.rank,)

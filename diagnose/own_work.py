@@ -1,7 +1,8 @@
 """Own work of each rank: its compute spans, waiting and garbage collection left out.
 
 cpu   processor time of the recording thread, where every span has it
-gpu   duration less the tensor-parallel collectives inside
+gpu   duration less the collectives of tensor, context and expert parallelism inside; where parameters are gathered
+      inside, too, as ``gathers`` says
 
 A collection is no compute: it strikes one rank, then another, and is told by who launches late.
 """
@@ -12,15 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from diagnose.gathers import are_exposed, cover_of, layered_work, layers_inside
+from diagnose.line_of_ranks import LineOfRanks
 from diagnose.operations import Int64s, Operations, summed
 from diagnose.self_time import self_time_ns
-from diagnose.view import Basis, FloatMatrix, Work
-from telemetry.errors import UsageError
-from telemetry.stages import Stage
+from diagnose.view import Basis, FloatMatrix, IntVector, Work
+from telemetry.stages import Stage, Stream
 
 WORK_STAGES = (Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE)
-INNER_STAGES = (Stage.TP_ALL_GATHER, Stage.TP_REDUCE_SCATTER, Stage.TP_ALL_REDUCE)
-"""Collectives inside a compute span."""
+INNER_STAGES = (
+    *(Stage.TP_ALL_GATHER, Stage.TP_REDUCE_SCATTER, Stage.TP_ALL_REDUCE, Stage.TP_ALL_TO_ALL),
+    *(stage for stage in Stage if stage.stream in (Stream.CP, Stream.EP)),
+)
+"""Collectives inside a compute span, which always stop it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,16 +37,24 @@ class OwnTime:
     """Own wall time less processor time, nanoseconds [steps, ranks]; empty where it was not measured."""
 
 
-def own_time(operations: Mapping[Stage, Operations], inner: Mapping[Stage, Operations]) -> OwnTime:
-    """Own time in the compute stages of ``operations``; ``inner`` holds the collectives inside them."""
+def own_time(
+    operations: Mapping[Stage, Operations],
+    inner: Mapping[Stage, Operations],
+    pp_of_rank: IntVector | None = None,
+    *,
+    on_device: bool = False,
+) -> OwnTime:
+    """Own time in the compute stages of ``operations``; ``inner`` holds the collectives inside them. ``pp_of_rank``:
+    pipeline stage of each rank, all one where left out. ``on_device``: a device measured the computes. The host issued
+    them long before, so a collection that it made meanwhile was not inside."""
+    if on_device:
+        operations = {stage: one for stage, one in operations.items() if stage is not Stage.GC}
     compute = {stage: operations[stage] for stage in WORK_STAGES if stage in operations}
     own = without_inner(compute, inner) if compute else {}
     collected = _collected(compute, operations)
     if not compute or not all(bool((one.cpu_ns[one.present] >= 0).all()) for one in compute.values()):
-        return OwnTime(
-            work={stage: _work(one, own[stage] - collected[stage], Basis.SELF_TIME) for stage, one in compute.items()},
-            off_cpu={},
-        )
+        work = {stage: _work(one, own[stage] - collected[stage], Basis.SELF_TIME) for stage, one in compute.items()}
+        return OwnTime(work=_beside_gathers(work, compute, operations, inner, pp_of_rank), off_cpu={})
     return OwnTime(
         work={stage: _work(one, one.cpu_ns - collected[stage], Basis.PROCESSOR_TIME) for stage, one in compute.items()},
         off_cpu={stage: summed(np.maximum(own[stage] - one.cpu_ns, 0), one.present) for stage, one in compute.items()},
@@ -62,45 +75,65 @@ def _work(one: Operations, own_ns: Int64s, basis: Basis) -> Work:
     return Work(ns=summed(own_ns, one.present), basis=basis, each_ns=each)
 
 
-def without_inner(
-    compute: Mapping[Stage, Operations], inner: Mapping[Stage, Operations]
-) -> dict[Stage, npt.NDArray[np.int64]]:
+def _beside_gathers(
+    work: dict[Stage, Work],
+    compute: Mapping[Stage, Operations],
+    operations: Mapping[Stage, Operations],
+    inner: Mapping[Stage, Operations],
+    pp_of_rank: IntVector | None,
+) -> dict[Stage, Work]:
+    """The same, where parameters are gathered inside computes: by layers, or without what is exposed."""
+    gathers, reductions = operations.get(Stage.PARAMS_ALL_GATHER), operations.get(Stage.GRADS_REDUCE_SCATTER)
+    if not compute or gathers is None or not gathers.present.any():
+        return work
+    stops = [*inner.values(), *(operations[stage] for stage in (Stage.GC,) if stage in operations)]
+    line = LineOfRanks([*compute.values(), gathers, *stops, *([reductions] if reductions is not None else [])])
+    layers = layers_inside(line, list(compute.values()), gathers, reductions, cover_of(line, stops))
+    if layers is None:
+        return work
+    if are_exposed(layers):
+        own = without_inner(compute, {**inner, Stage.PARAMS_ALL_GATHER: gathers})
+        return {stage: _work(one, own[stage], Basis.SELF_TIME) for stage, one in compute.items()}
+    pp = np.zeros(gathers.present.shape[2], dtype=np.int64) if pp_of_rank is None else pp_of_rank
+    numbers = _numbers(line, compute)
+    found = {}
+    for stage, one in work.items():
+        layered = layered_work(layers, compute, stage, numbers[stage], pp)
+        each = one.each_ns if one.each_ns is not None else np.full(layered.each_ns.shape, np.nan)
+        rest = np.where(np.isfinite(layered.each_ns), 0.0, np.nan_to_num(each)).sum(axis=1)
+        found[stage] = Work(
+            ns=np.where(np.isfinite(layered.total_ns), layered.total_ns + rest, one.ns),
+            basis=one.basis,
+            each_ns=np.where(np.isfinite(layered.each_ns), layered.each_ns, each),
+        )
+    return found
+
+
+def _numbers(line: LineOfRanks, compute: Mapping[Stage, Operations]) -> dict[Stage, Int64s]:
+    """Of each operation its number in the order of the line, [steps, occurrences, ranks]; -1 where there is none."""
+    _, _, place = line.flat(list(compute.values()))
+    number = np.empty(len(place), dtype=np.int64)
+    number[place] = np.arange(len(place))
+    return _by_stage(number, compute)
+
+
+def _by_stage(values: Int64s, compute: Mapping[Stage, Operations]) -> dict[Stage, Int64s]:
+    """``values`` of all operations, as they are stored one stage after another, by stage; -1 where there is none."""
+    counts = np.cumsum([0, *(int(one.present.sum()) for one in compute.values())])
+    answer: dict[Stage, Int64s] = {}
+    for (stage, one), first, last in zip(compute.items(), counts[:-1], counts[1:], strict=True):
+        answer[stage] = np.full(one.duration_ns.shape, -1, dtype=np.int64)
+        answer[stage][one.present] = values[first:last]
+    return answer
+
+
+def without_inner(compute: Mapping[Stage, Operations], inner: Mapping[Stage, Operations]) -> dict[Stage, Int64s]:
     """Duration of each compute operation less the ``inner`` ones, [steps, occurrences, ranks] for each stage."""
     if not inner:
         return {stage: one.duration_ns for stage, one in compute.items()}
-    line = _Line([*compute.values(), *inner.values()])
+    line = LineOfRanks([*compute.values(), *inner.values()])
     outer_begin, outer_ns, place = line.flat(list(compute.values()))
     inner_begin, inner_ns, _ = line.flat(list(inner.values()))
     own = np.empty(len(outer_ns), dtype=np.int64)
     own[place] = self_time_ns(outer_begin, outer_ns, inner_begin, inner_ns)
-    counts = np.cumsum([0, *(int(one.present.sum()) for one in compute.values())])
-    answer: dict[Stage, npt.NDArray[np.int64]] = {}
-    for (stage, one), first, last in zip(compute.items(), counts[:-1], counts[1:], strict=True):
-        answer[stage] = np.full(one.duration_ns.shape, -1, dtype=np.int64)
-        answer[stage][one.present] = own[first:last]
-    return answer
-
-
-class _Line:
-    """All ranks one behind the other on one line of time, so that they are searched at once."""
-
-    def __init__(self, everything: list[Operations]) -> None:
-        self._zero = min(int(one.start_ns[one.present].min()) for one in everything)
-        end = max(int(one.end_ns[one.present].max()) for one in everything)
-        self._length = end - self._zero + 1
-        if self._length * everything[0].start_ns.shape[2] >= 2**62:
-            raise UsageError(
-                f"steps that lie {self._length / 8.64e13:.1f} days apart, on {everything[0].start_ns.shape[2]} ranks",
-                hint="look at fewer steps: --first-step, --last-step",
-            )
-
-    def flat(self, some: list[Operations]) -> tuple[Int64s, Int64s, Int64s]:
-        """Begins and durations in order of the line, and the place of each among ``some`` as they are stored."""
-        begin = np.concatenate([self._begin(one) for one in some])
-        duration = np.concatenate([one.duration_ns[one.present] for one in some])
-        order = np.argsort(begin, kind="stable")
-        return begin[order], duration[order], order
-
-    def _begin(self, one: Operations) -> Int64s:
-        rank = np.nonzero(one.present)[2]
-        return np.asarray(one.start_ns[one.present] - self._zero + rank * self._length)
+    return _by_stage(own, compute)

@@ -10,20 +10,27 @@ Recorded numbers hold where spans are left out, too; the n-th hold where nothing
 record is there.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from diagnose.group_masks import NO_GROUP, recorded_masks, usual_mask
 from diagnose.meetings import DP_STAGES, PAIRS, TP_STAGES
 from diagnose.span_columns import Ints, SpanColumns
-from telemetry.stages import STAGE_BY_CODE, Stage
+from telemetry.stages import STAGE_BY_CODE, Stage, Stream
 from telemetry.topology import Topology
 
 NOBODY = -1
 NOT_NUMBERED = 0
 SENDS = tuple(send for send, _, _ in PAIRS)
 TRANSFERS = tuple(stage for send, receive, _ in PAIRS for stage in (send, receive))
-COLLECTIVES = (*DP_STAGES, *TP_STAGES, Stage.EMBEDDING_GRADS_ALL_REDUCE)
+COLLECTIVES = (
+    *DP_STAGES,
+    *TP_STAGES,
+    Stage.EMBEDDING_GRADS_ALL_REDUCE,
+    *(stage for stage in Stage if stage.stream in (Stream.CP, Stream.EP) and stage is not Stage.CP_SEND_RECV),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +53,9 @@ def meeting_places(
     inside = spans.rank < topology.world_size
     for stage in (STAGE_BY_CODE[code] for code in np.intersect1d(stages, spans.stage).tolist()):
         rows = np.flatnonzero(inside & (spans.stage == stage))
-        if stage in TRANSFERS:
-            rows, between, members = _pairs(spans, rows, stage, topology)
-        else:
-            rows, between, members = _groups(spans, rows, stage, topology)
-        keys[:, rows] = between
-        size[rows] = members
+        for found, between, members in _of_stage(spans, rows, stage, topology):
+            keys[:, found] = between
+            size[found] = members
     place = np.full(len(spans), NOBODY, dtype=np.int64)
     meets = np.flatnonzero(size)
     place[meets] = alike(*keys[:, meets])
@@ -89,6 +93,19 @@ def alike(*keys: Ints) -> Ints:
     return number
 
 
+def _of_stage(spans: SpanColumns, rows: Ints, stage: Stage, topology: Topology) -> Iterator[tuple[Ints, Ints, int]]:
+    """Of the spans of a stage that have company: their rows, what they share with it, [3, rows], and how many meet."""
+    if stage in TRANSFERS:
+        yield _pairs(spans, rows, stage, topology)
+    elif stage is Stage.EMBEDDING_GRADS_ALL_REDUCE:
+        yield _ends(spans, rows, topology)
+    else:
+        recorded = recorded_masks(spans.peer[rows], topology)
+        masks = np.where(recorded == NO_GROUP, usual_mask(stage, topology), recorded)
+        for mask in np.unique(masks).tolist():
+            yield _groups(spans, rows[masks == mask], stage, topology, mask)
+
+
 def _pairs(spans: SpanColumns, rows: Ints, stage: Stage, topology: Topology) -> tuple[Ints, Ints, int]:
     """Of the transfers that have another side: their rows, what they share with it, [3, rows], and two."""
     send, towards = next((send, way) for send, receive, way in PAIRS if stage in (send, receive))
@@ -102,25 +119,26 @@ def _pairs(spans: SpanColumns, rows: Ints, stage: Stage, topology: Topology) -> 
 def _peers(spans: SpanColumns, rows: Ints, topology: Topology, towards: int) -> Ints:
     """The other side of each transfer; ``NOBODY``: there is none."""
     rank, peer = spans.rank[rows], spans.peer[rows]
-    pp = rank // topology.tp % topology.pp + towards
-    neighbour = np.where((pp >= 0) & (pp < topology.pp), rank + towards * topology.tp, NOBODY)
-    return np.where(peer >= 0, peer, neighbour)
+    return np.where(peer >= 0, peer, topology.neighbour(towards)[rank])
 
 
-def _groups(spans: SpanColumns, rows: Ints, stage: Stage, topology: Topology) -> tuple[Ints, Ints, int]:
-    """Of a collective's spans that have company: their rows, what they share with it, [3, rows], and how many meet."""
-    rank = spans.rank[rows]
-    tp, pp, dp = rank % topology.tp, rank // topology.tp % topology.pp, rank // (topology.tp * topology.pp)
-    if stage in DP_STAGES:
-        group, members = rank % (topology.tp * topology.pp), topology.dp
-    elif stage in TP_STAGES:
-        group, members = rank // topology.tp, topology.tp
-    else:
-        ends = (pp == 0) | (pp == topology.pp - 1)
-        group, members = np.where(ends, dp * topology.tp + tp, NOBODY), min(2, topology.pp)
-    meets = (group != NOBODY) & (members > 1)
-    of_stage = np.full(meets.sum(), int(stage))
-    return rows[meets], np.stack([of_stage, group[meets], group[meets]]), members
+def _groups(spans: SpanColumns, rows: Ints, stage: Stage, topology: Topology, mask: int) -> tuple[Ints, Ints, int]:
+    """Those along the axes in ``mask``."""
+    ranks = topology.members(mask)
+    if ranks.shape[1] < 2:
+        rows = rows[:0]
+    group = np.empty(topology.world_size, dtype=np.int64)
+    group[ranks] = np.arange(len(ranks))[:, None]
+    of_stage, of_mask = np.full(len(rows), int(stage)), np.full(len(rows), mask)
+    return rows, np.stack([of_stage, of_mask, group[spans.rank[rows]]]), ranks.shape[1]
+
+
+def _ends(spans: SpanColumns, rows: Ints, topology: Topology) -> tuple[Ints, Ints, int]:
+    """The first and the last stage of each pipeline."""
+    last = topology.pp - 1
+    rows = rows[np.isin(topology.index["pp"][spans.rank[rows]], (0, last)) & (last > 0)]
+    first = topology.grid[:, 0][topology.index["dp"], topology.index["tp"]][spans.rank[rows]]
+    return rows, np.stack([np.full(len(rows), int(Stage.EMBEDDING_GRADS_ALL_REDUCE)), first, first]), 2
 
 
 def _nth(spans: SpanColumns, rows: Ints, place: Ints) -> Ints:

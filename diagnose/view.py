@@ -89,6 +89,9 @@ class RunView:
     settings: DetectorSettings = USUAL
     clocks: ClockTable = NO_CLOCKS
     """How hosts' clocks lie apart, as far as it is known; stamps in this view are raw."""
+    on_device: bool = False
+    """Whether a device measured computes and communication. Stamps of what the host did (data-load, gc, checkpoints)
+    are not compared with those: the host runs ahead."""
     words: tuple[Mapping[str, str], ...] = ()
     """Of each rank what it said about itself as it began (``RankIdentity.meta``); empty where nothing is known."""
 
@@ -101,11 +104,11 @@ class RunView:
     @property
     def pp_of_rank(self) -> IntVector:
         """Pipeline stage of each rank."""
-        return np.arange(self.topology.world_size) // self.topology.tp % self.topology.pp
+        return self.topology.index["pp"]
 
     def describe(self, rank: int) -> str:
         """``rank 5 (host gpu-03, dp1 pp0 tp1)``."""
-        return f"rank {rank} (host {self.hosts[rank] or 'unknown'}, {self.topology.place(rank)})"
+        return f"rank {rank} (host {self.hosts[rank] or 'unknown'}, {self.topology.describe(rank)})"
 
     def newest(self, num_steps: int) -> "RunView":
         """The same over the last so many steps."""

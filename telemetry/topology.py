@@ -129,8 +129,11 @@ class Topology:
 
     def coordinates(self, rank: int) -> dict[str, int]:
         """Index of ``rank`` along each axis of its mesh, the slowest first."""
-        indices = np.unravel_index(rank, self._shape)
-        return {name: int(index) for (name, _), index in zip(self.mesh, indices, strict=True)}
+        indices: list[int] = []
+        for degree in reversed(self._shape):
+            rank, index = divmod(int(rank), degree)
+            indices.append(index)
+        return {name: index for (name, _), index in zip(self.mesh, reversed(indices), strict=True)}
 
     @cached_property
     def grid(self) -> Ranks:
@@ -165,6 +168,32 @@ class Topology:
         answer[..., self.grid.ravel()] = flat
         return answer
 
+    def stride(self, name: str) -> int:
+        """Ranks from one index of an axis to the next; 1 where the mesh lacks it."""
+        names = [axis for axis, _ in self.mesh]
+        return prod(self._shape[names.index(name) + 1 :]) if name in names else 1
+
+    def neighbour(self, towards: int) -> Ranks:
+        """The rank at the same place of the pipeline stage ``towards`` (1: the next one, -1: the one before), [ranks];
+        -1 where there is none."""
+        found = np.full(self.world_size, -1, dtype=np.int64)
+        near, far = (slice(None, -1), slice(1, None)) if towards > 0 else (slice(1, None), slice(None, -1))
+        found[self.grid[:, near]] = self.grid[:, far]
+        return found
+
+    def replica(self, index: int) -> str:
+        """Name of a place along the grid's ``dp`` direction: ``dp1``, or ``dp_shard1 cp0``.
+
+        A mesh without such axes has one place, ``dp0``.
+        """
+        coordinates = self.coordinates(int(self.grid[index, 0, 0]))
+        return " ".join(f"{name}{at}" for name, at in coordinates.items() if name not in ("pp", "tp")) or f"dp{index}"
+
+    @property
+    def replica_axes(self) -> str:
+        """Names of the axes that the grid's ``dp`` direction counts: ``dp``, or ``dp_shard x cp``."""
+        return " x ".join(self.axes_of(self.replica_mask)) or "dp"
+
     # --- groups ---------------------------------------------------------------------------------------------------
 
     def mask(self, *names: str) -> int:
@@ -185,10 +214,18 @@ class Topology:
 
         Groups are in the order of their first rank, members in the order of their ranks.
         """
+        return self.grouped(np.arange(self.world_size), mask)
+
+    def grouped(self, values: npt.NDArray[Any], mask: int) -> npt.NDArray[Any]:
+        """``values`` of shape [..., ranks] as [..., groups, members], in the order of :meth:`members`: a view where
+        memory allows it."""
         wanted = [at for at in range(len(self.mesh)) if mask >> at & 1]
         others = [at for at in range(len(self.mesh)) if not mask >> at & 1]
-        ranks = np.arange(self.world_size).reshape(self._shape).transpose(*others, *wanted)
-        return np.asarray(ranks.reshape(-1, prod(self._shape[at] for at in wanted)))
+        lead = values.shape[:-1]
+        order = (*range(len(lead)), *(len(lead) + at for at in (*others, *wanted)))
+        num_members = prod(self._shape[at] for at in wanted)
+        shape = (*lead, self.world_size // num_members, num_members)
+        return values.reshape(*lead, *self._shape).transpose(order).reshape(shape)
 
     def mask_of(self, ranks: Sequence[int]) -> int:
         """The bit mask of the axes along which a group of global ranks lies; 0 where it is no such group, or of one
@@ -201,6 +238,12 @@ class Topology:
         mask = sum(1 << int(at) for at in np.flatnonzero(moved))
         return mask if prod(self._shape[at] for at in np.flatnonzero(moved)) == size else 0
 
+    def group_of(self, rank: int, mask: int) -> tuple[int, ...]:
+        """The group along the axes in ``mask`` that ``rank`` belongs to, in order."""
+        coordinates = self.coordinates(rank).values()
+        place = tuple(slice(None) if mask >> at & 1 else index for at, index in enumerate(coordinates))
+        return tuple(np.atleast_1d(self._ranks[place]).ravel().tolist())
+
     def group(self, rank: int, *, along: Axis) -> tuple[int, ...]:
         """Ranks that share every coordinate of ``rank`` in the grid but the one ``along`` a direction, in order."""
         here = self.place(rank)
@@ -211,6 +254,11 @@ class Topology:
         """Every group along a direction of the grid, by its first rank."""
         for group in sorted(np.moveaxis(self.grid, AXES.index(along), -1).reshape(-1, getattr(self, along)).tolist()):
             yield tuple(group)
+
+    @cached_property
+    def _ranks(self) -> Ranks:
+        """The rank at each place of the mesh."""
+        return _frozen(np.arange(self.world_size).reshape(self._shape))
 
     @property
     def _shape(self) -> tuple[int, ...]:

@@ -60,7 +60,7 @@ class RunFacts:
 
     def describe(self, rank: int) -> str:
         """``rank 5 (host gpu-03, dp1 pp0 tp1)``."""
-        return f"rank {rank} (host {self.hosts[rank] or 'unknown'}, {self.topology.place(rank)})"
+        return f"rank {rank} (host {self.hosts[rank] or 'unknown'}, {self.topology.describe(rank)})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from diagnose.peers import peer_median
 from telemetry.stages import Stage, StageClass
 from telemetry.stores.queries import HeatCells, RankStageMeans
 from telemetry.stores.queries.heat_map import Peers
-from telemetry.topology import Axis, Topology
+from telemetry.topology import AXES, Axis, Topology
 from ui.columns import by_step_and_rank, floats, ints
 from ui.figures.pooling import max_columns, ranks_a_row
 from ui.records import Floats, Ints, PooledTimes, RunFacts, StageTimes
@@ -82,6 +82,8 @@ def cells_query(facts: RunFacts, times: StageTimes, metric: Metric, steps: Ints)
         max_columns=max_columns(grid.world_size),
         pp=grid.pp,
         tp=grid.tp,
+        pp_stride=grid.stride("pp"),
+        tp_stride=grid.stride("tp"),
         time="cpu_ns" if times.basis == PROCESSOR else "duration_ns",
         peers=peers_of(times.stage, metric),
         worst=WORST[metric],
@@ -145,9 +147,9 @@ def _times(
 
 def _group_of_rank(peers: Peers, grid: Topology) -> Ints:
     """Ranks of equal number are peers; shape [ranks]."""
-    rank = np.arange(grid.world_size)
-    groups = {"dp_group": rank % (grid.pp * grid.tp), "tp_group": rank // grid.tp}
-    return groups.get(peers, rank // grid.tp % grid.pp)
+    dp, pp, tp = (grid.index[axis] for axis in AXES)
+    groups = {"dp_group": pp * grid.tp + tp, "tp_group": dp * grid.pp + pp}
+    return groups.get(peers, pp)
 
 
 def _is_own(stage: Stage, clock: Clock, cpu_ns: Floats) -> bool:

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from diagnose.ranges import fold_ranks
 from telemetry.stages import StageClass
+from telemetry.topology import Topology
 
 NS_PER_S = 1_000_000_000
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
@@ -75,3 +76,8 @@ def ranks_in_words(ranks: Sequence[int], limit: int = 12, *, counted: bool = Tru
 def class_name(stage_class: StageClass) -> str:
     """``compute``, ``communication``."""
     return stage_class.name.lower()
+
+
+def degrees(topology: Topology) -> str:
+    """The axes of a mesh in its own order: ``pp 2 x dp_shard 4 x tp 8``."""
+    return " x ".join(f"{name} {degree}" for name, degree in topology.mesh)

@@ -22,6 +22,23 @@ from telemetry.stores.address import without_password
 from telemetry.topology import Topology
 
 DegreeOption = Annotated[int, typer.Option(help="Degree of parallelism.")]
+MeshOption = Annotated[
+    str,
+    typer.Option(
+        help="Axes of the device mesh with their degrees, the slowest first, in place of --dp, --pp and --tp: "
+        "pp=2,dp_shard=4,tp=2.",
+        show_default=False,
+    ),
+]
+ClockOption = Annotated[
+    Literal["host", "device"], typer.Option(help="What spans are measured with; on device the host runs ahead.")
+]
+FsdpOption = Annotated[
+    bool, typer.Option("--fsdp", help="Shard parameters: gather them by layer inside forwards and backwards.")
+]
+ExposedOption = Annotated[
+    bool, typer.Option("--no-prefetch", help="With --fsdp: gather a layer only when the one before it has ended.")
+]
 ChunksOption = Annotated[
     int, typer.Option(help="Model chunks on each pipeline rank; above 1 the schedule interleaves.")
 ]
@@ -52,6 +69,7 @@ def simulate_run(
     dp: DegreeOption = 4,
     pp: DegreeOption = 2,
     tp: DegreeOption = 2,
+    mesh: MeshOption = "",
     chunks: ChunksOption = 1,
     microbatches: MicrobatchesOption = 8,
     steps: StepsOption = 40,
@@ -59,6 +77,9 @@ def simulate_run(
     seed: SeedOption = 0,
     noise: NoiseOption = "recorded",
     device: DeviceOption = "cuda",
+    clock: ClockOption = "host",
+    fsdp: FsdpOption = False,
+    no_prefetch: ExposedOption = False,
     ranks_per_host: HostOption = 8,
     checkpoint_every: CheckpointOption = 0,
     planned_gc: CollectOption = False,
@@ -72,7 +93,7 @@ def simulate_run(
     """Simulate a run, and store it as if its ranks had recorded it. The truth about its faults stays outside."""
     plan = SimulatedRun(
         name=checked_run_name(name.strip()),
-        topology=Topology(dp=dp, pp=pp, tp=tp),
+        topology=Topology.parse(mesh) if mesh else Topology(dp=dp, pp=pp, tp=tp),
         num_chunks=chunks,
         num_microbatches=microbatches,
         num_steps=steps,
@@ -81,6 +102,9 @@ def simulate_run(
         clock_offset_ms=clock_offset_ms,
         clock_drift_ppm=clock_drift_ppm,
         device=device,
+        clock=clock,
+        fsdp=fsdp,
+        prefetches=not no_prefetch,
         checkpoint_every=checkpoint_every,
         collects_by_plan=planned_gc,
         faults=tuple(parse_fault(text) for text in fault or ()),

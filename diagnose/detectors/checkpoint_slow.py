@@ -86,8 +86,8 @@ def _slow_ranks(stage: Stage, view: RunView) -> list[SlowSave]:
 
 def _hold_more(ranks: list[int], view: RunView) -> bool:
     """The ranks of dp0 and no other: they write what all replicas share."""
-    first = view.topology.pp * view.topology.tp
-    return first > 1 and view.topology.dp > 1 and ranks == list(range(first))
+    first = sorted(view.topology.grid[0].ravel().tolist())
+    return len(first) > 1 and view.topology.dp > 1 and ranks == first
 
 
 def _slow_save(

@@ -97,7 +97,7 @@ def _without_longest(lengths: Lengths) -> Lengths:
 
 def _of_replicas(lengths: Floats, topology: Topology) -> Floats:
     """Mean over the ranks of each dp replica, which all work on the same microbatch: their own noise goes."""
-    replicas = lengths.reshape(*lengths.shape[:3], topology.dp, topology.pp * topology.tp)
+    replicas = _by_replica(lengths, topology)
     known = np.isfinite(replicas)
     count = known.sum(axis=-1)
     total = np.where(known, replicas, 0.0).sum(axis=-1)
@@ -134,9 +134,14 @@ def _agreement(lengths: Floats, topology: Topology) -> float:
     if inside == 1:
         return 1.0
     of_chunks = np.where(np.isfinite(lengths).any(axis=1), np.nansum(lengths, axis=1), np.nan)
-    replicas = of_chunks.reshape(*of_chunks.shape[:2], topology.dp, inside)
+    replicas = _by_replica(of_chunks, topology)
     others = (replicas.sum(axis=3, keepdims=True) - replicas) / (inside - 1)
     return _median(_correlations(replicas.reshape(of_chunks.shape), others.reshape(of_chunks.shape)))
+
+
+def _by_replica(values: Floats, topology: Topology) -> Floats:
+    """[..., ranks] as [..., dp, ranks of a replica]."""
+    return topology.arranged(values).reshape(*values.shape[:-1], topology.dp, topology.pp * topology.tp)
 
 
 def _cost_ns(work: Floats, view: RunView) -> float:
@@ -150,14 +155,14 @@ def _cost_ns(work: Floats, view: RunView) -> float:
     per_rank[~np.isfinite(work).any(axis=1)] = np.nan
     lasting = _lasting(per_rank)
     relative = per_rank / lasting
-    typical = medians(relative.reshape(*relative.shape[:2], topology.dp, topology.pp * topology.tp), axis=3)
+    typical = medians(_by_replica(relative, topology), axis=3)
     whole = np.isfinite(typical).all(axis=(1, 2))
     if not whole.any():
         return 0.0
     typical = typical[whole]
     way = typical.sum(axis=1) + (topology.pp - 1) * typical.max(axis=1)
     balanced = (typical.shape[1] + topology.pp - 1) * typical.mean(axis=(1, 2))
-    scale = float(np.nanmax(np.nanmedian(lasting.reshape(topology.dp, topology.pp, topology.tp), axis=(0, 2))))
+    scale = float(np.nanmax(np.nanmedian(topology.arranged(lasting), axis=(0, 2))))
     lost = float(np.mean(way.max(axis=1) - balanced)) * scale
     return min(max(0.0, lost), float(view.step_ns.mean()))
 
@@ -173,7 +178,8 @@ def _longest(lengths: Floats, view: RunView) -> Evidence:
     replicas = _of_replicas(lengths, view.topology)
     row, _, microbatch, dp = np.unravel_index(np.nanargmax(replicas), replicas.shape)
     step, ratio = int(view.steps[row]), float(np.exp(np.nanmax(replicas)))
-    words = f"microbatch {microbatch} of dp{dp} in step {step}: {ratio:.2f}x the geometric mean of its step"
+    of_replica = f"microbatch {microbatch} of {view.topology.replica(int(dp))}"
+    words = f"{of_replica} in step {step}: {ratio:.2f}x the geometric mean of its step"
     return {"longest": words, "steps": [step]}
 
 

@@ -99,7 +99,7 @@ def expected_load(load_ns: FloatMatrix, shared_ns: FloatVector, view: RunView) -
 
 def _same_place(view: RunView) -> IntVector:
     """A number for each pair of pipeline stage and tensor-parallel index."""
-    return np.arange(view.topology.world_size) % (view.topology.pp * view.topology.tp)
+    return view.topology.index["pp"] * view.topology.tp + view.topology.index["tp"]
 
 
 def _long_loads(load_ns: FloatMatrix, excess_ns: FloatMatrix, view: RunView) -> dict[int, Stalls]:

@@ -80,7 +80,7 @@ def detect_late_launch(view: RunView) -> list[Finding]:
 def _collections(offsets: Offsets, view: RunView) -> _Collections:
     """Garbage collections that explain late launches: late is, in a step, who comes after those without one."""
     step_ns = view.step_ns[:, None]
-    gc = offsets.gc_ns.reshape(*offsets.behind_ns.shape, -1)
+    gc = view.topology.arranged(offsets.gc_ns).reshape(*offsets.behind_ns.shape, -1)
     without_gc = gc.max(axis=2) < GC_FLOOR * step_ns
     late = (offsets.behind_ns - _when_others_come(offsets.behind_ns, without_gc)) / step_ns
     late = np.nan_to_num(late - offsets.explained_ns / step_ns, nan=0.0)
@@ -91,8 +91,8 @@ def _collections(offsets: Offsets, view: RunView) -> _Collections:
     lost = np.maximum(np.where(by_gc, late, 0.0).max(axis=1) - rest, 0.0)
     of_rank = np.zeros(view.topology.world_size)
     step, replica = np.nonzero(by_gc)
-    inside = gc.shape[2]
-    np.add.at(of_rank, replica * inside + gc[step, replica].argmax(axis=1), late[step, replica])
+    ranks = view.topology.grid.reshape(view.topology.dp, -1)
+    np.add.at(of_rank, ranks[replica, gc[step, replica].argmax(axis=1)], late[step, replica])
     worst = int(of_rank.argmax())
     enough = len(step) >= MIN_EVENTS
     return _Collections(
@@ -171,7 +171,8 @@ def _persistent(view: RunView, offsets: Offsets, late: list[LateReplica]) -> Fin
 def _who(view: RunView, late: list[LateReplica]) -> str:
     origins = [one.origin for one in late if one.origin is not None]
     if not origins:
-        return f"replica dp{late[0].replica} (ranks {fold_ranks(members(late[0].replica, view).tolist())})"
+        ranks = sorted(members(late[0].replica, view).tolist())
+        return f"replica {view.topology.replica(late[0].replica)} (ranks {fold_ranks(ranks)})"
     if len(origins) == 1:
         return view.describe(origins[0])
     return f"host {view.hosts[origins[0]]} (ranks {fold_ranks(origins)})"

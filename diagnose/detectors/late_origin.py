@@ -11,6 +11,7 @@ from diagnose.meetings import Floats, Ints
 from diagnose.operations import Operations
 from diagnose.peers import Stretch
 from diagnose.view import RunView
+from telemetry.stages import StageClass
 
 MIN_PART = 0.5
 """Of the lateness: what an origin must show of it by itself."""
@@ -36,8 +37,7 @@ def origin_of(replica: int, stretch: Stretch, offsets: Offsets, view: RunView) -
 
 def members(replica: int, view: RunView) -> Ints:
     """Ranks of a data-parallel replica."""
-    inside = view.topology.pp * view.topology.tp
-    return np.arange(replica * inside, (replica + 1) * inside)
+    return np.asarray(view.topology.grid[replica].ravel())
 
 
 def _only(shown_ns: Floats, late_ns: Floats, rows: Ints | None = None) -> int | None:
@@ -74,9 +74,9 @@ def _gap_over_others(replica: int, stretch: Stretch, offsets: Offsets, view: Run
 def _idle_ns(ranks: Ints, rows: Ints, view: RunView) -> Floats:
     """Time in a step, from the end of the step before, in which a rank was in no span; [rows, ranks].
 
-    Stamps of one rank only are compared with each other.
+    Stamps of one rank only are compared with each other, and of one clock.
     """
-    everything = list(view.operations.values())
+    everything = _of_one_clock(view)
     begin, end = (
         np.concatenate([part[at] for part in (_part(one, ranks, rows) for one in everything)], axis=1) for at in (0, 1)
     )
@@ -86,6 +86,14 @@ def _idle_ns(ranks: Ints, rows: Ints, view: RunView) -> Floats:
     gaps = np.nan_to_num(begin[:, 1:] - reached[:, :-1], nan=0.0, posinf=0.0, neginf=0.0)
     idle = np.maximum(gaps, 0.0).sum(axis=1)
     return np.asarray(idle + _lead_ns(ranks, rows, begin[:, 0], view))
+
+
+def _of_one_clock(view: RunView) -> list[Operations]:
+    """Everything, or, where a device measured, what it did: the host runs ahead of it."""
+    if not view.on_device:
+        return list(view.operations.values())
+    device = (StageClass.COMPUTE, StageClass.COMMUNICATION)
+    return [one for stage, one in view.operations.items() if stage.stage_class in device]
 
 
 def _part(one: Operations, ranks: Ints, rows: Ints) -> tuple[Floats, Floats]:
@@ -101,7 +109,7 @@ def _part(one: Operations, ranks: Ints, rows: Ints) -> tuple[Floats, Floats]:
 def _lead_ns(ranks: Ints, rows: Ints, first: Floats, view: RunView) -> Floats:
     """From the end of the step before to the first span; 0 where that step is not in the window."""
     before = np.maximum(rows - 1, 0)
-    ends = [_part(one, ranks, before)[1].max(axis=1) for one in view.operations.values()]
+    ends = [_part(one, ranks, before)[1].max(axis=1) for one in _of_one_clock(view)]
     lead = first - np.max(ends, axis=0)
     follows = (rows > 0) & (view.steps[rows] == view.steps[before] + 1)
     return np.where(follows[:, None] & np.isfinite(lead), np.maximum(lead, 0.0), 0.0)

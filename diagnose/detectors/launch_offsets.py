@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.meetings import DP_STAGES, Floats, dp_meetings, median_of_others, starts_late_ns
+from diagnose.meetings import DP_STAGES, Floats, Meetings, group_meetings, median_of_others, starts_late_ns
 from diagnose.view import Basis, RunView, Work
 from telemetry.stages import Stage
+from telemetry.topology import Topology
 
 EXPLAINED_BY = (Stage.DATA_LOAD, Stage.CHECKPOINT_SNAPSHOT, Stage.CHECKPOINT_WRITE, Stage.EVALUATION)
 """What makes a rank late but is not a late launch: other detectors speak of it."""
@@ -54,10 +55,12 @@ def launch_offsets(view: RunView) -> Offsets | None:
     stages = [stage for stage in (*DP_STAGES, Stage.OPTIMIZER_CLIP) if stage in view.operations]
     if view.topology.dp < 2 or not view.work or not stages:
         return None
-    meetings = [dp_meetings(stage, view.operations[stage], view.topology) for stage in stages]
-    late = {one.stage: _latest(starts_late_ns(one)) for one in meetings}
-    rank_late = np.fmax.reduce(list(late.values()))
-    behind = np.fmax.reduce([_latest(_after_first_ns(one.duration_ns)) for one in meetings])
+    meetings = [one for stage in stages for one in group_meetings(stage, view.operations[stage], view.topology)]
+    if not meetings:
+        return None
+    late = [_latest(one, starts_late_ns(one)) for one in meetings]
+    rank_late = np.fmax.reduce(late)
+    behind = np.fmax.reduce([_latest(one, _after_first_ns(one.duration_ns)) for one in meetings])
     own, gc = _own_ns(view), _gc_ns(view)
     excess = over_peers(own, view)
     replicas = _latest_of_replica(rank_late, view)
@@ -68,13 +71,15 @@ def launch_offsets(view: RunView) -> Offsets | None:
         behind_ns=_latest_of_replica(behind, view),
         gc_ns=gc,
         own_ratio=_median_ratio(own, excess),
-        stage=max(late, key=lambda stage: float(np.nansum(np.maximum(late[stage], 0.0)))),
+        stage=meetings[int(np.argmax([np.nansum(np.maximum(one, 0.0)) for one in late]))].stage,
     )
 
 
-def _latest(late: Floats) -> Floats:
+def _latest(meetings: Meetings, late: Floats) -> Floats:
     """The largest of [steps, occurrences, groups, members], for each rank: [steps, ranks]."""
-    return np.asarray(np.fmax.reduce(late, axis=1).swapaxes(1, 2).reshape(len(late), -1))
+    found = np.empty((len(late), meetings.ranks.size))
+    found[:, meetings.ranks] = np.fmax.reduce(late, axis=1)
+    return found
 
 
 def _after_first_ns(duration_ns: Floats) -> Floats:
@@ -83,13 +88,20 @@ def _after_first_ns(duration_ns: Floats) -> Floats:
 
 
 def _latest_of_replica(late: Floats, view: RunView) -> Floats:
-    return np.asarray(np.fmax.reduce(late.reshape(len(late), view.topology.dp, -1), axis=2))
+    return np.asarray(np.fmax.reduce(_replicas(late, view.topology), axis=2))
 
 
 def over_peers(values: Floats, view: RunView) -> Floats:
     """Each rank's value less the median of its data-parallel peers, [steps, ranks]; NaN where one of them has none."""
-    grid = values.reshape(len(values), view.topology.dp, -1).swapaxes(1, 2)
-    return np.asarray((grid - median_of_others(grid)).swapaxes(1, 2).reshape(values.shape))
+    topology = view.topology
+    grid = _replicas(values, topology).swapaxes(1, 2)
+    excess = (grid - median_of_others(grid)).swapaxes(1, 2)
+    return np.asarray(topology.by_rank(excess.reshape(len(values), *topology.grid.shape)))
+
+
+def _replicas(values: Floats, topology: Topology) -> Floats:
+    """[steps, ranks] as [steps, dp, ranks of a replica]."""
+    return topology.arranged(values).reshape(len(values), topology.dp, -1)
 
 
 def _own_ns(view: RunView) -> Floats:
@@ -121,10 +133,10 @@ def _explained_ns(excess_ns: Floats, view: RunView) -> Floats:
     """By how much own work may delay a replica, [steps, dp]: its slowest rank's excess in that step, or, if more, what
     its pipeline ranks have in excess step after step. Work in excess delays by itself at most."""
     topology = view.topology
-    grid = np.maximum(excess_ns, 0.0).reshape(len(excess_ns), topology.dp, topology.pp, topology.tp)
+    grid = topology.arranged(np.maximum(excess_ns, 0.0))
     whole = ~np.isnan(excess_ns).any(axis=1)
     typical = np.median(excess_ns[whole], axis=0) if whole.any() else np.zeros(excess_ns.shape[1])
-    lasting = np.maximum(typical, 0.0).reshape(topology.dp, topology.pp, topology.tp)
+    lasting = topology.arranged(np.maximum(typical, 0.0))
     return np.asarray(np.maximum(grid.max(axis=(2, 3)), lasting.max(axis=2).sum(axis=1)))
 
 

@@ -1,4 +1,9 @@
-"""Live state pages of a job's ranks as evidence: operations counted by axis of the grid, and the stage that is open.
+"""Live state pages of a job's ranks as evidence: operations counted by the axes of the mesh that their group lies
+along, and the stage that is open.
+
+    a row of operations   "mask"   bit mask of axes of the mesh (bit i: the i-th), 0 or absent: not known
+                          "axis"   of older agents: a direction of the plain grid, dp, pp or tp; null: not known
+                          "ranks"  the members, where the page names them
 
 A page says what the host stands in. Where the innermost open stage is compute or host work, transfers that are still
 under way are not what the rank waits for.
@@ -12,7 +17,7 @@ from typing import Any
 from diagnose.hang.evidence import WHOLE_GROUP, Ended, Front, Group, HangEvidence, Pending, Process, RankEvidence
 from diagnose.hang.waits import NAMELESS
 from telemetry.stages import STAGE_BY_LABEL, Stage, StageClass
-from telemetry.topology import AXES, Axis, Topology
+from telemetry.topology import AXES, Topology
 
 SENDS = ("forward-send", "backward-send")
 RECEIVES = ("forward-recv", "backward-recv")
@@ -26,18 +31,36 @@ class _Groups:
     groups: list[Group] = field(default_factory=list)
     index: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
 
-    def of(self, rank: int, axis: Axis | None, ordinal: int) -> int:
+    def of(self, rank: int, row: Mapping[str, Any], ordinal: int) -> int:
         """``ordinal`` tells apart what lies along no axis: several groups, each taken to be all ranks."""
-        if axis in AXES:
-            name, members = str(axis), self.topology.group(rank, along=axis)
+        members, mask = _members(row, self.topology), _mask(row, self.topology)
+        is_known = bool(members or mask)
+        if is_known:
+            name = "+".join(self.topology.axes_of(mask)) or "a group"
+            members = members or self.topology.group_of(rank, mask)
         else:
             name = "all ranks" if ordinal == 0 else f"all ranks ({ordinal + 1})"
             members = tuple(range(self.topology.world_size))
         key = (name, members)
         if key not in self.index:
             self.index[key] = len(self.groups)
-            self.groups.append(Group(name=name, members=members, complete=axis in AXES))
+            self.groups.append(Group(name=name, members=members, complete=is_known))
         return self.index[key]
+
+
+def _mask(row: Mapping[str, Any], topology: Topology) -> int:
+    """The axes of a row's group as a bit mask; 0 where they are not known."""
+    mask = int(row.get("mask") or 0)
+    if 0 < mask < 1 << len(topology.mesh):
+        return mask
+    axis = row.get("axis")
+    return topology.replica_mask if axis == "dp" else topology.mask(axis) if axis in AXES else 0
+
+
+def _members(row: Mapping[str, Any], topology: Topology) -> tuple[int, ...]:
+    """The ranks that a row names; empty where it names none, or some that the mesh does not have."""
+    ranks = tuple(sorted({int(rank) for rank in row.get("ranks") or ()}))
+    return ranks if ranks and ranks[0] >= 0 and ranks[-1] < topology.world_size else ()
 
 
 def evidence_from_states(states: Mapping[int, Mapping[str, Any]]) -> HangEvidence:
@@ -47,8 +70,7 @@ def evidence_from_states(states: Mapping[int, Mapping[str, Any]]) -> HangEvidenc
         KeyError, ValueError, TypeError: a field is missing or is not what it should be.
         UsageError: a grid that cannot be.
     """
-    grids = Counter(tuple(int(state["topology"][axis]) for axis in AXES) for state in states.values())
-    topology = Topology(**dict(zip(AXES, grids.most_common(1)[0][0], strict=True)))
+    topology = Counter(_topology(state["topology"]) for state in states.values()).most_common(1)[0][0]
     groups = _Groups(topology)
     known = {rank: state for rank, state in states.items() if 0 <= rank < topology.world_size}
     return HangEvidence(
@@ -60,6 +82,14 @@ def evidence_from_states(states: Mapping[int, Mapping[str, Any]]) -> HangEvidenc
     )
 
 
+def _topology(told: Mapping[str, Any]) -> Topology:
+    """Older agents tell no mesh: then the grid is plain."""
+    if told.get("mesh"):
+        return Topology.parse(str(told["mesh"]))
+    dp, pp, tp = (int(told[axis]) for axis in AXES)
+    return Topology(dp=dp, pp=pp, tp=tp)
+
+
 def _rank(rank: int, state: Mapping[str, Any], groups: _Groups) -> RankEvidence:
     innermost: Mapping[str, Any] = state["open"][-1] if state["open"] else {"stage": "", "since_ns": 0}
     stage, since_ns = str(innermost["stage"]), int(innermost["since_ns"])
@@ -69,10 +99,10 @@ def _rank(rank: int, state: Mapping[str, Any], groups: _Groups) -> RankEvidence:
     unnamed = 0
     for row in state["operations"]:
         if row["peer"] != WHOLE_GROUP:
-            pending.extend(_transfer(row, groups.of(rank, row["axis"], 0)))
+            pending.extend(_transfer(row, groups.of(rank, row, 0)))
             continue
-        group = groups.of(rank, row["axis"], unnamed)
-        unnamed += row["axis"] is None
+        group = groups.of(rank, row, unnamed)
+        unnamed += not groups.groups[group].complete
         fronts[group] = Front(
             entered=int(row["issued"]), completed=int(row["completed"]), entered_ns=int(row["issued_ns"])
         )

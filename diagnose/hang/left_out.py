@@ -10,6 +10,8 @@ operation out:
 
 from collections.abc import Collection
 
+import numpy as np
+
 from diagnose.hang.evidence import Front, HangEvidence, RankEvidence
 
 _Fronts = dict[str, Front]
@@ -38,8 +40,8 @@ def _same_program(evidence: HangEvidence, rank: int) -> list[int]:
     topology = evidence.topology
     if topology is None:
         return []
-    place = topology.place(rank)
-    return [other for other in range(topology.world_size) if other != rank and topology.place(other).pp == place.pp]
+    alike = np.flatnonzero(topology.index["pp"] == topology.index["pp"][rank])
+    return [other for other in alike.tolist() if other != rank]
 
 
 def _left_out(mine: _Fronts, witness: _Fronts) -> str | None:

@@ -76,15 +76,14 @@ def _rows(verdict: HangVerdict) -> Iterator[tuple[str, list[tuple[int, State]]]]
     """Label and cells: a row of tp ranks a place in dp and pp, or so many ranks in order."""
     topology = verdict.evidence.topology
     states = list(verdict.states.items())
-    width = topology.tp if topology is not None else RANKS_A_ROW
-    for first in range(0, len(states), width):
-        cells = states[first : first + width]
-        rank = cells[0][0]
-        if topology is not None:
-            place = topology.place(rank)
-            yield f"dp{place.dp} pp{place.pp}", cells
-        else:
-            yield f"ranks {rank}-{cells[-1][0]}", cells
+    if topology is not None:
+        for ranks in topology.grid.reshape(-1, topology.tp).tolist():
+            place = " ".join(part for part in topology.describe(ranks[0]).split() if not part.startswith("tp"))
+            yield place, [(rank, verdict.states[rank]) for rank in ranks]
+        return
+    for first in range(0, len(states), RANKS_A_ROW):
+        cells = states[first : first + RANKS_A_ROW]
+        yield f"ranks {cells[0][0]}-{cells[-1][0]}", cells
 
 
 def _waits(verdict: HangVerdict) -> Iterator[Text]:

@@ -67,8 +67,8 @@ def _write(
 ) -> None:
     """One span a step and rank; ``in_step``: only in these steps."""
     topology = plan.topology
-    grid = (plan.num_steps, topology.dp, topology.pp, topology.tp)
+    begins, ends = topology.arranged(begin_s), topology.arranged(end_s)
     for pp in range(topology.pp):
-        begin, end = begin_s.reshape(grid)[:, :, pp], end_s.reshape(grid)[:, :, pp]
+        begin, end = begins[:, :, pp], ends[:, :, pp]
         present = None if in_step is None else np.broadcast_to(in_step[:, None, None], begin.shape)
         book.add(Written(stage=stage, pp=pp, occurrence=0, begin_s=begin, end_s=end, present=present))

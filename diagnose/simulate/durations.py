@@ -4,8 +4,6 @@ work      = seconds of its stage * scatter * conditions      of each rank its ow
 transfer  = seconds of its stage * scatter * slowest link    one for all that meet
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from diagnose.operations import Bools
@@ -14,6 +12,8 @@ from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.scene import Floats
 from diagnose.simulate.schedule import Schedule
+from diagnose.simulate.sharded import LAYERS, LayerTimes, layers_of
+from diagnose.simulate.times import ComputeTimes
 from telemetry.stages import Stage
 
 TRANSFERS = {
@@ -23,17 +23,8 @@ TRANSFERS = {
     Stage.BACKWARD_RECV: Stage.BACKWARD_SEND,
 }
 """Both sides take what the sending one does."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComputeTimes:
-    """Of one forward or backward in every lane, seconds."""
-
-    wall_s: Floats
-    """From its begin to its collective."""
-    cpu_s: Floats
-    collection_s: Floats
-    """Garbage collection that both include."""
+LAYERS_DRAW = 1_000_000
+"""Numbers of the draws of layers begin here."""
 
 
 class Durations:
@@ -51,7 +42,7 @@ class Durations:
         self._stages = schedule.stages
         self._collects = bool(conditions.collection_s.any())
         self._silent = _silent_slots(schedule)
-        self._host = np.unique(plan.hosts, return_inverse=True)[1].reshape(topology.dp, topology.pp, topology.tp)
+        self._host = topology.arranged(np.unique(plan.hosts, return_inverse=True)[1])
 
     def compute(self, slot: int) -> ComputeTimes:
         """Of a forward or backward."""
@@ -69,6 +60,26 @@ class Durations:
         spread = self._plan.noise.transfer_spread
         seconds = self._plan.seconds(Stage.TP_ALL_REDUCE)
         return seconds * self._draws.transfer(len(self._slots) + slot, (*self._shape[:2], 1), spread)
+
+    def layers(self, slot: int, times: ComputeTimes) -> LayerTimes:
+        """The parts of a forward or backward whose parameters are sharded."""
+        pp, stage = self._place(slot)
+        noise, shape = self._plan.noise, (LAYERS, *self._shape)
+        key = LAYERS_DRAW + 4 * slot
+        link = self.lanes(self._conditions.dp_link, pp).max(axis=1, keepdims=True)
+
+        def collective(of: Stage, number: int, spread: float) -> Floats:
+            drawn = self._draws.transfer(key + number, (LAYERS, self._shape[0], 1, self._shape[2]), spread)
+            return np.asarray(self._plan.seconds(of) / LAYERS * drawn * link)
+
+        tensor = self._draws.transfer(key + 2, (LAYERS, *self._shape[:2], 1), noise.transfer_spread)
+        reduces = stage is Stage.BACKWARD_COMPUTE
+        return LayerTimes(
+            work_s=layers_of(times, self._draws.compute(key, shape)),
+            gather_s=collective(Stage.PARAMS_ALL_GATHER, 0, noise.gather_spread),
+            reduce_s=collective(Stage.GRADS_REDUCE_SCATTER, 1, noise.reduce_spread) if reduces else np.zeros(0),
+            tensor_s=self._plan.seconds(Stage.TP_ALL_REDUCE) / LAYERS * tensor,
+        )
 
     def other(self, slot: int) -> Floats:
         """Of whatever is neither forward nor backward."""
@@ -115,8 +126,7 @@ class Durations:
 
     def lanes(self, ranks: Floats, pp: int) -> Floats:
         """[steps, ranks] as [steps, dp, tp] of one pipeline rank."""
-        topology = self._plan.topology
-        return ranks.reshape(-1, topology.dp, topology.pp, topology.tp)[:, :, pp, :]
+        return self._plan.topology.arranged(np.atleast_2d(ranks))[:, :, pp, :]
 
     def _place(self, slot: int) -> tuple[int, Stage]:
         return int(self._slots.pp[slot]), self._stages[slot]

@@ -92,7 +92,7 @@ def _windows(timeline: Timeline) -> Int64s:
 def _hosts_that_tell(plan: SimulatedRun, conditions: Conditions, num_looks: int) -> list[str]:
     """Those with a fault first, then those whose ranks do the same work, then others, as far as there is room."""
     held = np.logical_or.reduce([(factor > 1).any(axis=0) for factor in conditions.held_down.values()])
-    stage = np.arange(plan.topology.world_size) // plan.topology.tp % plan.topology.pp
+    stage = plan.topology.index["pp"]
     alike = np.isin(stage, stage[held])
     order = np.argsort(np.where(held, 0, np.where(alike, 1, 2)), kind="stable")
     host_of = plan.hosts

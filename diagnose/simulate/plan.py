@@ -8,6 +8,7 @@ from diagnose.simulate.faults import Fault
 from diagnose.simulate.noise import RECORDED, Noise
 from diagnose.simulate.scene import Scene
 from diagnose.simulate.schedule import Layout
+from diagnose.simulate.sharded import LAYERS
 from telemetry.errors import UsageError
 from telemetry.stages import Stage
 from telemetry.topology import Topology
@@ -21,6 +22,7 @@ MAX_SPANS = 200_000_000
 """That many take 40 GB of memory."""
 
 Device = Literal["cuda", "cpu"]
+Clock = Literal["host", "device"]
 
 MILLISECONDS: Mapping[Stage, float] = {
     Stage.DATA_LOAD: 2.0,
@@ -67,6 +69,13 @@ class SimulatedRun:
     """And run up to this fast or slow."""
     device: Device = "cuda"
     """On ``cpu`` the processor time of each compute is measured."""
+    clock: Clock = "host"
+    """What spans are measured with. Where it is the device, the host issues a step's work long before it runs."""
+    fsdp: bool = False
+    """Whether parameters are sharded: gathered layer by layer inside forwards and backwards, and gradients reduced
+    inside backwards (see ``sharded``)."""
+    prefetches: bool = True
+    """With ``fsdp``: whether the next layer is gathered beside the present one."""
     checkpoint_every: int = 0
     """Steps between checkpoints; 0: none."""
     collects_by_plan: bool = False
@@ -91,6 +100,10 @@ class SimulatedRun:
             if getattr(self, name) > MAX_NUMBERED:
                 raise UsageError(f"{name} is {getattr(self, name)}", hint=f"at most {MAX_NUMBERED:,} have a number")
         self._check_schedule()
+        if self.clock == "device" and self.device == "cpu":
+            raise UsageError("a device clock on cpu", hint="--clock device needs --device cuda")
+        if self.fsdp and self.topology.dp == 1:
+            raise UsageError("no axis to shard parameters over", hint="a dp above 1, or --mesh dp_shard=4")
         if self.host_names and len(self.host_names) < self._num_hosts:
             raise UsageError(
                 f"{len(self.host_names)} hosts for {self.topology.world_size} ranks",
@@ -115,6 +128,8 @@ class SimulatedRun:
                 hint="interleaving needs --pp above 1 and microbatches in whole multiples of it",
             )
         operations = 2 + 2 * (self.topology.tp > 1) + 4 * (self.topology.pp > 1)
+        if self.fsdp:
+            operations = 2 + (3 + 2 * (self.topology.tp > 1)) * LAYERS + 4 * (self.topology.pp > 1)
         num_spans = operations * self.num_chunks * self.num_microbatches * self.topology.world_size * self.num_steps
         if num_spans > MAX_SPANS:
             raise UsageError(
@@ -163,6 +178,7 @@ class SimulatedRun:
             num_chunks=self.num_chunks,
             num_microbatches=self.num_microbatches,
             collects=self.collects_by_plan,
+            gathers_inside=self.fsdp,
         )
 
     @property

@@ -12,6 +12,7 @@ the slowest one, in a collective.
     rank 1, slow      |====== compute ======|~ tp-all-reduce|
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -30,6 +31,8 @@ from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.samples import samples
 from diagnose.simulate.scene import Floats
 from diagnose.simulate.schedule import Schedule, schedule
+from diagnose.simulate.sharded import Groups, Streams, run_layers
+from diagnose.simulate.times import ComputeTimes
 from diagnose.simulate.truth import Truth, strike
 from diagnose.simulate.written import Book, Written, ns_of
 from diagnose.view import RunView, Series
@@ -94,7 +97,8 @@ def view(simulation: Simulation) -> RunView:
     inner = {stage: one for stage, one in simulation.operations.items() if stage in INNER_STAGES}
     hidden = {Stage.STEP, *inner}
     seen = {stage: one for stage, one in simulation.operations.items() if stage not in hidden}
-    own = own_time(seen, inner)
+    on_device = plan.clock == "device"
+    own = own_time(seen, inner, plan.topology.index["pp"], on_device=on_device)
     return RunView(
         run_id=plan.name,
         attempt=0,
@@ -109,6 +113,7 @@ def view(simulation: Simulation) -> RunView:
         history=Series(steps=plan.scene.steps, values=simulation.step_ns),
         step_start_ns=simulation.operations[Stage.STEP].start_ns[:, 0].min(axis=1),
         fleet=simulation.fleet,
+        on_device=on_device,
         words=(plan.words,) * plan.topology.world_size,
     )
 
@@ -117,6 +122,15 @@ def _median(values: Int64s) -> Floats:
     """Over ranks, [steps]: one of the values, as the store's median is."""
     middle = values.shape[1] // 2
     return np.partition(values, middle, axis=1)[:, middle].astype(np.float64)
+
+
+def _masks(plan: SimulatedRun, groups: Groups) -> Mapping[Stage, int]:
+    """Groups that recorders of a mesh note; those of a plain grid are known by their stage."""
+    if plan.topology.is_plain:
+        return defaultdict(int)
+    sharded = groups.mask if plan.fsdp else plan.topology.replica_mask
+    along_dp = dict.fromkeys((Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER), sharded)
+    return defaultdict(int, along_dp | {Stage.TP_ALL_REDUCE: plan.topology.mask("tp")})
 
 
 class _Recording:
@@ -132,6 +146,10 @@ class _Recording:
         self._launch_s = conditions.launch_s
         self._book = book
         self._ends: dict[int, Lane] = {}
+        self._streams = [Streams() for _ in range(plan.topology.pp)]
+        self._groups = Groups(topology=plan.topology)
+        self._numbers: dict[tuple[int, Stage], int] = defaultdict(int)
+        self._masks = _masks(plan, self._groups)
         self._cpu_s: dict[int, Floats] = {}
         self._ended_s = np.zeros((plan.num_steps, plan.topology.dp, plan.topology.pp, plan.topology.tp))
         self._met_s = np.full_like(self._ended_s, np.inf)
@@ -140,14 +158,14 @@ class _Recording:
     def replayed(self) -> Floats:
         """Play it; when each rank has ended, seconds from its step's begin: [steps, ranks]."""
         replay(self._program, self._takes, gaps=self._late, watch=self._write)
-        return self._ended_s.reshape(self._plan.num_steps, -1)
+        return self._plan.topology.by_rank(self._ended_s)
 
     @property
     def met_s(self) -> Floats:
         """When all had come for the first transfer of each rank that a silent network holds up, seconds from its step's
         begin, [steps, ranks]; 0 where none is."""
         self._met_s[np.isinf(self._met_s)] = 0.0
-        return self._met_s.reshape(self._plan.num_steps, -1)
+        return self._plan.topology.by_rank(self._met_s)
 
     def _takes(self, slot: int) -> Lane:
         is_compute = self._stages[slot] in WORK_STAGES
@@ -155,17 +173,31 @@ class _Recording:
 
     def _late(self, slot: int) -> Lane:
         """What a rank's host takes to launch the first reduction of gradients; without any, their norm."""
-        launched = Stage.GRADS_REDUCE_SCATTER if self._plan.topology.dp > 1 else Stage.OPTIMIZER_CLIP
+        reduces = self._plan.topology.dp > 1 and not self._plan.fsdp
+        launched = Stage.GRADS_REDUCE_SCATTER if reduces else Stage.OPTIMIZER_CLIP
         if self._stages[slot] is not launched or self._slots.occurrence[slot]:
             return np.zeros((1, 1, 1, 1))
-        return self._durations.lanes(self._launch_s, int(self._slots.pp[slot]))[None]
+        pp = int(self._slots.pp[slot])
+        launch_s = self._durations.lanes(self._launch_s, pp)[None]
+        if not self._plan.fsdp:
+            return launch_s
+        begin = self._begin(slot)
+        return np.asarray(np.maximum(begin + launch_s, self._streams[pp].reductions) - begin)
 
-    def _compute(self, slot: int) -> Lane:
-        """Duration of a compute: all of a tensor-parallel group end together, whenever each began."""
+    def _begin(self, slot: int) -> Lane:
+        """When all has ended that a slot follows."""
         begin: Lane = np.zeros((1, 1, 1, 1))
         for earlier in self._program.before[slot]:
             begin = np.maximum(begin, self._ends[earlier])
+        return begin
+
+    def _compute(self, slot: int) -> Lane:
+        """Duration of a compute: all of a tensor-parallel group end together, whenever each began."""
+        begin = self._begin(slot)
         times = self._durations.compute(slot)
+        if self._plan.fsdp:
+            self._cpu_s[slot] = times.cpu_s
+            return np.asarray(self._sharded(slot, begin, times) - begin)
         ready = end = begin + times.wall_s
         if self._plan.topology.tp > 1:
             end = ready.max(axis=-1, keepdims=True) + self._durations.inner(slot)
@@ -177,12 +209,25 @@ class _Recording:
         self._cpu_s[slot] = times.cpu_s
         return np.asarray(end - begin)
 
+    def _sharded(self, slot: int, begin: Lane, times: ComputeTimes) -> Lane:
+        """End of a compute whose parameters are gathered inside it."""
+        pp = int(self._slots.pp[slot])
+        layers = self._durations.layers(slot, times)
+        end, inside = run_layers(begin, layers, self._streams[pp], self._groups, prefetches=self._plan.prefetches)
+        masks = self._masks
+        for one in inside:
+            written = self._written(slot, one.begin, one.end)
+            number = self._numbers[pp, one.stage]
+            self._numbers[pp, one.stage] += 1
+            self._book.add(replace(written, stage=one.stage, occurrence=number, peer_pp=-1, mask=masks[one.stage]))
+        return end
+
     def _inside(self, slot: int, stage: Stage, begin: Lane, end: Lane) -> Written:
         """Something within a compute; collectives count on over forwards and backwards, in order of time."""
         number = int(
             np.isin(self._slots.stage[:slot], WORK_STAGES)[self._slots.pp[:slot] == self._slots.pp[slot]].sum()
         )
-        return replace(self._written(slot, begin, end), stage=stage, occurrence=number)
+        return replace(self._written(slot, begin, end), stage=stage, occurrence=number, mask=self._masks[stage])
 
     def _write(self, slot: int, begin: Lane, end: Lane) -> None:
         self._ends[slot] = end
@@ -203,6 +248,7 @@ class _Recording:
             chunk=int(self._slots.chunk[slot]),
             microbatch=int(self._slots.microbatch[slot]),
             peer_pp=int(self._slots.pp[other]) if other >= 0 else -1,
+            mask=self._masks[self._stages[slot]],
             begin_s=begin[0],
             end_s=end[0],
         )

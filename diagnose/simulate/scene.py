@@ -42,14 +42,14 @@ class Scene:
 
     def on_pp(self, pp: int) -> list[int]:
         """Ranks of one pipeline stage."""
-        return [rank for rank in range(self.topology.world_size) if self.topology.place(rank).pp == pp]
+        return np.flatnonzero(self.topology.index["pp"] == pp).tolist()
 
     def leaves_host(self, rank: int, towards: int) -> bool:
         """Whether what ``rank`` exchanges with the pipeline rank before it (-1) or behind it (1) leaves its host."""
-        pp, last = self.topology.place(rank).pp, self.topology.pp - 1
-        if self.num_chunks == 1 and not 0 <= pp + towards <= last:
+        place, last = self.topology.place(rank), self.topology.pp - 1
+        if self.num_chunks == 1 and not 0 <= place.pp + towards <= last:
             return False
-        peer = rank + ((pp + towards) % (last + 1) - pp) * self.topology.tp
+        peer = self.topology.rank(place._replace(pp=(place.pp + towards) % (last + 1)))
         return self.hosts[rank] != self.hosts[peer]
 
     def ranks_at(self, rank: int, host: str) -> list[int]:

@@ -49,6 +49,8 @@ class Layout:
     num_microbatches: int
     collects: bool = False
     """Whether garbage is collected by plan once the last compute has ended."""
+    gathers_inside: bool = False
+    """Whether parameters are gathered and gradients reduced inside the computes."""
 
     @property
     def num_pieces(self) -> int:
@@ -117,7 +119,7 @@ def schedule(layout: Layout) -> Schedule:
 def _step_of(layout: Layout, pp: int) -> Iterator[_Slot]:
     """All that one pipeline rank does in a step."""
     yield _Slot(pp=pp, stage=Stage.DATA_LOAD)
-    if layout.dp > 1:
+    if layout.dp > 1 and not layout.gathers_inside:
         yield from (_Slot(pp=pp, stage=Stage.PARAMS_ALL_GATHER, chunk=chunk) for chunk in range(layout.num_chunks))
     for compute in order(layout, pp):
         yield from _with_transfers(layout, pp, compute)
@@ -125,7 +127,7 @@ def _step_of(layout: Layout, pp: int) -> Iterator[_Slot]:
         yield _Slot(pp=pp, stage=Stage.GC)
     if layout.pp > 1 and pp in (0, layout.pp - 1):
         yield _Slot(pp=pp, stage=Stage.EMBEDDING_GRADS_ALL_REDUCE)
-    if layout.dp > 1:
+    if layout.dp > 1 and not layout.gathers_inside:
         chunks = reversed(range(layout.num_chunks))
         yield from (_Slot(pp=pp, stage=Stage.GRADS_REDUCE_SCATTER, chunk=chunk) for chunk in chunks)
     yield _Slot(pp=pp, stage=Stage.OPTIMIZER_CLIP)

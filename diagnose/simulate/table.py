@@ -9,13 +9,16 @@ from diagnose.fleet import Fleet
 from diagnose.operations import Bools, Int64s, Operations
 from diagnose.simulate.run import Simulation
 from telemetry.imports.numbering import numbered
-from telemetry.stages import Stage, StageClass
-from telemetry.tables import HOST_EVENTS, HOST_SAMPLES, SAMPLES
+from telemetry.stages import SpanClock, Stage, StageClass
+from telemetry.tables import HOST_EVENTS, HOST_SAMPLES, SAMPLES, SPANS
+
+HOST_PACE = 0.3
+"""Of the time that the device takes, that a host needs to issue its work."""
 
 
 def spans_table(simulation: Simulation) -> pa.Table:
     """Columns of ``telemetry.tables.SPANS`` by rank and ``seq``: each rank's operations in time, then its steps."""
-    parts = [_columns(stage, one, simulation.plan.scene.steps) for stage, one in simulation.operations.items()]
+    parts = [_columns(stage, one, simulation) for stage, one in simulation.operations.items()]
     return numbered({name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])})
 
 
@@ -60,12 +63,14 @@ def host_events_table(fleet: Fleet) -> pa.Table:
 
 
 def _columns(
-    stage: Stage, one: Operations, steps: Int64s
+    stage: Stage, one: Operations, simulation: Simulation
 ) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
     """The operations of one stage, one after another."""
     present = one.present
+    steps = simulation.plan.scene.steps
     row, _, rank = np.nonzero(present)
     return {
+        **_clock(stage, one, simulation, row, rank),
         "rank": rank.astype(np.uint32),
         "stage": np.full(len(rank), int(stage), dtype=np.uint8),
         "step": steps[row].astype(np.uint32),
@@ -77,6 +82,24 @@ def _columns(
         "peer": one.peer[present],
         "op_seq": _numbers(stage, present),
     }
+
+
+def _clock(
+    stage: Stage, one: Operations, simulation: Simulation, row: Int64s, rank: Int64s
+) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
+    """When the host issued each operation, and the clock that it was measured with: of what runs on a device."""
+    on_device = stage is Stage.STEP or stage.stage_class in (StageClass.COMPUTE, StageClass.COMMUNICATION)
+    columns: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]
+    if simulation.plan.clock == "host" or not on_device:
+        columns = {"issue_ns": np.zeros(len(row), dtype=np.int64), "clock": np.full(len(row), int(SpanClock.HOST))}
+    else:
+        begin_ns = simulation.operations[Stage.STEP].start_ns[row, 0, rank]
+        ahead_ns = (one.start_ns[one.present] - begin_ns) * HOST_PACE
+        columns = {
+            "issue_ns": begin_ns + np.rint(ahead_ns).astype(np.int64),
+            "clock": np.full(len(row), int(SpanClock.DEVICE)),
+        }
+    return {name: values for name, values in columns.items() if name in SPANS.names}
 
 
 def _numbers(stage: Stage, present: Bools) -> np.ndarray[tuple[int, ...], np.dtype[np.uint32]]:

@@ -62,7 +62,12 @@ def truth_object(plan: SimulatedRun, truth: Sequence[Truth]) -> dict[str, object
     return {
         "schema": 1,
         "run": plan.name,
-        "topology": {"dp": plan.topology.dp, "pp": plan.topology.pp, "tp": plan.topology.tp},
+        "topology": {
+            "dp": plan.topology.dp,
+            "pp": plan.topology.pp,
+            "tp": plan.topology.tp,
+            "mesh": str(plan.topology),
+        },
         "first_step": plan.first_step,
         "num_steps": plan.num_steps,
         "seed": plan.seed,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from diagnose.group_masks import group_code
 from diagnose.operations import ABSENT, Int64s, Operations
 from diagnose.simulate.scene import Floats
 from telemetry.stages import Stage
@@ -31,6 +32,8 @@ class Written:
     microbatch: int = -1
     peer_pp: int = -1
     """Pipeline rank of the other side of a transfer."""
+    mask: int = 0
+    """Axes of the mesh that a collective's group lies along; 0: not recorded."""
     cpu_s: Floats | None = None
     present: npt.NDArray[np.bool_] | None = None
     """Lanes in which it took place; None: in all."""
@@ -65,8 +68,7 @@ class Book:
         }
         for one in slots:
             self._put(columns, one, zero_ns)
-        shape = (self._num_steps, num_occurrences, topology.world_size)
-        return Operations(**{name: values.reshape(shape) for name, values in columns.items()})
+        return Operations(**{name: topology.by_rank(values) for name, values in columns.items()})
 
     def _put(self, columns: dict[str, npt.NDArray[np.signedinteger]], one: Written, zero_ns: Int64s) -> None:
         where = (slice(None), one.occurrence, slice(None), one.pp, slice(None))
@@ -77,7 +79,7 @@ class Book:
             "cpu_ns": ABSENT if one.cpu_s is None else ns_of(one.cpu_s),
             "microbatch": one.microbatch,
             "chunk": one.chunk,
-            "peer": self._peers(one.peer_pp),
+            "peer": group_code(one.mask) if one.mask else self._peers(one.peer_pp),
         }
         for name, value in values.items():
             kept = columns[name][where]
@@ -87,8 +89,7 @@ class Book:
         """Rank on that pipeline rank in each lane."""
         if pp < 0:
             return ABSENT
-        topology = self._topology
-        return np.arange(topology.world_size).reshape(topology.dp, topology.pp, topology.tp)[None, :, pp, :]
+        return self._topology.grid[None, :, pp, :]
 
 
 def ns_of(seconds: Floats) -> Int64s:

@@ -95,7 +95,7 @@ class Draughtsman:
         )
 
     def _process(self, rank: int, host: str) -> Process:
-        name = f"rank {rank} · {host or 'unknown'} · {self._choice.topology.place(rank)}"
+        name = f"rank {rank} · {host or 'unknown'} · {self._choice.topology.describe(rank)}"
         shifted = (host or "unknown") in self._clock.alignment.unaligned
         return Process(pid=rank + 1, name=name, order=rank + 1, note="clock not aligned" if shifted else "")
 

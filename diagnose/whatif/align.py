@@ -40,7 +40,7 @@ def clock_offsets(times: StepTimes, hosts: Sequence[str], topology: Topology) ->
         return offsets
     ends = times.end_s[clips]
     ahead = ends - np.median(ends, axis=(0, 2, 3), keepdims=True)
-    host_of = np.array(hosts).reshape(topology.dp, topology.pp, topology.tp).transpose(1, 0, 2)
+    host_of = topology.arranged(np.array(hosts)).transpose(1, 0, 2)
     for host in np.unique(host_of):
         mine = host_of == host
         by_step = np.median(ahead.transpose(1, 0, 2, 3)[:, mine], axis=1)

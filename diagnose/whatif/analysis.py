@@ -17,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.operations import Bools, Int64s, Operations
+from diagnose.view import Work
 from diagnose.whatif.align import on_one_clock
 from diagnose.whatif.assume import Assumptions, StepSeconds
 from diagnose.whatif.ideal import ideal_times, own_times
 from diagnose.whatif.program import link
-from diagnose.whatif.slots import StepTimes, step_times
+from diagnose.whatif.slots import NO_WORK, StepTimes, step_times
 from diagnose.whatif.transfers import match_transfers
 from telemetry.stages import STAGE_BY_CODE, Stage
 from telemetry.topology import Topology
@@ -87,20 +88,27 @@ class Replayed:
     assumptions: Assumptions
 
 
-def replayed(operations: Mapping[Stage, Operations], topology: Topology, hosts: Sequence[str] = ()) -> Replayed | None:
+def replayed(
+    operations: Mapping[Stage, Operations],
+    topology: Topology,
+    hosts: Sequence[str] = (),
+    work: Mapping[Stage, Work] = NO_WORK,
+) -> Replayed | None:
     """The dependency graph of a run and its operations' own times; None where no step is complete.
 
-    ``hosts``: of each rank, where their clocks may differ.
+    ``hosts``: of each rank, where their clocks may differ. ``work``: own work in the computes, for runs that gather
+    parameters inside them: there a replica that is done waits inside its compute for the slowest.
 
     Raises:
         CircularProgramError: the operations cannot have happened in this order.
     """
-    times = step_times(operations, topology)
+    times = step_times(operations, topology, work)
     if times is None:
         return None
     if hosts:
         times = on_one_clock(times, hosts, topology)
-    program = link(times.slots, match_transfers(times.slots, topology.pp), topology.pp, topology.dp)
+    transfers, in_step = match_transfers(times.slots, topology.pp), times.work_s is not None
+    program = link(times.slots, transfers, topology.pp, topology.dp, in_step=in_step)
     own = own_times(times, program)
     return Replayed(times=times, assumptions=Assumptions(program=program, own_s=own, ideal_s=ideal_times(own, program)))
 

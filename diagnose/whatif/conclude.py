@@ -77,7 +77,9 @@ def conclude(view: RunView) -> Conclusion:
 def replay_of(view: RunView) -> tuple[Replayed | None, str]:
     """A view ready for questions, and why it is not where it is None."""
     try:
-        return replayed(view.operations, view.topology, view.hosts), "no step holds the same operations on every rank"
+        return replayed(
+            view.operations, view.topology, view.hosts, view.work
+        ), "no step holds the same operations on every rank"
     except CircularProgramError:
         return None, "the recorded operations wait for each other in a circle: they are not all of a step, or misnamed"
 

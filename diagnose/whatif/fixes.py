@@ -75,9 +75,9 @@ def equal_microbatches(run: Replayed) -> Fix:
 
 
 def planned_collections(run: Replayed, operations: Mapping[Stage, Operations], topology: Topology) -> Fix | None:
-    """None where no garbage was collected within a compute."""
+    """None where no garbage was collected within a compute, or computes gather parameters inside."""
     compute = {stage: operations[stage] for stage in WORK_STAGES if stage in operations}
-    if Stage.GC not in operations or not compute:
+    if Stage.GC not in operations or not compute or run.times.work_s is not None:  # own work has no collections in it
         return None
     collecting = {
         stage: operations[stage].duration_ns - left
@@ -97,7 +97,7 @@ def _lanes(collecting: Mapping[Stage, Array], run: Replayed, topology: Topology,
     slots = run.times.slots
     stage = next(stage for stage in collecting if stage == slots.stage[slot])
     ns = collecting[stage][run.times.rows][:, slots.occurrence[slot]]
-    return np.asarray(ns.reshape(len(ns), topology.dp, topology.pp, topology.tp)[:, :, slots.pp[slot]])
+    return np.asarray(topology.arranged(ns)[:, :, slots.pp[slot]])
 
 
 def _alike(slots: Slots) -> Iterator[Array]:

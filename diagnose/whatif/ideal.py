@@ -24,6 +24,8 @@ def own_times(times: StepTimes, program: Program) -> Lanes:
     own = times.duration_s
     for one in program.rounds:
         if not one.meets:
+            if one.across is not Across.NONE and times.work_s is not None:
+                own[one.slots[0]] = _gathering(times, one.slots[0])
             continue
         members = list(one.slots)
         latest = times.begin_s[members].max(axis=0)
@@ -32,6 +34,14 @@ def own_times(times: StepTimes, program: Program) -> Lanes:
         own[members] = times.end_s[members] - latest
     own[own <= -ORDER_S] = 0.0
     return own
+
+
+def _gathering(times: StepTimes, slot: int) -> npt.NDArray[np.float64]:
+    """Of a compute that gathers parameters inside: own work, and what the last lane took beyond, [steps, dp, tp]."""
+    assert times.work_s is not None
+    work, begin, end = times.work_s[slot], times.begin_s[slot], times.end_s[slot]
+    last = end.max(axis=(1, 2), keepdims=True) - (begin + work).max(axis=(1, 2), keepdims=True)
+    return np.asarray(work + last)
 
 
 def ideal_times(own: Lanes, program: Program) -> npt.NDArray[np.float64]:

@@ -34,7 +34,8 @@ class Across(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """Slots that end together: a meeting, or one slot by itself."""
+    """Slots that end together: a meeting, or one slot by itself. Of a slot by itself the lanes in ``across`` end
+    together, too, where computes gather parameters inside: each works, and then waits for the slowest."""
 
     slots: tuple[int, ...]
     meets: bool
@@ -55,8 +56,8 @@ class CircularProgramError(Exception):
     """Operations that wait for each other in a circle: the trace is not what the rules take it for."""
 
 
-def link(slots: Slots, transfers: Transfers, num_pp: int, num_dp: int) -> Program:
-    """The dependency graph of a step.
+def link(slots: Slots, transfers: Transfers, num_pp: int, num_dp: int, *, in_step: bool = False) -> Program:
+    """The dependency graph of a step. ``in_step``: all replicas of a compute end it together.
 
     Raises:
         CircularProgramError: the slots cannot have happened in this order.
@@ -70,7 +71,7 @@ def link(slots: Slots, transfers: Transfers, num_pp: int, num_dp: int) -> Progra
         _link_ending(before, slots, pp, uses_dp=num_dp > 1)
     meetings = list(_meetings(slots, transfers, num_pp, num_dp))
     known = tuple(tuple(dict.fromkeys(one)) for one in before)
-    return Program(slots=slots, rounds=_ordered(len(slots), known, meetings), before=known)
+    return Program(slots=slots, rounds=_ordered(slots, known, meetings, in_step=in_step), before=known)
 
 
 def _chain(before: list[list[int]], slots: Sequence[int], after: Iterable[int] = ()) -> None:
@@ -177,10 +178,17 @@ def _by_occurrence(slots: Slots, stage: Stage, across: Across) -> Iterable[Round
         yield Round(slots=tuple(together), meets=True, across=across)
 
 
-def _ordered(num_slots: int, before: Sequence[Sequence[int]], meetings: list[Round]) -> tuple[Round, ...]:
+def _ordered(
+    slots: Slots, before: Sequence[Sequence[int]], meetings: list[Round], *, in_step: bool
+) -> tuple[Round, ...]:
     """Meetings, and slots by themselves, each after all it depends on."""
     met = {slot for one in meetings for slot in one.slots}
-    alone = [Round(slots=(slot,), meets=False, across=Across.NONE) for slot in range(num_slots) if slot not in met]
+    together = np.isin(slots.stage, WORK_STAGES) & in_step
+    alone = [
+        Round(slots=(slot,), meets=False, across=Across.ALL if together[slot] else Across.NONE)
+        for slot in range(len(slots))
+        if slot not in met
+    ]
     rounds = [*meetings, *alone]
     round_of = {slot: number for number, one in enumerate(rounds) for slot in one.slots}
     waits = [{round_of[earlier] for slot in one.slots for earlier in before[slot]} for one in rounds]

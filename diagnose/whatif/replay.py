@@ -3,6 +3,7 @@
     begin = latest end of what comes before (+ gap)
     end   = begin + duration                                  a slot by itself
     end   = latest begin of the members + own transfer        a meeting
+    end   = latest begin + duration of the lanes              a compute that gathers parameters inside
 
 One pass over the rounds; each round is a few array operations over all lanes at once. Lanes are
 [assumptions, steps, dp, tp]: every step under each of several assumptions about durations.
@@ -41,7 +42,7 @@ def replay(
             latest = _latest(begins, one.across)
             meeting_ends = [latest + durations(slot) for slot in one.slots]
         else:
-            meeting_ends = [begins[0] + durations(one.slots[0])]
+            meeting_ends = [_latest([begins[0] + durations(one.slots[0])], one.across)]
         for slot, begin, end in zip(one.slots, begins, meeting_ends, strict=True):
             if watch:
                 watch(slot, begin, end)

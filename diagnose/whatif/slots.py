@@ -13,8 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from diagnose.gathers import gathers_by_layer
 from diagnose.operations import Bools, Int64s, Operations
 from diagnose.own_work import WORK_STAGES
+from diagnose.view import Work
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 
@@ -41,6 +43,9 @@ REPLAYED = (
 )
 """Stages that are part of a step's dependency graph. The others (tensor-parallel collectives, checkpoints, evaluation)
 happen inside or beside these."""
+NO_WORK: Mapping[Stage, Work] = {}
+INSIDE_COMPUTES = (Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER)
+"""Where each layer gathers its parameters and reduces its gradients by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +82,9 @@ class StepTimes:
     """When each step began, seconds since the first one: what ``begin_s`` counts from."""
     rows: Int64s
     """Rows of the window that are complete: the lanes' steps."""
+    work_s: Lanes | None = None
+    """Where parameters are gathered inside computes: own work of each compute, without what it waited for inside; NaN
+    for other slots."""
     num_left_out: int
     """Steps in which some rank lacks an operation, or has one more."""
 
@@ -85,8 +93,11 @@ class StepTimes:
         return self.end_s - self.begin_s
 
 
-def step_times(operations: Mapping[Stage, Operations], topology: Topology) -> StepTimes | None:
-    """The slots of a run and their times; None where no step is complete on all ranks.
+def step_times(
+    operations: Mapping[Stage, Operations], topology: Topology, work: Mapping[Stage, Work] = NO_WORK
+) -> StepTimes | None:
+    """The slots of a run and their times; None where no step is complete on all ranks. ``work``: own work of computes,
+    as far as it is known.
 
     What most replicas do in most steps is taken for the step's programme.
     """
@@ -95,6 +106,9 @@ def step_times(operations: Mapping[Stage, Operations], topology: Topology) -> St
         del chosen[Stage.GC]
     if Stage.DATA_LOAD in chosen and not _is_alike_along_tp(chosen[Stage.DATA_LOAD], topology):
         del chosen[Stage.DATA_LOAD]
+    inside = gathers_by_layer(chosen)
+    if inside:  # they happen inside computes, as tensor-parallel collectives do
+        chosen = {stage: one for stage, one in chosen.items() if stage not in INSIDE_COMPUTES}
     if not any(stage in WORK_STAGES for stage in chosen):
         return None
     usual = {stage: _usual(one.present, topology) for stage, one in chosen.items()}
@@ -113,8 +127,20 @@ def step_times(operations: Mapping[Stage, Operations], topology: Topology) -> St
         end_s=end,
         step_s=(zero - zero[0]) / 1e9,
         rows=rows,
+        work_s=_work_lanes(slots, work, topology, rows) if inside else None,
         num_left_out=int(len(complete) - len(rows)),
     )
+
+
+def _work_lanes(slots: Slots, work: Mapping[Stage, Work], topology: Topology, rows: Int64s) -> Lanes | None:
+    """None where some compute's own work is not known operation by operation."""
+    each = {int(stage): one.each_ns for stage, one in work.items() if one.each_ns is not None}
+    lanes = np.full((len(slots), len(rows), topology.dp, topology.tp), np.nan)
+    for slot in np.flatnonzero(np.isin(slots.stage, WORK_STAGES)).tolist():
+        if (ns := each.get(int(slots.stage[slot]))) is None:
+            return None
+        lanes[slot] = topology.arranged(ns[rows, slots.occurrence[slot]])[:, :, slots.pp[slot]] / 1e9
+    return lanes
 
 
 def _is_regular(one: Operations, topology: Topology) -> bool:
@@ -130,7 +156,7 @@ def _is_alike_along_tp(one: Operations, topology: Topology) -> bool:
 
 def _grid(values: npt.NDArray[np.bool_], topology: Topology) -> Bools:
     """[steps, occurrences, ranks] as [steps, occurrences, dp, pp, tp]."""
-    return values.reshape(*values.shape[:2], topology.dp, topology.pp, topology.tp)
+    return topology.arranged(values)
 
 
 def _usual(present: Bools, topology: Topology) -> Bools:
@@ -156,11 +182,10 @@ class _Part:
 
 def _part(stage: Stage, one: Operations, usual: Bools, topology: Topology, rows: Int64s, zero: Int64s) -> _Part:
     occurrence, pp = np.nonzero(usual[0, :, 0, :, 0])
-    shape = (len(rows), one.start_ns.shape[1], topology.dp, topology.pp, topology.tp)
 
     def lanes(values: Int64s) -> Int64s:
         """[steps, occurrences, ranks] as [slots, steps, dp, tp]."""
-        return values[rows].reshape(shape)[:, occurrence, :, pp, :]
+        return topology.arranged(values[rows])[:, occurrence, :, pp, :]
 
     begin = (lanes(one.start_ns) - zero[None, :, None, None]) / 1e9
     return _Part(

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from diagnose.meetings import all_meetings, dp_meetings, median_of_others, pair_meetings, round_trips, starts_late_ns
+from diagnose.meetings import all_meetings, group_meetings, median_of_others, pair_meetings, round_trips, starts_late_ns
 from diagnose.operations import ABSENT, Operations
 from telemetry.stages import Stage
 from telemetry.topology import Topology
@@ -17,7 +17,7 @@ def operations(duration_ns: list[list[float]], peer: list[list[int]] | None = No
 
 
 def test_the_last_to_come_has_the_shortest_duration_and_waits_for_nobody() -> None:
-    meetings = dp_meetings(Stage.GRADS_REDUCE_SCATTER, operations([[30, 12, 10, 50]]), TWO_BY_TWO)
+    meetings = group_meetings(Stage.GRADS_REDUCE_SCATTER, operations([[30, 12, 10, 50]]), TWO_BY_TWO)[0]
     assert meetings.ranks.tolist() == [[0, 2], [1, 3]]
     assert meetings.transfer_ns.tolist() == [[[10, 12]]]
     assert meetings.wait_ns.tolist() == [[[[20, 0], [0, 38]]]]
@@ -27,13 +27,13 @@ def test_the_last_to_come_has_the_shortest_duration_and_waits_for_nobody() -> No
 @pytest.mark.parametrize("topology", [TWO_BY_TWO, Topology(dp=3, pp=2, tp=2), Topology(dp=4)], ids=str)
 def test_groups_are_those_of_the_grid(topology: Topology) -> None:
     view = make_meeting_view(topology, num_steps=2)
-    meetings = dp_meetings(Stage.PARAMS_ALL_GATHER, view.operations[Stage.PARAMS_ALL_GATHER], topology)
+    meetings = group_meetings(Stage.PARAMS_ALL_GATHER, view.operations[Stage.PARAMS_ALL_GATHER], topology)[0]
     assert [tuple(group) for group in meetings.ranks.tolist()] == list(topology.groups(along="dp"))
     assert meetings.alike.tolist() == [topology.place(group[0]).pp for group in meetings.ranks.tolist()]
 
 
 def test_a_meeting_that_a_member_did_not_record_is_left_out() -> None:
-    meetings = dp_meetings(Stage.PARAMS_ALL_GATHER, operations([[30, 12, 10, np.nan]]), TWO_BY_TWO)
+    meetings = group_meetings(Stage.PARAMS_ALL_GATHER, operations([[30, 12, 10, np.nan]]), TWO_BY_TWO)[0]
     assert np.isnan(meetings.duration_ns[0, 0, 1]).all()
     assert meetings.transfer_total_ns()[0, 0] == 10
     assert np.isnan(meetings.transfer_total_ns()[0, 1])

@@ -20,6 +20,14 @@ def test_an_inner_span_counts_only_as_far_as_its_outer_one_reaches() -> None:
     assert self_time_ns(ints(0), ints(100), ints(90), ints(50)).tolist() == [90]
 
 
+def test_inner_spans_that_overlap_count_once() -> None:
+    assert self_time_ns(ints(0), ints(100), ints(10, 20, 60), ints(30, 5, 10)).tolist() == [60]
+
+
+def test_an_inner_span_counts_in_every_span_that_it_reaches_into() -> None:
+    assert self_time_ns(ints(0, 100), ints(90, 50), ints(80), ints(40)).tolist() == [80, 30]
+
+
 def test_inner_spans_in_a_gap_belong_to_nobody() -> None:
     assert self_time_ns(ints(0, 100), ints(10, 10), ints(50), ints(20)).tolist() == [10, 10]
 
@@ -44,3 +52,20 @@ def test_the_victim_of_a_slow_tensor_peer_has_the_same_self_time_as_ever() -> No
     inner = operations.pop(Stage.TP_ALL_REDUCE)
     own = own_time(operations, {Stage.TP_ALL_REDUCE: inner})
     assert own.work[Stage.FORWARD_COMPUTE].ns.tolist() == [[55, 95]]
+
+
+def test_a_collection_of_the_host_is_not_inside_a_compute_that_a_device_measured() -> None:
+    forward, gc = int(Stage.FORWARD_COMPUTE), int(Stage.GC)
+    rows = pa.table(
+        {
+            "stage": [forward, gc],
+            "step": [7, 7],
+            "rank": [0, 0],
+            "start_ns": [0, 50],
+            "duration_ns": [100, 40],
+            **{name: [-1] * 2 for name in ("cpu_ns", "microbatch", "chunk", "peer")},
+        }
+    )
+    operations = operations_of(rows, ints(7), num_ranks=1)
+    work = [own_time(operations, {}, on_device=on_device).work for on_device in (False, True)]
+    assert [one[Stage.FORWARD_COMPUTE].ns.tolist() for one in work] == [[[60]], [[100]]]

@@ -33,6 +33,20 @@ SMALL = (
 )
 PLACED = (Topology(dp=4, pp=4, tp=2), Topology(dp=8, pp=4, tp=2), Topology(dp=16, pp=4, tp=8))
 DRIFTING = (Topology(dp=8), Topology(dp=8, pp=4, tp=2), Topology(dp=16, pp=2, tp=2))
+MESHES = tuple(
+    map(
+        Topology.parse,
+        (
+            "pp=2,dp_shard=4,tp=2",
+            "dp_shard=8",
+            "pp=2,dp_replicate=2,dp_shard=4",
+            "dp_shard=4,cp=2,tp=2",
+            "pp=4,dp_shard=2,cp=2,tp=2",
+            "tp=2,pp=2,dp_shard=8",
+        ),
+    )
+)
+"""Of jobs that shard their parameters."""
 LARGE = (Topology(dp=32, pp=8, tp=8), Topology(dp=192, pp=8, tp=8))
 
 
@@ -66,6 +80,31 @@ def straggler_case(seed: int) -> Case:
     factor = float(random.choice([1.1, 1.1, 1.15, 1.2, 1.3, 2.0])) if seed % 2 else 1.05
     fault = Slow(rank=_a_rank(random, run), factor=factor, first_step=_begin(random, run))
     return Case(name="slow rank", seed=seed, plan=replace(run, faults=(fault,)))
+
+
+def sharded_case(seed: int) -> Case:
+    """A job with device clocks that shards its parameters, on a mesh of any axes. Every third is healthy."""
+    random = np.random.default_rng([seed, 10])
+    topology = MESHES[random.integers(len(MESHES))]
+    run = SimulatedRun(
+        topology=topology,
+        num_microbatches=2 * topology.pp,
+        num_steps=int(random.integers(30, 61)),
+        noise=HEAVY if random.random() < 0.25 else RECORDED,
+        clock="device",
+        fsdp=True,
+        prefetches=bool(random.random() < 0.75),
+        clock_offset_ms=float(random.choice([0.0, 1.0, 10.0])),
+        gpus_per_host=2 if topology.world_size <= 16 else 4,
+        seed=seed,
+    )
+    names = [*SHARDED_FAULTS]
+    name = "healthy" if seed % 3 == 0 else names[(seed - seed // 3 - 1) % len(names)]
+    if name == "healthy":
+        return Case(name=name, seed=seed, plan=run)
+    if name == "heavy stage" and topology.pp == 1:
+        run = replace(run, topology=MESHES[0], num_microbatches=2 * MESHES[0].pp)
+    return Case(name=name, seed=seed, plan=replace(run, faults=(SHARDED_FAULTS[name](random, run),)))
 
 
 def large_case(seed: int) -> Case:
@@ -237,4 +276,11 @@ FAULTS: Mapping[str, Callable[[Random, SimulatedRun], Fault]] = {
     "slow checkpoint": _slow_writer,
     "flapping card": _flap,
     "throttled GPU": _throttle,
+}
+
+SHARDED_FAULTS: Mapping[str, Callable[[Random, SimulatedRun], Fault]] = {
+    "slow rank": _slow_rank,
+    "slow host": _slow_host,
+    "heavy stage": _heavy_stage,
+    "data stall": _data_stall,
 }

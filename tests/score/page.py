@@ -46,11 +46,11 @@ class Board:
 def as_section(board: Board) -> str:
     """The section of docs/accuracy.md."""
     names = list(dict.fromkeys(one.case.name for one in board.small if one.truth))
-    rows = [_row(name, [one for one in board.small if one.case.name == name]) for name in names]
-    rows += [_row("all of these", [one for one in board.small if one.truth])]
-    rows += [_row("slow rank by 1.05", _by(board.stragglers, 1.05, 1.06))]
-    rows += [_row("slow rank by 1.10 and above", _by(board.stragglers, 1.1, 99.0))]
-    rows += [_row("slow rank among 2,048 and 12,288", [one for one in board.large if one.truth])]
+    rows = [row(name, [one for one in board.small if one.case.name == name]) for name in names]
+    rows += [row("all of these", [one for one in board.small if one.truth])]
+    rows += [row("slow rank by 1.05", _by(board.stragglers, 1.05, 1.06))]
+    rows += [row("slow rank by 1.10 and above", _by(board.stragglers, 1.1, 99.0))]
+    rows += [row("slow rank among 2,048 and 12,288", [one for one in board.large if one.truth])]
     wrong = str(sum(len(one.wrong) for one in board.healthy))
     rows += [("healthy", str(len(board.healthy)), "", "", "", wrong, "", "")]
     misses = [describe(one) for one in board.everything if one.wrong or (one.truth and not one.right)]
@@ -68,7 +68,7 @@ def _slow_by(one: Verdict) -> float:
     return fault.factor if isinstance(fault, Slow) and fault.rank >= 0 else 0.0
 
 
-def _row(name: str, verdicts: Sequence[Verdict]) -> tuple[str, ...]:
+def row(name: str, verdicts: Sequence[Verdict]) -> tuple[str, ...]:
     right = sum(bool(one.right) for one in verdicts)
     wrong = sum(len(one.wrong) for one in verdicts)
     other = sum(not one.right and bool(one.of_kind) for one in verdicts)

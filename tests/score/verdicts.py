@@ -87,5 +87,6 @@ def describe(one: Verdict) -> str:
     )
     plan = one.case.plan
     fault = one.truth[0].fault if one.truth else "healthy"
-    grid = f"dp{plan.topology.dp} pp{plan.topology.pp} tp{plan.topology.tp}"
+    topology = plan.topology
+    grid = f"dp{topology.dp} pp{topology.pp} tp{topology.tp}" if topology.is_plain else str(topology)
     return f"seed {one.case.seed}, {grid}, {plan.num_steps} steps, {plan.device}: {fault}: said {said}"

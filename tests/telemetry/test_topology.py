@@ -88,3 +88,26 @@ def test_an_impossible_grid_is_refused_with_a_hint(degrees: dict[str, int]) -> N
 def test_a_text_that_names_no_mesh_is_refused_with_a_hint(text: str) -> None:
     with pytest.raises(UsageError, match="hint: "):
         Topology.parse(text)
+
+
+MESH = Topology.parse("pp=2,dp_shard=2,cp=2,tp=2")
+
+
+def test_neighbours_along_the_pipeline_are_those_of_the_mesh() -> None:
+    assert MESH.neighbour(1).tolist() == [*range(8, 16), *[-1] * 8]
+    assert Topology(dp=2, pp=2, tp=2).neighbour(-1).tolist() == [-1, -1, 0, 1, -1, -1, 4, 5]
+
+
+def test_values_by_group_come_in_the_order_of_its_members() -> None:
+    mask = MESH.mask("dp_shard", "cp")
+    assert (MESH.grouped(np.arange(16), mask) == MESH.members(mask)).all()
+    assert all(MESH.group_of(rank, mask) == tuple(group) for group in MESH.members(mask).tolist() for rank in group)
+    plain, values = Topology(dp=4, pp=2, tp=2), np.zeros((3, 16))
+    assert np.shares_memory(plain.grouped(values, plain.replica_mask), values)
+
+
+def test_a_replica_is_named_by_the_axes_that_it_lies_along() -> None:
+    assert [MESH.replica(index) for index in (1, 2)] == ["dp_shard0 cp1", "dp_shard1 cp0"]
+    assert Topology(dp=4, pp=2).replica(3) == "dp3"
+    assert (MESH.replica_axes, Topology(pp=2).replica_axes) == ("dp_shard x cp", "dp")
+    assert (MESH.stride("pp"), MESH.stride("tp"), MESH.stride("ep")) == (8, 1, 1)

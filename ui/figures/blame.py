@@ -65,9 +65,10 @@ def by_place(figures: WhatIf, axis: str, step: int, *, keep: str) -> go.Figure:
     """Pipeline ranks (``axis`` of ``pp``) or replicas (``dp``); of many neighbours the slowest."""
     ratios = figures.by_pp if axis == "pp" else figures.by_dp
     values, index = _pooled(ratios[None, :])
-    ranks = [figures.topology.rank(_place(axis, one)) for one in index[0].tolist()]
+    topology = figures.topology
+    ranks = [topology.rank(_place(axis, one)) for one in index[0].tolist()]
     bars = go.Bar(
-        x=[f"{axis}{one}" for one in index[0].tolist()],
+        x=[f"pp{one}" if axis == "pp" else topology.replica(one) for one in index[0].tolist()],
         y=[_percent(ratio) for ratio in values[0].tolist()],
         customdata=[[rank, step] for rank in ranks],
         marker={"color": BLUE},
@@ -88,19 +89,20 @@ def workers(figures: WhatIf, suspects: tuple[int, ...], step: int, *, keep: str)
     """Workers as pp by dp, suspects outlined; of many neighbouring replicas the slowest."""
     topology = figures.topology
     values, index = _pooled(figures.by_worker.T)
-    ranks = (index * topology.pp + np.arange(topology.pp)[:, None]) * topology.tp
+    ranks = topology.grid[index, np.arange(topology.pp)[:, None], 0]
+    names = np.array([topology.replica(dp) for dp in range(topology.dp)], dtype=object)
     columns, rows = values.shape[1], values.shape[0]
     cells = go.Heatmap(
         z=values.astype(np.float32),
         x=np.arange(columns),
         y=np.arange(rows),
-        customdata=np.dstack([ranks, np.full(ranks.shape, step), index]),
+        customdata=np.dstack([ranks, np.full(ranks.shape, step), names[index]]),
         zmin=1.0,
         zmax=max(LEAST_TOP, float(figures.by_worker.max())),
         colorscale=SCALE,
         xgap=2 if columns <= MIN_SPACED else 0,
         ygap=2,
-        hovertemplate="<b>dp%{customdata[2]} pp%{y}</b><br>rank %{customdata[0]} and its tensor group"
+        hovertemplate="<b>%{customdata[2]} pp%{y}</b><br>rank %{customdata[0]} and its tensor group"
         "<br>alone: %{z:.3f}x the ideal step<extra></extra>",
         colorbar={"title": {"text": "x ideal"}, "thickness": 12, "outlinewidth": 0, "len": 1.0},
     )
@@ -111,16 +113,17 @@ def workers(figures: WhatIf, suspects: tuple[int, ...], step: int, *, keep: str)
         height_px=int(np.clip(ROW_PX * rows + 70, MIN_PX, MAX_PX)),
         keep=keep,
         margin={"r": COLOUR_BAR_PX},
-        xaxis={"tickvals": np.arange(columns)[::every], "ticktext": [f"dp{one}" for one in index[0, ::every]]},
+        xaxis={"tickvals": np.arange(columns)[::every], "ticktext": names[index[0, ::every]].tolist()},
         yaxis=stages | {"autorange": "reversed", "showgrid": False},
         shapes=_outlines(suspects, topology, columns),
     )
 
 
-def fixing(worst: WorstWorkers, ideal_s: float, *, keep: str) -> go.Figure:
+def fixing(worst: WorstWorkers, topology: Topology, ideal_s: float, *, keep: str) -> go.Figure:
     """The step's time with so many of the worst workers as fast as ideal, and what it would be with all of them."""
     share = worst.share_gone(ideal_s) * 100
-    names = ["as it is", *(f"with dp{dp} pp{pp}" for dp, pp in (worst.workers[worst.num_fixed[1:] - 1]).tolist())]
+    last_fixed = worst.workers[worst.num_fixed[1:] - 1].tolist()
+    names = ["as it is", *(f"with {topology.replica(dp)} pp{pp}" for dp, pp in last_fixed)]
     curve = go.Scatter(
         x=worst.num_fixed,
         y=worst.step_s,

@@ -58,9 +58,8 @@ def rank_grid(
 
 
 def _positions(layout: GridLayout) -> tuple[Ints, Ints]:
-    at = [layout.at(layout.topology.place(rank)) for rank in range(layout.topology.world_size)]
-    rows, columns = np.array(at, dtype=np.int64).T
-    return rows, columns
+    index = layout.topology.index
+    return layout.rows_and_columns(index["dp"], index["pp"], index["tp"])
 
 
 def _outlines(chosen: int, layout: GridLayout, with_groups: bool) -> list[Mapping[str, object]]:
@@ -94,7 +93,7 @@ def hover_texts(topology: Topology, cells: GridColours, hosts: Sequence[str]) ->
     """What is read by pointing at a rank, below its number; by rank. In one line: a break travels as 14 characters."""
     return np.array(
         [
-            f"{plain(host or 'host unknown')}, {topology.place(rank)}; {words}"
+            f"{plain(host or 'host unknown')}, {topology.describe(rank)}; {words}"
             for rank, (host, words) in enumerate(zip(hosts, cells.words, strict=True))
         ],
         dtype=object,
@@ -159,7 +158,7 @@ def _dp_ticks(layout: GridLayout) -> dict[str, list[int] | list[str]]:
     """Replicas of the first band; the bands after it say in their head where they begin."""
     every = -(-layout.rows // MAX_TICKS)
     rows = [
-        (line * (layout.dp_a_band + 1) + dp, f"dp{dp}")
+        (line * (layout.dp_a_band + 1) + dp, layout.topology.replica(dp))
         for line in range(layout.num_lines)
         for dp in range(0, layout.dp_a_band, every)
     ]
@@ -172,7 +171,10 @@ def _headers(layout: GridLayout) -> list[dict[str, object]]:
     for band in range(layout.num_bands):
         if layout.num_bands > 1:
             first, end = band * layout.dp_a_band, min((band + 1) * layout.dp_a_band, layout.topology.dp)
-            found.append(_head(band * layout.band, 0, f"<b>dp {first}-{end - 1}</b>") | {"yshift": BAND_PX})
+            found.append(
+                _head(band * layout.band, 0, f"<b>{layout.topology.replica_axes} {first}-{end - 1}</b>")
+                | {"yshift": BAND_PX}
+            )
         if layout.block * layout.cell_px < 30:
             continue
         for pp in range(layout.topology.pp):

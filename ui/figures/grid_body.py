@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import plotly.graph_objects as go
 
-from telemetry.topology import AXES, Topology
+from telemetry.topology import AXES, Axis, Topology
 from ui.figures.grid import HOVER, hover_texts
 from ui.figures.grid_body_lines import Points, around, cones, group_lines, wait_lines
 from ui.figures.grid_colours import NOTHING_KNOWN, GridColours
@@ -57,7 +57,7 @@ def rank_body(
     marks, lines = _marks(at, cells, said, chosen, near), group_lines(at, groups)
     edges = np.cbrt([topology.pp, topology.dp, topology.tp])
     length = dict(zip("xyz", (DIAGONAL * edges / np.linalg.norm(edges)).tolist(), strict=True))
-    axes = {name: _axis(along, getattr(topology, along)) for name, along in _named_axes()}
+    axes = {name: _axis(along, topology) for name, along in _DRAWN_ALONG.items()}
     return framed(
         [*marks, *lines, *wait_lines(at, inside), *cones(at, along), around(at, chosen)],
         height_px=HEIGHT_PX,
@@ -77,13 +77,11 @@ def rank_body(
     )
 
 
-def _named_axes() -> Iterator[tuple[str, str]]:
-    return zip(("xaxis", "yaxis", "zaxis"), ("pp", "dp", "tp"), strict=True)
+_DRAWN_ALONG: dict[str, Axis] = {"xaxis": "pp", "yaxis": "dp", "zaxis": "tp"}
 
 
 def _points(topology: Topology) -> Points:
-    dp, pp, tp = np.unravel_index(np.arange(topology.world_size), (topology.dp, topology.pp, topology.tp))
-    return np.stack([pp, dp, tp], axis=1).astype(np.int16)
+    return np.stack([topology.index[axis] for axis in ("pp", "dp", "tp")], axis=1).astype(np.int16)
 
 
 def _marks(
@@ -156,12 +154,15 @@ def _numbers(at: Points) -> go.Scatter3d:
     )
 
 
-def _axis(along: str, degree: int) -> dict[str, object]:
+def _axis(along: Axis, topology: Topology) -> dict[str, object]:
+    degree = getattr(topology, along)
     every = -(-degree // MAX_TICKS)
     ticks = list(range(0, degree, every))
     look = {"showbackground": False, "gridcolor": GREY, "zeroline": False, "showspikes": False, "color": GREY}
     room = {"range": [-0.6, degree - 0.4]}
-    return look | room | {"title": {"text": along}, "tickvals": ticks, "ticktext": [f"{along}{one}" for one in ticks]}
+    title = topology.replica_axes if along == "dp" else along
+    texts = [topology.replica(one) if along == "dp" else f"{along}{one}" for one in ticks]
+    return look | room | {"title": {"text": title}, "tickvals": ticks, "ticktext": texts}
 
 
 def _opaque(scale: str | list[list[float | str]]) -> str | list[list[float | str]]:

@@ -82,7 +82,8 @@ def by_metric(times: StageTimes, metric: Metric, suspects: Collection[int]) -> G
 
 def by_blame(figures: WhatIf, suspects: Collection[int]) -> GridColours:
     """How much slower than the ideal each worker alone makes a step; ranks of a tensor group share a worker."""
-    value = np.repeat(figures.by_worker.reshape(-1), figures.topology.tp)
+    index = figures.topology.index
+    value = figures.by_worker[index["dp"], index["pp"]]
     colours = Colours(scale=SCALE, lowest=1.0, highest=max(LEAST_TOP, float(value.max())), title="x ideal")
     faint_to = colours.lowest + (colours.highest - colours.lowest) * FAINT_HALF_WIDTH
     signs = _suspect_signs(suspects, len(value))

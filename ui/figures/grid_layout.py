@@ -8,7 +8,9 @@ dp1   [4] [5]    [6] [7]        a long pipeline into lines of stages, one under 
 from dataclasses import dataclass
 from functools import lru_cache
 
-from telemetry.topology import Place, Topology
+import numpy as np
+
+from telemetry.topology import Place, Ranks, Topology
 
 WIDTH_PX, HEIGHT_PX, CELL_PX = 1000, 560, 66
 """What a grid may fill, and the largest cell."""
@@ -60,9 +62,14 @@ class GridLayout:
 
     def at(self, place: Place) -> tuple[int, int]:
         """Row and column of a place."""
-        row = place.pp // self.pp_a_line * (self.dp_a_band + 1) + place.dp % self.dp_a_band
-        within = place.pp % self.pp_a_line * self.block + place.tp
-        return row, place.dp // self.dp_a_band * self.band + within
+        row, column = self.rows_and_columns(*(np.array([index]) for index in place))
+        return int(row[0]), int(column[0])
+
+    def rows_and_columns(self, dp: Ranks, pp: Ranks, tp: Ranks) -> tuple[Ranks, Ranks]:
+        """Of several places."""
+        row = pp // self.pp_a_line * (self.dp_a_band + 1) + dp % self.dp_a_band
+        within = pp % self.pp_a_line * self.block + tp
+        return row, dp // self.dp_a_band * self.band + within
 
 
 @lru_cache(maxsize=64)

@@ -62,7 +62,7 @@ def ideal_duration_ns(strip: IdealStrip, span: SpanColumns, held: SpanColumns, f
     """How long one span (a single row) lasts in the ideal step; None where not all of its stage are in ``held``."""
     alike = held.where((held.rank == span.rank[0]) & (held.stage == span.stage[0]))
     operations = strip.operations
-    pp = facts.topology.place(int(span.rank[0])).pp
+    pp = facts.topology.index["pp"][span.rank[0]]
     places = np.flatnonzero((operations.pp == pp) & (operations.stage == span.stage[0]))
     if len(places) != len(alike):
         return None
@@ -103,7 +103,7 @@ def packed_strip(strip: IdealStrip, ranks: Sequence[int], facts: RunFacts, origi
 
 
 def _pipeline_ranks(ranks: Sequence[int], facts: RunFacts) -> Ints:
-    return np.array([facts.topology.place(rank).pp for rank in ranks], dtype=np.int64)
+    return facts.topology.index["pp"][np.asarray(ranks, dtype=np.int64)]
 
 
 def _lane_of(stage: Ints) -> Ints:

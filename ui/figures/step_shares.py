@@ -18,6 +18,8 @@ from ui.records import Ints, SpanColumns
 
 SMALLEST_GAP = 0.002
 """Share of the step below which a gap is not drawn."""
+INSIDE = (Stream.TP, Stream.CP, Stream.EP)
+"""Streams of collectives inside computes."""
 PIPELINE = (Stream.PP_FORWARD, Stream.PP_BACKWARD)
 COMPUTE = [stage for stage in Stage if stage.stage_class is StageClass.COMPUTE]
 
@@ -85,7 +87,7 @@ def _step_bounds(mine: SpanColumns) -> tuple[int, int] | None:
 def _shares(rank: int, mine: SpanColumns, start_ns: int, end_ns: int) -> StepShares:
     stream, inner = mine.stream, mine.stage != Stage.STEP
     compute = np.isin(mine.stage, COMPUTE)
-    classes = (stream == Stream.TP, compute, np.isin(stream, PIPELINE), stream == Stream.DP, inner)
+    classes = (np.isin(stream, INSIDE), compute, np.isin(stream, PIPELINE), stream == Stream.DP, inner)
     begin, end = np.clip(mine.start_ns, start_ns, end_ns), np.clip(mine.end_ns, start_ns, end_ns)
     so_far, counted, lengths = np.zeros(len(mine), dtype=bool), 0, []
     for chosen in classes:

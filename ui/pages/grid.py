@@ -27,6 +27,7 @@ from ui.reads import Reads
 from ui.reads.grid import standings
 from ui.reads.heat_map import stage_times
 from ui.view_state import Colour, Form, View, ViewState
+from ui.wording import degrees
 
 COLOURS = {Colour.STATE: "State", Colour.BLAME: "Blame", Colour.METRIC: "Time of a stage"}
 FORMS = {Form.SLICES: "Slices", Form.BODY: "3D"}
@@ -105,7 +106,7 @@ def draw_title(state: ViewState, reads: Reads) -> Component:
     shown = scene(state, reads)
     run, grid = shown.facts.summary, shown.facts.topology
     exactly = replace(state, run=run.run_id, attempt=run.attempt, rank=shown.rank)
-    head = titled(f"dp {grid.dp} x pp {grid.pp} x tp {grid.tp}. Click a rank", exactly)
+    head = titled(f"{degrees(grid)}. Click a rank", exactly)
     colours = legend(standings(reads, shown.facts, shown.verdict)) if state.colour is Colour.STATE else None
     return html.Div([head, colours, _lines(shown, state)])
 

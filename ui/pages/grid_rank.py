@@ -9,7 +9,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from diagnose.fleet import HostEvent
-from telemetry.topology import AXES, Axis
+from telemetry.topology import AXES, Axis, Topology
 from ui.figures.standing import Standing
 from ui.pages.controls import link_button, timeline_of
 from ui.pages.grid_scene import Scene
@@ -23,7 +23,7 @@ from ui.view_state import Group, View, ViewState
 from ui.wording import clock, ranks_in_words
 
 MAX_EVENTS, MAX_MARKS = 6, 6
-NAMES: dict[Axis, str] = {"dp": "replicas (dp)", "pp": "pipeline (pp)", "tp": "tensor group (tp)"}
+NAMES: dict[Axis, str] = {"dp": "replicas", "pp": "pipeline", "tp": "tensor group"}
 
 
 def rank_panel(shown: Scene, state: ViewState, reads: Reads) -> list[Component | None]:
@@ -55,7 +55,7 @@ def _calm(shown: Scene, how: Sequence[Standing], state: ViewState, reads: Reads)
 
 def _place(shown: Scene, reads: Reads) -> Iterator[tuple[str, str | Component]]:
     facts, rank = shown.facts, shown.rank
-    yield "place", str(facts.topology.place(rank))
+    yield "place", facts.topology.describe(rank)
     yield "host", f"{facts.hosts[rank] or 'unknown'}, rank {facts.local_ranks[rank]} there"
     said = last_said(reads, facts).get(rank)
     if said is None:
@@ -69,27 +69,50 @@ def _place(shown: Scene, reads: Reads) -> Iterator[tuple[str, str | Component]]:
 
 
 def _groups(shown: Scene, how: Sequence[Standing], state: ViewState) -> Component:
-    """A row an axis: the neighbours before and after, all members, and how they stand."""
+    """A row a direction of the grid: the neighbours before and after, all members, and how they stand. Where the
+    replicas lie along several axes of the mesh, a row for each of those follows."""
     head = html.Tr([html.Th(name) for name in ("group", "before", "after", "ranks")])
-    rows = [_group_row(axis, shown, how, state) for axis in reversed(AXES)]
+    topology = shown.facts.topology
+    rows = []
+    for axis in reversed(AXES):
+        along = topology.replica_axes if axis == "dp" else axis
+        members = topology.group(shown.rank, along=axis)
+        rows.append(_group_row(f"{NAMES[axis]} ({along})", members, shown, how, state, has_ends=axis == "pp"))
+    for name in _apart(topology):
+        members = topology.group_of(shown.rank, topology.mask(name))
+        rows.append(_group_row(name, members, shown, how, state))
     return html.Table([html.Thead(head), html.Tbody(rows)], className="shares groups")
 
 
-def _group_row(axis: Axis, shown: Scene, how: Sequence[Standing], state: ViewState) -> Component:
-    members = shown.facts.topology.group(shown.rank, along=axis)
+def _apart(topology: Topology) -> Sequence[str]:
+    """Axes of the mesh that share the grid's ``dp`` direction; none where it is a single one."""
+    wide = [name for name, degree in topology.mesh if degree > 1 and name not in ("pp", "tp")]
+    return wide if len(wide) > 1 else []
+
+
+def _group_row(
+    title: str,
+    members: Sequence[int],
+    shown: Scene,
+    how: Sequence[Standing],
+    state: ViewState,
+    *,
+    has_ends: bool = False,
+) -> Component:
     at = members.index(shown.rank)
-    before, after = (_neighbour(axis, members, one, how, state) for one in (at - 1, at + 1))
+    before, after = (_neighbour(members, one, how, state, has_ends=has_ends) for one in (at - 1, at + 1))
     numbers = Counter(how[rank] for rank in members)
     stand = ", ".join(f"{numbers[one]:,} {one}" for one in Standing if numbers[one])
-    name = [NAMES[axis], html.Div(f"{at + 1} of {len(members)}", className="dim")]
+    name = [title, html.Div(f"{at + 1} of {len(members)}", className="dim")]
     who = [ranks_in_words(members, limit=3), html.Div(stand, className="dim")]
     return html.Tr([html.Td(cell) for cell in (name, before, after, who)])
 
 
-def _neighbour(axis: Axis, members: Sequence[int], at: int, how: Sequence[Standing], state: ViewState) -> Component:
+def _neighbour(
+    members: Sequence[int], at: int, how: Sequence[Standing], state: ViewState, *, has_ends: bool
+) -> Component:
     """A pipeline has ends; the others are drawn as rings."""
-    has_end = axis == "pp" and not 0 <= at < len(members)
-    if has_end or len(members) == 1:
+    if (has_ends and not 0 <= at < len(members)) or len(members) == 1:
         return html.Span("none", className="dim")
     rank = members[at % len(members)]
     return standing_chip(rank, how[rank], state, label=str(rank))

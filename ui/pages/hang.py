@@ -24,6 +24,7 @@ from ui.pages.states import loading
 from ui.reads import Reads
 from ui.records import RunFacts
 from ui.view_state import Form, View, ViewState
+from ui.wording import degrees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,7 @@ def draw_title(state: ViewState, reads: Reads) -> Component | None:
         return None
     run, grid = scene.facts.summary, scene.facts.topology
     exactly = replace(state, run=run.run_id, attempt=run.attempt, rank=scene.rank)
-    head = titled(f"The grid: dp {grid.dp} x pp {grid.pp} x tp {grid.tp}. Click a rank", exactly)
+    head = titled(f"The grid: {degrees(grid)}. Click a rank", exactly)
     return html.Div([head, legend(scene.standings)])
 
 

@@ -49,7 +49,7 @@ def _within_peers(times: StageTimes, facts: RunFacts) -> str:
 def _between_pipeline_stages(times: StageTimes, facts: RunFacts, metric: Metric) -> str:
     """The pipeline stage whose ranks take longest in a step, and what those of the others take."""
     taken = values(times, metric)
-    pp = np.array([facts.topology.place(rank).pp for rank in range(times.ns.shape[1])])
+    pp = facts.topology.index["pp"]
     per_step = np.stack([medians(taken[:, pp == one], axis=1) for one in range(facts.topology.pp)], axis=1)
     per_stage = medians(per_step, axis=0)
     heaviest = int(np.nanargmax(per_stage))
@@ -85,9 +85,10 @@ def _together(ranks: list[int], facts: RunFacts) -> str:
     """Who is late together, by the replica where that is all of it."""
     if len(ranks) == 1:
         return facts.describe(ranks[0])
-    first, grid, words = facts.topology.place(ranks[0]), facts.topology, f"ranks {ranks_in_words(ranks)}"
-    is_replica = len(ranks) == grid.pp * grid.tp and all(grid.place(rank).dp == first.dp for rank in ranks)
-    return f"dp{first.dp}, that is {words}" if is_replica else words
+    grid, words = facts.topology, f"ranks {ranks_in_words(ranks)}"
+    dp = grid.index["dp"][ranks]
+    is_replica = len(ranks) == grid.pp * grid.tp and bool((dp == dp[0]).all())
+    return f"{grid.replica(int(dp[0]))}, that is {words}" if is_replica else words
 
 
 def _who_waits(times: StageTimes, facts: RunFacts) -> str:

@@ -112,12 +112,13 @@ def _row(row: RunRow, now_ns: int) -> Component:
         dcc.Link(row.run_id, href=address, className="run-link"),
         html.Div(" · ".join(filter(None, (row.what, restarted))), className="dim run-what"),
     ]
-    grid = f"{row.topology.dp} x {row.topology.pp} x {row.topology.tp}" if row.topology else UNKNOWN
+    axes = row.topology.mesh if row.topology else ()
+    grid = " x ".join(str(degree) for _, degree in axes) or UNKNOWN
     cells: list[Any] = [
         state_cell(row.state),
         name,
         findings_cell(row.findings),
-        html.Span(grid, title="dp x pp x tp"),
+        html.Span(grid, title=" x ".join(name for name, _ in axes)),
         f"{row.num_ranks:,}",
         UNKNOWN if row.last_step is None else f"{row.last_step:,}",
         _mean(row.step_time, duration),

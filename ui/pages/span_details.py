@@ -79,7 +79,7 @@ def _facts(
     row = {name: int(getattr(span, name)[0]) for name in SPAN_COLUMNS}
     rank = row["rank"]
     yield "rank", str(rank)
-    yield "place", str(facts.topology.place(rank))
+    yield "place", facts.topology.describe(rank)
     yield "host", facts.hosts[rank] or "unknown"
     yield "step", str(row["step"])
     yield "starts after", duration(max(0, row["start_ns"] - origin_ns))
@@ -96,6 +96,9 @@ def _facts(
         yield "chunk", str(row["chunk"])
     if row["peer"] >= 0:
         yield "to or from", f"rank {row['peer']}"
+    if mask := int(recorded_masks(span.peer[:1], facts.topology)[0]):
+        members = ranks_in_words(facts.topology.group_of(rank, mask))
+        yield "group", f"{' x '.join(facts.topology.axes_of(mask))}: ranks {members}"
     if row["size_bytes"] > 0:
         yield "size", size(row["size_bytes"])
         if stage.stage_class is StageClass.COMMUNICATION and row["duration_ns"] > 0:

@@ -140,7 +140,7 @@ def _which(rows: Rows) -> str:
 
 
 def _row_name(facts: RunFacts, rank: int) -> str:
-    return f"{facts.topology.place(rank)} · {facts.hosts[rank] or 'unknown'}"
+    return f"{facts.topology.describe(rank)} · {facts.hosts[rank] or 'unknown'}"
 
 
 def _left_out(fitting: Drawn, rows: Rows, num_unasked: int) -> list[str]:

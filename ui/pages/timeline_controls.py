@@ -74,7 +74,7 @@ def _are_listed(facts: RunFacts) -> bool:
 
 
 def _rank_list(shown: object, facts: RunFacts) -> Component:
-    places = ((rank, facts.topology.place(rank)) for rank in range(facts.topology.world_size))
+    places = ((rank, facts.topology.describe(rank)) for rank in range(facts.topology.world_size))
     return dmc.Select(
         label="of rank",
         id=control_id("rank"),
@@ -83,7 +83,7 @@ def _rank_list(shown: object, facts: RunFacts) -> Component:
         searchable=True,
         allowDeselect=False,
         limit=200,
-        w=170,
+        w=170 if facts.topology.is_plain else 260,
     )
 
 

@@ -88,7 +88,9 @@ def draw_fixing(state: ViewState, reads: Reads) -> go.Figure | None:
     shown = taken_apart(state, reads)
     if shown is None or shown.found.worst_workers is None:
         return None
-    return blame.fixing(shown.found.worst_workers, float(shown.figures.ideal_step_s.mean()), keep=shown.keep)
+    return blame.fixing(
+        shown.found.worst_workers, shown.figures.topology, float(shown.figures.ideal_step_s.mean()), keep=shown.keep
+    )
 
 
 DRAWN: dict[str, Callable[[ViewState, Reads], go.Figure | None]] = {

@@ -53,7 +53,7 @@ def pattern_in_words(figures: WhatIf) -> str:
     if figures.m_w >= TO_BLAME:
         dp, pp = figures.worst_first[0].tolist()
         return f"Few workers are to blame: the worst is dp{dp} pp{pp}. Look at its ranks and their host."
-    if figures.m_s >= TO_BLAME:
+    if figures.topology.pp > 1 and figures.m_s >= TO_BLAME:
         return f"The last pipeline stage is to blame{_remedy(figures)}"
     if (pp := _heavy_stage(figures)) is not None:
         return f"Pipeline stage pp{pp} is to blame, on all its replicas{_remedy(figures)}"

@@ -57,7 +57,12 @@ def _workers(figures: WhatIf, facts: RunFacts, state: ViewState, step: int) -> I
         hosts = ", ".join(dict.fromkeys(facts.hosts[rank] or "unknown host" for rank in ranks))
         if ratio >= LEAST:
             where = f"{ranks_in_words(ranks)} on {hosts}"
-            yield f"worker dp{dp} pp{pp}", _alone(ratio), where, _link("timeline", timeline_of(state, first, step))
+            yield (
+                f"worker {topology.replica(dp)} pp{pp}",
+                _alone(ratio),
+                where,
+                _link("timeline", timeline_of(state, first, step)),
+            )
 
 
 def _places(figures: WhatIf, state: ViewState, step: int) -> Iterator[Sequence[object]]:
@@ -71,9 +76,9 @@ def _places(figures: WhatIf, state: ViewState, step: int) -> Iterator[Sequence[o
             to = stage_timeline(state, topology.rank(Place(dp=0, pp=index, tp=0)), step)
         else:
             to = timeline_of(state, topology.rank(Place(dp=index, pp=0, tp=0)), step)
-        name = "pipeline rank" if axis == "pp" else "replica"
+        name = f"pipeline rank pp{index}" if axis == "pp" else f"replica {topology.replica(index)}"
         if ratio >= LEAST:
-            yield f"{name} {axis}{index}", _alone(ratio), "", _link("timeline", to)
+            yield name, _alone(ratio), "", _link("timeline", to)
 
 
 def _stages(figures: WhatIf, state: ViewState) -> Iterator[Sequence[object]]:

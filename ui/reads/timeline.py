@@ -21,8 +21,8 @@ def spans_left_out(reads: Reads, run: RunSummary, step: int, ranks: tuple[int, .
 def same_work(reads: Reads, facts: RunFacts, span: SpanColumns) -> SpanColumns:
     """Spans of the same stage in the same step on the rank itself and its peers (same pipeline stage)."""
     run, rank = facts.summary, int(span.rank[0])
-    pp = facts.topology.place(rank).pp
-    peers = tuple(one for one in range(facts.topology.world_size) if facts.topology.place(one).pp == pp)
+    pp_of_rank = facts.topology.index["pp"]
+    peers = tuple(np.flatnonzero(pp_of_rank == pp_of_rank[rank]).tolist())
     step = int(span.step[0])
     query = Spans(
         run_id=run.run_id,

@@ -20,9 +20,9 @@ Time = Literal["duration_ns", "cpu_ns"]
 Peers = Literal["pipeline_rank", "dp_group", "tp_group"]
 """Who is compared with whom: all ranks of one pipeline rank, or the members of one group."""
 PEERS: dict[Peers, str] = {
-    "pipeline_rank": "modulo(intDiv(one, %(tp)s), %(pp)s)",
-    "dp_group": "modulo(one, %(tp)s * %(pp)s)",
-    "tp_group": "intDiv(one, %(tp)s)",
+    "pipeline_rank": "modulo(intDiv(one, %(pp_stride)s), %(pp)s)",
+    "dp_group": "modulo(intDiv(one, %(pp_stride)s), %(pp)s) * %(tp)s + modulo(intDiv(one, %(tp_stride)s), %(tp)s)",
+    "tp_group": "one - modulo(intDiv(one, %(tp_stride)s), %(tp)s) * %(tp_stride)s",
 }
 _MOST = {
     "ratio": "if(isNaN(times_peers), -1., times_peers)",
@@ -62,6 +62,9 @@ class HeatCells(Fields):
     pp: int = 1
     tp: int = 1
     """Of the grid: they tell who is whose peer."""
+    pp_stride: int = 0
+    tp_stride: int = 1
+    """Ranks from one index of pp, or of tp, to the next; 0 of pp: that of a plain grid, ``tp``."""
     time: Time = "duration_ns"
     """Processor time only where every span has it."""
     peers: Peers = "pipeline_rank"
@@ -72,6 +75,8 @@ class HeatCells(Fields):
         assert self.time in get_args(Time), self.time
         assert self.peers in PEERS, self.peers
         assert self.worst in _MOST, self.worst
+        if not self.pp_stride:
+            object.__setattr__(self, "pp_stride", self.tp)
 
     @property
     def steps_a_column(self) -> int:

@@ -1,6 +1,7 @@
 """Hangs of the grid, judged from state pages alone: the one that stands in its own work, whoever waits."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from diagnose.hang.finding import hang_finding
 from diagnose.hang.from_states import evidence_from_states
 from diagnose.hang.judge import judge
 from diagnose.hang.verdict import State, Why
+from telemetry.topology import Topology
 from tests.diagnose.hang.made_states import GRID, NOW_NS, SINCE_NS, behind_in_tp, operation, state
 
 
@@ -262,3 +264,33 @@ def test_where_nobody_saw_the_end_the_verdict_says_so_and_is_unsure() -> None:
     verdict = judge(evidence_from_states(states))
     assert verdict.confidence <= 0.5
     assert any("nobody saw" in note for note in verdict.evidence.notes)
+
+
+MESH = Topology.parse("pp=2,dp_shard=2,tp=2")
+
+
+def on_a_mesh(rank: int, mask: int, issued: int, completed: int, stage: str) -> dict[str, Any]:
+    """As a newer agent writes it."""
+    row = operation(None, "params-all-gather", issued, completed, mask=mask)
+    told = {"dp": MESH.dp, "pp": MESH.pp, "tp": MESH.tp, "mesh": str(MESH)}
+    return state(rank, stage, [row], topology=told)
+
+
+def test_groups_of_a_mesh_are_those_that_the_page_names_by_their_axes() -> None:
+    mask = MESH.mask("dp_shard")
+    states = {rank: on_a_mesh(rank, mask, 8, 7, "params-all-gather") for rank in range(8)}
+    states[6] = on_a_mesh(6, mask, 7, 7, "forward-compute")
+    evidence = evidence_from_states(states)
+    assert evidence.topology == MESH
+    assert {(one.name, one.members) for one in evidence.groups} == {
+        ("dp_shard", tuple(members)) for members in MESH.members(mask).tolist()
+    }
+    verdict = judge(evidence)
+    assert (verdict.kind, verdict.initiating) == ("hung-collective", (6,))
+    assert "params-all-gather #8 of dp_shard [4, 6]" in verdict.headline
+
+
+def test_members_that_a_page_names_are_taken_as_they_are() -> None:
+    row = operation(None, "ep-all-to-all", 8, 7, mask=MESH.mask("dp_shard"), ranks=[0, 1, 2, 3])
+    evidence = evidence_from_states({0: state(0, "ep-all-to-all", [row], topology={"mesh": str(MESH)})})
+    assert [one.members for one in evidence.groups] == [(0, 1, 2, 3)]

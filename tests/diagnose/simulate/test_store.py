@@ -154,3 +154,13 @@ def test_samples_have_the_columns_of_their_table() -> None:
     table = samples_table(made)
     assert table.schema.equals(SAMPLES)
     assert table.num_rows == 4 * made.plan.num_steps
+
+
+@pytest.mark.parametrize("clock", ["host", "device"])
+def test_a_sharded_run_reads_back_with_its_own_work_and_the_clock_of_its_computes(store: Store, clock: str) -> None:
+    made = simulate(plan("slow:rank=1,factor=1.3", fsdp=True, clock=clock))
+    put(made, store)
+    stored, direct = load_view(StoreReader(store), "simulated", 0), view(made)
+    assert stored.on_device == direct.on_device == (clock == "device")
+    for stage, work in direct.work.items():
+        np.testing.assert_array_equal(stored.work[stage].ns, work.ns)

@@ -1,0 +1,66 @@
+"""Simulated runs that shard their parameters, and those measured by a device."""
+
+import numpy as np
+import pytest
+
+from diagnose.gathers import gathers_by_layer
+from diagnose.group_masks import group_code
+from diagnose.simulate.run import Simulation, simulate
+from diagnose.simulate.sharded import LAYERS
+from diagnose.simulate.table import spans_table
+from telemetry.errors import UsageError
+from telemetry.stages import Stage
+from telemetry.topology import Topology
+from tests.diagnose.simulate.made_plans import plan
+
+MESH = Topology.parse("pp=2,dp_replicate=2,dp_shard=2,tp=2")
+GATHER, REDUCE = Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER
+
+
+def sharded(*faults: str, **more: object) -> Simulation:
+    return simulate(plan(*faults, topology=MESH, fsdp=True, num_steps=3, **more))
+
+
+def test_every_layer_is_gathered_in_each_compute_and_reduced_in_each_backward() -> None:
+    made = sharded().operations
+    assert gathers_by_layer(made)
+    assert (made[GATHER].present.sum(axis=1) == 2 * 4 * LAYERS).all()
+    assert (made[REDUCE].present.sum(axis=1) == 4 * LAYERS).all()
+    assert not gathers_by_layer(simulate(plan()).operations)
+
+
+def test_the_members_of_a_shard_group_end_each_gather_together_and_name_their_group() -> None:
+    made = sharded("slow:rank=3,factor=1.5").operations[GATHER]
+    mask = MESH.mask("dp_shard")
+    ends = MESH.grouped(made.end_ns, mask)
+    assert (ends == ends[..., :1]).all()
+    assert set(made.peer.ravel().tolist()) == {group_code(mask)}
+    lasted = made.total_ns().mean(axis=0)
+    assert lasted[1] > 2 * lasted[3]  # 1 waits for 3 at every layer
+
+
+@pytest.mark.parametrize(("prefetches", "least", "most"), [(True, 0.3, 1.0), (False, 0.0, 0.01)])
+def test_gathers_run_beside_work_only_where_they_are_prefetched(prefetches: bool, least: float, most: float) -> None:
+    """Without noise: a layer is 5 ms of work, its gather 1.5 ms."""
+    made = simulate(plan(topology=Topology(dp=4), fsdp=True, noise="none", prefetches=prefetches, num_steps=2))
+    forward = made.operations[Stage.FORWARD_COMPUTE].duration_ns[0, 0, 0] / 1e6
+    hidden = (40 + LAYERS * 1.5 - forward) / (LAYERS * 1.5)
+    assert least <= hidden <= most
+
+
+def test_on_a_device_the_host_issues_work_before_it_runs_and_after_its_step_began() -> None:
+    rows = spans_table(sharded(clock="device")).to_pandas()
+    device = rows[~rows.stage.isin([int(Stage.DATA_LOAD), int(Stage.STEP)])]
+    begins = rows[rows.stage == int(Stage.STEP)].groupby(["rank", "step"]).start_ns.min()
+    began = begins.loc[list(zip(device["rank"], device.step, strict=True))].to_numpy()
+    assert (device.issue_ns.to_numpy() >= began).all()
+    assert (device.issue_ns.to_numpy() <= device.start_ns.to_numpy()).all()
+    assert np.median(device.start_ns - device.issue_ns) > 10e6
+    assert not spans_table(sharded()).column("issue_ns").to_numpy().any()
+
+
+def test_sharding_needs_somebody_to_share_with_and_a_device_clock_needs_a_device() -> None:
+    with pytest.raises(UsageError, match="no axis to shard"):
+        plan(topology=Topology(pp=2), fsdp=True)
+    with pytest.raises(UsageError, match="device clock on cpu"):
+        plan(device="cpu", clock="device")
