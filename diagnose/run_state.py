@@ -8,18 +8,20 @@ SILENT    otherwise: agents or hosts are down, or their network is
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from telemetry.stores.queries import RunBeats, RunStalls, in_portions
+from telemetry.stores.queries import RunBeats, Runs, RunStalls, RunSteps, in_portions
+from telemetry.stores.question import Query
 from telemetry.stores.reader import Reader
 
 NS_PER_S = 1_000_000_000
 SILENT_AFTER_NS = 20 * NS_PER_S
 """After this time without a heartbeat a rank that did not end counts as silent."""
 Attempt = tuple[str, int]
+Row = Mapping[str, Any]
 
 
 class RunState(StrEnum):
@@ -51,53 +53,74 @@ class Heard:
 
     state: RunState
     heard_ns: int
+    is_silent: bool = False
+    """Nothing arrives, and the attempt has not ended: also where it stalled before."""
 
 
-def state_of(beats: Beats, *, heard_ns: int, stalled_ns: int, last_end_ns: int, now_ns: int) -> RunState:
-    """The state of an attempt. ``stalled_ns``: time of the newest evidence of a stall, 0 if there is none;
-    ``last_end_ns``: end of the newest step."""
+def state_of(beats: Row | None, stall: Row | None, *, last_end_ns: int, last_ns: int, now_ns: int) -> Heard:
+    """The state of an attempt: the one function that the command, the report, the list of runs and the pages call.
+
+    Args:
+        beats: its row of ``RunBeats``; None if there is none.
+        stall: its row of ``RunStalls``; None if there is none.
+        last_end_ns: end of its newest step: ``last_end_ns`` of ``RunSteps``. It is not used without ``stall``.
+        last_ns: the newest sign of life beside its heartbeats: ``last_ns`` of ``Runs``.
+        now_ns: the time, in nanoseconds since the epoch.
+    """
+    known = Beats() if beats is None else Beats(**{name: beats[name] for name in Beats.__slots__})
+    heard_ns = max(last_ns, known.heard_ns)
+    is_over = known.num_gone > 0 or known.num_ended == known.num_ranks
+    is_late = now_ns - heard_ns >= SILENT_AFTER_NS
+    state = _state(known, is_stalled=stall is not None and stall["newest_ns"] >= last_end_ns, is_late=is_late)
+    return Heard(state=state, heard_ns=heard_ns, is_silent=is_late and not is_over)
+
+
+def _state(beats: Beats, *, is_stalled: bool, is_late: bool) -> RunState:
     if beats.num_ranks and beats.num_ended == beats.num_ranks:
         return RunState.ENDED
     if beats.num_gone:
         return RunState.DIED
-    if stalled_ns and stalled_ns >= last_end_ns:
+    if is_stalled:
         return RunState.STALLED
-    if now_ns - heard_ns < SILENT_AFTER_NS:
+    if not is_late:
         return RunState.LIVE
     return RunState.SILENT if beats.num_ranks else RunState.ENDED
 
 
-def states_of(reader: Reader, runs: Iterable[dict[str, Any]], now_ns: int | None = None) -> dict[Attempt, Heard]:
+def states_of(reader: Reader, runs: Iterable[Row], now_ns: int | None = None) -> dict[Attempt, Heard]:
     """The states of some rows of ``Runs``."""
     rows = list(runs)
-    beats: dict[Attempt, Beats] = {}
-    stalled_ns: dict[Attempt, int] = {}
-    for names in in_portions(list(dict.fromkeys(row["run_id"] for row in rows))):
-        for row in reader.read(RunBeats(run_ids=names)).to_pylist():
-            beats[row["run_id"], row["attempt"]] = _beats(row)
-        for row in reader.read(RunStalls(run_ids=names)).to_pylist():
-            stalled_ns[row["run_id"], row["attempt"]] = row["newest_ns"]
+    beats, stalls, ends_ns = _facts(reader, list(dict.fromkeys(row["run_id"] for row in rows)))
     now_ns = time.time_ns() if now_ns is None else now_ns
     return {
-        key: _heard(beats.get(key, Beats()), row["last_ns"], stalled_ns.get(key, 0), now_ns)
+        key: state_of(
+            beats.get(key), stalls.get(key), last_end_ns=ends_ns.get(key, 0), last_ns=row["last_ns"], now_ns=now_ns
+        )
         for row in rows
-        for key in [(row["run_id"], row["attempt"])]
+        for key in [_attempt(row)]
     }
 
 
 def heard_of(reader: Reader, run_id: str, attempt: int, now_ns: int | None = None) -> Heard:
-    """The state of one attempt by its heartbeats alone: no step is read, and a stall counts for nothing."""
-    rows = reader.read(RunBeats(run_ids=(run_id,))).to_pylist()
-    beats = next((_beats(row) for row in rows if row["attempt"] == attempt), Beats())
-    return _heard(beats, 0, 0, time.time_ns() if now_ns is None else now_ns)
+    """The state of one attempt."""
+    rows = [row for row in reader.read(Runs(run_ids=(run_id,))).to_pylist() if row["attempt"] == attempt]
+    known = states_of(reader, rows, now_ns)
+    return known.get((run_id, attempt), Heard(state=RunState.ENDED, heard_ns=0))
 
 
-def _beats(row: dict[str, Any]) -> Beats:
-    return Beats(**{name: row[name] for name in Beats.__slots__})
+def _facts(reader: Reader, run_ids: list[str]) -> tuple[dict[Attempt, Row], dict[Attempt, Row], dict[Attempt, int]]:
+    """Rows of ``RunBeats`` and ``RunStalls`` by attempt, and ends of the newest steps. Steps are read only of runs with
+    evidence of a stall: there are few."""
+
+    def ask(query: Callable[[tuple[str, ...]], Query], names: list[str]) -> dict[Attempt, Row]:
+        rows = (row for some in in_portions(names) for row in reader.read(query(some)).to_pylist())
+        return {_attempt(row): row for row in rows}
+
+    beats = ask(lambda names: RunBeats(run_ids=names), run_ids)
+    stalls = ask(lambda names: RunStalls(run_ids=names), run_ids)
+    steps = ask(lambda names: RunSteps(run_ids=names), sorted({run_id for run_id, _ in stalls}))
+    return beats, stalls, {key: int(row["last_end_ns"]) for key, row in steps.items()}
 
 
-def _heard(beats: Beats, last_ns: int, stalled_ns: int, now_ns: int) -> Heard:
-    """``last_ns``: the newest of the attempt's starts and steps."""
-    heard_ns = max(last_ns, beats.heard_ns)
-    state = state_of(beats, heard_ns=heard_ns, stalled_ns=stalled_ns, last_end_ns=last_ns, now_ns=now_ns)
-    return Heard(state=state, heard_ns=heard_ns)
+def _attempt(row: Row) -> Attempt:
+    return row["run_id"], row["attempt"]

@@ -18,14 +18,10 @@ from time import monotonic
 
 from telemetry.private_files import open_folder
 from telemetry.record.layout import AGENT_LOG_NAME, ATTEMPT_FOLDER_DEPTH
+from telemetry.restart_pauses import FIRST_PAUSE_S, RestartPauses
 
 FINISHED = (0, 2)
 """Exit statuses after which another agent would have nothing to do, or would be refused as well."""
-FIRST_PAUSE_S = 1.0
-"""Before the first restart; doubled each time, up to ``MAX_PAUSE_S``."""
-MAX_PAUSE_S = 60.0
-LONG_LIFE_S = 60.0
-"""After a life of this length the pauses start again at the first."""
 SETTLE_S = 1.0
 
 
@@ -45,7 +41,7 @@ class KeptAgent:
     ) -> None:
         self._spawn = spawn
         self._warn = warn
-        self._first_pause_s = first_pause_s
+        self._pauses = RestartPauses(first_pause_s)
         self._ended = False
         self._hurried, self._settled = threading.Event(), threading.Event()
         self._settled.set()
@@ -53,36 +49,36 @@ class KeptAgent:
         self.thread.start()
 
     def session_ended(self) -> None:
-        """This process may end soon: an agent that waits for its restart starts now, and no other after it unless a
-        signal kills it. Waits a bounded time."""
+        """Call when the session ends. If the agent is down, it is restarted at once. After that it is restarted only if
+        a signal kills it. Waits at most 1 s for the restart."""
         self._ended = True
         self._hurried.set()
         self._settled.wait(SETTLE_S)
 
-    def _keep(self, pid: int) -> None:
-        pause_s = self._first_pause_s
-        while True:
-            began_s = monotonic()
+    def _keep(self, pid: int | None) -> None:
+        while pid is not None:
+            self._pauses.started(monotonic())
             status = wait_for_child(pid)
             if status in FINISHED or (self._ended and (status is None or status > 0)):
                 return
             self._settled.clear()
-            if monotonic() - began_s >= LONG_LIFE_S:
-                pause_s = self._first_pause_s
+            pause_s = self._pauses.after_death(monotonic())
             self._warn(
                 f"the agent {_manner(status)} and is restarted in {pause_s:g} s: what is recorded waits in the spool"
             )
-            pid, pause_s = self._restart(pause_s)
+            pid = self._restart(pause_s)
             self._settled.set()
 
-    def _restart(self, pause_s: float) -> tuple[int, float]:
-        """The pid of another agent, and the pause before the next restart."""
+    def _restart(self, pause_s: float) -> int | None:
+        """The pid of another agent; None if it cannot be started after the session has ended."""
         while True:
             self._hurried.wait(pause_s)
             self._hurried.clear()
-            pause_s = min(MAX_PAUSE_S, 2 * pause_s)
             with suppress(OSError):
-                return self._spawn(), pause_s
+                return self._spawn()
+            if self._ended:
+                return None
+            pause_s = self._pauses.after_death(monotonic())
 
 
 def wait_for_child(pid: int) -> int | None:

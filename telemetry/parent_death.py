@@ -3,6 +3,7 @@
 program   parent: Popen(command, env=child_environment())
           child:  end_with_starter() first; the kernel sends SIGHUP when the parent is gone
 fork      child:  tie_to_parent(pid) first; the kernel sends SIGKILL
+torchrun  child:  end_with_torchrun() before torch is imported; the kernel sends SIGKILL
 
 The kernel counts the end of the thread that started the child as the end of the parent. That thread has to live as long
 as the child. A SIGHUP that comes before the child handles it kills the child.
@@ -15,7 +16,10 @@ from contextlib import suppress
 
 STARTER = "RANKSCOPE_STARTER"
 """Environment variable: pid of the process that started this one and that this one must not outlive."""
+TORCHRUN = "TORCHELASTIC_RUN_ID"
+"""Environment variable that torchrun sets for its ranks."""
 _PR_SET_PDEATHSIG = 1
+_FIRST_PARENT = os.getppid()
 
 
 def child_environment() -> dict[str, str]:
@@ -24,7 +28,7 @@ def child_environment() -> dict[str, str]:
 
 
 def end_with_starter() -> None:
-    """End in order when the process that started this one is gone; nothing where a person started it."""
+    """Have the kernel send SIGHUP to this process when its starter ends. Does nothing if a person started it."""
     starter = os.environ.pop(STARTER, "")  # children of this process have another parent
     if starter.isdecimal():
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a starter under nohup ignores it, and so would this process
@@ -37,6 +41,13 @@ def tie_to_parent(parent: int) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent(parent, signal.SIGKILL)
+
+
+def end_with_torchrun() -> None:
+    """For a rank: have the kernel kill this process when torchrun ends; at once if it ended after this module was
+    imported. Does nothing under other launchers: their threads may end before the job."""
+    if TORCHRUN in os.environ:
+        end_with_parent(_FIRST_PARENT, signal.SIGKILL)
 
 
 def end_with_parent(parent: int, number: int) -> None:

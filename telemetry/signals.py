@@ -40,8 +40,8 @@ def on_first_ending(act: Callable[[int], None]) -> None:
 
 
 def ended_by_signals() -> threading.Event:
-    """Set on the first ending signal, by a thread: a handler that set it could interrupt a holder of the event's lock
-    and wait forever. Putting into a SimpleQueue takes no lock."""
+    """An event that a thread sets on the first ending signal. A signal handler must not set it: it could wait forever
+    for the event's lock, held by the code that it interrupted. Putting into a SimpleQueue takes no lock."""
     stop, received = threading.Event(), SimpleQueue[int]()
 
     def set_stop() -> None:
@@ -59,7 +59,7 @@ def raise_on_ending() -> None:
 
 
 def default_on_ending() -> None:
-    """What Python does without handlers of ours: a rank shows how it ended."""
+    """Restore Python's default handlers, so that the exit status of a rank shows the signal."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:

@@ -9,10 +9,10 @@ from contextlib import suppress
 
 from telemetry.parent_death import child_environment
 from telemetry.record.reader import find_rank_dirs
+from telemetry.restart_pauses import FIRST_PAUSE_S, RestartPauses
 from trainer.config import RunOptions
 
 LOOK_EVERY_S = 0.2
-RESTART_EVERY_S = 1.0
 REFUSED = 2
 """Exit status of an agent that would be refused again: it is not started again."""
 PATIENCE_S = 20.0
@@ -30,39 +30,52 @@ class AgentKeeper:
     ``interrupted``: number of the signal that ended the job, 0 while none has. The agent has less time then.
     """
 
-    def __init__(self, options: RunOptions, interrupted: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self,
+        options: RunOptions,
+        interrupted: Callable[[], int] = lambda: 0,
+        *,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._options = options
         self._interrupted = interrupted
+        self._clock_s = clock_s
         self._process: subprocess.Popen[bytes] | None = None
-        self._started = -RESTART_EVERY_S
+        self._pauses = RestartPauses()
+        self._restart_s: float | None = None
+        """When an agent that died is started again; None while it runs, or has been refused."""
 
     def __enter__(self) -> "AgentKeeper":
-        self.look_after()
+        self._start()
         return self
 
     def look_after(self) -> None:
-        """Start the agent when it is not running, at most once a second."""
-        if not self._options.telemetry or self._options.collector is None:
-            return
+        """Start an agent again that died, after a pause that doubles up to a minute."""
         status = self._process.poll() if self._process is not None else None
-        ended = self._process is None or (status is not None and status != REFUSED)
-        if ended and time.monotonic() - self._started >= RESTART_EVERY_S:
-            self._started = time.monotonic()
-            self._process = self._start(self._options.collector)
+        if status is None or status == REFUSED:
+            return
+        now_s = self._clock_s()
+        if self._restart_s is None:
+            self._restart_s = now_s + self._pauses.after_death(now_s)
+        elif now_s >= self._restart_s:
+            self._start()
 
     def __exit__(self, *_: object) -> None:
-        """Give it a bounded time to ship what is left; it ends by itself once the ranks have. One that was killed
-        is started again. Where no rank has left a file there is nothing to wait for."""
+        """Give it a bounded time to ship what is left; it ends by itself once the ranks have. One that waits for its
+        restart starts at once, one that is killed is started again. Where no rank has left a file there is nothing to
+        wait for."""
         if self._process is not None and not self._has_ranks():
             return self._end(self._process)
-        began = time.monotonic()
-        while self._process is not None and time.monotonic() - began < self._drain_s():
+        if self._restart_s is not None and self._drain_s():
+            self._start()
+        began_s = time.monotonic()
+        while self._process is not None and time.monotonic() - began_s < self._drain_s():
             with suppress(subprocess.TimeoutExpired):
                 status = self._process.wait(timeout=LOOK_EVERY_S)
                 if status >= 0:
                     return self._tell(status)
-                time.sleep(RESTART_EVERY_S)
-                self.look_after()
+                time.sleep(FIRST_PAUSE_S)
+                self._start()
         if self._process is not None:
             self._give_up(self._process)
 
@@ -95,8 +108,12 @@ class AgentKeeper:
         options = self._options
         return options.spool is not None and bool(find_rank_dirs(options.spool, options.run_id, options.attempt))
 
-    def _start(self, collector: str) -> subprocess.Popen[bytes]:
+    def _start(self) -> None:
         options = self._options
+        if not options.telemetry or options.collector is None:
+            return
+        self._restart_s = None
+        self._pauses.started(self._clock_s())
         command = [
             *(sys.executable, "-m", "telemetry.agent"),
             *("--spool", str(options.spool), "--run", str(options.run_id)),
@@ -105,5 +122,5 @@ class AgentKeeper:
         ]
         with (options.out / "logs" / "agent.log").open("ab") as log:
             # A password in the address must not stand in the list of processes.
-            environment = {**child_environment(), "RANKSCOPE_COLLECTOR": collector}
-            return subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+            environment = {**child_environment(), "RANKSCOPE_COLLECTOR": options.collector}
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)

@@ -11,13 +11,12 @@ rankscope train --+-- RANK in the environment (torchrun, a driver): this process
 """
 
 import os
-import signal
 import socket
 import time
 from dataclasses import replace
 
 from telemetry.errors import UsageError
-from telemetry.parent_death import end_with_parent
+from telemetry.parent_death import end_with_torchrun
 from telemetry.run_names import usable_run_name
 from telemetry.settings import RecordingSettings
 from telemetry.signals import default_on_ending
@@ -50,16 +49,10 @@ def launch(config: TrainConfig, options: RunOptions) -> int:
         write_truth(options.out / TRUTH_NAME, fault, host=host, num_steps=config.num_steps, topology=topology)
     if seat is None:
         return run_ranks(config, options, tokens)
-    _end_with_torchrun()
+    default_on_ending()
+    end_with_torchrun()
     run_and_exit(seat, config, options, tokens)
     return 0
-
-
-def _end_with_torchrun() -> None:
-    """A torchrun that is killed leaves its ranks behind. Other launchers may use threads that end before the job."""
-    default_on_ending()
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        end_with_parent(os.getppid(), signal.SIGKILL)
 
 
 def _torchrun_seat(config: TrainConfig) -> Seat | None:

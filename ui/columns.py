@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from diagnose.span_columns import columns_of
 from telemetry.stages import STAGE_BY_CODE
 from telemetry.stored_topology import topology_of
-from telemetry.tables import ENDED_FAILED, ENDED_WELL
+from telemetry.tables import ENDED_WELL
 from telemetry.topology import Topology
 from ui.records import (
     Floats,
@@ -21,7 +21,6 @@ from ui.records import (
     SpanColumns,
     StepTimes,
 )
-from ui.run_rows import Beats
 
 
 def topology(ranks: pa.Table) -> Topology:
@@ -83,17 +82,6 @@ def rank_states(heartbeats: pa.Table) -> Iterator[RankState]:
             ended=row["ended"] == ENDED_WELL,
             dropped=row["dropped"],
         )
-
-
-def beats_of(heartbeats: pa.Table) -> Beats:
-    """What ``RunBeats`` tells, of one attempt's heartbeats."""
-    ended, alive = ints(heartbeats, "ended"), ints(heartbeats, "alive")
-    return Beats(
-        heard_ns=int(ints(heartbeats, "at_ns").max(initial=0)),
-        num_ranks=heartbeats.num_rows,
-        num_ended=int((ended == ENDED_WELL).sum()),
-        num_gone=int(((ended == ENDED_FAILED) | ((ended == 0) & (alive == 0))).sum()),
-    )
 
 
 def by_step_and_rank(table: pa.Table, value: Floats, steps: Ints, num_ranks: int) -> Floats:

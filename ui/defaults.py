@@ -8,10 +8,11 @@ import numpy as np
 from diagnose.findings import Finding, Kind
 from diagnose.meetings import TP_STAGES, met_along
 from diagnose.pipeline import Report
+from diagnose.run_state import RunState
 from telemetry.errors import UsageError
 from telemetry.stages import Stage
 from telemetry.topology import AXES
-from ui.records import RunFacts, RunState
+from ui.records import RunFacts
 from ui.view_state import Family, Group, Metric, StepRange, ViewState
 
 RECENT_STEPS = 20

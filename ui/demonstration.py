@@ -71,11 +71,11 @@ def serving(out: Path) -> Iterator[CollectorClient]:
     Raises:
         UnreachableError: it did not come up, or ended while it was needed; its log says why.
     """
-    log = out / "collector.log"
+    log_path = out / "collector.log"
     command = [*RANKSCOPE, "collect", "--store", f"embedded:{out / 'store'}", "--port"]
-    with _own_port() as port, log.open("ab") as sink, _process([*command, str(port)], sink) as process:
+    with _own_port() as port, log_path.open("ab") as sink, _process([*command, str(port)], sink) as process:
         client = CollectorClient(f"http://127.0.0.1:{port}")
-        _wait_ready(client, process, log)
+        _wait_ready(client, process, log_path)
         try:
             yield client
         except UnreachableError as error:
@@ -83,7 +83,8 @@ def serving(out: Path) -> Iterator[CollectorClient]:
                 raise
             raise UnreachableError(
                 f"the demo's collector ended with status {process.returncode}",
-                hint=f"its log: {log}; what ranks recorded is safe: `rankscope agent --spool {out / 'spool'}` ships it",
+                hint=f"its log: {log_path}; what ranks recorded is safe: "
+                f"`rankscope agent --spool {out / 'spool'}` ships it",
             ) from error
 
 
@@ -169,14 +170,14 @@ def _free_port(wanted: int) -> int:
     raise UsageError("no free port on 127.0.0.1", hint="end a server that holds one")
 
 
-def _wait_ready(client: CollectorClient, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_ready(client: CollectorClient, process: subprocess.Popen[bytes], log_path: Path) -> None:
     """Until our collector says that the port is its own: a stranger may answer there."""
     deadline = time.monotonic() + START_S
     while process.poll() is None and time.monotonic() < deadline:
-        if f"collector on {client.url}" in log.read_text() and client.healthy():
+        if f"collector on {client.url}" in log_path.read_text() and client.healthy():
             return
         time.sleep(0.1)
-    raise UnreachableError("the collector did not come up", hint=f"its log says why: {log}")
+    raise UnreachableError("the collector did not come up", hint=f"its log says why: {log_path}")
 
 
 @contextmanager

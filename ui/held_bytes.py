@@ -40,9 +40,9 @@ def _owner(part: Any) -> Any:
 def _of_elements(part: Any, seen: set[int]) -> int:
     count = len(part) if isinstance(part, (Mapping, list, tuple, set, frozenset)) else 0
     if not count:
-        return sum(_measured(one, seen) for one in _members(part))
+        return sum(_measured(member, seen) for member in _members(part))
     elements = part.items() if isinstance(part, Mapping) else part
-    first = sum(_measured(one, seen) for one in islice(elements, SAMPLE))
+    first = sum(_measured(element, seen) for element in islice(elements, SAMPLE))
     return first * count // min(count, SAMPLE)
 
 

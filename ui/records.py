@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.run_state import RunState as RunState
+from diagnose.run_state import RunState
 from diagnose.span_columns import SPAN_COLUMNS as SPAN_COLUMNS
 from diagnose.span_columns import SpanColumns as SpanColumns
 from telemetry.stages import Stage

@@ -5,10 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diagnose.findings import Severity
-from diagnose.run_state import NS_PER_S
-from diagnose.run_state import Beats as Beats
-from diagnose.run_state import RunState as RunState
-from diagnose.run_state import state_of as state_of
+from diagnose.run_state import NS_PER_S, RunState
 from telemetry.topology import Topology
 from ui.view_state import RunOrder
 

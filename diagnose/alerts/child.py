@@ -13,11 +13,8 @@ from typing import Self
 
 from diagnose.alerts.complaints import Complaints, Say
 from telemetry.parent_death import child_environment
+from telemetry.restart_pauses import FIRST_PAUSE_S, RestartPauses
 
-FIRST_PAUSE_S = 1.0
-MOST_PAUSE_S = 60.0
-LONG_LIFE_S = 120.0
-"""One that lived for so long did not die of how it was started: pauses begin anew."""
 FINISH_S = 10.0
 """How long it may take to end in order."""
 
@@ -41,7 +38,7 @@ class KeptAlive:
         self._command = command
         # Where standard error is gone, the watcher is still kept alive.
         self._say = Complaints(say).tell
-        self._first_pause_s = first_pause_s
+        self._pauses = RestartPauses(first_pause_s)
         self._clock_s = clock_s
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
@@ -61,16 +58,14 @@ class KeptAlive:
         self._thread.join(FINISH_S)
 
     def _run(self) -> None:
-        pause_s = self._first_pause_s
         while not self._ending.is_set():
-            began_s = self._clock_s()
+            self._pauses.started(self._clock_s())
             status = self._lived()
             if self._ending.is_set():
                 return
-            pause_s = self._first_pause_s if self._clock_s() - began_s >= LONG_LIFE_S else pause_s
+            pause_s = self._pauses.after_death(self._clock_s())
             self._say(f"the watcher of alerts ended ({status}); it is started again in {pause_s:g} s")
             self._ending.wait(pause_s)
-            pause_s = min(MOST_PAUSE_S, 2 * pause_s)
 
     def _lived(self) -> str:
         """One life of the process, and how it ended."""

@@ -198,7 +198,8 @@ def _hold(path: Path) -> int:
     try:
         with make_folder(path.parent) as folder:
             descriptor = folder.open(lock.name, os.O_RDWR | os.O_CREAT)
-            os.close(folder.open(path.name, os.O_RDWR | os.O_CREAT))  # private: SQLite would ask the umask
+            # created here with private permissions: SQLite would create it with those of the umask
+            os.close(folder.open(path.name, os.O_RDWR | os.O_CREAT))
     except OSError as error:
         raise UsageError(
             f"cannot keep alerts in {path}: {error.strerror}",

@@ -46,7 +46,7 @@ StateOption = Annotated[
 ]
 EveryOption = Annotated[
     float | None,
-    typer.Option(help="Seconds between two looks; more where a look takes long.", min=0.2, callback=finite),
+    typer.Option(help="Seconds between two checks; longer if a check takes longer.", min=0.2, callback=finite),
 ]
 DashboardOption = Annotated[str, typer.Option(help="Address of the dashboard: notices link to it.", show_default=False)]
 HoldOption = Annotated[

@@ -10,8 +10,10 @@ import typer
 from diagnose.commands.options import finite
 from telemetry.errors import UnreachableError
 
-WatchOption = Annotated[bool, typer.Option("--watch", help="Look again and again; print what changes. Ctrl-C ends it.")]
-EveryOption = Annotated[float, typer.Option(help="Seconds between two looks of --watch.", min=0.2, callback=finite)]
+WatchOption = Annotated[
+    bool, typer.Option("--watch", help="Check again and again; print what changes. Ctrl-C ends it.")
+]
+EveryOption = Annotated[float, typer.Option(help="Seconds between two checks of --watch.", min=0.2, callback=finite)]
 
 Seen = TypeVar("Seen")
 

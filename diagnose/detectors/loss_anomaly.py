@@ -37,9 +37,10 @@ MIN_LOSS_RISE = 1.0
 MIN_LOSS_SHARE = 0.5
 MIN_DEVIATIONS = 6.0
 FEW_VALUES = 5.0
-"""A scatter that is known from so many values more counts twice."""
+"""The limit is wider where few values are known: by a factor of 1 + FEW_VALUES / number of values."""
 OFTEN, MIN_OFTEN = 0.9, 2.0
-"""A jump is twice as high as what a tenth of the recent values exceed: noise may be all spikes."""
+"""A jump must exceed MIN_OFTEN times the rise that one recent value in ten exceeds: some losses have frequent
+spikes."""
 SCATTER_FLOOR = 0.005
 LASTING = 5
 """Values from which on a jump is no passing spike."""
@@ -124,7 +125,7 @@ def loss_limits(values: FloatVector, row: int) -> tuple[float, float]:
 
 
 def _usual_rise(recent: FloatVector, floor: float) -> float:
-    """By how much a loss may rise above its level and mean nothing."""
+    """The largest rise of the loss above its level that is normal noise."""
     above = recent[LAST:] - np.median(np.lib.stride_tricks.sliding_window_view(recent, LAST)[:-1], axis=1)
     steps = np.diff(recent)
     noise = float(np.quantile(np.abs(steps - np.median(steps)), 0.75)) / 1.15 / 2**0.5

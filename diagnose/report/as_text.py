@@ -11,7 +11,7 @@ from diagnose.losses import Loss
 from diagnose.marks import Mark
 from diagnose.pipeline import Report
 from diagnose.ranges import fold_ranks
-from diagnose.run_state import Heard, RunState
+from diagnose.run_state import Heard
 from diagnose.terminal import line
 
 _STYLE = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold cyan"}
@@ -46,7 +46,7 @@ def _loss(loss: Loss) -> str:
 
 def _silence(heard: Heard | None) -> Iterator[str]:
     """For an attempt that has not ended and does not ship: the report may be out of date."""
-    if heard is not None and heard.state is RunState.SILENT:
+    if heard is not None and heard.is_silent:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(heard.heard_ns / 1e9))
         yield f"not shipping: no heartbeat since {since}, and no rank reported its end. Newer steps are not stored."
         yield f"{_INDENT}next: check that agents run on the hosts of the run and reach the collector"

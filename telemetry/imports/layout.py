@@ -34,11 +34,11 @@ def read_layout(path: Path) -> JobLayout:
     Raises:
         UnreadableError: no such file, no flat YAML, or a degree that is missing or no count.
     """
-    told = _flat(path)
+    values = _flat(path)
     return JobLayout(
-        trial_name=str(told.get("trial_name") or ""),
-        **{name: _degree(path, told, f"{name}_size") for name in ("dp", "pp")},
-        **{name: _degree(path, told, f"{name}_size", otherwise=1) for name in ("vpp", "tp", "dsp")},
+        trial_name=str(values.get("trial_name") or ""),
+        **{name: _degree(path, values, f"{name}_size") for name in ("dp", "pp")},
+        **{name: _degree(path, values, f"{name}_size", otherwise=1) for name in ("vpp", "tp", "dsp")},
     )
 
 
@@ -56,20 +56,20 @@ def find_layout(trace: Path) -> Path:
 
 def _flat(path: Path) -> dict[str, Any]:
     try:
-        told = yaml.safe_load(read_input(path, max_bytes=MAX_BYTES))
+        values = yaml.safe_load(read_input(path, max_bytes=MAX_BYTES))
     except OSError as error:
         raise UnreadableError(f"{path}: {error.strerror}", hint=META_HINT) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UnreadableError(f"{path} is no YAML", hint=META_HINT) from error
-    if not isinstance(told, dict) or any(isinstance(value, dict | list) for value in told.values()):
+    if not isinstance(values, dict) or any(isinstance(value, dict | list) for value in values.values()):
         raise UnreadableError(f"{path} holds no lines of `key: value`", hint=META_HINT)
-    return told
+    return values
 
 
-def _degree(path: Path, told: dict[str, Any], key: str, otherwise: int | None = None) -> int:
-    value = told.get(key, otherwise)
+def _degree(path: Path, values: dict[str, Any], key: str, otherwise: int | None = None) -> int:
+    value = values.get(key, otherwise)
     if value is None:
-        raise UnreadableError(f"{path} does not tell {key}", hint=META_HINT)
+        raise UnreadableError(f"{path} has no {key}", hint=META_HINT)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= MAX_DEGREE:
         raise UnreadableError(f"{path}: {key} is {str(value)[:40]!r}", hint="a degree is a whole number from 1")
     return value

@@ -21,6 +21,7 @@ from telemetry.ship.counters import Counters
 from telemetry.ship.group_queue import QueueFullError
 from telemetry.ship.ingest import Ingest
 from telemetry.ship.refusal_log import RefusalLog
+from telemetry.ship.statuses import STATUS_OF
 from telemetry.ship.wire import ARROW_TYPE, JSON_TYPE, decode_batch, decode_query, encode
 from telemetry.stores.interface import Store
 from telemetry.stores.question import Query
@@ -143,14 +144,13 @@ async def _body(request: Request, content_type: str, limit_bytes: int | None = N
 def refusal(error: Exception) -> JSONResponse:
     """An error as the answer that tells what to do about it."""
     match error:
-        case UnannouncedError():
-            return refuse(428, error.message, error.hint)
+        case JumpError():
+            stored = {str(rank): seq for rank, seq in error.stored.items()}
+            return refuse(STATUS_OF[JumpError], error.message, error.hint, stored)
+        case TakenNameError() | UnannouncedError():
+            return refuse(STATUS_OF[type(error)], error.message, error.hint)
         case UnreachableError():
             return refuse(503, error.message, error.hint)
-        case TakenNameError():
-            return refuse(409, error.message, error.hint)
-        case JumpError():
-            return refuse(416, error.message, error.hint, {str(rank): seq for rank, seq in error.stored.items()})
         case WrongTypeError():
             return refuse(415, error.message, error.hint)
         case UsageError():

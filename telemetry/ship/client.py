@@ -13,11 +13,10 @@ from telemetry.errors import (
     JumpError,
     RankscopeError,
     RefusedRowsError,
-    TakenNameError,
-    UnannouncedError,
     UnreachableError,
     UsageError,
 )
+from telemetry.ship.statuses import ERROR_OF
 from telemetry.ship.time_told import TimeTold
 from telemetry.ship.tls import trusted
 from telemetry.ship.wire import ARROW_TYPE, Ack, decode, encode, encode_query
@@ -121,17 +120,12 @@ class CollectorClient:
         message = f"collector at {without_password(self.url)}: {what}"
         if answer.status_code in LATER:
             return UnreachableError(message, hint=hint, retry_after_s=_retry_after_s(answer))
-        match answer.status_code:
-            case 409:
-                return TakenNameError(message, hint=hint)
-            case 416:
-                return JumpError(message, hint=hint, stored=_stored(answer))
-            case 428:
-                return UnannouncedError(message, hint=hint)
-            case 400 | 413 if of_rows:
-                return RefusedRowsError(message, hint=hint)
-            case _:
-                return UsageError(message, hint=hint)
+        error = ERROR_OF.get(answer.status_code)
+        if error is JumpError:
+            return JumpError(message, hint=hint, stored=_stored(answer))
+        if error is None:
+            error = RefusedRowsError if of_rows and answer.status_code in (400, 413) else UsageError
+        return error(message, hint=hint)
 
     def _stranger(self, why: str) -> UnreachableError:
         """Who answers is no collector: a proxy's page for one that is away, perhaps. It may be back later."""

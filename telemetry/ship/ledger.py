@@ -43,16 +43,16 @@ class Ledger:
         Raises:
             JumpError: their numbers are too far from those that are stored. Nothing counts as stored.
         """
-        rank, seq = batch.rows["rank"].to_numpy(), batch.rows["seq"].to_numpy()
-        starts, lengths = rank_runs(rank)
-        ranks, rank_of_run = np.unique(rank[starts], return_inverse=True)
-        folders = [(one, batch.openings.get(one, NO_FOLDER)) for one in ranks.tolist()]
+        rank_of_row, seq = batch.rows["rank"].to_numpy(), batch.rows["seq"].to_numpy()
+        starts, lengths = rank_runs(rank_of_row)
+        ranks, rank_of_run = np.unique(rank_of_row[starts], return_inverse=True)
+        folders = [(rank, batch.openings.get(rank, NO_FOLDER)) for rank in ranks.tolist()]
         stored_below = self._stored_below(batch.table, batch, folders)
         self._check_jumps(batch, seq, starts, stored_below[rank_of_run], folders)
         top = stored_below.copy()
         np.maximum.at(top, rank_of_run, seq[starts + lengths - 1] + np.uint64(1))
-        for (one, opened_ns), mark in zip(folders, top.tolist(), strict=True):
-            self._marks[batch.run_id, batch.attempt][batch.table][one][opened_ns] = mark
+        for (rank, opened_ns), mark in zip(folders, top.tolist(), strict=True):
+            self._marks[batch.run_id, batch.attempt][batch.table][rank][opened_ns] = mark
         return _at_least(batch.rows, seq, starts, lengths, stored_below[rank_of_run])
 
     def with_records(self, batch: Batch, folders: Mapping[int, int]) -> set[int]:

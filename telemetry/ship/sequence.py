@@ -48,8 +48,8 @@ def far_jumps(
 def jump_error(batch: Batch, far: npt.NDArray[np.intp], position: Mapping[int, int]) -> JumpError:
     """``far``: the rows of ``batch`` that jump; ``position``: of each rank, one past the last number that is stored."""
     ranks = batch.rows["rank"].to_numpy()[far].tolist()
+    stored = {rank: position[rank] for rank in ranks}
     rank, seq = ranks[0], batch.rows["seq"][int(far[0])].as_py()
-    stored = {one: position[one] for one in ranks}
     return JumpError(
         f"run {batch.run_id!r}, attempt {batch.attempt}: {batch.table} of rank {rank} jump from record "
         f"{stored[rank]} to {seq}: more than {MAX_JUMP}, what a spool holds",

@@ -128,9 +128,9 @@ def _ranks_of(batch: Batch) -> set[Rank]:
 
 def _with_folders(rows: pa.Table, batch: Batch) -> pa.Table:
     """``rows`` with a column for the folder that each came from."""
-    rank = rows["rank"].to_numpy()
-    starts, lengths = rank_runs(rank)
-    opened_ns = [batch.openings.get(one, NO_FOLDER) for one in rank[starts].tolist()]
+    rank_of_row = rows["rank"].to_numpy()
+    starts, lengths = rank_runs(rank_of_row)
+    opened_ns = [batch.openings.get(rank, NO_FOLDER) for rank in rank_of_row[starts].tolist()]
     return rows.append_column("opened_ns", pa.array(np.repeat(np.array(opened_ns, np.int64), lengths)))
 
 

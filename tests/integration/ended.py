@@ -16,10 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from telemetry.ship.client import CollectorClient
+from telemetry.stores.queries import Runs
 from tests.deadline import until
 from tests.integration.processes import Road, free_port
 
 LEFT_S = 10.0
+AGAIN_S = 0.3
 READY_S = 180.0
 MARK = "RANKSCOPE_TEST_MARK"
 STARTER = """
@@ -156,11 +158,15 @@ def interrupted(seen: Terminal) -> None:
 
 
 def three_times(act: Callable[[Terminal], None]) -> Callable[[Terminal], None]:
+    """Each time when the end has gone on: a process has ended, or ``AGAIN_S`` are over."""
+
     def again_and_again(seen: Terminal) -> None:
         for _ in range(3):
+            living, deadline = seen.living().keys(), time.monotonic() + AGAIN_S
             with suppress(ValueError, OSError):  # it has ended
                 act(seen)
-            time.sleep(0.3)
+            while seen.living().keys() == living and time.monotonic() < deadline:
+                time.sleep(0.02)
 
     return again_and_again
 
@@ -216,8 +222,6 @@ def agent_scene(folder: Path, road: Road) -> Scene:
 
 
 def _sends(road: Road) -> bool:
-    from telemetry.stores.queries import Runs  # noqa: PLC0415
-
     with CollectorClient(road.url) as client:
         return bool(client.read(Runs()).num_rows)
 

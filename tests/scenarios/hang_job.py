@@ -27,6 +27,7 @@ from diagnose.hang.from_spool import evidence_from_spool
 from diagnose.hang.judge import judge
 from diagnose.hang.stored import stored_verdict
 from diagnose.report import hang_object
+from diagnose.run_state import RunState
 from telemetry.errors import RankscopeError
 from telemetry.ship.client import CollectorClient
 from tests.deadline import until
@@ -37,7 +38,6 @@ from tests.trainer.jobs import figures, small_config
 from tests.ui.named_everywhere import named_everywhere, row_of
 from trainer.config import RunOptions
 from trainer.fault.inject import FIRED_NAME
-from ui.records import RunState
 
 START_S = 300.0
 VERDICT_S = 45.0

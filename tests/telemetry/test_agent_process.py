@@ -49,6 +49,11 @@ class Agents:
         self.said: list[str] = []
         self.program = "sleep 60"
         self.over = False
+        self.kept: list[KeptAgent] = []
+
+    def keep(self, first_pause_s: float) -> KeptAgent:
+        self.kept.append(KeptAgent(self.spawn, self.said.append, first_pause_s=first_pause_s))
+        return self.kept[-1]
 
     def spawn(self) -> int:
         if self.over:
@@ -65,12 +70,17 @@ def agents() -> Iterator[Agents]:
     made = Agents()
     yield made
     made.over = True
+    for kept in made.kept:
+        kept.session_ended()
     with suppress(ProcessLookupError):
         made.kill()
+    for kept in made.kept:
+        kept.thread.join(30)
+        assert not kept.thread.is_alive()
 
 
 def test_an_agent_that_is_killed_is_restarted_after_pauses_that_double(agents: Agents) -> None:
-    KeptAgent(agents.spawn, agents.said.append, first_pause_s=0.01)
+    agents.keep(0.01)
     for deaths in (1, 2, 3):
         agents.kill()
         until(lambda deaths=deaths: len(agents.pids) > deaths, what="another agent")
@@ -82,7 +92,7 @@ def test_an_agent_that_is_killed_is_restarted_after_pauses_that_double(agents: A
 @pytest.mark.parametrize("status", [0, 2])
 def test_an_agent_that_finished_or_was_refused_is_not_restarted(status: int, agents: Agents) -> None:
     agents.program = f"sh -c 'exit {status}'"
-    kept = KeptAgent(agents.spawn, agents.said.append, first_pause_s=0.0)
+    kept = agents.keep(0.01)
     kept.thread.join(30)
     assert not kept.thread.is_alive()
     assert len(agents.pids) == 1
@@ -90,7 +100,7 @@ def test_an_agent_that_finished_or_was_refused_is_not_restarted(status: int, age
 
 
 def test_at_the_end_of_a_session_an_agent_that_is_down_starts_at_once(agents: Agents) -> None:
-    kept = KeptAgent(agents.spawn, agents.said.append, first_pause_s=3600.0)
+    kept = agents.keep(3600.0)
     agents.kill()
     until(lambda: agents.said, what="its death")
     kept.session_ended()
@@ -99,9 +109,19 @@ def test_at_the_end_of_a_session_an_agent_that_is_down_starts_at_once(agents: Ag
 
 def test_after_the_session_an_agent_that_gives_up_is_not_restarted(agents: Agents) -> None:
     agents.program = "sh -c 'read line; exit 3' < /dev/null"
-    kept = KeptAgent(agents.spawn, agents.said.append, first_pause_s=3600.0)
+    kept = agents.keep(3600.0)
     kept.session_ended()
     kept.thread.join(30)
+    assert not kept.thread.is_alive()
+
+
+def test_an_agent_that_cannot_be_started_after_the_session_is_given_up(agents: Agents) -> None:
+    kept = agents.keep(3600.0)
+    agents.kill()
+    until(lambda: agents.said, what="its death")
+    agents.over = True
+    kept.session_ended()
+    kept.thread.join(10)
     assert not kept.thread.is_alive()
 
 
@@ -111,7 +131,7 @@ def test_an_agent_is_restarted_in_a_training_that_takes_the_status_of_its_childr
 
 
 def test_the_children_of_the_training_keep_their_status(agents: Agents) -> None:
-    KeptAgent(agents.spawn, agents.said.append, first_pause_s=0.0)
+    agents.keep(0.01)
     with subprocess.Popen(["/bin/sh", "-c", "exit 7"]) as own:
         agents.kill()
         until(lambda: len(agents.pids) == 2, what="another agent")

@@ -251,7 +251,7 @@ def test_a_truncated_file_is_refused(kept: float, tmp_path: Path) -> None:
         ("- 1\n- 2\n", "no lines"),
         ("", "no lines"),
         ("a: [1, 2\n", "no YAML"),
-        ("trial_name: x\npp_size: 2\n", "does not tell dp_size"),
+        ("trial_name: x\npp_size: 2\n", "has no dp_size"),
         (LAYOUT.replace("dp_size: 2", "dp_size: 0"), "dp_size is '0'"),
         (LAYOUT.replace("pp_size: 2", "pp_size: two"), "pp_size is 'two'"),
         (LAYOUT.replace("pp_size: 2", "pp_size: 1.5"), "pp_size is '1.5'"),

@@ -1,6 +1,11 @@
 """The agent beside the ranks: how long it waits for them, and when it is let go."""
 
+import os
+import signal
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from telemetry.agent.command import parse_settings
 from tests.deadline import until
@@ -32,6 +37,70 @@ def test_an_agent_waits_long_for_slow_ranks_and_is_let_go_when_none_has_come(tmp
         pid, arguments = found
     assert parse_settings("agent", arguments, collector=NOBODY).appear_s == APPEAR_S
     assert not Path(f"/proc/{pid}").exists()
+
+
+class Clock:
+    """A clock that stands still, and knows how often it was read."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.num_read = 0
+
+    def __call__(self) -> float:
+        self.num_read += 1
+        return self.now_s
+
+
+def keeping(tmp_path: Path, clock: Clock, interrupted: Callable[[], int] = lambda: 0) -> AgentKeeper:
+    (tmp_path / "logs").mkdir()
+    options = RunOptions(out=tmp_path, run_id="run", attempt=0, collector=NOBODY, spool=tmp_path / "spool")
+    return AgentKeeper(options, interrupted, clock_s=clock)
+
+
+def see_death(keeper: AgentKeeper, clock: Clock) -> None:
+    """Look after the agent until its death is noticed: then the clock is read."""
+    num_read = clock.num_read
+
+    def seen() -> bool:
+        keeper.look_after()
+        return clock.num_read > num_read
+
+    until(seen, what="its death is seen")
+
+
+def test_an_agent_that_dies_again_and_again_is_started_again_after_pauses_that_double(tmp_path: Path) -> None:
+    clock, spool = Clock(), tmp_path / "spool"
+    with keeping(tmp_path, clock) as keeper:
+        for pause_s in (1, 2, 4):
+            until(lambda: agent_of(spool), what="the agent")
+            found = agent_of(spool)
+            assert found is not None
+            os.kill(found[0], signal.SIGKILL)
+            see_death(keeper, clock)
+            clock.now_s += pause_s - 0.1
+            keeper.look_after()
+            assert agent_of(spool) is None
+            clock.now_s += 0.2
+            keeper.look_after()
+        until(lambda: agent_of(spool), what="the last agent")
+
+
+def test_an_agent_that_waits_for_its_restart_starts_at_once_when_the_ranks_are_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spool" / "run" / "0" / "rank-00000").mkdir(parents=True)
+    clock, started = Clock(), []
+
+    def interrupted() -> int:
+        """The job ended by SIGTERM; once the agent was seen, by SIGINT, so that nobody waits for it."""
+        started.append(agent_of(tmp_path / "spool"))
+        return signal.SIGINT if any(started) else signal.SIGTERM
+
+    monkeypatch.setenv("PYTHONHOME", "/nowhere")  # the agent ends with status 1
+    with keeping(tmp_path, clock, interrupted) as keeper:
+        see_death(keeper, clock)
+        monkeypatch.delenv("PYTHONHOME")
+    assert any(started)
 
 
 def test_a_long_wait_for_a_first_rank_can_be_asked_for() -> None:

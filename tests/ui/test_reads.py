@@ -11,7 +11,7 @@ from rich.console import Console
 
 from diagnose.pipeline import diagnose_run
 from diagnose.report import report_object, report_text
-from diagnose.run_state import heard_of, states_of
+from diagnose.run_state import RunState, heard_of, states_of
 from telemetry.errors import UnknownRunError
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
@@ -26,8 +26,8 @@ from ui.metrics import waited_for_ns
 from ui.reads import Reads
 from ui.reads.core import MAX_SAMPLES
 from ui.reads.heat_map import pooled_times, stage_times
+from ui.reads.runs import run_list
 from ui.reads.timeline import spans_left_out
-from ui.records import RunState
 from ui.stage_times import PROCESSOR, WALL
 from ui.view_state import Clock, Metric, StepRange, ViewState, parse_search
 
@@ -112,25 +112,40 @@ def test_what_has_arrived_is_seen_after_a_second(store: EmbeddedStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ended", "age_s", "state"), [(False, 5, "live"), (False, 60, "not-shipping"), (True, 5, "ended")]
+    ("ended", "stalled", "age_s", "state"),
+    [
+        (False, False, 5, "live"),
+        (False, False, 60, "not-shipping"),
+        (False, True, 5, "stalled"),
+        (False, True, 60, "stalled"),
+        (True, True, 5, "ended"),
+    ],
 )
-def test_pages_list_and_report_agree_whether_a_run_is_live_not_shipping_or_ended(
-    store: EmbeddedStore, ended: bool, age_s: int, state: str
+def test_page_list_command_and_report_agree_on_the_state_of_a_run(
+    store: EmbeddedStore, ended: bool, stalled: bool, age_s: int, state: str
 ) -> None:
-    run = SyntheticRun(run_id=f"state-{state}")
+    """A rank that stalls between steps may open spans: its heartbeats move on."""
+    run = SyntheticRun(run_id=f"state-{state}-{age_s}")
     run.introduce(store)
     run.advance(store, 1)
-    run.beat(store, at_ns=run.now_ns, ended=ended)
-    reads = Reads(StoreReader(store), wall_s=lambda: run.now_ns / 1e9 + age_s)
-    assert reads.newest(ViewState(run=run.run_id)).state == state
-    reader, now_ns = StoreReader(store), run.now_ns + age_s * 10**9
+    if stalled:
+        run.leave_evidence(store, [{"rank": 0, "at_ns": run.now_ns + 10**9, "kind": "state", "body": "{}"}])
+    beat_ns = run.now_ns + 2 * 10**9
+    run.beat(store, at_ns=beat_ns, ended=ended)
+    reads = Reads(StoreReader(store), wall_s=lambda: beat_ns / 1e9 + age_s)
+    reader, now_ns = StoreReader(store), beat_ns + age_s * 10**9
     rows = reader.read(Runs(run_ids=(run.run_id,))).to_pylist()
-    assert states_of(reader, rows, now_ns)[run.run_id, 0].state == state
     report = replace(diagnose_run(reader, run.run_id, 0), heard=heard_of(reader, run.run_id, 0, now_ns))
-    assert report_object(report)["state"] == state
+    assert {
+        "page": reads.newest(ViewState(run=run.run_id)).state,
+        "list": next(str(row.state) for row in run_list(reads, run.run_id).rows),
+        "command": states_of(reader, rows, now_ns)[run.run_id, 0].state,
+        "report": report_object(report)["state"],
+    } == dict.fromkeys(("page", "list", "command", "report"), state)
     printed = io.StringIO()
     Console(file=printed, width=200).print(report_text(report))
-    assert ("not shipping: no heartbeat since" in printed.getvalue()) == (state == "not-shipping")
+    is_silent = age_s > 20 and not ended
+    assert ("not shipping: no heartbeat since" in printed.getvalue()) == is_silent
 
 
 def test_unknown_runs_and_attempts_are_said(reads: Reads) -> None:

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
+from diagnose.run_state import RunState
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import RunMetrics, Runs, RunSteps, RunWallTimes
 from telemetry.stores.question import Query
@@ -22,7 +23,6 @@ from tests.ui.told_alerts import made_alert, tell, tell_look
 from ui.pages.runs import draw_runs
 from ui.reads import Reads
 from ui.reads.runs import MOST_COMPARED, MOST_ROWS, run_list
-from ui.records import RunState
 from ui.run_rows import RunRow
 from ui.view_state import RunOrder, ViewState
 

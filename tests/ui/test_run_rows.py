@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from diagnose.findings import Severity
-from ui.records import RunState
-from ui.run_rows import AttemptSteps, Beats, OpenFindings, RecentMean, RunRow, goodput, ordered, state_of
+from diagnose.run_state import RunState
+from ui.run_rows import AttemptSteps, OpenFindings, RecentMean, RunRow, goodput, ordered
 from ui.view_state import RunOrder
 
 S = 1_000_000_000
@@ -65,24 +65,6 @@ def test_a_step_that_was_done_again_counts_once(attempts: list[AttemptSteps | No
 def test_without_a_step_or_a_time_there_is_no_goodput() -> None:
     assert goodput([None, None], 10 * S) is None
     assert goodput([steps(0, 3)], 0) is None
-
-
-@pytest.mark.parametrize(
-    ("beats", "stalled_s", "heard_s", "state"),
-    [
-        (Beats(num_ranks=8, num_ended=8), 50, 900, RunState.ENDED),
-        (Beats(num_ranks=8, num_ended=7, num_gone=1), 50, 5, RunState.DIED),
-        (Beats(num_ranks=8), 50, 5, RunState.STALLED),
-        (Beats(num_ranks=8), 150, 5, RunState.LIVE),
-        (Beats(num_ranks=8), None, 900, RunState.SILENT),
-        (Beats(), None, 900, RunState.ENDED),
-    ],
-)
-def test_a_state_is_the_worst_that_is_known(beats: Beats, stalled_s: int | None, heard_s: int, state: RunState) -> None:
-    """Times are so many seconds ago; the newest step ended 100 seconds ago."""
-    stalled_ns = 0 if stalled_s is None else NOW_NS - stalled_s * S
-    heard_ns, last_end_ns = NOW_NS - heard_s * S, NOW_NS - 100 * S
-    assert state_of(beats, heard_ns=heard_ns, stalled_ns=stalled_ns, last_end_ns=last_end_ns, now_ns=NOW_NS) is state
 
 
 def test_trouble_comes_first_and_old_trouble_last() -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from telemetry.parent_death import end_with_torchrun
 from telemetry.run_names import checked_run_name
 from trainer.config import RunOptions, TrainConfig
 from trainer.fault.inject import parse_fault
@@ -57,6 +58,7 @@ def train(
     telemetry: TelemetryOption = True,
 ) -> None:
     """Train a recipe. Starts its own ranks on one machine, or takes its place under torchrun."""
+    end_with_torchrun()
     config = _configured(recipe_named(recipe), data, steps, {"dp": dp, "pp": pp, "tp": tp})
     config = replace(config, seed=seed, peak_tflops=peak_tflops, collective_timeout_s=collective_timeout)
     parse_fault(fault, config.parallel.topology, num_steps=config.num_steps)

@@ -9,6 +9,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from diagnose.hang.verdict import HangVerdict
+from diagnose.run_state import RunState
 from telemetry.errors import UnreadableError
 from ui.background import StillWorking
 from ui.figures.series import HEIGHT_PX, Curve, curve_over_steps
@@ -20,7 +21,7 @@ from ui.pages.states import loading
 from ui.pages.verdict import findings_list, headline, looking, marks_list
 from ui.reads import Reads
 from ui.reads.recent import MFU, STEP_TIME, TOKENS, recent_means
-from ui.records import MarkRow, RankState, RunFacts, RunState, Series
+from ui.records import MarkRow, RankState, RunFacts, Series
 from ui.time_lost import seconds_lost
 from ui.view_state import ViewState
 from ui.wording import count, duration, long_duration, stamp

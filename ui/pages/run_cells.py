@@ -4,8 +4,8 @@ import dash_mantine_components as dmc
 from dash import html
 from dash.development.base_component import Component
 
+from diagnose.run_state import RunState
 from ui.pages.interface import SEVERITY_COLOURS
-from ui.records import RunState
 from ui.run_rows import OpenFindings, RecentMean
 
 STATE_COLOURS = {

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from diagnose.run_state import RunState
 from ui.pages.controls import text_input
 from ui.pages.interface import Page, Region, region_id
 from ui.pages.run_cells import UNKNOWN, findings_cell, mean_of_steps, state_cell
 from ui.pages.states import empty_store, loading, notice
 from ui.reads import Reads
 from ui.reads.runs import RunList, run_list
-from ui.records import RunState
 from ui.run_rows import GOODPUT_IN_WORDS, RecentMean, RunRow
 from ui.view_state import RunOrder, View, ViewState
 from ui.wording import count, duration, stamp

@@ -7,13 +7,14 @@ import numpy as np
 from dash import html
 from dash.development.base_component import Component
 
+from diagnose.run_state import RunState
 from telemetry.topology import AXES
 from ui.defaults import chosen_step, slowest_step, typical_step
 from ui.pages.controls import bar, link_button, number_input, switch
 from ui.pages.interface import control_id
 from ui.pages.timeline_scene import scene
 from ui.reads import Reads
-from ui.records import RunFacts, RunState
+from ui.records import RunFacts
 from ui.view_state import SHOWN, Group, View, ViewState
 
 GROUP_NAMES = {Group.PP: "Pipeline", Group.DP: "Data", Group.TP: "Tensor", Group.ALL: "All ranks"}

@@ -14,6 +14,7 @@ from diagnose.hang.stored import stored_verdict
 from diagnose.hang.verdict import HangVerdict
 from diagnose.host_clocks import load_clocks
 from diagnose.load import load_view
+from diagnose.run_state import RunState, state_of
 from diagnose.view import RunView
 from telemetry.clocks.align_table import ClockTable
 from telemetry.errors import UnknownRunError, UnreadableError
@@ -24,6 +25,7 @@ from telemetry.stores.queries import (
     Heartbeats,
     Marks,
     Ranks,
+    RunBeats,
     Runs,
     RunStalls,
     RunSteps,
@@ -38,7 +40,6 @@ from telemetry.stores.reader import Reader
 from ui.background import BackgroundAnswers, StillWorking
 from ui.cache import AnswerCache
 from ui.columns import (
-    beats_of,
     ints,
     places,
     rank_states,
@@ -59,13 +60,11 @@ from ui.records import (
     Places,
     RankState,
     RunFacts,
-    RunState,
     RunSummary,
     Series,
     SpanColumns,
     StepTimes,
 )
-from ui.run_rows import state_of
 from ui.stage_times import MAX_CELLS, MAX_OWN_OPERATIONS
 from ui.view_state import StepRange, ViewState
 
@@ -289,21 +288,20 @@ class Reads(Asking):
         )
 
     def _state(self, row: dict[str, Any]) -> RunState:
-        run_id, attempt, last_ns = row["run_id"], row["attempt"], row["last_ns"]
-        beats = beats_of(self._heartbeats(run_id, attempt, last_ns))
-        stalls = self.ask_now_and_then(RunStalls(run_ids=(run_id,)), last_ns).to_pylist()
-        stalled_ns = max([0, *(one["newest_ns"] for one in stalls if one["attempt"] == attempt)])
+        stall = self._of_attempt(row, RunStalls(run_ids=(row["run_id"],)))
+        steps = self._of_attempt(row, RunSteps(run_ids=(row["run_id"],))) if stall else None
         return state_of(
-            beats,
-            heard_ns=max(last_ns, beats.heard_ns),
-            stalled_ns=stalled_ns,
-            last_end_ns=self._last_end_ns(run_id, attempt, last_ns) if stalled_ns else 0,
+            self._of_attempt(row, RunBeats(run_ids=(row["run_id"],))),
+            stall,
+            last_end_ns=int(steps["last_end_ns"]) if steps else 0,
+            last_ns=row["last_ns"],
             now_ns=self.now_ns(),
-        )
+        ).state
 
-    def _last_end_ns(self, run_id: str, attempt: int, last_ns: int) -> int:
-        steps = self.ask_now_and_then(RunSteps(run_ids=(run_id,)), last_ns).to_pylist()
-        return max([0, *(int(one["last_end_ns"]) for one in steps if one["attempt"] == attempt)])
+    def _of_attempt(self, row: dict[str, Any], query: Query) -> dict[str, Any] | None:
+        """The row about the attempt of ``row``, a row of ``Runs``, in the answer to ``query``."""
+        answer = self.ask_now_and_then(query, row["last_ns"]).to_pylist()
+        return next((found for found in answer if found["attempt"] == row["attempt"]), None)
 
     def _facts(self, run: RunSummary) -> tuple[Places, StepTimes, tuple[Stage, ...], int]:
         ranks = self._ranks(run.run_id, run.attempt, run.last_ns)

@@ -1,10 +1,11 @@
 """What the grid asks: how every rank stands, in a hang or in a run that moves."""
 
 from diagnose.hang.verdict import HangVerdict
+from diagnose.run_state import RunState
 from ui.defaults import suspects
 from ui.figures.standing import Standing, standing_of
 from ui.reads.core import Reads
-from ui.records import RankState, RunFacts, RunState
+from ui.records import RankState, RunFacts
 
 
 def standings(reads: Reads, facts: RunFacts, verdict: HangVerdict | None) -> list[Standing]:

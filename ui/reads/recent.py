@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from diagnose.run_state import RunState
 from telemetry.stores.queries import InterruptedSteps, RunMetrics, RunSteps
 from ui.reads.core import Reads
-from ui.records import RunState, RunSummary
+from ui.records import RunSummary
 from ui.run_rows import AttemptSteps, RecentMean
 
 Attempt = tuple[str, int]

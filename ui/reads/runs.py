@@ -14,6 +14,7 @@ from diagnose.alerts.alert import Alert, Phase
 from diagnose.findings import Finding, Severity
 from diagnose.pipeline import Report
 from diagnose.ranges import list_some, name_some
+from diagnose.run_state import RunState, state_of
 from telemetry.stored_topology import topology_in
 from telemetry.stores.queries import (
     InterruptedSteps,
@@ -32,8 +33,7 @@ from ui.reads.alerts import ToldAlerts, told_alerts
 from ui.reads.asking import LONG_OVER_S
 from ui.reads.core import Reads
 from ui.reads.recent import MFU, Attempt, Row, means_by_attempt, steps_by_attempt, without_interrupted
-from ui.records import RunState
-from ui.run_rows import OLD_NS, Beats, OpenFindings, RunRow, goodput, ordered, state_of
+from ui.run_rows import OLD_NS, OpenFindings, RunRow, goodput, ordered
 from ui.view_state import RunOrder
 
 AGE_S = 2.0
@@ -188,28 +188,27 @@ def _row(attempts: list[Row], facts: _Facts, alerts: _Alerts, reads: Reads) -> R
     """``attempts``: of one run, from the first on."""
     newest = attempts[-1]
     attempt = newest["run_id"], newest["attempt"]
-    beats, steps, grid = _beats(facts.beats.get(attempt)), facts.steps.get(attempt), facts.grids.get(attempt)
-    heard_ns, started_ns = max(_last_ns(attempts), beats.heard_ns), min(row["started_ns"] for row in attempts)
+    steps, grid, stall_row = facts.steps.get(attempt), facts.grids.get(attempt), facts.stalls.get(attempt)
+    heard = state_of(
+        facts.beats.get(attempt),
+        stall_row,
+        last_end_ns=steps.last_end_ns if steps else 0,
+        last_ns=newest["last_ns"],
+        now_ns=reads.now_ns(),
+    )
+    heard_ns, started_ns = max(_last_ns(attempts), heard.heard_ns), min(row["started_ns"] for row in attempts)
     # Where no host was there all the time, clocks of several have to be compared.
     wall_ns = facts.wall_ns.get((attempt[0], attempts[0]["attempt"], attempt[1]), heard_ns - started_ns)
     of_attempts = [facts.steps.get((row["run_id"], row["attempt"])) for row in attempts]
-    stalled_ns = facts.stalls.get(attempt, {}).get("newest_ns", 0)
-    state = state_of(
-        beats,
-        heard_ns=heard_ns,
-        stalled_ns=stalled_ns,
-        last_end_ns=steps.last_end_ns if steps else 0,
-        now_ns=reads.now_ns(),
-    )
     # A live run has completed a step since its last stall. Old runs are not read again for each list.
-    may_stall = stalled_ns and state is not RunState.LIVE and reads.now_ns() - heard_ns < OLD_NS
-    freshness = newest["last_step"], newest["last_ns"], stalled_ns
+    may_stall = stall_row and heard.state is not RunState.LIVE and reads.now_ns() - heard_ns < OLD_NS
+    freshness = newest["last_step"], newest["last_ns"], stall_row["newest_ns"] if stall_row else 0
     stall = reads.stall(attempt, freshness, newest["num_ranks"]) if may_stall else None
     return RunRow(
         run_id=attempt[0],
         attempt=attempt[1],
         num_attempts=len(attempts),
-        state=state,
+        state=heard.state,
         what=" · ".join(meta[key] for key in SHOWN if key in meta) if (meta := words(newest["meta"])) else "",
         topology=topology_in(grid) if grid else None,
         num_ranks=newest["num_ranks"],
@@ -221,10 +220,6 @@ def _row(attempts: list[Row], facts: _Facts, alerts: _Alerts, reads: Reads) -> R
         started_ns=started_ns,
         heard_ns=heard_ns,
     )
-
-
-def _beats(row: Row | None) -> Beats:
-    return Beats(**{name: row[name] for name in Beats.__slots__}) if row else Beats()
 
 
 def _findings(attempt: Attempt, alerts: _Alerts, report: Report | None, stall: Finding | None) -> OpenFindings | None:

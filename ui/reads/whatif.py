@@ -6,11 +6,12 @@ A live run's newest steps are replayed anew once ten more of them are whole, not
 from dataclasses import dataclass
 from functools import partial
 
+from diagnose.run_state import RunState
 from diagnose.whatif.conclude import Conclusion, conclude
 from telemetry.errors import UsageError
 from ui.defaults import NEWEST_STEPS, chosen_steps
 from ui.reads.core import Reads
-from ui.records import RunFacts, RunState
+from ui.records import RunFacts
 from ui.view_state import LARGEST, StepRange, ViewState
 
 ANEW_AFTER = 10

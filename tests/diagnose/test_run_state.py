@@ -1,0 +1,38 @@
+"""What is known about the life of an attempt."""
+
+import pytest
+
+from diagnose.run_state import RunState, state_of
+
+S = 1_000_000_000
+NOW_NS = 1_790_000_000 * S
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "num_ended", "num_gone", "stalled_s", "heard_s", "state", "is_silent"),
+    [
+        (8, 8, 0, 50, 900, RunState.ENDED, False),
+        (8, 7, 1, 50, 5, RunState.DIED, False),
+        (8, 7, 1, None, 900, RunState.DIED, False),
+        (8, 0, 0, 50, 5, RunState.STALLED, False),
+        (8, 0, 0, 50, 30, RunState.STALLED, True),
+        (8, 0, 0, 150, 5, RunState.LIVE, False),
+        (8, 0, 0, None, 900, RunState.SILENT, True),
+        (0, 0, 0, None, 900, RunState.ENDED, False),
+    ],
+)
+def test_a_state_is_the_worst_that_is_known(
+    num_ranks: int,
+    num_ended: int,
+    num_gone: int,
+    stalled_s: int | None,
+    heard_s: int,
+    state: RunState,
+    is_silent: bool,
+) -> None:
+    """Times are so many seconds ago; the newest step ended 100 seconds ago, and a span opened when heartbeats did."""
+    heard_ns = NOW_NS - heard_s * S
+    beats = {"heard_ns": heard_ns, "num_ranks": num_ranks, "num_ended": num_ended, "num_gone": num_gone}
+    stall = None if stalled_s is None else {"newest_ns": NOW_NS - stalled_s * S}
+    found = state_of(beats, stall, last_end_ns=NOW_NS - 100 * S, last_ns=heard_ns, now_ns=NOW_NS)
+    assert (found.state, found.heard_ns, found.is_silent) == (state, heard_ns, is_silent)
