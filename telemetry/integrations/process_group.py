@@ -28,6 +28,7 @@ from weakref import WeakSet
 import torch
 import torch.distributed as dist
 
+from telemetry.integrations.group_methods import add_methods
 from telemetry.integrations.stage_names import (
     Operation,
     place_of,
@@ -42,36 +43,6 @@ from telemetry.session import RECORDER, before_end, current_session
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 
-COLLECTIVES: dict[str, Operation] = {
-    "allreduce": Operation.ALL_REDUCE,
-    "allreduce_coalesced": Operation.ALL_REDUCE,
-    "allgather": Operation.ALL_GATHER,
-    "allgather_coalesced": Operation.ALL_GATHER,
-    "allgather_into_tensor_coalesced": Operation.ALL_GATHER,
-    "_allgather_base": Operation.ALL_GATHER,
-    "all_gather_single": Operation.ALL_GATHER,
-    "all_gather_single_coalesced": Operation.ALL_GATHER,
-    "reduce_scatter": Operation.REDUCE_SCATTER,
-    "reduce_scatter_tensor_coalesced": Operation.REDUCE_SCATTER,
-    "_reduce_scatter_base": Operation.REDUCE_SCATTER,
-    "reduce_scatter_single": Operation.REDUCE_SCATTER,
-    "reduce_scatter_single_coalesced": Operation.REDUCE_SCATTER,
-    "broadcast": Operation.OTHER,
-    "reduce": Operation.OTHER,
-    "gather": Operation.OTHER,
-    "scatter": Operation.OTHER,
-    "alltoall": Operation.ALL_TO_ALL,
-    "alltoall_base": Operation.ALL_TO_ALL,
-    "all_to_all_single": Operation.ALL_TO_ALL,
-    "barrier": Operation.OTHER,
-}
-"""Methods of a process group, over the versions of torch, and what they do."""
-PASSED_ON = (
-    "abort", "monitored_barrier", "recv_anysource", "set_timeout", "_set_sequence_number_for_group",
-    "_get_sequence_number_for_group", "_wait_for_pending_works", "_enable_collectives_timing", "_has_hooks",
-    "_register_on_completion_hook",
-)  # fmt: skip
-"""Methods that go to the inner group as they are."""
 MAX_DESCRIBED = 4096
 Learned = Callable[[str, tuple[int, ...]], None]
 
@@ -137,6 +108,7 @@ class TracedGroup(dist.ProcessGroup):
         """Take up where the group lies, as far as it is known."""
         topology = _topology or _session_topology() or Topology(dp=_world_size(len(self.ranks)))
         self.place = place_of(self.ranks, self.inner.group_desc, topology)
+        self._stages = {operation: self.place.collective_stage(operation) for operation in Operation}
         self._topology = topology
         self._line = OPERATIONS.line(self.ranks, self.place.mask)
         self._lines: dict[tuple[int, Stage | None], Line] = {}
@@ -150,6 +122,8 @@ class TracedGroup(dist.ProcessGroup):
             return method(*arguments, **keywords)
         device = cuda_device(arguments)
         flight = self._issue_collective(operation, arguments, device)
+        if device is None:
+            return self._follow(method(*arguments, **keywords), flight, None)
         noted = self._transfers.before(None, device)
         work = method(*arguments, **keywords)
         return self._follow(work, flight, self._transfers.after(None, device, noted))
@@ -176,7 +150,7 @@ class TracedGroup(dist.ProcessGroup):
         try:
             size = size_bytes(arguments)
             on_device = device is not None or (self._follow_barriers and not size)
-            return OPERATIONS.issue(self._line, self.place.collective_stage(operation), size, on_device=on_device)
+            return OPERATIONS.issue(self._line, self._stages[operation], size, on_device=on_device)
         except Exception:  # whatever is wrong with it, the collective goes on
             return None
 
@@ -275,28 +249,7 @@ class TracedGroup(dist.ProcessGroup):
         self.inner.set_timeout(timeout)
 
 
-def _traced(name: str, operation: Operation) -> Callable[..., Any]:
-    def method(self: TracedGroup, *arguments: Any, **keywords: Any) -> Any:
-        return self.collective(name, operation, arguments, keywords)
-
-    method.__name__ = name
-    return method
-
-
-def _passed_on(name: str) -> Callable[..., Any]:
-    def method(self: TracedGroup, *arguments: Any, **keywords: Any) -> Any:
-        return getattr(self.inner, name)(*arguments, **keywords)
-
-    method.__name__ = name
-    return method
-
-
-for _name, _operation in COLLECTIVES.items():
-    if hasattr(dist.ProcessGroup, _name):
-        setattr(TracedGroup, _name, _traced(_name, _operation))
-for _name in PASSED_ON:
-    if hasattr(dist.ProcessGroup, _name):
-        setattr(TracedGroup, _name, _passed_on(_name))
+add_methods(TracedGroup)
 
 
 def _session_topology() -> Topology | None:
