@@ -39,33 +39,29 @@ from telemetry.integrations.torch_groups import batch_transfers_of, is_on_device
 from telemetry.integrations.traced_work import cuda_device, end_completed, end_transfers, follow, size_bytes
 from telemetry.integrations.transfer_streams import Transfers, wants_high_priority
 from telemetry.record.operations import Flight, Line, Operations
-from telemetry.session import RECORDER, before_end, current_session
+from telemetry.session import RECORDER, before_end, current_session, see_group, when_learned
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 
 MAX_DESCRIBED = 4096
-Learned = Callable[[str, tuple[int, ...]], None]
 
 OPERATIONS = Operations(RECORDER)
 before_end(end_completed)
 _topology: Topology | None = None
-_learned: Learned | None = None
 _described: dict[int, tuple[Stage, int, int]] = {}
 _groups: WeakSet["TracedGroup"] = WeakSet()
 
 
-def register_traced_backend(
-    inner: str | None = "gloo", topology: Topology | None = None, *, learned: Learned | None = None
-) -> Any:
+def register_traced_backend(inner: str | None = "gloo", topology: Topology | None = None) -> Any:
     """Record every process group that is made from now on. The answer is ``inner``, for ``dist.init_process_group``:
     names of backends stay as they are.
 
-    Axes come from ``topology``, or the session's when it is None, or the groups' descriptions. ``learned`` is told the
-    description and global ranks of every group of this rank; it must not block. Where this torch has no room for the
-    seam, groups stay untraced and a mark says so.
+    Axes come from ``topology``, or the session's when it is None, or the groups' descriptions. The session learns its
+    mesh from the descriptions and ranks of the groups. Where this torch has no room for the seam, groups stay untraced
+    and a mark says so.
     """
-    global _topology, _learned
-    _topology, _learned = topology, learned or _learned
+    global _topology
+    _topology = topology
     try:
         wrap_new_groups(_before_group, _traced_group)
         batch_transfers_of(TracedGroup)
@@ -80,6 +76,9 @@ def relabel(topology: Topology) -> None:
     _topology = topology
     for group in tuple(_groups):
         group.find_place()
+
+
+when_learned(relabel)
 
 
 def describe_transfer(tensor: torch.Tensor, stage: Stage, *, microbatch: int = -1, chunk: int = -1) -> None:
@@ -112,8 +111,7 @@ class TracedGroup(dist.ProcessGroup):
         self._topology = topology
         self._line = OPERATIONS.line(self.ranks, self.place.mask)
         self._lines: dict[tuple[int, Stage | None], Line] = {}
-        if _learned is not None:
-            _learned(self.inner.group_desc, self.ranks)
+        see_group(self.inner.group_desc, self.ranks, _world_size(len(self.ranks)))
 
     def collective(self, name: str, operation: Operation, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Issue a collective on the inner group and follow it."""

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 import telemetry
-from telemetry.integrations.process_group import TracedGroup, register_traced_backend, relabel
+from telemetry.integrations.process_group import TracedGroup, register_traced_backend
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.telemetry.recording import recorded
@@ -111,24 +111,23 @@ def test_a_compiled_graph_holds_the_collectives_of_a_traced_group(tmp_path: Path
 
 
 def _learning(rank: int) -> None:
-    told: list[tuple[str, tuple[int, ...]]] = []
-    register_traced_backend("gloo", learned=lambda description, ranks: told.append((description, ranks)))
+    register_traced_backend("gloo")
     group = dist.new_group([0, 1])
-    group._set_group_desc("mesh_tp")  # type: ignore[union-attr]
-    assert told == [("undefined", (0, 1)), ("mesh_tp", (0, 1))]
     dist.all_reduce(torch.ones(1), group=group)
-    relabel(Topology.parse("pp=1,tp=2"))
+    group._set_group_desc("mesh_tp")  # type: ignore[union-attr]
     dist.all_reduce(torch.ones(1), group=group)
 
 
 def test_groups_made_before_the_mesh_is_known_are_corrected(tmp_path: Path) -> None:
-    """Told its description, the group has a stage; told the mesh, its axes: bit 1."""
+    """From its description the session learns the mesh: a plain one, in which tp is bit 2. The count goes on."""
     two_ranks(_learning, tmp_path, grid=None)
     found = recorded(tmp_path, 0)
     reduced = found.spans[found.spans["op_seq"] > 0]
     assert [int(stage) for stage in reduced["stage"]] == [Stage.GRADS_ALL_REDUCE, Stage.TP_ALL_REDUCE]
-    assert reduced["peer"].tolist() == [-2 - 1, -2 - 2]
-    assert [shown.mask for shown in found.reader.live().operations if shown.stage] == [2]
+    assert reduced["peer"].tolist() == [-2 - 1, -2 - 4]
+    assert reduced["op_seq"].tolist()[1] == reduced["op_seq"].tolist()[0] + 1
+    assert [shown.mask for shown in found.reader.live().operations if shown.stage] == [4]
+    assert found.reader.identity().topology == Topology(tp=2)
 
 
 def test_what_is_not_recorded_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

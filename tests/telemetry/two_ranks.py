@@ -1,5 +1,6 @@
 """Two gloo ranks, traced, that do something."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +22,8 @@ def two_ranks(
 
 def _join(rank: int, work: Callable[[int], None], folder: Path, grid: Topology | None, backend: str | None) -> None:
     torch.set_num_threads(1)
-    telemetry.start("pair", topology=grid or Topology(dp=2), rank=rank, spool=folder, agent=False)
+    os.environ["WORLD_SIZE"] = "2"
+    telemetry.start("pair", topology=grid, rank=rank, spool=folder, agent=False)
     named = register_traced_backend(backend, grid)
     dist.init_process_group(named, init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     work(rank)
