@@ -8,12 +8,13 @@ import numpy as np
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from diagnose.group_masks import recorded_masks
 from telemetry.stages import STAGE_BY_CODE, Stage, StageClass, Stream
 from ui.figures.step_shares import Gap, StepShares
 from ui.figures.style import STAGE_COLOURS
 from ui.records import SPAN_COLUMNS, Floats, RunFacts, SpanColumns
 from ui.view_state import ViewState
-from ui.wording import class_name, duration, size
+from ui.wording import class_name, duration, ranks_in_words, size
 
 MAX_PEERS = 12
 MAX_ROWS_IN_SIGHT = 24
