@@ -16,9 +16,18 @@ from telemetry.topology import MAX_RANKS
 
 FIRST_TID = 2 * MAX_RANKS
 """Beyond every process: a thread that bears its process's number would be taken for the main one."""
-MEETING_STREAMS = (Stream.TP, Stream.PP_FORWARD, Stream.PP_BACKWARD, Stream.DP)
+MEETING_STREAMS = (Stream.TP, Stream.CP, Stream.EP, Stream.PP_FORWARD, Stream.PP_BACKWARD, Stream.DP)
 """Operations under way at once are no calls of each other; and an arrow binds to the innermost slice at its stamp."""
-STREAM_ORDER = (Stream.HOST, Stream.COMPUTE, Stream.TP, Stream.PP_FORWARD, Stream.PP_BACKWARD, Stream.DP)
+STREAM_ORDER = (
+    Stream.HOST,
+    Stream.COMPUTE,
+    Stream.TP,
+    Stream.CP,
+    Stream.EP,
+    Stream.PP_FORWARD,
+    Stream.PP_BACKWARD,
+    Stream.DP,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""The lanes of a rank's row in the timeline, from the top: which streams each holds, and how high it is."""
+"""The lanes of a rank's row in the timeline, from the top: which streams each holds, and how high it is.
+
+A lane without spans takes no room.
+"""
 
 from typing import NamedTuple
 
@@ -19,6 +22,8 @@ class Lane(NamedTuple):
 LANES: tuple[Lane, ...] = (
     Lane("compute", (Stream.COMPUTE,), 3.0),
     Lane("tp", (Stream.TP,), 1.3),
+    Lane("cp", (Stream.CP,), 1.3),
+    Lane("ep", (Stream.EP,), 1.3),
     Lane("pp", (Stream.PP_FORWARD, Stream.PP_BACKWARD), 1.6),
     Lane("dp", (Stream.DP,), 1.6),
     Lane("host", (Stream.HOST,), 1.0),
