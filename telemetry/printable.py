@@ -38,5 +38,12 @@ def log(text: str) -> None:
     Never raises: a line is lost where standard error is closed or on a full disk.
     """
     lines = (line.strip() for line in text.splitlines())
+    write_lines("; ".join(filter(None, lines)))
+
+
+def write_lines(text: str) -> None:
+    """Write ``text`` to standard error: a traceback, or a message and its hint. Never raises, as :func:`log`."""
+    if sys.stderr is None:  # print() would write to standard output
+        return
     with suppress(OSError, ValueError):
-        print(printable("; ".join(filter(None, lines))), file=sys.stderr, flush=True)
+        print(printable_lines(text.rstrip("\n")), file=sys.stderr, flush=True)

@@ -4,56 +4,29 @@
     as the person gave it    ^ no links, one owner, opened from descriptor to descriptor
 
 Every file is opened relative to the descriptor of its folder, without following a link, and checked after it is open: a
-regular file, of the folder's owner, under one name. A swap between check and use has no effect. New folders have mode
-0700 and new files 0600 under every umask; RANKSCOPE_UMASK=027 lets the group read. Root works with the owner's rights.
+regular file, of the folder's owner, under one name. A swap between check and use has no effect. Nothing may be mounted
+below the spool: the owner of a mounted file is what its file system says. New folders have mode 0700 and new files 0600
+under every umask; RANKSCOPE_UMASK=027 lets the group read. Root works with the owner's rights.
 """
 
 import errno
 import os
-import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from telemetry.errors import UnsafeFolderError, UsageError
+from telemetry.errors import UnsafeFolderError
+from telemetry.mounts import open_on_mount
 from telemetry.owner_rights import rights_of
+from telemetry.private_modes import WRITABLE_BY_OTHERS, file_mode, folder_mode, make_exact
 
-UMASK_VARIABLE = "RANKSCOPE_UMASK"
-USUAL_UMASK = 0o077
-WRITABLE_BY_OTHERS = 0o022
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_OPEN_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-
-
-def private_umask(environment: Mapping[str, str] = os.environ) -> int:
-    """The permission bits that new files and folders do not get: ``RANKSCOPE_UMASK``, by default 077.
-
-    Raises:
-        UsageError: it is not an octal number, or it lets others write.
-    """
-    text = environment.get(UMASK_VARIABLE) or f"{USUAL_UMASK:o}"
-    try:
-        mask = int(text, 8)
-    except ValueError:
-        mask = -1
-    if not 0 <= mask <= 0o777 or mask & WRITABLE_BY_OTHERS != WRITABLE_BY_OTHERS or mask & 0o700:
-        raise UsageError(
-            f"{UMASK_VARIABLE} is {text!r}",
-            hint="give 077 (private, the default), 027 (the group reads) or 022 (all read)",
-        )
-    return mask
-
-
-def file_mode() -> int:
-    """Permission bits of a new file."""
-    return 0o666 & ~private_umask()
-
-
-def folder_mode() -> int:
-    """Permission bits of a new folder."""
-    return 0o777 & ~private_umask()
+_PLACE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_OPEN_FILE = os.O_NONBLOCK | os.O_NOCTTY
+_MAX_DEPTH = 8
+"""Of folders in a folder to delete; a rank's has two levels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +54,14 @@ class Folder:
         Raises:
             OSError: it is a link, a pipe, a device, another user's file, or a file that has a second name.
         """
-        descriptor = os.open(name, flags | _OPEN_FILE, file_mode(), dir_fd=self.descriptor)
+        descriptor, is_new = self._opened(name, flags | _OPEN_FILE)
         try:
             found = os.fstat(descriptor)
             ours = found.st_uid in (self.owner, os.geteuid())
             if not stat.S_ISREG(found.st_mode) or not ours or found.st_nlink > 1:
                 raise OSError(errno.EINVAL, "not a regular file of the folder's owner", str(self.path / name))
+            if is_new:
+                make_exact(descriptor, found, file_mode())
         except BaseException:
             os.close(descriptor)
             raise
@@ -132,22 +107,42 @@ class Folder:
     def remove(self, name: str) -> None:
         os.unlink(name, dir_fd=self.descriptor)
 
-    def remove_folder(self, name: str, *, with_content: bool) -> None:
+    def remove_folder(self, name: str, *, with_content: bool, depth: int = _MAX_DEPTH) -> None:
+        """Deletes nothing of what is mounted there. ``depth``: so many levels of folders at most."""
         if with_content:
-            shutil.rmtree(name, dir_fd=self.descriptor)
-        else:
-            os.rmdir(name, dir_fd=self.descriptor)
+            if not depth:
+                raise OSError(errno.ENOTEMPTY, "folders are nested too deeply", str(self.path / name))
+            with self.folder(name) as folder:
+                for each in folder.names():
+                    if folder.kind(each) == stat.S_IFDIR:
+                        folder.remove_folder(each, with_content=True, depth=depth - 1)
+                    else:
+                        folder.remove(each)
+        os.rmdir(name, dir_fd=self.descriptor)
 
     def _status(self, name: str) -> os.stat_result:
-        return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+        descriptor = _open_below(name, os.O_PATH, self.descriptor, self.path)
+        try:
+            return os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _opened(self, name: str, flags: int) -> tuple[int, bool]:
+        """A descriptor, and whether the file is new."""
+        if flags & os.O_CREAT:
+            try:
+                return _open_below(name, flags | os.O_EXCL, self.descriptor, self.path, file_mode()), True
+            except FileExistsError:
+                if flags & os.O_EXCL:
+                    raise
+        return _open_below(name, flags & ~os.O_CREAT, self.descriptor, self.path), False
 
     @contextmanager
     def folder(self, name: str, *, make: bool = False) -> Iterator["Folder"]:
         """A folder in this one, of the same owner. ``make``: create it where it is missing."""
         if make:
-            with suppress(FileExistsError):
-                os.mkdir(name, folder_mode(), dir_fd=self.descriptor)
-        descriptor = os.open(name, _OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=self.descriptor)
+            _make_folder(name, self.descriptor, self.path)
+        descriptor = _open_below(name, _OPEN_FOLDER, self.descriptor, self.path)
         try:
             owner = os.fstat(descriptor).st_uid
             if owner != self.owner:
@@ -161,21 +156,20 @@ class Folder:
 def open_folder(path: Path, *, below: int = 0) -> Iterator[Folder]:
     """The folder at ``path``, which exists. Root has its owner's rights in the block.
 
-    ``below``: how many of the last names in ``path`` must be no links and must have one owner. The folder before them
-    is trusted: a person has named it.
+    ``below``: how many of the last names in ``path`` must be no links and no mount points, and must have one owner. The
+    folder before them is trusted: a person has named it.
 
     Raises:
         OSError: it cannot be opened, or is not as it must be.
     """
     base, names = _parted(path, below)
     with ExitStack() as opened:
-        descriptor = _opened(opened, str(base), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = _kept(opened, os.open(base, _PLACE))
         if names:
-            first = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-            descriptor = _opened(opened, names[0], first, descriptor)
+            descriptor = _kept(opened, _open_below(names[0], _PLACE, descriptor, base))
         owner = os.fstat(descriptor).st_uid
         opened.enter_context(rights_of(owner))
-        descriptor = _opened(opened, ".", _OPEN_FOLDER, descriptor)
+        descriptor = _kept(opened, os.open(".", _OPEN_FOLDER, dir_fd=descriptor))
         folder = Folder(descriptor=descriptor, path=Path(base, *names[:1]), owner=owner)
         for name in names[1:]:
             folder = opened.enter_context(folder.folder(name))
@@ -196,33 +190,44 @@ def make_folder(path: Path, *, below: int = 0) -> Iterator[Folder]:
     base, names = _parted(path, below)
     _make_private(base)
     with ExitStack() as opened:
-        descriptor = _opened(opened, str(base), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC if names else _OPEN_FOLDER)
-        for depth, name in enumerate(names, start=1):
-            with suppress(FileExistsError):
-                os.mkdir(name, folder_mode(), dir_fd=descriptor)
-            here = Path(base, *names[:depth])
-            descriptor = _own(opened, here, descriptor)
+        descriptor = _kept(opened, os.open(base, _PLACE if names else _OPEN_FOLDER))
+        for depth, name in enumerate(names):
+            parent = Path(base, *names[:depth])
+            _make_folder(name, descriptor, parent)
+            descriptor = _kept(opened, _own(parent / name, descriptor))
         yield Folder(descriptor=descriptor, path=path, owner=os.fstat(descriptor).st_uid)
 
 
-def _own(opened: ExitStack, path: Path, parent: int) -> int:
+def _own(path: Path, parent: int) -> int:
     """A descriptor of a folder that only this user may write into."""
     try:
-        descriptor = _opened(opened, path.name, _OPEN_FOLDER | os.O_NOFOLLOW, parent)
+        descriptor = _open_below(path.name, _OPEN_FOLDER, parent, path.parent)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             raise UnsafeFolderError(f"{path} is a link or a file, not a folder", hint="remove it") from None
         if error.errno == errno.EACCES:
             raise UnsafeFolderError(f"{path} belongs to another user", hint="choose another place or name") from None
         raise
-    found = os.fstat(descriptor)
+    try:
+        check_own(path, os.fstat(descriptor))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def check_own(path: Path, found: os.stat_result) -> None:
+    """Return if only this user may write into a folder.
+
+    Raises:
+        UnsafeFolderError: another user owns it, or can write into it.
+    """
     if found.st_uid != os.geteuid():
         raise UnsafeFolderError(
             f"{path} belongs to another user (uid {found.st_uid})", hint="choose another place or name"
         )
     if found.st_mode & WRITABLE_BY_OTHERS:
         raise UnsafeFolderError(f"other users can write into {path}", hint=f"chmod go-w {path}")
-    return descriptor
 
 
 def _parted(path: Path, below: int) -> tuple[Path, tuple[str, ...]]:
@@ -233,15 +238,42 @@ def _parted(path: Path, below: int) -> tuple[Path, tuple[str, ...]]:
     return path.parents[below - 1], path.parts[-below:]
 
 
-def _opened(opened: ExitStack, name: str, flags: int, parent: int | None = None) -> int:
-    descriptor = os.open(name, flags, dir_fd=parent)
+def _kept(opened: ExitStack, descriptor: int) -> int:
     opened.callback(os.close, descriptor)
     return descriptor
+
+
+def _open_below(name: str, flags: int, parent: int, path: Path, mode: int = 0) -> int:
+    """A descriptor of ``name`` in the folder ``path``, which ``parent`` has open."""
+    try:
+        return open_on_mount(name, flags, mode, folder=parent)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        raise UnsafeFolderError(
+            f"{path / name} is a mount point", hint="mount on the spool itself: nothing below it may be a mount point"
+        ) from None
+
+
+def _make_folder(name: str, parent: int, path: Path) -> None:
+    """Create a folder that has exactly the mode of a new one, unless the name is taken."""
+    try:
+        os.mkdir(name, folder_mode(), dir_fd=parent)
+    except FileExistsError:
+        return
+    descriptor = _open_below(name, _PLACE, parent, path)  # needs no permission, whatever the umask has left of it
+    try:
+        make_exact(f"/proc/self/fd/{descriptor}", os.fstat(descriptor), folder_mode())
+    finally:
+        os.close(descriptor)
 
 
 def _make_private(path: Path) -> None:
     """Create a folder and its missing parents, each private."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):
-        with suppress(FileExistsError):
-            folder.mkdir(mode=folder_mode())
+        parent = os.open(folder.parent, _PLACE)
+        try:
+            _make_folder(folder.name, parent, folder.parent)
+        finally:
+            os.close(parent)

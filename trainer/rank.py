@@ -15,6 +15,7 @@ from torch.distributed import distributed_c10d
 
 import telemetry
 from telemetry.integrations.process_group import register_traced_backend
+from telemetry.printable import write_lines
 from trainer.config import RunOptions, TrainConfig
 from trainer.data.tokens import Tokens, load_tokens
 from trainer.fault.act import hook_for
@@ -66,7 +67,7 @@ def run_and_exit(seat: Seat, config: TrainConfig, options: RunOptions, tokens: T
     try:
         train_rank(seat, config, options, tokens)
     except BaseException:
-        traceback.print_exc()
+        write_lines(traceback.format_exc())
         telemetry.stop()
         sys.stderr.flush()
         os._exit(FAILED)

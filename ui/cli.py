@@ -159,7 +159,7 @@ def _prepare_process() -> None:
     ``RANKSCOPE_UMASK`` changes their modes from 0600 and 0700.
     """
     from telemetry.parent_death import end_with_starter  # noqa: PLC0415 - NumPy comes with it
-    from telemetry.private_files import private_umask  # noqa: PLC0415
+    from telemetry.private_modes import private_umask  # noqa: PLC0415
     from telemetry.signals import raise_on_ending  # noqa: PLC0415
 
     end_with_starter()
@@ -169,12 +169,13 @@ def _prepare_process() -> None:
 
 def _report(error: Exception) -> int:
     """Print the error; the exit status for it."""
-    from telemetry.user_errors import CRASH_STATUS, user_error  # noqa: PLC0415 - NumPy comes with it
+    from telemetry.printable import write_lines  # noqa: PLC0415 - NumPy comes with it
+    from telemetry.user_errors import CRASH_STATUS, user_error  # noqa: PLC0415
 
     command = next((COMMANDS[word] for word in sys.argv[1:] if word in COMMANDS), None)
     wrong = user_error(error, extra=command.extra if command else "all")
     if wrong is None:
-        traceback.print_exception(error)
+        write_lines("".join(traceback.format_exception(error)))
         return CRASH_STATUS
     console = Console(stderr=True, soft_wrap=True)  # the message is printable, and diagnose needs an extra
     console.print("error:", style="bold red", end=" ")

@@ -16,6 +16,7 @@ from diagnose.simulate.faults import Fault
 from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
 from telemetry.errors import UsageError
+from telemetry.private_modes import file_mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,7 @@ def check_writable(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Without O_NONBLOCK a FIFO that has no reader would wait for one.
-        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o644))
+        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, file_mode()))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", hint="--truth names a file that can be written") from error
 

@@ -6,7 +6,8 @@ import traceback
 
 from telemetry.errors import RankscopeError
 from telemetry.parent_death import end_with_starter
-from telemetry.private_files import private_umask
+from telemetry.printable import write_lines
+from telemetry.private_modes import private_umask
 from telemetry.user_errors import CRASH_STATUS, user_error
 
 
@@ -29,9 +30,9 @@ def main() -> int:
 def _report(error: Exception) -> int:
     wrong = user_error(error, extra="agent") if isinstance(error, RankscopeError | ModuleNotFoundError) else None
     if wrong is None:
-        traceback.print_exception(error)
+        write_lines("".join(traceback.format_exception(error)))
         return CRASH_STATUS
-    print(f"rankscope agent: {wrong}", file=sys.stderr)
+    write_lines(f"rankscope agent: {wrong}")
     return wrong.exit_status
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import psutil
 import pyarrow as pa
 
+from telemetry.agent.owned_process import belongs_to
 from telemetry.agent.stamps import next_stamp_ns
 from telemetry.birth import BORN, birth_of
 from telemetry.record.state_page import LiveState
@@ -21,17 +22,12 @@ def is_alive(identity: RankIdentity) -> bool:
     """Whether the process that wrote this identity still exists. A process of another user did not write it."""
     try:
         process = psutil.Process(identity.pid)
-        ours = _is_same(process, identity) and belongs_to(process, identity.uid)
+        ours = _is_same(process, identity) and belongs_to(identity.pid, identity.uid)
         return ours and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.AccessDenied:
+    except (psutil.AccessDenied, PermissionError):
         return True
-    except (psutil.NoSuchProcess, ValueError):
+    except (psutil.NoSuchProcess, ValueError, OSError):
         return False
-
-
-def belongs_to(process: psutil.Process, uid: int) -> bool:
-    """Whether the real, effective and saved user of a process is ``uid``; a negative one is not checked."""
-    return uid < 0 or set(process.uids()) == {uid}
 
 
 def _is_same(process: psutil.Process, identity: RankIdentity) -> bool:

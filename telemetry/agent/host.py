@@ -145,7 +145,7 @@ class Host:
 def _beat(rank: FollowedRank) -> dict[str, Any]:
     state = rank.tail.reader.live()
     if rank.tail.is_rewritten(state):
-        rank.tail.refresh_identity()
+        rank.tail.refresh_identity(check_owner)  # again: whoever was served once may name any process now
         rank.announced = False
     alive = is_alive(rank.tail.identity)
     if not alive:

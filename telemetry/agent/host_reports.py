@@ -176,7 +176,7 @@ class HostReports:
     def _joined(self, rank: FollowedRank, living: list[FollowedRank]) -> _Job:
         hosts = {one.tail.identity.host for one in living if one.owner == rank.owner}
         job = _Job(folder=rank.tail.reader.folder.parent, host=hosts.pop() if len(hosts) == 1 else self._own_host)
-        known = dict(journal.read(job.folder)).get(job.host, [])
+        known = journal.read_host(job.folder, job.host)
         for event in known:
             self._remember(event)
         lasting = [event for event in (*self._seen.values(), *self._lost.values()) if event not in known]

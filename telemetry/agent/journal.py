@@ -6,17 +6,19 @@ An event is written here before it is shipped. An agent that starts again ships 
 twice is the same row.
 """
 
+import io
 import json
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
-from telemetry.private_files import open_folder
+from telemetry.private_files import Folder, open_folder
 from telemetry.record.layout import ATTEMPT_FOLDER_DEPTH
 from telemetry.samplers.interface import Event
 from telemetry.tables import HOST_EVENTS
@@ -26,6 +28,11 @@ SUFFIX = ".jsonl"
 MAX_NAME = 200
 MAX_BYTES = 32 * 2**20
 """Of a file; more is not written, nor read."""
+MAX_FILES = 4096
+MAX_READ_BYTES = 64 * 2**20
+"""Of all files of an attempt together."""
+MAX_EVENTS = 20_000
+"""Of a host, the newest."""
 
 
 def append(attempt_folder: Path, host: str, events: Iterable[Event]) -> None:
@@ -52,24 +59,52 @@ def append(attempt_folder: Path, host: str, events: Iterable[Event]) -> None:
 
 
 def read(attempt_folder: Path) -> Iterator[tuple[str, list[Event]]]:
-    """Each host and its events, in the order in which they were written; what is torn or foreign is left out."""
-    for name, content in _contents(attempt_folder):
-        lines = content.decode(errors="replace").splitlines()
-        yield unquote(name.removesuffix(SUFFIX)), [event for line in lines for event in _event(line)]
+    """Each host and its events, in the order in which they were written; what is torn or foreign is left out.
+
+    Holds one file at a time. What is beyond ``MAX_FILES`` or ``MAX_READ_BYTES`` is left out: any user can write here.
+    """
+    room = MAX_READ_BYTES
+    for name in _names(attempt_folder):
+        content = _content(attempt_folder, name, min(MAX_BYTES, room))
+        room -= len(content)
+        if content:
+            yield unquote(name.removesuffix(SUFFIX)), _events(content)
 
 
-def _contents(attempt_folder: Path) -> list[tuple[str, bytes]]:
-    """Name and content of each file, in order of names."""
-    found: list[tuple[str, bytes]] = []
+def read_host(attempt_folder: Path, host: str) -> list[Event]:
+    """The events of one host, in the order in which they were written."""
+    return _events(_content(attempt_folder, _file_name(host), MAX_BYTES))
+
+
+def _names(attempt_folder: Path) -> list[str]:
+    """The files, in order."""
+    with suppress(OSError), _opened(attempt_folder) as folder:
+        return sorted(name for name in folder.names() if name.endswith(SUFFIX))[:MAX_FILES]
+    return []
+
+
+def _content(attempt_folder: Path, name: str, max_bytes: int) -> bytes:
+    """Nothing where there is no such file."""
+    with suppress(OSError), _opened(attempt_folder) as folder:
+        return folder.read(name, max_bytes)
+    return b""
+
+
+@contextmanager
+def _opened(attempt_folder: Path) -> Iterator[Folder]:
+    """Not for the whole of a generator: the rights of the folder's owner would last as long as that."""
     with (
-        suppress(OSError),
         open_folder(attempt_folder, below=ATTEMPT_FOLDER_DEPTH) as attempt,
         attempt.folder(FOLDER) as folder,
     ):
-        for name in sorted(name for name in folder.names() if name.endswith(SUFFIX)):
-            with suppress(OSError):
-                found.append((name, folder.read(name, MAX_BYTES)))
-    return found
+        yield folder
+
+
+def _events(content: bytes) -> list[Event]:
+    found: deque[Event] = deque(maxlen=MAX_EVENTS)
+    for line in io.BytesIO(content):
+        found.extend(_event(line.decode(errors="replace")))
+    return list(found)
 
 
 def _file_name(host: str) -> str:

@@ -1,4 +1,4 @@
-"""A rank's process, as root may look into it: only if it belongs to the owner of the rank's folder.
+"""Access to a rank's process: allowed only if the process and the rank's folder have the same owner.
 
 A rank file names the process that wrote it, and any user can write any number there. So the owner is read from the
 kernel, through a descriptor of ``/proc/PID``. The descriptor never leads to a later process with the same number.
@@ -30,16 +30,23 @@ def check_owner(identity: RankIdentity) -> None:
     if not born or birth_of(identity.pid) != born:
         return  # the process has ended, and its number may be another's
     with suppress(OSError):
-        descriptor = os.open(f"/proc/{identity.pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            users = _users(descriptor)
-        finally:
-            os.close(descriptor)
-        if users != {identity.uid}:
+        if not belongs_to(identity.pid, identity.uid):
             raise UnreadableError(
                 f"user {identity.uid} owns the folder, but not process {identity.pid} that it names",
-                hint="ranks write into folders of their own user",
+                hint="start the rank as the user who owns the folder",
             )
+
+
+def belongs_to(pid: int, uid: int) -> bool:
+    """Whether each user id of a process is ``uid``; a negative one is not checked.
+
+    Raises:
+        OSError: there is no such process, or its users are hidden from this one.
+    """
+    if uid < 0:
+        return True
+    with _opened(pid) as descriptor:
+        return _users(descriptor) == {uid}
 
 
 @contextmanager
@@ -50,10 +57,16 @@ def open_process(pid: int, uid: int) -> Iterator[int]:
         OSError: there is no such process, another user owns it, or it hides its memory from its own user.
     """
     wanted = os.geteuid() if uid < 0 else uid
-    descriptor = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with _opened(pid) as descriptor:
         if os.fstat(descriptor).st_uid != wanted or _users(descriptor) != {wanted}:
             raise PermissionError(errno.EPERM, "the process of another user", f"/proc/{pid}")
+        yield descriptor
+
+
+@contextmanager
+def _opened(pid: int) -> Iterator[int]:
+    descriptor = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
         yield descriptor
     finally:
         os.close(descriptor)

@@ -62,7 +62,7 @@ def _silent_ns(identity: RankIdentity, state: LiveState, now: Anchor) -> int:
 
 
 def _remove(rank_folder: Path) -> None:
-    """With the rank an attempt without ranks, and a run without attempts.
+    """Delete a rank's folder. Also delete the attempt if no rank is left, and the run if no attempt is left.
 
     Raises:
         OSError: the rank's folder cannot be deleted.

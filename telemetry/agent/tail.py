@@ -8,6 +8,7 @@ stored once, like any record, and what is stored is what was recorded, less what
 """
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,10 +109,12 @@ class RankTail:
         self._stored_below = stored_below
         return is_news
 
-    def refresh_identity(self) -> None:
+    def refresh_identity(self, check: Callable[[RankIdentity], None]) -> None:
         """Read the identity again: after a restart in place another process writes. A folder that was deleted and
-        created again is read from its beginning."""
-        before, self.identity = self.identity, _identity_of(self.reader)
+        created again is read from its beginning. Where ``check`` raises, the identity stays as it was."""
+        now = _identity_of(self.reader)
+        check(now)
+        before, self.identity = self.identity, now
         if self.identity.folder_opened_ns != before.folder_opened_ns:
             self._next_seq, self._stored_below = self.reader.acked(), None
             self._page = _page_of(self.reader.folder)

@@ -29,7 +29,7 @@ from telemetry.agent.evidence import (
 from telemetry.agent.heartbeat import is_alive
 from telemetry.agent.logs import JobLogs
 from telemetry.agent.outbox import Outbox, Owner
-from telemetry.agent.owned_process import check_owner
+from telemetry.agent.owned_process import belongs_to, check_owner
 from telemetry.agent.rank_state import ProcessWord, look_at
 from telemetry.agent.stall import SECOND_NS, Phase, RankLook, StallDetector, StallSettings
 from telemetry.agent.usual import RecentOperations
@@ -195,8 +195,10 @@ class EvidenceWatch:
 
     def _follow(self, job: WatchedJob, rank: WatchedRank) -> None:
         """From now on its end is stamped, and what it prints is read."""
-        rank.stamped = self._deaths.follow(rank.identity.pid)
         identity = rank.identity
+        rank.stamped = False
+        with suppress(OSError):
+            rank.stamped = belongs_to(identity.pid, identity.uid) and self._deaths.follow(identity.pid)
         job.logs.follow(identity.rank, identity.pid, identity.meta.get(LOG_OFFSETS, ""), identity.uid)
 
     def _update(self, job: WatchedJob, rank: WatchedRank) -> None:
@@ -229,6 +231,7 @@ class EvidenceWatch:
         identity = rank.reader.identity()
         if identity.pid == rank.identity.pid:
             return False
+        check_owner(identity)  # again: whoever was served once may name any process now
         rank.identity, rank.died_ns, rank.ended_by, rank.told = identity, 0, "", False
         self._follow(job, rank)
         return True

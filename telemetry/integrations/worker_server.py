@@ -3,8 +3,8 @@
     agent  --POST /handler/fr_trace_json---->  SOCKET  -->  the flight recorder, from a C++ thread
            --POST /handler/dump_traceback-->                the stack of every Python thread, without the GIL
 
-A private interface of torch, so it is probed for: without it, without torch, or without a place for the socket there
-is none, and nothing is said. One request of its own is never made here; who asks is another process.
+A private interface of torch, so it is probed for: without it, or without torch, there is no server, and nothing is
+said. Without a place for the socket there is none, and one line says so. The rank itself sends no request.
 """
 
 import hashlib
@@ -16,7 +16,10 @@ from ctypes import py_object, pythonapi
 from pathlib import Path
 from typing import Any
 
+from telemetry.errors import UnsafeFolderError
+from telemetry.printable import log
 from telemetry.private_files import make_folder
+from telemetry.record.layout import RANK_FOLDER_DEPTH
 
 META_KEY = "worker_server"
 """Where the identity's ``meta`` tells the path of the socket."""
@@ -51,6 +54,12 @@ def start_worker_server(folder: Path) -> dict[str, str]:
         return {}
     try:
         path = _place_for_socket(folder)
+    except Exception as error:
+        log(
+            f"rankscope: no place for the socket of torch's worker server, so evidence of a hang is incomplete: {error}"
+        )
+        return {}
+    try:
         path.unlink(missing_ok=True)
         _listen(path)
         path.chmod(0o600)
@@ -92,14 +101,26 @@ def _place_for_socket(folder: Path) -> Path:
     """In the rank's folder; where that path is too long, in a short folder of this user's.
 
     Raises:
-        OSError: neither can be had for this user alone.
+        OSError: none can be had for this user alone.
     """
     own = folder.absolute() / FOLDER_NAME / SOCKET_NAME
     name = hashlib.blake2b(os.fsencode(own), digest_size=8).hexdigest()
-    short = [Path(place) / f"rankscope-{os.getuid()}-workers" / name for place in (tempfile.gettempdir(), "/tmp")]
-    for path in (own, *short):
-        if len(os.fsencode(path)) <= MAX_PATH_BYTES:
-            with make_folder(path.parent, below=1) as place:
-                os.fchmod(place.descriptor, 0o700)  # whatever RANKSCOPE_UMASK is: no other user may reach the server
-                return path
-    raise OSError("no path that is short enough")
+    shared = dict.fromkeys((tempfile.gettempdir(), "/tmp"))
+    short = [Path(place) / f"rankscope-{os.getuid()}-workers" / name for place in shared]
+    faults = []
+    for path, below in [(own, RANK_FOLDER_DEPTH + 1), *((path, 1) for path in short)]:
+        if len(os.fsencode(path)) > MAX_PATH_BYTES:
+            faults.append(f"{path} is too long")
+            continue
+        try:
+            _make_private(path.parent, below)
+        except OSError as error:
+            faults.append(error.message if isinstance(error, UnsafeFolderError) else str(error))
+        else:
+            return path
+    raise OSError("; ".join(faults))
+
+
+def _make_private(folder: Path, below: int) -> None:
+    with make_folder(folder, below=below) as place:
+        os.fchmod(place.descriptor, 0o700)  # whatever RANKSCOPE_UMASK is: no other user may reach the server

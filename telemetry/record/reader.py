@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from telemetry.clocks.host import Anchor
-from telemetry.errors import UnreadableError, UsageError
+from telemetry.errors import UnreadableError, UnsafeFolderError, UsageError
 from telemetry.private_files import Folder, open_folder
 from telemetry.record import layout
 from telemetry.record.decode import decode_marks, decode_samples, decode_spans, whole_marks
@@ -90,6 +90,8 @@ class RankReader:
         try:
             with self._opened() as folder:
                 return _identity_from(json.loads(folder.read(META_NAME, MAX_META_BYTES)), uid=folder.owner)
+        except UnsafeFolderError as error:
+            raise UnreadableError(error.message, hint=error.hint) from error
         except OSError as error:
             raise UnreadableError(f"{path}: {error.strerror}", hint="is this the folder of a rank?") from error
         except (ValueError, TypeError, KeyError, RecursionError, UsageError) as error:
@@ -307,7 +309,10 @@ def _rank_dirs(spool: Path, run: str, attempt: int | None) -> list[Path]:
 
 
 def _is_rank(attempt_folder: Folder, name: str) -> bool:
-    """A link counts: opening it fails with a message for the user."""
-    with suppress(OSError):
+    """A link or a mount point counts: opening it fails with a message for the user."""
+    try:
         return name.startswith("rank-") and attempt_folder.kind(name) in (stat.S_IFDIR, stat.S_IFLNK)
-    return False
+    except UnsafeFolderError:
+        return True
+    except OSError:
+        return False

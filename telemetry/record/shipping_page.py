@@ -3,7 +3,7 @@
     rank, as it makes a segment                   page                        agent, as it ships
     moves the oldest one out of sight
     is it in flight? back with it     <----   acked ... sending   <----   pins a segment, and only then reads it
-    else says why, and deletes it     ---->   lost_below[cause]   ---->   tells of the hole that it meets
+    else says why, and deletes it     ---->   lost_below[cause]   ---->   reports the missing records
 
 Both sides write before they look, so no record is shipped and counted as lost: either the rank sees the pin, or the
 agent does not see the segment. Nobody waits for the other, whoever is killed or stopped in between. Each word is stored

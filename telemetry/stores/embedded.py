@@ -25,9 +25,9 @@ import pyarrow as pa
 from chdb import ChdbError
 from chdb.session import Session
 
-from telemetry.errors import RankscopeError, UnreachableError, UsageError
+from telemetry.errors import RankscopeError, UnreachableError, UnsafeFolderError, UsageError
 from telemetry.printable import log
-from telemetry.private_files import make_folder
+from telemetry.private_files import check_own, make_folder
 from telemetry.stores import inserts, migrations, retention
 from telemetry.stores.bounds import bounded, fault_of_question
 from telemetry.stores.engine_memory import release_memory, with_small_caches
@@ -64,7 +64,7 @@ class EmbeddedStore:
 
     Raises:
         UnreachableError: another process holds the folder.
-        UsageError: the folder cannot be made or written.
+        UsageError: the folder cannot be made or written, or belongs to another user.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -300,12 +300,18 @@ def _check_free(folder: Path) -> None:
     try:
         with make_folder(folder) as opened:
             opened.tighten()
+            check_own(folder, os.fstat(opened.descriptor))  # the engine follows any link in it
             with os.fdopen(opened.open("status", os.O_RDWR | os.O_CREAT), "rb") as status:
                 fcntl.flock(status, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise UnreachableError(
             f"embedded store {folder} is open in another process",
             hint="ask the collector that holds it, e.g. --store http://127.0.0.1:8719, or end it first",
+        ) from None
+    except UnsafeFolderError as error:
+        raise UsageError(
+            f"embedded store: {error.message}",
+            hint="run as the folder's owner, or name a folder of your own: embedded:DIR",
         ) from None
     except OSError as error:
         raise UsageError(

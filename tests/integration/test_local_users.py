@@ -12,9 +12,11 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 import telemetry
+from telemetry import mounts
 from telemetry.agent import journal
 from telemetry.agent.collect import collect_evidence
 from telemetry.agent.evidence import Evidence, discard_other_steps, keep, kept
@@ -30,7 +32,10 @@ from telemetry.birth import BORN, birth_of
 from telemetry.errors import UnsafeFolderError
 from telemetry.integrations.dump_places import META_KEY as DUMPS_KEY
 from telemetry.integrations.worker_server import META_KEY
-from telemetry.private_files import make_folder
+from telemetry.owner_rights import rights_of
+from telemetry.parent_death import tie_to_parent
+from telemetry.private_files import make_folder, open_folder
+from telemetry.record import layout
 from telemetry.record.layout import RANK_FOLDER_DEPTH
 from telemetry.record.reader import RankReader
 from telemetry.records import RankIdentity
@@ -41,6 +46,7 @@ from telemetry.stores.queries import Ranks
 from telemetry.topology import Topology
 from tests.deadline import until
 from tests.integration.local_users import HONEST, HOSTILE, SECRET, Machine, as_user, running_as, shared_machine
+from tests.integration.mounted import FUSE, leave_mount_namespace, mounted
 from tests.integration.processes import Part, Road
 from tests.parts import require_root
 
@@ -308,6 +314,104 @@ def test_a_run_name_that_another_user_took_is_refused(machine: Machine) -> None:
         make_folder(rank_folder(machine, "taken"), below=RANK_FOLDER_DEPTH),
     ):
         pass
+
+
+@pytest.fixture(params=["openat2", "an older kernel"])
+def _each_way_to_open(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param != "openat2":
+        monkeypatch.setattr(mounts, "_has_openat2", lambda: False)
+
+
+@pytest.mark.usefixtures("_each_way_to_open")
+@pytest.mark.parametrize("kind", ["bind", "fuse"])
+def test_a_file_system_that_is_mounted_below_the_spool_is_never_asked(machine: Machine, kind: str) -> None:
+    """Its daemon could name any owner, and let the agent wait for ever."""
+    if kind == "fuse" and not FUSE.exists():
+        pytest.skip("no FUSE")
+    as_user(HOSTILE, record, machine.spool, "bad")
+    journal.append(rank_folder(machine).parent, "host", [EVENT])
+    as_user(0, serve_what_is_mounted, machine, kind)
+
+
+def serve_what_is_mounted(machine: Machine, kind: str) -> None:
+    leave_mount_namespace()
+    rank = rank_folder(machine)
+    for folder in (rank.parent.parent, rank.parent, rank):
+        with mounted(kind, folder):
+            serve(machine)
+            host = Host(machine.spool)
+            host.look()
+            assert not host.ranks
+            with pytest.raises(UnsafeFolderError, match="nothing below it may be a mount point"):
+                open_folder(rank, below=RANK_FOLDER_DEPTH).__enter__()
+            with pytest.raises(UnsafeFolderError, match="is a mount point"):
+                make_folder(folder, below=1).__enter__()
+    for name in ("000000.rec", "meta.json", "state", "shipping", "evidence/log", "../hosts", "evidence"):
+        keep(rank, MINE)
+        with mounted(kind, rank / name):
+            serve(machine)
+            if name == "evidence":
+                sweep(machine.spool, keep_days=0)
+    assert not (rank / "meta.json").exists() or not (rank / "state").exists(), "the folder was not swept"
+    assert (rank / "evidence" / "log").exists()
+
+
+def test_a_rank_that_is_served_cannot_name_the_process_of_another_user_later(
+    machine: Machine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder, log = rank_folder(machine), machine.hostile_folder() / "log"
+    with running_as(HOSTILE, print_and_wait, machine.spool, "bad", log), running_as(HONEST, wait_for_ever) as other:
+        until(lambda: "mine" in log.read_text(), what="a line of the rank")
+        host, watch = Host(machine.spool), EvidenceWatch(machine.spool)
+        host.look()
+        host.beats()
+        watch.look()
+        assert list(host.ranks) == [folder]
+        name_another_process(folder, other.pid or 0)
+        for _ in range(SURE_AFTER):
+            host.beats()
+            watch.look()
+        assert host.ranks[folder].tail.identity.pid != other.pid
+        watch.close()
+    assert not [one for _, told in watch.outbox.batches() for one in told if f'"pid": {other.pid}' in one.body]
+    assert capfd.readouterr().err.count(f"but not process {other.pid}") == 1
+
+
+def name_another_process(folder: Path, pid: int) -> None:
+    fields = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(json.dumps(fields | {"pid": pid, "meta": {BORN: birth_of(pid)}}))
+    with (folder / "state").open("r+b") as page:
+        page.seek(layout.STATE_PAGE.fields["pid"][1])
+        page.write(pid.to_bytes(8, "little"))
+
+
+def end_with_parent_though_rights_change(parent: int, place: Path, when: str) -> None:
+    tie_to_parent(parent)
+    with rights_of(HOSTILE):
+        if when == "during":
+            place.write_text(str(os.getpid()))
+            until(lambda: os.getppid() != parent, what="the end of the parent")
+    if when == "after":
+        place.write_text(str(os.getpid()))
+    wait_for_ever()
+
+
+def start_a_child(place: Path, when: str) -> None:
+    parent = os.getpid()
+    if os.fork() == 0:
+        end_with_parent_though_rights_change(parent, place, when)
+    wait_for_ever()
+
+
+@pytest.mark.parametrize("when", ["during", "after"])
+def test_a_process_that_worked_with_the_rights_of_a_user_still_ends_with_its_parent(
+    machine: Machine, when: str
+) -> None:
+    place = machine.hostile_folder() / "child"
+    with running_as(0, start_a_child, place, when):
+        until(lambda: place.exists() and place.read_text(), what="the child")
+        child = psutil.Process(int(place.read_text()))
+    until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, what="its end")
 
 
 SANDBOX = """

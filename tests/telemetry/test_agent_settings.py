@@ -3,6 +3,7 @@
 import pynvml
 import pytest
 
+from telemetry.agent.__main__ import _report
 from telemetry.agent.command import parse_settings
 from telemetry.agent.samplers import SamplerSettings, open_samplers
 
@@ -45,3 +46,8 @@ def test_a_library_that_breaks_as_it_is_opened_costs_its_own_sampler_alone(
     assert "nvml" not in names
     told = "rankscope agent: nvml is not sampled: OSError: undefined symbol: nvmlInit_v9\n"
     assert capsys.readouterr().err == told
+
+
+def test_a_defect_of_the_agent_shows_a_printable_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _report(RuntimeError("our mistake \x1b[2J")) == 70
+    assert "RuntimeError: our mistake \\x1b[2J\n" in capsys.readouterr().err

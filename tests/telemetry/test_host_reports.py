@@ -2,6 +2,7 @@
 
 import os
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -326,6 +327,28 @@ def test_a_journal_that_is_no_file_is_passed_over(tmp_path: Path) -> None:
             journal.append(tmp_path, host, [event(1)])
     assert list(journal.read(tmp_path)) == []
     assert (tmp_path / "elsewhere").read_text() == ""
+
+
+def test_of_a_journal_that_is_far_too_large_one_file_at_a_time_is_held(tmp_path: Path) -> None:
+    for host in range(12):
+        journal.append(tmp_path, f"h{host:02d}", [event(host)])
+    for path in (tmp_path / "hosts").iterdir():
+        os.truncate(path, journal.MAX_BYTES)
+    tracemalloc.start()
+    hosts = [host for host, _ in journal.read(tmp_path)]
+    assert journal.read_host(tmp_path, "h11") == [event(11)]
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert hosts == ["h00", "h01"]
+    assert most_bytes < 6 * journal.MAX_BYTES
+
+
+def test_a_journal_of_too_many_files_is_read_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for host in ("a", "b", "c"):
+        journal.append(tmp_path, host, [event(1), event(2), event(3)])
+    monkeypatch.setattr(journal, "MAX_FILES", 2)
+    monkeypatch.setattr(journal, "MAX_EVENTS", 2)
+    assert list(journal.read(tmp_path)) == [("a", [event(2), event(3)]), ("b", [event(2), event(3)])]
 
 
 def test_a_collector_that_knows_no_hosts_is_left_in_peace(

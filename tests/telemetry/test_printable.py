@@ -43,6 +43,14 @@ def test_a_log_line_that_cannot_be_written_is_lost_without_an_error(monkeypatch:
     log("the file is closed")
 
 
+def test_without_a_standard_error_nothing_is_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    log("a line")
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize("name", GOOD)
 def test_names_that_people_and_schedulers_use_are_taken_as_they_are(name: str) -> None:
     assert checked_run_name(name) == name

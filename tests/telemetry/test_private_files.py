@@ -15,10 +15,12 @@ from telemetry.agent import journal
 from telemetry.agent.evidence import Evidence, keep
 from telemetry.errors import UnsafeFolderError, UsageError
 from telemetry.owner_rights import rights_of
-from telemetry.private_files import make_folder, open_folder, private_umask
+from telemetry.private_files import make_folder, open_folder
+from telemetry.private_modes import private_umask
 from telemetry.record.shipping_page import ShippingPage
 from telemetry.samplers.interface import Event
 from telemetry.settings import default_spool
+from telemetry.stores.embedded import EmbeddedStore
 from tests.integration.local_users import HOSTILE, as_user, shared_machine
 from tests.parts import require_root
 from tests.telemetry.recording import session
@@ -53,20 +55,39 @@ def leave_one_of_each(spool: Path) -> None:
         journal.append(started.folder.parent, "host", [Event(at_ns=1, device="eth0", name="link-down", text="")])
 
 
-@pytest.mark.parametrize("mask", [0o000, 0o022])
+ANY_UMASK = pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o277])
+
+
+@ANY_UMASK
 def test_what_a_rank_and_its_agent_create_is_private_under_any_umask(tmp_path: Path, mask: int) -> None:
     with umask(mask):
         leave_one_of_each(tmp_path / "spool")
     assert modes_below(tmp_path) == {"folders": {0o700}, "files": {0o600}}
 
 
-def test_a_group_may_read_where_the_setting_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@ANY_UMASK
+def test_a_group_may_read_where_the_setting_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mask: int) -> None:
     monkeypatch.setenv("RANKSCOPE_UMASK", "027")
-    with umask(0):
+    with umask(mask):
         leave_one_of_each(tmp_path / "spool")
     found = modes_below(tmp_path)
     assert found["files"] == {0o640}
     assert found["folders"] - {0o700} == {0o750}  # 0700: of the worker server's socket, where torch is loaded
+
+
+def test_a_new_folder_keeps_the_group_of_its_parent(tmp_path: Path) -> None:
+    tmp_path.chmod(0o2750)
+    with umask(0o277), make_folder(tmp_path / "new", below=1):
+        pass
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o2700
+
+
+def test_folders_that_are_nested_without_end_are_not_deleted(tmp_path: Path) -> None:
+    nested = tmp_path.joinpath("rank", *["deeper"] * 300)
+    nested.mkdir(parents=True)
+    with open_folder(tmp_path) as folder, pytest.raises(OSError, match="nested too deeply"):
+        folder.remove_folder("rank", with_content=True)
+    assert nested.exists()
 
 
 @pytest.mark.parametrize("text", ["000", "007", "020", "0777", "8", "-22", "private"])
@@ -143,6 +164,14 @@ def test_a_default_spool_that_another_user_made_is_refused_in_one_line(
     assert str(place) in message
     assert hint
     assert "\n" not in hint
+
+
+def test_a_store_in_the_folder_of_another_user_is_refused(shared_temporary: Path) -> None:
+    place = shared_temporary / "store"
+    as_user(HOSTILE, place.mkdir)
+    with pytest.raises(UsageError, match=rf"{place} belongs to another user \(uid {HOSTILE}\)"):
+        EmbeddedStore(place)
+    assert list(place.iterdir()) == []
 
 
 def test_no_other_user_can_hold_a_lock_that_a_rank_needs(shared_temporary: Path) -> None:

@@ -89,11 +89,35 @@ def test_a_path_that_is_too_long_gives_way_to_a_short_one(tmp_path: Path, monkey
         telemetry.stop()
 
 
-def test_a_folder_that_others_can_write_into_is_not_used(tmp_path: Path) -> None:
-    folder = tmp_path / "s/run/0/rank-00000/worker"
-    folder.mkdir(parents=True)
-    folder.chmod(0o777)
-    assert "worker_server" not in record(tmp_path / "s").meta
+def test_a_folder_that_others_can_write_into_is_not_used_but_the_next_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "s/run/0/rank-00000/worker"
+    with tempfile.TemporaryDirectory(dir="/tmp") as first:
+        monkeypatch.setattr(tempfile, "tempdir", first)
+        for folder in (own, Path(first, f"rankscope-{os.getuid()}-workers")):
+            folder.mkdir(parents=True)
+            folder.chmod(0o777)
+        path = Path(record(tmp_path / "s").meta["worker_server"])
+        assert path.is_relative_to(f"/tmp/rankscope-{os.getuid()}-workers")
+
+
+def test_no_link_below_the_spool_leads_to_the_socket(tmp_path: Path) -> None:
+    (tmp_path / "real/0/rank-00000").mkdir(parents=True)
+    (tmp_path / "run").symlink_to(tmp_path / "real")
+    path = worker_server._place_for_socket(tmp_path / "run/0/rank-00000")
+    assert not path.is_relative_to(tmp_path)
+    assert not list((tmp_path / "real/0/rank-00000").iterdir())
+
+
+def test_without_any_place_the_rank_prints_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(worker_server, "MAX_PATH_BYTES", 1)
+    assert "worker_server" not in record(tmp_path).meta
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("rankscope: no place for the socket of torch's worker server")
+    assert "is too long" in line
 
 
 def test_where_it_cannot_be_had_the_rank_records_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from ui import cli
 from ui.commands import runs
 
 def crash(store: str = "") -> None:
-    raise KeyError("our mistake")
+    raise RuntimeError("our mistake \\x1b[2J")
 
 runs.runs = crash
 cli.main()
@@ -42,10 +42,11 @@ def test_the_version_is_that_of_the_package_and_needs_nothing_heavy() -> None:
     assert not loaded & {"numpy", "telemetry", "torch", "pyarrow"}
 
 
-def test_a_defect_of_ours_shows_its_traceback_and_does_not_end_with_1() -> None:
+def test_a_defect_of_ours_shows_a_printable_traceback_and_does_not_end_with_1() -> None:
     answer = subprocess.run([sys.executable, "-c", CRASH, "runs"], **SAID)
     assert answer.returncode == 70
-    assert "KeyError: 'our mistake'" in answer.stderr
+    assert answer.stderr.startswith("Traceback (most recent call last):\n")
+    assert "RuntimeError: our mistake \\x1b[2J\n" in answer.stderr
 
 
 def test_a_command_does_not_wait_for_what_others_need() -> None:

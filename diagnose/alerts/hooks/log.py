@@ -17,7 +17,7 @@ from diagnose.alerts.hooks.shape import stamp
 from diagnose.alerts.notice import Notice, Status
 from telemetry.errors import UsageError
 from telemetry.printable import one_line
-from telemetry.private_files import file_mode
+from telemetry.private_modes import file_mode
 
 MAX_LINE = 2000
 _TOLD_ANYWAY = ("alertname", "severity")
