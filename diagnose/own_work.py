@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.gathers import are_exposed, cover_of, layered_work, layers_inside
+from diagnose.gathers import LEAST_GATHERS, are_exposed, cover_of, layered_work, layers_inside
 from diagnose.line_of_ranks import LineOfRanks
 from diagnose.operations import Int64s, Operations, summed
 from diagnose.self_time import self_time_ns
@@ -84,7 +84,7 @@ def _beside_gathers(
 ) -> dict[Stage, Work]:
     """The same, where parameters are gathered inside computes: by layers, or without what is exposed."""
     gathers, reductions = operations.get(Stage.PARAMS_ALL_GATHER), operations.get(Stage.GRADS_REDUCE_SCATTER)
-    if not compute or gathers is None or not gathers.present.any():
+    if not compute or gathers is None or gathers.present.sum(axis=1).max(initial=0) < LEAST_GATHERS:
         return work
     stops = [*inner.values(), *(operations[stage] for stage in (Stage.GC,) if stage in operations)]
     line = LineOfRanks([*compute.values(), gathers, *stops, *([reductions] if reductions is not None else [])])

@@ -51,7 +51,7 @@ def _shares(figures: WhatIf) -> Table:
         table.add_column(name, header_style="bold")
     places = [
         *((f"pp{pp}", ratio) for pp, ratio in enumerate(figures.by_pp.tolist())),
-        *((f"dp{dp}", ratio) for dp, ratio in enumerate(figures.by_dp.tolist())),
+        *((figures.topology.replica(dp), ratio) for dp, ratio in enumerate(figures.by_dp.tolist())),
     ]
     stages = sorted(figures.by_stage.items(), key=lambda item: -item[1])[:MOST]
     places = sorted(places, key=lambda item: -item[1])[:MOST]

@@ -52,7 +52,8 @@ def pattern_in_words(figures: WhatIf) -> str:
         return f"Below {WORTH_EXPLAINING:.2f}x there is nothing to take apart."
     if figures.m_w >= TO_BLAME:
         dp, pp = figures.worst_first[0].tolist()
-        return f"Few workers are to blame: the worst is dp{dp} pp{pp}. Look at its ranks and their host."
+        worst = f"{figures.topology.replica(dp)} pp{pp}"
+        return f"Few workers are to blame: the worst is {worst}. Look at its ranks and their host."
     if figures.topology.pp > 1 and figures.m_s >= TO_BLAME:
         return f"The last pipeline stage is to blame{_remedy(figures)}"
     if (pp := _heavy_stage(figures)) is not None:

@@ -1,0 +1,83 @@
+"""Figures of meshes of other axes and orders: each rank at its place, under the names of its axes."""
+
+import numpy as np
+import pytest
+
+from telemetry.stores.queries import HeatCells
+from telemetry.stores.reader import StoreReader
+from telemetry.topology import Topology
+from tests.memory_store import memory_store
+from tests.ui.simulated_run import store_simulated
+from ui.figures.grid import rank_grid
+from ui.figures.grid_body import rank_body
+from ui.figures.grid_colours import by_standing
+from ui.figures.lanes import LANES, lane_of
+from ui.figures.standing import Standing
+from ui.stage_times import _group_of_rank
+from ui.wording import degrees
+
+TITAN = Topology.parse("pp=2,dp_shard=2,cp=2,tp=2")
+HOSTS = ("gpu-01",) * TITAN.world_size
+CELLS = by_standing([Standing.UNKNOWN] * TITAN.world_size)
+
+
+def test_the_grid_has_each_rank_in_the_row_and_block_of_its_place() -> None:
+    figure = rank_grid(TITAN, CELLS, HOSTS, chosen=None, path=(), keep="")
+    drawn = np.asarray(figure.data[0].customdata)[:, :, 0]
+    assert drawn[:, [0, 1, 3, 4]].tolist() == [[0, 1, 8, 9], [2, 3, 10, 11], [4, 5, 12, 13], [6, 7, 14, 15]]
+    assert list(figure.layout.yaxis.ticktext)[1] == "dp_shard0 cp1"
+    assert "pp1 dp_shard0 cp0 tp1" in figure.data[0].text[0][4]
+
+
+def test_the_body_is_named_along_the_axes_of_the_mesh() -> None:
+    figure = rank_body(TITAN, CELLS, HOSTS, chosen=3, path=(), keep="")
+    assert figure.layout.scene.yaxis.title.text == "dp_shard x cp"
+    assert list(figure.layout.scene.yaxis.ticktext) == [
+        "dp_shard0 cp0",
+        "dp_shard0 cp1",
+        "dp_shard1 cp0",
+        "dp_shard1 cp1",
+    ]
+    assert degrees(TITAN) == "pp 2 x dp_shard 2 x cp 2 x tp 2"
+
+
+@pytest.mark.parametrize("topology", [TITAN, Topology.parse("tp=2,dp=4,pp=2"), Topology(dp=4, pp=2, tp=2)], ids=str)
+def test_peers_are_ranks_of_one_stage_or_of_one_group(topology: Topology) -> None:
+    for peers, along in (("dp_group", "dp"), ("tp_group", "tp")):
+        number = _group_of_rank(peers, topology)
+        groups = {tuple(np.flatnonzero(number == one).tolist()) for one in np.unique(number)}
+        assert groups == {tuple(sorted(group)) for group in topology.groups(along=along)}
+
+
+@pytest.mark.parametrize("peers", ["pipeline_rank", "dp_group", "tp_group"])
+def test_the_store_compares_the_same_peers_when_it_pools_a_mesh(peers: str) -> None:
+    """Eight ranks are stored; read as a mesh that runs tp slowest, the ratio is that to the peers of that mesh."""
+    topology = Topology.parse("tp=2,pp=2,dp=2")
+    with memory_store() as store:
+        store_simulated(store, "pooled", "slow:rank=5,factor=1.4", num_steps=5)
+        rows = StoreReader(store).read(
+            HeatCells(
+                run_id="pooled",
+                attempt=0,
+                stage=3,
+                first_step=0,
+                last_step=4,
+                num_ranks=8,
+                max_rows=8,
+                max_columns=1,
+                pp=topology.pp,
+                tp=topology.tp,
+                pp_stride=topology.stride("pp"),
+                tp_stride=topology.stride("tp"),
+                peers=peers,  # type: ignore[arg-type]
+            )
+        )
+    mean, ratio = rows["mean_ns"].to_numpy(), rows["ratio"].to_numpy()
+    number = _group_of_rank(peers, topology)  # type: ignore[arg-type]
+    expected = [mean[r] / np.median([mean[o] for o in range(8) if o != r and number[o] == number[r]]) for r in range(8)]
+    assert ratio == pytest.approx(expected)
+
+
+def test_context_and_expert_parallelism_have_lanes_of_their_own() -> None:
+    names = [LANES[at].name for at in lane_of(np.array([1, 6, 7, 2, 99]))]
+    assert names == ["tp", "cp", "ep", "dp", "host"]
