@@ -71,7 +71,9 @@ class Session:
     folder: Path | None = None
     span_cost_ns: int = 0
     told_topology: bool = True
-    """Whether the user said how the ranks lie: then nothing is learned."""
+    """Whether the user gave the topology: then nothing is learned."""
+    knows_mesh: bool = False
+    """Whether the topology was given or learned. Otherwise all ranks count as data parallel until it is learned."""
     _segments: SegmentsAhead | None = None
     _page: StatePage | None = None
     _drain: Drain | None = None
@@ -175,7 +177,7 @@ class Session:
         except Exception as error:
             _warn(f"the mesh {topology} was learned and could not be noted: {error}")
             return False
-        self.identity = identity
+        self.identity, self.knows_mesh = identity, True
         page.words[layout.WORD_IDENTITY] = identity.started_ns
         RECORDER.mark(MESH_LEARNED, str(topology))
         for relabel in _when_learned:
@@ -260,8 +262,9 @@ def start(
         )
         settings = _with_usable_name(settings)
         told = _told_topology(topology, settings)
-        _session = _begin(settings, told or _learned_before(settings.world_size), device, meta or {})
-        _session.told_topology = told is not None
+        known = told or _learned_before(settings.world_size)
+        _session = _begin(settings, known or Topology(dp=settings.world_size), device, meta or {})
+        _session.told_topology, _session.knows_mesh = told is not None, known is not None
         if agent and settings.collector and settings.local_rank == 0:
             _session.keep_agent(settings, settings.collector)
     except Exception as error:
@@ -306,10 +309,9 @@ def see_group(description: str, ranks: Sequence[int], world_size: int) -> None:
         _warn(f"the process group '{printable(description)}' tells nothing of the mesh: {error!r}")
 
 
-def _learned_before(world_size: int) -> Topology:
-    """What groups that were made before ``start`` tell of the mesh."""
-    known = _learner.topology if _learner is not None and _learner.world_size == world_size else None
-    return known or Topology(dp=world_size)
+def _learned_before(world_size: int) -> Topology | None:
+    """The mesh as groups that were made before ``start`` show it; None where they do not."""
+    return _learner.topology if _learner is not None and _learner.world_size == world_size else None
 
 
 def _told_topology(topology: Topology | Any | None, settings: RecordingSettings) -> Topology | None:

@@ -109,7 +109,8 @@ class TracedGroup(dist.ProcessGroup):
         self.place = place_of(self.ranks, self.inner.group_desc, topology)
         self._stages = {operation: self.place.collective_stage(operation) for operation in Operation}
         self._topology = topology
-        self._line = OPERATIONS.line(self.ranks, self.place.mask)
+        self._in_spans = _topology is not None or current_session().knows_mesh
+        self._line = OPERATIONS.line(self.ranks, self.place.mask, in_spans=self._in_spans)
         self._lines: dict[tuple[int, Stage | None], Line] = {}
         see_group(self.inner.group_desc, self.ranks, _world_size(len(self.ranks)))
 
@@ -180,7 +181,9 @@ class TracedGroup(dist.ProcessGroup):
         key = (peer_index, stage)
         if key not in self._lines:
             peer = self.ranks[peer_index]
-            self._lines[key] = OPERATIONS.line(self.ranks, self.place.mask, peer=peer, direction=stage)
+            self._lines[key] = OPERATIONS.line(
+                self.ranks, self.place.mask, peer=peer, direction=stage, in_spans=self._in_spans
+            )
         return self._lines[key]
 
     def _follow(self, work: Any, flight: Flight | None, stream: Any | None) -> Any:

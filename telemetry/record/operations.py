@@ -31,12 +31,14 @@ class Line:
     """Of the transfers; None for collectives, which have several."""
     row: int
     """Place on the state page."""
+    in_spans: bool = True
+    """Whether spans hold the mask. A mask of a mesh that may still be learned would mean other axes afterwards."""
     issued: int = 0
 
     @property
     def peer_of_spans(self) -> int:
         """What the spans say: a global rank, ``-2 - mask``, or -1 for a group whose axes are not known."""
-        return self.peer if self.peer >= 0 or not self.mask else -2 - self.mask
+        return self.peer if self.peer >= 0 or not self.mask or not self.in_spans else -2 - self.mask
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -63,10 +65,19 @@ class Operations:
         self._recorder = recorder
         self._lines: dict[tuple[object, ...], Line] = {}
 
-    def line(self, ranks: tuple[int, ...], mask: int, *, peer: int = -1, direction: Stage | None = None) -> Line:
+    def line(
+        self,
+        ranks: tuple[int, ...],
+        mask: int,
+        *,
+        peer: int = -1,
+        direction: Stage | None = None,
+        in_spans: bool = True,
+    ) -> Line:
         """The one line of these operations."""
         key = (ranks, peer, direction)
         line = self._lines.setdefault(key, Line(mask=mask, peer=peer, stage=direction, row=len(self._lines)))
+        line.in_spans = in_spans
         if line.mask != mask:
             self._relabel(line, mask)
         return line
