@@ -90,6 +90,7 @@ def test_a_profile_is_imported_from_a_folder_and_told_as_json(store: str, tmp_pa
             "steps": 1,
             "spans": 4,
             "topology": {"dp": 2, "pp": 1, "tp": 1},
+            "mesh": "dp=2,pp=1,tp=1",
         },
     )
     assert [run["run_id"] for run in stored_runs(store)] == ["job"]

@@ -96,13 +96,14 @@ def workers(figures: WhatIf, suspects: tuple[int, ...], step: int, *, keep: str)
         z=values.astype(np.float32),
         x=np.arange(columns),
         y=np.arange(rows),
-        customdata=np.dstack([ranks, np.full(ranks.shape, step), names[index]]),
+        customdata=np.dstack([ranks, np.full(ranks.shape, step)]),  # numbers alone: a click finds no others
+        text=names[index],
         zmin=1.0,
         zmax=max(LEAST_TOP, float(figures.by_worker.max())),
         colorscale=SCALE,
         xgap=2 if columns <= MIN_SPACED else 0,
         ygap=2,
-        hovertemplate="<b>%{customdata[2]} pp%{y}</b><br>rank %{customdata[0]} and its tensor group"
+        hovertemplate="<b>%{text} pp%{y}</b><br>rank %{customdata[0]} and its tensor group"
         "<br>alone: %{z:.3f}x the ideal step<extra></extra>",
         colorbar={"title": {"text": "x ideal"}, "thickness": 12, "outlinewidth": 0, "len": 1.0},
     )
