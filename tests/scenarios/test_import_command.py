@@ -191,7 +191,7 @@ def test_a_killed_import_leaves_no_whole_run_and_the_same_again_completes_it(
     path = save(tmp_path, every_rank())
     killed = subprocess.run([sys.executable, "-c", IMPORT_AND_DIE, path, store, str(num_puts)], check=False)
     assert killed.returncode == -signal.SIGKILL
-    assert [run["num_ranks"] for run in stored_runs(store)] == [0] * (num_puts - 1)
+    assert stored_runs(store) == []
     answer = rankscope("import", "straggler-analysis", path, "--store", store)
     assert (answer.status, answer.out.split(";")[0]) == (0, "made: 4 ranks, 2 steps, 32 spans")
     (run,) = stored_runs(store)
