@@ -1,4 +1,4 @@
-"""Simulated jobs that stand still, a hundred of each kind: the verdict names those that had trouble, or no one."""
+"""Hundreds of simulated jobs that stand still: the verdict names those that had trouble, or no one, but no one else."""
 
 import random
 from collections import Counter
@@ -10,7 +10,7 @@ from diagnose.hang.verdict import HangVerdict
 from tests.diagnose.hang.simulated_evidence import evidence_of
 from tests.diagnose.hang.simulated_job import Backend, SimulatedJob, Trouble, simulated_job
 
-SEEDS = range(100)
+SEEDS = range(200)
 EXACT = "exact"
 SOME = "some of them"
 SILENT = "silent"
