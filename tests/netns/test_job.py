@@ -8,7 +8,7 @@ import pytest
 from telemetry.errors import UsageError
 from telemetry.stages import Stage
 from telemetry.stores.queries import Ranks, Spans
-from tests.netns.cluster import Cluster
+from tests.netns.cluster import DATA_LINK, Cluster
 from tests.netns.collector import Collector
 from tests.netns.job import ATTEMPT, Job
 from tests.netns.zygote import Zygote
@@ -85,7 +85,18 @@ def test_one_step_of_every_rank_outlasts_the_flap(finished: Job, collector: Coll
 
 
 def test_a_command_asks_the_collector_from_the_management_network(finished: Job, collector: Collector) -> None:
-    assert collector.ask("diagnose", "hang", finished.run_id)["run"] == finished.run_id
+    told = collector.ask("diagnose", "hang", finished.run_id)
+    assert (told["run"], told["findings"]) == (finished.run_id, [])
+
+
+def test_the_flap_is_told_with_its_card_and_the_steps_that_it_held_up(finished: Job, collector: Collector) -> None:
+    """One is no finding. Several of them, and links that stay down: ``tests/scenarios/test_fleet.py``."""
+    told = collector.ask("diagnose", finished.run_id)
+    (mark,) = told["marks"]
+    assert (mark["host"], mark["device"], mark["count"], mark["lasts"]) == (f"host-{FLAPPED}", DATA_LINK, 1, False)
+    assert mark["seconds"] == pytest.approx(FLAP_S, abs=1.0)
+    assert mark["stretched"]
+    assert [one for one in told["findings"] if one["hosts"]] == []
 
 
 @pytest.mark.long

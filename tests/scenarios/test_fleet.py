@@ -1,5 +1,8 @@
-"""A disturbed network, end to end: a real job over namespaces, real agents and a real collector. Many more of these,
-slow links, and how long until people are told: ``make fleet``."""
+"""A disturbed network, end to end: a real job over namespaces, real agents and a real collector.
+
+One flap of the same way through is in every run (``tests/netns/test_job.py``). Many more of these, slow links, and how
+long until people are told: ``make fleet``.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -36,6 +39,7 @@ def only_of(seen: Seen, kind: str) -> dict[str, Any]:
     return accusing[0]
 
 
+@pytest.mark.long
 def test_a_card_that_flaps_is_counted_and_named_and_never_called_a_hang(ground: Ground, tmp_path: Path) -> None:
     seen = stand_trial(
         Trial(number=0, kind="three flaps", host=1, flaps_s=(0.5, 3.0, 0.5)),

@@ -198,17 +198,14 @@ def test_a_killed_import_leaves_no_whole_run_and_the_same_again_completes_it(
     assert (run["num_ranks"], run["last_step"]) == (4, 2)
 
 
-def test_a_collector_gets_what_a_store_does(tmp_path: Path) -> None:
+def test_a_collector_gets_what_a_store_does(embedded: EmbeddedStore, tmp_path: Path) -> None:
     path = save(tmp_path, every_rank(steps=range(10)))
-    embedded = EmbeddedStore()
-    embedded.migrate()
     with collecting(embedded) as client:
         answer = rankscope("import", "straggler-analysis", path, "--store", client.url)
         assert (answer.status, answer.out.partition(":")[0]) == (0, "made")
         refused(rankscope("import", "straggler-analysis", path, "--store", client.url), "--name")
         posted = client.read(Spans(run_id="made", attempt=0, first_step=0, last_step=LAST_STEP))
         (run,) = client.read(Runs()).to_pylist()
-    embedded.close()
     address = f"embedded:{tmp_path / 'store'}"
     assert rankscope("import", "straggler-analysis", path, "--store", address).status == 0
     at_hand = subprocess.run([sys.executable, "-c", PRINT_SPANS, address], check=True, capture_output=True, text=True)

@@ -214,9 +214,13 @@ def test_a_collector_ends_in_order_on_its_first_signal(signals: list[signal.Sign
     with listen("127.0.0.1", 0) as free:
         port = free.getsockname()[1]
     process = subprocess.Popen([sys.executable, "-c", COLLECT, f"embedded:{tmp_path / 'store'}", str(port)])
-    with process, CollectorClient(f"http://127.0.0.1:{port}") as client:
-        until(client.healthy, what="the collector")
-        client.post("spans", SPANS)
-        for number in signals:
-            process.send_signal(number)
-        assert process.wait(30) == 0
+    try:
+        with CollectorClient(f"http://127.0.0.1:{port}") as client:
+            until(client.healthy, what="the collector")
+            client.post("spans", SPANS)
+            for number in signals:
+                process.send_signal(number)
+            assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()

@@ -19,6 +19,7 @@ from telemetry.stores.interface import Store
 from telemetry.stores.queries import TraceSpans
 from telemetry.stores.reader import StoreReader
 from telemetry.stores.trace_queries import Detail
+from tests.memory_store import memory_store
 from tests.telemetry.made_rows import SECOND_NS, insert, made
 from tests.telemetry.served import collecting
 from ui.cli import app
@@ -65,11 +66,9 @@ def write_run(store: Store) -> None:
 
 @pytest.fixture(scope="module")
 def source() -> Iterator[EmbeddedStore]:
-    store = EmbeddedStore()
-    store.migrate()
-    write_run(store)
-    yield store
-    store.close()
+    with memory_store() as store:
+        write_run(store)
+        yield store
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Every query, on both engines: the rows its docstring promises, with the same column types."""
 
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
@@ -51,6 +52,7 @@ from telemetry.stores.queries import (
 from telemetry.stores.question import Query
 from telemetry.stores.reader import StoreReader
 from telemetry.tables import HEARTBEATS, HOST_CLOCKS, SPANS
+from tests.telemetry.either_store import ENGINES, either_store
 from tests.telemetry.made_rows import insert, made
 
 STEP, FORWARD, BACKWARD = int(Stage.STEP), int(Stage.FORWARD_COMPUTE), int(Stage.BACKWARD_COMPUTE)
@@ -193,10 +195,12 @@ def _spans() -> list[dict[str, Any]]:
     return [{**span, "seq": seq} for seq, span in enumerate(spans)]
 
 
-@pytest.fixture
-def filled(store: Store) -> StoreReader:
-    fill(store)
-    return StoreReader(store)
+@pytest.fixture(scope="module", params=ENGINES)
+def filled(request: pytest.FixtureRequest) -> Iterator[StoreReader]:
+    """To ask only: who adds rows takes ``store``."""
+    with either_store(request, "filled") as store:
+        fill(store)
+        yield StoreReader(store)
 
 
 def column(table: pa.Table, name: str) -> list[Any]:

@@ -10,8 +10,6 @@ from typing import Any, Literal
 import pytest
 
 from telemetry.stages import Stage
-from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.open import open_store
 from telemetry.stores.queries import (
     HeatCells,
     Lanes,
@@ -27,6 +25,7 @@ from telemetry.stores.queries import (
 from telemetry.stores.queries.heat_map import Peers
 from telemetry.stores.queries.windows import MAX_FINE_CELLS, WINDOW_STEPS, column_steps
 from telemetry.stores.reader import StoreReader
+from tests.telemetry.either_store import ENGINES, either_store
 from tests.telemetry.made_rows import insert, made
 
 Row = dict[str, Any]
@@ -71,20 +70,15 @@ def random_span(draw: random.Random, rank: int, step: int, stage: int, number: i
 SPANS = random_spans(random.Random(12))
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("server", marks=pytest.mark.clickhouse)])
+@pytest.fixture(scope="module", params=ENGINES)
 def reader(request: pytest.FixtureRequest) -> Iterator[StoreReader]:
     """The spans in several parts that cut through steps, and another attempt that no answer may mix in."""
-    if request.param == "embedded":
-        store: Any = EmbeddedStore()
-        store.migrate()
-    else:
-        store = open_store(request.getfixturevalue("clickhouse_server").url("pictures"))
-    size = len(SPANS) // 3 + 1
-    for first in range(0, len(SPANS), size):
-        insert(store, "spans", made("spans", SPANS[first : first + size]), **RUN)
-    insert(store, "spans", made("spans", SPANS[:500]), run_id="run", attempt=1)
-    yield StoreReader(store)
-    store.close()
+    with either_store(request, "pictures") as store:
+        size = len(SPANS) // 3 + 1
+        for first in range(0, len(SPANS), size):
+            insert(store, "spans", made("spans", SPANS[first : first + size]), **RUN)
+        insert(store, "spans", made("spans", SPANS[:500]), run_id="run", attempt=1)
+        yield StoreReader(store)
 
 
 def within(first: int, last: int, *stages: int) -> list[Row]:

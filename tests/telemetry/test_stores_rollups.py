@@ -27,6 +27,7 @@ from telemetry.stores.question import Query
 from telemetry.stores.reader import StoreReader
 from tests.benchmarks.made_spans import MadeJob
 from tests.deadline import until
+from tests.memory_store import memory_store
 from tests.telemetry.made_rows import insert
 
 RUN: dict[str, Any] = {"run_id": "run", "attempt": 0}
@@ -52,12 +53,10 @@ ROLLUPS = ("by_step", "by_window")
 
 @pytest.fixture(scope="module")
 def rolled_up() -> Iterator[EmbeddedStore]:
-    store = EmbeddedStore()
-    store.migrate()
-    for block in JOB.blocks(40):
-        insert(store, "spans", block, **RUN)
-    yield store
-    store.close()
+    with memory_store() as store:
+        for block in JOB.blocks(40):
+            insert(store, "spans", block, **RUN)
+        yield store
 
 
 def plan_of(store: EmbeddedStore, query: Query, *, settings: str = "") -> str:

@@ -159,13 +159,13 @@ def test_a_torn_part_is_found_at_the_next_start(store: EmbeddedStore, tmp_path: 
     again.close()
 
 
-@pytest.mark.parametrize("size", [0, 1, 30, 60, 200])
-def test_a_list_that_is_cut_off_is_refused(store: EmbeddedStore, size: int) -> None:
+def test_a_list_that_is_cut_off_is_refused(store: EmbeddedStore) -> None:
     whole = (newest_part(store) / "checksums.txt").read_bytes()
     store.close()
     assert "data.bin" in listed_sizes(whole)
-    with pytest.raises(ValueError, match="cut off"):
-        listed_sizes(whole[:size])
+    for size in (0, 1, 30, 60, 200):
+        with pytest.raises(ValueError, match="cut off"):
+            listed_sizes(whole[:size])
 
 
 def test_a_list_of_another_version_or_packing_says_nothing() -> None:

@@ -20,8 +20,8 @@ def spans_of(out: Path) -> dict[int, Records]:
 
 def samples_of(out: Path, rank: int) -> dict[str, dict[int, float]]:
     """Values that a rank sampled, by metric and step."""
-    reader = RankReader(find_rank_dirs(out / "spool")[rank])
-    columns = decode_samples(reader.read(0).records, 0, lambda at_ns: at_ns)
+    records = _records(RankReader(find_rank_dirs(out / "spool")[rank]))
+    columns = decode_samples(records, 0, lambda at_ns: at_ns)
     found: dict[str, dict[int, float]] = {}
     for metric, step, value in zip(columns["metric"], columns["step"], columns["value"], strict=True):
         found.setdefault(metric, {})[int(step)] = float(value)
@@ -45,9 +45,13 @@ def covered_share(spans: Records, step: int) -> float:
 
 
 def _spans(reader: RankReader) -> Records:
+    records = _records(reader)
+    return records[records["kind"] == RecordKind.SPAN]
+
+
+def _records(reader: RankReader) -> Records:
     blocks, seq = [], 0
     while len((block := reader.read(seq)).records):
         blocks.append(block.records)
         seq = block.next_seq
-    records = np.concatenate(blocks)
-    return records[records["kind"] == RecordKind.SPAN]
+    return np.concatenate(blocks)

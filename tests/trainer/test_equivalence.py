@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from telemetry.stages import Stage
 from tests.trainer.jobs import Ended, figures, run_job, small_config
+from tests.trainer.recorded import spans_of
 
 pytestmark = pytest.mark.gloo
 
@@ -40,6 +42,12 @@ def test_the_same_seed_gives_the_bit_identical_loss(tmp_path: Path) -> None:
     config = small_config(num_steps=5, dp=2, tp=2)
     first, second = (run_job(config, tmp_path / name) for name in ("first", "second"))
     assert first.losses == second.losses
+
+
+def test_one_process_records_the_same_stages_without_collectives(alone: Ended) -> None:
+    (spans,) = spans_of(alone.out).values()
+    expected = (Stage.STEP, Stage.DATA_LOAD, Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE)
+    assert set(spans["stage"]) - {Stage.GC} == {*expected, Stage.OPTIMIZER, Stage.OPTIMIZER_CLIP}
 
 
 def test_the_loss_falls(alone: Ended) -> None:

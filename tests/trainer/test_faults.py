@@ -1,4 +1,7 @@
-"""Each fault, in real ranks: what was asked for happens, to that rank alone."""
+"""Each fault, in real ranks: what was asked for happens, to that rank alone.
+
+In every run one rank dies here; one that stops and one that skips a collective are in ``tests/scenarios/test_hang.py``.
+"""
 
 import json
 import signal
@@ -50,9 +53,8 @@ def waits_in(state: LiveState) -> set[tuple[str, int]]:
     return {(one.stage.label, one.issued) for one in state.operations if one.stage and one.issued > one.completed}
 
 
-@pytest.mark.parametrize(
-    "how", ["wait", *(pytest.param(how, marks=pytest.mark.long) for how in ("spin", "gil", "stop"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["wait", "spin", "gil", "stop"])
 def test_a_rank_that_hangs_stops_the_job_and_can_still_be_ended(how: str, tmp_path: Path) -> None:
     job = start_job(small_config(num_steps=50, dp=2), tmp_path, fault=f"hang:rank=1,step=3,how={how}")
     until(lambda: fired(tmp_path), seconds=60, what="the hang")
@@ -93,6 +95,7 @@ def test_data_that_never_comes_keeps_its_rank_in_the_loading(tmp_path: Path) -> 
     assert len(job.finish().losses) == 3
 
 
+@pytest.mark.long
 def test_a_rank_that_skips_a_collective_leaves_its_peer_in_another_one(tmp_path: Path) -> None:
     job = start_job(small_config(num_steps=50, tp=2), tmp_path, fault="skip:rank=1,step=3,stage=tp-all-gather")
     until(lambda: fired(tmp_path), seconds=60, what="the fault")

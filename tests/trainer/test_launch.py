@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from telemetry.errors import UsageError
 from tests.deadline import until
 from tests.trainer.jobs import Job, alive, run_job, small_config, start_job
+from trainer.config import RunOptions
+from trainer.run import launch
 
 pytestmark = pytest.mark.gloo
 
@@ -62,8 +65,8 @@ def test_each_rank_has_a_log_and_the_launcher_shows_progress(tmp_path: Path) -> 
 
 
 def test_a_bad_fault_is_refused_before_any_rank_starts(tmp_path: Path) -> None:
-    ended = start_job(small_config(), tmp_path, fault="melt:rank=1").finish()
-    assert "no fault 'melt'" in ended.words
+    with pytest.raises(UsageError, match="no fault 'melt'"):
+        launch(small_config(), RunOptions(out=tmp_path, fault="melt:rank=1"))
     assert not (tmp_path / "logs").exists()
 
 

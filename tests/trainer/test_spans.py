@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from telemetry.stages import Stage
-from tests.trainer.jobs import run_job, small_config
+from tests.trainer.jobs import Ended, run_job, small_config
 from tests.trainer.recorded import Records, covered_share, of_stage, samples_of, spans_of
 from trainer.fault.act import Dragging
 from trainer.fault.inject import Slow
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.gloo
 
 FIRST, LAST = 1, 6
 """Steps looked at: the first of a run also sets torch up."""
-CONFIG = replace(tiny_cpu(), num_steps=LAST + 1)
+CONFIG = replace(tiny_cpu(), num_steps=LAST + 1, peak_tflops=1.0)
 TOPOLOGY = CONFIG.parallel.topology
 WORK_NS = 600_000_000
 """Some machines count processor time in ticks of ten milliseconds."""
@@ -27,10 +27,13 @@ SENDS = (Stage.FORWARD_SEND, Stage.BACKWARD_SEND)
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Records]:
-    out = tmp_path_factory.mktemp("tiny")
-    run_job(CONFIG, out)
-    return spans_of(out)
+def job(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    return run_job(CONFIG, tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def recorded(job: Ended) -> dict[int, Records]:
+    return spans_of(job.out)
 
 
 def per_step(spans: Records, stage: Stage) -> list[int]:
@@ -91,20 +94,11 @@ def sent_chunks(spans: Records, stage: Stage) -> list[int]:
     return sorted(of_stage(spans, stage)["chunk"].tolist())
 
 
-def test_one_process_records_the_same_stages_without_collectives(tmp_path: Path) -> None:
-    run_job(small_config(num_steps=3), tmp_path)
-    (spans,) = spans_of(tmp_path).values()
-    expected = (Stage.STEP, Stage.DATA_LOAD, Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE)
-    assert set(spans["stage"]) - {Stage.GC} == {*expected, Stage.OPTIMIZER, Stage.OPTIMIZER_CLIP}
-
-
-def test_one_rank_samples_what_each_step_came_to(tmp_path: Path) -> None:
-    config = replace(small_config(num_steps=3, dp=2), peak_tflops=1.0)
-    losses = run_job(config, tmp_path).losses
-    samples = samples_of(tmp_path, rank=0)
-    assert samples["loss"] == dict(enumerate(losses))
+def test_one_rank_samples_what_each_step_came_to(job: Ended) -> None:
+    of_ranks = [samples_of(job.out, rank) for rank in range(TOPOLOGY.world_size)]
+    (samples,) = [found for found in of_ranks if "loss" in found]
+    assert samples["loss"] == dict(enumerate(job.losses))
     assert samples.keys() >= {"gradient-norm", "step-seconds", "tokens-per-second", "mfu"}
-    assert "loss" not in samples_of(tmp_path, rank=1)
 
 
 @pytest.mark.long
@@ -128,7 +122,7 @@ def test_a_slow_rank_spends_more_processor_time(tmp_path: Path) -> None:
     assert spent[4] / spent[0] < 1.3
 
 
-@pytest.mark.parametrize("factor", [1.1, 1.5, 3.0])
+@pytest.mark.parametrize("factor", [1.1, 3.0])
 def test_a_slow_rank_burns_its_factor_of_what_the_work_took(factor: float) -> None:
     drag = Dragging(Slow(rank=0, factor=factor))
     drag.at_step(0)

@@ -29,12 +29,6 @@ from ui.view_state import RunOrder, ViewState
 S = 1_000_000_000
 
 
-@pytest.fixture
-def empty() -> Iterator[EmbeddedStore]:
-    with memory_store() as store:
-        yield store
-
-
 def small(run_id: str, *, attempt: int = 0, started_s: int = 0) -> SyntheticRun:
     started_ns = 1_790_000_000 * S + started_s * S
     return SyntheticRun(run_id=run_id, attempt=attempt, topology=Topology(dp=2), slow={}, started_ns=started_ns)
@@ -52,11 +46,11 @@ def text_of(state: ViewState, reads: Reads) -> str:
     return json.dumps(draw_runs(state, reads), cls=PlotlyJSONEncoder, ensure_ascii=False)
 
 
-def test_a_row_tells_grid_step_times_and_goodput(empty: EmbeddedStore) -> None:
+def test_a_row_tells_grid_step_times_and_goodput(embedded: EmbeddedStore) -> None:
     run = small("one")
-    run.introduce(empty)
-    run.advance(empty, 60)
-    row = listed(reads_at(empty, run))["one"]
+    run.introduce(embedded)
+    run.advance(embedded, 60)
+    row = listed(reads_at(embedded, run))["one"]
     assert row.topology == Topology(dp=2)
     assert (row.num_ranks, row.last_step, row.state) == (2, 59, RunState.LIVE)
     assert row.step_time is not None
@@ -66,73 +60,73 @@ def test_a_row_tells_grid_step_times_and_goodput(empty: EmbeddedStore) -> None:
     assert row.goodput == pytest.approx(60 * row.step_time.mean / (row.heard_ns - row.started_ns), rel=0.02)
 
 
-def test_attempts_are_one_row_and_work_that_was_lost_is_no_goodput(empty: EmbeddedStore) -> None:
+def test_attempts_are_one_row_and_work_that_was_lost_is_no_goodput(embedded: EmbeddedStore) -> None:
     first, second = small("twice"), small("twice", attempt=1, started_s=100)
     for run in (first, second):
-        run.introduce(empty)
-        run.advance(empty, 10)
-    row = listed(reads_at(empty, second))["twice"]
+        run.introduce(embedded)
+        run.advance(embedded, 10)
+    row = listed(reads_at(embedded, second))["twice"]
     assert (row.attempt, row.num_attempts) == (1, 2)
     assert row.step_time is not None
     assert row.goodput == pytest.approx(10 * row.step_time.mean / (row.heard_ns - first.started_ns), rel=0.02)
-    said = text_of(ViewState(), reads_at(empty, second))
+    said = text_of(ViewState(), reads_at(embedded, second))
     assert "2 attempts" in said
     assert "view=overview&run=twice&attempt=1" in said
 
 
-def test_clocks_of_hosts_that_lie_apart_cost_no_goodput(empty: EmbeddedStore) -> None:
-    store_simulated(empty, "one clock")
-    store_simulated(empty, "clocks apart", clock_offset_ms=5000)
-    rows = listed(Reads(StoreReader(empty)))
+def test_clocks_of_hosts_that_lie_apart_cost_no_goodput(embedded: EmbeddedStore) -> None:
+    store_simulated(embedded, "one clock")
+    store_simulated(embedded, "clocks apart", clock_offset_ms=5000)
+    rows = listed(Reads(StoreReader(embedded)))
     assert rows["one clock"].goodput == pytest.approx(1, abs=0.01)
     assert rows["clocks apart"].goodput == pytest.approx(rows["one clock"].goodput)
 
 
-def test_a_run_that_starts_again_on_other_hosts_lost_the_time_between(empty: EmbeddedStore) -> None:
+def test_a_run_that_starts_again_on_other_hosts_lost_the_time_between(embedded: EmbeddedStore) -> None:
     first, second = small("moved"), small("moved", attempt=1, started_s=100)
     second.host = lambda rank: f"other-{rank}"  # type: ignore[method-assign]
     for run in (first, second):
-        run.introduce(empty)
-        run.advance(empty, 10)
-    row = listed(reads_at(empty, second))["moved"]
+        run.introduce(embedded)
+        run.advance(embedded, 10)
+    row = listed(reads_at(embedded, second))["moved"]
     assert row.step_time is not None
     assert row.goodput == pytest.approx(10 * row.step_time.mean / (row.heard_ns - first.started_ns), rel=0.02)
 
 
-def test_a_rank_that_ended_over_an_error_is_a_run_that_died(empty: EmbeddedStore) -> None:
+def test_a_rank_that_ended_over_an_error_is_a_run_that_died(embedded: EmbeddedStore) -> None:
     run = small("broken")
-    run.introduce(empty)
-    run.advance(empty, 3)
+    run.introduce(embedded)
+    run.advance(embedded, 3)
     beats = [{"rank": rank, "at_ns": run.now_ns, "ended": ended} for rank, ended in ((0, 1), (1, ENDED_FAILED))]
-    insert(empty, "heartbeats", made("heartbeats", beats), run_id="broken")
-    reads = reads_at(empty, run)
+    insert(embedded, "heartbeats", made("heartbeats", beats), run_id="broken")
+    reads = reads_at(embedded, run)
     assert listed(reads)["broken"].state is RunState.DIED
     assert reads.newest(ViewState(run="broken")).state is RunState.DIED
 
 
-def test_evidence_after_the_newest_step_is_a_stall_until_it_is_taken_back(empty: EmbeddedStore) -> None:
+def test_evidence_after_the_newest_step_is_a_stall_until_it_is_taken_back(embedded: EmbeddedStore) -> None:
     run = small("stuck")
-    run.introduce(empty)
-    run.advance(empty, 3)
+    run.introduce(embedded)
+    run.advance(embedded, 3)
     for body, state in (("{}", RunState.STALLED), ("", RunState.LIVE)):
         at_ns = run.now_ns + S + (body == "")
-        run.leave_evidence(empty, [{"rank": 0, "at_ns": at_ns, "kind": "state", "body": body}])
-        reads = reads_at(empty, run)
+        run.leave_evidence(embedded, [{"rank": 0, "at_ns": at_ns, "kind": "state", "body": body}])
+        reads = reads_at(embedded, run)
         assert listed(reads)["stuck"].state is state
         assert reads.newest(ViewState(run="stuck")).state is state
 
 
-def test_findings_come_from_the_watcher_else_from_whoever_looked_else_nobody_did(empty: EmbeddedStore) -> None:
+def test_findings_come_from_the_watcher_else_from_whoever_looked_else_nobody_did(embedded: EmbeddedStore) -> None:
     runs = {name: small(name) for name in ("alert", "watched", "unseen")}
     slow = SyntheticRun(run_id="seen")
     for run in (*runs.values(), slow):
-        run.introduce(empty)
-        run.advance(empty, 20)
+        run.introduce(embedded)
+        run.advance(embedded, 20)
     now_ns = slow.now_ns
-    tell(empty, made_alert("alert", began_ns=now_ns), at_ns=now_ns)
-    tell_look(empty, "alert", at_ns=now_ns)
-    tell_look(empty, "watched", at_ns=now_ns)
-    reads = reads_at(empty, slow)
+    tell(embedded, made_alert("alert", began_ns=now_ns), at_ns=now_ns)
+    tell_look(embedded, "alert", at_ns=now_ns)
+    tell_look(embedded, "watched", at_ns=now_ns)
+    reads = reads_at(embedded, slow)
     reads.reports.of(reads.newest(ViewState(run="seen")))
     rows = listed(reads)
     found = {name: row.findings for name, row in rows.items()}
@@ -177,9 +171,9 @@ def asked_of(store: EmbeddedStore, number: int, order: RunOrder = RunOrder.TROUB
     return reader.asked
 
 
-def test_a_thousand_runs_take_as_many_questions_as_five(empty: EmbeddedStore, thousand: EmbeddedStore) -> None:
-    store_runs(empty, 5)
-    assert len(asked_of(thousand, 1000)) <= len(asked_of(empty, 5)) <= 10
+def test_a_thousand_runs_take_as_many_questions_as_five(embedded: EmbeddedStore, thousand: EmbeddedStore) -> None:
+    store_runs(embedded, 5)
+    assert len(asked_of(thousand, 1000)) <= len(asked_of(embedded, 5)) <= 10
 
 
 def test_only_runs_that_may_be_shown_are_read_step_by_step(thousand: EmbeddedStore) -> None:
@@ -201,8 +195,8 @@ def test_many_runs_are_cut_and_found_by_name(thousand: EmbeddedStore) -> None:
     assert "No run has" in text_of(ViewState(find="nobody"), reads)
 
 
-def test_a_head_leads_to_the_other_order_and_keeps_the_search(empty: EmbeddedStore) -> None:
-    small("one").introduce(empty)
-    said = text_of(ViewState(find="on", order=RunOrder.MFU), Reads(StoreReader(empty)))
+def test_a_head_leads_to_the_other_order_and_keeps_the_search(embedded: EmbeddedStore) -> None:
+    small("one").introduce(embedded)
+    said = text_of(ViewState(find="on", order=RunOrder.MFU), Reads(StoreReader(embedded)))
     assert "?view=runs&find=on&order=goodput" in said
     assert said.count('"aria-sort"') == 1

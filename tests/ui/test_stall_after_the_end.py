@@ -35,41 +35,55 @@ ENDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """What was said of a run while it hung and after its end."""
+class Hung:
+    """What was said of a run while it hung."""
 
-    before: dict[str, tuple[int, ...]]
-    after: dict[str, tuple[int, ...]]
-    row_before: RunRow
+    named: dict[str, tuple[int, ...]]
+    row: RunRow
+    numbers: str
+    """On the overview."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What was said of the same run after its end."""
+
+    named: dict[str, tuple[int, ...]]
     row: RunRow
     trained_ns: int
     """From the start to the end of the last step that completed."""
     lasted_ns: int
     num_steps: int
     """That pages and detectors know."""
-    numbers_before: str
     numbers: str
     """On the overview."""
+
+
+@pytest.fixture(scope="module")
+def hung() -> Hung:
+    """Its end changes nothing of this, so it is asked once for all ends."""
+    with memory_store() as store:
+        reader, run = StoreReader(store), stalled(store)
+        stalled_s = run.now_ns / 1e9 + 40
+        return Hung(
+            named=named_everywhere(reader, "stuck", now_s=lambda: stalled_s),
+            row=row_of(reader, "stuck", now_s=lambda: stalled_s),
+            numbers=_numbers(reader, stalled_s),
+        )
 
 
 @pytest.fixture(scope="module", params=ENDS)
 def ended(request: pytest.FixtureRequest) -> Iterator[Ended]:
     with memory_store() as store:
         reader, run = StoreReader(store), stalled(store)
-        trained_ns, stalled_s = run.now_ns - run.started_ns, run.now_ns / 1e9 + 40
-        before = named_everywhere(reader, "stuck", now_s=lambda: stalled_s)
-        row_before = row_of(reader, "stuck", now_s=lambda: stalled_s)
-        numbers_before = _numbers(reader, stalled_s)
+        trained_ns = run.now_ns - run.started_ns
         end_ns = end(store, run, request.param)
         yield Ended(
-            before=before,
-            after=named_everywhere(reader, "stuck", now_s=lambda: end_ns / 1e9 + 5),
-            row_before=row_before,
+            named=named_everywhere(reader, "stuck", now_s=lambda: end_ns / 1e9 + 5),
             row=row_of(reader, "stuck", now_s=lambda: end_ns / 1e9 + 5),
             trained_ns=trained_ns,
             lasted_ns=end_ns - run.started_ns,
             num_steps=reader.read(Steps(run_id="stuck", attempt=0)).num_rows,
-            numbers_before=numbers_before,
             numbers=_numbers(reader, end_ns / 1e9 + 5),
         )
 
@@ -104,14 +118,14 @@ def _numbers(reader: StoreReader, now_s: float) -> str:
     return said("numbers", Reads(reader, wall_s=lambda: now_s), view=View.OVERVIEW, run="stuck")
 
 
-def test_the_same_rank_is_named_before_and_after_the_end(ended: Ended) -> None:
-    assert ended.before == dict.fromkeys(ended.before, (STUCK,))
-    assert ended.after == ended.before
+def test_the_same_rank_is_named_before_and_after_the_end(hung: Hung, ended: Ended) -> None:
+    assert hung.named == dict.fromkeys(hung.named, (STUCK,))
+    assert ended.named == hung.named
 
 
-def test_goodput_and_step_time_do_not_count_the_interrupted_step(ended: Ended) -> None:
+def test_goodput_and_step_time_do_not_count_the_interrupted_step(hung: Hung, ended: Ended) -> None:
     assert ended.row.goodput == pytest.approx(ended.trained_ns / ended.lasted_ns, abs=0.02)
-    before, after = ended.row_before.step_time, ended.row.step_time
+    before, after = hung.row.step_time, ended.row.step_time
     assert before is not None
     assert after is not None
     assert after.mean == pytest.approx(before.mean)
@@ -119,8 +133,8 @@ def test_goodput_and_step_time_do_not_count_the_interrupted_step(ended: Ended) -
     assert ended.num_steps == STEP
 
 
-def test_the_overview_tells_how_long_the_stall_lasted_until_the_end(ended: Ended) -> None:
-    assert "Stalled 34 s" in ended.numbers_before
+def test_the_overview_tells_how_long_the_stall_lasted_until_the_end(hung: Hung, ended: Ended) -> None:
+    assert "Stalled 34 s" in hung.numbers
     assert "Stalled 2 min until the job ended" in ended.numbers
 
 

@@ -20,12 +20,9 @@ from tests.telemetry.served import collecting
 
 
 @pytest.fixture
-def collector() -> Iterator[CollectorClient]:
-    store = EmbeddedStore()
-    store.migrate()
-    with collecting(store) as client:
+def collector(embedded: EmbeddedStore) -> Iterator[CollectorClient]:
+    with collecting(embedded) as client:
         yield client
-    store.close()
 
 
 class Telling:

@@ -6,17 +6,16 @@ import pytest
 
 from telemetry.stores.embedded import EmbeddedStore
 from tests.diagnose.trace.stored_runs import APART_S, GRID, WIDE, estimate, put
+from tests.memory_store import memory_store
 
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[EmbeddedStore]:
     """``single``: one host. ``apart``: hosts whose clocks lie apart and drift, estimated; ``blind``: not estimated."""
-    made_store = EmbeddedStore()
-    made_store.migrate()
-    put(made_store, "single", topology=GRID, gpus_per_host=8, checkpoint_every=5)
-    put(made_store, "chunks", topology=WIDE, num_chunks=2, num_microbatches=6, gpus_per_host=12)
-    for name in ("apart", "blind"):
-        put(made_store, name, topology=GRID, gpus_per_host=2, clock_offset_ms=1000 * APART_S, clock_drift_ppm=20)
-    estimate(made_store, "apart")
-    yield made_store
-    made_store.close()
+    with memory_store() as made_store:
+        put(made_store, "single", topology=GRID, gpus_per_host=8, checkpoint_every=5)
+        put(made_store, "chunks", topology=WIDE, num_chunks=2, num_microbatches=6, gpus_per_host=12)
+        for name in ("apart", "blind"):
+            put(made_store, name, topology=GRID, gpus_per_host=2, clock_offset_ms=1000 * APART_S, clock_drift_ppm=20)
+        estimate(made_store, "apart")
+        yield made_store
