@@ -109,8 +109,8 @@ def topology_of_device_mesh(mesh: Any) -> Topology:
     topology = mesh_of_strides(axes, ranks.size)
     if topology is None or not _is_laid_out(ranks, [axes[name] for name in axes]):
         raise UsageError(
-            "the ranks of this DeviceMesh are in no strided order",
-            hint='say how they lie: RANKSCOPE_MESH="pp=2,dp_shard=4,tp=8", the slowest axis first',
+            "the ranks of this DeviceMesh have no regular order",
+            hint='set RANKSCOPE_MESH="pp=2,dp_shard=4,tp=8", the slowest axis first',
         )
     return _plain(topology)
 

@@ -70,7 +70,7 @@ class Session:
     identity: RankIdentity | None = None
     folder: Path | None = None
     span_cost_ns: int = 0
-    told_topology: bool = True
+    given_topology: bool = True
     """Whether the user gave the topology: then nothing is learned."""
     knows_mesh: bool = False
     """Whether the topology was given or learned. Otherwise all ranks count as data parallel until it is learned."""
@@ -84,6 +84,13 @@ class Session:
     @property
     def recording(self) -> bool:
         return self._segments is not None
+
+    @property
+    def mesh_is_final(self) -> bool:
+        """Whether the topology stays: it was given, or it is known and the first step has begun. Spans name axes only
+        then: the same bits would mean other axes of another mesh."""
+        page = self._page
+        return self.given_topology or (self.knows_mesh and page is not None and page.words[layout.WORD_STEP] >= 0)
 
     def stats(self) -> SessionStats:
         """As of now; of a session that was stopped, as of its end."""
@@ -138,7 +145,7 @@ class Session:
         segments, page = self._segments, self._page
         if segments is None or page is None:
             return
-        _call_before_end()
+        _call_all(_before_end)
         given_up = self._drain.stop() if self._drain is not None else 0
         RECORDER.mark_dropped()
         if given_up:
@@ -163,12 +170,15 @@ class Session:
         """Record under ``topology`` from now on, which the rank has learned while it records; whether that is news.
 
         The identity is rewritten, the agent announces the rank again, and whoever called :func:`when_learned` hears of
-        it. A topology that the user gave stays, and so does the world size. Never raises.
+        it. A topology that is final stays, and so does the world size. Never raises.
         """
         before, page = self.identity, self._page
-        if self.told_topology or before is None or self.folder is None or page is None:
+        if self.mesh_is_final or before is None or self.folder is None or page is None:
             return False
-        if topology == before.topology or topology.world_size != before.topology.world_size:
+        if topology.world_size != before.topology.world_size:
+            return False
+        if topology == before.topology:
+            self.knows_mesh = True
             return False
         # Of a rank's identities the one that started last counts.
         identity = replace(before, topology=topology, started_ns=before.started_ns + 1)
@@ -177,13 +187,20 @@ class Session:
         except Exception as error:
             _warn(f"the mesh {topology} was learned and could not be noted: {error}")
             return False
-        self.identity, self.knows_mesh = identity, True
+        self.identity = identity
         page.words[layout.WORD_IDENTITY] = identity.started_ns
         RECORDER.mark(MESH_LEARNED, str(topology))
+        self.relabel_groups()
+        self.knows_mesh = True  # last: spans name axes from here on
+        return True
+
+    def relabel_groups(self) -> None:
+        """Tell the session's topology to whoever called :func:`when_learned`."""
+        if self.identity is None:
+            return
         for relabel in _when_learned:
             with suppress(Exception):
-                relabel(topology)
-        return True
+                relabel(self.identity.topology)
 
     def keep_agent(self, settings: RecordingSettings, collector: str) -> None:
         """Start the host's agent. It may be missing: what is recorded stays in the spool for a later one."""
@@ -216,6 +233,7 @@ class Session:
 
 _session = Session()
 _before_end: list[Callable[[], None]] = []
+_before_start: list[Callable[[], None]] = []
 _when_learned: list[Callable[[Topology], None]] = []
 _learner: MeshLearner | None = None
 
@@ -261,10 +279,13 @@ def start(
             run_id=run, rank=rank, local_rank=local_rank, host=host, attempt=attempt, spool=spool, collector=collector
         )
         settings = _with_usable_name(settings)
-        told = _told_topology(topology, settings)
-        known = told or _learned_before(settings.world_size)
+        given = _given_topology(topology, settings)
+        _call_all(_before_start)
+        known = given or _learned_before(settings.world_size)
         _session = _begin(settings, known or Topology(dp=settings.world_size), device, meta or {})
-        _session.told_topology, _session.knows_mesh = told is not None, known is not None
+        _session.given_topology = given is not None
+        _session.relabel_groups()
+        _session.knows_mesh = _session.knows_mesh or known is not None
         if agent and settings.collector and settings.local_rank == 0:
             _session.keep_agent(settings, settings.collector)
     except Exception as error:
@@ -290,8 +311,14 @@ def before_end(finish: Callable[[], None]) -> None:
     _before_end.append(finish)
 
 
+def before_start(tell: Callable[[], None]) -> None:
+    """Have ``tell`` called before a session starts: it may call :func:`see_group`. Its errors are swallowed."""
+    _before_start.append(tell)
+
+
 def when_learned(relabel: Callable[[Topology], None]) -> None:
-    """Have ``relabel`` called with the topology whenever the session has learned one. Its errors are swallowed."""
+    """Have ``relabel`` called with the session's topology as a session starts, and whenever it has learned another.
+    Its errors are swallowed."""
     _when_learned.append(relabel)
 
 
@@ -306,7 +333,7 @@ def see_group(description: str, ranks: Sequence[int], world_size: int) -> None:
         if topology is not None:
             _session.learn(topology)
     except Exception as error:
-        _warn(f"the process group '{printable(description)}' tells nothing of the mesh: {error!r}")
+        _warn(f"cannot read the mesh from process group '{printable(description)}': {error!r}")
 
 
 def _learned_before(world_size: int) -> Topology | None:
@@ -314,25 +341,30 @@ def _learned_before(world_size: int) -> Topology | None:
     return _learner.topology if _learner is not None and _learner.world_size == world_size else None
 
 
-def _told_topology(topology: Topology | Any | None, settings: RecordingSettings) -> Topology | None:
-    """As the caller says, else as RANKSCOPE_MESH does. What cannot be meant costs one line, not the recording."""
+def _given_topology(topology: Topology | Any | None, settings: RecordingSettings) -> Topology | None:
+    """As the caller gives it, else RANKSCOPE_MESH. An unusable mesh prints one line on stderr. Recording continues."""
     try:
-        if topology is not None:
-            return topology if isinstance(topology, Topology) else topology_of_device_mesh(topology)
-        told = Topology.parse(settings.mesh) if settings.mesh else None
+        given = _as_topology(topology) if topology is not None else None
+        if given is None and settings.mesh:
+            given = Topology.parse(settings.mesh)
     except (UsageError, AttributeError, TypeError, ValueError) as error:
         _warn(f"the mesh is learned from the process groups: {error}")
         return None
-    if told is not None and settings.world_size not in (1, told.world_size):
-        _warn(f"RANKSCOPE_MESH is of {told.world_size} ranks, the job of {settings.world_size}: it is learned instead")
+    if given is not None and settings.world_size not in (1, given.world_size):
+        source = "RANKSCOPE_MESH" if topology is None else "the given mesh"
+        _warn(f"{source} has {given.world_size} ranks, the job has {settings.world_size}: the mesh is learned instead")
         return None
-    return told
+    return given
 
 
-def _call_before_end() -> None:
-    for finish in _before_end:
+def _as_topology(topology: Topology | Any) -> Topology:
+    return topology if isinstance(topology, Topology) else topology_of_device_mesh(topology)
+
+
+def _call_all(hooks: Sequence[Callable[[], None]]) -> None:
+    for hook in hooks:
         with suppress(Exception):
-            finish()
+            hook()
 
 
 def current_session() -> Session:

@@ -125,7 +125,7 @@ def _process_group(seat: Seat, config: TrainConfig, options: RunOptions, device:
     """The default group, traced when telemetry is on; a failure leaves it as it is (see :func:`run_and_exit`)."""
     backend = BACKENDS[config.device]
     if options.telemetry:
-        backend = register_traced_backend(backend, topology=config.parallel.topology)
+        backend = register_traced_backend(backend)
     if config.collective_timeout_s is not None:
         _fail_groups_after(timedelta(seconds=config.collective_timeout_s))
     dist.init_process_group(

@@ -23,7 +23,7 @@ LOOK_BACK_RECORDS = 50_000
 KEEP_RECORDS = 8_192
 NUM_RECENT = 6
 STREAM_OF = {1 << 0: Stream.DP, 1 << 2: Stream.TP}
-"""Of groups of a plain grid, by mask. Records of older versions do not name their group."""
+"""Of groups of a plain grid, by mask. Records of older versions do not name their group, and have no other mesh."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +94,17 @@ class RecentOperations:
         """The collectives of a group, of the kinds that the rank records."""
         peer, numbered = self._spans["peer"], self._spans["op_seq"] > 0
         named: NDArray[np.void] = self._spans[(peer == GROUP_BASE - mask) & numbered]
-        if len(named) or mask not in STREAM_OF:
+        if len(named) or mask not in STREAM_OF or not self._is_plain():
             return named
         codes = [code for code, stage in STAGE_BY_CODE.items() if stage.stream is STREAM_OF[mask]]
         unnamed: NDArray[np.void] = self._spans[np.isin(self._spans["stage"], codes) & (peer == NO_PEER) & numbered]
         return unnamed
+
+    def _is_plain(self) -> bool:
+        try:
+            return self._reader.identity().topology.is_plain
+        except (UnreadableError, OSError):
+            return False
 
 
 def _usual(own: NDArray[np.void], seq: int) -> Issued | None:

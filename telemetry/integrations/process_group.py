@@ -1,6 +1,6 @@
 """One seam that sees every collective: a process group in front of the real one.
 
-    backend = register_traced_backend("gloo", topology)      "nccl", "cpu:gloo,cuda:nccl", None as well
+    backend = register_traced_backend("gloo")                "nccl", "cpu:gloo,cuda:nccl", None as well
     dist.init_process_group(backend)
 
     DTensor, fully_shard, DDP, pipelining, barrier ...
@@ -15,15 +15,16 @@ from the inputs being ready on the current stream to the end of the transfer (``
 nothing waits that did not wait before. Results, order and overlap stay as they are; where this torch does not allow the
 seam, training goes on untraced and a mark says so. (torchft wraps groups in the same way.)
 
-A group has the axes that the topology gives its ranks, or what its description says. Both may come late:
+A group has the axes that the session's topology gives its ranks, or what its description says. Both may come late:
 :func:`relabel` and the group's ``setGroupDesc`` correct it.
 """
 
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from itertools import count
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 import torch
 import torch.distributed as dist
@@ -39,29 +40,30 @@ from telemetry.integrations.torch_groups import batch_transfers_of, is_on_device
 from telemetry.integrations.traced_work import cuda_device, end_completed, end_transfers, follow, size_bytes
 from telemetry.integrations.transfer_streams import Transfers, wants_high_priority
 from telemetry.record.operations import Flight, Line, Operations
-from telemetry.session import RECORDER, before_end, current_session, see_group, when_learned
+from telemetry.session import RECORDER, before_end, before_start, current_session, see_group, when_learned
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 
 MAX_DESCRIBED = 4096
+MAX_BATCH = 16384
+"""Operations of one batch that are followed: its end may never come."""
 
-OPERATIONS = Operations(RECORDER)
+OPERATIONS = Operations(RECORDER, lambda: current_session().mesh_is_final)
 before_end(end_completed)
-_topology: Topology | None = None
 _described: dict[int, tuple[Stage, int, int]] = {}
-_groups: WeakSet["TracedGroup"] = WeakSet()
+_groups: WeakValueDictionary[int, "TracedGroup"] = WeakValueDictionary()
+"""In the order in which they were made, so that every rank learns the same of them."""
+_numbers = count()
 
 
-def register_traced_backend(inner: str | None = "gloo", topology: Topology | None = None) -> Any:
+def register_traced_backend(inner: str | None = "gloo") -> Any:
     """Record every process group that is made from now on. The answer is ``inner``, for ``dist.init_process_group``:
     names of backends stay as they are.
 
-    Axes come from ``topology``, or the session's when it is None, or the groups' descriptions. The session learns its
-    mesh from the descriptions and ranks of the groups. Where this torch has no room for the seam, groups stay untraced
-    and a mark says so.
+    Axes come from the session's topology, or the groups' descriptions. The session learns its mesh from the
+    descriptions and ranks of the groups. Where this torch has no room for the seam, groups stay untraced and a mark
+    says so.
     """
-    global _topology
-    _topology = topology
     try:
         wrap_new_groups(_before_group, _traced_group)
         batch_transfers_of(TracedGroup)
@@ -71,14 +73,21 @@ def register_traced_backend(inner: str | None = "gloo", topology: Topology | Non
 
 
 def relabel(topology: Topology) -> None:
-    """The mesh is known now: groups get the axes that it gives them, and operations from now on their stages."""
-    global _topology
-    _topology = topology
-    for group in tuple(_groups):
-        group.find_place()
+    """Give the groups the axes that they have in this mesh. Operations from now on get their stages."""
+    for group in tuple(_groups.values()):
+        with suppress(Exception):
+            group.find_place(topology)
+
+
+def _show_groups() -> None:
+    """Show a new session the groups that exist. An earlier session may have learned its mesh from them."""
+    for group in tuple(_groups.values()):
+        with suppress(Exception):
+            group.show()
 
 
 when_learned(relabel)
+before_start(_show_groups)
 
 
 def describe_transfer(tensor: torch.Tensor, stage: Stage, *, microbatch: int = -1, chunk: int = -1) -> None:
@@ -100,18 +109,20 @@ class TracedGroup(dist.ProcessGroup):
         self._batch: list[Flight] | None = None
         self._transfers = transfers
         self._follow_barriers = is_on_device(inner)
-        _groups.add(self)
-        self.find_place()
+        _groups[next(_numbers)] = self
+        self.find_place(_session_topology() or Topology(dp=_world_size(len(self.ranks))))
+        self.show()
 
-    def find_place(self) -> None:
-        """Take up where the group lies, as far as it is known."""
-        topology = _topology or _session_topology() or Topology(dp=_world_size(len(self.ranks)))
+    def find_place(self, topology: Topology) -> None:
+        """Look up the axes of the group. They may be unknown."""
         self.place = place_of(self.ranks, self.inner.group_desc, topology)
         self._stages = {operation: self.place.collective_stage(operation) for operation in Operation}
         self._topology = topology
-        self._in_spans = _topology is not None or current_session().knows_mesh
-        self._line = OPERATIONS.line(self.ranks, self.place.mask, in_spans=self._in_spans)
+        self._line = OPERATIONS.line(self.ranks, self.place.mask)
         self._lines: dict[tuple[int, Stage | None], Line] = {}
+
+    def show(self) -> None:
+        """Let the session learn its mesh from the group."""
         see_group(self.inner.group_desc, self.ranks, _world_size(len(self.ranks)))
 
     def collective(self, name: str, operation: Operation, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -181,9 +192,7 @@ class TracedGroup(dist.ProcessGroup):
         key = (peer_index, stage)
         if key not in self._lines:
             peer = self.ranks[peer_index]
-            self._lines[key] = OPERATIONS.line(
-                self.ranks, self.place.mask, peer=peer, direction=stage, in_spans=self._in_spans
-            )
+            self._lines[key] = OPERATIONS.line(self.ranks, self.place.mask, peer=peer, direction=stage)
         return self._lines[key]
 
     def _follow(self, work: Any, flight: Flight | None, stream: Any | None) -> Any:
@@ -191,7 +200,8 @@ class TracedGroup(dist.ProcessGroup):
         if flight is None:
             return work
         if self._batch is not None:
-            self._batch.append(flight)
+            if len(self._batch) < MAX_BATCH:
+                self._batch.append(flight)
             return work
         return self._follow_all(work, [flight], stream)
 
@@ -204,8 +214,8 @@ class TracedGroup(dist.ProcessGroup):
         return follow(work, flights, OPERATIONS)
 
     def _start_coalescing(self, device: torch.device) -> None:
-        self._batch = []
         self.inner._start_coalescing(device)
+        self._batch = []  # operations of a batch that has not ended are followed no longer
 
     def _end_coalescing(self, device: torch.device) -> Any:
         flights, self._batch = self._batch or [], None
@@ -244,7 +254,8 @@ class TracedGroup(dist.ProcessGroup):
     def setGroupDesc(self, desc: str) -> None:
         self.inner._set_group_desc(desc)
         with suppress(Exception):
-            self.find_place()
+            self.find_place(self._topology)
+            self.show()
 
     def setTimeout(self, timeout: timedelta) -> None:
         self.inner.set_timeout(timeout)

@@ -14,7 +14,7 @@ from enum import Enum
 
 from telemetry.group_names import EMBEDDING_GROUPS, Purpose, axes_described, purpose_of
 from telemetry.stages import Stage
-from telemetry.topology import AXES, Axis, Topology
+from telemetry.topology import Topology
 
 
 class Operation(Enum):
@@ -77,21 +77,6 @@ def place_of(ranks: Sequence[int], description: str, topology: Topology) -> Plac
     if "ep" in described or not mask:
         return Place(mask=mask, purpose=purpose_of(described))
     return Place(mask=mask, purpose=purpose_of(topology.axes_of(mask)))
-
-
-def axis_of(ranks: Sequence[int], rank: int, topology: Topology) -> Axis | None:
-    """The direction of the grid along which a group of global ranks lies, as seen by one of them; None where it is no
-    direction of more than one rank."""
-    if len(ranks) < 2 or not set(ranks) <= set(range(topology.world_size)):
-        return None
-    return next(
-        (axis for axis in AXES if tuple(sorted(ranks)) == tuple(sorted(topology.group(rank, along=axis)))), None
-    )
-
-
-def collective_stage(purpose: Purpose | None, operation: Operation) -> Stage | None:
-    """The stage of a collective; None where none is named after it."""
-    return COLLECTIVE_STAGES.get((purpose, operation))
 
 
 def transfer_stage(index: int, peer_index: int, group_size: int, *, sends: bool) -> Stage:

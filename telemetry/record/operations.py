@@ -8,6 +8,7 @@ On a device the host only issues an operation. It is then followed on the device
 "completed" on the state page means that the device has done it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic_ns
@@ -31,14 +32,7 @@ class Line:
     """Of the transfers; None for collectives, which have several."""
     row: int
     """Place on the state page."""
-    in_spans: bool = True
-    """Whether spans hold the mask. A mask of a mesh that may still be learned would mean other axes afterwards."""
     issued: int = 0
-
-    @property
-    def peer_of_spans(self) -> int:
-        """What the spans say: a global rank, ``-2 - mask``, or -1 for a group whose axes are not known."""
-        return self.peer if self.peer >= 0 or not self.mask or not self.in_spans else -2 - self.mask
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -59,10 +53,15 @@ class Flight:
 
 
 class Operations:
-    """Numbers operations and records a span for each that has a stage. Ends may come from any thread."""
+    """Numbers operations and records a span for each that has a stage. Ends may come from any thread.
 
-    def __init__(self, recorder: Recorder) -> None:
+    Spans hold the mask of a group while ``mesh_is_final``: of a mesh that may still change, it would mean other axes
+    afterwards.
+    """
+
+    def __init__(self, recorder: Recorder, mesh_is_final: Callable[[], bool] = lambda: True) -> None:
         self._recorder = recorder
+        self._mesh_is_final = mesh_is_final
         self._lines: dict[tuple[object, ...], Line] = {}
 
     def line(
@@ -72,12 +71,10 @@ class Operations:
         *,
         peer: int = -1,
         direction: Stage | None = None,
-        in_spans: bool = True,
     ) -> Line:
         """The one line of these operations."""
         key = (ranks, peer, direction)
         line = self._lines.setdefault(key, Line(mask=mask, peer=peer, stage=direction, row=len(self._lines)))
-        line.in_spans = in_spans
         if line.mask != mask:
             self._relabel(line, mask)
         return line
@@ -142,7 +139,7 @@ class Operations:
                 None, self._device_span(flight, clock, alone)
             )  # counted: the clock had no room
         else:
-            self._recorder.record_span(flight.stage, flight.start_ns, now - flight.start_ns, **_details(flight))
+            self._recorder.record_span(flight.stage, flight.start_ns, now - flight.start_ns, **self._details(flight))
 
     def _device_span(self, flight: Flight, clock: SpanClock, alone: bool) -> DeviceSpan:
         return DeviceSpan(
@@ -151,8 +148,22 @@ class Operations:
             clock=clock,
             line=flight.line if alone and clock is SpanClock.TRANSFER else None,
             on_completed=partial(self._show_completed, flight),
-            **_details(flight),
+            **self._details(flight),
         )
+
+    def _details(self, flight: Flight) -> dict[str, int]:
+        return {
+            "step": flight.step,
+            "microbatch": flight.microbatch,
+            "chunk": flight.chunk,
+            "size_bytes": flight.size_bytes,
+            "peer": self._peer_of_span(flight.line),
+            "op_seq": flight.op_seq,
+        }
+
+    def _peer_of_span(self, line: Line) -> int:
+        """A global rank, ``-2 - mask``, or -1 for a group whose axes are not known."""
+        return -2 - line.mask if line.peer < 0 and line.mask and self._mesh_is_final() else line.peer
 
     def _relabel(self, line: Line, mask: int) -> None:
         line.mask = mask
@@ -185,14 +196,3 @@ def _first_word(line: Line) -> int:
 
 def _axes_word(mask: int) -> int:
     return layout.AXES_BIAS + mask if mask else -1
-
-
-def _details(flight: Flight) -> dict[str, int]:
-    return {
-        "step": flight.step,
-        "microbatch": flight.microbatch,
-        "chunk": flight.chunk,
-        "size_bytes": flight.size_bytes,
-        "peer": flight.line.peer_of_spans,
-        "op_seq": flight.op_seq,
-    }

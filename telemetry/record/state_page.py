@@ -182,7 +182,7 @@ def _operation(row: list[int]) -> Operation:
     return Operation(
         mask=_mask(axes),
         stage=STAGE_BY_CODE.get(stage),
-        peer=max(peer, -1),
+        peer=peer,
         issued=issued,
         completed=completed,
         issued_ns=issued_ns,

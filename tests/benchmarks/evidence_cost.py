@@ -135,7 +135,7 @@ def _rank(rank: int, config: TrainConfig, folder: Path, ready: bool, ends: Seque
         session.start_worker_server = lambda _: {}
     topology = config.parallel.topology
     telemetry.start("cost", topology=topology, rank=rank, attempt=0, spool=folder / "spool", agent=False)
-    backend = register_traced_backend("gloo", topology=topology)
+    backend = register_traced_backend("gloo")
     dist.init_process_group(backend, init_method=f"file://{folder}/meet", rank=rank, world_size=topology.world_size)
     trainer = Trainer(config, make_grid(topology, CPU), Healthy())
     tokens = load_tokens(config.data, vocab_size=config.model.vocab_size)

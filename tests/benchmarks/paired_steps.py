@@ -85,7 +85,7 @@ def run_ranks(config: TrainConfig, num_pairs: int) -> list[list[list[tuple[float
 def _rank(rank: int, config: TrainConfig, num_pairs: int, folder: Path) -> None:
     torch.set_num_threads(1)
     topology = config.parallel.topology
-    traced = register_traced_backend("gloo", topology=topology)
+    traced = register_traced_backend("gloo")
     assert traced != "gloo", "this torch has no room for the seam"
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=topology.world_size)
     with _loader(config, topology.place(rank).dp) as first, _loader(config, topology.place(rank).dp) as second:

@@ -59,7 +59,7 @@ def _rank(rank: int, work: Work, mesh: str, folder: Path) -> None:
         RUN, topology=topology, rank=rank, local_rank=rank, attempt=0, spool=folder, agent=False, device="cuda"
     )
     assert started.recording
-    backend = register_traced_backend("nccl", topology)
+    backend = register_traced_backend("nccl")
     dist.init_process_group(backend, init_method=f"file://{folder}/meet", rank=rank, world_size=topology.world_size)
     work(rank, folder)
     telemetry.stop()

@@ -72,7 +72,7 @@ def _train_rank(rank: int, folder: Path, traced: bool, job: Job) -> None:
     world_size = job.mesh.world_size
     if traced:
         telemetry.start("grid", topology=job.mesh, rank=rank, spool=folder, agent=False)
-        register_traced_backend("gloo", job.mesh)
+        register_traced_backend("gloo")
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet-{traced}", rank=rank, world_size=world_size)
     mesh = _device_mesh(job, rank)
     (folder / f"losses-{rank}.json").write_text(json.dumps(_steps(job, mesh)))

@@ -70,7 +70,7 @@ def _run_rank(rank: int, spool: Path, num_ranks: int, odd_rank: int, odd_step: i
     torch.set_num_threads(1)
     topology = Topology(dp=num_ranks)
     telemetry.start("job", topology=topology, rank=rank, attempt=0, spool=spool, agent=False)
-    backend = register_traced_backend("gloo", topology)
+    backend = register_traced_backend("gloo")
     dist.init_process_group(backend, init_method=f"file://{spool}/meet", rank=rank, world_size=num_ranks)
     try:
         _step_on(rank, odd_rank, odd_step, how)

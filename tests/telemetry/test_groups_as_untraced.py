@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from weakref import ref
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -117,17 +118,19 @@ def _learning(rank: int) -> None:
     dist.all_reduce(torch.ones(1), group=group)
     group._set_group_desc("mesh_tp")  # type: ignore[union-attr]
     dist.all_reduce(torch.ones(1), group=group)
+    with telemetry.step(0):
+        dist.all_reduce(torch.ones(1), group=group)
 
 
 def test_groups_made_before_the_mesh_is_known_are_corrected(tmp_path: Path) -> None:
-    """From its description the session learns the mesh: a plain one, in which tp is bit 2. Spans before that hold no
-    mask, which would mean other axes now. The count goes on."""
+    """From its description the session learns the mesh: a plain one, in which tp is bit 2. Spans before that and before
+    the first step hold no mask, which would mean other axes of another mesh. The count goes on."""
     two_ranks(_learning, tmp_path, grid=None)
     found = recorded(tmp_path, 0)
     reduced = found.spans[found.spans["op_seq"] > 0]
-    assert [int(stage) for stage in reduced["stage"]] == [Stage.GRADS_ALL_REDUCE, Stage.TP_ALL_REDUCE]
-    assert reduced["peer"].tolist() == [-1, -2 - 4]
-    assert reduced["op_seq"].tolist()[1] == reduced["op_seq"].tolist()[0] + 1
+    assert [int(stage) for stage in reduced["stage"]] == [Stage.GRADS_ALL_REDUCE, *[Stage.TP_ALL_REDUCE] * 2]
+    assert reduced["peer"].tolist() == [-1, -1, -2 - 4]
+    assert np.diff(reduced["op_seq"]).tolist() == [1, 1]
     assert [shown.mask for shown in found.reader.live().operations if shown.stage] == [4]
     assert found.reader.identity().topology == Topology(tp=2)
 

@@ -53,7 +53,7 @@ def record_step(number: int) -> None:
         pass
 
 
-def test_a_learned_mesh_is_noted_and_told_to_whoever_asked(tmp_path: Path) -> None:
+def test_the_mesh_at_the_start_and_a_learned_one_are_told_to_whoever_asked(tmp_path: Path) -> None:
     heard: list[Topology] = []
     when_learned(heard.append)
     reader = start(tmp_path)
@@ -63,9 +63,9 @@ def test_a_learned_mesh_is_noted_and_told_to_whoever_asked(tmp_path: Path) -> No
     after = reader.identity()
     assert (after.topology, after.opened_ns, after.started_ns) == (MESH, before.opened_ns, before.started_ns + 1)
     assert reader.live().identity_ns == after.started_ns
-    assert heard == [MESH]
+    assert heard == [Topology(dp=8), MESH]
     see_groups()
-    assert heard == [MESH]
+    assert heard == [Topology(dp=8), MESH]
 
 
 def test_groups_that_were_made_before_the_session_count(tmp_path: Path) -> None:
@@ -86,7 +86,8 @@ def test_a_device_mesh_may_be_given(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mesh", "line"), [("pp=2", "RANKSCOPE_MESH is of 2 ranks"), ("pp:2", "not a mesh"), ("q=8", "'q' is not an axis")]
+    ("mesh", "line"),
+    [("pp=2", "RANKSCOPE_MESH has 2 ranks, the job has 8"), ("pp:2", "not a mesh"), ("q=8", "'q' is not an axis")],
 )
 def test_a_mesh_that_cannot_be_costs_one_line_and_no_recording(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], mesh: str, line: str
@@ -100,7 +101,45 @@ def test_a_mesh_that_cannot_be_costs_one_line_and_no_recording(
 
 def test_a_device_mesh_in_no_strided_order_costs_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reader = start(tmp_path, topology=FakeMesh(torch.arange(8).flip(0).reshape(4, 2), ("dp", "tp")))
-    assert "no strided order" in capsys.readouterr().err
+    assert "no regular order" in capsys.readouterr().err
+    assert reader.identity().topology == Topology(dp=8)
+
+
+@pytest.mark.parametrize(
+    "given", [Topology(dp=4), FakeMesh(torch.arange(4).reshape(2, 2), ("dp", "tp"))], ids=["topology", "DeviceMesh"]
+)
+def test_a_given_mesh_of_another_world_costs_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: object
+) -> None:
+    session = telemetry.start("run", topology=given, rank=5, attempt=0, spool=tmp_path, agent=False)
+    assert "the given mesh has 4 ranks, the job has 8" in capsys.readouterr().err
+    assert session.recording
+    see_groups()
+    assert session.identity is not None
+    assert session.identity.topology == MESH
+
+
+def test_a_mesh_becomes_finer_only_before_the_first_step(tmp_path: Path) -> None:
+    """Spans name axes from the first step on: bits of another mesh would mean other axes."""
+    reader = start(tmp_path)
+    session = telemetry.session.current_session()
+    coarse = Topology(dp=4, tp=2)
+    for description, ranks in (("mesh_tp", [4, 5]), ("mesh_dp", [1, 3, 5, 7])):
+        see_group(description, ranks, 8)
+    assert (reader.identity().topology, session.mesh_is_final) == (coarse, False)
+    finer = Topology.parse("dp=2,cp=2,tp=2")
+    assert session.learn(finer)
+    record_step(0)
+    assert session.mesh_is_final
+    assert not session.learn(coarse)
+    assert reader.identity().topology == finer
+
+
+def test_a_mesh_that_is_learned_as_it_was_taken_to_be_is_known(tmp_path: Path) -> None:
+    reader = start(tmp_path)
+    record_step(0)
+    see_group("mesh_dp", list(range(8)), 8)
+    assert telemetry.session.current_session().mesh_is_final
     assert reader.identity().topology == Topology(dp=8)
 
 

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 import telemetry
 from telemetry.integrations import process_group
 from telemetry.integrations.process_group import OPERATIONS, describe_transfer, register_traced_backend
-from telemetry.integrations.stage_names import Operation, axis_of, collective_stage, transfer_stage
+from telemetry.integrations.stage_names import Operation, place_of, transfer_stage
 from telemetry.integrations.traced_work import follow
 from telemetry.stages import Stage
 from telemetry.topology import Topology
@@ -198,20 +198,22 @@ def test_operations_work_when_all_that_traces_them_is_broken(tmp_path: Path) -> 
 
 def test_a_group_lies_along_the_axis_whose_ranks_it_has() -> None:
     big = Topology(dp=2, pp=4, tp=2)
-    assert axis_of((0, 1), 0, big) == "tp"
-    assert axis_of((0, 2, 4, 6), 2, big) == "pp"
-    assert axis_of((1, 9), 9, big) == "dp"
-    assert axis_of(tuple(range(16)), 3, big) is None
-    assert axis_of((3,), 3, big) is None
-    assert axis_of((0, 99), 0, big) is None
-    assert axis_of((0, 1, 2), 1, Topology(dp=3)) == "dp"
+    assert place_of((0, 1), "", big).purpose == "tp"
+    assert place_of((0, 2, 4, 6), "", big).purpose == "pp"
+    assert place_of((1, 9), "", big).purpose == "dp"
+    assert place_of(tuple(range(16)), "", big).purpose is None
+    assert place_of((3,), "", big).purpose is None
+    assert place_of((0, 99), "", big).purpose is None
+    assert place_of((0, 1, 2), "", Topology(dp=3)).purpose == "dp"
 
 
 def test_only_operations_that_stages_are_named_after_have_one() -> None:
-    assert collective_stage("dp", Operation.ALL_GATHER) is Stage.PARAMS_ALL_GATHER
-    assert collective_stage("tp", Operation.OTHER) is None
-    assert collective_stage("pp", Operation.ALL_REDUCE) is None
-    assert collective_stage(None, Operation.ALL_REDUCE) is None
+    big = Topology(dp=2, pp=4, tp=2)
+    tensor, pipeline, data, everyone = (0, 1), (0, 2, 4, 6), (1, 9), tuple(range(16))
+    assert place_of(data, "", big).collective_stage(Operation.ALL_GATHER) is Stage.PARAMS_ALL_GATHER
+    assert place_of(tensor, "", big).collective_stage(Operation.OTHER) is None
+    assert place_of(pipeline, "", big).collective_stage(Operation.ALL_REDUCE) is None
+    assert place_of(everyone, "", big).collective_stage(Operation.ALL_REDUCE) is None
 
 
 @pytest.mark.parametrize(

@@ -43,10 +43,10 @@ def test_torchrun_says_who_this_rank_is(tmp_path: Path, monkeypatch: pytest.Monk
 def test_what_is_given_wins_over_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in TORCHRUN.items():
         monkeypatch.setenv(name, value)
-    telemetry.start("mine", rank=0, attempt=0, host="here", spool=tmp_path, topology=Topology(tp=2))
+    telemetry.start("mine", rank=0, attempt=0, host="here", spool=tmp_path, topology=Topology(dp=4, tp=2))
     telemetry.stop()
     who = recorded(tmp_path, 0).reader.identity()
-    assert (who.run_id, who.attempt, who.host, who.topology) == ("mine", 0, "here", Topology(tp=2))
+    assert (who.run_id, who.attempt, who.host, who.topology) == ("mine", 0, "here", Topology(dp=4, tp=2))
 
 
 def test_without_a_name_a_run_is_named_by_time() -> None:

@@ -4,38 +4,30 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import telemetry
 from telemetry.agent.rank_state import state_body
 from telemetry.agent.usual import RecentOperations
 from telemetry.record import layout
 from telemetry.record.decode import decode_spans
+from telemetry.record.operations import Operations
 from telemetry.record.reader import RankReader
+from telemetry.session import RECORDER
 from telemetry.stages import SpanClock, Stage
-from telemetry.tables import GROUP_BASE
 from telemetry.topology import Topology
 
 MESH = Topology.parse("pp=2,dp_shard=2,cp=2,tp=2")
 BOTH = MESH.mask("dp_shard", "cp")
 
 
-def show(folder: Path, row: int, mask: int, issued: int) -> None:
-    """An operation on the page, as a rank writes it."""
-    page = folder / "state"
-    words = memoryview(bytearray(page.read_bytes())).cast("q")
-    first = layout.WORD_OPERATIONS + row * layout.OPERATION_WORDS
-    words[first] = layout.AXES_BIAS + mask if mask else -1
-    words[first + 1], words[first + 2], words[first + 3] = int(Stage.EP_ALL_TO_ALL), GROUP_BASE - mask, issued
-    words[layout.WORD_NUM_OPERATIONS] = row + 1
-    page.write_bytes(words.tobytes())
-
-
 def test_evidence_names_the_axes_and_the_ranks_of_each_group(tmp_path: Path) -> None:
     session = telemetry.start("run", topology=MESH, rank=5, attempt=0, spool=tmp_path, agent=False)
+    operations = Operations(RECORDER)
+    for number, mask in enumerate((BOTH, 0, MESH.mask("tp"), 1 << 9)):
+        operations.issue(operations.line((5, number), mask), Stage.EP_ALL_TO_ALL, 64)
     telemetry.stop()
     assert session.folder is not None
-    for row, mask in enumerate((BOTH, 0, MESH.mask("tp"), 1 << 9)):
-        show(session.folder, row, mask, issued=3)
     reader = RankReader(session.folder)
     told = state_body(
         reader.identity(), reader.live(), "dead", living="alive", died_ns=0, ended_by="", habits=()
@@ -53,22 +45,38 @@ def test_evidence_names_the_axes_and_the_ranks_of_each_group(tmp_path: Path) -> 
 
 def test_a_rank_usually_does_in_a_group_what_it_did_in_that_group(tmp_path: Path) -> None:
     session = telemetry.start("run", topology=MESH, rank=5, attempt=0, spool=tmp_path, agent=False)
+    operations = Operations(RECORDER)
+    lines = [operations.line((5, mask), mask) for mask in (BOTH, MESH.mask("cp"))]
     for number in range(4):
         with telemetry.step(number):
-            for mask, size in ((BOTH, 100), (MESH.mask("cp"), 200)):
-                telemetry.record_span(
-                    Stage.EP_ALL_TO_ALL, 1, 1, size_bytes=size + number, peer=GROUP_BASE - mask, op_seq=number + 1
-                )
+            for line, size in zip(lines, (100, 200), strict=True):
+                operations.end(operations.issue(line, Stage.EP_ALL_TO_ALL, size + number))
     telemetry.stop()
     assert session.folder is not None
-    show(session.folder, 0, BOTH, issued=4)
     reader = RankReader(session.folder)
-    operations = RecentOperations(reader)
-    operations.read_on()
-    (habit,) = operations.habits(reader.live())
+    recent = RecentOperations(reader)
+    recent.read_on()
+    habit, _ = recent.habits(reader.live())
     assert [one.size_bytes for one in habit.recent] == [100, 101, 102, 103]
     assert habit.usual is not None
     assert habit.usual.size_bytes == 102
+
+
+@pytest.mark.parametrize(("mesh", "found"), [("dp=2,pp=2,tp=2", [64]), ("dp_shard=2,pp=2,tp=2", [])])
+def test_spans_without_axes_count_only_in_a_plain_grid(tmp_path: Path, mesh: str, found: list[int]) -> None:
+    """Bit 0 is the first axis of the mesh: not the data-parallel ranks of every mesh."""
+    topology = Topology.parse(mesh)
+    session = telemetry.start("run", topology=topology, rank=5, attempt=0, spool=tmp_path, agent=False)
+    operations = Operations(RECORDER, mesh_is_final=lambda: False)
+    line = operations.line((1, 5), 1)
+    operations.end(operations.issue(line, Stage.GRADS_ALL_REDUCE, 64))
+    telemetry.stop()
+    assert session.folder is not None
+    reader = RankReader(session.folder)
+    recent = RecentOperations(reader)
+    recent.read_on()
+    (habit,) = recent.habits(reader.live())
+    assert [one.size_bytes for one in habit.recent] == found
 
 
 def test_a_span_says_what_it_was_measured_with() -> None:

@@ -63,7 +63,6 @@ def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     clock = StreamedClock(cuda)
     monkeypatch.setattr("telemetry.session.open_device_clock", lambda *_: clock)
     monkeypatch.setattr(process_group, "cuda_device", lambda arguments: 0)
-    monkeypatch.setattr(process_group, "_topology", Topology(tp=2))
     monkeypatch.setattr(process_group.OPERATIONS, "_lines", {})
     telemetry.start("device", topology=Topology(tp=2), rank=0, spool=tmp_path, agent=False, device="cuda")
     nccl = NcclGroup(cuda, transfer_ns=TRANSFER_NS)

@@ -24,7 +24,7 @@ def _join(rank: int, work: Callable[[int], None], folder: Path, grid: Topology |
     torch.set_num_threads(1)
     os.environ["WORLD_SIZE"] = "2"
     telemetry.start("pair", topology=grid, rank=rank, spool=folder, agent=False)
-    named = register_traced_backend(backend, grid)
+    named = register_traced_backend(backend)
     dist.init_process_group(named, init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     work(rank)
     if dist.is_initialized():

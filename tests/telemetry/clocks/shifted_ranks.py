@@ -37,7 +37,7 @@ def _train_rank(rank: int, folder: Path) -> None:
     host_clock.time_ns = lambda: time.time_ns() + offset_ns
     torch.set_num_threads(1)
     telemetry.start(RUN, topology=GRID, rank=rank, host=f"host-{host_of(rank)}", spool=folder, agent=False)
-    backend = register_traced_backend("gloo", GRID)
+    backend = register_traced_backend("gloo")
     dist.init_process_group(backend, init_method=f"file://{folder}/meet", rank=rank, world_size=GRID.world_size)
     groups = [dist.new_group(list(group)) for group in GRID.groups(along="dp")]
     mine = groups[rank % GRID.tp]
