@@ -12,8 +12,9 @@ from diagnose.settings import DetectorSettings
 from telemetry.stores.queries import Evidence, Heartbeats, LastSteps
 from telemetry.stores.reader import Reader
 
+RECORDER = "flight-recorder"
 ON_DEVICE = '"device": "cuda"'
-"""Flight recorders are large. They are read only where state pages cannot know how far a device is."""
+"""Flight recorders are large. They are read where state pages cannot know how far a device is, or name no cause."""
 ONE_STALL_NS = 120_000_000_000
 """Evidence of one stall is taken within that time; agents take it again every half minute."""
 
@@ -25,14 +26,18 @@ def stored_verdict(reader: Reader, run_id: str, attempt: int) -> HangVerdict | N
         UnreachableError: the store does not answer.
         UnreadableError: nothing of what is stored can be read.
     """
-    evidence = _newest_stall(reader, run_id, attempt)
-    return None if evidence is None else judge(evidence)
-
-
-def _newest_stall(reader: Reader, run_id: str, attempt: int) -> HangEvidence | None:
     bodies = _bodies(reader, run_id, attempt, ("state", "stack", "log"))
-    if not any(body.kind == "state" for body in bodies) or any(ON_DEVICE in body.text for body in bodies):
-        bodies += _bodies(reader, run_id, attempt, ("flight-recorder",))
+    needed = not any(body.kind == "state" for body in bodies) or any(ON_DEVICE in body.text for body in bodies)
+    recorders = _bodies(reader, run_id, attempt, (RECORDER,)) if needed else []
+    verdict = _verdict(reader, run_id, attempt, [*bodies, *recorders])
+    if needed or verdict is None or verdict.kind is not None:
+        return verdict
+    # State pages show no rank that waits where DDP waits for a future inside of backward.
+    recorders = _bodies(reader, run_id, attempt, (RECORDER,))
+    return _verdict(reader, run_id, attempt, [*bodies, *recorders]) if recorders else verdict
+
+
+def _verdict(reader: Reader, run_id: str, attempt: int, bodies: list[Body]) -> HangVerdict | None:
     if not bodies:
         return None
     evidence = _without_older_stalls(evidence_from_bodies(bodies, run_id, attempt))
@@ -40,7 +45,7 @@ def _newest_stall(reader: Reader, run_id: str, attempt: int) -> HangEvidence | N
     if made_progress(evidence, {row["rank"]: row for row in beats}, _last_steps(reader, run_id, attempt)):
         return None
     settings = DetectorSettings.from_environment()
-    return replace(evidence, network=stored_network(reader, run_id, attempt, beats, settings))
+    return judge(replace(evidence, network=stored_network(reader, run_id, attempt, beats, settings)))
 
 
 def _bodies(reader: Reader, run_id: str, attempt: int, kinds: tuple[str, ...]) -> list[Body]:

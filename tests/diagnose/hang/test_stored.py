@@ -9,7 +9,8 @@ from diagnose.hang.stored import stored_verdict
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
-from tests.diagnose.hang.made_states import NOW_NS, SINCE_NS, behind_in_tp
+from tests.diagnose.hang.made_dumps import waiting
+from tests.diagnose.hang.made_states import NOW_NS, SINCE_NS, behind_in_tp, operation, state
 from tests.telemetry.made_rows import insert, made
 
 RUN = "stalled"
@@ -158,3 +159,21 @@ def _a_moment_ago(state: dict[str, Any]) -> dict[str, Any]:
 
 def _dead_beat() -> dict[str, Any]:
     return {"rank": 3, "at_ns": NOW_NS + 2_000_000_000, "step": 7, "recorded": 900}
+
+
+def test_recorders_name_the_rank_where_all_pages_show_ranks_at_work(store: EmbeddedStore) -> None:
+    """DDP waits for a future inside of backward, so the page of a rank that waits shows backward-compute."""
+    grid = {"topology": {"dp": 4, "pp": 1, "tp": 1}}
+    states, behind = {}, 2
+    for rank in range(4):
+        reduced = operation("dp", "grads-all-reduce", 26 if rank == behind else 27, 26)
+        states[rank] = state(rank, "forward-compute" if rank == behind else "backward-compute", [reduced], **grid)
+    _leave(store, states)
+    _beat(store)
+    recorders = (
+        {"rank": rank, "at_ns": NOW_NS, "kind": "flight-recorder", "body": json.dumps(waiting(rank, behind=behind))}
+        for rank in range(4)
+    )
+    assert _accused(store) == ()
+    insert(store, "evidence", made("evidence", recorders), run_id=RUN)
+    assert _accused(store) == (behind,)
