@@ -30,7 +30,8 @@ from telemetry.records import LOG_OFFSETS, RankIdentity
 
 DEADLINE_S = 8.0
 STILL_NS = 10_000_000_000
-"""A page that has not changed for so long is of a rank that stands still, where no agent has found that out."""
+"""Where no agent has found a stall: a rank stands still if its page has not changed, and an operation has not
+completed, for so long. A long first step alone is no stall: it may compile or capture a graph."""
 MAX_THREADS = 16
 
 
@@ -52,8 +53,8 @@ class Standing:
     """Of each operation of the page, in order; empty where none is known."""
     log: str | None = None
     """The ``log`` text; None where nothing can be read."""
-    stands_still: bool = True
-    """Nothing is under way that a question could disturb."""
+    stands_still: bool = False
+    """Nothing is under way that a question could disturb, such as a graph capture."""
 
     def at_once(self) -> list[Evidence]:
         """What takes no time: ``state`` and ``log``."""
@@ -164,9 +165,14 @@ def _standing(folder: Path) -> Standing | None:
             ended_by=ended_by_of(before),
             habits=_habits(reader, state, before),
             log=logs.body(identity.rank),
-            stands_still=monotonic_ns() - state.beat_ns > STILL_NS,
+            stands_still=_stands_still(state, monotonic_ns()),
         )
     return None
+
+
+def _stands_still(state: LiveState, now_ns: int) -> bool:
+    pending = any(one.issued > one.completed and now_ns - one.issued_ns > STILL_NS for one in state.operations)
+    return pending and now_ns - state.beat_ns > STILL_NS
 
 
 def _habits(reader: RankReader, state: LiveState, before: list[Evidence]) -> tuple[Habit, ...]:
