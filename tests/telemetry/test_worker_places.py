@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from telemetry.agent.worker_client import ask_handler
 from telemetry.agent.worker_socket import checked_place, open_socket
+from telemetry.integrations.worker_server import META_KEY
+from telemetry.records import RankIdentity
+from telemetry.topology import Topology
+from tests.telemetry.worker_socket import serve_handlers
 
 OTHER = 54321
 """No user of this machine."""
@@ -46,6 +51,23 @@ def test_no_link_below_the_spool_leads_to_a_socket(tmp_path: Path, name: str) ->
         moved = (tmp_path / "s" / name).rename(tmp_path / "real")
         (tmp_path / "s" / name).symlink_to(moved)
         assert not opens(tmp_path / "s" / RANK / "worker/socket", tmp_path / "s" / RANK)
+
+
+def test_a_rank_is_not_asked_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    end = serve_handlers(tmp_path / "real/socket", {"ping": b"pong"})
+    answers = [ask_handler(rank_at(tmp_path / name / "socket"), "ping") for name in ("real", "link")]
+    end()
+    assert answers == ["pong", None]
+
+
+def rank_at(socket: Path) -> RankIdentity:
+    """This process, as a rank."""
+    return RankIdentity(
+        run_id="run", attempt=0, rank=0, host="here", local_rank=0, pid=os.getpid(), topology=Topology(), started_ns=1,
+        uid=os.geteuid(), meta={META_KEY: str(socket)},
+    )  # fmt: skip
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it gives a folder away")
