@@ -6,28 +6,37 @@ index that is out of all proportion would take gigabytes, so memory is bounded m
 The bound is one of the whole process, so a process with threads does not read pickles itself. It runs this file as a
 program (:func:`json_of_pickle`), which imports nothing but the standard library:
 
-    python -I plain_pickle.py  < pickle  > JSON        exit status 1: it cannot be read
+    python -I plain_pickle.py [USER]  < pickle  > JSON        exit status 1: it cannot be read
+
+Under root it takes the rights of USER (a number) first, and those of no group.
 """
 
 import io
 import json
+import os
 import pickle
 import resource
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Never
+from typing import Any, BinaryIO, Never
 
 EXTRA_BYTES_EACH = 400
 """Memory that a byte of a pickle may turn into: a memo entry, an empty container."""
 LEAST_EXTRA_BYTES = 64 * 2**20
 MOST_EXTRA_BYTES = 2**29
 """For a whole conversion to JSON."""
+MAX_JSON_BYTES = 64 * 2**20
+"""Of the text: a caller has a bound on its memory, too."""
 CONVERT_S = 5.0
 MOST_CPU_S = 10
 """The program ends itself then: who called it may be gone."""
+NOBODY = 65534
+"""A group without rights."""
+_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH")
 BROKEN = (
     pickle.PickleError, EOFError, ValueError, TypeError, IndexError, KeyError, AttributeError, ImportError,
     OverflowError, MemoryError, RecursionError, struct.error, SystemError,
@@ -56,22 +65,49 @@ def load_plain(data: bytes) -> Any:
         raise ValueError(f"{type(error).__name__}: {error}"[:200]) from None
 
 
-def json_of_pickle(data: bytes) -> str | None:
-    """What ``data`` pickles as JSON text, read in a process of its own; None where it cannot be read.
+def json_of_pickle(data: bytes, *, within_s: float = CONVERT_S, user: int | None = None) -> str | None:
+    """What ``data`` pickles as JSON text, read in a process of its own; None where it cannot be read, or where the text
+    is longer than ``MAX_JSON_BYTES``.
 
-    Waits ``CONVERT_S`` at most. Safe to call from any thread.
+    Waits ``within_s`` at most. Safe to call from any thread. ``user``: whose rights the process takes before it reads;
+    for root only. The interpreter may lie where that user cannot read.
     """
     try:
-        told = subprocess.run(
-            [sys.executable, "-I", __file__], input=data, capture_output=True, timeout=CONVERT_S, check=True
-        )
+        with os.fdopen(os.memfd_create("pickle"), "w+b") as file:
+            file.write(data)
+            file.seek(0)
+            return _converted(file, within_s, [] if user is None else [str(user)])
     except (OSError, subprocess.SubprocessError):
         return None
-    return told.stdout.decode(errors="replace")
 
 
-def _convert() -> int:
+def _converted(file: BinaryIO, within_s: float, users: list[str]) -> str | None:
+    """The environment stays here: it may hold secrets."""
+    kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    program = subprocess.Popen(
+        [sys.executable, "-I", __file__, *users],
+        stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/", env=kept,
+    )  # fmt: skip
+    timer = threading.Timer(within_s, program.kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        with program:
+            assert program.stdout is not None
+            told = program.stdout.read(MAX_JSON_BYTES + 1)
+            if len(told) > MAX_JSON_BYTES:
+                program.kill()
+    finally:
+        timer.cancel()
+    return told.decode(errors="replace") if program.returncode == 0 and len(told) <= MAX_JSON_BYTES else None
+
+
+def _convert(users: list[str]) -> int:
     """The program: exit status."""
+    for user in map(int, users):
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(user, user, user)
     resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S))
     data = sys.stdin.buffer.read()
     try:
@@ -104,4 +140,4 @@ def _size_bytes() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_convert())
+    sys.exit(_convert(sys.argv[1:]))

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from time import monotonic_ns
+from time import monotonic, monotonic_ns
 
 from telemetry.agent.evidence import Evidence, Kind, died_ns_of, ended_by_of, habits_of, kept, living_of, step_of
 from telemetry.agent.flight_recorder import ask_flight_recorder, read_flight_files
@@ -29,8 +29,11 @@ from telemetry.record.state_page import LiveState
 from telemetry.records import LOG_OFFSETS, RankIdentity
 
 DEADLINE_S = 8.0
+SPARE_S = 0.5
+"""Before the deadline, to put an answer together."""
 STILL_NS = 10_000_000_000
-"""A page that has not changed for so long is of a rank that stands still, where no agent has found that out."""
+"""Where no agent has found a stall: a rank stands still if its page has not changed, and an operation has not
+completed, for so long. A long first step alone is no stall: it may compile or capture a graph."""
 MAX_THREADS = 16
 
 
@@ -52,8 +55,8 @@ class Standing:
     """Of each operation of the page, in order; empty where none is known."""
     log: str | None = None
     """The ``log`` text; None where nothing can be read."""
-    stands_still: bool = True
-    """Nothing is under way that a question could disturb."""
+    stands_still: bool = False
+    """Nothing is under way that a question could disturb, such as a graph capture."""
 
     def at_once(self) -> list[Evidence]:
         """What takes no time: ``state`` and ``log``."""
@@ -69,19 +72,22 @@ class Standing:
         told = [self._evidence("state", body)]
         return told if self.log is None else [*told, self._evidence("log", self.log)]
 
-    def questions(self) -> Iterator[Callable[[], Evidence | None]]:
-        """What the rank must be asked for, or read from its memory: each waits a bounded time for its answer."""
-        ask = partial(ask_flight_recorder, stands_still=self.stands_still)
-        flight = ask if self.process == "alive" else read_flight_files
-        yield partial(self._answer, "flight-recorder", partial(flight, since_ns=self._step_began_ns()))
-        if self.process in ("alive", "stopped"):
-            yield partial(self._answer, "stack", take_stack)
+    def questions(self, by_s: float) -> Iterator[Callable[[], Evidence | None]]:
+        """What the rank must be asked for, or read from its memory: each waits a bounded time for its answer.
 
-    def flight_files(self) -> Evidence | None:
+        ``by_s`` (``time.monotonic``): what needs several answers returns those that it has by then.
+        """
+        ask = partial(ask_flight_recorder, stands_still=self.stands_still, folder=self.folder)
+        flight = ask if self.process == "alive" else read_flight_files
+        yield partial(self._answer, "flight-recorder", partial(flight, since_ns=self._step_began_ns(), by_s=by_s))
+        if self.process in ("alive", "stopped"):
+            yield partial(self._answer, "stack", partial(take_stack, folder=self.folder))
+
+    def flight_files(self, by_s: float) -> Evidence | None:
         """What torch wrote of a rank that ended, if that says more than what was taken before."""
         before = [one for one in kept(self.folder, self.identity.rank) if one.kind == "flight-recorder"]
         known = before[0].body if before else None
-        ask = partial(read_flight_files, since_ns=self._step_began_ns(), before=known)
+        ask = partial(read_flight_files, since_ns=self._step_began_ns(), before=known, by_s=by_s)
         return self._answer("flight-recorder", ask)
 
     def _step_began_ns(self) -> int:
@@ -99,12 +105,14 @@ class Standing:
 
 def take_in_time(ranks: Sequence[Standing], *, deadline_s: float = DEADLINE_S) -> list[Evidence]:
     """What the ranks answer before the deadline; an answer that comes later is left out."""
-    return _in_time([question for rank in ranks for question in rank.questions()], deadline_s)
+    by_s = monotonic() + deadline_s - SPARE_S
+    return _in_time([question for rank in ranks for question in rank.questions(by_s)], deadline_s)
 
 
 def take_flight_files(ranks: Sequence[Standing], *, deadline_s: float = DEADLINE_S) -> list[Evidence]:
     """What torch wrote of ranks that ended, where that says more than what was taken before."""
-    return _in_time([rank.flight_files for rank in ranks], deadline_s)
+    by_s = monotonic() + deadline_s - SPARE_S
+    return _in_time([partial(rank.flight_files, by_s) for rank in ranks], deadline_s)
 
 
 def _in_time(questions: Sequence[Callable[[], Evidence | None]], deadline_s: float) -> list[Evidence]:
@@ -164,9 +172,14 @@ def _standing(folder: Path) -> Standing | None:
             ended_by=ended_by_of(before),
             habits=_habits(reader, state, before),
             log=logs.body(identity.rank),
-            stands_still=monotonic_ns() - state.beat_ns > STILL_NS,
+            stands_still=_stands_still(state, monotonic_ns()),
         )
     return None
+
+
+def _stands_still(state: LiveState, now_ns: int) -> bool:
+    pending = any(one.issued > one.completed and now_ns - one.issued_ns > STILL_NS for one in state.operations)
+    return pending and now_ns - state.beat_ns > STILL_NS
 
 
 def _habits(reader: RankReader, state: LiveState, before: list[Evidence]) -> tuple[Habit, ...]:

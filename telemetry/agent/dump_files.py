@@ -3,17 +3,23 @@
 The rank's identity names the places (``telemetry/integrations/dump_places.py``). They may name any file, so each is
 opened with the rights of the rank's user and without following a link. It counts if it is a regular file of that user,
 under one name, of bounded size, and written since the rank came into the step that it is in.
+
+One file of a user is read and converted at a time, which bounds the memory. A user whose file system does not answer
+delays no other user.
 """
 
 import json
+import math
 import os
 import stat
+import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from time import monotonic
 
 from telemetry.integrations.dump_places import META_KEY
 from telemetry.owner_rights import rights_of
-from telemetry.plain_pickle import json_of_pickle
+from telemetry.plain_pickle import CONVERT_S, json_of_pickle
 from telemetry.records import RankIdentity
 
 MAX_PLACES = 16
@@ -21,14 +27,54 @@ MAX_DUMP_BYTES = 64 * 2**20
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-def dump_files(identity: RankIdentity, since_ns: int) -> Iterator[tuple[str, str]]:
-    """Path and JSON text of each dump that was written since then (wall clock) and can be read. Never raises."""
+_MAX_WAIT_S = 60.0
+_of_user: dict[int, threading.Lock] = {}
+
+
+def dump_files(identity: RankIdentity, since_ns: int, by_s: float = math.inf) -> Iterator[tuple[str, str]]:
+    """Path and JSON text of each dump that was written since then (wall clock) and can be read. Never raises.
+
+    ``by_s`` (``time.monotonic``): what takes longer is left out, unless the file system itself does not answer.
+    """
     for path in _places(identity):
         with suppress(OSError):
-            data = _read(path, identity, max(since_ns, identity.started_ns))
-            text = data.decode(errors="replace") if data.lstrip()[:1] == b"{" else json_of_pickle(data)
+            text = _text_of(path, identity, max(since_ns, identity.started_ns), by_s)
             if text is not None:
                 yield path, text
+
+
+def seconds_until(by_s: float) -> float:
+    """From now on, bounded."""
+    return min(max(by_s - monotonic(), 0.0), _MAX_WAIT_S)
+
+
+def _text_of(path: str, identity: RankIdentity, since_ns: int, by_s: float) -> str | None:
+    """Raises:
+    OSError: there is no such file, it must not be read, or it is too late.
+    """
+    owner = os.geteuid() if identity.uid < 0 else identity.uid
+    with _alone(owner, by_s):
+        data = _read(path, owner, since_ns)
+        if data.lstrip()[:1] == b"{":
+            return data.decode(errors="replace")
+        user = owner if os.geteuid() == 0 != owner else None
+        return json_of_pickle(data, within_s=min(CONVERT_S, seconds_until(by_s)), user=user)
+
+
+@contextmanager
+def _alone(owner: int, by_s: float) -> Iterator[None]:
+    """No other file of the owner is read meanwhile.
+
+    Raises:
+        TimeoutError: another one takes too long.
+    """
+    lock = _of_user.setdefault(owner, threading.Lock())
+    if not lock.acquire(timeout=seconds_until(by_s)):
+        raise TimeoutError(f"another dump of user {owner} takes too long")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _places(identity: RankIdentity) -> list[str]:
@@ -43,11 +89,10 @@ def _is_path(told: object) -> bool:
     return isinstance(told, str) and os.path.isabs(told) and "\0" not in told
 
 
-def _read(path: str, identity: RankIdentity, since_ns: int) -> bytes:
+def _read(path: str, owner: int, since_ns: int) -> bytes:
     """Raises:
     OSError: there is no such file, or it must not be read.
     """
-    owner = os.geteuid() if identity.uid < 0 else identity.uid
     with rights_of(owner):
         descriptor = os.open(path, _OPEN)
     with os.fdopen(descriptor, "rb") as file:

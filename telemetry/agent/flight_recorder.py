@@ -9,8 +9,8 @@
 A text is one dump, cut to what counts, with two more fields: ``source`` names the recorder that it came from, and
 ``beside`` holds the dumps of the others that recorded anything. Of several the first in the order above counts.
 
-No handler here takes the GIL: JSON has no Python stacks. Without parameters a handler tells everything that it holds;
-with ``onlyactive`` a rank that stands outside of all collectives would tell nothing.
+No handler here takes the GIL: JSON has no Python stacks. Without parameters a handler returns everything that it holds.
+With ``onlyactive``, a rank that is in no collective returns an empty dump.
 
 To query an event is a CUDA call in a thread of the rank. It may wait for a lock of a device that is dead, so a handler
 may not return. It also makes a graph capture fail that another thread has open, so a rank is asked only while it
@@ -18,15 +18,17 @@ stands still. Source: Handlers.cpp, FlightRecorderDetail.hpp and ProcessGroupNCC
 """
 
 import json
+import math
 import threading
 from collections import Counter
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from telemetry.agent.dump_files import dump_files
+from telemetry.agent.dump_files import dump_files, seconds_until
 from telemetry.agent.worker_client import ask_handler, handler_names
 from telemetry.records import RankIdentity
 
@@ -47,37 +49,57 @@ _one_at_a_time = threading.Lock()
 """A dump of many entries takes hundreds of megabytes until it is cut, and the agent has a limit."""
 
 
-def ask_flight_recorder(identity: RankIdentity, since_ns: int, *, stands_still: bool = True) -> str | None:
+def ask_flight_recorder(
+    identity: RankIdentity,
+    since_ns: int,
+    *,
+    stands_still: bool = True,
+    folder: Path | None = None,
+    by_s: float = math.inf,
+) -> str | None:
     """The text of a rank that lives; None where no recorder answers and no dump was written ``since_ns`` (wall clock).
 
-    All handlers are asked at once: one that hangs costs the others nothing. Of a rank that may be capturing a graph
-    (``stands_still`` is False) only gloo's. Waits a bounded time.
+    All handlers are asked at once, and files are read meanwhile: one that hangs costs the others nothing. Of a rank
+    that may be capturing a graph (``stands_still`` is False) only gloo's is asked. ``folder``: the rank's. What is
+    known at ``by_s`` (``time.monotonic``) is returned.
     """
-    offered = handler_names(identity)
-    harmless = HANDLERS if stands_still else (GLOO,)
-    wanted = [name for name in harmless if offered is None or name in offered]
-    found: list[Dump] = []
-    if wanted:
-        with ThreadPoolExecutor(max_workers=len(wanted)) as pool:
-            answers = pool.map(lambda name: ask_handler(identity, name), wanted)
-            found = [dump for name, text in zip(wanted, answers, strict=True) for dump in _parsed(name, text)]
-    return _together([*found, *_from_files(identity, since_ns)])
+    from_files: list[Dump] = []
+    pool = ThreadPoolExecutor(max_workers=len(HANDLERS) + 1, thread_name_prefix="rankscope-recorder")
+    try:
+        reading = pool.submit(_read_files, identity, since_ns, by_s, from_files)
+        offered = handler_names(identity, folder)
+        wanted = [name for name in (HANDLERS if stands_still else (GLOO,)) if offered is None or name in offered]
+        asked = [pool.submit(_answer_of, identity, name, folder) for name in wanted]
+        wait([reading], timeout=seconds_until(by_s))
+        done, _ = wait(asked, timeout=seconds_until(by_s))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    answers = [dump for future in asked if future in done for dump in future.result()]
+    return _together([*answers, *from_files])
 
 
-def read_flight_files(identity: RankIdentity, since_ns: int, before: str | None = None) -> str | None:
+def read_flight_files(
+    identity: RankIdentity, since_ns: int, before: str | None = None, *, by_s: float = math.inf
+) -> str | None:
     """The text of a rank that answers no more: what torch wrote, and beside it what is known from ``before``.
 
-    None where nothing was written ``since_ns``, or where ``before`` counts more.
+    None where nothing was written ``since_ns``, or where ``before`` counts more. ``by_s``: as above.
     """
-    files = _from_files(identity, since_ns)
+    files: list[Dump] = []
+    _read_files(identity, since_ns, by_s, files)
     known = _known(before) if before else []
     text = _together([*known, *files]) if files else None
     return None if text == before else text
 
 
-def _from_files(identity: RankIdentity, since_ns: int) -> list[Dump]:
-    files = islice(dump_files(identity, since_ns), MAX_FILES)
-    return [dump for path, text in files for dump in _parsed(FILE + path, text)]
+def _answer_of(identity: RankIdentity, name: str, folder: Path | None) -> list[Dump]:
+    return _parsed(name, ask_handler(identity, name, folder))
+
+
+def _read_files(identity: RankIdentity, since_ns: int, by_s: float, found: list[Dump]) -> None:
+    """Add each file to ``found`` as soon as it is read."""
+    for path, text in islice(dump_files(identity, since_ns, by_s), MAX_FILES):
+        found += _parsed(FILE + path, text)
 
 
 def _parsed(source: str, text: str | None) -> list[Dump]:
@@ -100,10 +122,10 @@ def _known(text: str) -> list[Dump]:
 def _together(dumps: Iterable[Dump]) -> str | None:
     """One text of all; those that recorded anything come before those that did not."""
     by_source = {dump[SOURCE]: dump for dump in dumps}
-    ordered = sorted(by_source.values(), key=lambda dump: (not _says_anything(dump), _place(dump[SOURCE])))
+    ordered = sorted(by_source.values(), key=lambda dump: (not _has_content(dump), _place(dump[SOURCE])))
     if not ordered:
         return None
-    beside = [dump for dump in ordered[1:] if _says_anything(dump)]
+    beside = [dump for dump in ordered[1:] if _has_content(dump)]
     return json.dumps({**ordered[0], BESIDE: beside} if beside else ordered[0])
 
 
@@ -114,16 +136,16 @@ def _place(source: str) -> int:
     return 0 if source == NCCL else 2 + (_LATER.index(source) if source in _LATER else len(_LATER))
 
 
-def _says_anything(dump: Dump) -> bool:
+def _has_content(dump: Dump) -> bool:
     return bool(dump.get("entries") or dump.get("pg_status"))
 
 
 def _cut(dump: Dump) -> Dump:
     entries = dump.get("entries")
-    return {**dump, "entries": _that_count(entries)} if isinstance(entries, list) else dump
+    return {**dump, "entries": _relevant_entries(entries)} if isinstance(entries, list) else dump
 
 
-def _that_count(entries: list[Any]) -> list[Any]:
+def _relevant_entries(entries: list[Any]) -> list[Any]:
     """What has not ended and the last of each group, in their order; of too many, the last of each group first."""
     seen: Counter[str] = Counter()
     found: list[tuple[int, int]] = []

@@ -25,11 +25,11 @@ MAX_FRAMES = 100
 _FRAME = re.compile(r'^\s+File "(?P<path>.*)", line (?P<line>\d+) in (?P<function>.*)$')
 
 
-def take_stack(identity: RankIdentity) -> str | None:
-    """The ``stack`` text of a rank, or None. Waits a bounded time."""
+def take_stack(identity: RankIdentity, folder: Path | None = None) -> str | None:
+    """The ``stack`` text of the rank in ``folder``, or None. Waits a bounded time."""
     found = _from_memory(identity)
     if found is None:
-        told = ask_traceback(identity)
+        told = ask_traceback(identity, folder)
         found = _found("worker-server", threads_of_traceback(told)) if told else None
     return found
 

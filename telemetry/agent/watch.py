@@ -278,7 +278,8 @@ class EvidenceWatch:
 
     def _take(self, owner: Owner, job: WatchedJob) -> None:
         """Of all ranks of the job: those that stand tell whom they wait for."""
-        ranks = [_standing(rank, job.logs) for rank in job.ranks.values()]
+        stands_still = job.detector.phase is Phase.STALLED
+        ranks = [_standing(rank, job.logs, stands_still=stands_still) for rank in job.ranks.values()]
         self._keep(owner, [(rank, rank.at_once()) for rank in ranks])
         self._keep_told(owner, ranks, take_in_time(ranks))
 
@@ -315,7 +316,7 @@ def _leave_logs(job: WatchedJob) -> None:
             job.logs.leave(number)
 
 
-def _standing(rank: WatchedRank, logs: JobLogs) -> Standing:
+def _standing(rank: WatchedRank, logs: JobLogs, *, stands_still: bool = False) -> Standing:
     return Standing(
         folder=rank.reader.folder,
         identity=rank.identity,
@@ -326,4 +327,5 @@ def _standing(rank: WatchedRank, logs: JobLogs) -> Standing:
         ended_by=rank.ended_by,
         habits=tuple(rank.operations.habits(rank.state)),
         log=logs.body(rank.identity.rank),
+        stands_still=stands_still,
     )

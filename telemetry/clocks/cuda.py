@@ -25,7 +25,7 @@ from telemetry.clocks.interface import CapturedSpan, ClockError, DeviceSpan, Dra
 from telemetry.errors import UsageError
 
 MAX_PENDING = 16384
-"""Spans of one device that wait to be resolved."""
+"""Spans of one device that wait to be resolved. Of captured spans as many more."""
 
 Ticket = tuple[CudaDevice, Any]
 """Where a span began, and its event; None where it began inside a capture."""
@@ -53,7 +53,7 @@ class CudaClock:
         self._now = now
         self._pause = pause
         self._devices: dict[int, CudaDevice] = {}
-        self._captured: deque[CapturedSpan] = deque(maxlen=MAX_PENDING)
+        self._captured: deque[CapturedSpan] = deque()
 
     def is_used(self) -> bool:
         """Whether this process works on a device. A span that begins before is refused. It does not initialise CUDA."""
@@ -64,14 +64,15 @@ class CudaClock:
         return self._devices[device].error_ns()
 
     def begin(self) -> Ticket | None:
-        """None while the queue is full, and where no device is in use."""
+        """None while the queue is full, also that of captured spans, and where no device is in use."""
         index = self._cuda.current_device()
         device = self._devices.get(index) or self._open(index)
         if device is None or device.pending() >= self._max_pending:
             return None
         if self._cuda.is_current_stream_capturing():
-            return device, None
-        return device, device.record()
+            return (device, None) if len(self._captured) < self._max_pending else None
+        start, _ = device.record()
+        return device, start
 
     def end(self, ticket: Ticket, span: DeviceSpan) -> None:
         device, start = ticket
@@ -81,7 +82,7 @@ class CudaClock:
             device.give_back(start)
             self._captured.append(CapturedSpan(span=span))
         else:
-            device.queue(start, device.record(), span)
+            device.queue(start, span)
 
     def drain(self) -> list[Drained]:
         drained: list[Drained] = []

@@ -2,6 +2,9 @@
 
 training threads    record() ... queue()          free events ---> recorded
 drain thread        drain()                       asked: done? ---> resolved, and the events are free again
+
+Events of one stream complete in order. So each stream is asked up to its first event that is not completed. A stream
+that stands still delays no other stream.
 """
 
 from collections import deque
@@ -11,8 +14,6 @@ from typing import Any
 from telemetry.clocks.cuda_reference import DeviceReference, nanoseconds
 from telemetry.clocks.interface import ClockError, CompletedSpan, DeviceSpan, Drained, ResolvedSpan
 
-GIVE_UP_AFTER = 64
-"""Unfinished spans in a row after which a pass over the queue ends: what was issued later seldom ends sooner."""
 MAX_ERRORS = 3
 """So often an event may raise before it is no longer asked whether the work is completed."""
 
@@ -23,7 +24,11 @@ class OpenSpan:
 
     start: Any
     end: Any
+    stream: Any
+    """On which the end is recorded."""
     span: DeviceSpan
+    number: int = 0
+    """Position in the queue of its device."""
     num_errors: int = 0
     is_open: bool = True
 
@@ -37,26 +42,32 @@ class CudaDevice:
         self._reference = reference
         self._free: deque[Any] = deque()
         self._ended: deque[OpenSpan] = deque()
-        self._unfinished: list[OpenSpan] = []
+        self._unfinished: dict[Any, deque[OpenSpan]] = {}
+        """By stream, in the order of their ends."""
+        self._num_unfinished = 0
+        self._num_queued = 0
 
-    def record(self) -> Any:
-        """An event on the device's stream that is current on this thread."""
+    def record(self) -> tuple[Any, Any]:
+        """An event on the device's stream that is current on this thread, and the stream."""
         try:
             event = self._free.popleft()
         except IndexError:
             event = self._cuda.Event(enable_timing=True)
-        event.record(self._cuda.current_stream(self.index))
-        return event
+        stream = self._cuda.current_stream(self.index)
+        event.record(stream)
+        return event, stream
 
     def give_back(self, event: Any) -> None:
         """Use an event again that no graph holds and that did not fail."""
         self._free.append(event)
 
-    def queue(self, start: Any, end: Any, span: DeviceSpan) -> None:
-        self._ended.append(OpenSpan(start=start, end=end, span=span))
+    def queue(self, start: Any, span: DeviceSpan) -> None:
+        """The span ends here."""
+        end, stream = self.record()
+        self._ended.append(OpenSpan(start=start, end=end, stream=stream, span=span))
 
     def pending(self) -> int:
-        return len(self._ended) + len(self._unfinished)
+        return len(self._ended) + self._num_unfinished
 
     def error_ns(self) -> int:
         """How far the start of a span may be off."""
@@ -74,20 +85,36 @@ class CudaDevice:
         return drained
 
     def _ask_all(self, drained: list[Drained]) -> None:
-        waiting = self._unfinished
+        """Answers come in the order of the queue: spans of one line may end on several streams."""
+        self._sort_by_stream()
+        answers: list[tuple[int, list[Drained]]] = []
+        for stream, waiting in list(self._unfinished.items()):
+            answers += self._ask_stream(waiting)
+            if not waiting:
+                del self._unfinished[stream]
+        self._num_unfinished = sum(map(len, self._unfinished.values()))
+        for _, answer in sorted(answers, key=lambda numbered: numbered[0]):
+            drained += answer
+
+    def _sort_by_stream(self) -> None:
         while self._ended:
-            waiting.append(self._ended.popleft())
-        unfinished: list[OpenSpan] = []
-        asked = in_a_row = 0
-        for one in waiting:
-            if in_a_row == GIVE_UP_AFTER:
-                break
-            drained += (answer := self._ask(one))
-            in_a_row = 0 if answer else in_a_row + 1
+            one = self._ended.popleft()
+            one.number = self._num_queued
+            self._num_queued += 1
+            self._num_unfinished += 1
+            self._unfinished.setdefault(one.stream, deque()).append(one)
+
+    def _ask_stream(self, waiting: deque[OpenSpan]) -> list[tuple[int, list[Drained]]]:
+        """Answers by number, up to the first span that is not completed. A failed span may stay in ``waiting``."""
+        answers: list[tuple[int, list[Drained]]] = []
+        failed: list[OpenSpan] = []
+        while waiting and (answer := self._ask(waiting[0])):
+            one = waiting.popleft()
+            answers.append((one.number, answer))
             if one.is_open:
-                unfinished.append(one)
-            asked += 1
-        self._unfinished = unfinished + waiting[asked:]
+                failed.append(one)
+        waiting.extendleft(reversed(failed))
+        return answers
 
     def _ask(self, one: OpenSpan) -> list[Drained]:
         try:

@@ -1,7 +1,8 @@
 """The drain thread: opens the device clock once there is one, asks it now and then what has ended, and records it.
 
 error    --> the spans concerned are dropped and counted; the 1st, 2nd, 4th, 8th ... error leaves a mark
-50 passes in a row with errors and no answer --> the clock is given up: a mark, and spans are refused from then on
+50 passes with errors, and no completed span in between (idle passes do not reset the count)
+          --> the clock is given up: a mark, and spans are refused from then on
 """
 
 import threading
@@ -59,7 +60,7 @@ class Drain:
 
     def start(self) -> None:
         if self._clock is None:
-            self._recorder.at_each_step(self.look_for_clock)
+            self._recorder.at_each_step(self.try_open_clock)
         self._thread.start()
 
     def stop(self, *, within_s: float = FLUSH_S) -> int:
@@ -78,22 +79,22 @@ class Drain:
         self._pass_on()
         return self._pending()
 
-    def look_for_clock(self) -> None:
-        """Open the clock if the device is in use by now. On any thread; one that is at it already is not waited for."""
+    def try_open_clock(self) -> None:
+        """Open the clock if the device is in use by now. On any thread; it waits for no other that opens it."""
         if self._open_clock is None or not self._opening.acquire(blocking=False):
             return
         try:
             self._clock = self._open_clock()
             if self._clock is not None:
                 self._recorder.use_clock(self._clock)
-                self._look_no_more()
+                self._stop_trying()
         except Exception as error:
-            self._look_no_more()
+            self._stop_trying()
             self._recorder.mark(CLOCK_FAILED, repr(error))
         finally:
             self._opening.release()
 
-    def _look_no_more(self) -> None:
+    def _stop_trying(self) -> None:
         self._open_clock = None
         self._recorder.at_each_step(None)
 
@@ -106,7 +107,7 @@ class Drain:
 
     def _pass_on(self) -> None:
         if self._clock is None:
-            self.look_for_clock()
+            self.try_open_clock()
         if self._clock is None or self._failed:
             return
         try:
@@ -140,7 +141,7 @@ class Drain:
             self._recorder.mark(CLOCK_ERROR, f"{one.error!r}; error {self._num_errors} of this clock")
 
     def _count_pass(self, drained: Sequence[Drained]) -> None:
-        """A pass has failed that brought errors and no answer of the device."""
+        """A pass has failed if it brought errors and no completed span. A pass that brought nothing changes nothing."""
         if any(isinstance(one, (ResolvedSpan, CompletedSpan)) for one in drained):
             self._failed_passes = 0
         elif errors := [one.error for one in drained if isinstance(one, ClockError)]:

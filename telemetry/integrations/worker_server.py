@@ -106,7 +106,7 @@ def _place_for_socket(folder: Path) -> Path:
     own = folder.absolute() / FOLDER_NAME / SOCKET_NAME
     name = hashlib.blake2b(os.fsencode(own), digest_size=8).hexdigest()
     shared = dict.fromkeys((tempfile.gettempdir(), "/tmp"))
-    short = [Path(place) / f"rankscope-{os.getuid()}-workers" / name for place in shared]
+    short = [Path(place) / short_folder_name(os.getuid()) / name for place in shared]
     faults = []
     for path, below in [(own, RANK_FOLDER_DEPTH + 1), *((path, 1) for path in short)]:
         if len(os.fsencode(path)) > MAX_PATH_BYTES:
@@ -119,6 +119,11 @@ def _place_for_socket(folder: Path) -> Path:
         else:
             return path
     raise OSError("; ".join(faults))
+
+
+def short_folder_name(user: int) -> str:
+    """In the temporary folder."""
+    return f"rankscope-{user}-workers"
 
 
 def _make_private(folder: Path, below: int) -> None:

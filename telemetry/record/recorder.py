@@ -42,7 +42,7 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
     """A recorder attached to nothing."""
     sink: Sink | None = None
     device_clock: DeviceClock | None = None
-    look_for_clock: Callable[[], None] | None = None
+    try_open_clock: Callable[[], None] | None = None
     words = scrap_words()
     place_now: Place = Scrap()
     buffer: Any = place_now.buffer
@@ -160,7 +160,7 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
 
     class StepOnDevice(OnDevice):
         """A step on the device's clock, so that it compares with the spans inside it although the host runs ahead.
-        Where the device has no room for it, it is measured on the host: a step is never dropped for that."""
+        If the device queue is full, the host measures the step. The step is not dropped."""
 
         __slots__ = ()
 
@@ -243,8 +243,8 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
             return Refused(Reason.NO_NUMBER, Stage.STEP.label)
         words[layout.WORD_STEP] = step_number
         words[layout.WORD_STEP_STARTED] = beat()
-        if (look := look_for_clock) is not None:
-            look()
+        if (poll := try_open_clock) is not None:
+            poll()
         return span(Stage.STEP)
 
     def drop(reason: Reason, stage: object) -> None:
@@ -276,9 +276,9 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
             device_clock = clock
             fill_pools()
 
-    def at_each_step(look: Callable[[], None] | None) -> None:
-        nonlocal look_for_clock
-        look_for_clock = look
+    def at_each_step(poll: Callable[[], None] | None) -> None:
+        nonlocal try_open_clock
+        try_open_clock = poll
 
     # --- records other than spans that just ended ---------------------------------------------------------------
 
@@ -432,9 +432,9 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
         return lost + lost_in_forks + in_scrap + (sink.dropped if sink is not None else 0)
 
     def attach(to: Sink, first_seq: int, page: "memoryview[int]", clock: DeviceClock | None) -> None:
-        nonlocal sink, device_clock, look_for_clock, words, depth, lost
+        nonlocal sink, device_clock, try_open_clock, words, depth, lost
         nonlocal forked_from, own_forks, lost_in_forks, dropped_spans
-        device_clock, look_for_clock, words, depth, lost = clock, None, page, 0, 0
+        device_clock, try_open_clock, words, depth, lost = clock, None, page, 0, 0
         forked_from, own_forks, lost_in_forks = None, ForkedSpans.shared(), 0
         dropped_spans = DroppedSpans(mark)
         fill_pools()
@@ -442,9 +442,9 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
         sink = to
 
     def detach() -> None:
-        nonlocal sink, device_clock, look_for_clock, words, depth, lost, rolling, making_room
+        nonlocal sink, device_clock, try_open_clock, words, depth, lost, rolling, making_room
         nonlocal forked_from, own_forks, lost_in_forks, dropped_spans
-        sink, device_clock, look_for_clock, words, depth, lost = None, None, None, scrap_words(), 0, 0
+        sink, device_clock, try_open_clock, words, depth, lost = None, None, None, scrap_words(), 0, 0
         forked_from, own_forks, lost_in_forks, dropped_spans = None, None, 0, None
         rolling, making_room = threading.RLock(), False  # in a forked child another thread may have held it
         fill_pools()

@@ -98,6 +98,17 @@ def test_a_span_across_the_edge_of_a_capture_is_dropped_and_its_events_stay_outs
     assert len(resolved(rank.drain(after_ns=2 * MS))) == 1
 
 
+def test_captured_spans_beyond_the_bound_are_refused_and_none_is_lost() -> None:
+    """The caller counts a span that is refused."""
+    cuda = ManualCuda()
+    clock = CudaClock(cuda, max_pending=2)
+    with cuda.graph():
+        for _ in range(2):
+            time_a_span(clock)
+        assert clock.begin() is None
+    assert clock.drain() == [CapturedSpan(span=NOTE)] * 2
+
+
 def test_a_span_around_a_whole_capture_and_one_around_a_replay_are_timed() -> None:
     rank = Rank()
     around = rank.clock.begin()

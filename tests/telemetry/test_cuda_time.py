@@ -1,5 +1,8 @@
 """CUDA events as a clock, over a twin: when a span was, and how far that may be off."""
 
+from contextlib import nullcontext
+from dataclasses import replace
+
 import pytest
 
 from telemetry.clocks.cuda import CudaClock
@@ -52,6 +55,27 @@ def test_a_full_queue_refuses_spans() -> None:
         assert ticket is not None
         clock.end(ticket, NOTE)
     assert clock.begin() is None
+
+
+def test_a_stream_that_stands_still_delays_no_other_stream() -> None:
+    rank = Rank()
+    rank.cuda.keep_busy(3_600_000 * MS)
+    for _ in range(200):
+        rank.work(0)
+    with rank.cuda.stream(rank.cuda.Stream()):
+        rank.work(MS)
+    (span,) = resolved(rank.drain(after_ns=2 * MS))
+    assert span.duration_ns == pytest.approx(MS, abs=1000)
+    assert rank.clock.pending() == 200
+
+
+def test_spans_that_end_on_several_streams_come_in_the_order_of_their_ends() -> None:
+    rank = Rank()
+    other = rank.cuda.Stream()
+    for number in range(6):
+        with rank.cuda.stream(other) if number % 2 else nullcontext():
+            rank.work(0, replace(NOTE, microbatch=number))
+    assert [one.span.microbatch for one in resolved(rank.drain(after_ns=MS))] == list(range(6))
 
 
 def test_the_training_thread_neither_asks_nor_waits_as_the_clock_opens() -> None:

@@ -3,14 +3,17 @@
 import json
 import os
 import pickle
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from telemetry import plain_pickle
 from telemetry.agent import worker_client
 from telemetry.agent.flight_recorder import NCCL, ask_flight_recorder, read_flight_files
 from telemetry.integrations.dump_places import META_KEY as FILES
@@ -115,6 +118,37 @@ def test_a_handler_that_hangs_costs_the_others_nothing_and_is_asked_twice_at_mos
     assert len(asked) == worker_client.MOST_SILENT
 
 
+def test_a_dump_that_takes_long_to_read_costs_no_answer_of_a_handler(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "slow.py"
+    program.write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(plain_pickle, "__file__", str(program))
+    served_by = serve({GLOO: served("gloo")})
+    rank = replace(served_by, meta={**served_by.meta, **files_of(written_to(tmp_path / "dump_0")).meta})
+    began = time.monotonic()
+    told = json.loads(ask_flight_recorder(rank, 0, by_s=began + 1) or "")
+    assert told["source"] == GLOO
+    assert time.monotonic() - began < plain_pickle.CONVERT_S
+
+
+def test_a_request_that_is_answered_or_refused_leaves_nothing_behind(serve: Serve, tmp_path: Path) -> None:
+    assert worker_client.ask_handler(serve({GLOO: b"x"}), GLOO) == "x"
+    assert worker_client.ask_handler(rank_with(**{SOCKET: str(tmp_path / "missing")}), GLOO) is None
+    assert not worker_client._silent
+
+
+def test_of_silent_handlers_the_oldest_are_forgotten(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_client, "MAX_SILENT_KEYS", 2)
+    monkeypatch.setattr(worker_client, "ANSWER_S", 0.1)
+    never = threading.Event()
+    rank = serve({name: lambda: never.wait(60) and b"" for name in "abc"})  # type: ignore[misc]
+    for name in "abc":
+        assert worker_client.ask_handler(rank, name) is None
+    never.set()
+    assert [place for _, _, place in worker_client._silent] == ["/handler/b", "/handler/c"]
+
+
 def files_of(*paths: Path) -> RankIdentity:
     return rank_with(**{FILES: json.dumps([str(path) for path in paths])})
 
@@ -181,6 +215,37 @@ def test_what_is_no_dump_of_this_rank_and_step_is_not_read(tmp_path: Path, make:
     make(tmp_path / "dump_0")
     assert read_flight_files(files_of(tmp_path / "dump_0"), SINCE_NS) is None
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_pickle_that_turns_into_too_much_json_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written_to(tmp_path / "dump_0")
+    assert read_flight_files(files_of(path), SINCE_NS)
+    monkeypatch.setattr(plain_pickle, "MAX_JSON_BYTES", 50)
+    assert read_flight_files(files_of(path), SINCE_NS) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a process of another user")
+def test_a_pickle_of_another_user_is_read_with_the_rights_of_that_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the environment of the agent, which may hold its token."""
+    monkeypatch.setenv("RANKSCOPE_TOKEN", "secret")
+    real = Path(plain_pickle.__file__).read_text().partition("if __name__")[0]
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o755)
+        program, path = Path(folder, "who.py"), Path(folder, "dump_0")
+        program.write_text(real + WHO)
+        os.chown(written_to(path), NOBODYS, NOBODYS)
+        monkeypatch.setattr(plain_pickle, "__file__", str(program))
+        told = json.loads(read_flight_files(replace(files_of(path), uid=NOBODYS), SINCE_NS) or "{}")
+    assert told["pg_status"] == [[NOBODYS] * 3, [65534] * 3, [], False]
+
+
+WHO = """
+def load_plain(data):
+    who = [os.getresuid(), os.getresgid(), os.getgroups(), "RANKSCOPE_TOKEN" in os.environ]
+    return {"entries": [], "pg_status": who}
+
+sys.exit(_convert(sys.argv[1:]))
+"""
 
 
 @pytest.mark.parametrize("told", ["[", "7", '["relative", 7, "/nul\\u0000"]'])

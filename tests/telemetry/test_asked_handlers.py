@@ -1,0 +1,105 @@
+"""Which flight recorders a rank is asked for: NCCL's only if the rank stands still."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import telemetry
+from telemetry.agent import collect
+from telemetry.agent.flight_recorder import GLOO, NCCL
+from telemetry.agent.stall import SECOND_NS, StallSettings
+from telemetry.agent.watch import EvidenceWatch
+from telemetry.integrations import worker_server
+from telemetry.record.operations import Operations
+from telemetry.record.reader import RankReader
+from telemetry.session import RECORDER
+from telemetry.topology import Topology
+from tests.deadline import until
+from tests.telemetry.worker_socket import Answer, serve_handlers
+
+PEER = """
+import sys, time, telemetry
+telemetry.start("run", topology=telemetry.Topology(dp=2), rank=1, attempt=0, spool=sys.argv[1], agent=False)
+with telemetry.step(0):
+    time.sleep(600)
+"""
+DUMP = b'{"entries": [], "pg_status": {"0": {}}}'
+
+
+class AskedRank:
+    """This process as rank 0 of two. ``asked``: the recorders that it was asked for."""
+
+    def __init__(self, spool: Path, socket: Path) -> None:
+        self.asked: list[str] = []
+        self.end = serve_handlers(socket, {name: self._answer_of(name) for name in (GLOO, NCCL)})
+        session = telemetry.start(
+            "run", topology=Topology(dp=2), rank=0, attempt=0, spool=spool, agent=False,
+            meta={worker_server.META_KEY: str(socket)},
+        )  # fmt: skip
+        assert session.folder is not None
+        self.folder = session.folder
+
+    def _answer_of(self, name: str) -> Answer:
+        def answer() -> bytes:
+            self.asked.append(name)
+            return DUMP
+
+        return answer
+
+
+@pytest.fixture
+def rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AskedRank]:
+    monkeypatch.setattr(worker_server, "MAX_SERVERS", 0)
+    rank = AskedRank(tmp_path / "spool", tmp_path / "socket")
+    yield rank
+    telemetry.stop()
+    rank.end()
+
+
+def test_of_a_rank_that_dies_the_peers_are_asked_for_gloos_recorder_only(rank: AskedRank, tmp_path: Path) -> None:
+    now_s = 0.0
+
+    def now() -> int:
+        return RankReader(rank.folder).live().step_started_ns + round(now_s * SECOND_NS)
+
+    watch = EvidenceWatch(tmp_path / "spool", settings=StallSettings(floor_s=10, ceiling_s=20), clock=now)
+    peer = subprocess.Popen([sys.executable, "-c", PEER, str(tmp_path / "spool")])
+    try:
+        with telemetry.step(0):
+            until(lambda: stepping(rank.folder.with_name("rank-00001")), seconds=60, what="the peer records")
+            watch.look()
+            peer.send_signal(signal.SIGKILL)
+            peer.wait()
+            watch.look()
+            assert rank.asked == [GLOO]
+            for _ in range(25):
+                now_s += 1.0
+                watch.look()
+            assert sorted(rank.asked) == sorted([GLOO, GLOO, NCCL])
+    finally:
+        peer.kill()
+        peer.wait()
+        watch.close()
+
+
+def stepping(folder: Path) -> bool:
+    return (folder / "meta.json").exists() and RankReader(folder).live().step == 0
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_without_an_agent_a_rank_is_asked_for_nccls_recorder_once_it_waits_for_an_operation(
+    rank: AskedRank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    """A long step without one may compile or capture a graph."""
+    monkeypatch.setattr(collect, "STILL_NS", 0)
+    operations = Operations(RECORDER)
+    with telemetry.step(0):
+        if waits:
+            operations.issue(operations.line((0, 1), 1), None, 8)
+        collect.collect_evidence(tmp_path / "spool", "run", 0)
+    assert (NCCL in rank.asked) is waits
+    assert GLOO in rank.asked
