@@ -78,7 +78,7 @@ def rank_states(heartbeats: pa.Table) -> Iterator[RankState]:
             rank=row["rank"],
             step=row["step"],
             stage=STAGE_BY_CODE.get(row["stage"]),
-            alive=bool(row["alive"]),
+            alive=bool(row["alive"]) and not row["ended"],  # the last heartbeat of a rank may be sent as it ends
             ended=row["ended"] == ENDED_WELL,
             dropped=row["dropped"],
         )

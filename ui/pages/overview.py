@@ -179,7 +179,7 @@ def _ranks(ranks: list[RankState]) -> Component:
         return dmc.Text("No agent has reported on the ranks.", size="sm", c="dimmed")
     dead = [rank.rank for rank in ranks if not rank.alive and not rank.ended]
     dropped = sum(rank.dropped for rank in ranks)
-    running, ended = sum(rank.alive and not rank.ended for rank in ranks), sum(rank.ended for rank in ranks)
+    running, ended = sum(rank.alive for rank in ranks), sum(rank.ended for rank in ranks)
     words = f"{count(len(ranks), 'rank')}: {running} running, {ended} ended in order, {len(dead)} gone"
     lines = [dmc.Text(words, size="sm")]
     if dead:
