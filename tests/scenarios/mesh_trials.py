@@ -35,6 +35,7 @@ from telemetry.ship.client import CollectorClient
 from telemetry.stages import STAGE_BY_CODE
 from telemetry.stored_topology import topology_of
 from telemetry.stores.queries import Ranks, Spans
+from telemetry.stores.reader import Reader
 from telemetry.tables import GROUP_BASE
 from telemetry.topology import Topology
 from tests.benchmarks.pages import as_table, write_section
@@ -138,7 +139,7 @@ def run_trial(trial: Trial, collector: CollectorClient) -> Found:
             assert job.exitcode == 0, (trial.out / "job.log").read_text()[-3000:]
             agent.join(END_S)
             assert agent.exitcode == 0, (trial.out / "agent.log").read_text()[-3000:]
-            _judge_steps(found, collector)
+            judge_steps(found, collector)
     found.learned = is_learned(trial, collector)
     return found
 
@@ -180,8 +181,9 @@ def _await_verdict(found: Found, collector: CollectorClient) -> None:
         found.words = f"{verdict.kind} {verdict.initiating}"
 
 
-def _judge_steps(found: Found, collector: CollectorClient) -> None:
-    findings = diagnose_run(collector, found.trial.run_id, 0).findings
+def judge_steps(found: Found, reader: Reader) -> None:
+    """Take in what `rankscope diagnose` says of a training that went on."""
+    findings = diagnose_run(reader, found.trial.run_id, 0).findings
     right = [one for one in findings if _is_right(one, found.trial)]
     found.exact = bool(right) or found.trial.kind == HEALTHY
     found.others = [
@@ -196,12 +198,12 @@ def _is_right(finding: Finding, trial: Trial) -> bool:
     return finding.kind == Kind.COMPUTE_STRAGGLER and tuple(finding.ranks) == trial.guilty
 
 
-def is_learned(trial: Trial, collector: CollectorClient) -> bool:
-    """Whether the store holds the mesh and every operation under its stage and axes."""
+def is_learned(trial: Trial, reader: Reader) -> bool:
+    """Whether a store or spool holds the mesh and every operation under its stage and axes."""
     mesh, operations = EXPECTED[trial.mesh]
-    ranks = collector.read(Ranks(run_id=trial.run_id, attempt=0))
+    ranks = reader.read(Ranks(run_id=trial.run_id, attempt=0))
     topology = topology_of(ranks)
-    spans = collector.read(Spans(run_id=trial.run_id, attempt=0, first_step=0, last_step=MANY_STEPS))
+    spans = reader.read(Spans(run_id=trial.run_id, attempt=0, first_step=0, last_step=MANY_STEPS))
     columns = (spans[name].to_pylist() for name in ("rank", "stage", "peer", "op_seq"))
     seen = {
         (STAGE_BY_CODE[stage].label, _axes(rank, peer, topology))
