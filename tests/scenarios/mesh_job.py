@@ -76,13 +76,15 @@ class Fault:
         self._trial = trial
         self._matrix = torch.randn(SIZE, SIZE) / SIZE
         self.step = 0
+        """Under way."""
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
         if self.step < FIRST_STEP:
             yield
             return
-        (self._trial.out / FIRED).touch(exist_ok=True)
+        if self.step == FIRST_STEP:
+            (self._trial.out / FIRED).touch()
         if self._trial.kind == STOPPED:
             os.kill(os.getpid(), signal.SIGSTOP)
         while self._trial.kind == LOOPING:

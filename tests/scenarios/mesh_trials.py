@@ -45,6 +45,7 @@ from tests.scenarios.hang_job import AGENT_OPTIONS, LOOK_S, UNTOLD, accused_now,
 from tests.scenarios.mesh_job import HEALTHY, LOOPING, MESHES, NUM_RANKS, SLOW, STOPPED, Trial, in_own_session, launch
 
 TITLE = "Meshes that are learned"
+COMMAND = "python -m tests.scenarios.mesh_trials"
 NUM_STEPS = 36
 MANY_STEPS = 2_000
 """More than a job with a stopped rank comes to."""
@@ -273,8 +274,8 @@ def main() -> int:
         found = [one for mesh in given.mesh for one in run_mesh(mesh, given.seed, folder, given.only)]
     section = as_section(found)
     print(json.dumps([asdict(one) for one in found], default=str, indent=2) if given.json else section)
-    if given.write:
-        write_section(TITLE, f"python -m tests.scenarios.mesh_trials --seed {given.seed}", section)
+    if given.write and not given.only:
+        write_section(TITLE, f"{COMMAND} --mesh {' '.join(given.mesh)} --seed {given.seed}", section)
     return int(not all(one.holds for one in found))
 
 
@@ -282,7 +283,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mesh", nargs="+", choices=MESHES, default=list(MESHES), help="these meshes alone")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", type=int, nargs="+", default=[], help="of each mesh these trials alone")
+    parser.add_argument(
+        "--only", type=int, nargs="+", default=[], help="of each mesh these trials alone; nothing is written"
+    )
     parser.add_argument("--out", type=Path, help="keep everything here")
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
     parser.add_argument("--write", action="store_true", help="write docs/accuracy.md")
