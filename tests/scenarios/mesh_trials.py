@@ -66,9 +66,10 @@ EXPECTED: dict[str, tuple[str, set[tuple[str, str]]]] = {
     "torchtitan": ("pp=2,dp_shard=2,tp=2", TENSOR | PIPELINE | _sharded("dp_shard")),
     "megatron": ("pp=2,dp=2,tp=2", TENSOR | PIPELINE | _sharded("dp")),
     "context": ("dp=2,cp=2,tp=2", TENSOR | CONTEXT | _sharded("dp cp") | {("ep-all-to-all", "dp cp")}),
-    "experts": ("dp=2,ep=4", _sharded("dp ep") | {("ep-all-to-all", "ep")}),
+    "experts": ("dp=2,ep=4", _sharded("dp ep") | {("ep-all-to-all", "ep"), ("grads-all-reduce", "dp ep")}),
 }
-"""The mesh that is to be learned; stage and axes of every operation. Axes of degree 1 have no groups to learn from."""
+"""The mesh that is to be learned; stage and axes of every operation. Axes of degree 1 have no groups to learn from. The
+sum of the losses is over all ranks: among experts it lies along the axes of data parallelism."""
 HEADINGS = (
     *("mesh", "trial", "trials", "mesh learned, operations under stage and axes", "exact", "other findings above info"),
     "seconds from the fault to the verdict, median (worst)",
