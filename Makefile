@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test long extras lint bench trials score fleet chaos fuzz gpu install parts clean
+.PHONY: demo test long extras lint bench trials meshes score fleet chaos fuzz gpu install parts clean
 
 install: $(STAMP)  ## a virtual environment with everything in it
 
@@ -45,6 +45,9 @@ bench: install  ## every benchmark; rewrites docs/benchmarks.md
 
 trials: install  ## real hangs, many of them; rewrites the table in docs/accuracy.md
 	@$(BIN)/python -m tests.scenarios.hang_trials --write $(TRIAL_ARGS)
+
+meshes: install  ## slow and stopped ranks on meshes that are learned; takes half an hour; rewrites their table in docs/accuracy.md
+	@$(BIN)/python -m tests.scenarios.mesh_trials --write $(MESH_ARGS)
 
 score: install  ## slow runs whose truth is known, simulated and real; rewrites their tables in docs/accuracy.md
 	@$(BIN)/python -m tests.score --write $(SCORE_ARGS)

@@ -69,6 +69,7 @@ _PARTS = frozenset(
     )
 )
 """Groups that may hold only some ranks of their axes: experts are laid out over the same ranks in another way."""
+_BESIDE_EXPERTS = frozenset(("mesh_efsdp", "mesh_dp_shard_mod_ep", "mesh_dp_mod_ep", "expert_data_parallel_group"))
 _HIERARCHICAL = "hierarchical_"
 """Megatron's groups of one level of another group: a part of it."""
 _ENDING = re.compile(r"(_gloo)?(_l\d+|_\d+)?$")
@@ -101,6 +102,12 @@ def axes_described(description: str) -> tuple[str, ...]:
 def spans_whole_axes(description: str) -> bool:
     """Whether a group of this description holds every rank along its axes, so that its ranks show how these lie."""
     return not description.lower().startswith(_HIERARCHICAL) and _plain(description) not in _PARTS
+
+
+def lies_beside_experts(description: str) -> bool:
+    """Whether a group of this description holds the ranks that have the same experts: with the group of the experts it
+    makes up the data parallel ranks."""
+    return not description.lower().startswith(_HIERARCHICAL) and _plain(description) in _BESIDE_EXPERTS
 
 
 def purpose_of(axes: Iterable[str]) -> Purpose | None:

@@ -6,7 +6,8 @@ A group of an axis is a stretch of ranks with one stride. Axes whose degrees and
     mesh_tp [4, 5]   mesh_pp [0, 4]                         tp 2 x 1, ........ ? , pp 2 x 4       not yet
 
 Nothing is guessed: as long as the named groups do not cover the world, the mesh is not known. Groups of experts lie
-over the same ranks in another way; they become an axis only where all others stay whole.
+over the same ranks in another way; they become an axis only where all others stay whole. torch's DeviceMesh makes no
+group along an axis that is all of the world: there, groups of experts alone may cover it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from telemetry.errors import UsageError
-from telemetry.group_names import axes_described, spans_whole_axes
+from telemetry.group_names import axes_described, lies_beside_experts, spans_whole_axes
 from telemetry.topology import AXES, MESH_AXES, Topology, mesh_of_strides
 
 MAX_GROUPS = 256
@@ -27,6 +28,8 @@ MAX_LAYOUTS = 4
 _SHARDED = ("dp", "dp_shard")
 """Axes of data parallelism: a group that is described by them may hold the ranks of cp and ep, too."""
 _WITHIN = ("cp", "ep")
+_BESIDE = ("dp_replicate",)
+"""A group that is described by it and ``dp_shard`` holds the ranks of both."""
 _PREFERRED = ("pp", "tp", "cp", "dp_replicate", "dp_shard", "dp", "ep")
 """Where several layouts have as many axes, the one with the earlier names counts."""
 
@@ -40,6 +43,8 @@ class Stretch(NamedTuple):
 
 Layout = tuple[Stretch, ...]
 """A group as a sum of stretches, the smallest stride first."""
+Group = tuple[tuple[str, ...], Layout]
+"""The axes that describe it, and its ranks."""
 
 
 class MeshLearner:
@@ -48,17 +53,19 @@ class MeshLearner:
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
         self.topology: Topology | None = None
-        self._seen: dict[tuple[tuple[str, ...], Layout], None] = {}
+        self._seen: dict[tuple[tuple[str, ...], Layout], bool] = {}
+        """Whether the group spans whole axes."""
 
     def add(self, description: str, ranks: Sequence[int]) -> Topology | None:
         """A group that this rank belongs to. The mesh, when this group made it known or finer; otherwise None."""
-        axes = axes_described(description) if spans_whole_axes(description) else ()
+        is_whole = spans_whole_axes(description)
+        axes = axes_described(description) if is_whole or lies_beside_experts(description) else ()
         layout = layout_of(ranks)
         if not axes or layout is None or max(ranks) >= self.world_size or len(self._seen) >= MAX_GROUPS:
             return None
-        if (axes, layout) in self._seen:
+        if (axes, layout) in self._seen and self._seen[axes, layout] >= is_whole:
             return None
-        self._seen[axes, layout] = None
+        self._seen[axes, layout] = is_whole
         found = self._finest()
         if found is None or found == self.topology or _num_axes(found) < _num_axes(self.topology):
             return None
@@ -67,7 +74,15 @@ class MeshLearner:
 
     def _finest(self) -> Topology | None:
         """The mesh with the most axes among those that cover the world; None where none does."""
-        layouts = self._layouts()
+        whole = [group for group, is_whole in self._seen.items() if is_whole]
+        found = self._finest_of(whole)
+        if found is not None:
+            return found
+        found = self._finest_of(list(self._seen))
+        return found if found is not None and found.mask("ep") else None
+
+    def _finest_of(self, groups: Sequence[Group]) -> Topology | None:
+        layouts = _layouts(groups)
         names = [name for name in _PREFERRED if name in layouts]
         best: dict[str, Stretch] = {}
         for choice in product(*((*layouts[name], None) for name in names)):
@@ -76,17 +91,20 @@ class MeshLearner:
                 best = axes
         return _mesh(best, self.world_size)
 
-    def _layouts(self) -> dict[str, list[Stretch]]:
-        """For each axis the stretches that it may be."""
-        found: dict[str, list[Stretch]] = {}
-        for axes, layout in self._seen:
-            if len(axes) == 1 and len(layout) == 1:
-                _note(found, axes[0], layout[0])
-        for axes, layout in self._seen:
-            if axes[0] in _SHARDED and set(axes[1:]) <= set(_WITHIN):
-                for rest in _without(layout, found):
-                    _note(found, axes[0], rest)
-        return found
+
+def _layouts(groups: Sequence[Group]) -> dict[str, list[Stretch]]:
+    """For each axis the stretches that it may be."""
+    found: dict[str, list[Stretch]] = {}
+    for axes, layout in groups:
+        if len(axes) == 1 and len(layout) == 1:
+            _note(found, axes[0], layout[0])
+    for axes, layout in groups:
+        names = [name for name in axes if name not in _BESIDE]
+        if names and names[0] in _SHARDED and set(names[1:]) <= set(_WITHIN):
+            beside = [name for name in axes if name in _BESIDE]
+            for rest in _without(layout, found, (*beside, *_WITHIN)):
+                _note(found, names[0], rest)
+    return found
 
 
 def topology_of_device_mesh(mesh: Any) -> Topology:
@@ -144,9 +162,9 @@ def _note(found: dict[str, list[Stretch]], name: str, one: Stretch) -> None:
         known.append(one)
 
 
-def _without(layout: Layout, found: Mapping[str, Sequence[Stretch]]) -> Iterator[Stretch]:
-    """What is left of a group's ranks when cp, ep or both are taken out; the group itself, too."""
-    choices = [(*found.get(name, ()), None) for name in _WITHIN]
+def _without(layout: Layout, found: Mapping[str, Sequence[Stretch]], names: Sequence[str]) -> Iterator[Stretch]:
+    """What is left of a group's ranks when some or all of these axes are taken out; the group itself, too."""
+    choices = [(*found.get(name, ()), None) for name in names]
     for taken in product(*choices):
         rest: Layout | None = layout
         for one in taken:

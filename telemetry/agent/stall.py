@@ -111,10 +111,16 @@ class StallDetector:
         return round(min(max(wanted, self.settings.floor_s * SECOND_NS), ceiling_ns))
 
     def learn(self, steps_ns: Sequence[int]) -> None:
-        """Take over what steps took before the first look. Once: later it has seen steps itself."""
-        if not self._num_learned:
+        """Take over what steps took before the first look: of what ranks recorded, the most steps. Later it has seen
+        steps itself; what they took is taken over only as long as none was seen."""
+        if len(steps_ns) > self._num_learned and (self._front is None or not self._num_learned):
+            self._usual.clear()
             self._usual.extend(steps_ns)
             self._num_learned = len(steps_ns)
+
+    @property
+    def has_looked(self) -> bool:
+        return self._front is not None
 
     def look(self, now_ns: int, ranks: Mapping[int, RankLook]) -> Phase:
         """Take in how the living ranks stand at ``now_ns``."""

@@ -207,6 +207,8 @@ class EvidenceWatch:
             return
         lived = not rank.over
         rank.operations.read_on()
+        if not job.detector.has_looked:  # steps may have gone by since the rank was taken up
+            job.detector.learn(rank.operations.steps_ns())
         with suppress(UnreadableError):
             if rank.reader.live().pid != rank.identity.pid and not self._follow_new_process(job, rank):
                 return

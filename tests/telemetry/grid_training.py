@@ -3,14 +3,18 @@ the traffic of context and expert parallelism.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
 from torch import Tensor, nn
+from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
@@ -19,6 +23,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 import telemetry
 from telemetry.integrations.process_group import register_traced_backend
+from telemetry.stages import Stage
 from telemetry.topology import Topology
 
 
@@ -43,7 +48,11 @@ MEGATRON = Job(
     },
 )
 CONTEXT = Job(mesh=Topology.parse("pp=1,dp=2,cp=2,tp=2"))
-EXPERTS = "EXPERT_MODEL_PARALLEL_GROUP"
+EXPERT_GROUP = "EXPERT_MODEL_PARALLEL_GROUP"
+EXPERTS = Job(
+    mesh=Topology.parse("dp=2,ep=4"),
+    descriptions={"dp": "EXPERT_DATA_PARALLEL_GROUP", "ep": EXPERT_GROUP},
+)
 STEPS, MICROBATCHES = 3, 4
 SHAPE = (2, 4, 16)
 """Of a microbatch: rows, sequence, hidden."""
@@ -67,6 +76,11 @@ def train_grid(folder: Path, *, traced: bool, job: Job = PLAIN) -> list[list[flo
     return [json.loads((folder / f"losses-{rank}.json").read_text()) for rank in range(num_ranks)]
 
 
+Around = Callable[[], AbstractContextManager[None]]
+"""What a rank does around each of its forwards, besides."""
+Step = Callable[[], float]
+
+
 def _train_rank(rank: int, folder: Path, traced: bool, job: Job) -> None:
     torch.set_num_threads(1)
     world_size = job.mesh.world_size
@@ -74,8 +88,8 @@ def _train_rank(rank: int, folder: Path, traced: bool, job: Job) -> None:
         telemetry.start("grid", topology=job.mesh, rank=rank, spool=folder, agent=False)
         register_traced_backend("gloo")
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet-{traced}", rank=rank, world_size=world_size)
-    mesh = _device_mesh(job, rank)
-    (folder / f"losses-{rank}.json").write_text(json.dumps(_steps(job, mesh)))
+    mesh = device_mesh(job, rank)
+    (folder / f"losses-{rank}.json").write_text(json.dumps([step() for step in steps(job, mesh, STEPS)]))
     everyone: list[object] = [None] * world_size
     dist.all_gather_object(everyone, rank)
     assert everyone == list(range(world_size))
@@ -83,7 +97,7 @@ def _train_rank(rank: int, folder: Path, traced: bool, job: Job) -> None:
     telemetry.stop()
 
 
-def _device_mesh(job: Job, rank: int) -> DeviceMesh:
+def device_mesh(job: Job, rank: int) -> DeviceMesh:
     names = tuple(name for name, _ in job.mesh.mesh)
     shape = tuple(degree for _, degree in job.mesh.mesh)
     if job.descriptions is None:
@@ -99,12 +113,17 @@ def _group(members: list[list[int]], description: str, rank: int) -> dist.Proces
     return next(group for group, ranks in zip(made, members, strict=True) if rank in ranks)
 
 
-def _steps(job: Job, mesh: DeviceMesh) -> list[float]:
-    shards = mesh["dp", "cp"]._flatten("dp_cp") if "cp" in mesh.mesh_dim_names else mesh[_dp_axis(mesh)]
-    model = _model(mesh, shards)
-    run = _in_context(job, mesh, model) if mesh["pp"].size() == 1 else _pipelined(mesh, model)
+def steps(job: Job, mesh: DeviceMesh, num_steps: int, around_forward: Around = nullcontext) -> Iterator[Step]:
+    """The steps of this rank, each to be called once and in order; the answer is the loss."""
+    if "ep" in mesh.mesh_dim_names:
+        model, run = _with_experts(mesh, around_forward)
+    else:
+        shards = mesh["dp", "cp"]._flatten("dp_cp") if "cp" in mesh.mesh_dim_names else mesh[_dp_axis(mesh)]
+        model = _model(mesh, shards)
+        is_pipelined = mesh["pp"].size() > 1
+        run = _pipelined(mesh, model, around_forward) if is_pipelined else _in_context(job, mesh, model, around_forward)
     optimiser = torch.optim.SGD(model.parameters(), lr=1e-3)
-    return [_step(number, run, optimiser) for number in range(STEPS)]
+    return (partial(_step, number, run, optimiser) for number in range(num_steps))
 
 
 def _dp_axis(mesh: DeviceMesh) -> str:
@@ -121,8 +140,22 @@ def _step(number: int, run: Callable[[Tensor], Tensor], optimiser: torch.optim.O
     return total.item()
 
 
-def _pipelined(mesh: DeviceMesh, model: Block) -> Callable[[Tensor], Tensor]:
-    schedule, first = _schedule(model, mesh), mesh["pp"].get_local_rank() == 0
+class _TimedStage(PipelineStage):
+    """A pipeline stage that records its computes."""
+
+    around_forward: Around
+
+    def forward_one_chunk(self, *arguments: Any, **keywords: Any) -> Any:
+        with telemetry.span(Stage.FORWARD_COMPUTE), self.around_forward():
+            return super().forward_one_chunk(*arguments, **keywords)
+
+    def backward_one_chunk(self, *arguments: Any, **keywords: Any) -> Any:
+        with telemetry.span(Stage.BACKWARD_COMPUTE):
+            return super().backward_one_chunk(*arguments, **keywords)
+
+
+def _pipelined(mesh: DeviceMesh, model: Block, around_forward: Around) -> Callable[[Tensor], Tensor]:
+    schedule, first = _schedule(model, mesh, around_forward), mesh["pp"].get_local_rank() == 0
 
     def run(batch: Tensor) -> Tensor:
         losses: list[Tensor] = []
@@ -135,16 +168,14 @@ def _pipelined(mesh: DeviceMesh, model: Block) -> Callable[[Tensor], Tensor]:
     return run
 
 
-def _in_context(job: Job, mesh: DeviceMesh, model: Block) -> Callable[[Tensor], Tensor]:
+def _in_context(job: Job, mesh: DeviceMesh, model: Block, around_forward: Around) -> Callable[[Tensor], Tensor]:
     """One stage, whose ranks exchange keys and values along ``cp`` in three ways, and tokens with the experts."""
     context = mesh["cp"].get_group()
     members = job.mesh.members(job.mesh.mask("dp", "cp")).tolist()
-    experts = _group(members, EXPERTS, dist.get_rank())
+    experts = _group(members, EXPERT_GROUP, dist.get_rank())
     (other,) = set(dist.get_process_group_ranks(context)) - {dist.get_rank()}
 
-    def run(batch: Tensor) -> Tensor:
-        loss = model(batch).square().sum()
-        loss.backward()
+    def exchange() -> None:
         own, theirs = torch.ones(8), torch.zeros(8)
         dist.all_gather([torch.zeros(8), torch.zeros(8)], own, group=context)
         ring = [dist.P2POp(dist.isend, own, other, context), dist.P2POp(dist.irecv, theirs, other, context)]
@@ -152,9 +183,37 @@ def _in_context(job: Job, mesh: DeviceMesh, model: Block) -> Callable[[Tensor], 
             work.wait()
         for group in (context, experts):
             dist.all_to_all_single(theirs, own, group=group)
-        return loss.detach()
 
-    return run
+    def forward(batch: Tensor) -> Tensor:
+        exchange()
+        return model(batch)
+
+    return partial(_forward_and_backward, forward, around_forward)
+
+
+def _with_experts(mesh: DeviceMesh, around_forward: Around) -> tuple[Block, Callable[[Tensor], Tensor]]:
+    """Tokens go to the experts and come back, in the backward as well. Parameters are sharded over all ranks."""
+    torch.manual_seed(0)
+    model, experts = Block(), mesh["ep"].get_group()
+    everyone = list(range(dist.get_world_size()))
+    fully_shard(model, mesh=DeviceMesh.from_group(_group([everyone], "DATA_PARALLEL_GROUP", dist.get_rank()), "cpu"))
+
+    def forward(batch: Tensor) -> Tensor:
+        tokens = all_to_all_single_autograd(batch.reshape(-1, SHAPE[-1]).requires_grad_(), None, None, experts)
+        return all_to_all_single_autograd(model(tokens), None, None, experts)
+
+    return model, partial(_forward_and_backward, forward, around_forward)
+
+
+def _forward_and_backward(forward: Callable[[Tensor], Tensor], around_forward: Around, batch: Tensor) -> Tensor:
+    total = torch.zeros(())
+    for microbatch in batch.chunk(MICROBATCHES):
+        with telemetry.span(Stage.FORWARD_COMPUTE), around_forward():
+            loss = forward(microbatch).square().sum()
+        with telemetry.span(Stage.BACKWARD_COMPUTE):
+            loss.backward()
+        total += loss.detach()
+    return total
 
 
 def _model(mesh: DeviceMesh, shards: DeviceMesh) -> Block:
@@ -166,9 +225,9 @@ def _model(mesh: DeviceMesh, shards: DeviceMesh) -> Block:
     return model
 
 
-def _schedule(model: Block, mesh: DeviceMesh) -> Schedule1F1B:
+def _schedule(model: Block, mesh: DeviceMesh, around_forward: Around) -> Schedule1F1B:
     index = mesh["pp"].get_local_rank()
-    stage = PipelineStage(
+    stage = _TimedStage(
         model,
         index,
         mesh["pp"].size(),
@@ -177,4 +236,5 @@ def _schedule(model: Block, mesh: DeviceMesh) -> Schedule1F1B:
         input_args=(torch.empty(SHAPE, device="meta", requires_grad=index > 0),),
         output_args=torch.empty(SHAPE, device="meta", requires_grad=True),
     )
+    stage.around_forward = around_forward
     return Schedule1F1B(stage, MICROBATCHES, loss_fn=lambda output, _: (output * output).sum())

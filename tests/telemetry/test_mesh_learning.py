@@ -81,6 +81,26 @@ def test_experts_over_tensor_parallel_ranks_are_no_axis() -> None:
 
 
 @pytest.mark.parametrize(
+    ("groups", "mesh"),
+    [
+        ([("mesh_efsdp", [0, 4]), ("mesh_ep", [0, 1, 2, 3])], "dp_shard=2,ep=4"),
+        ([("mesh_batch", [0, 2, 4, 6]), ("mesh_cp", [0, 1])], "dp_shard=4,cp=2"),
+    ],
+)
+def test_a_mesh_whose_sharded_axis_is_all_of_the_world_is_learned_without_its_group(
+    groups: list[tuple[str, list[int]]], mesh: str
+) -> None:
+    assert learned(8, groups) == Topology.parse(mesh)
+
+
+def test_ranks_of_a_batch_are_told_apart_once_a_group_of_replicas_is_there() -> None:
+    learner = MeshLearner(8)
+    learner.add("mesh_batch", [0, 2, 4, 6])
+    assert learner.add("mesh_tp", [0, 1]) == Topology.parse("dp_shard=4,tp=2")
+    assert learner.add("mesh_dp_replicate", [0, 4]) == Topology.parse("dp_replicate=2,dp_shard=2,tp=2")
+
+
+@pytest.mark.parametrize(
     "groups",
     [
         [],
@@ -89,6 +109,7 @@ def test_experts_over_tensor_parallel_ranks_are_no_axis() -> None:
         [("mesh_tp", [0, 1, 5]), ("mesh_dp", [0, 2, 4, 6])],
         [("mesh_tp", [0]), ("mesh_model", [0, 1, 2, 3, 4, 5, 6, 7])],
         [("mesh_tp", [0, 1]), ("mesh_dp", [0, 2, 4, 6, 8, 10])],
+        [("mesh_tp", [0, 1]), ("mesh_efsdp", [0, 2, 4, 6])],
         [("EMBEDDING_GROUP", [0, 4]), ("HIERARCHICAL_CONTEXT_PARALLEL_GROUP_L0", [0, 1, 2, 3, 4, 5, 6, 7])],
     ],
 )

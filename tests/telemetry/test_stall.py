@@ -167,3 +167,15 @@ def test_an_agent_that_comes_late_to_a_stall_waits_for_the_ceiling(job: Job) -> 
 def test_settings_that_cannot_work_are_refused(values: dict[str, float]) -> None:
     with pytest.raises(UsageError, match="hint: "):
         StallSettings(**values)
+
+
+def test_of_what_ranks_recorded_before_the_first_look_the_most_steps_count(job: Job) -> None:
+    """A look at eight ranks takes a while: the first was taken up after one step, the last after seven."""
+    for num_steps in (1, 7):
+        job.detector.learn([2 * SECOND_NS] * num_steps)
+    job.run(1)
+    job.begin_step()
+    assert job.wait(10) == {Phase.GOING}
+    assert Phase.STALLED in job.wait(2)
+    job.detector.learn([100 * SECOND_NS] * 9)
+    assert job.detector.threshold_ns == 10 * SECOND_NS

@@ -1,0 +1,132 @@
+"""One training of a trial on a mesh: eight gloo ranks that learn how they lie, a fault inside one of them, an agent.
+
+launcher -- 8 ranks, the fault inside one        both forked from a process that has loaded torch
+agent ----> collector ----> store                see mesh_trials.py
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from time import thread_time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+
+import telemetry
+from telemetry.integrations.process_group import register_traced_backend
+from telemetry.parent_death import end_with_parent
+from tests.telemetry.grid_training import CONTEXT, EXPERTS, MEGATRON, TORCHTITAN, Job, device_mesh, steps
+
+MESHES = {"torchtitan": TORCHTITAN, "megatron": MEGATRON, "context": CONTEXT, "experts": EXPERTS}
+SLOW, STOPPED, LOOPING, HEALTHY = "slowed", "stopped (SIGSTOP)", "endless loop", "healthy"
+NUM_RANKS = 8
+FIRST_STEP = 8
+"""The fault comes in this one."""
+FIRED = "fired"
+SIZE = 48
+"""Of the matrices that a slow rank multiplies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One training, and what is wrong with it."""
+
+    mesh: str
+    """One of ``MESHES``."""
+    kind: str
+    rank: int
+    """At fault; -1 in a healthy training."""
+    factor: float
+    """How many times as long as before the slow rank works in a forward."""
+    num_steps: int
+    out: Path
+
+    @property
+    def run_id(self) -> str:
+        return self.out.name
+
+    @property
+    def spool(self) -> Path:
+        return self.out / "spool"
+
+    @property
+    def job(self) -> Job:
+        return MESHES[self.mesh]
+
+    @property
+    def guilty(self) -> tuple[int, ...]:
+        """Exactly the ranks that must be named."""
+        return () if self.kind == HEALTHY else (self.rank,)
+
+    def fired_at_s(self) -> float:
+        """Wall clock of the fault; 0 while it has not begun."""
+        path = self.out / FIRED
+        return path.stat().st_mtime if path.exists() else 0.0
+
+
+class Fault:
+    """What is around every forward of the rank at fault."""
+
+    def __init__(self, trial: Trial) -> None:
+        self._trial = trial
+        self._matrix = torch.randn(SIZE, SIZE) / SIZE
+        self.step = 0
+        """Under way."""
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        if self.step < FIRST_STEP:
+            yield
+            return
+        if self.step == FIRST_STEP:
+            (self._trial.out / FIRED).touch()
+        if self._trial.kind == STOPPED:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        while self._trial.kind == LOOPING:
+            pass
+        began = thread_time()
+        yield
+        self._multiply((thread_time() - began) * (self._trial.factor - 1))
+
+    def _multiply(self, seconds: float) -> None:
+        """For so long on the processor."""
+        end = thread_time() + seconds
+        while thread_time() < end:
+            self._matrix @ self._matrix
+
+
+def launch(trial: Trial) -> None:
+    """Train to the end, or for ever."""
+    torch.multiprocessing.start_processes(_train_rank, args=(trial,), nprocs=NUM_RANKS, start_method="fork")
+
+
+def _train_rank(rank: int, trial: Trial) -> None:
+    torch.set_num_threads(1)
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(NUM_RANKS))
+    telemetry.start(trial.run_id, spool=trial.spool, agent=False)
+    dist.init_process_group(
+        register_traced_backend("gloo"), init_method=f"file://{trial.out}/meet", rank=rank, world_size=NUM_RANKS
+    )
+    fault = Fault(trial)
+    around = fault if rank == trial.rank else nullcontext
+    for number, step in enumerate(steps(trial.job, device_mesh(trial.job, rank), trial.num_steps, around)):
+        fault.step = number
+        step()
+    dist.destroy_process_group()
+    telemetry.stop()
+
+
+def in_own_session(log: Path, role: Callable[..., None], *arguments: Any) -> None:
+    """In a forked child: a process group of its own, so that all of it can be killed; what it prints goes to ``log``.
+    It ends with the process that it was forked from."""
+    end_with_parent(os.getppid(), signal.SIGKILL)
+    os.setsid()
+    with log.open("wb") as sink:
+        for number in (1, 2):
+            os.dup2(sink.fileno(), number)
+    role(*arguments)

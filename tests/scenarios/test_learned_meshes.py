@@ -1,0 +1,24 @@
+"""Eight real ranks on a mesh that nobody declared: it is learned, and the slowed rank is named.
+
+`make meshes` has all cases, with agent, collector and store.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from telemetry.readers import open_spool
+from tests.scenarios.mesh_job import FIRST_STEP, SLOW, Trial, launch
+from tests.scenarios.mesh_trials import Found, is_learned, judge_steps
+
+pytestmark = pytest.mark.gloo
+
+
+def test_a_slowed_rank_is_named_on_a_mesh_that_was_learned(tmp_path: Path) -> None:
+    trial = Trial(mesh="torchtitan", kind=SLOW, rank=5, factor=1.75, num_steps=FIRST_STEP + 12, out=tmp_path)
+    launch(trial)
+    found = Found(trial=trial, others=[])
+    with open_spool(trial.spool) as reader:
+        found.learned = is_learned(trial, reader)
+        judge_steps(found, reader)
+    assert found.holds, found.told
