@@ -13,6 +13,10 @@ of that name, and ``dp`` counts the combinations of all other axes (``dp``, ``dp
 ``ep``), the slowest first. Ranks along ``dp`` do the same work on other data. Sequence parallel shares the tp axis.
 
 A group of ranks that a collective spans is a set of axes, as a bit mask: bit ``i`` stands for ``mesh[i]``.
+
+    peer of a stored span    0 and above   the global rank on the other side of a send or receive
+                             -1            neither a rank nor a group is known
+                             -3 and below  the group of a collective: -2 - mask
 """
 
 import re
@@ -37,6 +41,8 @@ MAX_RANKS = 2**20
 Mesh = tuple[tuple[str, int], ...]
 """Names and degrees, the slowest axis first."""
 Ranks = npt.NDArray[np.int64]
+NO_PEER, GROUP_BASE = -1, -2
+"""In ``peer`` of spans: nothing is known, and what a mask is subtracted from. Groups are below ``GROUP_BASE``."""
 _AXIS = re.compile(r"([a-z_]+)\s*=\s*([0-9]{1,9})")
 
 
@@ -205,6 +211,10 @@ class Topology:
         """The bit mask of the axes that the grid's ``dp`` direction counts: all but pp and tp."""
         return self.mask(*(name for name, _ in self.mesh if name not in ("pp", "tp")))
 
+    def known_mask(self, mask: int) -> int:
+        """``mask``; 0 where it has axes that the mesh lacks."""
+        return mask if 0 < mask < 1 << len(self.mesh) else 0
+
     def axes_of(self, mask: int) -> tuple[str, ...]:
         """Names of the axes in a bit mask, the slowest first."""
         return tuple(name for at, (name, _) in enumerate(self.mesh) if mask >> at & 1)
@@ -263,6 +273,21 @@ class Topology:
     @property
     def _shape(self) -> tuple[int, ...]:
         return tuple(degree for _, degree in self.mesh)
+
+
+def peer_of_mask(mask: int) -> int:
+    """What ``peer`` of a span holds for a group along the axes in ``mask``; ``NO_PEER`` for none."""
+    return GROUP_BASE - mask if mask else NO_PEER
+
+
+def mask_of_peer(peer: int) -> int:
+    """The inverse of :func:`peer_of_mask`; 0 for a rank."""
+    return GROUP_BASE - peer if peer < GROUP_BASE else 0
+
+
+def masks_of_peers(peers: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.int64]:
+    """:func:`mask_of_peer` of an array, shape as given."""
+    return np.where(peers < GROUP_BASE, GROUP_BASE - peers.astype(np.int64), 0)
 
 
 def mesh_of_strides(axes: dict[str, tuple[int, int]], world_size: int) -> Topology | None:

@@ -20,8 +20,7 @@ from telemetry.stages import Stage, Stream
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Ranks, Steps
 from telemetry.stores.reader import StoreReader
-from telemetry.tables import GROUP_BASE, NO_PEER
-from telemetry.topology import Topology
+from telemetry.topology import NO_PEER, Topology, peer_of_mask
 from tests.telemetry.made_profiles import AUTOGRAD, BASE_NS, NCCL, STEP_US, Profile
 from tests.telemetry.profiled_training import FIRST_STEP, NUM_STEPS
 
@@ -211,7 +210,7 @@ def test_a_collective_is_the_stage_of_its_kind_and_axis(
     assert (Stage(row["stage"]), micros(row), row["issue_ns"]) == (stage, (300, 50), BASE_NS + 100_000)
     mask = run.topology.mask("tp" if stage.stream is Stream.TP else "dp")
     is_known = args and stage is not Stage.EMBEDDING_GRADS_ALL_REDUCE
-    assert row["peer"] == (GROUP_BASE - mask if is_known else NO_PEER)
+    assert row["peer"] == (peer_of_mask(mask) if is_known else NO_PEER)
 
 
 @pytest.mark.parametrize(
@@ -365,7 +364,7 @@ def test_a_mesh_is_learned_from_its_groups_and_each_has_its_stages(
     run = imported(profile.kernel("ncclDevKernel_x(y)", issued=1, at=3, dur=5, stream=NCCL, **told).save(tmp_path))
     assert run.topology == Topology.parse("pp=2,dp_shard=2,cp=2,tp=2")
     (row,) = spans(run)
-    assert (Stage(row["stage"]), row["peer"]) == (stage, GROUP_BASE - run.topology.mask(*axes))
+    assert (Stage(row["stage"]), row["peer"]) == (stage, peer_of_mask(run.topology.mask(*axes)))
 
 
 def test_a_ring_of_context_parallel_ranks_sends_and_receives(tmp_path: Path) -> None:
