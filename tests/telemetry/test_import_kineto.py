@@ -218,7 +218,6 @@ def test_a_collective_is_the_stage_of_its_kind_and_axis(
     [
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", named("0")),  # of all ranks: no axis of this grid
         ("ncclDevKernel_Broadcast_RING_LL(x)", named("1")),
-        ("ncclDevKernel_SendRecv(x)", named("2", **{"Collective name": "all_to_allv"})),
         ("ncclDevKernel_SendRecv(x)", named("1")),
         ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)", {}),
     ],
@@ -343,6 +342,8 @@ MESH_OF_FOUR_AXES = (
     {"pg_name": "3", "pg_desc": "mesh_fsdp", "ranks": [8, 10, 12, 14]},
     {"pg_name": "4", "pg_desc": "mesh_pp", "ranks": [0, 8]},
     {"pg_name": "5", "pg_desc": "mesh_ep", "ranks": [8, 9, 10, 11]},
+    {"pg_name": "6", "pg_desc": "mesh_etp", "ranks": [8, 10]},
+    {"pg_name": "7", "pg_desc": "undefined", "ranks": [8, 10]},
 )
 
 
@@ -353,7 +354,9 @@ MESH_OF_FOUR_AXES = (
         ("2", "all_gather_into_tensor", Stage.CP_ALL_GATHER, ("cp",)),
         ("2", "all_to_all", Stage.CP_ALL_TO_ALL, ("cp",)),
         ("3", "reduce_scatter_tensor", Stage.GRADS_REDUCE_SCATTER, ("dp_shard", "cp")),
+        ("3", "all_to_allv", Stage.EP_ALL_TO_ALL, ("dp_shard", "cp")),
         ("5", "all_to_allv", Stage.EP_ALL_TO_ALL, ("cp", "tp")),
+        ("6", "all_gather_into_tensor", Stage.CP_ALL_GATHER, ("cp",)),
     ],
 )
 def test_a_mesh_is_learned_from_its_groups_and_each_has_its_stages(
@@ -367,9 +370,11 @@ def test_a_mesh_is_learned_from_its_groups_and_each_has_its_stages(
     assert (Stage(row["stage"]), row["peer"]) == (stage, peer_of_mask(run.topology.mask(*axes)))
 
 
-def test_a_ring_of_context_parallel_ranks_sends_and_receives(tmp_path: Path) -> None:
+@pytest.mark.parametrize("group", ["2", "7"])
+def test_a_ring_of_context_parallel_ranks_sends_and_receives(group: str, tmp_path: Path) -> None:
+    """In a group without a description the mesh shows it."""
     profile = Profile(rank=8, world_size=16, groups=MESH_OF_FOUR_AXES).step(0)
-    told = named("2", **{"Collective name": "send", "Dst Rank": 10})
+    told = named(group, **{"Collective name": "send", "Dst Rank": 10})
     profile.kernel("ncclDevKernel_SendRecv(y)", issued=1, at=3, dur=5, stream=NCCL, **told)
     run = imported(profile.save(tmp_path))
     (row,) = spans(run)
