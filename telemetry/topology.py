@@ -198,7 +198,7 @@ class Topology:
     @property
     def replica_axes(self) -> str:
         """Names of the axes that the grid's ``dp`` direction counts: ``dp``, or ``dp_shard x cp``."""
-        return " x ".join(self.axes_of(self.replica_mask)) or "dp"
+        return " x ".join(name for name, _ in self.mesh if name not in ("pp", "tp")) or "dp"
 
     # --- groups ---------------------------------------------------------------------------------------------------
 
@@ -208,12 +208,22 @@ class Topology:
 
     @property
     def replica_mask(self) -> int:
-        """The bit mask of the axes that the grid's ``dp`` direction counts: all but pp and tp."""
-        return self.mask(*(name for name, _ in self.mesh if name not in ("pp", "tp")))
+        """The bit mask of the axes that the grid's ``dp`` direction counts: all but pp and tp, as :meth:`mask_of` has
+        it."""
+        return self.wide_mask(*(name for name, _ in self.mesh if name not in ("pp", "tp")))
+
+    def wide_mask(self, *names: str) -> int:
+        """:meth:`mask` without axes of degree 1, as :meth:`mask_of` has it."""
+        return self.mask(*(name for name, degree in self.mesh if degree > 1 and name in names))
+
+    @property
+    def whole_mask(self) -> int:
+        """The bit mask of all axes."""
+        return (1 << len(self.mesh)) - 1
 
     def known_mask(self, mask: int) -> int:
         """``mask``; 0 where it has axes that the mesh lacks."""
-        return mask if 0 < mask < 1 << len(self.mesh) else 0
+        return mask if 0 < mask <= self.whole_mask else 0
 
     def axes_of(self, mask: int) -> tuple[str, ...]:
         """Names of the axes in a bit mask, the slowest first."""

@@ -50,8 +50,7 @@ class _Groups:
 
 def _mask(row: Mapping[str, Any], topology: Topology) -> int:
     """The axes of a row's group as a bit mask; 0 where they are not known."""
-    mask = int(row.get("mask") or 0)
-    if 0 < mask < 1 << len(topology.mesh):
+    if mask := topology.known_mask(int(row.get("mask") or 0)):
         return mask
     axis = row.get("axis")
     return topology.replica_mask if axis == "dp" else topology.mask(axis) if axis in AXES else 0

@@ -111,11 +111,10 @@ def _place(group: Group, topology: Topology) -> Place:
     if group.desc.lower() in EMBEDDING_GROUPS:
         return Place(embedding=True)
     described = axes_described(group.desc)
-    wide = [name for name, degree in topology.mesh if degree > 1]
     if described:
         whole = described if spans_whole_axes(group.desc) else ()
-        return Place(mask=topology.mask(*(set(whole) & set(wide))), purpose=purpose_of(described))
-    purposes = {purpose_of((name,)) for name in wide}
+        return Place(mask=topology.wide_mask(*whole), purpose=purpose_of(described))
+    purposes = {purpose_of((name,)) for name, degree in topology.mesh if degree > 1}
     return Place(purpose=purposes.pop() if len(purposes) == 1 else "dp")
 
 
