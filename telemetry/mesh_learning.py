@@ -11,14 +11,13 @@ over the same ranks in another way; they become an axis only where all others st
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from telemetry.errors import UsageError
 from telemetry.group_names import axes_described, spans_whole_axes
-from telemetry.topology import AXES, MESH_AXES, Topology, mesh_of_strides
+from telemetry.topology import AXES, MESH_AXES, Topology, fills, mesh_of_strides
 
 MAX_GROUPS = 256
 """Different groups that are remembered: a job with more has them from elsewhere."""
@@ -72,7 +71,7 @@ class MeshLearner:
         best: dict[str, Stretch] = {}
         for choice in product(*((*layouts[name], None) for name in names)):
             axes = {name: one for name, one in zip(names, choice, strict=True) if one is not None}
-            if len(axes) > len(best) and _covers(axes, self.world_size):
+            if len(axes) > len(best) and fills(axes.values(), self.world_size):
                 best = axes
         return _mesh(best, self.world_size)
 
@@ -109,8 +108,8 @@ def topology_of_device_mesh(mesh: Any) -> Topology:
     topology = mesh_of_strides(axes, ranks.size)
     if topology is None or not _is_laid_out(ranks, [axes[name] for name in axes]):
         raise UsageError(
-            "the ranks of this DeviceMesh are in no strided order",
-            hint='say how they lie: RANKSCOPE_MESH="pp=2,dp_shard=4,tp=8", the slowest axis first',
+            "the ranks of this DeviceMesh have no regular order",
+            hint='set RANKSCOPE_MESH="pp=2,dp_shard=4,tp=8", the slowest axis first',
         )
     return _plain(topology)
 
@@ -163,17 +162,6 @@ def _minus(layout: Layout, one: Stretch) -> Layout | None:
             parts = (Stretch(below, whole.stride), Stretch(above, one.degree * one.stride))
             return (*layout[:at], *(part for part in parts if part.degree > 1), *layout[at + 1 :])
     return None
-
-
-def _covers(axes: Mapping[str, Stretch], world_size: int) -> bool:
-    if prod(one.degree for one in axes.values()) != world_size:
-        return False
-    expected = 1
-    for one in sorted(axes.values(), key=lambda one: one.stride):
-        if one.stride != expected:
-            return False
-        expected *= one.degree
-    return True
 
 
 def _mesh(axes: Mapping[str, Stretch], world_size: int) -> Topology | None:

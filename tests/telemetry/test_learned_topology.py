@@ -100,7 +100,7 @@ def test_a_mesh_that_cannot_be_costs_one_line_and_no_recording(
 
 def test_a_device_mesh_in_no_strided_order_costs_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reader = start(tmp_path, topology=FakeMesh(torch.arange(8).flip(0).reshape(4, 2), ("dp", "tp")))
-    assert "no strided order" in capsys.readouterr().err
+    assert "no regular order" in capsys.readouterr().err
     assert reader.identity().topology == Topology(dp=8)
 
 
