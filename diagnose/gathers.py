@@ -13,8 +13,8 @@ members as long as its own, and the duration of a gather does not say what the c
                               compute      |= 0 =|       |= 1 =|
                                            ^ gap ^
 
-From the begin of a gather to the begin of the next one a rank does one layer. Which of the two it is shows by the gap
-between a gather and the next: beside work, a gather that takes longer leaves a shorter gap (slope -1); where it is
+From the begin of a gather to the begin of the next one a rank does one layer. The gap between two gathers shows which
+case applies: beside work, a gather that takes longer leaves a shorter gap (slope -1); where it is
 exposed, the gap is the layer itself, and does not change (slope 0).
 
 exposed     own work = duration less everything that collectives cover

@@ -1,9 +1,5 @@
-"""Along which axes of the mesh the members of a collective lie: as it was recorded, or as its stage implies.
-
-peer of a stored span    0 and above   the global rank on the other side of a send or receive
-                         -1            nothing is known
-                         -3 and below  a group: -2 - mask, a bit for each axis of the mesh
-"""
+"""Along which axes of the mesh the members of a collective lie: as it was recorded (``peer``, see
+``telemetry/topology.py``), or as its stage implies."""
 
 from collections.abc import Iterator
 
@@ -12,12 +8,10 @@ import numpy.typing as npt
 
 from diagnose.operations import ABSENT, Int64s, Operations
 from telemetry.stages import Stage, StageClass, Stream
-from telemetry.topology import Topology
+from telemetry.topology import GROUP_BASE, Topology, masks_of_peers
 
 NO_GROUP = 0
 """A mask without axes."""
-FIRST_GROUP = -3
-"""The code of mask 1; groups of other axes lie below."""
 TRANSFERS = (
     Stage.FORWARD_SEND,
     Stage.FORWARD_RECV,
@@ -28,34 +22,30 @@ TRANSFERS = (
 """Between two ranks."""
 
 
-def group_code(mask: int) -> int:
-    """What a span's ``peer`` holds for a group along the axes in ``mask``; -1 for none."""
-    return -2 - mask if mask else -1
-
-
 def recorded_masks(peer: npt.NDArray[np.signedinteger], topology: Topology) -> Int64s:
     """The mask of each group code, shape as given; ``NO_GROUP`` for ranks, and for axes that the mesh does not have."""
-    mask = np.where(peer <= FIRST_GROUP, -2 - peer.astype(np.int64), NO_GROUP)
-    return np.where(mask < 1 << len(topology.mesh), mask, NO_GROUP)
+    mask = masks_of_peers(peer)
+    return np.where(mask <= topology.whole_mask, mask, NO_GROUP)
 
 
 def usual_mask(stage: Stage, topology: Topology) -> int:
     """The axes along which a stage's members lie where nothing was recorded: parameters and gradients along all axes
     but pp and tp, and so does the gradient norm as far as it is looked at; the others along the axis in their name.
+    As in recorded masks there is no axis of degree 1.
     ``NO_GROUP`` for transfers, and for the reduction of embeddings, whose members are the ends of a pipeline."""
     if stage in TRANSFERS or stage is Stage.EMBEDDING_GRADS_ALL_REDUCE:
         return NO_GROUP
     if stage is not Stage.OPTIMIZER_CLIP and stage.stage_class is not StageClass.COMMUNICATION:
         return NO_GROUP
     axis = {Stream.TP: "tp", Stream.CP: "cp", Stream.EP: "ep"}.get(stage.stream)
-    return topology.replica_mask if axis is None else topology.mask(axis)
+    return topology.replica_mask if axis is None else topology.wide_mask(axis)
 
 
 def by_mask(stage: Stage, one: Operations, topology: Topology) -> Iterator[tuple[int, Int64s]]:
     """Each mask of a stage's operations with the durations of those along it, [steps, occurrences, ranks]; -1 where
     there is none. Operations of one mask are numbered by themselves where a stage has several."""
     usual = usual_mask(stage, topology)
-    if not (one.peer <= FIRST_GROUP).any():
+    if not (one.peer < GROUP_BASE).any():
         yield usual, one.duration_ns
         return
     recorded = recorded_masks(one.peer, topology)

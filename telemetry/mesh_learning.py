@@ -12,14 +12,13 @@ group along an axis that is all of the world: there, groups of experts alone may
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from telemetry.errors import UsageError
 from telemetry.group_names import axes_described, lies_beside_experts, spans_whole_axes
-from telemetry.topology import AXES, MESH_AXES, Topology, mesh_of_strides
+from telemetry.topology import AXES, MESH_AXES, Topology, fills, mesh_of_strides
 
 MAX_GROUPS = 256
 """Different groups that are remembered: a job with more has them from elsewhere."""
@@ -87,7 +86,7 @@ class MeshLearner:
         best: dict[str, Stretch] = {}
         for choice in product(*((*layouts[name], None) for name in names)):
             axes = {name: one for name, one in zip(names, choice, strict=True) if one is not None}
-            if len(axes) > len(best) and _covers(axes, self.world_size):
+            if len(axes) > len(best) and fills(axes.values(), self.world_size):
                 best = axes
         return _mesh(best, self.world_size)
 
@@ -181,17 +180,6 @@ def _minus(layout: Layout, one: Stretch) -> Layout | None:
             parts = (Stretch(below, whole.stride), Stretch(above, one.degree * one.stride))
             return (*layout[:at], *(part for part in parts if part.degree > 1), *layout[at + 1 :])
     return None
-
-
-def _covers(axes: Mapping[str, Stretch], world_size: int) -> bool:
-    if prod(one.degree for one in axes.values()) != world_size:
-        return False
-    expected = 1
-    for one in sorted(axes.values(), key=lambda one: one.stride):
-        if one.stride != expected:
-            return False
-        expected *= one.degree
-    return True
 
 
 def _mesh(axes: Mapping[str, Stretch], world_size: int) -> Topology | None:

@@ -16,7 +16,7 @@ SPANS = pa.schema(
         ("step", pa.uint32()),
         ("microbatch", pa.int16()),  # -1: none
         ("chunk", pa.int16()),  # model chunk within the pipeline stage; -1: none
-        ("peer", pa.int32()),  # global rank of the other side of a send or receive, or a group: GROUP_BASE
+        ("peer", pa.int32()),  # of the other side of a send or receive, or a group: telemetry/topology.py
         ("op_seq", pa.uint32()),  # number of this operation in its group or pair, from 1; 0: not a collective
         ("start_ns", pa.int64()),  # wall clock of the rank's host, raw (never rewritten)
         ("duration_ns", pa.int64()),
@@ -64,10 +64,6 @@ RANKS = pa.schema(
         ("meta", pa.string()),  # JSON object of strings
     ]
 )
-
-NO_PEER, GROUP_BASE = -1, -2
-"""In ``peer`` of spans. -1: neither a rank nor a group is known. Of a collective ``GROUP_BASE - mask``, with the bit
-mask of the axes of its group (``Topology.members``), which is never 0: -3 and below."""
 
 ENDED_WELL, ENDED_FAILED = 1, 2
 """In ``ended`` of a heartbeat: the rank stopped recording in good order, or over an error; 0: it has not."""

@@ -13,10 +13,14 @@ of that name, and ``dp`` counts the combinations of all other axes (``dp``, ``dp
 ``ep``), the slowest first. Ranks along ``dp`` do the same work on other data. Sequence parallel shares the tp axis.
 
 A group of ranks that a collective spans is a set of axes, as a bit mask: bit ``i`` stands for ``mesh[i]``.
+
+    peer of a stored span    0 and above   the global rank on the other side of a send or receive
+                             -1            neither a rank nor a group is known
+                             -3 and below  the group of a collective: -2 - mask
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -37,6 +41,8 @@ MAX_RANKS = 2**20
 Mesh = tuple[tuple[str, int], ...]
 """Names and degrees, the slowest axis first."""
 Ranks = npt.NDArray[np.int64]
+NO_PEER, GROUP_BASE = -1, -2
+"""In ``peer`` of spans: nothing is known, and what a mask is subtracted from. Groups are below ``GROUP_BASE``."""
 _AXIS = re.compile(r"([a-z_]+)\s*=\s*([0-9]{1,9})")
 
 
@@ -192,7 +198,7 @@ class Topology:
     @property
     def replica_axes(self) -> str:
         """Names of the axes that the grid's ``dp`` direction counts: ``dp``, or ``dp_shard x cp``."""
-        return " x ".join(self.axes_of(self.replica_mask)) or "dp"
+        return " x ".join(name for name, _ in self.mesh if name not in ("pp", "tp")) or "dp"
 
     # --- groups ---------------------------------------------------------------------------------------------------
 
@@ -202,8 +208,22 @@ class Topology:
 
     @property
     def replica_mask(self) -> int:
-        """The bit mask of the axes that the grid's ``dp`` direction counts: all but pp and tp."""
-        return self.mask(*(name for name, _ in self.mesh if name not in ("pp", "tp")))
+        """The bit mask of the axes that the grid's ``dp`` direction counts: all but pp and tp, as :meth:`mask_of` has
+        it."""
+        return self.wide_mask(*(name for name, _ in self.mesh if name not in ("pp", "tp")))
+
+    def wide_mask(self, *names: str) -> int:
+        """:meth:`mask` without axes of degree 1, as :meth:`mask_of` has it."""
+        return self.mask(*(name for name, degree in self.mesh if degree > 1 and name in names))
+
+    @property
+    def whole_mask(self) -> int:
+        """The bit mask of all axes."""
+        return (1 << len(self.mesh)) - 1
+
+    def known_mask(self, mask: int) -> int:
+        """``mask``; 0 where it has axes that the mesh lacks."""
+        return mask if 0 < mask <= self.whole_mask else 0
 
     def axes_of(self, mask: int) -> tuple[str, ...]:
         """Names of the axes in a bit mask, the slowest first."""
@@ -265,22 +285,42 @@ class Topology:
         return tuple(degree for _, degree in self.mesh)
 
 
+def peer_of_mask(mask: int) -> int:
+    """What ``peer`` of a span holds for a group along the axes in ``mask``; ``NO_PEER`` for none."""
+    return GROUP_BASE - mask if mask else NO_PEER
+
+
+def mask_of_peer(peer: int) -> int:
+    """The inverse of :func:`peer_of_mask`; 0 for a rank."""
+    return GROUP_BASE - peer if peer < GROUP_BASE else 0
+
+
+def masks_of_peers(peers: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.int64]:
+    """:func:`mask_of_peer` of an array, shape as given."""
+    return np.where(peers < GROUP_BASE, GROUP_BASE - peers.astype(np.int64), 0)
+
+
 def mesh_of_strides(axes: dict[str, tuple[int, int]], world_size: int) -> Topology | None:
     """The mesh whose axes have these degrees and strides: ``{"tp": (2, 1), "pp": (2, 4), "dp_shard": (2, 2)}``.
 
     One rank knows them from its own groups: a group's ranks are ``first + i * stride``. None where the axes do not
     describe ``world_size`` ranks exactly. Axes of degree 1 come first.
     """
-    wide = sorted((stride, degree, name) for name, (degree, stride) in axes.items() if degree > 1)
-    expected = 1
-    for stride, degree, _ in wide:
-        if stride != expected:
-            return None
-        expected *= degree
-    if expected != world_size:
+    if not fills(axes.values(), world_size):
         return None
+    wide = sorted((stride, degree, name) for name, (degree, stride) in axes.items() if degree > 1)
     narrow = tuple((name, 1) for name, (degree, _) in axes.items() if degree == 1)
     return Topology(mesh=narrow + tuple((name, degree) for _, degree, name in reversed(wide)))
+
+
+def fills(axes: Iterable[tuple[int, int]], world_size: int) -> bool:
+    """Whether axes of these degrees and strides describe ``world_size`` ranks exactly."""
+    expected = 1
+    for stride, degree in sorted((stride, degree) for degree, stride in axes if degree > 1):
+        if stride != expected:
+            return False
+        expected *= degree
+    return expected == world_size
 
 
 def _check_names(names: list[str]) -> None:

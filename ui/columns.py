@@ -11,7 +11,6 @@ from diagnose.span_columns import columns_of
 from telemetry.stages import STAGE_BY_CODE
 from telemetry.stored_topology import topology_of
 from telemetry.tables import ENDED_WELL
-from telemetry.topology import Topology
 from ui.records import (
     Floats,
     Ints,
@@ -23,14 +22,9 @@ from ui.records import (
 )
 
 
-def topology(ranks: pa.Table) -> Topology:
-    """The grid that the ranks say they form; ``ranks`` has at least one row."""
-    return topology_of(ranks)
-
-
 def places(ranks: pa.Table) -> Places:
     """The grid, and where each of its ranks lives."""
-    grid = topology(ranks)
+    grid = topology_of(ranks)
     hosts, local_ranks = [""] * grid.world_size, [0] * grid.world_size
     columns = (ranks[name].to_pylist() for name in ("rank", "host", "local_rank"))
     for rank, host, local_rank in zip(*columns, strict=True):

@@ -5,6 +5,7 @@ ranks x steps <= MAX_CELLS   each step by itself: sums of the store; compute as 
               more           each rank's mean over all steps, and a picture that the store has pooled: HeatCells
 """
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -13,9 +14,9 @@ import pyarrow as pa
 from diagnose.meetings import met_along
 from diagnose.peers import peer_median
 from telemetry.stages import Stage, StageClass
-from telemetry.stores.queries import HeatCells, RankStageMeans
+from telemetry.stores.queries import HeatCells, RankStageMeans, StageGroups
 from telemetry.stores.queries.heat_map import Peers
-from telemetry.topology import AXES, Axis, Topology
+from telemetry.topology import AXES, Axis, Topology, masks_of_peers
 from ui.columns import by_step_and_rank, floats, ints
 from ui.figures.pooling import max_columns, ranks_a_row
 from ui.records import Floats, Ints, PooledTimes, RunFacts, StageTimes
@@ -38,10 +39,45 @@ GROUPS: dict[Axis, Peers] = {"dp": "dp_group", "tp": "tp_group"}
 """Axis along which a collective's members lie -> they as peers."""
 
 
-def peers_of(stage: Stage, metric: Metric) -> Peers:
-    """Who is compared: for waiting those who wait for each other, else those that do the same work."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """Who is compared with whom."""
+
+    peers: Peers
+    mask: int = 0
+    """The axes of an ``axes_group``; 0: nobody is compared."""
+
+
+SAME_WORK = Compared(peers="pipeline_rank")
+
+
+def compared(stage: Stage, metric: Metric) -> Compared:
+    """For waiting those who wait for each other along a direction of the grid, else those that do the same work."""
     axis = met_along(stage) if metric is Metric.WAIT else None
-    return "pipeline_rank" if axis is None else GROUPS[axis]
+    return SAME_WORK if axis is None else Compared(peers=GROUPS[axis])
+
+
+def may_meet_along_fewer_axes(stage: Stage, metric: Metric, grid: Topology) -> bool:
+    """Whether :func:`compared` holds only where the groups of the stage lie along all axes of the replicas."""
+    num_axes = sum(degree > 1 for name, degree in grid.mesh if name not in ("pp", "tp"))
+    return num_axes > 1 and compared(stage, metric).peers == "dp_group"
+
+
+def groups_query(facts: RunFacts, stage: Stage, steps: Ints) -> StageGroups:
+    """The axes along which the stage was recorded."""
+    run = facts.summary
+    return StageGroups(
+        run_id=run.run_id, attempt=run.attempt, stage=int(stage), first_step=int(steps[0]), last_step=int(steps[-1])
+    )
+
+
+def compared_in(table: pa.Table, usual: Compared, grid: Topology) -> Compared:
+    """The answer to :func:`groups_query`: the members of the recorded groups. Nobody is compared where these lie along
+    different axes: a sum over a step does not show for which group a rank came late."""
+    masks = {grid.known_mask(int(mask)) for mask in masks_of_peers(ints(table, "peer"))} - {0}
+    if not masks:
+        return usual
+    return Compared(peers="axes_group", mask=masks.pop() if len(masks) == 1 else 0)
 
 
 def means_query(facts: RunFacts, stage: Stage, steps: Ints) -> RankStageMeans:
@@ -56,7 +92,7 @@ def means_query(facts: RunFacts, stage: Stage, steps: Ints) -> RankStageMeans:
     )
 
 
-def means(table: pa.Table, stage: Stage, clock: Clock, steps: Ints, facts: RunFacts, peers: Peers) -> StageTimes:
+def means(table: pa.Table, stage: Stage, clock: Clock, steps: Ints, facts: RunFacts, among: Compared) -> StageTimes:
     """The answer to :func:`means_query`: one row."""
     cpu, rank = floats(table, "mean_cpu_ns"), ints(table, "rank")
     own = _is_own(stage, clock, cpu)
@@ -65,12 +101,13 @@ def means(table: pa.Table, stage: Stage, clock: Clock, steps: Ints, facts: RunFa
     ns[0, rank[known]] = (cpu if own else floats(table, "mean_ns"))[known]
     step_ns = np.array([_mean_step_ns(facts, int(steps[0]), int(steps[-1]) + 1)])
     basis = PROCESSOR if own else WALL
-    return _times(stage, steps[:1], ns, step_ns, basis, facts, peers, num_steps=len(steps))
+    return _times(stage, steps[:1], ns, step_ns, basis, facts, among, num_steps=len(steps))
 
 
-def cells_query(facts: RunFacts, times: StageTimes, metric: Metric, steps: Ints) -> HeatCells:
+def cells_query(facts: RunFacts, times: StageTimes, metric: Metric, steps: Ints, among: Compared) -> HeatCells:
     """Rank by step, in as few cells as fit."""
     grid, run = facts.topology, facts.summary
+    axes = [(degree, grid.stride(name)) for name, degree in grid.mesh if name in grid.axes_of(among.mask)]
     return HeatCells(
         run_id=run.run_id,
         attempt=run.attempt,
@@ -85,7 +122,9 @@ def cells_query(facts: RunFacts, times: StageTimes, metric: Metric, steps: Ints)
         pp_stride=grid.stride("pp"),
         tp_stride=grid.stride("tp"),
         time="cpu_ns" if times.basis == PROCESSOR else "duration_ns",
-        peers=peers_of(times.stage, metric),
+        peers=among.peers,
+        group_degrees=tuple(degree for degree, _ in axes),
+        group_strides=tuple(stride for _, stride in axes),
         worst=WORST[metric],
     )
 
@@ -131,25 +170,38 @@ def summed(table: pa.Table, stage: Stage, clock: Clock, steps: Ints, num_ranks: 
     return by_step_and_rank(table, value, steps, num_ranks), PROCESSOR if own else WALL
 
 
-def step_by_step(stage: Stage, steps: Ints, ns: Floats, basis: str, facts: RunFacts, peers: Peers) -> StageTimes:
+def step_by_step(stage: Stage, steps: Ints, ns: Floats, basis: str, facts: RunFacts, among: Compared) -> StageTimes:
     """``ns`` [steps, ranks] beside its ratio to the peers'."""
     step_ns = facts.steps.duration_ns[np.searchsorted(facts.steps.step, steps)]
-    return _times(stage, steps, ns, step_ns, basis, facts, peers, num_steps=1)
+    return _times(stage, steps, ns, step_ns, basis, facts, among, num_steps=1)
 
 
 def _times(
-    stage: Stage, steps: Ints, ns: Floats, step_ns: Floats, basis: str, facts: RunFacts, peers: Peers, *, num_steps: int
+    stage: Stage,
+    steps: Ints,
+    ns: Floats,
+    step_ns: Floats,
+    basis: str,
+    facts: RunFacts,
+    among: Compared,
+    *,
+    num_steps: int,
 ) -> StageTimes:
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = ns / peer_median(ns, _group_of_rank(peers, facts.topology))
+        ratio = ns / peer_median(ns, _group_of_rank(among, facts.topology))
     return StageTimes(stage=stage, steps=steps, ns=ns, ratio=ratio, step_ns=step_ns, basis=basis, num_steps=num_steps)
 
 
-def _group_of_rank(peers: Peers, grid: Topology) -> Ints:
+def _group_of_rank(among: Compared, grid: Topology) -> Ints:
     """Ranks of equal number are peers; shape [ranks]."""
+    if among.peers == "axes_group":
+        number = np.empty(grid.world_size, dtype=np.int64)
+        members = grid.members(among.mask)
+        number[members] = members[:, :1]
+        return number
     dp, pp, tp = (grid.index[axis] for axis in AXES)
     groups = {"dp_group": pp * grid.tp + tp, "tp_group": dp * grid.pp + pp}
-    return groups.get(peers, pp)
+    return groups.get(among.peers, pp)
 
 
 def _is_own(stage: Stage, clock: Clock, cpu_ns: Floats) -> bool:

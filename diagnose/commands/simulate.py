@@ -31,7 +31,8 @@ MeshOption = Annotated[
     ),
 ]
 ClockOption = Annotated[
-    Literal["host", "device"], typer.Option(help="What spans are measured with; on device the host runs ahead.")
+    Literal["host", "device"],
+    typer.Option(help="Clock of the spans. With `device`, the host issues work before the device runs it."),
 ]
 FsdpOption = Annotated[
     bool, typer.Option("--fsdp", help="Shard parameters: gather them by layer inside forwards and backwards.")

@@ -17,6 +17,7 @@ from typing import Any
 from diagnose.hang.evidence import WHOLE_GROUP, Ended, Front, Group, HangEvidence, Pending, Process, RankEvidence
 from diagnose.hang.waits import NAMELESS
 from telemetry.stages import STAGE_BY_LABEL, Stage, StageClass
+from telemetry.stored_topology import agreed_topology, topology_from
 from telemetry.topology import AXES, Topology
 
 SENDS = ("forward-send", "backward-send")
@@ -50,8 +51,7 @@ class _Groups:
 
 def _mask(row: Mapping[str, Any], topology: Topology) -> int:
     """The axes of a row's group as a bit mask; 0 where they are not known."""
-    mask = int(row.get("mask") or 0)
-    if 0 < mask < 1 << len(topology.mesh):
+    if mask := topology.known_mask(int(row.get("mask") or 0)):
         return mask
     axis = row.get("axis")
     return topology.replica_mask if axis == "dp" else topology.mask(axis) if axis in AXES else 0
@@ -70,7 +70,7 @@ def evidence_from_states(states: Mapping[int, Mapping[str, Any]]) -> HangEvidenc
         KeyError, ValueError, TypeError: a field is missing or is not what it should be.
         UsageError: a grid that cannot be.
     """
-    topology = Counter(_topology(state["topology"]) for state in states.values()).most_common(1)[0][0]
+    topology = agreed_topology(Counter(_topology(states[rank]["topology"]) for rank in sorted(states)))
     groups = _Groups(topology)
     known = {rank: state for rank, state in states.items() if 0 <= rank < topology.world_size}
     return HangEvidence(
@@ -83,11 +83,7 @@ def evidence_from_states(states: Mapping[int, Mapping[str, Any]]) -> HangEvidenc
 
 
 def _topology(told: Mapping[str, Any]) -> Topology:
-    """Older agents tell no mesh: then the grid is plain."""
-    if told.get("mesh"):
-        return Topology.parse(str(told["mesh"]))
-    dp, pp, tp = (int(told[axis]) for axis in AXES)
-    return Topology(dp=dp, pp=pp, tp=tp)
+    return topology_from({axis: told[axis] for axis in AXES}, str(told.get("mesh") or ""))
 
 
 def _rank(rank: int, state: Mapping[str, Any], groups: _Groups) -> RankEvidence:

@@ -130,7 +130,7 @@ def _masks(plan: SimulatedRun, groups: Groups) -> Mapping[Stage, int]:
         return defaultdict(int)
     sharded = groups.mask if plan.fsdp else plan.topology.replica_mask
     along_dp = dict.fromkeys((Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER), sharded)
-    return defaultdict(int, along_dp | {Stage.TP_ALL_REDUCE: plan.topology.mask("tp")})
+    return defaultdict(int, along_dp | {Stage.TP_ALL_REDUCE: plan.topology.wide_mask("tp")})
 
 
 class _Recording:

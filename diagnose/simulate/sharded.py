@@ -65,7 +65,7 @@ class Groups:
     @property
     def mask(self) -> int:
         has_shards = self.topology.mask("dp_shard")
-        return self.topology.mask("dp_shard", "cp") if has_shards else self.topology.replica_mask
+        return self.topology.wide_mask("dp_shard", "cp") if has_shards else self.topology.replica_mask
 
     def last(self, lanes: Lane) -> Lane:
         """The last of each group: [..., dp, tp] as given, one value for all members."""

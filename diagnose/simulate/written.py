@@ -10,11 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.group_masks import group_code
 from diagnose.operations import ABSENT, Int64s, Operations
 from diagnose.simulate.scene import Floats
 from telemetry.stages import Stage
-from telemetry.topology import Topology
+from telemetry.topology import Topology, peer_of_mask
 
 NS_PER_S = 1e9
 
@@ -79,7 +78,7 @@ class Book:
             "cpu_ns": ABSENT if one.cpu_s is None else ns_of(one.cpu_s),
             "microbatch": one.microbatch,
             "chunk": one.chunk,
-            "peer": group_code(one.mask) if one.mask else self._peers(one.peer_pp),
+            "peer": peer_of_mask(one.mask) if one.mask else self._peers(one.peer_pp),
         }
         for name, value in values.items():
             kept = columns[name][where]

@@ -95,7 +95,7 @@ def _grid(topology: Topology) -> dict[str, Any]:
 
 def _operation(state: LiveState, one: Operation, habit: Habit, identity: RankIdentity) -> dict[str, Any]:
     topology = identity.topology
-    mask = one.mask if one.mask < 1 << len(topology.mesh) else 0
+    mask = topology.known_mask(one.mask)
     return {
         "axis": _direction(topology, mask),
         "mask": mask,

@@ -17,7 +17,7 @@ from telemetry.record.layout import RECORD, RecordKind
 from telemetry.record.reader import RankReader
 from telemetry.record.state_page import LiveState, Operation
 from telemetry.stages import STAGE_BY_CODE, Stage, Stream
-from telemetry.tables import GROUP_BASE, NO_PEER
+from telemetry.topology import NO_PEER, peer_of_mask
 
 LOOK_BACK_RECORDS = 50_000
 KEEP_RECORDS = 8_192
@@ -93,7 +93,7 @@ class RecentOperations:
     def _of_group(self, mask: int) -> NDArray[np.void]:
         """The collectives of a group, of the kinds that the rank records."""
         peer, numbered = self._spans["peer"], self._spans["op_seq"] > 0
-        named: NDArray[np.void] = self._spans[(peer == GROUP_BASE - mask) & numbered]
+        named: NDArray[np.void] = self._spans[(peer == peer_of_mask(mask)) & numbered]
         if len(named) or mask not in STREAM_OF or not self._is_plain():
             return named
         codes = [code for code, stage in STAGE_BY_CODE.items() if stage.stream is STREAM_OF[mask]]

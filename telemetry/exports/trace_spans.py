@@ -13,7 +13,7 @@ from telemetry.stages import STAGE_BY_CODE, SpanClock, Stream
 from telemetry.stores.queries import TraceSpans
 from telemetry.stores.reader import Reader
 from telemetry.stores.trace_queries import Detail
-from telemetry.tables import GROUP_BASE
+from telemetry.topology import mask_of_peer
 
 SCOPE = InstrumentationScope("rankscope")
 SPANS_AT_ONCE = 200_000
@@ -70,8 +70,8 @@ def _attributes(row: Mapping[str, int | str]) -> dict[str, int | str]:
     told = {f"rankscope.{name}": row[name] for name in ("microbatch", "chunk") if row[name] != _NONE}
     if int(row["peer"]) >= 0:
         told["rankscope.peer"] = row["peer"]
-    elif int(row["peer"]) < GROUP_BASE:
-        told["rankscope.group_mask"] = GROUP_BASE - int(row["peer"])
+    elif mask := mask_of_peer(int(row["peer"])):
+        told["rankscope.group_mask"] = mask
     if row["clock"]:
         told["rankscope.clock"] = _CLOCKS.get(int(row["clock"]), "unknown")
     if row["size_bytes"]:

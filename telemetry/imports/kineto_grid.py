@@ -82,7 +82,7 @@ def grid_of(traces: Mapping[int, TraceFile], options: ImportOptions) -> Topology
     if max(traces) >= topology.world_size:
         raise UsageError(f"rank {max(traces)} in a grid of {topology.world_size}", hint=DEGREES_HINT)
     if groups:
-        _check_lie(traces, topology)
+        _check_order(traces, topology)
     return topology
 
 
@@ -152,7 +152,7 @@ def _grid(degrees: Mapping[Axis, int]) -> Topology:
     return Topology(dp=degrees.get("dp", 1), pp=degrees.get("pp", 1), tp=degrees.get("tp", 1))
 
 
-def _check_lie(traces: Mapping[int, TraceFile], topology: Topology) -> None:
+def _check_order(traces: Mapping[int, TraceFile], topology: Topology) -> None:
     for rank, trace in traces.items():
         for group in trace.groups.values():
             axis = _axis(group.desc)
@@ -162,7 +162,7 @@ def _check_lie(traces: Mapping[int, TraceFile], topology: Topology) -> None:
                 and sorted(group.ranks) != sorted(topology.group(rank, along=axis))
             ):
                 raise UsageError(
-                    f"the {axis} group {list(group.ranks)} of {trace.path.name} lies otherwise than ranks do here: "
-                    f"tp varies fastest, then pp, then dp",
-                    hint=f"say how they lie: --mesh pp=2,dp=4,tp=8; or --dp {topology.world_size}: all are replicas",
+                    f"the {axis} group {list(group.ranks)} of {trace.path.name} does not match the "
+                    f"assumed rank order: tp fastest, then pp, then dp",
+                    hint=f"set the mesh: --mesh pp=2,dp=4,tp=8; or --dp {topology.world_size}: all are replicas",
                 )

@@ -8,22 +8,21 @@
           "Process Group Name": "12", "Process Group Description": "mesh_tp", "Process Group Ranks": "[0, 1]",
           "Src Rank": 0, "Dst Rank": 1
 
-What a group is for is what its description says (``telemetry/group_names.py``), else where its ranks lie in the mesh.
-Where neither is told (gloo, old files) it is the only axis there is, else dp. A group that is known to lie along no
-axis has no stage, nor has a transfer whose other side is not told.
+The stages are those of live runs (``telemetry/integrations/stage_names.py``): by where the ranks of a group lie in the
+mesh, else by its description. If neither is known (gloo, old files), the group is along the only axis there is, else
+dp. A group that is known to lie along no axis has no stage, nor has a transfer whose other side is not known.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from telemetry.group_names import EMBEDDING_GROUPS, Purpose, axes_described, purpose_of, spans_whole_axes
+from telemetry.group_names import EMBEDDING_GROUPS, axes_described, purpose_of, spans_whole_axes
 from telemetry.imports.kineto_file import Group, listed_ranks
-from telemetry.integrations.stage_names import Operation, transfer_stage
+from telemetry.integrations.stage_names import Operation, Place, place_of, transfer_stage, transfer_stage_in_mesh
 from telemetry.stages import Stage
-from telemetry.tables import GROUP_BASE, NO_PEER
-from telemetry.topology import Topology
+from telemetry.topology import NO_PEER, Topology, peer_of_mask
 
 _OPERATIONS = (
     ("reducescatter", Operation.REDUCE_SCATTER),
@@ -35,22 +34,6 @@ _OPERATIONS = (
     ("recv", Operation.RECV),
 )
 """What the letters of a name hold; the first that fits."""
-_STAGES: Mapping[tuple[Purpose, Operation], Stage] = {
-    ("cp", Operation.ALL_GATHER): Stage.CP_ALL_GATHER,
-    ("cp", Operation.REDUCE_SCATTER): Stage.CP_REDUCE_SCATTER,
-    ("cp", Operation.ALL_REDUCE): Stage.CP_ALL_REDUCE,
-    ("cp", Operation.ALL_TO_ALL): Stage.CP_ALL_TO_ALL,
-    ("ep", Operation.ALL_TO_ALL): Stage.EP_ALL_TO_ALL,
-    ("ep", Operation.ALL_GATHER): Stage.EP_ALL_GATHER,
-    ("ep", Operation.REDUCE_SCATTER): Stage.EP_REDUCE_SCATTER,
-    ("tp", Operation.ALL_TO_ALL): Stage.TP_ALL_TO_ALL,
-    ("tp", Operation.ALL_GATHER): Stage.TP_ALL_GATHER,
-    ("tp", Operation.REDUCE_SCATTER): Stage.TP_REDUCE_SCATTER,
-    ("tp", Operation.ALL_REDUCE): Stage.TP_ALL_REDUCE,
-    ("dp", Operation.ALL_GATHER): Stage.PARAMS_ALL_GATHER,
-    ("dp", Operation.REDUCE_SCATTER): Stage.GRADS_REDUCE_SCATTER,
-    ("dp", Operation.ALL_REDUCE): Stage.GRADS_ALL_REDUCE,
-}
 _BYTES = {
     **dict.fromkeys(("Byte", "Char", "Bool", "Float8_e4m3fn", "Float8_e5m2"), 1),
     **dict.fromkeys(("Half", "BFloat16", "Short"), 2),
@@ -115,44 +98,47 @@ def _group(args: Mapping[str, Any], told: Group) -> Group:
 def _stage_and_peer(
     operation: Operation, group: Group, args: Mapping[str, Any], rank: int, topology: Topology
 ) -> tuple[Stage | None, int]:
+    place = _place(group, topology)
     if operation in (Operation.SEND, Operation.RECV):
-        return _transfer(operation, group, args, rank, topology)
-    if group.desc.lower() in EMBEDDING_GROUPS:
-        return (Stage.EMBEDDING_GRADS_ALL_REDUCE if operation is Operation.ALL_REDUCE else None), NO_PEER
-    purpose, mask = _purpose(group, topology), _mask(group, topology)
-    stage = None if purpose is None else _STAGES.get((purpose, operation))
-    return stage, GROUP_BASE - mask if mask else NO_PEER
+        return _transfer(operation, group, place, args, rank, topology)
+    return place.collective_stage(operation), peer_of_mask(place.mask)
 
 
-def _purpose(group: Group, topology: Topology) -> Purpose | None:
-    described = axes_described(group.desc)
-    if described or group.ranks:
-        return purpose_of(described or topology.axes_of(topology.mask_of(group.ranks)))
-    wide = {purpose_of((name,)) for name, degree in topology.mesh if degree > 1}
-    return wide.pop() if len(wide) == 1 else "dp"
-
-
-def _mask(group: Group, topology: Topology) -> int:
-    """The axes of the mesh along which the group lies; 0 where that is not known."""
+def _place(group: Group, topology: Topology) -> Place:
+    """Where a group lies: as in live runs where its ranks are told, else as its description says."""
     if group.ranks:
-        return topology.mask_of(group.ranks)
-    named = axes_described(group.desc) if spans_whole_axes(group.desc) else ()
-    return topology.mask(*(name for name, degree in topology.mesh if name in named and degree > 1))
+        return place_of(group.ranks, group.desc, topology)
+    if group.desc.lower() in EMBEDDING_GROUPS:
+        return Place(embedding=True)
+    described = axes_described(group.desc)
+    if described:
+        whole = described if spans_whole_axes(group.desc) else ()
+        return Place(mask=topology.wide_mask(*whole), purpose=purpose_of(described))
+    purposes = {purpose_of((name,)) for name, degree in topology.mesh if degree > 1}
+    return Place(purpose=purposes.pop() if len(purposes) == 1 else "dp")
 
 
 def _transfer(
-    operation: Operation, group: Group, args: Mapping[str, Any], rank: int, topology: Topology
+    operation: Operation, group: Group, place: Place, args: Mapping[str, Any], rank: int, topology: Topology
 ) -> tuple[Stage | None, int]:
     sends = operation is Operation.SEND
     told = args.get("Dst Rank" if sends else "Src Rank")
-    pipeline = topology.group(rank, along="pp")
-    others = [one for one in group.ranks or pipeline if one != rank]
+    others = [one for one in group.ranks or topology.group(rank, along="pp") if one != rank]
     peer = told if isinstance(told, int) else others[0] if len(others) == 1 else -1
-    if axes_described(group.desc) == ("cp",):
-        return (Stage.CP_SEND_RECV, peer) if 0 <= peer < topology.world_size and peer != rank else (None, NO_PEER)
-    if peer == rank or peer not in pipeline:
-        return None, -1
-    return transfer_stage(pipeline.index(rank), pipeline.index(peer), len(pipeline), sends=sends), peer
+    if peer == rank or not 0 <= peer < topology.world_size or (group.ranks and peer not in others):
+        return None, NO_PEER
+    stage = _transfer_stage(place, group.ranks, rank, peer, topology, sends=sends)
+    return stage, NO_PEER if stage is None else peer
+
+
+def _transfer_stage(
+    place: Place, ranks: Sequence[int], rank: int, peer: int, topology: Topology, *, sends: bool
+) -> Stage | None:
+    if place.purpose == "cp":
+        return Stage.CP_SEND_RECV
+    if place.purpose == "pp" and rank in ranks:
+        return transfer_stage(ranks.index(rank), ranks.index(peer), len(ranks), sends=sends)
+    return transfer_stage_in_mesh(rank, peer, topology, sends=sends)
 
 
 def _count(value: Any, *, most: int) -> int:

@@ -18,6 +18,7 @@ from telemetry.clocks.interface import DeviceSpan
 from telemetry.record import layout
 from telemetry.record.sink import Recorder
 from telemetry.stages import SpanClock, Stage
+from telemetry.topology import peer_of_mask
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -163,7 +164,7 @@ class Operations:
 
     def _peer_of_span(self, line: Line) -> int:
         """A global rank, ``-2 - mask``, or -1 for a group whose axes are not known."""
-        return -2 - line.mask if line.peer < 0 and line.mask and self._mesh_is_final() else line.peer
+        return peer_of_mask(line.mask) if line.peer < 0 and line.mask and self._mesh_is_final() else line.peer
 
     def _relabel(self, line: Line, mask: int) -> None:
         line.mask = mask

@@ -36,7 +36,8 @@ from telemetry.record.segments import (
 from telemetry.record.shipping_page import read_acked
 from telemetry.record.state_page import LiveState, read_state
 from telemetry.records import RankIdentity
-from telemetry.topology import AXES, Topology
+from telemetry.stored_topology import topology_from
+from telemetry.topology import Topology
 
 __all__ = [
     "MAX_RECORDS",
@@ -255,17 +256,10 @@ def _identity_from(fields: dict[str, Any], *, uid: int) -> RankIdentity:
 
 
 def _topology_from(fields: dict[str, Any]) -> Topology:
-    """What an older version wrote has no mesh: its grid is plain."""
     mesh = fields.get("mesh", "")
     if not isinstance(mesh, str):
         raise TypeError(f"mesh is {mesh!r}, no text")
-    plain = Topology(**{axis: fields[axis] for axis in AXES if axis in fields})
-    if not mesh:
-        return plain
-    topology = Topology.parse(mesh)
-    if (topology.dp, topology.pp, topology.tp) != (plain.dp, plain.pp, plain.tp):
-        raise ValueError(f"the mesh {mesh} is not of {plain}")
-    return topology
+    return topology_from(fields, mesh)
 
 
 def _check_number(name: str, value: object, *, below: int) -> None:

@@ -15,7 +15,7 @@ from telemetry.stores.clock_queries import MeetingSpans
 from telemetry.stores.host_queries import HostSamples
 from telemetry.stores.queries import StageCounts
 from telemetry.stores.reader import Reader
-from telemetry.tables import GROUP_BASE, NO_PEER
+from telemetry.topology import NO_PEER, peer_of_mask
 
 MAX_STEPS = 64
 """Steps of a window that are asked for, evenly spread."""
@@ -121,7 +121,7 @@ def _all_gatherings(rows: _Rows | None, groups: dict[int, Groups], hosts: tuple[
     if rows is None:
         return
     for place, (mask, of_mask) in enumerate(groups.items()):
-        named = rows.peer == GROUP_BASE - mask
+        named = rows.peer == peer_of_mask(mask)
         yield from _gatherings(rows.where(named | ((rows.peer == NO_PEER) & (place == 0))), of_mask, hosts)
 
 

@@ -66,8 +66,7 @@ def choose_places(topology: Topology, hosts: Sequence[str]) -> Places:
 
 def _masks(topology: Topology, purpose: Purpose) -> list[int]:
     """Along which axes such groups may lie. Axes of one rank make no difference."""
-    whole = topology.replica_mask if purpose == "dp" else topology.mask(purpose)
-    wide = sum(1 << at for at, (_, degree) in enumerate(topology.mesh) if whole >> at & 1 and degree > 1)
+    wide = topology.replica_mask if purpose == "dp" else topology.wide_mask(purpose)
     return [mask for mask in range(wide, 0, -1) if mask & wide == mask]
 
 

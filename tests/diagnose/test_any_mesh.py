@@ -2,13 +2,12 @@
 
 import pytest
 
-from diagnose.group_masks import group_code
 from diagnose.meetings import all_meetings, group_meetings
 from diagnose.partners import NOBODY, meeting_places, whole_operations
 from diagnose.pipeline import diagnose_view
 from diagnose.simulate.run import simulate, view
 from telemetry.stages import Stage
-from telemetry.topology import Topology
+from telemetry.topology import Topology, peer_of_mask
 from tests.diagnose.simulate.made_plans import plan
 from tests.diagnose.test_meetings import operations
 from tests.diagnose.trace.made_columns import made_columns
@@ -53,7 +52,7 @@ def test_places_are_told_by_the_axes_of_the_mesh() -> None:
 
 def test_who_meets_is_what_was_recorded_else_what_the_stage_implies() -> None:
     topology = Topology.parse("dp_replicate=2,dp_shard=2")
-    shards = group_code(topology.mask("dp_shard"))
+    shards = peer_of_mask(topology.mask("dp_shard"))
     durations = [[30.0, 12.0, 10.0, 50.0]]
     (recorded,) = group_meetings(Stage.PARAMS_ALL_GATHER, operations(durations, [[shards] * 4]), topology)
     (implied,) = group_meetings(Stage.PARAMS_ALL_GATHER, operations(durations), topology)
@@ -62,9 +61,18 @@ def test_who_meets_is_what_was_recorded_else_what_the_stage_implies() -> None:
     assert implied.ranks.tolist() == [[0, 1, 2, 3]]
 
 
+def test_axes_of_one_rank_make_no_group_of_their_own() -> None:
+    """Recorded masks do not have them: operations with and without a recorded group are of the same group."""
+    topology = Topology.parse("dp_replicate=1,dp_shard=4")
+    shards = peer_of_mask(topology.mask_of(range(4)))
+    made = operations([[3.0, 4.0, 5.0, 6.0], [7.0, 8.0, 9.0, 10.0]], [[shards] * 4, [-1] * 4])
+    (found,) = group_meetings(Stage.PARAMS_ALL_GATHER, made, topology)
+    assert found.transfer_ns.tolist() == [[[3], [7]]]
+
+
 def test_groups_of_one_stage_along_different_axes_are_kept_apart() -> None:
     topology = Topology.parse("dp_replicate=2,dp_shard=2")
-    shards, replicas = (group_code(topology.mask(name)) for name in ("dp_shard", "dp_replicate"))
+    shards, replicas = (peer_of_mask(topology.mask(name)) for name in ("dp_shard", "dp_replicate"))
     made = operations([[3.0, 4.0, 5.0, 6.0], [7.0, 8.0, 9.0, 10.0]], [[shards] * 4, [replicas] * 4])
     found = all_meetings({Stage.GRADS_ALL_REDUCE: made}, topology)
     assert {tuple(map(tuple, one.ranks.tolist())): one.transfer_ns.tolist() for one in found} == {
@@ -75,7 +83,7 @@ def test_groups_of_one_stage_along_different_axes_are_kept_apart() -> None:
 
 def test_spans_of_a_collective_meet_along_their_recorded_axes() -> None:
     topology = Topology.parse("pp=2,dp_shard=2,cp=2")
-    shards = group_code(topology.mask("dp_shard"))
+    shards = peer_of_mask(topology.mask("dp_shard"))
     gathers = [(rank, Stage.PARAMS_ALL_GATHER, rank, 9) for rank in range(8)]
     contexts = [(rank, Stage.CP_ALL_GATHER, 10 + rank, 19) for rank in (4, 5)]
     spans = made_columns(*gathers, *contexts, peers=(*[shards] * 8, -1, -1))

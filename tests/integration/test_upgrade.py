@@ -19,8 +19,7 @@ from telemetry.stores.migrations import SCHEMA
 from telemetry.stores.open import MigratingStore, find_store, open_store
 from telemetry.stores.queries import Ranks, RunGrids, Spans, StageCounts
 from telemetry.stores.reader import StoreReader
-from telemetry.tables import GROUP_BASE
-from telemetry.topology import Topology
+from telemetry.topology import Topology, peer_of_mask
 from tests.clickhouse_server import PASSWORD, USER, ClickHouseServer
 from tests.integration.old_database import NUM_SPANS, checksums, make_first, shape
 from tests.scenarios.command import rankscope
@@ -85,7 +84,7 @@ def test_an_upgraded_database_takes_meshes_clocks_and_groups(empty: MigratingSto
     mesh = Topology.parse("pp=2,dp_shard=2,tp=2")
     told = {"dp_size": 2, "pp_size": 2, "tp_size": 2, "mesh": str(mesh), "started_ns": 5}
     empty.insert("ranks", owned(made("ranks", [{"rank": 0, **told}]), run_id="nightly"))
-    group = {"stage": int(Stage.EP_ALL_TO_ALL), "peer": GROUP_BASE - 3, "clock": int(SpanClock.TRANSFER), "op_seq": 1}
+    group = {"stage": int(Stage.EP_ALL_TO_ALL), "peer": peer_of_mask(3), "clock": int(SpanClock.TRANSFER), "op_seq": 1}
     empty.insert("spans", owned(made("spans", [{"rank": 0, "seq": 9000, "step": 7, **group}]), run_id="nightly"))
     reader = StoreReader(empty)
     assert topology_of(reader.read(Ranks(run_id="nightly", attempt=0))) == mesh

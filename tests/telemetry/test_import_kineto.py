@@ -20,8 +20,7 @@ from telemetry.stages import Stage, Stream
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Ranks, Steps
 from telemetry.stores.reader import StoreReader
-from telemetry.tables import GROUP_BASE, NO_PEER
-from telemetry.topology import Topology
+from telemetry.topology import NO_PEER, Topology, peer_of_mask
 from tests.telemetry.made_profiles import AUTOGRAD, BASE_NS, NCCL, STEP_US, Profile
 from tests.telemetry.profiled_training import FIRST_STEP, NUM_STEPS
 
@@ -211,7 +210,7 @@ def test_a_collective_is_the_stage_of_its_kind_and_axis(
     assert (Stage(row["stage"]), micros(row), row["issue_ns"]) == (stage, (300, 50), BASE_NS + 100_000)
     mask = run.topology.mask("tp" if stage.stream is Stream.TP else "dp")
     is_known = args and stage is not Stage.EMBEDDING_GRADS_ALL_REDUCE
-    assert row["peer"] == (GROUP_BASE - mask if is_known else NO_PEER)
+    assert row["peer"] == (peer_of_mask(mask) if is_known else NO_PEER)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +218,6 @@ def test_a_collective_is_the_stage_of_its_kind_and_axis(
     [
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", named("0")),  # of all ranks: no axis of this grid
         ("ncclDevKernel_Broadcast_RING_LL(x)", named("1")),
-        ("ncclDevKernel_SendRecv(x)", named("2", **{"Collective name": "all_to_allv"})),
         ("ncclDevKernel_SendRecv(x)", named("1")),
         ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)", {}),
     ],
@@ -344,6 +342,8 @@ MESH_OF_FOUR_AXES = (
     {"pg_name": "3", "pg_desc": "mesh_fsdp", "ranks": [8, 10, 12, 14]},
     {"pg_name": "4", "pg_desc": "mesh_pp", "ranks": [0, 8]},
     {"pg_name": "5", "pg_desc": "mesh_ep", "ranks": [8, 9, 10, 11]},
+    {"pg_name": "6", "pg_desc": "mesh_etp", "ranks": [8, 10]},
+    {"pg_name": "7", "pg_desc": "undefined", "ranks": [8, 10]},
 )
 
 
@@ -354,7 +354,9 @@ MESH_OF_FOUR_AXES = (
         ("2", "all_gather_into_tensor", Stage.CP_ALL_GATHER, ("cp",)),
         ("2", "all_to_all", Stage.CP_ALL_TO_ALL, ("cp",)),
         ("3", "reduce_scatter_tensor", Stage.GRADS_REDUCE_SCATTER, ("dp_shard", "cp")),
+        ("3", "all_to_allv", Stage.EP_ALL_TO_ALL, ("dp_shard", "cp")),
         ("5", "all_to_allv", Stage.EP_ALL_TO_ALL, ("cp", "tp")),
+        ("6", "all_gather_into_tensor", Stage.CP_ALL_GATHER, ("cp",)),
     ],
 )
 def test_a_mesh_is_learned_from_its_groups_and_each_has_its_stages(
@@ -365,12 +367,14 @@ def test_a_mesh_is_learned_from_its_groups_and_each_has_its_stages(
     run = imported(profile.kernel("ncclDevKernel_x(y)", issued=1, at=3, dur=5, stream=NCCL, **told).save(tmp_path))
     assert run.topology == Topology.parse("pp=2,dp_shard=2,cp=2,tp=2")
     (row,) = spans(run)
-    assert (Stage(row["stage"]), row["peer"]) == (stage, GROUP_BASE - run.topology.mask(*axes))
+    assert (Stage(row["stage"]), row["peer"]) == (stage, peer_of_mask(run.topology.mask(*axes)))
 
 
-def test_a_ring_of_context_parallel_ranks_sends_and_receives(tmp_path: Path) -> None:
+@pytest.mark.parametrize("group", ["2", "7"])
+def test_a_ring_of_context_parallel_ranks_sends_and_receives(group: str, tmp_path: Path) -> None:
+    """In a group without a description the mesh shows it."""
     profile = Profile(rank=8, world_size=16, groups=MESH_OF_FOUR_AXES).step(0)
-    told = named("2", **{"Collective name": "send", "Dst Rank": 10})
+    told = named(group, **{"Collective name": "send", "Dst Rank": 10})
     profile.kernel("ncclDevKernel_SendRecv(y)", issued=1, at=3, dur=5, stream=NCCL, **told)
     run = imported(profile.save(tmp_path))
     (row,) = spans(run)

@@ -43,6 +43,7 @@ from telemetry.stores.queries import (
     Samples,
     Spans,
     StageCounts,
+    StageGroups,
     StageTotals,
     Steps,
     StoredRuns,
@@ -76,6 +77,7 @@ EVERY_QUERY: tuple[Query, ...] = (
     RankStageStats(**WINDOW),
     RankStageMeans(**WINDOW),
     HeatCells(**WINDOW, stage=FORWARD, num_ranks=2, max_rows=1, max_columns=2),
+    StageGroups(run_id="other", attempt=0, stage=STEP, first_step=9, last_step=9),
     StragglerScan(**WINDOW, stages=(FORWARD,)),
     StageCounts(**RUN),
     Samples(**RUN, metrics=("loss", "it's")),
@@ -108,7 +110,7 @@ EVERY_QUERY: tuple[Query, ...] = (
 def fill(store: Store) -> None:
     """Two ranks, steps 0 to 3; rank 1 works 10 times as long; another attempt that no answer may mix in."""
     insert(store, "spans", made("spans", _spans()), **RUN)
-    stray = {"stage": STEP, "step": 9, "start_ns": 1, "duration_ns": 4, "rank": 7, "op_seq": 2}
+    stray = {"stage": STEP, "step": 9, "start_ns": 1, "duration_ns": 4, "rank": 7, "op_seq": 2, "peer": -4}
     insert(store, "spans", made("spans", [stray]), run_id="other")
     insert(store, "evidence", made("evidence", [{"rank": 7, "at_ns": 3, "kind": "state", "body": "x"}]), run_id="other")
     insert(store, "heartbeats", made("heartbeats", [{"rank": 7, "at_ns": 6, "step": 9}]), run_id="other")

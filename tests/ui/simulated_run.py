@@ -10,17 +10,27 @@ from telemetry.imports.write import StoreTarget
 from telemetry.stores.interface import Store
 from telemetry.topology import Topology
 
+EIGHT = Topology(dp=2, pp=2, tp=2)
+
 
 def store_simulated(
-    store: Store, name: str, *faults: str, num_steps: int = 40, noise: Noise = SILENT, clock_offset_ms: float = 0.0
+    store: Store,
+    name: str,
+    *faults: str,
+    num_steps: int = 40,
+    noise: Noise = SILENT,
+    clock_offset_ms: float = 0.0,
+    topology: Topology = EIGHT,
+    fsdp: bool = False,
 ) -> None:
-    """Eight ranks on four hosts, with ``faults`` such as ``slow:rank=5,factor=1.4``."""
+    """Two ranks on each host, with ``faults`` such as ``slow:rank=5,factor=1.4``."""
     plan = SimulatedRun(
         name=name,
-        topology=Topology(dp=2, pp=2, tp=2),
+        topology=topology,
         num_steps=num_steps,
         gpus_per_host=2,
         noise=noise,
+        fsdp=fsdp,
         clock_offset_ms=clock_offset_ms,
         faults=tuple(parse_fault(one) for one in faults),
     )

@@ -1,11 +1,13 @@
 """Figures of meshes of other axes and orders: each rank at its place, under the names of its axes."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from telemetry.stages import Stage
 from telemetry.stores.queries import HeatCells
 from telemetry.stores.reader import StoreReader
-from telemetry.topology import Topology
+from telemetry.topology import Topology, peer_of_mask
 from tests.memory_store import memory_store
 from tests.ui.simulated_run import store_simulated
 from ui.figures.grid import rank_grid
@@ -13,7 +15,10 @@ from ui.figures.grid_body import rank_body
 from ui.figures.grid_colours import by_standing
 from ui.figures.lanes import LANES, lane_of
 from ui.figures.standing import Standing
-from ui.stage_times import _group_of_rank
+from ui.reads import Reads
+from ui.reads.heat_map import pooled_times, stage_times
+from ui.stage_times import Compared, _group_of_rank, compared_in
+from ui.view_state import Clock, Metric, StepRange, ViewState
 from ui.wording import degrees
 
 TITAN = Topology.parse("pp=2,dp_shard=2,cp=2,tp=2")
@@ -43,8 +48,8 @@ def test_the_body_is_named_along_the_axes_of_the_mesh() -> None:
 
 @pytest.mark.parametrize("topology", [TITAN, Topology.parse("tp=2,dp=4,pp=2"), Topology(dp=4, pp=2, tp=2)], ids=str)
 def test_peers_are_ranks_of_one_stage_or_of_one_group(topology: Topology) -> None:
-    for peers, along in (("dp_group", "dp"), ("tp_group", "tp")):
-        number = _group_of_rank(peers, topology)
+    for among, along in ((Compared(peers="dp_group"), "dp"), (Compared(peers="tp_group"), "tp")):
+        number = _group_of_rank(among, topology)
         groups = {tuple(np.flatnonzero(number == one).tolist()) for one in np.unique(number)}
         assert groups == {tuple(sorted(group)) for group in topology.groups(along=along)}
 
@@ -73,9 +78,32 @@ def test_the_store_compares_the_same_peers_when_it_pools_a_mesh(peers: str) -> N
             )
         )
     mean, ratio = rows["mean_ns"].to_numpy(), rows["ratio"].to_numpy()
-    number = _group_of_rank(peers, topology)  # type: ignore[arg-type]
+    number = _group_of_rank(Compared(peers=peers), topology)  # type: ignore[arg-type]
     expected = [mean[r] / np.median([mean[o] for o in range(8) if o != r and number[o] == number[r]]) for r in range(8)]
     assert ratio == pytest.approx(expected)
+
+
+def test_who_is_waited_for_is_compared_within_the_groups_that_were_recorded() -> None:
+    """Parameters are gathered along dp_shard only: the ranks of another replica do not wait for this one."""
+    topology = Topology.parse("dp_replicate=2,dp_shard=2")
+    stage, steps = Stage.PARAMS_ALL_GATHER, StepRange(0, 4)
+    with memory_store() as store:
+        store_simulated(store, "sharded", "slow:rank=1,factor=1.4", num_steps=5, topology=topology, fsdp=True)
+        small, large = Reads(StoreReader(store)), Reads(StoreReader(store), max_cells=1)
+        facts = small.facts(ViewState(run="sharded"))
+        times = stage_times(small, facts, stage, Clock.WALL, steps, Metric.WAIT)
+        whole, pooled = (pooled_times(reads, facts, times, Metric.WAIT, steps) for reads in (small, large))
+    assert times.ratio == pytest.approx(times.ns / times.ns[:, [1, 0, 3, 2]])
+    assert pooled.ratio == pytest.approx(whole.ratio)
+
+
+def test_nobody_is_waited_for_where_the_groups_of_a_stage_lie_along_different_axes() -> None:
+    topology = Topology.parse("dp_replicate=2,dp_shard=2")
+    peers = [peer_of_mask(topology.mask(name)) for name in ("dp_replicate", "dp_shard")]
+    usual = Compared(peers="dp_group")
+    among = compared_in(pa.table({"peer": peers}), usual, topology)
+    assert np.unique(_group_of_rank(among, topology)).tolist() == [0, 1, 2, 3]
+    assert compared_in(pa.table({"peer": pa.array([], pa.int32())}), usual, topology) == usual
 
 
 def test_context_and_expert_parallelism_have_lanes_of_their_own() -> None:

@@ -43,6 +43,11 @@ WAIT_NOTE = (
     "stays for the shortest time. What held it up may lie before it in its pipeline: blame in the grid tells."
 )
 
+NO_WAIT_NOTE = (
+    "No ranks meet in {stage}, or its groups lie along different axes of the mesh: choose another collective, or a "
+    "ratio."
+)
+
 
 def skeleton() -> Component:
     hosts = html.Div(id=region_id("hosts-title"))
@@ -106,7 +111,7 @@ def draw_says(state: ViewState, reads: Reads) -> Component:
     if not np.isfinite(times.ns).any():
         return notice("Nothing to show", f"No rank recorded {times.stage.label} in these steps.")
     if not has_values(times, state.metric):
-        return notice("Nobody is waited for", f"No ranks meet in {times.stage.label}: choose a collective, or a ratio.")
+        return notice("Nobody is waited for", NO_WAIT_NOTE.format(stage=times.stage.label))
     return html.Div(
         [
             dmc.Text(heat_in_words(times, facts, state.metric), fw=600, className="says"),

@@ -20,6 +20,7 @@ from telemetry.clocks.align_table import ClockTable
 from telemetry.errors import UnknownRunError, UnreadableError
 from telemetry.printable import one_line
 from telemetry.stages import STAGE_BY_CODE, Stage
+from telemetry.stored_topology import topology_of
 from telemetry.stores.queries import (
     EvidenceCount,
     Heartbeats,
@@ -46,7 +47,6 @@ from ui.columns import (
     series_by_metric,
     span_columns,
     step_times,
-    topology,
     words,
 )
 from ui.gpu_price import GpuPrice
@@ -283,7 +283,7 @@ class Reads(Asking):
             first_step=row["first_step"],
             last_step=row["last_step"],
             meta=words(row["meta"]),
-            topology=topology(ranks) if ranks.num_rows else None,
+            topology=topology_of(ranks) if ranks.num_rows else None,
             state=self._state(row),
         )
 

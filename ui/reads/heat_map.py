@@ -10,7 +10,6 @@ from diagnose.load import load_view
 from diagnose.view import Basis, RunView
 from telemetry.stages import Stage
 from telemetry.stores.queries import StageTotals
-from telemetry.stores.queries.heat_map import Peers
 from telemetry.stores.reader import Reader
 from ui.figures.pooling import pooled
 from ui.reads.core import Reads
@@ -18,11 +17,15 @@ from ui.records import Floats, Ints, PooledTimes, RunFacts, StageTimes
 from ui.stage_times import (
     PROCESSOR,
     WALL,
+    Compared,
     cells,
     cells_query,
+    compared,
+    compared_in,
+    groups_query,
+    may_meet_along_fewer_axes,
     means,
     means_query,
-    peers_of,
     step_by_step,
     summed,
 )
@@ -36,12 +39,13 @@ def stage_times(
 ) -> StageTimes:
     """Time of each rank in a stage over the steps of a range that are stored: each step by itself, or, of more than
     ``reads.max_cells``, the mean over all of them. ``metric`` tells who is compared."""
-    shown, peers = _shown(facts, steps), peers_of(stage, metric)
+    shown = _shown(facts, steps)
+    among = _compared(reads, facts, stage, metric, shown)
     if _is_large(facts, shown, reads):
         asked = means_query(facts, stage, shown)
-        return means(reads.ask(facts.summary, asked), stage, clock, shown, facts, peers)
-    key = ("stage-times", stage, clock, steps, peers)
-    return reads.kept(facts.summary, key, lambda: _by_step(reads, facts, stage, clock, shown, peers))
+        return means(reads.ask(facts.summary, asked), stage, clock, shown, facts, among)
+    key = ("stage-times", stage, clock, steps, among)
+    return reads.kept(facts.summary, key, lambda: _by_step(reads, facts, stage, clock, shown, among))
 
 
 def pooled_times(reads: Reads, facts: RunFacts, times: StageTimes, metric: Metric, steps: StepRange) -> PooledTimes:
@@ -49,8 +53,16 @@ def pooled_times(reads: Reads, facts: RunFacts, times: StageTimes, metric: Metri
     shown = _shown(facts, steps)
     if not _is_large(facts, shown, reads):
         return pooled(times, metric)
-    query = cells_query(facts, times, metric, shown)
+    among = _compared(reads, facts, times.stage, metric, shown)
+    query = cells_query(facts, times, metric, shown, among)
     return cells(reads.ask(facts.summary, query), query, facts)
+
+
+def _compared(reads: Reads, facts: RunFacts, stage: Stage, metric: Metric, steps: Ints) -> Compared:
+    usual = compared(stage, metric)
+    if not len(steps) or not may_meet_along_fewer_axes(stage, metric, facts.topology):
+        return usual
+    return compared_in(reads.ask(facts.summary, groups_query(facts, stage, steps)), usual, facts.topology)
 
 
 def _shown(facts: RunFacts, steps: StepRange) -> Ints:
@@ -61,11 +73,11 @@ def _is_large(facts: RunFacts, steps: Ints, reads: Reads) -> bool:
     return len(steps) * facts.topology.world_size > reads.max_cells
 
 
-def _by_step(reads: Reads, facts: RunFacts, stage: Stage, clock: Clock, steps: Ints, peers: Peers) -> StageTimes:
+def _by_step(reads: Reads, facts: RunFacts, stage: Stage, clock: Clock, steps: Ints, among: Compared) -> StageTimes:
     ns, basis = _own_work(reads, facts, stage, steps) if clock is Clock.OWN else (None, WALL)
     if ns is None:
         ns, basis = _totals(reads, facts, stage, clock, steps)
-    return step_by_step(stage, steps, ns, basis, facts, peers)
+    return step_by_step(stage, steps, ns, basis, facts, among)
 
 
 def _own_work(reads: Reads, facts: RunFacts, stage: Stage, steps: Ints) -> tuple[Floats | None, str]:

@@ -16,7 +16,7 @@ Of hosts: ``telemetry/stores/host_queries.py``; of alerts: ``telemetry/stores/al
 from telemetry.stores.alert_queries import AlertLooks, Alerts
 from telemetry.stores.clock_queries import ClockHistory, HostClocks, MeetingSpans
 from telemetry.stores.host_queries import HostEventCounts, HostEvents, HostGrowth, HostSamples
-from telemetry.stores.queries.heat_map import HeatCells, StragglerScan
+from telemetry.stores.queries.heat_map import HeatCells, StageGroups, StragglerScan
 from telemetry.stores.queries.high_water import HighWater, NumberedTable
 from telemetry.stores.queries.interrupted import InterruptedSteps
 from telemetry.stores.queries.run_list import RunBeats, RunGrids, RunMetrics, RunStalls, RunSteps, RunWallTimes
@@ -33,10 +33,10 @@ QUERIES: dict[str, type[Query]] = {
     query.__name__: query
     for query in (
         Runs, StoredRuns, Ranks, Steps, InterruptedSteps, LastSteps, RankSteps, Spans, Lanes, OperationColumns,
-        StageTotals, RankStageStats, RankStageMeans, StageCounts, HeatCells, StragglerScan, Samples, SampleCurves,
-        Marks, Heartbeats, Evidence, EvidenceCount, News, HighWater, HostSamples, HostEvents, HostEventCounts,
-        HostGrowth, HostClocks, ClockHistory, MeetingSpans, TraceSpans, RunGrids, RunBeats, RunStalls, RunSteps,
-        RunMetrics, RunWallTimes, Alerts, AlertLooks,
+        StageTotals, RankStageStats, RankStageMeans, StageCounts, HeatCells, StageGroups, StragglerScan, Samples,
+        SampleCurves, Marks, Heartbeats, Evidence, EvidenceCount, News, HighWater, HostSamples, HostEvents,
+        HostEventCounts, HostGrowth, HostClocks, ClockHistory, MeetingSpans, TraceSpans, RunGrids, RunBeats, RunStalls,
+        RunSteps, RunMetrics, RunWallTimes, Alerts, AlertLooks,
     )
 }  # fmt: skip
 """What may be asked over the wire: name -> query."""
@@ -81,6 +81,7 @@ __all__ = [
     "Samples",
     "Spans",
     "StageCounts",
+    "StageGroups",
     "StageTotals",
     "Steps",
     "StoredRuns",

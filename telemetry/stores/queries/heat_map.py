@@ -14,12 +14,13 @@ from telemetry.stores.queries.windows import (
     row_ranks,
 )
 from telemetry.stores.question import OF_ATTEMPT, Fields, among
+from telemetry.topology import GROUP_BASE
 
 Time = Literal["duration_ns", "cpu_ns"]
 """Which time is compared."""
-Peers = Literal["pipeline_rank", "dp_group", "tp_group"]
+Peers = Literal["pipeline_rank", "dp_group", "tp_group", "axes_group"]
 """Who is compared with whom: all ranks of one pipeline rank, or the members of one group."""
-PEERS: dict[Peers, str] = {
+_PEERS: dict[Peers, str] = {
     "pipeline_rank": "modulo(intDiv(one, %(pp_stride)s), %(pp)s)",
     "dp_group": "modulo(intDiv(one, %(pp_stride)s), %(pp)s) * %(tp)s + modulo(intDiv(one, %(tp_stride)s), %(tp)s)",
     "tp_group": "one - modulo(intDiv(one, %(tp_stride)s), %(tp)s) * %(tp_stride)s",
@@ -68,12 +69,17 @@ class HeatCells(Fields):
     time: Time = "duration_ns"
     """Processor time only where every span has it."""
     peers: Peers = "pipeline_rank"
+    group_degrees: tuple[int, ...] = ()
+    group_strides: tuple[int, ...] = ()
+    """Of the axes of an ``axes_group``. Without axes each rank is a group by itself."""
     worst: Literal["ratio", "mean_ns", "lead_ns"] = "ratio"
     """What a cell's worst rank has most of; ``lead_ns``: how much less than its peers' median it took."""
 
     def __post_init__(self) -> None:
         assert self.time in get_args(Time), self.time
-        assert self.peers in PEERS, self.peers
+        assert self.peers in get_args(Peers), self.peers
+        assert len(self.group_degrees) == len(self.group_strides), self
+        assert min((*self.group_degrees, *self.group_strides), default=1) > 0, self
         assert self.worst in _MOST, self.worst
         if not self.pp_stride:
             object.__setattr__(self, "pp_stride", self.tp)
@@ -86,6 +92,14 @@ class HeatCells(Fields):
     def ranks_a_row(self) -> int:
         return row_ranks(self.num_ranks, self.max_rows)
 
+    @property
+    def _group(self) -> str:
+        """A number that ranks of one group share."""
+        if self.peers != "axes_group":
+            return _PEERS[self.peers]
+        axes = zip(self.group_degrees, self.group_strides, strict=True)
+        return " - ".join(["one", *(f"modulo(intDiv(one, {stride}), {degree}) * {stride}" for degree, stride in axes)])
+
     def sql(self) -> str:
         width, depth = self.steps_a_column, self.ranks_a_row
         most = _MOST[self.worst]
@@ -95,7 +109,7 @@ class HeatCells(Fields):
         FROM (
             SELECT intDiv(one, {depth}) AS row, number, argMax(one, most) AS hottest_rank,
                 argMax(mean, most) AS mean_ns, argMax(times_peers, most) AS ratio
-            FROM (SELECT one, number, mean, times_peers, {most} AS most FROM ({_beside_peers(sums, self.peers)}))
+            FROM (SELECT one, number, mean, times_peers, {most} AS most FROM ({_beside_peers(sums, self._group)}))
             GROUP BY row, number
         )
         ORDER BY rank, step
@@ -144,7 +158,26 @@ class StragglerScan(Fields):
         """
 
 
-def _beside_peers(sums: str, peers: Peers) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageGroups(Fields):
+    """The sets of axes along which collectives of a stage were recorded.
+
+    Columns: peer (``telemetry.topology.mask_of_peer`` reads it), ordered. No row: none was recorded.
+    """
+
+    run_id: str
+    attempt: int
+    stage: int
+    first_step: int
+    last_step: int
+
+    def sql(self) -> str:
+        return f"""
+        SELECT DISTINCT peer FROM spans WHERE {IN_WINDOW} AND stage = %(stage)s AND peer < {GROUP_BASE} ORDER BY peer
+        """
+
+
+def _beside_peers(sums: str, group: str) -> str:
     """Each rank's mean in each column beside the median of its peers.
 
     sorted, n even    a b|c d      without one of a, b it is c, else b
@@ -161,7 +194,7 @@ def _beside_peers(sums: str, peers: Peers) -> str:
             FROM (
                 SELECT number, groupArray(one) AS ranks, groupArray(total_ns / num_steps) AS means
                 FROM ({sums})
-                GROUP BY number, {PEERS[peers]}
+                GROUP BY number, {group}
             )
         )
         ARRAY JOIN ranks AS one, means AS mean"""

@@ -19,7 +19,8 @@ def _of(run_ids: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunGrids(Fields):
-    """The grid of each attempt, as the rank that started last has it.
+    """The grid of each attempt that most of its ranks have; of equals that of the lowest rank, as in
+    ``telemetry/stored_topology.py``.
 
     Columns: run_id, attempt, dp_size, pp_size, tp_size, mesh (empty: plain).
     """
@@ -31,8 +32,16 @@ class RunGrids(Fields):
         SELECT run_id, attempt, newest.1 AS dp_size, newest.2 AS pp_size, newest.3 AS tp_size,
             newest.4 AS mesh
         FROM (
-            SELECT run_id, attempt, argMax((dp_size, pp_size, tp_size, mesh), (started_ns, rank)) AS newest
-            FROM ranks WHERE {_of(self.run_ids)} GROUP BY run_id, attempt
+            SELECT run_id, attempt, argMax(grid, (num, -lowest)) AS newest
+            FROM (
+                SELECT run_id, attempt, grid, toInt64(count()) AS num, toInt64(min(rank)) AS lowest
+                FROM (
+                    SELECT run_id, attempt, rank, argMax((dp_size, pp_size, tp_size, mesh), started_ns) AS grid
+                    FROM ranks WHERE {_of(self.run_ids)} GROUP BY run_id, attempt, rank
+                )
+                GROUP BY run_id, attempt, grid
+            )
+            GROUP BY run_id, attempt
         )
         ORDER BY run_id, attempt
         """

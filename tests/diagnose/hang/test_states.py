@@ -292,5 +292,6 @@ def test_groups_of_a_mesh_are_those_that_the_page_names_by_their_axes() -> None:
 
 def test_members_that_a_page_names_are_taken_as_they_are() -> None:
     row = operation(None, "ep-all-to-all", 8, 7, mask=MESH.mask("dp_shard"), ranks=[0, 1, 2, 3])
-    evidence = evidence_from_states({0: state(0, "ep-all-to-all", [row], topology={"mesh": str(MESH)})})
+    told = {"dp": MESH.dp, "pp": MESH.pp, "tp": MESH.tp, "mesh": str(MESH)}
+    evidence = evidence_from_states({0: state(0, "ep-all-to-all", [row], topology=told)})
     assert [one.members for one in evidence.groups] == [(0, 1, 2, 3)]

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 
 from diagnose.gathers import gathers_by_layer
-from diagnose.group_masks import group_code
 from diagnose.simulate.run import Simulation, simulate
 from diagnose.simulate.sharded import LAYERS
 from diagnose.simulate.table import spans_table
 from telemetry.errors import UsageError
 from telemetry.stages import Stage
-from telemetry.topology import Topology
+from telemetry.topology import Topology, peer_of_mask
 from tests.diagnose.simulate.made_plans import plan
 
 MESH = Topology.parse("pp=2,dp_replicate=2,dp_shard=2,tp=2")
@@ -34,7 +33,7 @@ def test_the_members_of_a_shard_group_end_each_gather_together_and_name_their_gr
     mask = MESH.mask("dp_shard")
     ends = MESH.grouped(made.end_ns, mask)
     assert (ends == ends[..., :1]).all()
-    assert set(made.peer.ravel().tolist()) == {group_code(mask)}
+    assert set(made.peer.ravel().tolist()) == {peer_of_mask(mask)}
     lasted = made.total_ns().mean(axis=0)
     assert lasted[1] > 2 * lasted[3]  # 1 waits for 3 at every layer
 

@@ -7,8 +7,7 @@ from telemetry.ship.clock_places import choose_places
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
-from telemetry.tables import GROUP_BASE, NO_PEER
-from telemetry.topology import Topology
+from telemetry.topology import NO_PEER, Topology, peer_of_mask
 from tests.telemetry.made_rows import insert, made
 
 MESH = Topology.parse("pp=2,dp_shard=2,cp=2,tp=2")
@@ -36,7 +35,7 @@ def test_a_span_counts_for_the_group_that_it_names(
 ) -> None:
     groups = MESH.members(MESH.mask(*axes)).tolist()
     told = {"stage": int(Stage.GRADS_ALL_REDUCE), "step": 1, "op_seq": 1, "start_ns": 100, "duration_ns": 50}
-    peer = GROUP_BASE - MESH.mask(*axes) if is_named else NO_PEER
+    peer = peer_of_mask(MESH.mask(*axes)) if is_named else NO_PEER
     rows = [{"rank": rank, "seq": 1, "peer": peer, **told} for group in groups for rank in group]
     insert(embedded, "spans", made("spans", rows))
     evidence = read_evidence(StoreReader(embedded), WINDOW, choose_places(MESH, HOSTS), HOSTS)
