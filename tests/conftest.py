@@ -9,7 +9,7 @@ import pytest
 
 from telemetry.stores.embedded import EmbeddedStore
 from tests.clickhouse_server import ClickHouseServer, running_server
-from tests.memory_store import empty, memory_store
+from tests.memory_store import close_idle, empty, memory_store
 from tests.scenarios.demo_run import Demo, demo_in
 
 BROWSER_TESTS = Path(__file__).parent / "browser"
@@ -30,8 +30,15 @@ def clickhouse_server() -> Iterator[ClickHouseServer]:
         yield server
 
 
+@pytest.fixture(scope="module", autouse=True)
+def idle_stores() -> Iterator[None]:
+    """Stores in memory are used again by the tests of one file."""
+    yield
+    close_idle()
+
+
 @pytest.fixture(scope="module")
-def kept_store() -> Iterator[EmbeddedStore]:
+def kept_store(idle_stores: None) -> Iterator[EmbeddedStore]:
     """In memory, so that many fit in one process."""
     with memory_store() as store:
         yield store

@@ -4,7 +4,6 @@ Making the tables takes a second of processor time, taking the rows out again a 
 it was made is the next one's.
 """
 
-import atexit
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -58,7 +57,7 @@ def _tables_of(store: EmbeddedStore) -> list[str]:
     return made
 
 
-@atexit.register
-def _close_idle() -> None:
+def close_idle() -> None:
+    """The engine holds stores in memory or one store on disk: a test that opens a folder needs the former closed."""
     while _idle:
         _idle.pop()[0].close()
