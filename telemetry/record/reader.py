@@ -37,7 +37,7 @@ from telemetry.record.shipping_page import read_acked
 from telemetry.record.state_page import LiveState, read_state
 from telemetry.records import RankIdentity
 from telemetry.stored_topology import topology_from
-from telemetry.topology import Topology
+from telemetry.topology import AXES, Topology
 
 __all__ = [
     "MAX_RECORDS",
@@ -259,6 +259,8 @@ def _topology_from(fields: dict[str, Any]) -> Topology:
     mesh = fields.get("mesh", "")
     if not isinstance(mesh, str):
         raise TypeError(f"mesh is {mesh!r}, no text")
+    for axis in AXES:
+        _check_number(axis, fields.get(axis, 1), below=2**32)
     return topology_from(fields, mesh)
 
 

@@ -83,16 +83,16 @@ def test_an_upgraded_database_takes_meshes_clocks_and_groups(empty: MigratingSto
     empty.migrate()
     mesh = Topology.parse("pp=2,dp_shard=2,tp=2")
     told = {"dp_size": 2, "pp_size": 2, "tp_size": 2, "mesh": str(mesh), "started_ns": 5}
-    empty.insert("ranks", owned(made("ranks", [{"rank": 0, **told}]), run_id="nightly"))
+    empty.insert("ranks", owned(made("ranks", [{"rank": 0, **told}]), run_id="meshed"))
     group = {"stage": int(Stage.EP_ALL_TO_ALL), "peer": peer_of_mask(3), "clock": int(SpanClock.TRANSFER), "op_seq": 1}
-    empty.insert("spans", owned(made("spans", [{"rank": 0, "seq": 9000, "step": 7, **group}]), run_id="nightly"))
+    empty.insert("spans", owned(made("spans", [{"rank": 0, "seq": 9000, "step": 7, **group}]), run_id="meshed"))
     reader = StoreReader(empty)
-    assert topology_of(reader.read(Ranks(run_id="nightly", attempt=0))) == mesh
+    assert topology_of(reader.read(Ranks(run_id="meshed", attempt=0))) == mesh
     (row,) = reader.read(
-        Spans(run_id="nightly", attempt=0, first_step=7, last_step=7, stages=(int(Stage.EP_ALL_TO_ALL),), limit=1)
+        Spans(run_id="meshed", attempt=0, first_step=7, last_step=7, stages=(int(Stage.EP_ALL_TO_ALL),), limit=1)
     ).to_pylist()
     assert (row["peer"], row["clock"]) == (-5, SpanClock.TRANSFER)
-    (grid,) = reader.read(RunGrids(run_ids=("nightly",))).to_pylist()
+    (grid,) = reader.read(RunGrids(run_ids=("meshed",))).to_pylist()
     assert topology_in(grid) == mesh
 
 

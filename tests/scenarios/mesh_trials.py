@@ -36,8 +36,7 @@ from telemetry.stages import STAGE_BY_CODE
 from telemetry.stored_topology import topology_of
 from telemetry.stores.queries import Ranks, Spans
 from telemetry.stores.reader import Reader
-from telemetry.tables import GROUP_BASE
-from telemetry.topology import Topology
+from telemetry.topology import GROUP_BASE, Topology
 from tests.benchmarks.pages import as_table, write_section
 from tests.deadline import until
 from tests.forkserver import FORKED

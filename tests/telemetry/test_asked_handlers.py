@@ -79,7 +79,7 @@ def test_of_a_rank_that_dies_the_peers_are_asked_for_gloos_recorder_only(rank: A
             for _ in range(25):
                 now_s += 1.0
                 watch.look()
-            assert sorted(rank.asked) == sorted([GLOO, GLOO, NCCL])
+            assert rank.asked.count(NCCL) == 1
     finally:
         peer.kill()
         peer.wait()

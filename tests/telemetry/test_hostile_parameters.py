@@ -1,6 +1,7 @@
 """SQL in every parameter of every query, on both engines: it is data, or refused, and harms nothing."""
 
 import json
+from contextlib import suppress
 from dataclasses import fields
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -79,9 +80,10 @@ def test_sql_in_a_parameter_is_data(filled: Store) -> None:
         for field in fields(query):  # type: ignore[arg-type]
             values = hostile(kinds[field.name])
             for value in values[:ELSEWHERE] if field.name in seen else values:
-                asked = query(**{**usual(query), field.name: value})
-                found = answered(reader, asked)
-                assert field.name not in NAMES or found == 0, asked
+                with suppress(UsageError):  # refused before it is asked
+                    asked = query(**{**usual(query), field.name: value})
+                    found = answered(reader, asked)
+                    assert field.name not in NAMES or found == 0, asked
             seen.add(field.name)
     assert counted(filled) == before
 

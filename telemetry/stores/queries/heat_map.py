@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from telemetry.errors import UsageError
 from telemetry.stages import Stage, StageClass
 from telemetry.stores.queries.windows import (
     IN_WINDOW,
@@ -78,8 +79,12 @@ class HeatCells(Fields):
     def __post_init__(self) -> None:
         assert self.time in get_args(Time), self.time
         assert self.peers in get_args(Peers), self.peers
-        assert len(self.group_degrees) == len(self.group_strides), self
-        assert min((*self.group_degrees, *self.group_strides), default=1) > 0, self
+        sizes = (*self.group_degrees, *self.group_strides)
+        if len(self.group_degrees) != len(self.group_strides) or min(sizes, default=1) < 1:
+            raise UsageError(
+                f"group_degrees {self.group_degrees} and group_strides {self.group_strides} are no axes",
+                hint="give one degree and one stride, each at least 1, for each axis",
+            )
         assert self.worst in _MOST, self.worst
         if not self.pp_stride:
             object.__setattr__(self, "pp_stride", self.tp)
