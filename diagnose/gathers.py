@@ -1,4 +1,4 @@
-"""Own work where parameters are gathered inside the computes (FSDP, ZeRO-3), of spans that a device measured.
+"""Compute time of device spans in which parameters are gathered (FSDP, ZeRO-3), without waiting for others.
 
 A compute waits for its gathers, and a gather for the last rank of its group. So a slow rank makes the forwards of all
 members as long as its own, and the duration of a gather does not say what the compute lost by it:
@@ -17,9 +17,9 @@ From the begin of a gather to the begin of the next one a rank does one layer. T
 case applies: beside work, a gather that takes longer leaves a shorter gap (slope -1); where it is
 exposed, the gap is the layer itself, and does not change (slope 0).
 
-exposed     own work = duration less everything that collectives cover
-prefetched  own work = layers that were surely not held up, times their number. Surely not held up: the gather ended
-            while the rank still worked, so a gap follows it, and likewise for the reduction that a backward waits for.
+exposed     compute time = duration less everything that collectives cover
+prefetched  compute time = time of the layers that did not wait, times the number of all layers. A layer did not wait
+            if its gather ended while the rank still worked: a gap follows it. Likewise for reductions in backward.
             In the first layers of a step nobody is far behind, so there are such layers even beside a slow rank. All
             ranks of a pipeline stage are measured by the same layers: those that held up few of them, else all. A rank
             that may have been held up in a layer is taken to work like those that were not, so that no victim is named.
@@ -154,7 +154,7 @@ def _mean(values: Floats, axis: int) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayeredWork:
-    """Own work by layers that were not held up, of one compute stage. NaN where layers say nothing."""
+    """Compute time of one compute stage, from layers that did not wait. NaN where no layer shows it."""
 
     total_ns: Floats
     """[steps, ranks]: of the operations that gather inside, together."""

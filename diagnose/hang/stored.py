@@ -32,7 +32,7 @@ def stored_verdict(reader: Reader, run_id: str, attempt: int) -> HangVerdict | N
     verdict = _verdict(reader, run_id, attempt, [*bodies, *recorders])
     if needed or verdict is None or verdict.kind is not None:
         return verdict
-    # State pages show no rank that waits where DDP waits for a future inside of backward.
+    # DDP waits for a future inside backward: the state page of a rank that waits then shows compute.
     recorders = _bodies(reader, run_id, attempt, (RECORDER,))
     return _verdict(reader, run_id, attempt, [*bodies, *recorders]) if recorders else verdict
 
