@@ -1,16 +1,21 @@
 """How a process ends on SIGTERM, SIGINT and SIGHUP: in order, once, and within a bounded time.
 
-first signal     the process starts to end, and the kernel's alarm clock is set
+first signal     the process starts to end, and a time limit is set
 later signals    change nothing: they cannot interrupt the end
-alarm            SIGALRM kills a process that has not ended by then
+limit            a thread ends a process that has not ended by then, with the exit status of the first signal
+alarm            SIGALRM kills a process in which no thread can run either
 
 Each process of ours can be killed at any moment without loss, so the limit costs nothing but order.
 """
 
+import _thread
+import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -18,6 +23,7 @@ LIMIT_S = 8.0
 """After SIGTERM."""
 SHORT_LIMIT_S = 2.5
 """After SIGINT, as a person waits, and after SIGHUP, as the terminal or the starter is gone."""
+ALARM_AFTER_LIMIT_S = 0.3
 SIGNAL_BASE = 128
 """Exit status of a process that ended on signal n: 128 + n."""
 
@@ -73,9 +79,18 @@ def _raise(number: int) -> None:
 
 
 def _limit_the_end(number: int) -> None:
-    """The kernel's timer also ends a process whose main thread does not return to Python."""
+    """A thread of the lowest kind takes no lock to start: the code that was interrupted may hold one of threading's.
+    The kernel's timer also ends a process whose threads do not return to Python."""
+    limit_s = LIMIT_S if number == signal.SIGTERM else SHORT_LIMIT_S
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, LIMIT_S if number == signal.SIGTERM else SHORT_LIMIT_S)
+    signal.setitimer(signal.ITIMER_REAL, limit_s + ALARM_AFTER_LIMIT_S)
+    with suppress(RuntimeError):  # no room for a thread: the alarm is left
+        _thread.start_new_thread(_exit_at, (limit_s, SIGNAL_BASE + number))
+
+
+def _exit_at(limit_s: float, status: int) -> None:
+    time.sleep(limit_s)
+    os._exit(status)
 
 
 def _ignore(number: int, _: object) -> None:

@@ -57,6 +57,8 @@ class Outcome:
     losses: list[float]
     """By step, as the last pipeline stage reported them."""
     train_status: int
+    ended_by_demo: bool
+    """Whether the training made no progress, so that the demo ended it."""
 
     @property
     def truth_ends_training(self) -> bool:
@@ -90,7 +92,7 @@ def serving(out: Path) -> Iterator[CollectorClient]:
 
 def train_and_diagnose(demonstration: Demonstration, collector: CollectorClient) -> Outcome:
     """Train with the fault, wait until every span is stored, and ask every detector."""
-    status = _train(demonstration, collector)
+    status, ended_by_demo = _train(demonstration, collector)
     run_id, attempt = newest_attempt(collector, demonstration.run_id)
     samples = collector.read(Samples(run_id=run_id, attempt=attempt, metrics=("loss",)))
     return Outcome(
@@ -98,10 +100,11 @@ def train_and_diagnose(demonstration: Demonstration, collector: CollectorClient)
         truth=_truth(demonstration.out / "truth.json"),
         losses=[float(value) for value in samples["value"].to_pylist()],
         train_status=status,
+        ended_by_demo=ended_by_demo,
     )
 
 
-def _train(demonstration: Demonstration, collector: CollectorClient) -> int:
+def _train(demonstration: Demonstration, collector: CollectorClient) -> tuple[int, bool]:
     command = [
         *(*RANKSCOPE, "train", "--recipe", demonstration.recipe, "--run", demonstration.run_id),
         *("--steps", str(demonstration.num_steps), "--fault", demonstration.fault),
@@ -111,21 +114,22 @@ def _train(demonstration: Demonstration, collector: CollectorClient) -> int:
         return _wait_while_stepping(process, demonstration.run_id, collector)
 
 
-def _wait_while_stepping(process: subprocess.Popen[bytes], run_id: str, collector: CollectorClient) -> int:
-    """Exit status of the training; one that stands still is ended once it is known why, or after a while."""
+def _wait_while_stepping(process: subprocess.Popen[bytes], run_id: str, collector: CollectorClient) -> tuple[int, bool]:
+    """Exit status of the training, and whether it was ended here: it made no progress, and the cause is known or a
+    limit is reached."""
     last_step, moved = -1, time.monotonic()
     while True:
         with suppress(subprocess.TimeoutExpired):
-            return process.wait(timeout=2.0)
+            return process.wait(timeout=2.0), False
         step = _newest_step(collector, run_id)
         if step > last_step:
             last_step, moved = step, time.monotonic()
         if headline := _standing_still(collector, run_id):
             log(f"{headline}: ending the training")
-            return _end(process)
+            return _end(process), True
         if time.monotonic() - moved > STALL_S:
             log(f"no step since step {last_step} for {STALL_S:.0f} s: ending the training")
-            return _end(process)
+            return _end(process), True
 
 
 def _newest_step(collector: CollectorClient, run_id: str) -> int:

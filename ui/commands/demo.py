@@ -57,9 +57,10 @@ def demo(
         outcome = train_and_diagnose(wanted, collector)
         progress.print("[bold]3.[/] asked every detector; none of them reads the truth")
         _print(outcome, json)
+        again = f"rankscope diagnose --store embedded:{escape(str(where / 'store'))}"
+        progress.print(f"to ask again once the demo has ended: {again}")
         if not exit:
             _keep_open(collector.url)
-    progress.print(f"asked again: rankscope diagnose --store embedded:{escape(str(where / 'store'))}")
     if outcome.train_status and not outcome.truth_ends_training:
         raise typer.Exit(outcome.train_status)
 
@@ -100,7 +101,13 @@ def _print(outcome: Outcome, json: bool) -> None:
     if losses:
         out.print(f"loss: {losses['first']:.3f} at first, {losses['last']:.3f} at last")
     if outcome.train_status:
-        out.print(f"the training ended with status {outcome.train_status}: the fault did that, or its logs say what")
+        out.print(f"training: {_how_it_ended(outcome)}")
+
+
+def _how_it_ended(outcome: Outcome) -> str:
+    if outcome.ended_by_demo:
+        return "the demo ended it, as it made no progress"
+    return f"ended with exit status {outcome.train_status}; its logs say why"
 
 
 def _keep_open(url: str) -> None:
