@@ -7,7 +7,8 @@ RankscopeError                  always: what, where, and a hint
 │   ├── UnknownRunError         the store holds no such run                 -> exit 2
 │   └── RefusedRowsError        the collector refuses rows of one run        -> exit 2
 │       ├── TakenNameError      another job of that name is stored          -> exit 2
-│       └── JumpError           numbers of records jump without a loss mark -> exit 2
+│       ├── JumpError           numbers of records jump without a loss mark -> exit 2
+│       └── AheadError          stamps are more than a day in the future    -> exit 2
 └── UnreachableError            store or collector does not answer          -> exit 3
     └── UnannouncedError        the rank must be announced first            -> exit 3
 """
@@ -69,6 +70,10 @@ class JumpError(RefusedRowsError):
         super().__init__(message, hint=hint)
         self.stored = stored
         """By rank: one past the last number that is stored."""
+
+
+class AheadError(RefusedRowsError):
+    """Rows are stamped more than a day ahead of the collector's clock. They can be stored later."""
 
 
 class UnreachableError(RankscopeError):

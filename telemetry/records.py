@@ -7,6 +7,9 @@ from telemetry.topology import Place, Topology
 LOG_OFFSETS = "log_offsets"
 """In ``meta``: sizes of the files behind stdout and stderr as recording began."""
 
+MAX_AHEAD_NS = 86_400 * 10**9
+"""How far the clock of a host may be ahead of the collector's."""
+
 MAX_HOST_LENGTH = 256
 """Characters of a host's name."""
 

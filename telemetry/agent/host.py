@@ -76,10 +76,11 @@ class Host:
         log(f"rankscope agent: {error.message}; its files stay")
 
     def finish(self, *, drained: bool) -> None:
-        """After a round in which all was shipped that could be read: note which ranks are done for good."""
+        """After a round in which all was shipped that could be read: note which ranks are done for good. What a rank
+        that is not announced has recorded is not read yet."""
         in_doubt = {folder for (folder, _), count in self._failures.items() if count < SURE_AFTER}
         for folder, rank in self.ranks.items():
-            shipped = rank.over and drained and folder not in in_doubt
+            shipped = rank.over and rank.announced and drained and folder not in in_doubt
             rank.done = shipped or rank.owner in self.refused_runs
 
     def look(self) -> None:
@@ -98,11 +99,11 @@ class Host:
                 self._failures.pop((folder, "identity"), None)
 
     def read(self, max_records: int) -> Iterator[tuple[FollowedRank, Chunk]]:
-        """New records of all ranks, at most so many together; the rest comes next time."""
+        """New records of all announced ranks, at most so many together; the rest comes next time."""
         for folder, rank in self.ranks.items():
             if max_records <= 0:
                 return
-            if rank.done or rank.owner in self.refused_runs:
+            if rank.done or not rank.announced or rank.owner in self.refused_runs:
                 continue
             chunk = self._read_rank(folder, rank, max_records)
             if chunk is not None:

@@ -24,7 +24,7 @@ from telemetry.agent.host import FollowedRank, Owner
 from telemetry.agent.host_watch import HostWatch
 from telemetry.agent.poster import Poster
 from telemetry.agent.thinning import WINDOW_S, HostSample
-from telemetry.errors import RankscopeError, UsageError
+from telemetry.errors import AheadError, RankscopeError, UsageError
 from telemetry.host_metrics import Happening, Metric
 from telemetry.printable import log
 from telemetry.samplers.interface import Event
@@ -95,6 +95,7 @@ class HostReports:
         """By device: that a GPU was seen."""
         self._complained = False
         self._unwanted = False
+        self._ahead = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rankscope-host-reports", daemon=True)
 
@@ -159,6 +160,10 @@ class HostReports:
     def _post(self, poster: Poster, table: str, rows: pa.Table) -> None:
         try:
             poster.post(table, rows)
+        except AheadError as error:
+            if not self._ahead:
+                log(f"rankscope agent: {error.message}; what is seen of this host meanwhile is not stored")
+            self._ahead = True
         except UsageError as error:
             if not self._unwanted:
                 self._unwanted = True

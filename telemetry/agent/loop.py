@@ -29,7 +29,16 @@ from telemetry.agent.stall import StallSettings
 from telemetry.agent.sweep import KEEP_DAYS, sweep
 from telemetry.agent.tail import Chunk, rank_rows
 from telemetry.agent.watch import EvidenceWatch
-from telemetry.errors import JumpError, RefusedRowsError, UnreachableError, UnreadableError, UsageError
+from telemetry.errors import (
+    AheadError,
+    JumpError,
+    RankscopeError,
+    RefusedRowsError,
+    UnreachableError,
+    UnreadableError,
+    UsageError,
+)
+from telemetry.printable import log
 from telemetry.settings import host_of
 from telemetry.ship.client import CollectorClient
 from telemetry.ship.wire import labelled
@@ -83,6 +92,11 @@ class Agent:
         self._reports = reports
         self._poster = poster
         self._settings = settings
+        self._ahead: dict[Owner, AheadError] = {}
+        """Runs with a rank that is not announced, because a clock is wrong."""
+        self._left_out: set[tuple[Owner, str]] = set()
+        """Runs and tables of which rows of the future were left out."""
+        self._over_since_s: float | None = None
 
     def run(self, stop: threading.Event) -> None:
         """Until every rank is over and stored, or ``stop`` is set.
@@ -92,30 +106,36 @@ class Agent:
             RefusedRowsError: the collector refused a run, for instance because its name is taken; all else is stored.
             UnreachableError: the collector does not answer, and ``stop`` is set, or every rank is over and it has been
                 so for too long; the files stay.
+            AheadError: by the collector's clock a rank began in the future, and likewise.
             UnreadableError: a rank's files could not be read; all else is stored.
         """
         began = time.monotonic()
-        over_since: float | None = None
         back_off = BackOff()
         while True:
             stopping = stop.is_set()
             try:
                 self.turn()
                 back_off.succeeded()
-                over_since = None
+                self._check_patience(next(iter(self._ahead.values()), None))
             except UnreachableError as error:
                 self._forget_announcements()
                 if stopping:
                     raise
                 back_off.failed(error)
-                if self._all_over():
-                    over_since = over_since or time.monotonic()
-                    if time.monotonic() - over_since > self._settings.patience_s:
-                        raise
+                self._check_patience(error)
             if stopping or self._finished(began):
                 break
             self._rest(stop, max(self._settings.interval_s, back_off.seconds), may_wake=not back_off.seconds)
         self._tell_refused()
+
+    def _check_patience(self, error: RankscopeError | None) -> None:
+        """Raise ``error`` if every rank is over and an error has lasted for too long."""
+        if error is None or not self._all_over():
+            self._over_since_s = None
+            return
+        self._over_since_s = self._over_since_s or time.monotonic()
+        if time.monotonic() - self._over_since_s > self._settings.patience_s:
+            raise error
 
     def _rest(self, stop: threading.Event, seconds: float, *, may_wake: bool) -> None:
         """Until the next round is due; evidence of a stall does not wait for it, unless the collector is away."""
@@ -139,7 +159,7 @@ class Agent:
         self._ship_evidence()
         drained = self._ship_new(dry=any(rank.over and not rank.done for rank in self._host.ranks.values()))
         for (run_id, attempt), rows in beats.items():
-            if (run_id, attempt) not in refused:
+            if (run_id, attempt) not in refused and (run_id, attempt) not in self._ahead:
                 self._post("heartbeats", heartbeat_rows(rows), (run_id, attempt))
         self._host.finish(drained=drained)
 
@@ -148,15 +168,26 @@ class Agent:
             return
         outbox = self._watch.outbox
         for (run_id, attempt), evidence in outbox.batches():
+            if (run_id, attempt) in self._ahead:
+                continue
             if (run_id, attempt) not in self._host.refused_runs:
                 self._post("evidence", evidence_rows(evidence), (run_id, attempt))
             outbox.sent((run_id, attempt), evidence)
 
     def _announce(self) -> None:
+        known, self._ahead = self._ahead, {}
         for owner, ranks in _by_owner(self._host.ranks.values(), self._is_unannounced).items():
-            if self._post("ranks", rank_rows([rank.tail.identity for rank in ranks]), owner):
-                for rank in ranks:
-                    rank.announced = True
+            for rank in ranks:
+                rank.tail.correct_clock(time.time_ns())
+            try:
+                stored = self._post("ranks", rank_rows([rank.tail.identity for rank in ranks]), owner)
+            except AheadError as error:
+                self._ahead[owner] = error
+                if owner not in known:
+                    log(f"rankscope agent: {error.message}; it is announced again until a clock is set right")
+                continue
+            for rank in ranks:
+                rank.announced = stored
 
     def _is_unannounced(self, rank: FollowedRank) -> bool:
         return not rank.announced and rank.owner not in self._host.refused_runs
@@ -203,15 +234,23 @@ class Agent:
             return False
 
     def _post(self, table: str, rows: pa.Table, owner: Owner) -> bool:
-        """Whether ``rows`` are stored; if not, the run is refused.
+        """Whether ``rows`` are stored; if not, the run is refused, or their stamps are.
 
         Raises:
             JumpError: the numbers of records jump too far.
+            AheadError: a rank began in the future, by the collector's clock. Other rows of the future are left out.
         """
         try:
             self._poster.post(table, labelled(rows, *owner, self._host.openings(owner)))
         except JumpError:
             raise
+        except AheadError as error:
+            if table == "ranks":
+                raise
+            if (owner, table) not in self._left_out:
+                self._left_out.add((owner, table))
+                log(f"rankscope agent: {error.message}; such rows are left out")
+            return False
         except RefusedRowsError as error:
             self._host.refuse(owner, error)
             return False
@@ -237,7 +276,7 @@ class Agent:
         )
 
     def _tell_refused(self) -> None:
-        for error in self._host.refused_runs.values():
+        for error in [*self._host.refused_runs.values(), *self._ahead.values()]:
             raise error
         if refused := self._host.refused:
             raise UnreadableError(

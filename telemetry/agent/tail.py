@@ -10,7 +10,7 @@ stored once, like any record, and what is stored is what was recorded, less what
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from telemetry.record.reader import (
 )
 from telemetry.record.shipping_page import LossCause, ShippingPage
 from telemetry.record.state_page import LiveState
-from telemetry.records import RECORDS_LOST, RankIdentity
+from telemetry.records import MAX_AHEAD_NS, RECORDS_LOST, RankIdentity
 from telemetry.tables import MARKS, RANKS, TABLES
 
 CAUSE_WORDS = {
@@ -66,9 +66,10 @@ class RankTail:
 
     def __init__(self, folder: Path, *, from_seq: int | None = None) -> None:
         self.reader = RankReader(folder)
-        self.identity = _identity_of(self.reader)
+        self._written = _identity_of(self.reader)
         self._next_seq = self.reader.acked() if from_seq is None else from_seq
         self._page = _page_of(folder) if from_seq is None else None
+        self.identity = _corrected(self._written, self._page)
         self._stored_below: int | None = None
         """One past the last stored number, as the collector reports it when it refuses a jump of the numbers."""
 
@@ -114,15 +115,27 @@ class RankTail:
         created again is read from its beginning. Where ``check`` raises, the identity stays as it was."""
         now = _identity_of(self.reader)
         check(now)
-        before, self.identity = self.identity, now
-        if self.identity.folder_opened_ns != before.folder_opened_ns:
+        before, self._written = self._written, now
+        if now.folder_opened_ns != before.folder_opened_ns:
             self._next_seq, self._stored_below = self.reader.acked(), None
             self._page = _page_of(self.reader.folder)
+        self.identity = _corrected(now, self._page)
+
+    def correct_clock(self, now_ns: int) -> None:
+        """Correct an identity that was written while the clock of the host was far ahead: a collector refuses it. The
+        time of opening names the folder in the store, so it is corrected once, before any record is sent."""
+        limit_ns = now_ns + MAX_AHEAD_NS
+        if self._page is not None and self.identity.folder_opened_ns > limit_ns and not self._page.sending:
+            self._page.correct_opening(now_ns)
+            self.identity = _corrected(self._written, self._page)
+        if self.identity.started_ns > limit_ns:
+            opened_ns = self.identity.folder_opened_ns
+            self.identity = replace(self.identity, started_ns=now_ns, opened_ns=opened_ns)
 
     def is_rewritten(self, state: LiveState) -> bool:
         """Whether the rank has said anew who it is since :attr:`identity` was read: another process writes, or the rank
         has learned its mesh."""
-        return state.pid != self.identity.pid or state.identity_ns > self.identity.started_ns
+        return state.pid != self._written.pid or state.identity_ns > self._written.started_ns
 
     def _pinned_block(self, max_records: int) -> RecordBlock:
         """What comes next, of a segment that the rank does not delete any more."""
@@ -150,6 +163,10 @@ def _page_of(folder: Path) -> ShippingPage | None:
         return ShippingPage(folder)
     except OSError:
         return None
+
+
+def _corrected(written: RankIdentity, page: ShippingPage | None) -> RankIdentity:
+    return replace(written, opened_ns=page.opened_ns) if page is not None and page.opened_ns else written
 
 
 def _stamps(block: RecordBlock) -> tuple[int, int]:

@@ -114,4 +114,4 @@ for dp, pp or tp: the bits of a plain mesh."""
 
 SHIPPING_MAGIC = int.from_bytes(b"RSSHIP01", "little")
 SHIPPING_BYTES = 4096
-WORD_ACKED, WORD_SENDING, WORD_ACKED_NS, WORD_LOST_BELOW = 1, 2, 3, 4
+WORD_ACKED, WORD_SENDING, WORD_ACKED_NS, WORD_LOST_BELOW, WORD_OPENED = 1, 2, 3, 4, 8

@@ -62,6 +62,15 @@ class ShippingPage:
         """One past the last record that was ever sent, or is about to be read."""
         return self._word(layout.WORD_SENDING)
 
+    @property
+    def opened_ns(self) -> int:
+        """When the folder was opened, as the agent corrected it; 0: as the rank said."""
+        return self._word(layout.WORD_OPENED)
+
+    def correct_opening(self, opened_ns: int) -> None:
+        """The rank opened the folder while the clock of its host was far ahead."""
+        self._put(layout.WORD_OPENED, opened_ns)
+
     def pin(self, end_seq: int) -> None:
         """Records below ``end_seq`` that are not acknowledged may be in flight: the rank deletes none of them. Never go
         below what was sent once: a smaller batch may be acknowledged before a larger one is known to be stored."""

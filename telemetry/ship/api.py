@@ -15,7 +15,7 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from telemetry.errors import JumpError, TakenNameError, UnannouncedError, UnreachableError, UsageError
+from telemetry.errors import AheadError, JumpError, TakenNameError, UnannouncedError, UnreachableError, UsageError
 from telemetry.ship.answers import refuse
 from telemetry.ship.counters import Counters
 from telemetry.ship.group_queue import QueueFullError
@@ -147,7 +147,7 @@ def refusal(error: Exception) -> JSONResponse:
         case JumpError():
             stored = {str(rank): seq for rank, seq in error.stored.items()}
             return refuse(STATUS_OF[JumpError], error.message, error.hint, stored)
-        case TakenNameError() | UnannouncedError():
+        case TakenNameError() | AheadError() | UnannouncedError():
             return refuse(STATUS_OF[type(error)], error.message, error.hint)
         case UnreachableError():
             return refuse(503, error.message, error.hint)

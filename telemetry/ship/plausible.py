@@ -12,13 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from telemetry.errors import UsageError
-from telemetry.records import MAX_HOST_LENGTH
+from telemetry.errors import AheadError, UsageError
+from telemetry.records import MAX_AHEAD_NS, MAX_HOST_LENGTH
 from telemetry.stored_topology import topology_in
 from telemetry.tables import NO_FOLDER
 
-MAX_AHEAD_NS = 86_400 * 10**9
-"""How far the clock of a host may be ahead of the collector's."""
 MAX_STEP = 2**31 - 1
 _GRID = ("dp_size", "pp_size", "tp_size", "mesh")
 _TIMES = ("started_ns", "opened_ns", "at_ns", "beat_ns", "start_ns", "issue_ns", "began_ns")
@@ -28,7 +26,8 @@ def check_rows(table: str, rows: pa.Table, openings: Mapping[int, int], *, now_n
     """Return if the numbers of ``rows`` can be those of a job.
 
     Raises:
-        UsageError: they cannot.
+        AheadError: a time is more than a day in the future.
+        UsageError: another number cannot.
     """
     if not rows.num_rows or _is_announced("seq" in rows.column_names, rows, openings):
         return
@@ -55,7 +54,7 @@ def _check_times(table: str, rows: pa.Table, now_ns: int) -> None:
             raise UsageError(f"{name} is {span['min']} in {table}", hint="times are nanoseconds since the epoch")
         if span["max"] > now_ns + MAX_AHEAD_NS:
             days = (span["max"] - now_ns) / MAX_AHEAD_NS
-            raise UsageError(f"{name} is {days:.1f} days in the future in {table}", hint="set the clock of the sender")
+            raise AheadError(f"{name} is {days:.1f} days in the future in {table}", hint="set the clock of the sender")
 
 
 def _check_grids(rows: pa.Table) -> None:

@@ -77,7 +77,7 @@ def assert_complete(target: Attacked, run_id: str) -> None:
 
 def assert_reported(answer: httpx.Response, batch: Hostile, index: int) -> None:
     """The sender learns whether the batch is stored, and if not, why."""
-    assert answer.status_code in (200, 400, 409, 416, 428), (index, batch.kind, answer.text)
+    assert answer.status_code in (200, 400, 409, 416, 425, 428), (index, batch.kind, answer.text)
     assert answer.status_code != 200 or not batch.must_refuse, (index, batch.kind, batch.table)
     if answer.status_code != 200:
         assert answer.json()["error"], (index, batch.kind)

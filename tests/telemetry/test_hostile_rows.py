@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -14,7 +15,7 @@ import pytest
 import telemetry
 from telemetry.agent.host import Host
 from telemetry.agent.loop import Agent, AgentSettings
-from telemetry.errors import JumpError, RefusedRowsError, TakenNameError, UnannouncedError, UsageError
+from telemetry.errors import AheadError, JumpError, TakenNameError, UnannouncedError, UsageError
 from telemetry.record.shipping_page import ShippingPage
 from telemetry.records import RECORDS_LOST
 from telemetry.session import rank_folder
@@ -258,16 +259,59 @@ def test_an_attempt_beyond_all_restarts_is_refused() -> None:
         decode_batch("spans", encode(of_run(numbered_spans(0, 1), attempt=2**32 - 1)))
 
 
-def test_a_rank_whose_identity_is_refused_holds_up_no_other(
-    tmp_path: Path, collector: CollectorClient, embedded: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+ALL_SPANS = [(0, seq) for seq in range(SPANS)]
+
+
+def record_ahead(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that is 100 days ahead."""
     with monkeypatch.context() as ahead:
         ahead.setattr("telemetry.session.time_ns", lambda: time.time_ns() + 100 * DAY_NS)
-        record(tmp_path, run_id="ahead")
-    record(tmp_path, run_id="sound")
-    with pytest.raises(RefusedRowsError, match=r"100\.0 days in the future"):
+        record(spool, run_id="ahead")
+
+
+def test_a_rank_that_began_before_its_clock_was_set_right_is_stored_once(
+    tmp_path: Path, collector: CollectorClient, embedded: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_ahead(tmp_path, monkeypatch)
+    for _ in range(2):
         ship(tmp_path, collector)
-    assert recorded(embedded, "sound") == [(0, seq) for seq in range(SPANS)]
+    assert recorded(embedded, "ahead") == ALL_SPANS
+    told = embedded.query("SELECT started_ns, opened_ns FROM ranks FINAL").to_pylist()
+    assert len({row["opened_ns"] for row in told}) == 1
+    assert all(value <= time.time_ns() for row in told for value in row.values())
+
+
+def test_a_rank_of_the_future_holds_up_no_other(
+    tmp_path: Path, collector: CollectorClient, embedded: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_ahead(tmp_path, monkeypatch)
+    ShippingPage(next(tmp_path.glob("ahead/*/*"))).pin(1)  # sent once, so its name in the store must not change
+    record(tmp_path, run_id="sound")
+    with pytest.raises(AheadError, match=r"100\.0 days in the future"):
+        ship(tmp_path, collector)
+    assert recorded(embedded, "sound") == ALL_SPANS
+    assert recorded(embedded, "ahead") == []
+
+
+def test_an_agent_continues_when_the_clock_of_its_collector_is_set_right(
+    tmp_path: Path,
+    collector: CollectorClient,
+    embedded: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    record(tmp_path)
+    settings = AgentSettings(spool=tmp_path, collector=collector.url)
+    agent = Agent(Host(tmp_path), collector, settings)
+    with monkeypatch.context() as behind:
+        clock = SimpleNamespace(time_ns=lambda: time.time_ns() - 100 * DAY_NS)
+        behind.setattr("telemetry.ship.wire.time", clock)
+        for _ in range(3):
+            agent.turn()
+    assert recorded(embedded) == []
+    assert capsys.readouterr().err.count("100.0 days in the future in ranks; it is announced again") == 1
+    agent.turn()
+    assert recorded(embedded) == ALL_SPANS
 
 
 # ---- reports
