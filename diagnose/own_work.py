@@ -18,7 +18,7 @@ from diagnose.line_of_ranks import LineOfRanks
 from diagnose.operations import Int64s, Operations, summed
 from diagnose.self_time import self_time_ns
 from diagnose.view import Basis, FloatMatrix, IntVector, Work
-from telemetry.stages import Stage, StageClass, Stream
+from telemetry.stages import Stage, Stream
 
 WORK_STAGES = (Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE)
 INNER_STAGES = (
@@ -36,8 +36,9 @@ class OwnTime:
     off_cpu: dict[Stage, FloatMatrix]
     """Own wall time less processor time, nanoseconds [steps, ranks]; empty where it was not measured."""
     overlap: dict[Stage, FloatMatrix]
-    """How long collectives and transfers ran inside the computes, in own wall time, likewise. A rank may have waited
-    for its peers all that time: DDP waits for its reduction of gradients inside the backward."""
+    """How long collectives of parameters and gradients ran inside the computes, in own wall time, likewise. A rank may
+    have waited for its peers all that time: DDP waits for its reduction of gradients inside the backward. Transfers
+    along a pipeline do not count: a receive that is posted early is no wait."""
 
 
 def own_time(
@@ -58,7 +59,7 @@ def own_time(
     if not compute or not all(bool((one.cpu_ns[one.present] >= 0).all()) for one in compute.values()):
         work = {stage: _work(one, own[stage] - collected[stage], Basis.SELF_TIME) for stage, one in compute.items()}
         return OwnTime(work=_beside_gathers(work, compute, operations, inner, pp_of_rank), off_cpu={}, overlap={})
-    beside = without_inner(compute, {**inner, **_communication(operations)})
+    beside = without_inner(compute, {**inner, **_of_gradients(operations)})
     return OwnTime(
         work={stage: _work(one, one.cpu_ns - collected[stage], Basis.PROCESSOR_TIME) for stage, one in compute.items()},
         off_cpu={stage: summed(np.maximum(own[stage] - one.cpu_ns, 0), one.present) for stage, one in compute.items()},
@@ -66,8 +67,8 @@ def own_time(
     )
 
 
-def _communication(operations: Mapping[Stage, Operations]) -> dict[Stage, Operations]:
-    return {stage: one for stage, one in operations.items() if stage.stage_class is StageClass.COMMUNICATION}
+def _of_gradients(operations: Mapping[Stage, Operations]) -> dict[Stage, Operations]:
+    return {stage: one for stage, one in operations.items() if stage.stream is Stream.DP}
 
 
 def _collected(compute: Mapping[Stage, Operations], operations: Mapping[Stage, Operations]) -> dict[Stage, Int64s]:

@@ -75,8 +75,8 @@ class RunView:
     off_cpu: Mapping[Stage, FloatMatrix] = field(default_factory=dict)
     """Compute stages: own wall time less processor time, nanoseconds [steps, ranks]; none where it was not measured."""
     overlap: Mapping[Stage, FloatMatrix] = field(default_factory=dict)
-    """Of ``off_cpu``, and of processor time, what collectives and transfers cover, likewise: a rank may have waited for
-    its peers then."""
+    """Of ``off_cpu``, and of processor time, what collectives of parameters and gradients cover, likewise: a rank may
+    have waited for its peers then."""
     operations: Mapping[Stage, Operations] = field(default_factory=dict)
     """Every stage that occurs in the window but ``step`` and the tensor-parallel collectives."""
     samples: Mapping[str, Series] = field(default_factory=dict)
