@@ -93,9 +93,9 @@ def without_symptoms(findings: list[Finding]) -> list[Finding]:
     """Findings without the symptoms that another one explains: one that costs much of it, over much of its steps.
 
     Symptoms are a decline, late launches and slow links that nobody in particular is to blame for, slowness of a rank
-    whose GPU is held down or whose host says why, late launches of a rank that computes longer than its peers, and slight slowness beside a sick network, or on a host whose cores
-    are crowded: there processor time is not what it was. A host that merely looks unlike others steps back behind
-    whoever is accused.
+    whose GPU is held down or whose host says why, late launches of a rank that computes longer than its peers, and
+    slight slowness beside a sick network, or on a host whose cores are crowded: there processor time is
+    not what it was. A host that merely looks unlike others steps back behind whoever is accused.
     """
     return [one for one in findings if not any(_explains(cause, one) for cause in findings if _is_cause(cause, one))]
 

@@ -5,7 +5,9 @@
 
 Only ranks on processors tell (own wall time less processor time; collectives inside are left out, so whoever merely
 waits does not show). Where collectives were not recorded, a rank that waits inside a compute looks as if it was kept
-off its core: its compute ends with that of its peers then, so a rank that takes no longer than they do is not named. On a machine with more ranks than cores all have much of it, scattered widely from step to step:
+off its core. Its computes then take as long as those of its peers, and such a rank is not named.
+
+On a machine with more ranks than cores all have much of it, scattered widely from step to step:
 a rank is named only if it lies far from its peers of the pipeline stage and from the others on its host, a host if
 most of its ranks are high and those of the others are not (``contended.py``).
 
