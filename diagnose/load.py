@@ -112,6 +112,7 @@ def _view(chosen: ChosenSteps) -> RunView:
         step_ns=chosen.step_ns,
         work=own.work,
         off_cpu=own.off_cpu,
+        overlap=own.overlap,
         operations=operations,
         samples=samples.result(),
         history=chosen.history_until_then(),

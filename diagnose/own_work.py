@@ -35,6 +35,10 @@ class OwnTime:
     work: dict[Stage, Work]
     off_cpu: dict[Stage, FloatMatrix]
     """Own wall time less processor time, nanoseconds [steps, ranks]; empty where it was not measured."""
+    overlap: dict[Stage, FloatMatrix]
+    """How long collectives of parameters and gradients ran inside the computes, in own wall time, likewise. A rank may
+    have waited for its peers all that time: DDP waits for its reduction of gradients inside the backward. Transfers
+    along a pipeline do not count: a receive that is posted early is no wait."""
 
 
 def own_time(
@@ -54,11 +58,17 @@ def own_time(
     collected = _collected(compute, operations)
     if not compute or not all(bool((one.cpu_ns[one.present] >= 0).all()) for one in compute.values()):
         work = {stage: _work(one, own[stage] - collected[stage], Basis.SELF_TIME) for stage, one in compute.items()}
-        return OwnTime(work=_beside_gathers(work, compute, operations, inner, pp_of_rank), off_cpu={})
+        return OwnTime(work=_beside_gathers(work, compute, operations, inner, pp_of_rank), off_cpu={}, overlap={})
+    beside = without_inner(compute, {**inner, **_of_gradients(operations)})
     return OwnTime(
         work={stage: _work(one, one.cpu_ns - collected[stage], Basis.PROCESSOR_TIME) for stage, one in compute.items()},
         off_cpu={stage: summed(np.maximum(own[stage] - one.cpu_ns, 0), one.present) for stage, one in compute.items()},
+        overlap={stage: summed(own[stage] - beside[stage], one.present) for stage, one in compute.items()},
     )
+
+
+def _of_gradients(operations: Mapping[Stage, Operations]) -> dict[Stage, Operations]:
+    return {stage: one for stage, one in operations.items() if stage.stream is Stream.DP}
 
 
 def _collected(compute: Mapping[Stage, Operations], operations: Mapping[Stage, Operations]) -> dict[Stage, Int64s]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from diagnose.detectors import DETECTORS, Detector
 from diagnose.detectors.evidence import has_tiny_steps, insufficient
-from diagnose.findings import NOT_BY_COST, Finding, Kind, Severity, StepWindow, limit_by_cost
+from diagnose.findings import NOT_BY_COST, Finding, Kind, Role, Severity, StepWindow, limit_by_cost
 from diagnose.hang.finding import hang_finding
 from diagnose.hang.stored import stored_verdict
 from diagnose.hang.verdict import HangVerdict
@@ -22,7 +22,8 @@ from telemetry.stores.reader import Reader
 MUCH = 0.4
 """Share of a symptom's cost and of its steps that a cause must have to explain it."""
 MUCH_OF_LATENESS = 0.15
-"""The same where launches come later and later: their cost is what they grew by, and one of many waits."""
+"""The same where launches come later and later: their cost is what they grew by, and one of many waits. Likewise where
+late ranks compute longer than their peers: on crowded cores more work takes several times its processor time."""
 _NETWORK = (Kind.SLOW_LINK, Kind.NIC_FLAP)
 _URGENCY = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
@@ -92,9 +93,9 @@ def without_symptoms(findings: list[Finding]) -> list[Finding]:
     """Findings without the symptoms that another one explains: one that costs much of it, over much of its steps.
 
     Symptoms are a decline, late launches and slow links that nobody in particular is to blame for, slowness of a rank
-    whose GPU is held down or whose host says why, and slight slowness beside a sick network, or on a host whose cores
-    are crowded: there processor time is not what it was. A host that merely looks unlike others steps back behind
-    whoever is accused.
+    whose GPU is held down or whose host says why, late launches of a rank that computes longer than its peers, and
+    slight slowness beside a sick network, or on a host whose cores are crowded: there processor time is
+    not what it was. A host that merely looks unlike others steps back behind whoever is accused.
     """
     return [one for one in findings if not any(_explains(cause, one) for cause in findings if _is_cause(cause, one))]
 
@@ -114,10 +115,27 @@ def _is_cause(cause: Finding, symptom: Finding) -> bool:
         return cause.kind is not Kind.UNLIKE_HOST and bool(cause.hosts)
     if symptom.kind is Kind.COMPUTE_STRAGGLER and (cause.kind is Kind.GPU_THROTTLED or _has_witness(cause)):
         return 2 * len({*cause.ranks} & {*symptom.ranks}) >= len(symptom.ranks)
+    if _is_late_by_work(symptom, cause):
+        return True
     if symptom.kind is Kind.COMPUTE_STRAGGLER and symptom.severity is Severity.INFO:
         near = cause.kind is Kind.HOST_CONTENTION and bool({*cause.hosts} & {*symptom.hosts})
         return near or (cause.kind in _NETWORK and cause.severity is not Severity.INFO)
     return _is_symptom(symptom) and not _is_symptom(cause)
+
+
+def _is_late_by_work(late: Finding, slow: Finding) -> bool:
+    """Whether one finding puts down to launches what the other puts down to work of the same ranks. Lateness by
+    collections of garbage is neither: work leaves them out."""
+    if late.kind is not Kind.LATE_LAUNCH or slow.kind is not Kind.COMPUTE_STRAGGLER:
+        return False
+    by_gc = 2 * _number(late, "late_launches_with_gc") >= max(1.0, _number(late, "late_launches"))
+    accused = {one.rank for one in late.suspects if one.role is not Role.VICTIM}
+    return bool(accused & {*slow.ranks}) and not by_gc
+
+
+def _number(finding: Finding, name: str) -> float:
+    value = finding.evidence.get(name, 0)
+    return float(value) if isinstance(value, (int, float)) else 0.0
 
 
 def _has_witness(finding: Finding) -> bool:
@@ -129,7 +147,7 @@ def _explains(cause: Finding, symptom: Finding) -> bool:
     first = max(cause.window.first_step, symptom.window.first_step)
     last = min(cause.window.last_step, symptom.window.last_step)
     common = max(0, last - first + 1) / (symptom.window.last_step - symptom.window.first_step + 1)
-    least = MUCH_OF_LATENESS if cause.kind is Kind.LATE_LAUNCH else MUCH
+    least = MUCH_OF_LATENESS if cause.kind is Kind.LATE_LAUNCH or _is_late_by_work(symptom, cause) else MUCH
     return common >= MUCH and cause.seconds_lost >= least * symptom.seconds_lost
 
 

@@ -74,6 +74,9 @@ class RunView:
     work: Mapping[Stage, Work] = field(default_factory=dict)
     off_cpu: Mapping[Stage, FloatMatrix] = field(default_factory=dict)
     """Compute stages: own wall time less processor time, nanoseconds [steps, ranks]; none where it was not measured."""
+    overlap: Mapping[Stage, FloatMatrix] = field(default_factory=dict)
+    """Of ``off_cpu``, and of processor time, what collectives of parameters and gradients cover, likewise: a rank may
+    have waited for its peers then."""
     operations: Mapping[Stage, Operations] = field(default_factory=dict)
     """Every stage that occurs in the window but ``step`` and the tensor-parallel collectives."""
     samples: Mapping[str, Series] = field(default_factory=dict)
@@ -125,8 +128,13 @@ class RunView:
             step_start_ns=None if self.step_start_ns is None else self.step_start_ns[-num_steps:],
             work=work,
             off_cpu={stage: ns[-num_steps:] for stage, ns in self.off_cpu.items()},
+            overlap={stage: ns[-num_steps:] for stage, ns in self.overlap.items()},
             operations={stage: one.newest(num_steps) for stage, one in self.operations.items()},
         )
+
+    def alone_off_cpu(self, stage: Stage) -> FloatMatrix:
+        """How long ranks were off their cores in a stage of ``off_cpu`` at least, and waited for nobody."""
+        return np.maximum(self.off_cpu[stage] - self.overlap.get(stage, 0.0), 0.0)
 
     def between(self, first_row: int, last_row: int) -> StepWindow:
         """The window from one row to another, both included."""

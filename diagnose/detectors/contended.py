@@ -96,12 +96,19 @@ def _contended_ranks(time: OffCore, view: RunView, bars: Bars) -> list[Contended
     level = time.log_stretch
     above = level - expected_of_ranks(level, view)
     noise = noise_between_steps(above, NOISE_FLOOR)
-    extra_ns = time.off_ns - expected_of_ranks(time.off_ns, view)
+    extra_ns = _extra_ns(time, expected_of_ranks(time.off_ns, view), expected_of_ranks(time.cpu_ns, view))
     host = _host_of_rank(view)
     found = (
         _contended_rank(rank, time, above, noise, extra_ns, host, bars) for rank in _worth_a_look(above, noise, bars)
     )
     return [one for one in found if one is not None]
+
+
+def _extra_ns(time: OffCore, usual_off_ns: FloatMatrix, usual_cpu_ns: FloatMatrix) -> FloatMatrix:
+    """Time off the core beyond what is usual, but no more than own work takes longer than usual: a rank that waits for
+    a peer inside a compute, in a collective that nobody recorded, takes as long as that peer."""
+    extra_ns: FloatMatrix = time.off_ns - usual_off_ns
+    return extra_ns if time.whole else np.minimum(extra_ns, extra_ns + time.cpu_ns - usual_cpu_ns)
 
 
 def _worth_a_look(above: FloatMatrix, noise: float, bars: Bars) -> list[int]:
@@ -145,7 +152,7 @@ def _contended_hosts(time: OffCore, view: RunView, bars: Bars) -> list[Contended
     above = typical - peer_median(typical, np.zeros(typical.shape[1], dtype=np.int64))
     noise = noise_between_steps(above, NOISE_FLOOR)
     elsewhere = medians(time.log_stretch, axis=1)[:, None]
-    extra_ns = time.off_ns - medians(time.off_ns, axis=1)[:, None]
+    extra_ns = _extra_ns(time, medians(time.off_ns, axis=1)[:, None], medians(time.cpu_ns, axis=1)[:, None])
     within = robust_sigma(medians(time.log_stretch - typical[:, host], axis=0), SPREAD_FLOOR)
     within *= MEDIAN_EFFICIENCY * float(np.sqrt(1.0 + 1.0 / host.max()))  # against the median of the other hosts
     found: list[Contended] = []

@@ -4,7 +4,10 @@
     rank 5   |cpu|.......|cpu|.....|cpu|    a stopped process, or a core shared with a competing load: twice as much
 
 Only ranks on processors tell (own wall time less processor time; collectives inside are left out, so whoever merely
-waits does not show). On a machine with more ranks than cores all have much of it, scattered widely from step to step:
+waits does not show). Where collectives were not recorded, a rank that waits inside a compute looks as if it was kept
+off its core. Its computes then take as long as those of its peers, and such a rank is not named.
+
+On a machine with more ranks than cores all have much of it, scattered widely from step to step:
 a rank is named only if it lies far from its peers of the pipeline stage and from the others on its host, a host if
 most of its ranks are high and those of the others are not (``contended.py``).
 
@@ -21,7 +24,7 @@ from diagnose.detectors.accused import with_victims
 from diagnose.detectors.contended import ALONE, WITNESSED, Contended, contended, with_processor_time
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.detectors.host_witness import HostWitness
-from diagnose.detectors.off_core import off_core
+from diagnose.detectors.off_core import off_core_alone
 from diagnose.findings import Finding, Kind, severity_of
 from diagnose.ranges import fold_ranks
 from diagnose.view import RunView
@@ -35,7 +38,7 @@ MIN_COST = 0.02
 
 def detect_host_contention(view: RunView) -> list[Finding]:
     """One finding for each host of which most ranks are kept off their cores, and for each single rank elsewhere."""
-    time = off_core(view)
+    time = off_core_alone(view)
     if time is None or len(view.steps) < MIN_STEPS:
         return []
     witness = HostWitness(view)

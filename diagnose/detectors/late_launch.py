@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
-from diagnose.detectors.late_origin import members
+from diagnose.detectors.late_origin import MAX_OWN_RATIO, members
 from diagnose.detectors.late_replicas import GC_PART, MIN_COST, NOISE_FLOOR, LateReplica, late_replicas
 from diagnose.detectors.launch_offsets import Offsets, launch_offsets
 from diagnose.findings import Evidence, Finding, Kind, Role, Suspect, severity_of
@@ -144,6 +144,7 @@ def _persistent(view: RunView, offsets: Offsets, late: list[LateReplica]) -> Fin
     window = view.between(stretch.first, stretch.last)
     since = f" since step {window.first_step}" if stretch.first > MIN_STEPS else ""
     certainty = worst.share * stretch.length / (stretch.length + 2)
+    own_ratio = float(offsets.own_ratio[members(worst.replica, view)].max())
     return Finding(
         detector=NAME,
         kind=Kind.LATE_LAUNCH,
@@ -154,15 +155,16 @@ def _persistent(view: RunView, offsets: Offsets, late: list[LateReplica]) -> Fin
         seconds_lost=worst.cost * float(view.step_ns[stretch.rows].sum()) / 1e9,
         confidence=round(certainty if worst.origin is not None else 0.7 * certainty, 2),
         summary=f"{_who(view, late)}: comes {worst.late_ns / 1e6:.0f} ms late to {offsets.stage.label} in "
-        f"{worst.share:.0%} of steps{since} although its work is no longer than its peers'"
+        f"{worst.share:.0%} of steps{since} {_beside_work(own_ratio)}"
         f"{_gc_words(worst.num_with_gc, stretch.length)}; costs {worst.cost:.0%} of each step",
         next_step=_look_at(view, worst.origin, worst.num_with_gc > stretch.length // 2),
         evidence={
             "late_ms": round(worst.late_ns / 1e6, 3),
             "share_of_steps": round(worst.share, 3),
             "share_of_step_time": round(worst.cost, 3),
+            "late_launches": stretch.length,
             "late_launches_with_gc": worst.num_with_gc,
-            "own_work_ratio": round(float(offsets.own_ratio[members(worst.replica, view)].max()), 3),
+            "own_work_ratio": round(own_ratio, 3),
             "issue_latency": "unknown",
         },
     )
@@ -176,6 +178,12 @@ def _who(view: RunView, late: list[LateReplica]) -> str:
     if len(origins) == 1:
         return view.describe(origins[0])
     return f"host {view.hosts[origins[0]]} (ranks {fold_ranks(origins)})"
+
+
+def _beside_work(own_ratio: float) -> str:
+    if own_ratio < MAX_OWN_RATIO:
+        return "although its work is no longer than its peers'"
+    return f"beyond what its own work, {own_ratio:.2f}x that of its peers, explains"
 
 
 def _gc_words(with_gc: int, num_late: int) -> str:

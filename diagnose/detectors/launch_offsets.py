@@ -118,7 +118,7 @@ def _wall_ns(view: RunView, stage: Stage, work: Work) -> Floats:
     if work.basis is not Basis.PROCESSOR_TIME:
         return work.ns
     if stage in view.off_cpu:
-        return work.ns + np.nan_to_num(view.off_cpu[stage], nan=0.0)
+        return work.ns + np.nan_to_num(view.alone_off_cpu(stage), nan=0.0)
     return view.operations[stage].total_ns() if stage in view.operations else work.ns
 
 

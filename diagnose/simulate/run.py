@@ -108,6 +108,7 @@ def view(simulation: Simulation) -> RunView:
         step_ns=simulation.step_ns,
         work=own.work,
         off_cpu=own.off_cpu,
+        overlap=own.overlap,
         operations=seen,
         samples=simulation.samples,
         history=Series(steps=plan.scene.steps, values=simulation.step_ns),

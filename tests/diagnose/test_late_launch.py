@@ -242,6 +242,15 @@ def test_offsets_that_grow_with_the_steps_are_told_and_nobody_is_accused(topolog
     assert finding.evidence["replicas_that_were_last"] > 1
 
 
+def test_work_that_is_longer_than_that_of_peers_is_not_called_as_long() -> None:
+    delays = Delays(before_launch=of_rank(TWO, 1, 80e6))
+    (alike,) = detect_late_launch(make_meeting_view(TWO, delays=delays))
+    (longer,) = detect_late_launch(make_meeting_view(TWO, delays=delays, slow={1: 1.3}))
+    assert "although its work is no longer than its peers'" in alike.summary
+    assert "beyond what its own work, 1.3" in longer.summary
+    assert longer.ranks == []
+
+
 def test_the_cost_is_the_wait_that_the_late_rank_causes() -> None:
     view = make_meeting_view(SMALL, delays=Delays(before_launch=of_rank(SMALL, 5, 60e6)), jitter=0.001)
     (finding,) = detect_late_launch(view)

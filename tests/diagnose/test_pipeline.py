@@ -146,6 +146,22 @@ def test_late_launches_of_nobody_step_back_behind_the_rank_that_makes_them_late(
     assert without_symptoms([named, cause]) == [named, cause]
 
 
+@pytest.mark.parametrize("role", [Role.INITIATING, Role.UNKNOWN])
+def test_late_launches_of_a_rank_step_back_behind_its_longer_work(role: Role) -> None:
+    """On crowded cores it costs several times its processor time."""
+    late = _finding(Kind.LATE_LAUNCH, 0, 59, 9.0, severity="critical")
+    late = replace(late, suspects=(Suspect(rank=3, host="host0", role=role),))
+    slow, slight, later = (
+        _finding(Kind.COMPUTE_STRAGGLER, first, 59, cost, rank=3) for first, cost in ((0, 3.0), (0, 0.5), (50, 9.0))
+    )
+    by_gc = replace(late, evidence={"late_launches": 60, "late_launches_with_gc": 40})
+    assert without_symptoms([late, slow]) == [slow]
+    for other in (slight, later):
+        assert without_symptoms([late, other]) == [late, other]
+    named = replace(by_gc, suspects=(Suspect(rank=3, host="host0", role=Role.INITIATING),))
+    assert without_symptoms([named, slow]) == [named, slow]
+
+
 def test_a_slow_rank_steps_back_behind_its_gpu_that_is_held_down() -> None:
     slow = _finding(Kind.COMPUTE_STRAGGLER, 20, 59, 9.0, rank=3, severity="critical")
     held_down, other = (_finding(Kind.GPU_THROTTLED, 20, 59, 9.0, rank=rank) for rank in (3, 4))

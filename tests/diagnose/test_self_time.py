@@ -69,3 +69,21 @@ def test_a_collection_of_the_host_is_not_inside_a_compute_that_a_device_measured
     operations = operations_of(rows, ints(7), num_ranks=1)
     work = [own_time(operations, {}, on_device=on_device).work for on_device in (False, True)]
     assert [one[Stage.FORWARD_COMPUTE].ns.tolist() for one in work] == [[[60]], [[100]]]
+
+
+def test_time_that_gradients_are_reduced_inside_a_backward_may_be_waiting() -> None:
+    backward, reduce, receive = int(Stage.BACKWARD_COMPUTE), int(Stage.GRADS_ALL_REDUCE), int(Stage.BACKWARD_RECV)
+    rows = pa.table(
+        {
+            "stage": [backward, backward, receive, reduce, reduce],
+            "step": [7] * 5,
+            "rank": [0, 1, 0, 0, 1],
+            "start_ns": [0, 0, 0, 40, 90],
+            "duration_ns": [100, 100, 30, 60, 20],
+            "cpu_ns": [30, 60, -1, -1, -1],
+            **{name: [-1] * 5 for name in ("microbatch", "chunk", "peer")},
+        }
+    )
+    own = own_time(operations_of(rows, ints(7), num_ranks=2), {})
+    assert own.off_cpu[Stage.BACKWARD_COMPUTE].tolist() == [[70, 40]]
+    assert own.overlap[Stage.BACKWARD_COMPUTE].tolist() == [[60, 10]]
