@@ -60,6 +60,8 @@ class WatchedRank:
     """The kernel tells when its process ends."""
     told: bool = False
     """Its end has been taken down, or was in good order."""
+    stamp_is_late: bool = False
+    """The kernel's stamp of the end came after that."""
 
     @property
     def over(self) -> bool:
@@ -222,10 +224,10 @@ class EvidenceWatch:
         self._note_death(rank)
 
     def _note_death(self, rank: WatchedRank) -> None:
-        """The stamp may come after the look that found the process gone: then its end is told once more."""
+        """The stamp may come after the look that found the process gone."""
         died_ns = self._deaths.died_ns(rank.identity.pid)
         if died_ns and died_ns != rank.died_ns:
-            rank.died_ns, rank.told = died_ns, False
+            rank.died_ns, rank.stamp_is_late = died_ns, rank.told
             rank.ended_by = self._deaths.ended_by(rank.identity.pid)
 
     def _follow_new_process(self, job: WatchedJob, rank: WatchedRank) -> bool:
@@ -234,7 +236,8 @@ class EvidenceWatch:
         if identity.pid == rank.identity.pid:
             return False
         check_owner(identity)  # again: whoever was served once may name any process now
-        rank.identity, rank.died_ns, rank.ended_by, rank.told = identity, 0, "", False
+        rank.identity, rank.died_ns, rank.ended_by = identity, 0, ""
+        rank.told = rank.stamp_is_late = False
         self._follow(job, rank)
         return True
 
@@ -257,6 +260,7 @@ class EvidenceWatch:
             self._take(owner, job)
         elif ended:
             self._take_flight_files(owner, job)
+        self._keep_late_stamps(owner, job)
 
     def _stall_is_due(self, job: WatchedJob, living: dict[int, RankLook]) -> bool:
         """Whether evidence of a stall is to be taken, for the first time or again."""
@@ -276,7 +280,7 @@ class EvidenceWatch:
         new = [rank for rank in job.ranks.values() if rank.over and not rank.told]
         for rank in new:
             rank.told = True
-        return any(rank.process == "dead" or job.logs.shows_fault(rank.identity.rank) for rank in new)
+        return any(_failed(job, rank) for rank in new)
 
     def _take(self, owner: Owner, job: WatchedJob) -> None:
         """Of all ranks of the job: those that stand tell whom they wait for."""
@@ -289,6 +293,15 @@ class EvidenceWatch:
         """A collective has timed out: torch wrote its flight recorder, and then ended the process."""
         ranks = [_standing(rank, job.logs) for rank in job.ranks.values() if rank.over]
         self._keep_told(owner, ranks, take_flight_files(ranks))
+
+    def _keep_late_stamps(self, owner: Owner, job: WatchedJob) -> None:
+        """Write the states of ended ranks again. Only their stamps are news: nobody is asked again."""
+        late = [rank for rank in job.ranks.values() if rank.stamp_is_late]
+        for rank in late:
+            rank.stamp_is_late = False
+        if job.taken_step is None:
+            ranks = [_standing(rank, job.logs) for rank in late if _failed(job, rank)]
+            self._keep(owner, [(rank, rank.at_once()) for rank in ranks])
 
     def _keep_told(self, owner: Owner, ranks: list[Standing], told: list[Evidence]) -> None:
         by_rank: dict[int, list[Evidence]] = {}
@@ -308,6 +321,11 @@ class EvidenceWatch:
             except OSError as error:
                 self._complain(error)
             self.outbox.put(owner, [*(one for one in gone if one.kind not in kinds), *evidence])
+
+
+def _failed(job: WatchedJob, rank: WatchedRank) -> bool:
+    """Whether the rank has ended as none should: killed, or with a fault on its lips."""
+    return rank.over and (rank.process == "dead" or job.logs.shows_fault(rank.identity.rank))
 
 
 def _leave_logs(job: WatchedJob) -> None:
