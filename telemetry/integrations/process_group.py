@@ -118,7 +118,7 @@ class TracedGroup(dist.ProcessGroup):
         self.place = place_of(self.ranks, self.inner.group_desc, topology)
         self._stages = {operation: self.place.collective_stage(operation) for operation in Operation}
         self._topology = topology
-        self._line = OPERATIONS.line(self.ranks, self.place.mask)
+        self._line = OPERATIONS.line(self.ranks, self.place.mask, name=self.place.name)
         self._lines: dict[tuple[int, Stage | None], Line] = {}
 
     def show(self) -> None:
