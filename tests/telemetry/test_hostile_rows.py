@@ -15,9 +15,9 @@ import telemetry
 from telemetry.agent.host import Host
 from telemetry.agent.loop import Agent, AgentSettings
 from telemetry.errors import JumpError, RefusedRowsError, TakenNameError, UnannouncedError, UsageError
+from telemetry.rank_identity import rank_folder
 from telemetry.record.shipping_page import ShippingPage
 from telemetry.records import RECORDS_LOST
-from telemetry.session import rank_folder
 from telemetry.ship.client import CollectorClient
 from telemetry.ship.refusal_log import LINES_A_MINUTE, RefusalLog
 from telemetry.ship.sequence import MAX_JUMP
