@@ -262,7 +262,7 @@ def test_a_rank_whose_identity_is_refused_holds_up_no_other(
     tmp_path: Path, collector: CollectorClient, embedded: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as ahead:
-        ahead.setattr("telemetry.session.time_ns", lambda: time.time_ns() + 100 * DAY_NS)
+        ahead.setattr("telemetry.rank_identity.time_ns", lambda: time.time_ns() + 100 * DAY_NS)
         record(tmp_path, run_id="ahead")
     record(tmp_path, run_id="sound")
     with pytest.raises(RefusedRowsError, match=r"100\.0 days in the future"):
