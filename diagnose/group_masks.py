@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.operations import ABSENT, Int64s, Operations
+from telemetry.named_groups import settled
 from telemetry.stages import Stage, StageClass, Stream
 from telemetry.topology import GROUP_BASE, Topology, masks_of_peers
 
@@ -24,7 +25,7 @@ TRANSFERS = (
 
 def recorded_masks(peer: npt.NDArray[np.signedinteger], topology: Topology) -> Int64s:
     """The mask of each group code, shape as given; ``NO_GROUP`` for ranks, and for axes that the mesh does not have."""
-    mask = masks_of_peers(peer)
+    mask = masks_of_peers(settled(peer, topology))
     return np.where(mask <= topology.whole_mask, mask, NO_GROUP)
 
 

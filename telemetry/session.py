@@ -13,17 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import median
-from time import monotonic_ns, time_ns
 from typing import Any
 
 from telemetry.agent_process import KeptAgent, spawn_agent
-from telemetry.birth import BORN, birth_of
 from telemetry.clocks.drain import Drain
 from telemetry.clocks.host import measure_anchor
 from telemetry.clocks.open import Device, expects_device, open_device_clock
-from telemetry.errors import UnreadableError, UsageError
-from telemetry.integrations.dump_places import dump_places
+from telemetry.errors import UsageError
+from telemetry.given_mesh import given_topology
 from telemetry.integrations.garbage import GarbageWatch
 from telemetry.integrations.worker_server import (
     forget_worker_server,
@@ -31,36 +28,24 @@ from telemetry.integrations.worker_server import (
     start_worker_server,
     stop_worker_server,
 )
-from telemetry.mesh_learning import MeshLearner, topology_of_device_mesh
+from telemetry.mesh_learning import MeshLearner
 from telemetry.printable import log, printable
+from telemetry.rank_identity import after_before, identity_of, log_offsets, rank_folder
 from telemetry.record import layout
 from telemetry.record.rank_file import RankFile, write_identity
-from telemetry.record.reader import RankReader
 from telemetry.record.recorder import make_recorder
 from telemetry.record.segments_ahead import SegmentsAhead
 from telemetry.record.state_page import StatePage
-from telemetry.records import LOG_OFFSETS, RankIdentity
+from telemetry.records import RankIdentity
 from telemetry.run_names import NAME_HINT, usable_run_name
-from telemetry.settings import RecordingSettings, check_default_spool, network_words
-from telemetry.stages import Stage
+from telemetry.session_stats import SessionStats, measure_span_cost
+from telemetry.settings import RecordingSettings, check_default_spool
 from telemetry.topology import Topology
 
 MESH_LEARNED = "mesh-learned"
 """Name of the mark of a topology that was learned while recording; its text is the mesh."""
 RECORDER = make_recorder()
 """The recorder of this process: its functions stay the same before, during and after a session."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionStats:
-    """What a session did, and what it cost the training thread."""
-
-    records: int
-    dropped: int
-    span_cost_ns: int
-    """Cost of one span on the host clock, measured as the session started."""
-    own_cost_ns: int
-    """``span_cost_ns`` times the records."""
 
 
 @dataclass(kw_only=True)
@@ -108,7 +93,7 @@ class Session:
             UsageError: another process records as this rank, or the device clock cannot be had.
             OSError: the folder cannot be written.
         """
-        self.span_cost_ns = measure_span_cost()
+        self.span_cost_ns = measure_span_cost(RECORDER)
         anchor = measure_anchor()
         page = StatePage(folder, anchor)
         try:
@@ -122,8 +107,8 @@ class Session:
     def _attach(self, identity: RankIdentity, rank_file: RankFile, page: StatePage, drain: Drain | None) -> None:
         folder = rank_file.folder
         identity = replace(
-            _after_before(folder, identity),
-            meta={**identity.meta, **start_worker_server(folder), **_log_offsets()},
+            after_before(folder, identity),
+            meta={**identity.meta, **start_worker_server(folder), **log_offsets()},
         )
         write_identity(folder, identity)
         segments = SegmentsAhead(rank_file)
@@ -279,7 +264,7 @@ def start(
             run_id=run, rank=rank, local_rank=local_rank, host=host, attempt=attempt, spool=spool, collector=collector
         )
         settings = _with_usable_name(settings)
-        given = _given_topology(topology, settings)
+        given = given_topology(topology, settings)
         _call_all(_before_start)
         known = given or _learned_before(settings.world_size)
         _session = _begin(settings, known or Topology(dp=settings.world_size), device, meta or {})
@@ -341,26 +326,6 @@ def _learned_before(world_size: int) -> Topology | None:
     return _learner.topology if _learner is not None and _learner.world_size == world_size else None
 
 
-def _given_topology(topology: Topology | Any | None, settings: RecordingSettings) -> Topology | None:
-    """As the caller gives it, else RANKSCOPE_MESH. An unusable mesh prints one line on stderr. Recording continues."""
-    try:
-        given = _as_topology(topology) if topology is not None else None
-        if given is None and settings.mesh:
-            given = Topology.parse(settings.mesh)
-    except (UsageError, AttributeError, TypeError, ValueError) as error:
-        _warn(f"the mesh is learned from the process groups: {error}")
-        return None
-    if given is not None and settings.world_size not in (1, given.world_size):
-        source = "RANKSCOPE_MESH" if topology is None else "the given mesh"
-        _warn(f"{source} has {given.world_size} ranks, the job has {settings.world_size}: the mesh is learned instead")
-        return None
-    return given
-
-
-def _as_topology(topology: Topology | Any) -> Topology:
-    return topology if isinstance(topology, Topology) else topology_of_device_mesh(topology)
-
-
 def _call_all(hooks: Sequence[Callable[[], None]]) -> None:
     for hook in hooks:
         with suppress(Exception):
@@ -372,48 +337,13 @@ def current_session() -> Session:
     return _session
 
 
-def rank_folder(spool: Path, run_id: str, attempt: int, rank: int) -> Path:
-    """Where a rank's file lies."""
-    return spool / run_id / str(attempt) / f"rank-{rank:05d}"
-
-
-def measure_span_cost(*, batches: int = 9, spans: int = 50) -> int:
-    """Nanoseconds that one span on the host clock takes here and now. To be asked while nothing is recorded."""
-    return int(median(_time_spans(spans) / spans for _ in range(batches)))
-
-
-def _time_spans(count: int) -> int:
-    span = RECORDER.span
-    began = monotonic_ns()
-    for _ in range(count):
-        with span(Stage.DATA_LOAD):
-            pass
-    return monotonic_ns() - began
-
-
 def _begin(settings: RecordingSettings, topology: Topology, device: Device, meta: dict[str, str]) -> Session:
     if not 0 <= settings.rank < topology.world_size:
         raise UsageError(
             f"rank {settings.rank} has no place in {topology}",
             hint="give the topology of the whole job: telemetry.start(topology=Topology(dp=..., pp=..., tp=...))",
         )
-    identity = RankIdentity(
-        run_id=settings.run_id,
-        attempt=settings.attempt,
-        rank=settings.rank,
-        host=settings.host,
-        local_rank=settings.local_rank,
-        pid=os.getpid(),
-        topology=topology,
-        started_ns=time_ns(),
-        meta={
-            "device": _device_name(device),
-            BORN: birth_of(os.getpid()),
-            **dump_places(settings.rank),
-            **network_words(),
-            **meta,
-        },
-    )
+    identity = identity_of(settings, topology, _device_name(device), meta)
     check_default_spool(settings.spool)
     session = Session()
     folder = rank_folder(settings.spool, settings.run_id, settings.attempt, settings.rank)
@@ -442,29 +372,10 @@ def _with_usable_name(settings: RecordingSettings) -> RecordingSettings:
     return replace(settings, run_id=name)
 
 
-def _after_before(folder: Path, identity: RankIdentity) -> RankIdentity:
-    """``identity`` with when this rank's folder was first recorded into; it starts after who recorded here before, also
-    where the wall clock was set back since: of a rank's identities the newest counts."""
-    opened_ns = started_ns = identity.started_ns
-    with suppress(UnreadableError):
-        before = RankReader(folder).identity()
-        if (before.run_id, before.attempt, before.rank) == (identity.run_id, identity.attempt, identity.rank):
-            opened_ns, started_ns = before.opened_ns, max(started_ns, before.started_ns + 1)
-    return replace(identity, opened_ns=opened_ns, started_ns=started_ns)
-
-
 def _is_failing() -> bool:
     """Whether an error ends this process, or the block that records: not Ctrl-C, and not an exit that was asked for."""
     error = sys.exc_info()[1] or getattr(sys, "last_value", None)
     return isinstance(error, Exception)
-
-
-def _log_offsets() -> dict[str, str]:
-    """Where this process begins in the files it prints into: what stands before is of somebody else."""
-    try:
-        return {LOG_OFFSETS: f"{os.fstat(1).st_size} {os.fstat(2).st_size}"}
-    except OSError:
-        return {}
 
 
 def _warn(message: str) -> None:

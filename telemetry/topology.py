@@ -16,7 +16,8 @@ A group of ranks that a collective spans is a set of axes, as a bit mask: bit ``
 
     peer of a stored span    0 and above   the global rank on the other side of a send or receive
                              -1            neither a rank nor a group is known
-                             -3 and below  the group of a collective: -2 - mask
+                             -3 and below  the group of a collective: -2 - mask, or its name while the mesh was not
+                                           known (``telemetry/named_groups.py``)
 """
 
 import re

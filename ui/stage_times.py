@@ -11,10 +11,13 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
+from diagnose.gathers import LEAST_GATHERS
 from diagnose.meetings import met_along
+from diagnose.own_work import WORK_STAGES
 from diagnose.peers import peer_median
+from telemetry.named_groups import settled
 from telemetry.stages import Stage, StageClass
-from telemetry.stores.queries import HeatCells, RankStageMeans, StageGroups
+from telemetry.stores.queries import HeatCells, RankStageMeans, Spans, StageGroups
 from telemetry.stores.queries.heat_map import Peers
 from telemetry.topology import AXES, Axis, Topology, masks_of_peers
 from ui.columns import by_step_and_rank, floats, ints
@@ -49,6 +52,7 @@ class Compared:
 
 
 SAME_WORK = Compared(peers="pipeline_rank")
+NOBODY = Compared(peers="axes_group")
 
 
 def compared(stage: Stage, metric: Metric) -> Compared:
@@ -74,10 +78,31 @@ def groups_query(facts: RunFacts, stage: Stage, steps: Ints) -> StageGroups:
 def compared_in(table: pa.Table, usual: Compared, grid: Topology) -> Compared:
     """The answer to :func:`groups_query`: the members of the recorded groups. Nobody is compared where these lie along
     different axes: a sum over a step does not show for which group a rank came late."""
-    masks = {grid.known_mask(int(mask)) for mask in masks_of_peers(ints(table, "peer"))} - {0}
+    peers = settled(ints(table, "peer"), grid)
+    masks = {grid.known_mask(int(mask)) for mask in masks_of_peers(peers)} - {0}
     if not masks:
         return usual
-    return Compared(peers="axes_group", mask=masks.pop() if len(masks) == 1 else 0)
+    return Compared(peers="axes_group", mask=masks.pop()) if len(masks) == 1 else NOBODY
+
+
+def layers_query(facts: RunFacts, steps: Ints) -> Spans:
+    """Computes and gathers of parameters of one rank in the newest of ``steps``."""
+    run, step = facts.summary, int(steps[-1])
+    stages = tuple(int(stage) for stage in (*WORK_STAGES, Stage.PARAMS_ALL_GATHER))
+    return Spans(run_id=run.run_id, attempt=run.attempt, first_step=step, last_step=step, ranks=(0,), stages=stages)
+
+
+def gathers_inside(table: pa.Table) -> bool:
+    """The answer to :func:`layers_query`: whether the parameters of layers are gathered inside computes.
+
+    Such gathers run beside work where they are prefetched. Their duration then shows how far ahead a rank is, not how
+    long it stood still (``diagnose/gathers.py``).
+    """
+    stage, start = ints(table, "stage"), ints(table, "start_ns")
+    computes = stage != Stage.PARAMS_ALL_GATHER
+    begin, end = start[computes], (start + ints(table, "duration_ns"))[computes]
+    gathers = start[~computes, None]
+    return int(((begin <= gathers) & (gathers < end)).any(axis=1).sum()) >= LEAST_GATHERS
 
 
 def means_query(facts: RunFacts, stage: Stage, steps: Ints) -> RankStageMeans:

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from telemetry.errors import UnreadableError
+from telemetry.named_groups import settled
 from telemetry.record.layout import RECORD, RecordKind
 from telemetry.record.reader import RankReader
 from telemetry.record.state_page import LiveState, Operation
 from telemetry.stages import STAGE_BY_CODE, Stage, Stream
-from telemetry.topology import NO_PEER, peer_of_mask
+from telemetry.topology import NO_PEER, Topology, peer_of_mask
 
 LOOK_BACK_RECORDS = 50_000
 KEEP_RECORDS = 8_192
@@ -92,19 +93,22 @@ class RecentOperations:
 
     def _of_group(self, mask: int) -> NDArray[np.void]:
         """The collectives of a group, of the kinds that the rank records."""
+        topology = self._topology()
         peer, numbered = self._spans["peer"], self._spans["op_seq"] > 0
+        if topology is not None:
+            peer = settled(peer, topology)
         named: NDArray[np.void] = self._spans[(peer == peer_of_mask(mask)) & numbered]
-        if len(named) or mask not in STREAM_OF or not self._is_plain():
+        if len(named) or mask not in STREAM_OF or topology is None or not topology.is_plain:
             return named
         codes = [code for code, stage in STAGE_BY_CODE.items() if stage.stream is STREAM_OF[mask]]
         unnamed: NDArray[np.void] = self._spans[np.isin(self._spans["stage"], codes) & (peer == NO_PEER) & numbered]
         return unnamed
 
-    def _is_plain(self) -> bool:
+    def _topology(self) -> Topology | None:
         try:
-            return self._reader.identity().topology.is_plain
+            return self._reader.identity().topology
         except (UnreadableError, OSError):
-            return False
+            return None
 
 
 def _usual(own: NDArray[np.void], seq: int) -> Issued | None:

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ParamSpec
 
@@ -26,60 +25,19 @@ from telemetry.agent.evidence import (
     living_of,
     step_of,
 )
-from telemetry.agent.heartbeat import is_alive
-from telemetry.agent.logs import JobLogs
 from telemetry.agent.outbox import Outbox, Owner
 from telemetry.agent.owned_process import belongs_to, check_owner
-from telemetry.agent.rank_state import ProcessWord, look_at
+from telemetry.agent.rank_state import look_at
 from telemetry.agent.stall import SECOND_NS, Phase, RankLook, StallDetector, StallSettings
 from telemetry.agent.usual import RecentOperations
+from telemetry.agent.watched_job import WatchedJob, WatchedRank, failed, leave_logs, standing
 from telemetry.errors import UnreadableError
 from telemetry.printable import log
 from telemetry.record.reader import RankReader, find_rank_dirs
-from telemetry.record.state_page import LiveState
-from telemetry.records import LOG_OFFSETS, RankIdentity
+from telemetry.records import LOG_OFFSETS
 
 Clock = Callable[[], int]
 P = ParamSpec("P")
-
-
-@dataclass(slots=True, kw_only=True)
-class WatchedRank:
-    """A rank on this host, as of the last look."""
-
-    reader: RankReader
-    operations: RecentOperations
-    identity: RankIdentity
-    state: LiveState
-    process: ProcessWord
-    living: ProcessWord = "alive"
-    """What the process did when it was last seen alive."""
-    died_ns: int = 0
-    ended_by: str = ""
-    stamped: bool = False
-    """The kernel tells when its process ends."""
-    told: bool = False
-    """Its end has been taken down, or was in good order."""
-
-    @property
-    def over(self) -> bool:
-        return self.process in ("dead", "ended")
-
-
-@dataclass(slots=True)
-class WatchedJob:
-    """The ranks of one attempt on this host."""
-
-    detector: StallDetector
-    ranks: dict[Path, WatchedRank] = field(default_factory=dict)
-    logs: JobLogs = field(default_factory=JobLogs)
-    step: int | None = None
-    taken_ns: int = 0
-    """When evidence of the stall that lasts was taken last."""
-    taken_step: int | None = None
-    """The step it was taken of. Known for as long as no other step begins, also when no rank lives any more."""
-    taken_over: int = 0
-    """Ranks that were over then."""
 
 
 class EvidenceWatch:
@@ -138,7 +96,7 @@ class EvidenceWatch:
                 self._guarded(self._update, job, rank)
             self._guarded(job.logs.read_on)
             self._guarded(self._judge, owner, job)
-            self._guarded(_leave_logs, job)
+            self._guarded(leave_logs, job)
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -222,10 +180,10 @@ class EvidenceWatch:
         self._note_death(rank)
 
     def _note_death(self, rank: WatchedRank) -> None:
-        """The stamp may come after the look that found the process gone: then its end is told once more."""
+        """The stamp may come after the look that found the process gone."""
         died_ns = self._deaths.died_ns(rank.identity.pid)
         if died_ns and died_ns != rank.died_ns:
-            rank.died_ns, rank.told = died_ns, False
+            rank.died_ns, rank.stamp_is_late = died_ns, rank.told
             rank.ended_by = self._deaths.ended_by(rank.identity.pid)
 
     def _follow_new_process(self, job: WatchedJob, rank: WatchedRank) -> bool:
@@ -234,7 +192,8 @@ class EvidenceWatch:
         if identity.pid == rank.identity.pid:
             return False
         check_owner(identity)  # again: whoever was served once may name any process now
-        rank.identity, rank.died_ns, rank.ended_by, rank.told = identity, 0, "", False
+        rank.identity, rank.died_ns, rank.ended_by = identity, 0, ""
+        rank.told = rank.stamp_is_late = False
         self._follow(job, rank)
         return True
 
@@ -257,6 +216,7 @@ class EvidenceWatch:
             self._take(owner, job)
         elif ended:
             self._take_flight_files(owner, job)
+        self._keep_late_stamps(owner, job)
 
     def _stall_is_due(self, job: WatchedJob, living: dict[int, RankLook]) -> bool:
         """Whether evidence of a stall is to be taken, for the first time or again."""
@@ -276,19 +236,28 @@ class EvidenceWatch:
         new = [rank for rank in job.ranks.values() if rank.over and not rank.told]
         for rank in new:
             rank.told = True
-        return any(rank.process == "dead" or job.logs.shows_fault(rank.identity.rank) for rank in new)
+        return any(failed(job, rank) for rank in new)
 
     def _take(self, owner: Owner, job: WatchedJob) -> None:
         """Of all ranks of the job: those that stand tell whom they wait for."""
         stands_still = job.detector.phase is Phase.STALLED
-        ranks = [_standing(rank, job.logs, stands_still=stands_still) for rank in job.ranks.values()]
+        ranks = [standing(rank, job.logs, stands_still=stands_still) for rank in job.ranks.values()]
         self._keep(owner, [(rank, rank.at_once()) for rank in ranks])
         self._keep_told(owner, ranks, take_in_time(ranks))
 
     def _take_flight_files(self, owner: Owner, job: WatchedJob) -> None:
         """A collective has timed out: torch wrote its flight recorder, and then ended the process."""
-        ranks = [_standing(rank, job.logs) for rank in job.ranks.values() if rank.over]
+        ranks = [standing(rank, job.logs) for rank in job.ranks.values() if rank.over]
         self._keep_told(owner, ranks, take_flight_files(ranks))
+
+    def _keep_late_stamps(self, owner: Owner, job: WatchedJob) -> None:
+        """Write the states of ended ranks again. Only their stamps are news: nobody is asked again."""
+        late = [rank for rank in job.ranks.values() if rank.stamp_is_late]
+        for rank in late:
+            rank.stamp_is_late = False
+        if job.taken_step is None:
+            ranks = [standing(rank, job.logs) for rank in late if failed(job, rank)]
+            self._keep(owner, [(rank, rank.at_once()) for rank in ranks])
 
     def _keep_told(self, owner: Owner, ranks: list[Standing], told: list[Evidence]) -> None:
         by_rank: dict[int, list[Evidence]] = {}
@@ -308,26 +277,3 @@ class EvidenceWatch:
             except OSError as error:
                 self._complain(error)
             self.outbox.put(owner, [*(one for one in gone if one.kind not in kinds), *evidence])
-
-
-def _leave_logs(job: WatchedJob) -> None:
-    """A process that is gone, and whose end has been judged, prints no more."""
-    for rank in job.ranks.values():
-        number = rank.identity.rank
-        if rank.over and rank.told and job.logs.follows(number) and not is_alive(rank.identity):
-            job.logs.leave(number)
-
-
-def _standing(rank: WatchedRank, logs: JobLogs, *, stands_still: bool = False) -> Standing:
-    return Standing(
-        folder=rank.reader.folder,
-        identity=rank.identity,
-        state=rank.state,
-        process=rank.process,
-        living=rank.living,
-        died_ns=rank.died_ns,
-        ended_by=rank.ended_by,
-        habits=tuple(rank.operations.habits(rank.state)),
-        log=logs.body(rank.identity.rank),
-        stands_still=stands_still,
-    )

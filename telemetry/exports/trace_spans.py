@@ -9,6 +9,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 
 from telemetry.exports.resources import Attempt, of_rank, of_ranks
+from telemetry.named_groups import axes_of_peer
 from telemetry.stages import STAGE_BY_CODE, SpanClock, Stream
 from telemetry.stores.queries import TraceSpans
 from telemetry.stores.reader import Reader
@@ -70,6 +71,8 @@ def _attributes(row: Mapping[str, int | str]) -> dict[str, int | str]:
     told = {f"rankscope.{name}": row[name] for name in ("microbatch", "chunk") if row[name] != _NONE}
     if int(row["peer"]) >= 0:
         told["rankscope.peer"] = row["peer"]
+    elif axes := axes_of_peer(int(row["peer"])):
+        told["rankscope.group_axes"] = " ".join(axes)
     elif mask := mask_of_peer(int(row["peer"])):
         told["rankscope.group_mask"] = mask
     if row["clock"]:

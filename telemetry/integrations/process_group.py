@@ -30,6 +30,7 @@ import torch
 import torch.distributed as dist
 
 from telemetry.integrations.group_methods import add_methods
+from telemetry.integrations.group_streams import before_group, transfers_of
 from telemetry.integrations.stage_names import (
     Operation,
     place_of,
@@ -38,7 +39,7 @@ from telemetry.integrations.stage_names import (
 )
 from telemetry.integrations.torch_groups import batch_transfers_of, is_on_device, share_backends, wrap_new_groups
 from telemetry.integrations.traced_work import cuda_device, end_completed, end_transfers, follow, size_bytes
-from telemetry.integrations.transfer_streams import Transfers, wants_high_priority
+from telemetry.integrations.transfer_streams import Transfers
 from telemetry.record.operations import Flight, Line, Operations
 from telemetry.session import RECORDER, before_end, before_start, current_session, see_group, when_learned
 from telemetry.stages import Stage
@@ -65,7 +66,7 @@ def register_traced_backend(inner: str | None = "gloo") -> Any:
     says so.
     """
     try:
-        wrap_new_groups(_before_group, _traced_group)
+        wrap_new_groups(before_group, _traced_group)
         batch_transfers_of(TracedGroup)
     except Exception as error:
         RECORDER.mark("collectives-untraced", repr(error))
@@ -118,7 +119,7 @@ class TracedGroup(dist.ProcessGroup):
         self.place = place_of(self.ranks, self.inner.group_desc, topology)
         self._stages = {operation: self.place.collective_stage(operation) for operation in Operation}
         self._topology = topology
-        self._line = OPERATIONS.line(self.ranks, self.place.mask)
+        self._line = OPERATIONS.line(self.ranks, self.place.mask, name=self.place.name)
         self._lines: dict[tuple[int, Stage | None], Line] = {}
 
     def show(self) -> None:
@@ -274,37 +275,12 @@ def _world_size(group_size: int) -> int:
     return dist.get_world_size() if dist.is_initialized() else group_size
 
 
-def _transfers(inner: dist.ProcessGroup) -> Transfers:
-    for device in inner._device_types:
-        backend = inner._get_backend(device)
-        backend = getattr(backend, "wrapped_pg", backend)
-        if device.type == "cuda" and backend.name() == dist.Backend.NCCL:
-            return Transfers(cuda=torch.cuda, high_priority=wants_high_priority(backend.options))
-    return Transfers(cuda=None)
-
-
-def _before_group(keywords: dict[str, Any]) -> Callable[[], Transfers] | None:
-    """A group that is bound to a device makes its communicator, or splits its parent's, at once: what has the streams
-    once the group is made."""
-    device = keywords.get("device_id")
-    if device is None or not RECORDER.recording():
-        return None
-    transfers = Transfers(cuda=torch.cuda, high_priority=wants_high_priority(keywords.get("backend_options")))
-    noted = transfers.before(None, device.index, early=True)
-
-    def after() -> Transfers:
-        transfers.after(None, device.index, noted, early=True)
-        return transfers
-
-    return after
-
-
 def _traced_group(
     inner: dist.ProcessGroup, ranks: tuple[int, ...], early: Callable[[], Transfers] | None = None
 ) -> dist.ProcessGroup:
     """The group behind a traced one; the group itself where that fails. The traced one knows its backends too."""
     try:
-        group = TracedGroup(inner, ranks, early() if early is not None else _transfers(inner))
+        group = TracedGroup(inner, ranks, early() if early is not None else transfers_of(inner))
         share_backends(group, inner)
         return group
     except Exception as error:

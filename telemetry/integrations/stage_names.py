@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from telemetry.group_names import EMBEDDING_GROUPS, Purpose, axes_described, purpose_of
+from telemetry.group_names import EMBEDDING_GROUPS, Purpose, axes_described, purpose_of, spans_whole_axes
+from telemetry.named_groups import peer_of_axes
 from telemetry.stages import Stage
-from telemetry.topology import Topology
+from telemetry.topology import NO_PEER, Topology
 
 
 class Operation(Enum):
@@ -54,6 +55,8 @@ class Place:
 
     mask: int = 0
     """Bit mask of its axes; 0: not known."""
+    name: int = NO_PEER
+    """``peer`` of its spans while the mesh is not known."""
     purpose: Purpose | None = None
     embedding: bool = False
     """Both ends of a pipeline, for the gradients of an embedding that they share."""
@@ -74,9 +77,9 @@ def place_of(ranks: Sequence[int], description: str, topology: Topology) -> Plac
         return Place(embedding=True)
     described = axes_described(description)
     mask = topology.mask_of(ranks)
-    if "ep" in described or not mask:
-        return Place(mask=mask, purpose=purpose_of(described))
-    return Place(mask=mask, purpose=purpose_of(topology.axes_of(mask)))
+    name = peer_of_axes(described, len(ranks)) if spans_whole_axes(description) else NO_PEER
+    axes = described if "ep" in described or not mask else topology.axes_of(mask)
+    return Place(mask=mask, name=name, purpose=purpose_of(axes))
 
 
 def transfer_stage(index: int, peer_index: int, group_size: int, *, sends: bool) -> Stage:

@@ -18,7 +18,7 @@ from telemetry.clocks.interface import DeviceSpan
 from telemetry.record import layout
 from telemetry.record.sink import Recorder
 from telemetry.stages import SpanClock, Stage
-from telemetry.topology import peer_of_mask
+from telemetry.topology import NO_PEER, peer_of_mask
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -27,6 +27,8 @@ class Line:
 
     mask: int
     """Bit mask of the mesh axes along which the group lies; 0: not known."""
+    name: int
+    """``peer`` of the spans of a group while the mesh is not known."""
     peer: int
     """-1: a group's collectives."""
     stage: Stage | None
@@ -56,8 +58,8 @@ class Flight:
 class Operations:
     """Numbers operations and records a span for each that has a stage. Ends may come from any thread.
 
-    Spans hold the mask of a group while ``mesh_is_final``: of a mesh that may still change, it would mean other axes
-    afterwards.
+    Spans hold the mask of a group if ``mesh_is_final``: of a mesh that may still change, it would mean other axes
+    afterwards. Until then they hold what its description says (``telemetry/named_groups.py``).
     """
 
     def __init__(self, recorder: Recorder, mesh_is_final: Callable[[], bool] = lambda: True) -> None:
@@ -70,12 +72,16 @@ class Operations:
         ranks: tuple[int, ...],
         mask: int,
         *,
-        peer: int = -1,
+        peer: int = NO_PEER,
         direction: Stage | None = None,
+        name: int = NO_PEER,
     ) -> Line:
         """The one line of these operations."""
         key = (ranks, peer, direction)
-        line = self._lines.setdefault(key, Line(mask=mask, peer=peer, stage=direction, row=len(self._lines)))
+        new = Line(mask=mask, name=name, peer=peer, stage=direction, row=len(self._lines))
+        line = self._lines.setdefault(key, new)
+        if line.name == NO_PEER:
+            line.name = name
         if line.mask != mask:
             self._relabel(line, mask)
         return line
@@ -163,8 +169,10 @@ class Operations:
         }
 
     def _peer_of_span(self, line: Line) -> int:
-        """A global rank, ``-2 - mask``, or -1 for a group whose axes are not known."""
-        return peer_of_mask(line.mask) if line.peer < 0 and line.mask and self._mesh_is_final() else line.peer
+        """A global rank, or a group."""
+        if line.peer >= 0:
+            return line.peer
+        return peer_of_mask(line.mask) if self._mesh_is_final() else line.name
 
     def _relabel(self, line: Line, mask: int) -> None:
         line.mask = mask

@@ -9,13 +9,10 @@ A block never crosses segments and never parts a mark from its texts.
 """
 
 import json
-import os
-import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +23,7 @@ from telemetry.private_files import Folder, open_folder
 from telemetry.record import layout
 from telemetry.record.decode import decode_marks, decode_samples, decode_spans, whole_marks
 from telemetry.record.rank_file import META_NAME
+from telemetry.record.rank_folders import find_rank_dirs
 from telemetry.record.segments import (
     SegmentHeader,
     list_segments,
@@ -35,9 +33,8 @@ from telemetry.record.segments import (
 )
 from telemetry.record.shipping_page import read_acked
 from telemetry.record.state_page import LiveState, read_state
+from telemetry.record.stored_identity import identity_from
 from telemetry.records import RankIdentity
-from telemetry.stored_topology import topology_from
-from telemetry.topology import AXES, Topology
 
 __all__ = [
     "MAX_RECORDS",
@@ -90,7 +87,7 @@ class RankReader:
         path = self.folder / META_NAME
         try:
             with self._opened() as folder:
-                return _identity_from(json.loads(folder.read(META_NAME, MAX_META_BYTES)), uid=folder.owner)
+                return identity_from(json.loads(folder.read(META_NAME, MAX_META_BYTES)), uid=folder.owner)
         except UnsafeFolderError as error:
             raise UnreadableError(error.message, hint=error.hint) from error
         except OSError as error:
@@ -234,81 +231,7 @@ def _block_of(folder: Folder, name: str, header: SegmentHeader, from_seq: int, m
     )
 
 
-def _identity_from(fields: dict[str, Any], *, uid: int) -> RankIdentity:
-    """An identity whose every value has its type and fits the ``ranks`` table."""
-    opened = {"opened_ns": fields["started_ns"]}  # what an older version wrote does not say
-    identity = RankIdentity(**{**opened, **fields, "topology": _topology_from(fields["topology"]), "uid": uid})
-    topology = identity.topology
-    numbers = {name: getattr(identity, name) for name in ("attempt", "rank", "local_rank", "pid")}
-    numbers |= {"dp": topology.dp, "pp": topology.pp, "tp": topology.tp}
-    for name, value in numbers.items():
-        _check_number(name, value, below=2**32)
-    _check_number("started_ns", identity.started_ns, below=2**63)
-    _check_number("opened_ns", identity.opened_ns, below=2**63)
-    words = {"run_id": identity.run_id, "host": identity.host, **identity.meta}
-    for name, word in words.items():
-        if not isinstance(word, str):
-            raise TypeError(f"{name} is {word!r}, no text")
-    f"{identity.run_id} {identity.host}".encode()  # JSON may hold halves of letters, which no table takes
-    if identity.rank >= topology.world_size:
-        raise ValueError(f"rank {identity.rank} has no place in {topology}")
-    return identity
-
-
-def _topology_from(fields: dict[str, Any]) -> Topology:
-    mesh = fields.get("mesh", "")
-    if not isinstance(mesh, str):
-        raise TypeError(f"mesh is {mesh!r}, no text")
-    for axis in AXES:
-        _check_number(axis, fields.get(axis, 1), below=2**32)
-    return topology_from(fields, mesh)
-
-
-def _check_number(name: str, value: object, *, below: int) -> None:
-    # What JSON calls true is a number in Python.
-    if type(value) is not int or not 0 <= value < below:
-        raise ValueError(f"{name} is {value!r}, no number from 0 to {below - 1}")
-
-
 def _nothing(from_seq: int) -> RecordBlock:
     return RecordBlock(
         first_seq=from_seq, records=np.zeros(0, layout.RECORD), anchor=Anchor(monotonic_ns=0, wall_ns=0), lost=0
     )
-
-
-def find_rank_dirs(spool: Path, run: str | None = None, attempt: int | None = None) -> list[Path]:
-    """Folders of ranks below ``spool``, of one run and attempt or of all, in order of run, attempt and rank."""
-    found = [folder for name in _run_names(Path(spool), run) for folder in _rank_dirs(Path(spool), name, attempt)]
-    return sorted(found, key=lambda path: (path.parent.parent.name, int(path.parent.name), path.name))
-
-
-def _run_names(spool: Path, run: str | None) -> list[str]:
-    if run is not None:
-        return [] if run in ("", ".", "..") or "/" in run else [run]
-    try:
-        return os.listdir(spool)
-    except OSError:
-        return []
-
-
-def _rank_dirs(spool: Path, run: str, attempt: int | None) -> list[Path]:
-    """Folders of one run, and links in their place. Folders that this process may not read are left out."""
-    found: list[Path] = []
-    with suppress(OSError), open_folder(spool / run, below=1) as folder:
-        for name in folder.names():
-            if name.isascii() and name.isdecimal() and attempt in (None, int(name)):
-                with suppress(OSError), folder.folder(name) as attempt_folder:
-                    found += [
-                        attempt_folder.path / rank for rank in attempt_folder.names() if _is_rank(attempt_folder, rank)
-                    ]
-    return found
-
-
-def _is_rank(attempt_folder: Folder, name: str) -> bool:
-    """A link or a mount point counts: opening it fails with a message for the user."""
-    try:
-        return name.startswith("rank-") and attempt_folder.kind(name) in (stat.S_IFDIR, stat.S_IFLNK)
-    except UnsafeFolderError:
-        return True
-    except OSError:
-        return False

@@ -8,7 +8,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from telemetry.clocks.align_evidence import ABSENT, Evidence, Gathering, Int64s, Pings, Transfers
+from telemetry.group_names import Purpose
 from telemetry.host_metrics import Metric
+from telemetry.named_groups import settled
 from telemetry.ship.clock_places import COLLECTIVES, TRANSFERS, Groups, Places
 from telemetry.stages import Stage
 from telemetry.stores.clock_queries import MeetingSpans
@@ -64,7 +66,7 @@ def read_evidence(reader: Reader, window: Window, places: Places, hosts: tuple[s
         gathering
         for purpose, stages in COLLECTIVES.items()
         for gathering in _all_gatherings(
-            _read(reader, window, stages, places.grouped(purpose), counts), places.groups[purpose], hosts
+            _read(reader, window, stages, places.grouped(purpose), counts), places, purpose, hosts
         )
     ]
     sides = tuple(stage for pair in TRANSFERS for stage in pair)
@@ -116,13 +118,16 @@ def _rows(table: pa.Table) -> _Rows:
     return _Rows(stage=stage, step=step, number=number, rank=rank, peer=peer, start_ns=start, end_ns=start + duration)
 
 
-def _all_gatherings(rows: _Rows | None, groups: dict[int, Groups], hosts: tuple[str, ...]) -> Iterator[Gathering]:
+def _all_gatherings(
+    rows: _Rows | None, places: Places, purpose: Purpose, hosts: tuple[str, ...]
+) -> Iterator[Gathering]:
     """Groups along different axes count their operations by themselves."""
     if rows is None:
         return
-    for place, (mask, of_mask) in enumerate(groups.items()):
-        named = rows.peer == peer_of_mask(mask)
-        yield from _gatherings(rows.where(named | ((rows.peer == NO_PEER) & (place == 0))), of_mask, hosts)
+    peer = settled(rows.peer, places.topology)
+    for place, (mask, of_mask) in enumerate(places.groups[purpose].items()):
+        named = peer == peer_of_mask(mask)
+        yield from _gatherings(rows.where(named | ((peer == NO_PEER) & (place == 0))), of_mask, hosts)
 
 
 def _gatherings(rows: _Rows, groups: Groups, hosts: tuple[str, ...]) -> Iterator[Gathering]:

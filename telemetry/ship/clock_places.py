@@ -38,6 +38,7 @@ MAX_BRIDGES = 8
 class Places:
     """Who is asked."""
 
+    topology: Topology
     groups: dict[Purpose, dict[int, Groups]]
     """By what the collectives are for, and the bit mask of the axes along which the groups lie. The first mask is that
     of spans whose group is not recorded."""
@@ -59,6 +60,7 @@ def choose_places(topology: Topology, hosts: Sequence[str]) -> Places:
         purpose: {mask: _groups(topology, hosts, mask) for mask in _masks(topology, purpose)} for purpose in COLLECTIVES
     }
     return Places(
+        topology=topology,
         groups=groups,
         pairs=_pairs(topology, hosts, [found for by_mask in groups.values() for found in by_mask.values()]),
     )

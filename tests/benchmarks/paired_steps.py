@@ -14,19 +14,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 import telemetry
 from telemetry.integrations.process_group import register_traced_backend
+from telemetry.record.reader import RankReader, decode_spans, find_rank_dirs
+from telemetry.topology import AXES, Topology
 from trainer.config import ParallelConfig, TrainConfig
 from trainer.data.batches import Batches, Loader
 from trainer.data.tokens import load_tokens
 from trainer.fault.act import Healthy
 from trainer.loop import Trainer
-from trainer.parallel.mesh import make_grid
+from trainer.parallel.mesh import Grid
 from trainer.recipes import tiny_cpu
 
 NUM_WARMUP = 3
@@ -34,14 +38,37 @@ STEPS_PER_BLOCK = 2
 CPU = torch.device("cpu")
 
 
+class OwnMesh:
+    """The mesh of one side, whose axes have names of their own.
+
+    DTensor takes two meshes of the same names and ranks for one. With these, the traced side would use plain groups.
+    """
+
+    def __init__(self, topology: Topology, side: str) -> None:
+        shape, names = (topology.dp, topology.pp, topology.tp), tuple(f"{side}_{axis}" for axis in AXES)
+        backends: dict[int | str, Any] = dict.fromkeys(names, "gloo")
+        self._side = side
+        self._mesh = init_device_mesh(CPU.type, shape, mesh_dim_names=names, backend_override=backends)
+
+    def __getitem__(self, axis: str) -> DeviceMesh:
+        return self._mesh[f"{self._side}_{axis}"]
+
+    def get_group(self, axis: str) -> dist.ProcessGroup:
+        """As of a DeviceMesh."""
+        return self._mesh.get_group(f"{self._side}_{axis}")
+
+
 class Side:
     """One of the two trainings of a rank."""
 
-    def __init__(self, config: TrainConfig, loader: Loader, backend: str, folder: Path) -> None:
-        self.grid = make_grid(config.parallel.topology, CPU, backend=backend)
+    def __init__(self, config: TrainConfig, loader: Loader, folder: Path, *, traced: bool) -> None:
+        """Its groups are traced if tracing was registered before."""
+        topology = config.parallel.topology
+        mesh: Any = OwnMesh(topology, "traced" if traced else "plain")
+        self.grid = Grid(topology=topology, rank=dist.get_rank(), device=CPU, mesh=mesh)
         self.trainer = Trainer(config, self.grid, Healthy())
         self.loader = loader
-        self.traced = backend != "gloo"
+        self.traced = traced
         self.folder = folder
         self.number = 0
 
@@ -59,6 +86,12 @@ class Side:
         spent = time.perf_counter() - wall, time.process_time() - processor
         telemetry.stop()
         return spent[0] / STEPS_PER_BLOCK, spent[1] / STEPS_PER_BLOCK
+
+    def num_collectives(self) -> int:
+        """Collectives and transfers that all blocks of this rank recorded."""
+        folders = find_rank_dirs(self.folder / "spool")
+        own = [folder for folder in folders if RankReader(folder).identity().rank == self.grid.rank]
+        return sum(_num_collectives(RankReader(folder)) for folder in own)
 
     def _start(self) -> None:
         telemetry.start(
@@ -85,14 +118,15 @@ def run_ranks(config: TrainConfig, num_pairs: int) -> list[list[list[tuple[float
 def _rank(rank: int, config: TrainConfig, num_pairs: int, folder: Path) -> None:
     torch.set_num_threads(1)
     topology = config.parallel.topology
-    traced = register_traced_backend("gloo")
-    assert traced != "gloo", "this torch has no room for the seam"
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=topology.world_size)
     with _loader(config, topology.place(rank).dp) as first, _loader(config, topology.place(rank).dp) as second:
-        plain, trace = Side(config, first, "gloo", folder), Side(config, second, traced, folder)
+        plain = Side(config, first, folder, traced=False)
+        register_traced_backend("gloo")
+        trace = Side(config, second, folder, traced=True)
         for side in (plain, trace) * NUM_WARMUP:
             side.block()
         pairs = [_pair(plain, trace, plain_first=number % 2 == 0) for number in range(num_pairs)]
+    assert trace.num_collectives(), "no collective was recorded: this torch has no room for the seam"
     (folder / f"{rank}.json").write_text(json.dumps(pairs))
     dist.destroy_process_group()
 
@@ -102,6 +136,12 @@ def _pair(plain: Side, trace: Side, *, plain_first: bool) -> tuple[tuple[float, 
         return plain.block(), trace.block()
     traced = trace.block()
     return plain.block(), traced
+
+
+def _num_collectives(reader: RankReader) -> int:
+    block = reader.read()
+    spans = decode_spans(block.records, block.first_seq, lambda at_ns: at_ns)
+    return int((spans["op_seq"] > 0).sum())
 
 
 @contextmanager

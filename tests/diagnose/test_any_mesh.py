@@ -6,6 +6,7 @@ from diagnose.meetings import all_meetings, group_meetings
 from diagnose.partners import NOBODY, meeting_places, whole_operations
 from diagnose.pipeline import diagnose_view
 from diagnose.simulate.run import simulate, view
+from telemetry.named_groups import peer_of_axes
 from telemetry.stages import Stage
 from telemetry.topology import Topology, peer_of_mask
 from tests.diagnose.simulate.made_plans import plan
@@ -59,6 +60,14 @@ def test_who_meets_is_what_was_recorded_else_what_the_stage_implies() -> None:
     assert recorded.ranks.tolist() == [[0, 1], [2, 3]]
     assert recorded.transfer_ns.tolist() == [[[12, 10]]]
     assert implied.ranks.tolist() == [[0, 1, 2, 3]]
+
+
+def test_operations_before_and_after_the_mesh_was_known_are_of_one_group() -> None:
+    topology = Topology.parse("dp_replicate=2,dp_shard=2")
+    before, after = peer_of_axes(("dp_shard", "cp"), 2), peer_of_mask(topology.mask("dp_shard"))
+    made = operations([[30.0, 12.0, 10.0, 50.0], [3.0, 4.0, 6.0, 5.0]], [[before] * 4, [after] * 4])
+    (found,) = group_meetings(Stage.PARAMS_ALL_GATHER, made, topology)
+    assert found.transfer_ns.tolist() == [[[12, 10], [3, 5]]]
 
 
 def test_axes_of_one_rank_make_no_group_of_their_own() -> None:

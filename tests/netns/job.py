@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Self
 
 from telemetry.errors import UnreadableError
+from telemetry.rank_identity import rank_folder
 from telemetry.record.state_page import LiveState, read_state
-from telemetry.session import rank_folder
 from tests.deadline import until
 from tests.netns.cluster import Cluster
 from tests.netns.collector import ENVIRONMENT, Collector

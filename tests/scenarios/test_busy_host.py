@@ -13,8 +13,8 @@ import pytest
 
 from diagnose.findings import Finding, Kind, StepWindow
 from diagnose.pipeline import diagnose_run
+from telemetry.rank_identity import rank_folder
 from telemetry.record.reader import RankReader
-from telemetry.session import rank_folder
 from telemetry.ship.client import CollectorClient
 from tests.deadline import until
 from tests.scenarios.hang_job import collecting

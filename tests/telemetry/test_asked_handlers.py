@@ -10,6 +10,7 @@ import pytest
 
 import telemetry
 from telemetry.agent import collect
+from telemetry.agent.evidence import died_ns_of, kept
 from telemetry.agent.flight_recorder import GLOO, NCCL
 from telemetry.agent.stall import SECOND_NS, StallSettings
 from telemetry.agent.watch import EvidenceWatch
@@ -60,7 +61,11 @@ def rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AskedRank]
     rank.end()
 
 
-def test_of_a_rank_that_dies_the_peers_are_asked_for_gloos_recorder_only(rank: AskedRank, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stamp_is_late", [False, True])
+def test_of_a_rank_that_dies_the_peers_are_asked_once_and_for_gloos_recorder_only(
+    rank: AskedRank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stamp_is_late: bool
+) -> None:
+    """Also if the kernel's stamp of the end comes after the look that found it."""
     now_s = 0.0
 
     def now() -> int:
@@ -74,13 +79,17 @@ def test_of_a_rank_that_dies_the_peers_are_asked_for_gloos_recorder_only(rank: A
             watch.look()
             peer.send_signal(signal.SIGKILL)
             peer.wait()
-            watch.look()
+            with monkeypatch.context() as patch:
+                if stamp_is_late:
+                    patch.setattr(watch._deaths, "died_ns", lambda pid: 0)
+                watch.look()
             assert rank.asked == [GLOO]
+            until(lambda: watch._deaths.died_ns(peer.pid), seconds=60, what="the end is stamped")
             for _ in range(25):
                 now_s += 1.0
                 watch.look()
-            assert rank.asked[:1] == [GLOO]
-            assert (rank.asked.count(NCCL), set(rank.asked)) == (1, {GLOO, NCCL})
+            assert sorted(rank.asked) == sorted([GLOO, GLOO, NCCL])
+            assert died_ns_of(kept(rank.folder.with_name("rank-00001"), 1)) == watch._deaths.died_ns(peer.pid)
     finally:
         peer.kill()
         peer.wait()

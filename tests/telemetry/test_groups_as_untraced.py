@@ -13,6 +13,7 @@ from torch.distributed import distributed_c10d
 
 import telemetry
 from telemetry.integrations.process_group import TracedGroup, register_traced_backend
+from telemetry.named_groups import peer_of_axes
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.telemetry.recording import recorded
@@ -123,13 +124,14 @@ def _learning(rank: int) -> None:
 
 
 def test_groups_made_before_the_mesh_is_known_are_corrected(tmp_path: Path) -> None:
-    """From its description the session learns the mesh: a plain one, in which tp is bit 2. Spans before that and before
-    the first step hold no mask, which would mean other axes of another mesh. The count goes on."""
+    """From its description the session learns the mesh: a plain one, in which tp is bit 2. Spans before
+    the first step hold the description, if there was one: a mask would mean other axes of another mesh. The count goes
+    on."""
     two_ranks(_learning, tmp_path, grid=None)
     found = recorded(tmp_path, 0)
     reduced = found.spans[found.spans["op_seq"] > 0]
     assert [int(stage) for stage in reduced["stage"]] == [Stage.GRADS_ALL_REDUCE, *[Stage.TP_ALL_REDUCE] * 2]
-    assert reduced["peer"].tolist() == [-1, -1, -2 - 4]
+    assert reduced["peer"].tolist() == [-1, peer_of_axes(("tp",), 2), -2 - 4]
     assert np.diff(reduced["op_seq"]).tolist() == [1, 1]
     assert [shown.mask for shown in found.reader.live().operations if shown.stage] == [4]
     assert found.reader.identity().topology == Topology(tp=2)

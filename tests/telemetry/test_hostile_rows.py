@@ -16,9 +16,9 @@ import telemetry
 from telemetry.agent.host import Host
 from telemetry.agent.loop import Agent, AgentSettings
 from telemetry.errors import AheadError, JumpError, TakenNameError, UnannouncedError, UsageError
+from telemetry.rank_identity import rank_folder
 from telemetry.record.shipping_page import ShippingPage
 from telemetry.records import RECORDS_LOST
-from telemetry.session import rank_folder
 from telemetry.ship.client import CollectorClient
 from telemetry.ship.refusal_log import LINES_A_MINUTE, RefusalLog
 from telemetry.ship.sequence import MAX_JUMP
@@ -265,7 +265,7 @@ ALL_SPANS = [(0, seq) for seq in range(SPANS)]
 def record_ahead(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that is 100 days ahead."""
     with monkeypatch.context() as ahead:
-        ahead.setattr("telemetry.session.time_ns", lambda: time.time_ns() + 100 * DAY_NS)
+        ahead.setattr("telemetry.rank_identity.time_ns", lambda: time.time_ns() + 100 * DAY_NS)
         record(spool, run_id="ahead")
 
 

@@ -107,7 +107,7 @@ def _break_the_socket_s_folder(patch: pytest.MonkeyPatch) -> None:
 
 
 def _break_the_log_files(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("telemetry.session._log_offsets", _fail)
+    patch.setattr("telemetry.session.log_offsets", _fail)
 
 
 def _break_the_environment(patch: pytest.MonkeyPatch) -> None:

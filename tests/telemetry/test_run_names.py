@@ -125,7 +125,7 @@ def test_a_restart_into_the_same_folder_is_the_same_job(
 
 def test_a_restart_counts_though_the_clock_was_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = RankReader(record(tmp_path)).identity()
-    monkeypatch.setattr("telemetry.session.time_ns", lambda: first.started_ns - 3600 * 10**9)
+    monkeypatch.setattr("telemetry.rank_identity.time_ns", lambda: first.started_ns - 3600 * 10**9)
     again = RankReader(record(tmp_path)).identity()
     assert (again.opened_ns, again.started_ns) == (first.opened_ns, first.started_ns + 1)
 

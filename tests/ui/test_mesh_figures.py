@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from telemetry.named_groups import peer_of_axes
 from telemetry.stages import Stage
 from telemetry.stores.queries import HeatCells
 from telemetry.stores.reader import StoreReader
@@ -15,6 +16,7 @@ from ui.figures.grid_body import rank_body
 from ui.figures.grid_colours import by_standing
 from ui.figures.lanes import LANES, lane_of
 from ui.figures.standing import Standing
+from ui.pages.heat_map import draw_says, has_values
 from ui.reads import Reads
 from ui.reads.heat_map import pooled_times, stage_times
 from ui.stage_times import Compared, _group_of_rank, compared_in
@@ -84,9 +86,9 @@ def test_the_store_compares_the_same_peers_when_it_pools_a_mesh(peers: str) -> N
 
 
 def test_who_is_waited_for_is_compared_within_the_groups_that_were_recorded() -> None:
-    """Parameters are gathered along dp_shard only: the ranks of another replica do not wait for this one."""
+    """Gradients are reduced along dp_shard only: the ranks of another replica do not wait for this one."""
     topology = Topology.parse("dp_replicate=2,dp_shard=2")
-    stage, steps = Stage.PARAMS_ALL_GATHER, StepRange(0, 4)
+    stage, steps = Stage.GRADS_REDUCE_SCATTER, StepRange(0, 4)
     with memory_store() as store:
         store_simulated(store, "sharded", "slow:rank=1,factor=1.4", num_steps=5, topology=topology, fsdp=True)
         small, large = Reads(StoreReader(store)), Reads(StoreReader(store), max_cells=1)
@@ -97,6 +99,21 @@ def test_who_is_waited_for_is_compared_within_the_groups_that_were_recorded() ->
     assert pooled.ratio == pytest.approx(whole.ratio)
 
 
+@pytest.mark.parametrize("fsdp", [False, True])
+def test_nobody_is_waited_for_in_gathers_that_are_prefetched_inside_computes(fsdp: bool) -> None:
+    """A rank that is ahead works on during them: how long they last says nothing about waiting."""
+    with memory_store() as store:
+        topology = Topology(dp=4)
+        store_simulated(store, "sharded", "slow:rank=1,factor=1.4", num_steps=5, topology=topology, fsdp=fsdp)
+        state = ViewState(run="sharded", stage=Stage.PARAMS_ALL_GATHER, metric=Metric.WAIT)
+        for reads in (Reads(StoreReader(store)), Reads(StoreReader(store), max_cells=1)):
+            times = stage_times(reads, reads.facts(state), state.stage, Clock.WALL, StepRange(0, 4), Metric.WAIT)
+            assert np.isfinite(times.ns).all()
+            assert has_values(times, Metric.WAIT) is not fsdp
+            said = str(draw_says(state, reads))
+            assert ("inside computes" in said) is fsdp
+
+
 def test_nobody_is_waited_for_where_the_groups_of_a_stage_lie_along_different_axes() -> None:
     topology = Topology.parse("dp_replicate=2,dp_shard=2")
     peers = [peer_of_mask(topology.mask(name)) for name in ("dp_replicate", "dp_shard")]
@@ -104,6 +121,14 @@ def test_nobody_is_waited_for_where_the_groups_of_a_stage_lie_along_different_ax
     among = compared_in(pa.table({"peer": peers}), usual, topology)
     assert np.unique(_group_of_rank(among, topology)).tolist() == [0, 1, 2, 3]
     assert compared_in(pa.table({"peer": pa.array([], pa.int32())}), usual, topology) == usual
+
+
+def test_groups_from_before_the_mesh_was_known_are_compared_with_those_after() -> None:
+    topology = Topology.parse("dp_replicate=2,dp_shard=2")
+    shards = topology.mask("dp_shard")
+    peers = pa.array([peer_of_axes(("dp_shard",), 2), peer_of_mask(shards)], pa.int32())
+    among = compared_in(pa.table({"peer": peers}), Compared(peers="dp_group"), topology)
+    assert among == Compared(peers="axes_group", mask=shards)
 
 
 def test_context_and_expert_parallelism_have_lanes_of_their_own() -> None:

@@ -47,6 +47,10 @@ NO_WAIT_NOTE = (
     "No ranks meet in {stage}, or its groups lie along different axes of the mesh: choose another collective, or a "
     "ratio."
 )
+GATHERS_NOTE = (
+    " Gathers inside computes are left out: a rank works on during a gather that is prefetched. Own work of "
+    "forward-compute shows who is slow."
+)
 
 
 def skeleton() -> Component:
@@ -111,7 +115,9 @@ def draw_says(state: ViewState, reads: Reads) -> Component:
     if not np.isfinite(times.ns).any():
         return notice("Nothing to show", f"No rank recorded {times.stage.label} in these steps.")
     if not has_values(times, state.metric):
-        return notice("Nobody is waited for", NO_WAIT_NOTE.format(stage=times.stage.label))
+        note = NO_WAIT_NOTE.format(stage=times.stage.label)
+        more = GATHERS_NOTE if times.stage is Stage.PARAMS_ALL_GATHER else ""
+        return notice("Nobody is waited for", note + more)
     return html.Div(
         [
             dmc.Text(heat_in_words(times, facts, state.metric), fw=600, className="says"),

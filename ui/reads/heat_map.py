@@ -15,6 +15,7 @@ from ui.figures.pooling import pooled
 from ui.reads.core import Reads
 from ui.records import Floats, Ints, PooledTimes, RunFacts, StageTimes
 from ui.stage_times import (
+    NOBODY,
     PROCESSOR,
     WALL,
     Compared,
@@ -22,7 +23,9 @@ from ui.stage_times import (
     cells_query,
     compared,
     compared_in,
+    gathers_inside,
     groups_query,
+    layers_query,
     may_meet_along_fewer_axes,
     means,
     means_query,
@@ -60,9 +63,15 @@ def pooled_times(reads: Reads, facts: RunFacts, times: StageTimes, metric: Metri
 
 def _compared(reads: Reads, facts: RunFacts, stage: Stage, metric: Metric, steps: Ints) -> Compared:
     usual = compared(stage, metric)
+    if metric is Metric.WAIT and stage is Stage.PARAMS_ALL_GATHER and _gathers_inside(reads, facts, steps):
+        return NOBODY
     if not len(steps) or not may_meet_along_fewer_axes(stage, metric, facts.topology):
         return usual
     return compared_in(reads.ask(facts.summary, groups_query(facts, stage, steps)), usual, facts.topology)
+
+
+def _gathers_inside(reads: Reads, facts: RunFacts, steps: Ints) -> bool:
+    return len(steps) > 0 and gathers_inside(reads.ask(facts.summary, layers_query(facts, steps)))
 
 
 def _shown(facts: RunFacts, steps: StepRange) -> Ints:

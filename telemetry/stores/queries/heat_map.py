@@ -167,7 +167,7 @@ class StragglerScan(Fields):
 class StageGroups(Fields):
     """The sets of axes along which collectives of a stage were recorded.
 
-    Columns: peer (``telemetry.topology.mask_of_peer`` reads it), ordered. No row: none was recorded.
+    Columns: peer (``telemetry/topology.py``), ordered. No row: none was recorded.
     """
 
     run_id: str

@@ -2,6 +2,7 @@
 
 import pytest
 
+from telemetry.named_groups import peer_of_axes
 from telemetry.ship.clock_evidence import Window, read_evidence
 from telemetry.ship.clock_places import choose_places
 from telemetry.stages import Stage
@@ -28,14 +29,17 @@ def test_groups_of_any_axes_and_neighbours_of_the_pipeline_are_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_named", "axes"), [(False, ("dp_shard", "cp")), (True, ("dp_shard", "cp")), (True, ("dp_shard",))]
+    ("peer", "axes"),
+    [
+        (NO_PEER, ("dp_shard", "cp")),
+        (peer_of_mask(MESH.mask("dp_shard", "cp")), ("dp_shard", "cp")),
+        (peer_of_mask(MESH.mask("dp_shard")), ("dp_shard",)),
+        (peer_of_axes(("dp_shard",), 2), ("dp_shard",)),
+    ],
 )
-def test_a_span_counts_for_the_group_that_it_names(
-    embedded: EmbeddedStore, is_named: bool, axes: tuple[str, ...]
-) -> None:
+def test_a_span_counts_for_the_group_that_it_names(embedded: EmbeddedStore, peer: int, axes: tuple[str, ...]) -> None:
     groups = MESH.members(MESH.mask(*axes)).tolist()
     told = {"stage": int(Stage.GRADS_ALL_REDUCE), "step": 1, "op_seq": 1, "start_ns": 100, "duration_ns": 50}
-    peer = peer_of_mask(MESH.mask(*axes)) if is_named else NO_PEER
     rows = [{"rank": rank, "seq": 1, "peer": peer, **told} for group in groups for rank in group]
     insert(embedded, "spans", made("spans", rows))
     evidence = read_evidence(StoreReader(embedded), WINDOW, choose_places(MESH, HOSTS), HOSTS)
