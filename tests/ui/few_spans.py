@@ -43,7 +43,7 @@ def made_facts(world_size: int) -> RunFacts:
         state=RunState.ENDED,
     )
     none = np.empty(0, dtype=np.int64)
-    steps = StepTimes(step=none, start_ns=none, duration_ns=none.astype(np.float64), num_ranks=none)
+    steps = StepTimes(step=none, start_ns=none, duration_ns=none.astype(np.float64), num_ranks=none, num_spans=none)
     hosts = tuple("h" for _ in range(world_size))
     return RunFacts(
         summary=summary,

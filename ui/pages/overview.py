@@ -72,7 +72,7 @@ def draw_numbers(state: ViewState, reads: Reads) -> Component:
 
 
 def draw_step_time(state: ViewState, reads: Reads) -> go.Figure | None:
-    """Wall time of each step, with the marks."""
+    """The step time of each step, with the marks."""
     steps = reads.facts(state).steps
     return _drawn(Curve(name="step time", unit="s", step=steps.step, value=steps.duration_ns / 1e9), state, reads)
 

@@ -20,7 +20,7 @@ from telemetry.stores.queries import (
     InterruptedSteps,
     RunBeats,
     RunGrids,
-    RunMetrics,
+    RunRates,
     Runs,
     RunStalls,
     RunSteps,
@@ -146,7 +146,7 @@ class _Facts:
         self.grids = _by_attempt(ask(lambda names: RunGrids(run_ids=names)))
         self.beats = _by_attempt(ask(lambda names: RunBeats(run_ids=names)))
         self.stalls = _by_attempt(ask(lambda names: RunStalls(run_ids=names)))
-        self.mfu = means_by_attempt(ask(lambda names: RunMetrics(run_ids=names, metric=MFU)))
+        self.mfu = means_by_attempt(ask(lambda names: RunRates(run_ids=names, metric=MFU)))
         self.steps = steps_by_attempt(ask(lambda names: RunSteps(run_ids=names)))
         self._leave_out_interrupted(reads)
         self.wall_ns = {
