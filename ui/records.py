@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.run_state import RunState
+from diagnose.run_state import Heard, RunState
 from diagnose.span_columns import SPAN_COLUMNS as SPAN_COLUMNS
 from diagnose.span_columns import SpanColumns as SpanColumns
 from diagnose.step_time import step_time_ns
@@ -32,7 +32,18 @@ class RunSummary:
     meta: Mapping[str, str]
     topology: Topology | None
     """None until a rank has reported."""
-    state: RunState
+    heard: Heard
+    """Whether it goes on, and when it was last heard of."""
+
+    @property
+    def state(self) -> RunState:
+        """What is known about its life."""
+        return self.heard.state
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is spoken of in the past: it ended, or nobody watches it. Of a run that died, ranks may wait."""
+        return self.heard.has_ended or self.state is RunState.ENDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from rich.text import Text
 from diagnose.findings import Finding, Role, Severity
 from diagnose.losses import Loss
 from diagnose.marks import Mark
+from diagnose.not_shipping import not_shipping
 from diagnose.pipeline import Report
 from diagnose.ranges import fold_ranks
 from diagnose.run_state import Heard
@@ -46,10 +47,9 @@ def _loss(loss: Loss) -> str:
 
 def _silence(heard: Heard | None) -> Iterator[str]:
     """For an attempt that has not ended and does not ship: the report may be out of date."""
-    if heard is not None and heard.is_silent:
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(heard.heard_ns / 1e9))
-        yield f"not shipping: no heartbeat since {since}, and no rank reported its end. Newer steps are not stored."
-        yield f"{_INDENT}next: check that agents run on the hosts of the run and reach the collector"
+    if silent := not_shipping(heard):
+        yield silent.sentence
+        yield f"{_INDENT}next: {silent.next_step}"
 
 
 def _clock(at_ns: int) -> str:

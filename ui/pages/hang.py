@@ -75,7 +75,7 @@ def draw_verdict(state: ViewState, reads: Reads) -> Component:
         verdict = reads.hang(facts)
     except StillWorking:
         return reading_evidence(facts)
-    return nothing_stands_still() if verdict is None else verdict_in_full(verdict, state)
+    return nothing_stands_still(facts.summary) if verdict is None else verdict_in_full(verdict, state)
 
 
 def draw_title(state: ViewState, reads: Reads) -> Component | None:

@@ -202,7 +202,7 @@ def _row(attempts: list[Row], facts: _Facts, alerts: _Alerts, reads: Reads) -> R
     of_attempts = [facts.steps.get((row["run_id"], row["attempt"])) for row in attempts]
     # A live run has completed a step since its last stall. Old runs are not read again for each list.
     may_stall = stall_row and heard.state is not RunState.LIVE and reads.now_ns() - heard_ns < OLD_NS
-    freshness = newest["last_step"], newest["last_ns"], stall_row["newest_ns"] if stall_row else 0
+    freshness = newest["last_step"], newest["last_ns"], stall_row["newest_ns"] if stall_row else 0, heard.has_ended
     stall = reads.stall(attempt, freshness, newest["num_ranks"]) if may_stall else None
     return RunRow(
         run_id=attempt[0],
