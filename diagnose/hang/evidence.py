@@ -153,6 +153,8 @@ class HangEvidence:
     attempt: int = 0
     taken_ns: int = 0
     """Wall clock of the look; 0 when not known."""
+    ended_ns: int = 0
+    """Wall clock at which the last rank of the job had ended; 0 while one lives, or when not known."""
     network: Network = NO_NEWS
     notes: tuple[str, ...] = ()
     """What was wrong with the evidence itself: files that could not be read, versions not met before."""

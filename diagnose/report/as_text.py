@@ -9,7 +9,7 @@ from rich.text import Text
 from diagnose.findings import Finding, Role, Severity
 from diagnose.losses import Loss
 from diagnose.marks import Mark
-from diagnose.not_shipping import not_shipping
+from diagnose.not_shipping import local_time, not_shipping
 from diagnose.pipeline import Report
 from diagnose.ranges import fold_ranks
 from diagnose.run_state import Heard
@@ -58,17 +58,22 @@ def _clock(at_ns: int) -> str:
 
 def _looked_at(report: Report) -> str:
     if not report.num_steps:
-        return "no finished step yet"
+        return "no step was finished" if _end(report.heard) else "no finished step yet"
     return f"no rank or stage stands out over {report.num_steps} steps of {report.num_ranks} ranks"
 
 
 def _heading(report: Report) -> Text:
     window = report.window
     return line(
-        f"run {report.run_id}, attempt {report.attempt}, steps {window.first_step} to {window.last_step}, "
-        f"{report.num_ranks} ranks",
+        f"run {report.run_id}, attempt {report.attempt}, {window.in_words}, "
+        f"{report.num_ranks} ranks{_end(report.heard)}",
         style="dim",
     )
+
+
+def _end(heard: Heard | None) -> str:
+    """When an attempt ended or died; nothing of one that goes on, or that nobody watched."""
+    return f", {heard.state} {local_time(heard.heard_ns)}" if heard is not None and heard.has_ended else ""
 
 
 def _finding_text(finding: Finding) -> Iterator[RenderableType]:
@@ -86,4 +91,4 @@ def _evidence(finding: Finding) -> Iterator[str]:
     for name, value in finding.evidence.items():
         shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         yield f"{name.replace('_', ' ')} {shown}"
-    yield f"{finding.seconds_lost:.1f} s lost in steps {finding.window.first_step} to {finding.window.last_step}"
+    yield f"{finding.seconds_lost:.1f} s lost in {finding.window.in_words}"

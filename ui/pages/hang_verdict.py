@@ -163,6 +163,8 @@ def _circumstances(verdict: HangVerdict) -> Iterator[str]:
         yield f"since {clock(since)}"
     if taken_ns:
         yield f"looked at {stamp(taken_ns)}"
+    if verdict.evidence.ended_ns:
+        yield f"the run ended {stamp(verdict.evidence.ended_ns)}"
     if verdict.kind is not None:
         yield f"confidence {verdict.confidence:.0%}"
 
