@@ -104,10 +104,10 @@ def cut_off_headline(evidence: HangEvidence, found: CutOff) -> str:
     if network.gave_up:
         return f"{who} for {_seconds(found.down_s)}, {cut}: the job waited for it and gave up"
     if not outage.lasts:
-        is_about = "was about" if evidence.ended_ns else "is about"
+        is_about = "was about" if evidence.has_ended else "is about"
         return f"{who} for {_seconds(found.down_s)} and has it again, {cut} meanwhile: the job {is_about} to go on"
-    if evidence.ended_ns:
-        return f"{who} {_seconds(found.down_s)} before the end, {cut}: the job waited for it"
+    if evidence.has_ended:
+        return f"{who}, {cut}: the job waited for it until its end"
     limit = network.patience
     until = f"; it gives up after {limit.seconds:g} s ({limit.words})" if limit.seconds else ""
     return f"{who} {_seconds(found.down_s)} ago, {cut}: the job waits for it{until}"

@@ -34,8 +34,7 @@ def evidence_from_spool(spool: Path, run_id: str | None = None, attempt: int | N
     if lives and _moves(evidence):
         note = f"something began {evidence.still_s:.1f} s ago; look again, or --watch"
         return HangEvidence(world_size=0, groups=(), ranks={}, run_id=run_id, attempt=attempt, notes=(note,))
-    ended_ns = 0 if lives else max((one.died_ns for one in evidence.ranks.values()), default=0)
-    return replace(evidence, network=spooled_network(spool, run_id, attempt), ended_ns=ended_ns)
+    return replace(evidence, network=spooled_network(spool, run_id, attempt), has_ended=not lives)
 
 
 def _newest(spool: Path, run_id: str | None, attempt: int | None) -> tuple[str, int]:

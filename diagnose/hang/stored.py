@@ -46,13 +46,14 @@ def _verdict(reader: Reader, run_id: str, attempt: int, bodies: list[Body]) -> H
     if made_progress(evidence, {row["rank"]: row for row in beats}, _last_steps(reader, run_id, attempt)):
         return None
     network = stored_network(reader, run_id, attempt, beats, DetectorSettings.from_environment())
-    return judge(replace(evidence, network=network, ended_ns=_ended_ns(beats)))
+    return judge(replace(evidence, network=network, **_end(beats)))
 
 
-def _ended_ns(beats: list[dict[str, Any]]) -> int:
-    """When the last rank was seen to have ended; 0 while one lives. ``beats``: rows of ``Heartbeats``."""
-    lives = any(row["alive"] and not row["ended"] for row in beats)
-    return 0 if lives else max((row["at_ns"] for row in beats), default=0)
+def _end(beats: list[dict[str, Any]]) -> dict[str, Any]:
+    """Whether the job has ended, and when: fields of the evidence. ``beats``: rows of ``Heartbeats``."""
+    if not beats or any(row["alive"] and not row["ended"] for row in beats):
+        return {}
+    return {"has_ended": True, "ended_ns": max(row["at_ns"] for row in beats)}
 
 
 def _bodies(reader: Reader, run_id: str, attempt: int, kinds: tuple[str, ...]) -> list[Body]:

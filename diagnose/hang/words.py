@@ -114,12 +114,12 @@ def next_step(evidence: HangEvidence, ranks: tuple[int, ...], cause: Cause) -> s
         ranks = first_to_fall(evidence)
     hosts = sorted({evidence.ranks[rank].host for rank in ranks if rank in evidence.ranks} - {""})
     host = f" (host {', '.join(hosts)})" if hosts else ""
-    known = {**NEXT_STEPS, **AFTER_THE_END} if evidence.ended_ns else NEXT_STEPS
+    known = {**NEXT_STEPS, **AFTER_THE_END} if evidence.has_ended else NEXT_STEPS
     return known[cause].format(ranks=_who(ranks), host=host)
 
 
 def _tense(evidence: HangEvidence, present: str, past: str) -> str:
-    return past if evidence.ended_ns else present
+    return past if evidence.has_ended else present
 
 
 def _be(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:

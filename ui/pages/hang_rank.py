@@ -65,13 +65,13 @@ def _process(known: RankEvidence, evidence: HangEvidence) -> str:
     it was looked at."""
     if not known.died_ns:
         seen_ns = known.taken_ns or evidence.taken_ns
-        return known.process.value + (f" at {clock(seen_ns)}" if evidence.ended_ns and seen_ns else "")
+        return known.process.value + (f" at {clock(seen_ns)}" if evidence.has_ended and seen_ns else "")
     word = "gone" if known.process is Process.UNKNOWN else known.process.value
     return f"{word} at {clock(known.died_ns)}"
 
 
 def _tense(verdict: HangVerdict, present: str, past: str) -> str:
-    return past if verdict.evidence.ended_ns else present
+    return past if verdict.evidence.has_ended else present
 
 
 def _waits_for(verdict: HangVerdict, rank: int, state: ViewState) -> Component:
