@@ -161,6 +161,10 @@ class HangEvidence:
     notes: tuple[str, ...] = ()
     """What was wrong with the evidence itself: files that could not be read, versions not met before."""
 
+    def tense(self, present: str, past: str) -> str:
+        """The words for a job that lives, or for one that has ended."""
+        return past if self.has_ended else present
+
     @property
     def moved_ns(self) -> int:
         """Wall clock at which the last of all ranks began anything; 0 when no times are known."""

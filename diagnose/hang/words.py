@@ -70,7 +70,7 @@ def headline(
             return f"{who} {_manner(evidence, ranks)}{_last_seen(evidence, ranks)}{_behind(evidence, graph, ranks)}"
         case Cause.MISSING if ranks:
             awaited = _awaited(evidence, graph, ranks)
-            be = _tense(evidence, "be", "have been")
+            be = evidence.tense("be", "have been")
             return f"{who} {is_are} behind: left nothing, and only {them} can {be} late in {awaited}"
         case Cause.LEFT_OUT:
             return f"{who} {is_are} out of step: left out an operation that its peers issued{where}"
@@ -82,7 +82,7 @@ def _nobody(evidence: HangEvidence, graph: WaitGraph, cause: Cause, mismatch: Mi
     if mismatch is not None and cause is Cause.MISMATCH:
         members = _group(evidence, mismatch.group)
         if not mismatch.odd:
-            disagree = _tense(evidence, "disagree", "disagreed")
+            disagree = evidence.tense("disagree", "disagreed")
             return f"members of {members} {disagree} on operation #{mismatch.seq}: {mismatch.others}; no majority"
         return f"{who} issued {mismatch.theirs} as #{mismatch.seq} of {members}, its peers {mismatch.others}"
     if cause is Cause.ALL_ENTERED:
@@ -99,11 +99,11 @@ def _nobody(evidence: HangEvidence, graph: WaitGraph, cause: Cause, mismatch: Mi
         return f"{told}, {over}, and nothing shows who {_be(evidence, ())} wrong"
     if cause is Cause.MISSING:
         late = sorted(graph.roots())
-        wait = _tense(evidence, "wait", "waited")
+        wait = evidence.tense("wait", "waited")
         return f"{_who(tuple(late))} left nothing, and others {wait} there: too little evidence to accuse anyone"
     if cause is Cause.CIRCLE:
         ranks = tuple(sorted({rank for wait in graph.waits.values() for rank in wait.on}))
-        wait = _tense(evidence, "wait", "waited")
+        wait = evidence.tense("wait", "waited")
         return f"{_who(ranks)} {wait} for one another: a deadlock, and nothing shows who left the order"
     return "nothing stands still"
 
@@ -118,13 +118,9 @@ def next_step(evidence: HangEvidence, ranks: tuple[int, ...], cause: Cause) -> s
     return known[cause].format(ranks=_who(ranks), host=host)
 
 
-def _tense(evidence: HangEvidence, present: str, past: str) -> str:
-    return past if evidence.has_ended else present
-
-
 def _be(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
     """``is``, of several ranks ``are``."""
-    return _tense(evidence, "are", "were") if len(ranks) > 1 else _tense(evidence, "is", "was")
+    return evidence.tense("are", "were") if len(ranks) > 1 else evidence.tense("is", "was")
 
 
 def _who(ranks: tuple[int, ...]) -> str:
@@ -150,7 +146,7 @@ def _awaited(evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...]) -
 
 def _behind(evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...]) -> str:
     awaited = _awaited(evidence, graph, ranks)
-    return f"; others {_tense(evidence, 'wait', 'waited')} in {awaited}" if awaited else ""
+    return f"; others {evidence.tense('wait', 'waited')} in {awaited}" if awaited else ""
 
 
 def _own(evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...]) -> str:
@@ -193,7 +189,7 @@ def telling_frame(stack: tuple[str, ...]) -> str:
 def _manner(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
     ended = all(evidence.ranks[rank].process is Process.ENDED for rank in ranks if rank in evidence.ranks)
     if ended:
-        return f"ended while others still {_tense(evidence, 'wait', 'waited')}"
+        return f"ended while others still {evidence.tense('wait', 'waited')}"
     hosts = sorted({evidence.ranks[rank].host for rank in ranks if rank in evidence.ranks} - {""})
     manners = sorted({evidence.ranks[rank].ended_by for rank in ranks if rank in evidence.ranks} - {""})
     died = f"died ({', '.join(manners)})" if manners else "died"

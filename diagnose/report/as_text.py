@@ -63,10 +63,9 @@ def _looked_at(report: Report) -> str:
 
 
 def _heading(report: Report) -> Text:
-    window = report.window
+    steps = report.window.in_words if report.num_steps else "no finished step"
     return line(
-        f"run {report.run_id}, attempt {report.attempt}, {window.in_words}, "
-        f"{report.num_ranks} ranks{_end(report.heard)}",
+        f"run {report.run_id}, attempt {report.attempt}, {steps}, {report.num_ranks} ranks{_end(report.heard)}",
         style="dim",
     )
 

@@ -51,7 +51,7 @@ def _since(verdict: HangVerdict) -> str:
     seconds = evidence.still_s
     steps = [one.step for one in evidence.ranks.values() if one.step >= 0]
     at_step = f", in step {max(steps)}" if steps else ""
-    moved = "had moved for {:.0f} s when it was looked at" if evidence.has_ended else "has moved for {:.0f} s"
+    moved = evidence.tense("has moved for {:.0f} s", "had moved for {:.0f} s when it was looked at")
     return f"{at_step}, nothing {moved.format(seconds)}" if seconds else at_step
 
 

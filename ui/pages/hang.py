@@ -117,7 +117,7 @@ def draw_chain(state: ViewState, reads: Reads) -> Component | None:
     scene = _scene(state, reads)
     if scene is None:
         return None
-    waits = "waited" if scene.verdict.evidence.has_ended else "waits"
+    waits = scene.verdict.evidence.tense("waits", "waited")
     return panel(f"Whom rank {scene.rank} {waits} for", chain_list(scene.verdict, scene.rank, scene.facts, state))
 
 

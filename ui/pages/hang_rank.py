@@ -70,14 +70,12 @@ def _process(known: RankEvidence, evidence: HangEvidence) -> str:
     return f"{word} at {clock(known.died_ns)}"
 
 
-def _tense(verdict: HangVerdict, present: str, past: str) -> str:
-    return past if verdict.evidence.has_ended else present
-
-
 def _waits_for(verdict: HangVerdict, rank: int, state: ViewState) -> Component:
     chain = hops(verdict, rank)
     if not chain or chain[0].on is None:
-        return part(_tense(verdict, "Waits for", "Waited for"), html.Div("nobody that is known", className="small dim"))
+        return part(
+            verdict.evidence.tense("Waits for", "Waited for"), html.Div("nobody that is known", className="small dim")
+        )
     first, root = chain[0], chain[-1].on
     said: list[str | Component] = [
         rank_chip(first.on, verdict, state) if first.on is not None else "",
@@ -85,20 +83,24 @@ def _waits_for(verdict: HangVerdict, rank: int, state: ViewState) -> Component:
     ]
     if root is not None and root != first.on:
         said += [", in the end for ", rank_chip(root, verdict, state)]
-    return part(_tense(verdict, "Waits for", "Waited for"), html.Div(said, className="small"))
+    return part(verdict.evidence.tense("Waits for", "Waited for"), html.Div(said, className="small"))
 
 
 def _holds_up(verdict: HangVerdict, rank: int) -> Component:
     held = held_up(verdict, rank)
     if not held.total:
-        return part(_tense(verdict, "Holds up", "Held up"), html.Div("nobody that is known", className="small dim"))
+        return part(
+            verdict.evidence.tense("Holds up", "Held up"), html.Div("nobody that is known", className="small dim")
+        )
     lines = [f"{count(len(held.directly), 'rank')} directly: {ranks_in_words(held.directly, counted=False)}"]
     if held.over_others:
         lines.append(
             f"{count(len(held.over_others), 'rank')} over others: {ranks_in_words(held.over_others, counted=False)}"
         )
         lines.append(f"{held.total:,} in all")
-    return part(_tense(verdict, "Holds up", "Held up"), html.Div([html.Div(line) for line in lines], className="small"))
+    return part(
+        verdict.evidence.tense("Holds up", "Held up"), html.Div([html.Div(line) for line in lines], className="small")
+    )
 
 
 def _pipeline(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewState) -> Component | None:
