@@ -71,6 +71,13 @@ class StepWindow:
     first_step: int
     last_step: int
 
+    @property
+    def in_words(self) -> str:
+        """``step 8``, ``steps 8 to 12``."""
+        if self.first_step == self.last_step:
+            return f"step {self.first_step}"
+        return f"steps {self.first_step} to {self.last_step}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:

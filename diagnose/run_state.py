@@ -55,6 +55,8 @@ class Heard:
     heard_ns: int
     is_silent: bool = False
     """Nothing arrives, and the attempt has not ended: also where it stalled before."""
+    has_ended: bool = False
+    """Every rank reported its end or is gone. Of a run that died some ranks may still wait."""
 
 
 def state_of(beats: Row | None, stall: Row | None, *, last_end_ns: int, last_ns: int, now_ns: int) -> Heard:
@@ -70,9 +72,10 @@ def state_of(beats: Row | None, stall: Row | None, *, last_end_ns: int, last_ns:
     known = Beats() if beats is None else Beats(**{name: beats[name] for name in Beats.__slots__})
     heard_ns = max(last_ns, known.heard_ns)
     is_over = known.num_gone > 0 or known.num_ended == known.num_ranks
+    has_ended = known.num_ranks > 0 and known.num_ended + known.num_gone >= known.num_ranks
     is_late = now_ns - heard_ns >= SILENT_AFTER_NS
     state = _state(known, is_stalled=stall is not None and stall["newest_ns"] >= last_end_ns, is_late=is_late)
-    return Heard(state=state, heard_ns=heard_ns, is_silent=is_late and not is_over)
+    return Heard(state=state, heard_ns=heard_ns, is_silent=is_late and not is_over, has_ended=has_ended)
 
 
 def _state(beats: Beats, *, is_stalled: bool, is_late: bool) -> RunState:

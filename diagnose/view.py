@@ -2,7 +2,7 @@
 
     work[stage][step, rank]          nanoseconds of a rank's own work in a stage, waiting left out
     operations[stage].duration_ns    [step, occurrence, rank]: each operation by itself (see operations.py)
-    step_ns[step]                    wall time of the step
+    step_ns[step]                    its step time (step_time.py)
 
 *Own work* is the processor time of the recording thread where it was measured (ranks on CPUs: blind to waiting and
 to neighbours that take the core), else the span's duration less the tensor-parallel collectives inside it (ranks on

@@ -48,6 +48,7 @@ def step_times(steps: pa.Table) -> StepTimes:
         start_ns=ints(steps, "start_ns"),
         duration_ns=floats(steps, "duration_ns"),
         num_ranks=ints(steps, "num_ranks"),
+        num_spans=ints(steps, "num_spans"),
     )
 
 

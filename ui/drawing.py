@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,13 +14,14 @@ import plotly.graph_objects as go
 from dash.development.base_component import Component
 from plotly.utils import PlotlyJSONEncoder
 
+from diagnose.not_shipping import NotShipping
 from telemetry.errors import RankscopeError
 from ui.background import StillWorking
 from ui.pages import PAGES
-from ui.pages.frame import draw_notes, draw_way
+from ui.pages.frame import draw_notes, draw_way, silence_of
 from ui.pages.interface import Region
 from ui.pages.panels import HIDDEN, NOTHING_YET, READY, WAITING
-from ui.pages.states import empty_store, loading, no_step_yet, notice, problem, stalled_before_a_step
+from ui.pages.states import empty_store, loading, no_step, notice, problem, stalled_before_a_step
 from ui.reads import Reads
 from ui.still import stilled, written
 from ui.view_state import Parsed, View, ViewState
@@ -121,15 +123,24 @@ def _before_the_first_step(state: ViewState, reads: Reads) -> tuple[str, Callabl
         is_stalled = reads.hang(reads.facts(state)) is not None
     except StillWorking:
         is_stalled = True
+    known = "-silent" if run.heard.is_silent else "-over" if run.is_over else ""
     if not is_stalled:
-        return "no-step", no_step_yet
+        return f"no-step{known}", partial(no_step, run)
     address = ViewState(view=View.HANG, run=run.run_id, attempt=run.attempt).search()
-    return "no-step-stalled", partial(stalled_before_a_step, address)
+    return f"no-step-stalled{known}", partial(stalled_before_a_step, address, run)
 
 
 def draw_frame(parsed: Parsed, reads: Reads) -> tuple[Drawn, Drawn]:
     """What stands above every page: the way between the views, and what of the address was not understood."""
-    return _drawn("way", WAY, parsed.state, reads), _keyed(draw_notes(parsed.notes))
+    return _drawn("way", WAY, parsed.state, reads), _keyed(draw_notes(parsed.notes, _silence(parsed.state, reads)))
+
+
+def _silence(state: ViewState, reads: Reads) -> NotShipping | None:
+    """None also where the page tells it, or why it cannot be asked."""
+    with suppress(RankscopeError):
+        if not (PAGES[state.view].needs_step and not len(reads.facts(state).steps.step)):
+            return silence_of(state, reads)
+    return None
 
 
 def draw_region(name: str, state: ViewState, reads: Reads, by_clock: bool) -> Drawn | None:

@@ -34,7 +34,7 @@ def look(state: ViewState, reads: Reads) -> tuple[list[str], Component | None]:
             told = told_alerts(reads)
             return [str(told.heard_ns), str(told.is_silent(reads.now_ns()))], None
         run = reads.newest(state)
-        seen: list[object] = [run.run_id, run.attempt, run.last_step, run.last_ns, run.state]
+        seen: list[object] = [run.run_id, run.attempt, run.last_step, run.last_ns, run.state, run.heard.is_silent]
         if state.view in SHOW_STALLS:
             seen += [*reads.evidence_seen(run), _is_judged(state, reads)]
         if state.view in SHOW_REPORTS:

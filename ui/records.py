@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.run_state import RunState
+from diagnose.run_state import Heard, RunState
 from diagnose.span_columns import SPAN_COLUMNS as SPAN_COLUMNS
 from diagnose.span_columns import SpanColumns as SpanColumns
+from diagnose.step_time import step_time_ns
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 
@@ -31,7 +32,18 @@ class RunSummary:
     meta: Mapping[str, str]
     topology: Topology | None
     """None until a rank has reported."""
-    state: RunState
+    heard: Heard
+    """Whether it goes on, and when it was last heard of."""
+
+    @property
+    def state(self) -> RunState:
+        """What is known about its life."""
+        return self.heard.state
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is spoken of in the past: it ended, or nobody watches it. Of a run that died, ranks may wait."""
+        return self.heard.has_ended or self.state is RunState.ENDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +77,18 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimes:
-    """Wall time of each step, ascending by step: the median over ranks."""
+    """The step time of each step (``diagnose/step_time.py``), ascending by step."""
 
     step: Ints
     start_ns: Ints
     duration_ns: Floats
     num_ranks: Ints
+    num_spans: Ints
+
+    def mean_ns(self, first: int, end: int) -> float:
+        """The step time over the stored steps from ``first`` to before ``end``; NaN where there is none."""
+        rows = slice(*np.searchsorted(self.step, (first, end)))
+        return step_time_ns(self.duration_ns[rows], self.num_spans[rows])
 
     def complete(self, world_size: int) -> Ints:
         """Steps that every rank has finished; where there is none (a rank is missing), all of them."""
@@ -117,7 +135,7 @@ class StageTimes:
     ratio: Floats
     """``ns`` over the median of the peers (same pipeline stage), same shape."""
     step_ns: Floats
-    """Wall time of each of ``steps``; of a single row, the mean of them."""
+    """Step time of each of ``steps``; of a single row, that over them."""
     basis: str
     """What the time is, in words."""
     num_steps: int = 1
@@ -141,7 +159,7 @@ class PooledTimes:
     ratio: Floats
     """Both NaN where nothing is known."""
     step_ns: Floats
-    """Wall time of the steps of each column, shape [columns]."""
+    """Step time over the steps of each column, shape [columns]."""
     worst: Ints
     """The rank that they are of."""
 

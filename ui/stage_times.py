@@ -124,7 +124,7 @@ def means(table: pa.Table, stage: Stage, clock: Clock, steps: Ints, facts: RunFa
     known = rank < facts.topology.world_size
     ns = np.full((1, facts.topology.world_size), np.nan)
     ns[0, rank[known]] = (cpu if own else floats(table, "mean_ns"))[known]
-    step_ns = np.array([_mean_step_ns(facts, int(steps[0]), int(steps[-1]) + 1)])
+    step_ns = np.array([facts.steps.mean_ns(int(steps[0]), int(steps[-1]) + 1)])
     basis = PROCESSOR if own else WALL
     return _times(stage, steps[:1], ns, step_ns, basis, facts, among, num_steps=len(steps))
 
@@ -175,16 +175,9 @@ def cells(table: pa.Table, query: HeatCells, facts: RunFacts) -> PooledTimes:
         over_steps="mean",
         ns=ns,
         ratio=ratio,
-        step_ns=np.array([_mean_step_ns(facts, *one) for one in zip(first, end, strict=True)]),
+        step_ns=np.array([facts.steps.mean_ns(*one) for one in zip(first, end, strict=True)]),
         worst=worst,
     )
-
-
-def _mean_step_ns(facts: RunFacts, first: int, end: int) -> float:
-    """Of the stored steps from ``first`` to before ``end``; NaN where there is none."""
-    rows = slice(*np.searchsorted(facts.steps.step, (first, end)))
-    durations = facts.steps.duration_ns[rows]
-    return float(durations.mean()) if len(durations) else np.nan
 
 
 def summed(table: pa.Table, stage: Stage, clock: Clock, steps: Ints, num_ranks: int) -> tuple[Floats, str]:

@@ -60,6 +60,11 @@ def local_ms(ns: int) -> float:
     return ns / 1e6 + (offset.total_seconds() * 1e3 if offset else 0.0)
 
 
+def capitalized(sentence: str) -> str:
+    """With a capital at its beginning; the rest as it is."""
+    return sentence[:1].upper() + sentence[1:]
+
+
 def count(number: int, noun: str) -> str:
     """``1 rank``, ``8 ranks``, ``12,288 ranks``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -9,6 +9,7 @@ from diagnose.commands.options import DEFAULT_STORE, AttemptOption, JsonOption, 
 from diagnose.load import load_view, newest_attempt
 from diagnose.pipeline import stall_first
 from diagnose.report import whatif_object, whatif_text
+from diagnose.run_state import heard_of
 from diagnose.whatif.conclude import conclude
 from telemetry.readers import open_reader, open_spool
 
@@ -29,7 +30,9 @@ def whatif(
     window = step_window(first_step, last_step)
     with open_spool(spool) if spool else open_reader(store) as reader:
         conclusion = conclude(load_view(reader, *newest_attempt(reader, run, attempt), window))
-        conclusion = replace(conclusion, report=stall_first(conclusion.report, reader))
+        heard = heard_of(reader, conclusion.report.run_id, conclusion.report.attempt)
+        report = stall_first(replace(conclusion.report, heard=heard), reader)
+        conclusion = replace(conclusion, report=report)
     if json:
         out.print_json(data=whatif_object(conclusion))
     else:

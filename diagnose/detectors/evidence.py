@@ -45,7 +45,9 @@ def _ranks_without_work(view: RunView) -> list[int]:
 _FIND = "look whether their agents ship (`rankscope runs`, the agent's log), or whether their traces were left out"
 _LENGTHEN = "begin a step once per optimizer update: see examples/instrument_your_loop.py"
 _RECORD = "record forward-compute and backward-compute: see examples/instrument_your_loop.py"
-_WAIT = f"ask again after {MIN_STEPS} steps, or with a wider window"
+_WAIT = (
+    f"a verdict needs {MIN_STEPS} finished steps: choose a wider window, or wait for more of them if the run goes on"
+)
 _PEERS = "compare it with its own past in the dashboard's overview; with two ranks or more they are compared"
 
 

@@ -104,7 +104,10 @@ def cut_off_headline(evidence: HangEvidence, found: CutOff) -> str:
     if network.gave_up:
         return f"{who} for {_seconds(found.down_s)}, {cut}: the job waited for it and gave up"
     if not outage.lasts:
-        return f"{who} for {_seconds(found.down_s)} and has it again, {cut} meanwhile: the job is about to go on"
+        is_about = evidence.tense("is about", "was about")
+        return f"{who} for {_seconds(found.down_s)} and has it again, {cut} meanwhile: the job {is_about} to go on"
+    if evidence.has_ended:
+        return f"{who}, {cut}: the job waited for it until its end"
     limit = network.patience
     until = f"; it gives up after {limit.seconds:g} s ({limit.words})" if limit.seconds else ""
     return f"{who} {_seconds(found.down_s)} ago, {cut}: the job waits for it{until}"

@@ -153,9 +153,17 @@ class HangEvidence:
     attempt: int = 0
     taken_ns: int = 0
     """Wall clock of the look; 0 when not known."""
+    has_ended: bool = False
+    """Whether no rank of the job lives any more."""
+    ended_ns: int = 0
+    """Wall clock at which the last of them was seen to have ended; 0 when not known."""
     network: Network = NO_NEWS
     notes: tuple[str, ...] = ()
     """What was wrong with the evidence itself: files that could not be read, versions not met before."""
+
+    def tense(self, present: str, past: str) -> str:
+        """The words for a job that lives, or for one that has ended."""
+        return past if self.has_ended else present
 
     @property
     def moved_ns(self) -> int:

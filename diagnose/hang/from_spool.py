@@ -30,10 +30,11 @@ def evidence_from_spool(spool: Path, run_id: str | None = None, attempt: int | N
     run_id, attempt = _newest(spool, run_id, attempt)
     bodies = [Body(rank=one.rank, kind=one.kind, text=one.body) for one in collect_evidence(spool, run_id, attempt)]
     evidence = evidence_from_bodies(bodies, run_id, attempt)
-    if _moves(evidence) and _lives(spool, run_id, attempt):
+    lives = _lives(spool, run_id, attempt)
+    if lives and _moves(evidence):
         note = f"something began {evidence.still_s:.1f} s ago; look again, or --watch"
         return HangEvidence(world_size=0, groups=(), ranks={}, run_id=run_id, attempt=attempt, notes=(note,))
-    return replace(evidence, network=spooled_network(spool, run_id, attempt))
+    return replace(evidence, network=spooled_network(spool, run_id, attempt), has_ended=not lives)
 
 
 def _newest(spool: Path, run_id: str | None, attempt: int | None) -> tuple[str, int]:

@@ -1,6 +1,7 @@
 """The verdict on a stored attempt: the one function that commands, alerts and pages call."""
 
 from dataclasses import replace
+from typing import Any
 
 from diagnose.hang.evidence import HangEvidence
 from diagnose.hang.from_bodies import Body, evidence_from_bodies
@@ -44,8 +45,15 @@ def _verdict(reader: Reader, run_id: str, attempt: int, bodies: list[Body]) -> H
     beats = reader.read(Heartbeats(run_id=run_id, attempt=attempt)).to_pylist()
     if made_progress(evidence, {row["rank"]: row for row in beats}, _last_steps(reader, run_id, attempt)):
         return None
-    settings = DetectorSettings.from_environment()
-    return judge(replace(evidence, network=stored_network(reader, run_id, attempt, beats, settings)))
+    network = stored_network(reader, run_id, attempt, beats, DetectorSettings.from_environment())
+    return judge(replace(evidence, network=network, **_end(beats)))
+
+
+def _end(beats: list[dict[str, Any]]) -> dict[str, Any]:
+    """Whether the job has ended, and when: fields of the evidence. ``beats``: rows of ``Heartbeats``."""
+    if not beats or any(row["alive"] and not row["ended"] for row in beats):
+        return {}
+    return {"has_ended": True, "ended_ns": max(row["at_ns"] for row in beats)}
 
 
 def _bodies(reader: Reader, run_id: str, attempt: int, kinds: tuple[str, ...]) -> list[Body]:

@@ -1,4 +1,5 @@
-"""The verdict in words: one line that a tired person understands, and what to do."""
+"""The verdict in words: one line that a tired person understands, and what to do. In the past tense once the job has
+ended."""
 
 from enum import StrEnum
 
@@ -44,13 +45,19 @@ NEXT_STEPS = {
     Cause.CIRCLE: "compare the order in which these ranks issue their collectives: it differs",
     Cause.NOTHING: "nothing",
 }
+AFTER_THE_END = {
+    Cause.NEVER_ENTERED: "look at the stack of {ranks}{host}: its host code stood still; then restart without it",
+    Cause.STOPPED: "find out what stopped {ranks}{host}: a SIGSTOP, or a debugger that held it",
+    Cause.MISSING: "read the last lines of {ranks}{host} and dmesg there (OOM killer, Xid)",
+}
+"""In place of those of ``NEXT_STEPS`` that need a process that lives."""
 
 
 def headline(
     evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...], cause: Cause, mismatch: Mismatch | None
 ) -> str:
     """The verdict in one line."""
-    who, is_are, them = _who(ranks), "are" if len(ranks) > 1 else "is", "they" if len(ranks) > 1 else "it"
+    who, is_are, them = _who(ranks), _be(evidence, ranks), "they" if len(ranks) > 1 else "it"
     where = _where(evidence, ranks)
     match cause:
         case Cause.NEVER_ENTERED:
@@ -63,7 +70,8 @@ def headline(
             return f"{who} {_manner(evidence, ranks)}{_last_seen(evidence, ranks)}{_behind(evidence, graph, ranks)}"
         case Cause.MISSING if ranks:
             awaited = _awaited(evidence, graph, ranks)
-            return f"{who} {is_are} behind: left nothing, and only {them} can be late in {awaited}"
+            be = evidence.tense("be", "have been")
+            return f"{who} {is_are} behind: left nothing, and only {them} can {be} late in {awaited}"
         case Cause.LEFT_OUT:
             return f"{who} {is_are} out of step: left out an operation that its peers issued{where}"
         case _:
@@ -74,26 +82,29 @@ def _nobody(evidence: HangEvidence, graph: WaitGraph, cause: Cause, mismatch: Mi
     if mismatch is not None and cause is Cause.MISMATCH:
         members = _group(evidence, mismatch.group)
         if not mismatch.odd:
-            return f"members of {members} disagree on operation #{mismatch.seq}: {mismatch.others}; no majority"
+            disagree = evidence.tense("disagree", "disagreed")
+            return f"members of {members} {disagree} on operation #{mismatch.seq}: {mismatch.others}; no majority"
         return f"{who} issued {mismatch.theirs} as #{mismatch.seq} of {members}, its peers {mismatch.others}"
     if cause is Cause.ALL_ENTERED:
         (group, seq), ranks = next(iter(graph.stuck.items()))
         op = graph.blocked[ranks[0]].op
-        return (
-            f"all of {_group(evidence, group)} entered {op} #{seq} and none ended it: the network or a device is stuck"
-        )
+        entered = f"all of {_group(evidence, group)} entered {op} #{seq} and none ended it"
+        return f"{entered}: the network or a device {_be(evidence, ())} stuck"
     if cause is Cause.DIED_TOGETHER:
         return f"{_who(first_to_fall(evidence))} died together: nothing shows which was first"
     if cause is Cause.FELL_OVER_MISMATCH:
         first = first_to_fall(evidence)
         told = f"{_who(first)} {_manner(evidence, first)}{_last_seen(evidence, first)}"
-        return f"{told}, over a collective mismatch: a peer sent something else, and nothing shows who is wrong"
+        over = "over a collective mismatch: a peer sent something else"
+        return f"{told}, {over}, and nothing shows who {_be(evidence, ())} wrong"
     if cause is Cause.MISSING:
         late = sorted(graph.roots())
-        return f"{_who(tuple(late))} left nothing, and others wait there: too little evidence to accuse anyone"
+        wait = evidence.tense("wait", "waited")
+        return f"{_who(tuple(late))} left nothing, and others {wait} there: too little evidence to accuse anyone"
     if cause is Cause.CIRCLE:
         ranks = tuple(sorted({rank for wait in graph.waits.values() for rank in wait.on}))
-        return f"{_who(ranks)} wait for one another: a deadlock, and nothing shows who left the order"
+        wait = evidence.tense("wait", "waited")
+        return f"{_who(ranks)} {wait} for one another: a deadlock, and nothing shows who left the order"
     return "nothing stands still"
 
 
@@ -103,7 +114,13 @@ def next_step(evidence: HangEvidence, ranks: tuple[int, ...], cause: Cause) -> s
         ranks = first_to_fall(evidence)
     hosts = sorted({evidence.ranks[rank].host for rank in ranks if rank in evidence.ranks} - {""})
     host = f" (host {', '.join(hosts)})" if hosts else ""
-    return NEXT_STEPS[cause].format(ranks=_who(ranks), host=host)
+    known = {**NEXT_STEPS, **AFTER_THE_END} if evidence.has_ended else NEXT_STEPS
+    return known[cause].format(ranks=_who(ranks), host=host)
+
+
+def _be(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
+    """``is``, of several ranks ``are``."""
+    return evidence.tense("are", "were") if len(ranks) > 1 else evidence.tense("is", "was")
 
 
 def _who(ranks: tuple[int, ...]) -> str:
@@ -129,7 +146,7 @@ def _awaited(evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...]) -
 
 def _behind(evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...]) -> str:
     awaited = _awaited(evidence, graph, ranks)
-    return f"; others wait in {awaited}" if awaited else ""
+    return f"; others {evidence.tense('wait', 'waited')} in {awaited}" if awaited else ""
 
 
 def _own(evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...]) -> str:
@@ -172,7 +189,7 @@ def telling_frame(stack: tuple[str, ...]) -> str:
 def _manner(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
     ended = all(evidence.ranks[rank].process is Process.ENDED for rank in ranks if rank in evidence.ranks)
     if ended:
-        return "ended while others still wait"
+        return f"ended while others still {evidence.tense('wait', 'waited')}"
     hosts = sorted({evidence.ranks[rank].host for rank in ranks if rank in evidence.ranks} - {""})
     manners = sorted({evidence.ranks[rank].ended_by for rank in ranks if rank in evidence.ranks} - {""})
     died = f"died ({', '.join(manners)})" if manners else "died"

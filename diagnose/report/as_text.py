@@ -9,6 +9,7 @@ from rich.text import Text
 from diagnose.findings import Finding, Role, Severity
 from diagnose.losses import Loss
 from diagnose.marks import Mark
+from diagnose.not_shipping import local_time, not_shipping
 from diagnose.pipeline import Report
 from diagnose.ranges import fold_ranks
 from diagnose.run_state import Heard
@@ -46,10 +47,9 @@ def _loss(loss: Loss) -> str:
 
 def _silence(heard: Heard | None) -> Iterator[str]:
     """For an attempt that has not ended and does not ship: the report may be out of date."""
-    if heard is not None and heard.is_silent:
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(heard.heard_ns / 1e9))
-        yield f"not shipping: no heartbeat since {since}, and no rank reported its end. Newer steps are not stored."
-        yield f"{_INDENT}next: check that agents run on the hosts of the run and reach the collector"
+    if silent := not_shipping(heard):
+        yield silent.sentence
+        yield f"{_INDENT}next: {silent.next_step}"
 
 
 def _clock(at_ns: int) -> str:
@@ -58,17 +58,21 @@ def _clock(at_ns: int) -> str:
 
 def _looked_at(report: Report) -> str:
     if not report.num_steps:
-        return "no finished step yet"
+        return "no step was finished" if _end(report.heard) else "no finished step yet"
     return f"no rank or stage stands out over {report.num_steps} steps of {report.num_ranks} ranks"
 
 
 def _heading(report: Report) -> Text:
-    window = report.window
+    steps = report.window.in_words if report.num_steps else "no finished step"
     return line(
-        f"run {report.run_id}, attempt {report.attempt}, steps {window.first_step} to {window.last_step}, "
-        f"{report.num_ranks} ranks",
+        f"run {report.run_id}, attempt {report.attempt}, {steps}, {report.num_ranks} ranks{_end(report.heard)}",
         style="dim",
     )
+
+
+def _end(heard: Heard | None) -> str:
+    """When an attempt ended or died; nothing of one that goes on, or that nobody watched."""
+    return f", {heard.state} {local_time(heard.heard_ns)}" if heard is not None and heard.has_ended else ""
 
 
 def _finding_text(finding: Finding) -> Iterator[RenderableType]:
@@ -86,4 +90,4 @@ def _evidence(finding: Finding) -> Iterator[str]:
     for name, value in finding.evidence.items():
         shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         yield f"{name.replace('_', ' ')} {shown}"
-    yield f"{finding.seconds_lost:.1f} s lost in steps {finding.window.first_step} to {finding.window.last_step}"
+    yield f"{finding.seconds_lost:.1f} s lost in {finding.window.in_words}"

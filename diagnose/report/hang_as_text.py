@@ -15,6 +15,7 @@ from diagnose.findings import Kind
 from diagnose.hang.recorders import recorders_of
 from diagnose.hang.stacks import fold_stacks
 from diagnose.hang.verdict import HangVerdict, State, Wait
+from diagnose.not_shipping import local_time
 from diagnose.ranges import fold_ranks
 from diagnose.terminal import line
 
@@ -50,7 +51,8 @@ def _since(verdict: HangVerdict) -> str:
     seconds = evidence.still_s
     steps = [one.step for one in evidence.ranks.values() if one.step >= 0]
     at_step = f", in step {max(steps)}" if steps else ""
-    return f"{at_step}, nothing has moved for {seconds:.0f} s" if seconds else at_step
+    moved = evidence.tense("has moved for {:.0f} s", "had moved for {:.0f} s when it was looked at")
+    return f"{at_step}, nothing {moved.format(seconds)}" if seconds else at_step
 
 
 def _picture(verdict: HangVerdict) -> Iterator[Text]:
@@ -147,7 +149,9 @@ def _logs(verdict: HangVerdict) -> Iterator[Text]:
 def _run(verdict: HangVerdict) -> Iterator[Text]:
     """Which run was looked at; dumps do not tell."""
     if run_id := verdict.evidence.run_id:
-        yield line(f"run {run_id}, attempt {verdict.evidence.attempt}", style="dim")
+        ended_ns = verdict.evidence.ended_ns
+        ended = f", ended {local_time(ended_ns)}" if ended_ns else ""
+        yield line(f"run {run_id}, attempt {verdict.evidence.attempt}{ended}", style="dim")
 
 
 def _notes(verdict: HangVerdict) -> Iterator[Text]:

@@ -6,7 +6,19 @@ from diagnose.report.as_json import report_object
 from diagnose.whatif.conclude import Conclusion
 
 FIGURES = (
-    *("slowdown", "waste", "by_stage", "by_pp", "by_dp", "by_worker", "m_w", "m_s", "per_step", "fixing_workers"),
+    *(
+        "step_time_s",
+        "slowdown",
+        "waste",
+        "by_stage",
+        "by_pp",
+        "by_dp",
+        "by_worker",
+        "m_w",
+        "m_s",
+        "per_step",
+        "fixing_workers",
+    ),
     *("steps_replayed", "steps_left_out", "operations"),
 )
 
@@ -14,6 +26,7 @@ FIGURES = (
 def whatif_object(conclusion: Conclusion) -> dict[str, Any]:
     """The report's object, and the figures: ratios to the ideal step time; ``by_worker`` is [dp][pp].
 
+    ``step_time_s``: as measured, over the replayed steps (``diagnose/step_time.py``).
     ``fixing_workers``: the slowdown left, and the share of it gone, with the so many worst workers as good as ideal.
     Figures are null where nothing could be replayed, or the replay misses the measured steps by more than 5%; ``m_w``,
     ``m_s`` and ``fixing_workers`` also below a slowdown of 1.03.
@@ -35,6 +48,7 @@ def _figures(conclusion: Conclusion) -> dict[str, Any]:
         return dict.fromkeys(FIGURES)
     per_step = zip(conclusion.steps.tolist(), (figures.step_s / figures.ideal_step_s).tolist(), strict=True)
     return {
+        "step_time_s": conclusion.step_s,
         "slowdown": figures.slowdown,
         "waste": figures.waste,
         "by_stage": dict(figures.by_stage),

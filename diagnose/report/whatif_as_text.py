@@ -24,7 +24,7 @@ def whatif_text(conclusion: Conclusion) -> RenderableType:
 def _parts(conclusion: Conclusion) -> Iterator[RenderableType]:
     figures = conclusion.figures
     if figures is not None and conclusion.replay_error is not None and conclusion.holds:
-        yield _headline(figures, conclusion.replay_error)
+        yield _headline(conclusion.step_s, figures, conclusion.replay_error)
         yield Text()
         yield _shares(figures)
         if told := _explained(figures):
@@ -36,9 +36,10 @@ def _parts(conclusion: Conclusion) -> Iterator[RenderableType]:
     yield report_text(conclusion.report)
 
 
-def _headline(figures: WhatIf, error: float) -> Text:
+def _headline(step_s: float, figures: WhatIf, error: float) -> Text:
     return line(
-        f"{figures.slowdown:.3f}x as slow as with all workers alike: {figures.waste:.1%} of the time is lost; "
+        f"a step takes {step_s:.3f} s: {figures.slowdown:.3f}x as slow as with all workers alike, "
+        f"{figures.waste:.1%} of the time is lost; "
         f"the replay misses the measured steps by {error:.1%}",
         style="bold",
     )

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from diagnose.fleet import Fleet
-from diagnose.operations import Int64s, Operations
+from diagnose.operations import Operations
 from diagnose.own_work import INNER_STAGES, WORK_STAGES, own_time
 from diagnose.simulate.agents import told_by_agents
 from diagnose.simulate.between import between_steps
@@ -51,7 +51,7 @@ class Simulation:
     operations: Mapping[Stage, Operations]
     """Every stage, ``step`` and collectives inside computes too; stamps are of each host's own clock."""
     step_ns: Floats
-    """Wall time of each step, the median over ranks."""
+    """The step time of each step."""
     samples: Mapping[str, Series]
     fleet: Fleet
     """What hosts told meanwhile, by their own clocks: nothing where no fault sits with a card or a GPU."""
@@ -80,7 +80,7 @@ def simulate(plan: SimulatedRun) -> Simulation:
         clocks=clocks,
     )
     operations = read_by_hosts(exact, plan, clocks)
-    step_ns = _median(operations[Stage.STEP].duration_ns[:, 0])
+    step_ns = np.nanmean(operations[Stage.STEP].duration_ns[:, 0], axis=1)
     return Simulation(
         plan=plan,
         operations=operations,
@@ -117,12 +117,6 @@ def view(simulation: Simulation) -> RunView:
         on_device=on_device,
         words=(plan.words,) * plan.topology.world_size,
     )
-
-
-def _median(values: Int64s) -> Floats:
-    """Over ranks, [steps]: one of the values, as the store's median is."""
-    middle = values.shape[1] // 2
-    return np.partition(values, middle, axis=1)[:, middle].astype(np.float64)
 
 
 def _masks(plan: SimulatedRun, groups: Groups) -> Mapping[Stage, int]:

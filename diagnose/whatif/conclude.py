@@ -12,6 +12,7 @@ import numpy as np
 from diagnose.detectors.evidence import insufficient
 from diagnose.findings import Finding, Kind, limit_by_cost
 from diagnose.pipeline import Report, diagnose_view, worst_first
+from diagnose.step_time import step_time_ns
 from diagnose.view import IntVector, RunView
 from diagnose.whatif.analysis import Replayed, WhatIf, analyse, replayed
 from diagnose.whatif.fixes import Fix, balanced_stages, equal_microbatches, planned_collections, rank_like_peers
@@ -37,6 +38,8 @@ class Conclusion:
     replay_error: float | None
     """By how much the replayed step times miss the measured ones; None where nothing was replayed."""
     fixes: tuple[Fix, ...]
+    step_s: float = np.nan
+    """Step time over the replayed steps, as measured; NaN where nothing was replayed."""
     worst_workers: WorstWorkers | None = None
     """None also where there is no slowdown to take apart."""
 
@@ -44,6 +47,11 @@ class Conclusion:
     def holds(self) -> bool:
         """Whether the replay meets the measured steps, so that its figures mean something."""
         return self.replay_error is not None and self.replay_error <= MAX_REPLAY_ERROR
+
+    @property
+    def ideal_step_s(self) -> float:
+        """What a step would take with all workers alike: the step time over the slowdown."""
+        return np.nan if self.figures is None else self.step_s / self.figures.slowdown
 
 
 def conclude(view: RunView) -> Conclusion:
@@ -56,11 +64,16 @@ def conclude(view: RunView) -> Conclusion:
         )
     figures = analyse(run, view.topology)
     steps = view.steps[figures.rows]
-    measured = view.step_ns[figures.rows].mean() / 1e9
-    error = abs(float(figures.step_s.mean() / measured) - 1)
+    measured_s = step_time_ns(view.step_ns[figures.rows]) / 1e9
+    error = abs(float(figures.step_s.mean() / measured_s) - 1)
     if error > MAX_REPLAY_ERROR:
         return Conclusion(
-            report=_refused(report, view, missed(error)), figures=figures, steps=steps, replay_error=error, fixes=()
+            report=_refused(report, view, missed(error)),
+            figures=figures,
+            steps=steps,
+            replay_error=error,
+            fixes=(),
+            step_s=measured_s,
         )
     cures = _cures(run, view, report)
     priced = tuple(worst_first(limit_by_cost(_priced(finding, cures)) for finding in report.findings))
@@ -70,6 +83,7 @@ def conclude(view: RunView) -> Conclusion:
         steps=steps,
         replay_error=error,
         fixes=tuple(cures.values()),
+        step_s=measured_s,
         worst_workers=fix_the_worst(run, figures),
     )
 

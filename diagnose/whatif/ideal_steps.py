@@ -48,6 +48,13 @@ class IdealSteps:
     """What each takes when it is replayed with its own times."""
     measured_ns: Floats
 
+    def cost_of(self, step: int) -> tuple[float, float]:
+        """How long a step took as measured, and what it would have taken with all ranks alike: shorter by the share
+        that its replay loses. Nanoseconds."""
+        at = int(np.searchsorted(self.steps, step))
+        took_ns = float(self.measured_ns[at])
+        return took_ns, took_ns * self.ideal_ns / float(self.replayed_ns[at])
+
     def refusal_of(self, step: int) -> str:
         """Why the timeline says nothing about a step; empty where it does."""
         if step not in self.steps:

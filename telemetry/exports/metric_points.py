@@ -1,6 +1,6 @@
 """Metrics of a run as the OpenTelemetry SDK holds them: a gauge each, a point a step, at the time of the step.
 
-    rankscope.step.duration   s            median over the ranks
+    rankscope.step.duration   s            mean over the ranks
     rankscope.loss            1            } what the loop reported by ``sample``:
     rankscope.mfu             1            } its name, with _ for -
     rankscope.NAME                         }
@@ -40,7 +40,7 @@ def metric_points(reader: Reader, who: Attempt, *, first_step: int, last_step: i
     asked = Steps(run_id=who.run_id, attempt=who.attempt, first_step=first_step, last_step=last_step)
     steps = reader.read(asked).to_pylist()
     durations = [(row["start_ns"] + int(row["duration_ns"]), row["duration_ns"] * _NS) for row in steps]
-    yield from _gauge(resource, STEP_DURATION, "s", "Duration of a step, median over the ranks.", durations)
+    yield from _gauge(resource, STEP_DURATION, "s", "Duration of a step, mean over the ranks.", durations)
     reported: dict[str, list[Point]] = {}
     for row in reader.read(Samples(run_id=who.run_id, attempt=who.attempt)).to_pylist():
         if first_step <= row["step"] <= last_step:

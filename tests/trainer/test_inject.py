@@ -102,6 +102,7 @@ def test_the_truth_names_kind_rank_host_and_settings(tmp_path: Path) -> None:
     truth = json.loads((tmp_path / "truth.json").read_text())
     assert truth["kind"] == "slow"
     assert (truth["rank"], truth["host"], truth["factor"], truth["num_steps"]) == (5, "gpu-03", 1.4, 40)
+    assert (truth["first_step"], truth["last_step"]) == (0, 39)
 
 
 def test_the_truth_names_the_group_whose_collective_is_hit(tmp_path: Path) -> None:

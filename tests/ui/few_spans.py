@@ -3,7 +3,7 @@
 import numpy as np
 
 from diagnose.reference_clock import Alignment
-from diagnose.run_state import RunState
+from diagnose.run_state import Heard, RunState
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from ui.figures.spans_buffer import spans_buffer
@@ -40,10 +40,10 @@ def made_facts(world_size: int) -> RunFacts:
         last_step=0,
         meta={},
         topology=topology,
-        state=RunState.ENDED,
+        heard=Heard(state=RunState.ENDED, heard_ns=0),
     )
     none = np.empty(0, dtype=np.int64)
-    steps = StepTimes(step=none, start_ns=none, duration_ns=none.astype(np.float64), num_ranks=none)
+    steps = StepTimes(step=none, start_ns=none, duration_ns=none.astype(np.float64), num_ranks=none, num_spans=none)
     hosts = tuple("h" for _ in range(world_size))
     return RunFacts(
         summary=summary,

@@ -96,7 +96,7 @@ def test_the_overview_counts_how_long_it_stands_and_no_time_lost_to_anything_els
 
 
 def test_a_job_that_moves_says_what_would_be_here(reads: Reads) -> None:
-    assert "Nothing stands still" in said("hang-verdict", reads)
+    assert "No stall was recorded" in said("hang-verdict", reads)
     for region in ("grid-title", "choose-rank", "chain", "rank", "stacks"):
         assert said(region, reads) == ""
 

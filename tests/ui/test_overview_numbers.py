@@ -25,6 +25,7 @@ STEPS = StepTimes(
     start_ns=np.arange(10) * 10**9,
     duration_ns=np.array([1e9] * 9 + [91e9]),
     num_ranks=np.ones(10, dtype=np.int64),
+    num_spans=np.ones(10, dtype=np.int64),
 )
 FINDING = Finding(
     detector="",

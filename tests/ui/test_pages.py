@@ -229,9 +229,10 @@ def test_an_empty_store_and_an_unknown_run_stand_in_for_the_page() -> None:
 
 
 def test_ranks_without_a_step_are_waited_for(store: EmbeddedStore) -> None:
-    SyntheticRun(run_id="starting").introduce(store)
-    state = ViewState(view=View.TIMELINE, run="starting")
-    assert draw_page(state, Reads(StoreReader(store))).key.endswith("/no-step")
+    run = SyntheticRun(run_id="starting")
+    run.introduce(store)
+    reads = Reads(StoreReader(store), wall_s=lambda: run.started_ns / 1e9 + 5)
+    assert draw_page(ViewState(view=View.TIMELINE, run="starting"), reads).key.endswith("/no-step")
 
 
 def test_controls_set_the_view_and_nonsense_changes_nothing() -> None:

@@ -9,7 +9,7 @@ from plotly.utils import PlotlyJSONEncoder
 
 from diagnose.run_state import RunState
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.queries import RunMetrics, Runs, RunSteps, RunWallTimes
+from telemetry.stores.queries import RunRates, Runs, RunSteps, RunWallTimes
 from telemetry.stores.question import Query
 from telemetry.stores.reader import StoreReader
 from telemetry.tables import ENDED_FAILED
@@ -178,7 +178,7 @@ def test_a_thousand_runs_take_as_many_questions_as_five(embedded: EmbeddedStore,
 
 def test_only_runs_that_may_be_shown_are_read_step_by_step(thousand: EmbeddedStore) -> None:
     for order in RunOrder:
-        by_step = (Runs, RunSteps, RunMetrics, RunWallTimes)
+        by_step = (Runs, RunSteps, RunRates, RunWallTimes)
         named = [query.run_ids for query in asked_of(thousand, 1000, order) if isinstance(query, by_step)]
         assert all(named)
         assert len({name for names in named for name in names}) <= MOST_COMPARED + MOST_ROWS

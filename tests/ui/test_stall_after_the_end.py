@@ -22,6 +22,7 @@ from tests.ui.words_of_pages import said
 from ui.reads import Reads
 from ui.run_rows import RunRow
 from ui.view_state import View
+from ui.wording import clock, stamp
 
 STALL_S = 180
 OLDER_RECORDER = "collective timeout, an older recorder"
@@ -160,3 +161,20 @@ def test_a_new_attempt_that_goes_on_shows_its_own_state_and_the_old_one_keeps_it
     assert (row.attempt, row.state, row.findings) == (1, "live", None)
     lost_ns = (STALL_S + 10) * S
     assert row.goodput == pytest.approx(1 - lost_ns / (row.heard_ns - run.started_ns), abs=0.02)
+
+
+def test_pages_speak_of_the_stall_of_an_ended_run_in_the_past(embedded: EmbeddedStore) -> None:
+    reader, run = StoreReader(embedded), stalled(embedded)
+    lives = Reads(reader, wall_s=lambda: run.now_ns / 1e9 + 40)
+    verdict, rank = said("hang-verdict", lives, run="stuck"), said("rank", lives, run="stuck")
+    assert "rank 5 is behind" in verdict
+    assert "the run ended" not in verdict
+    assert "process alive in stage" in " ".join(rank.split(" step 40 "))
+    end_ns = end(embedded, run, "kill -9")
+    over = Reads(reader, wall_s=lambda: end_ns / 1e9 + 5)
+    verdict, rank = said("hang-verdict", over, run="stuck"), said("rank", over, run="stuck")
+    assert "rank 5 was behind" in verdict
+    assert f"the run ended {stamp(end_ns)}" in verdict
+    assert f"process alive at {clock(run.now_ns + 36 * S)}" in rank
+    assert "Held up" in rank
+    assert "Whom rank 5 waited for" in said("chain", over, run="stuck")

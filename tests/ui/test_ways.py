@@ -24,7 +24,8 @@ NUM_STEPS = 40
 def facts() -> RunFacts:
     """A pipeline of four stages, two replicas, forty steps of one second."""
     step = np.arange(NUM_STEPS)
-    steps = StepTimes(step=step, start_ns=step, duration_ns=np.full(NUM_STEPS, 1e9), num_ranks=np.full(NUM_STEPS, 8))
+    eight = np.full(NUM_STEPS, 8)
+    steps = StepTimes(step=step, start_ns=step, duration_ns=np.full(NUM_STEPS, 1e9), num_ranks=eight, num_spans=eight)
     return replace(made_facts(8), topology=Topology(dp=2, pp=4), steps=steps)
 
 

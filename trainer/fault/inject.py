@@ -241,10 +241,12 @@ def write_truth(
     path: Path, fault: Fault | None, *, host: str, num_steps: int, topology: Topology | None = None
 ) -> None:
     """Put down what was done to the run, for whoever checks a verdict afterwards; the ``group`` whose communication
-    it hits, where it hits one."""
+    it hits, where it hits one. A fault that never ends has the last step of the run as its last."""
     truth: dict[str, Any] = {"kind": "none", "num_steps": num_steps}
     if fault is not None:
         settings = {name: _plain(value) for name, value in asdict(fault).items()}
+        if "last_step" in settings:
+            settings["last_step"] = min(settings["last_step"], num_steps - 1)
         truth = truth | settings | {"kind": KIND_OF[type(fault)], "host": host}
         _, axis = _axis_of(fault)
         if axis and topology:

@@ -4,10 +4,11 @@ import os
 import signal
 import time
 import webbrowser
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import disk_usage
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -16,7 +17,7 @@ from rich.text import Text
 from diagnose.commands.options import JsonOption, out, progress
 from diagnose.report import report_object, report_text
 from telemetry.errors import UsageError
-from trainer.fault.inject import LAST_STEP, parse_fault
+from trainer.fault.inject import parse_fault
 from trainer.recipes import recipe_named
 from ui.demonstration import Demonstration, Outcome, serving, train_and_diagnose
 
@@ -96,8 +97,7 @@ def _print(outcome: Outcome, json: bool) -> None:
         out.print_json(data={**report_object(outcome.report), "truth": outcome.truth, "loss": losses})
         return
     out.print(report_text(outcome.report))
-    truth = {key: value for key, value in outcome.truth.items() if value != LAST_STEP}
-    out.print(Text(f"truth: {', '.join(f'{key} {value}' for key, value in truth.items())}", style="bold"))
+    out.print(Text(f"truth: {truth_in_words(outcome.truth)}", style="bold"))
     if losses:
         out.print(f"loss: {losses['first']:.3f} at first, {losses['last']:.3f} at last")
     if outcome.train_status:
@@ -108,6 +108,15 @@ def _how_it_ended(outcome: Outcome) -> str:
     if outcome.ended_by_demo:
         return "the demo ended it, as it made no progress"
     return f"ended with exit status {outcome.train_status}; its logs say why"
+
+
+def truth_in_words(truth: Mapping[str, Any]) -> str:
+    """``fault slow on rank 5 of host vm: factor 1.4, first step 0, last step 9``."""
+    if truth["kind"] == "none":
+        return "no fault"
+    settings = [name for name in truth if name not in ("kind", "rank", "host", "num_steps")]
+    told = ", ".join(f"{name.replace('_', ' ')} {truth[name]}" for name in settings)
+    return f"fault {truth['kind']} on rank {truth['rank']} of host {truth['host']}: {told}"
 
 
 def _keep_open(url: str) -> None:

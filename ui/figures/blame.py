@@ -120,14 +120,19 @@ def workers(figures: WhatIf, suspects: tuple[int, ...], step: int, *, keep: str)
     )
 
 
-def fixing(worst: WorstWorkers, topology: Topology, ideal_s: float, *, keep: str) -> go.Figure:
-    """The step's time with so many of the worst workers as fast as ideal, and what it would be with all of them."""
+def fixing(worst: WorstWorkers, topology: Topology, ideal_s: float, *, step_s: float, keep: str) -> go.Figure:
+    """The step's time with so many of the worst workers as fast as ideal, and what it would be with all of them.
+
+    ``ideal_s``: as replayed; ``step_s``: the step time as measured, at which the curve begins.
+    """
     share = worst.share_gone(ideal_s) * 100
+    scale = step_s / float(worst.step_s[0])
+    ideal_s *= scale
     last_fixed = worst.workers[worst.num_fixed[1:] - 1].tolist()
     names = ["as it is", *(f"with {topology.replica(dp)} pp{pp}" for dp, pp in last_fixed)]
     curve = go.Scatter(
         x=worst.num_fixed,
-        y=worst.step_s,
+        y=worst.step_s * scale,
         mode="lines+markers",
         line={"color": BLUE, "width": 1.8, "shape": "linear"},
         customdata=[[name, gone] for name, gone in zip(names, share.tolist(), strict=True)],

@@ -32,7 +32,7 @@ class IdealStrip:
     """Stamp of its begin, on the clock of the spans: both begin together."""
     ideal_ns: int
     lost_ns: int
-    """How much longer the step took, replayed with its own times; below zero where it was faster than usual."""
+    """How much longer the step took; below zero where it was faster than usual."""
 
     @property
     def end_ns(self) -> int:
@@ -44,12 +44,12 @@ def ideal_strip(ideal: IdealSteps, step: int, spans: SpanColumns) -> IdealStrip 
     replayed = np.isin(spans.stage, ideal.operations.stage)
     if not replayed.any():
         return None
-    took_ns = ideal.replayed_ns[int(np.searchsorted(ideal.steps, step))]
+    took_ns, alike_ns = ideal.cost_of(step)
     return IdealStrip(
         operations=ideal.operations,
         begin_ns=int(spans.start_ns[replayed].min()),
         ideal_ns=ideal.ideal_ns,
-        lost_ns=int(took_ns) - ideal.ideal_ns,
+        lost_ns=round(took_ns - alike_ns),
     )
 
 

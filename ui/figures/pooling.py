@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from diagnose.medians import medians
+from diagnose.step_time import step_time_ns
 from ui.metrics import waited_for_ns
 from ui.records import Floats, Ints, PooledTimes, StageTimes
 from ui.view_state import Metric
@@ -31,7 +32,9 @@ def pooled(times: StageTimes, metric: Metric) -> PooledTimes:
         over_steps="median",
         ns=pool(times.ns, width, 1)[column, ranks],
         ratio=pool(times.ratio, width, 1)[column, ranks],
-        step_ns=pool(times.step_ns[:, None], width, 1)[:, 0],
+        step_ns=np.array(
+            [step_time_ns(times.step_ns[first : first + width]) for first in range(0, len(times.step_ns), width)]
+        ),
         worst=ranks,
     )
 

@@ -4,10 +4,12 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from diagnose.not_shipping import NotShipping, not_shipping
 from telemetry.ship.settings import Live
 from ui.pages.run_cells import state_badge
 from ui.reads import Reads
 from ui.view_state import View, ViewState
+from ui.wording import capitalized
 
 LOOK_EVERY_MS: dict[Live, int] = {"interval": 2000, "websocket": 10_000}
 """How often a page asks whether something has arrived. One that is told does it for when it is not."""
@@ -87,11 +89,30 @@ def draw_way(state: ViewState, reads: Reads) -> Component:
     )
 
 
-def draw_notes(notes: tuple[str, ...]) -> Component | None:
-    """What of the address was not understood."""
-    if not notes:
-        return None
+def draw_notes(notes: tuple[str, ...], silent: NotShipping | None = None) -> Component | None:
+    """What of the address was not understood, and that the run of the page ships nothing."""
+    told = [_not_understood(notes)] if notes else []
+    told += [_not_shipped(silent)] if silent else []
+    return html.Div(told) if told else None
+
+
+def _not_understood(notes: tuple[str, ...]) -> Component:
     return dmc.Alert(html.Ul([html.Li(note) for note in notes]), color="yellow", variant="light", className="notes")
+
+
+def _not_shipped(silent: NotShipping) -> Component:
+    lines = [
+        dmc.Text(capitalized(silent.sentence), fw=600, size="sm"),
+        dmc.Text(f"Next: {silent.next_step}", size="sm"),
+    ]
+    return dmc.Alert(lines, color="orange", variant="light", className="notes")
+
+
+def silence_of(state: ViewState, reads: Reads) -> NotShipping | None:
+    """What the command prints of a run that ships nothing. None on the pages of all runs."""
+    if state.view in dict(OF_ALL) and not state.run:
+        return None
+    return not_shipping(reads.newest(state).heard)
 
 
 def _tab(state: ViewState, name: str, current: View) -> Component:

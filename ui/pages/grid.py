@@ -20,6 +20,7 @@ from ui.pages.grid_scene import Scene, scene
 from ui.pages.hang_verdict import legend
 from ui.pages.interface import Chart, Page, Region, region_id
 from ui.pages.panels import chart_panel
+from ui.pages.run_cells import no_stall_in_words
 from ui.pages.states import loading
 from ui.pages.verdict import looking
 from ui.pages.whatif_charts import shown_analysis
@@ -92,12 +93,12 @@ def _state_in_words(shown: Scene, state: ViewState, reads: Reads) -> list[Compon
     report = reads.reports.of(shown.facts.summary)
     if report is None:
         return [looking(shown.facts)]
-    worst = worst_finding(report)
+    worst, calm = worst_finding(report), no_stall_in_words(shown.facts.summary)
     if worst is None:
-        return [dmc.Text("Nothing stands still, and no finding names a rank.", fw=600, className="says")]
+        return [dmc.Text(f"{calm}, and no finding names a rank.", fw=600, className="says")]
     return [
         dmc.Text(worst.summary, fw=600, className="says"),
-        dmc.Text(f"Nothing stands still. Next: {worst.next_step}", size="sm", c="dimmed"),
+        dmc.Text(f"{calm}. Next: {worst.next_step}", size="sm", c="dimmed"),
     ]
 
 

@@ -75,7 +75,7 @@ def draw_verdict(state: ViewState, reads: Reads) -> Component:
         verdict = reads.hang(facts)
     except StillWorking:
         return reading_evidence(facts)
-    return nothing_stands_still() if verdict is None else verdict_in_full(verdict, state)
+    return nothing_stands_still(facts.summary) if verdict is None else verdict_in_full(verdict, state)
 
 
 def draw_title(state: ViewState, reads: Reads) -> Component | None:
@@ -117,7 +117,8 @@ def draw_chain(state: ViewState, reads: Reads) -> Component | None:
     scene = _scene(state, reads)
     if scene is None:
         return None
-    return panel(f"Whom rank {scene.rank} waits for", chain_list(scene.verdict, scene.rank, scene.facts, state))
+    waits = scene.verdict.evidence.tense("waits", "waited")
+    return panel(f"Whom rank {scene.rank} {waits} for", chain_list(scene.verdict, scene.rank, scene.facts, state))
 
 
 def draw_rank(state: ViewState, reads: Reads) -> Component | None:

@@ -23,19 +23,24 @@ def chain_list(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewStat
     shown = chain[:MAX_HOPS]
     items = [_rank_item(rank, verdict, facts, state)]
     for hop in shown:
-        items += [_hop_item(hop), *_next_item(hop, verdict, facts, state)]
+        items += [_hop_item(hop, verdict), *_next_item(hop, verdict, facts, state)]
     if len(chain) > len(shown):
         items.append(html.Li(f"{count(len(chain) - len(shown) - 1, 'further hop')} …", className="chain-hop"))
-        items += [_hop_item(chain[-1]), *_next_item(chain[-1], verdict, facts, state)]
+        items += [_hop_item(chain[-1], verdict), *_next_item(chain[-1], verdict, facts, state)]
     if chain[-1].on in {hop.rank for hop in chain}:
-        items.append(html.Li("These ranks wait for each other in a circle: a deadlock.", className="chain-note"))
+        items.append(
+            html.Li(
+                f"These ranks {verdict.evidence.tense('wait', 'waited')} for each other in a circle: a deadlock.",
+                className="chain-note",
+            )
+        )
     return html.Ol(items, className="chain")
 
 
 def _end_of_chains(rank: int, verdict: HangVerdict, state: ViewState) -> Component:
     """Of a rank that waits for nobody: where chains that end here begin."""
     held = held_up(verdict, rank)
-    words = f"Rank {rank} is not known to wait for anybody."
+    words = f"Rank {rank} {verdict.evidence.tense('is not known to wait', 'is not known to have waited')} for anybody."
     if not held.total:
         return html.Div(words, className="small")
     far = held.over_others or held.directly
@@ -60,8 +65,8 @@ def _where(stage: str, stack: tuple[str, ...]) -> str:
     return " ".join(word for word in (f"in {stage}" if stage else "", line) if word)
 
 
-def _hop_item(hop: Hop) -> Component:
-    late = "" if hop.on is None else f"waits for rank {hop.on}"
+def _hop_item(hop: Hop, verdict: HangVerdict) -> Component:
+    late = "" if hop.on is None else f"{verdict.evidence.tense('waits', 'waited')} for rank {hop.on}"
     others = f" (and {ranks_in_words(hop.others, limit=4)})" if hop.others else ""
     return html.Li(
         [

@@ -52,7 +52,7 @@ def _place(
     if known is None:
         return
     taken_ns = verdict.evidence.taken_ns
-    yield "process", _process(known)
+    yield "process", _process(known, verdict.evidence)
     if known.step >= 0:
         yield "step", f"{known.step:,}"
     if known.stage:
@@ -60,10 +60,12 @@ def _place(
         yield "in stage", known.stage + (f", {since}" if since else "")
 
 
-def _process(known: RankEvidence) -> str:
-    """A process that ended after the stall, as everybody's does in the end, tells nothing of it."""
+def _process(known: RankEvidence, evidence: HangEvidence) -> str:
+    """A process that ended after the stall, as everybody's does in the end, tells nothing of it: then how it was when
+    it was looked at."""
     if not known.died_ns:
-        return known.process.value
+        seen_ns = known.taken_ns or evidence.taken_ns
+        return known.process.value + (f" at {clock(seen_ns)}" if evidence.has_ended and seen_ns else "")
     word = "gone" if known.process is Process.UNKNOWN else known.process.value
     return f"{word} at {clock(known.died_ns)}"
 
@@ -71,7 +73,9 @@ def _process(known: RankEvidence) -> str:
 def _waits_for(verdict: HangVerdict, rank: int, state: ViewState) -> Component:
     chain = hops(verdict, rank)
     if not chain or chain[0].on is None:
-        return part("Waits for", html.Div("nobody that is known", className="small dim"))
+        return part(
+            verdict.evidence.tense("Waits for", "Waited for"), html.Div("nobody that is known", className="small dim")
+        )
     first, root = chain[0], chain[-1].on
     said: list[str | Component] = [
         rank_chip(first.on, verdict, state) if first.on is not None else "",
@@ -79,20 +83,24 @@ def _waits_for(verdict: HangVerdict, rank: int, state: ViewState) -> Component:
     ]
     if root is not None and root != first.on:
         said += [", in the end for ", rank_chip(root, verdict, state)]
-    return part("Waits for", html.Div(said, className="small"))
+    return part(verdict.evidence.tense("Waits for", "Waited for"), html.Div(said, className="small"))
 
 
 def _holds_up(verdict: HangVerdict, rank: int) -> Component:
     held = held_up(verdict, rank)
     if not held.total:
-        return part("Holds up", html.Div("nobody that is known", className="small dim"))
+        return part(
+            verdict.evidence.tense("Holds up", "Held up"), html.Div("nobody that is known", className="small dim")
+        )
     lines = [f"{count(len(held.directly), 'rank')} directly: {ranks_in_words(held.directly, counted=False)}"]
     if held.over_others:
         lines.append(
             f"{count(len(held.over_others), 'rank')} over others: {ranks_in_words(held.over_others, counted=False)}"
         )
         lines.append(f"{held.total:,} in all")
-    return part("Holds up", html.Div([html.Div(line) for line in lines], className="small"))
+    return part(
+        verdict.evidence.tense("Holds up", "Held up"), html.Div([html.Div(line) for line in lines], className="small")
+    )
 
 
 def _pipeline(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewState) -> Component | None:

@@ -15,8 +15,9 @@ from diagnose.hang.verdict import HangVerdict
 from ui.figures.standing import SIGNS, Standing
 from ui.pages.interface import SEVERITY_COLOURS
 from ui.pages.rank_chip import rank_chips, swatch
+from ui.pages.run_cells import no_stall_in_words
 from ui.pages.states import at_work
-from ui.records import RunFacts
+from ui.records import RunFacts, RunSummary
 from ui.view_state import View, ViewState
 from ui.wording import clock, count, long_duration, ranks_in_words, stamp
 
@@ -79,12 +80,12 @@ def hang_finding(verdict: HangVerdict, facts: RunFacts) -> Component:
     return html.Article([head, dmc.Text(verdict.headline, size="sm"), circumstances, link], className="finding")
 
 
-def nothing_stands_still() -> Component:
+def nothing_stands_still(run: RunSummary) -> Component:
     """The page while there is nothing to judge."""
     return dmc.Alert(
         dmc.Stack(
             [
-                dmc.Text("Nothing stands still", fw=600, size="lg"),
+                dmc.Text(no_stall_in_words(run), fw=600, size="lg"),
                 dmc.Text(
                     "When no step ends for several times as long as usual, the agents collect what each rank has "
                     "left: its state, its flight recorder, its stack, its error text. Then this page shows the grid "
@@ -92,16 +93,23 @@ def nothing_stands_still() -> Component:
                     size="sm",
                 ),
                 dmc.Text(
-                    "It fills by itself. For a job whose store is gone: rankscope diagnose hang --spool DIR", size="sm"
+                    f"{_who_looks(run)} For a job whose store is gone: rankscope diagnose hang --spool DIR", size="sm"
                 ),
             ],
             gap=6,
         ),
-        color="teal",
+        color="orange" if run.heard.is_silent else "teal",
         variant="light",
-        title="No stall",
+        title="Not shipping" if run.heard.is_silent else "No stall",
         className="verdict",
     )
+
+
+def _who_looks(run: RunSummary) -> str:
+    """Whether the page can still change."""
+    if run.heard.is_silent:
+        return f"Nobody has looked since {stamp(run.heard.heard_ns)}."
+    return f"The run was last heard of at {stamp(run.heard.heard_ns)}." if run.is_over else "It fills by itself."
 
 
 def legend(standings: Sequence[Standing]) -> Component:
@@ -155,6 +163,8 @@ def _circumstances(verdict: HangVerdict) -> Iterator[str]:
         yield f"since {clock(since)}"
     if taken_ns:
         yield f"looked at {stamp(taken_ns)}"
+    if verdict.evidence.ended_ns:
+        yield f"the run ended {stamp(verdict.evidence.ended_ns)}"
     if verdict.kind is not None:
         yield f"confidence {verdict.confidence:.0%}"
 

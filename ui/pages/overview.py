@@ -21,7 +21,7 @@ from ui.pages.states import loading
 from ui.pages.verdict import findings_list, headline, looking, marks_list
 from ui.reads import Reads
 from ui.reads.recent import MFU, STEP_TIME, TOKENS, recent_means
-from ui.records import MarkRow, RankState, RunFacts, Series
+from ui.records import MarkRow, RankState, RunFacts, RunSummary, Series
 from ui.time_lost import seconds_lost
 from ui.view_state import ViewState
 from ui.wording import count, duration, long_duration, stamp
@@ -72,7 +72,7 @@ def draw_numbers(state: ViewState, reads: Reads) -> Component:
 
 
 def draw_step_time(state: ViewState, reads: Reads) -> go.Figure | None:
-    """Wall time of each step, with the marks."""
+    """The step time of each step, with the marks."""
     steps = reads.facts(state).steps
     return _drawn(Curve(name="step time", unit="s", step=steps.step, value=steps.duration_ns / 1e9), state, reads)
 
@@ -128,7 +128,7 @@ def _stall(facts: RunFacts, reads: Reads) -> HangVerdict | None:
 def draw_events(state: ViewState, reads: Reads) -> Component:
     """What was marked, and the ranks that are not well."""
     facts = reads.facts(state)
-    parts = [_ranks(reads.ranks(facts.summary)), _marks(reads.marks(facts.summary))]
+    parts = [_ranks(reads.ranks(facts.summary), facts.summary), _marks(reads.marks(facts.summary))]
     return panel("Ranks and marks", dmc.Stack(parts, gap="sm"))
 
 
@@ -174,13 +174,15 @@ def _stall_time(stall: HangVerdict, began_ns: int, facts: RunFacts, reads: Reads
     return "Stalled", long_duration((taken_ns - began_ns) / 1e9), "at the last check"
 
 
-def _ranks(ranks: list[RankState]) -> Component:
+def _ranks(ranks: list[RankState], run: RunSummary) -> Component:
     if not ranks:
         return dmc.Text("No agent has reported on the ranks.", size="sm", c="dimmed")
     dead = [rank.rank for rank in ranks if not rank.alive and not rank.ended]
     dropped = sum(rank.dropped for rank in ranks)
     running, ended = sum(rank.alive for rank in ranks), sum(rank.ended for rank in ranks)
     words = f"{count(len(ranks), 'rank')}: {running} running, {ended} ended in order, {len(dead)} gone"
+    if run.heard.is_silent:
+        words += f", when last heard of at {stamp(run.heard.heard_ns)}"
     lines = [dmc.Text(words, size="sm")]
     if dead:
         named = ", ".join(map(str, dead[:16])) + (" …" if len(dead) > 16 else "")

@@ -6,6 +6,7 @@ from dash.development.base_component import Component
 
 from diagnose.run_state import RunState
 from ui.pages.interface import SEVERITY_COLOURS
+from ui.records import RunSummary
 from ui.run_rows import OpenFindings, RecentMean
 
 STATE_COLOURS = {
@@ -23,6 +24,13 @@ STATE_IN_WORDS = {
     RunState.STALLED: "no step ends: agents took evidence of it",
 }
 UNKNOWN = "—"
+
+
+def no_stall_in_words(run: RunSummary) -> str:
+    """What is known of a run without a stall: of one that is over, or ships nothing, nobody looks at the present."""
+    if run.heard.is_silent:
+        return "No stall is known"
+    return "No stall was recorded" if run.is_over or run.state is RunState.DIED else "Nothing stands still"
 
 
 def state_badge(state: RunState) -> Component:

@@ -17,7 +17,7 @@ from ui.run_rows import GOODPUT_IN_WORDS, RecentMean, RunRow
 from ui.view_state import RunOrder, View, ViewState
 from ui.wording import count, duration, stamp
 
-RECENT_IN_WORDS = "mean of the newest window of up to 50 steps, as in the overview"
+RECENT_IN_WORDS = "mean over the newest window of up to 50 steps, as in the overview"
 
 
 class Column(NamedTuple):

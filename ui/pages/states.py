@@ -4,7 +4,10 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from diagnose.not_shipping import not_shipping
 from telemetry.errors import RankscopeError
+from ui.records import RunSummary
+from ui.wording import capitalized, stamp
 
 START = "rankscope demo"
 RECORD = """import telemetry
@@ -17,7 +20,7 @@ with telemetry.step(number):
 
 def problem(error: RankscopeError) -> Component:
     """A fault and the way out of it."""
-    text = [error.hint[:1].upper() + error.hint[1:] + ". ", dcc.Link("List of runs", href="?view=runs")]
+    text = [capitalized(error.hint) + ". ", dcc.Link("List of runs", href="?view=runs")]
     return notice(error.message, text, colour="red")
 
 
@@ -48,8 +51,16 @@ def empty_store() -> Component:
     )
 
 
-def no_step_yet() -> Component:
-    """Ranks have reported, no step has ended."""
+def no_step(run: RunSummary) -> Component:
+    """Ranks have reported, no step is stored: what is known of the reason."""
+    if silent := not_shipping(run.heard):
+        return notice(capitalized(silent.sentence), f"No step is stored. Next: {silent.next_step}.", colour="orange")
+    if run.is_over:
+        return notice(
+            "No step was recorded",
+            f"The run was last heard of at {stamp(run.heard.heard_ns)}. Look at the training's log, and check that "
+            "the loop ran inside telemetry.step(number).",
+        )
     return notice(
         "No step recorded yet",
         "The ranks have reported. This page fills by itself when the first step ends; if it does not, look at the "
@@ -57,10 +68,11 @@ def no_step_yet() -> Component:
     )
 
 
-def stalled_before_a_step(hang_view: str) -> Component:
+def stalled_before_a_step(hang_view: str, run: RunSummary) -> Component:
     """The first step does not end, and the agents have looked why. ``hang_view``: the address that tells."""
     link = dcc.Link("Show hang view", href=hang_view, className="button primary")
-    return notice("The first step does not end", [html.P("The agents have collected what the ranks left."), link])
+    title = "The first step did not end" if run.is_over else "The first step does not end"
+    return notice(title, [html.P("The agents have collected what the ranks left."), link])
 
 
 def at_work(text: str) -> Component:

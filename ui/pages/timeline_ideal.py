@@ -23,8 +23,6 @@ OTHERWISE = (
     "Choose a step without a checkpoint or an evaluation, or record compute, pipeline and data-parallel stages on "
     "every rank, in the order in which a step needs them."
 )
-SAME = 0.01
-"""Replayed and measured step times this close, as a share, are told as one."""
 
 
 def draw_ideal(state: ViewState, reads: Reads) -> Component | None:
@@ -62,8 +60,6 @@ def _refused(why: str) -> Component:
 
 
 def _said(found: IdealSteps, shown: Scene, asked: Asked) -> Component:
-    at = found.steps.tolist().index(shown.step)
-    took_ns, measured_ns = float(found.replayed_ns[at]), float(found.measured_ns[at])
     run = shown.facts.summary
     whatif = ViewState(view=View.WHAT_IF, run=run.run_id, attempt=run.attempt, steps=asked.steps).search()
     basis = (
@@ -71,10 +67,8 @@ def _said(found: IdealSteps, shown: Scene, asked: Asked) -> Component:
         f"all ranks in steps {found.steps[0]} to {found.steps[-1]}, each as soon as what it needs is there. Both begin "
         "together."
     )
-    if abs(took_ns - measured_ns) > SAME * measured_ns:
-        basis += f" Measured, the step took {duration(measured_ns)}; the loss is told of its replay."
     lines = [
-        dmc.Text(loss_in_words(took_ns, found.ideal_ns), fw=600),
+        dmc.Text(loss_in_words(*found.cost_of(shown.step)), fw=600),
         dmc.Text([basis, " ", dcc.Link("What if", href=whatif)], size="sm", c="dimmed"),
     ]
     return html.Div(lines, role="status", className="panel")

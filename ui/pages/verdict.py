@@ -72,7 +72,7 @@ def marks_list(report: Report, facts: RunFacts) -> Component:
 
 
 def _all_clear(report: Report) -> Component:
-    steps = f"steps {report.window.first_step} to {report.window.last_step}"
+    steps = report.window.in_words
     if report.findings:
         return dmc.Alert(report.findings[0].summary, title="Not enough evidence yet", color="gray", variant="light")
     return dmc.Alert(

@@ -90,7 +90,7 @@ def draw_says(state: ViewState, reads: Reads) -> Component:
 def draw_cards(state: ViewState, reads: Reads) -> Component | None:
     """The figures one by one."""
     shown = shown_analysis(state, reads)
-    return shown and cards(shown.figures, shown.facts, reads.gpu_price)
+    return shown and cards(shown.found, shown.figures, shown.facts, reads.gpu_price)
 
 
 def draw_gains(state: ViewState, reads: Reads) -> Component | None:

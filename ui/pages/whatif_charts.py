@@ -89,7 +89,11 @@ def draw_fixing(state: ViewState, reads: Reads) -> go.Figure | None:
     if shown is None or shown.found.worst_workers is None:
         return None
     return blame.fixing(
-        shown.found.worst_workers, shown.figures.topology, float(shown.figures.ideal_step_s.mean()), keep=shown.keep
+        shown.found.worst_workers,
+        shown.figures.topology,
+        float(shown.figures.ideal_step_s.mean()),
+        step_s=shown.found.step_s,
+        keep=shown.keep,
     )
 
 

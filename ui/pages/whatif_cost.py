@@ -36,11 +36,11 @@ def sentences(found: Conclusion, figures: WhatIf, facts: RunFacts, asked: Asked,
 
 def cost_in_words(found: Conclusion, figures: WhatIf, facts: RunFacts, price: GpuPrice | None) -> str:
     """``A step takes 1.32 s; with all workers alike it would take 1.10 s: 1.20x as slow, ...``."""
-    lost, spent = _hours(figures)
+    lost, spent = _hours(found, figures)
     cost = f", {price.of(lost)}" if price else ""
     return (
-        f"A step takes {_seconds(figures.step_s.mean())}; with all workers alike it would take "
-        f"{_seconds(figures.ideal_step_s.mean())}: {figures.slowdown:.2f}x as slow (S). {figures.waste:.1%} of the "
+        f"A step takes {_seconds(found.step_s)}; with all workers alike it would take "
+        f"{_seconds(found.ideal_step_s)}: {figures.slowdown:.2f}x as slow (S). {figures.waste:.1%} of the "
         f"{_hour(facts)}s of steps {found.steps[0]} to {found.steps[-1]} are lost: {_amount(lost)} of "
         f"{_amount(spent)}{cost}."
     )
@@ -77,10 +77,10 @@ def _heavy_stage(figures: WhatIf) -> int | None:
     return heaviest if alone[heaviest] >= most else None
 
 
-def cards(figures: WhatIf, facts: RunFacts, price: GpuPrice | None) -> Component:
+def cards(found: Conclusion, figures: WhatIf, facts: RunFacts, price: GpuPrice | None) -> Component:
     """The figures one by one."""
     return dmc.SimpleGrid(
-        [card(*one) for one in _numbers(figures, facts, price)], cols={"base": 2, "sm": 3, "lg": 6}, spacing="sm"
+        [card(*one) for one in _numbers(found, figures, facts, price)], cols={"base": 2, "sm": 3, "lg": 6}, spacing="sm"
     )
 
 
@@ -90,11 +90,13 @@ def refusal(found: Conclusion) -> Component:
     return notice(finding.summary, finding.next_step)
 
 
-def _numbers(figures: WhatIf, facts: RunFacts, price: GpuPrice | None) -> Iterator[tuple[str, str, str]]:
-    lost, _ = _hours(figures)
-    yield "Step time", _seconds(figures.step_s.mean()), f"mean of {count(len(figures.rows), 'step')}, replayed"
-    yield "Ideal step time", _seconds(figures.ideal_step_s.mean()), "all workers alike"
-    yield "Slowdown S", f"{figures.slowdown:.3f}x", "step time / ideal"
+def _numbers(
+    found: Conclusion, figures: WhatIf, facts: RunFacts, price: GpuPrice | None
+) -> Iterator[tuple[str, str, str]]:
+    lost, _ = _hours(found, figures)
+    yield "Step time", _seconds(found.step_s), f"mean of {count(len(figures.rows), 'step')}"
+    yield "Ideal step time", _seconds(found.ideal_step_s), "all workers alike"
+    yield "Slowdown S", f"{figures.slowdown:.3f}x", "step time / ideal, both replayed"
     yield (
         "Time lost",
         f"{figures.waste:.1%}",
@@ -128,10 +130,10 @@ def _bounded(found: Conclusion, figures: WhatIf, facts: RunFacts, asked: Asked) 
     )
 
 
-def _hours(figures: WhatIf) -> tuple[float, float]:
+def _hours(found: Conclusion, figures: WhatIf) -> tuple[float, float]:
     """Hours of all ranks that are lost, and spent, in the replayed steps."""
-    ranks, spent_s = figures.topology.world_size, float(figures.step_s.sum())
-    return ranks * (spent_s - float(figures.ideal_step_s.sum())) / 3600, ranks * spent_s / 3600
+    spent = figures.topology.world_size * found.step_s * len(figures.rows) / 3600
+    return spent * figures.waste, spent
 
 
 def _hour(facts: RunFacts) -> str:

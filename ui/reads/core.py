@@ -14,7 +14,7 @@ from diagnose.hang.stored import stored_verdict
 from diagnose.hang.verdict import HangVerdict
 from diagnose.host_clocks import load_clocks
 from diagnose.load import load_view
-from diagnose.run_state import RunState, state_of
+from diagnose.run_state import Heard, state_of
 from diagnose.view import RunView
 from telemetry.clocks.align_table import ClockTable
 from telemetry.errors import UnknownRunError, UnreadableError
@@ -217,7 +217,7 @@ class Reads(Asking):
         if not seen.num_rows:
             return None
         # A step that completes, or the end of a rank, may change the verdict.
-        freshness = run.last_step, run.last_ns, seen
+        freshness = run.last_step, run.last_ns, seen, run.heard.has_ended
         return self._verdict((run.run_id, run.attempt), freshness, facts.topology.world_size)
 
     def stall(self, attempt: tuple[str, int], freshness: Hashable, num_ranks: int) -> Finding | None:
@@ -284,10 +284,10 @@ class Reads(Asking):
             last_step=row["last_step"],
             meta=words(row["meta"]),
             topology=topology_of(ranks) if ranks.num_rows else None,
-            state=self._state(row),
+            heard=self._heard(row),
         )
 
-    def _state(self, row: dict[str, Any]) -> RunState:
+    def _heard(self, row: dict[str, Any]) -> Heard:
         stall = self._of_attempt(row, RunStalls(run_ids=(row["run_id"],)))
         steps = self._of_attempt(row, RunSteps(run_ids=(row["run_id"],))) if stall else None
         return state_of(
@@ -296,7 +296,7 @@ class Reads(Asking):
             last_end_ns=int(steps["last_end_ns"]) if steps else 0,
             last_ns=row["last_ns"],
             now_ns=self.now_ns(),
-        ).state
+        )
 
     def _of_attempt(self, row: dict[str, Any], query: Query) -> dict[str, Any] | None:
         """The row about the attempt of ``row``, a row of ``Runs``, in the answer to ``query``."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from diagnose.run_state import RunState
-from telemetry.stores.queries import InterruptedSteps, RunMetrics, RunSteps
+from telemetry.stores.queries import InterruptedSteps, RunRates, RunSteps
 from ui.reads.core import Reads
 from ui.records import RunSummary
 from ui.run_rows import AttemptSteps, RecentMean
@@ -25,7 +25,7 @@ def recent_means(reads: Reads, run: RunSummary) -> dict[str, RecentMean]:
         steps = {} if left is None else {attempt: left}
     means = {STEP_TIME: {of: one.recent for of, one in steps.items()}}
     for metric in (MFU, TOKENS):
-        means[metric] = means_by_attempt(reads.ask(run, RunMetrics(run_ids=of_run, metric=metric)).to_pylist())
+        means[metric] = means_by_attempt(reads.ask(run, RunRates(run_ids=of_run, metric=metric)).to_pylist())
     return {name: found[attempt] for name, found in means.items() if attempt in found}
 
 
@@ -58,7 +58,7 @@ def without_interrupted(steps: AttemptSteps, interrupted: Iterable[Row]) -> Atte
 
 
 def means_by_attempt(rows: Iterable[Row]) -> dict[Attempt, RecentMean]:
-    """From the rows of ``RunMetrics``."""
+    """From the rows of ``RunRates``."""
     return {
         (row["run_id"], row["attempt"]): RecentMean(**{name: row[name] for name in RecentMean.__slots__})
         for row in rows

@@ -20,7 +20,7 @@ from telemetry.stores.queries import (
     InterruptedSteps,
     RunBeats,
     RunGrids,
-    RunMetrics,
+    RunRates,
     Runs,
     RunStalls,
     RunSteps,
@@ -146,7 +146,7 @@ class _Facts:
         self.grids = _by_attempt(ask(lambda names: RunGrids(run_ids=names)))
         self.beats = _by_attempt(ask(lambda names: RunBeats(run_ids=names)))
         self.stalls = _by_attempt(ask(lambda names: RunStalls(run_ids=names)))
-        self.mfu = means_by_attempt(ask(lambda names: RunMetrics(run_ids=names, metric=MFU)))
+        self.mfu = means_by_attempt(ask(lambda names: RunRates(run_ids=names, metric=MFU)))
         self.steps = steps_by_attempt(ask(lambda names: RunSteps(run_ids=names)))
         self._leave_out_interrupted(reads)
         self.wall_ns = {
@@ -202,7 +202,7 @@ def _row(attempts: list[Row], facts: _Facts, alerts: _Alerts, reads: Reads) -> R
     of_attempts = [facts.steps.get((row["run_id"], row["attempt"])) for row in attempts]
     # A live run has completed a step since its last stall. Old runs are not read again for each list.
     may_stall = stall_row and heard.state is not RunState.LIVE and reads.now_ns() - heard_ns < OLD_NS
-    freshness = newest["last_step"], newest["last_ns"], stall_row["newest_ns"] if stall_row else 0
+    freshness = newest["last_step"], newest["last_ns"], stall_row["newest_ns"] if stall_row else 0, heard.has_ended
     stall = reads.stall(attempt, freshness, newest["num_ranks"]) if may_stall else None
     return RunRow(
         run_id=attempt[0],

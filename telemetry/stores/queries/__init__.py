@@ -19,7 +19,7 @@ from telemetry.stores.host_queries import HostEventCounts, HostEvents, HostGrowt
 from telemetry.stores.queries.heat_map import HeatCells, StageGroups, StragglerScan
 from telemetry.stores.queries.high_water import HighWater, NumberedTable
 from telemetry.stores.queries.interrupted import InterruptedSteps
-from telemetry.stores.queries.run_list import RunBeats, RunGrids, RunMetrics, RunStalls, RunSteps, RunWallTimes
+from telemetry.stores.queries.run_list import RunBeats, RunGrids, RunRates, RunStalls, RunSteps, RunWallTimes
 from telemetry.stores.queries.runs import MOST_NAMED, Ranks, Runs, StoredRuns, in_portions
 from telemetry.stores.queries.spans import Lanes, OperationColumns, Spans
 from telemetry.stores.queries.steps import LastSteps, RankSteps, Steps
@@ -36,7 +36,7 @@ QUERIES: dict[str, type[Query]] = {
         StageTotals, RankStageStats, RankStageMeans, StageCounts, HeatCells, StageGroups, StragglerScan, Samples,
         SampleCurves, Marks, Heartbeats, Evidence, EvidenceCount, News, HighWater, HostSamples, HostEvents,
         HostEventCounts, HostGrowth, HostClocks, ClockHistory, MeetingSpans, TraceSpans, RunGrids, RunBeats, RunStalls,
-        RunSteps, RunMetrics, RunWallTimes, Alerts, AlertLooks,
+        RunSteps, RunRates, RunWallTimes, Alerts, AlertLooks,
     )
 }  # fmt: skip
 """What may be asked over the wire: name -> query."""
@@ -72,7 +72,7 @@ __all__ = [
     "Ranks",
     "RunBeats",
     "RunGrids",
-    "RunMetrics",
+    "RunRates",
     "RunStalls",
     "RunSteps",
     "RunWallTimes",

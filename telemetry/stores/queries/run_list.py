@@ -135,8 +135,11 @@ class RunWallTimes(Fields):
 class RunSteps(Fields):
     """The steps of each attempt, from windows of 50 steps.
 
-    Columns: run_id, attempt, first_step, last_step, num_steps, steps_ns (all of them together, each as the mean over
-    ranks), recent_ns (the mean step of the newest window), recent_first (where that begins), last_end_ns.
+    Step times are those of ``diagnose/step_time.py``: sums and counts of spans are enough for them.
+
+    Columns: run_id, attempt, first_step, last_step, num_steps, steps_ns (all of them together: in each window its step
+    time for each of its steps), recent_ns (the step time over the newest window), recent_first (where that begins),
+    last_end_ns.
     """
 
     run_ids: tuple[str, ...]
@@ -158,8 +161,10 @@ class RunSteps(Fields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunMetrics(Fields):
-    """A metric's mean over the newest window of 50 steps that has it.
+class RunRates(Fields):
+    """A rate's mean over the newest window of 50 steps that has it: the harmonic one, for steps do equal work.
+
+    So it is the work of these steps over their time: a rate beside the mean step time, not beside the fastest steps.
 
     Columns: run_id, attempt, mean, first_step, last_step (that have it, in that window).
     """
@@ -172,7 +177,7 @@ class RunMetrics(Fields):
         SELECT run_id, attempt, argMax(mean_of_window, number) AS mean, argMax(first, number) AS first_step,
             argMax(last, number) AS last_step
         FROM (
-            SELECT run_id, attempt, {WINDOW} AS number, avg(value) AS mean_of_window, min(step) AS first,
+            SELECT run_id, attempt, {WINDOW} AS number, count() / sum(1 / value) AS mean_of_window, min(step) AS first,
                 max(step) AS last
             FROM samples WHERE metric = %(metric)s AND {_of(self.run_ids)} GROUP BY run_id, attempt, {WINDOW}
         )

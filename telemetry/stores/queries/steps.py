@@ -9,9 +9,11 @@ from telemetry.stores.question import OF_ATTEMPT, Fields, among
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps(Fields):
-    """Wall time of each step, from the ranks' ``step`` spans. An interrupted step is not a step.
+    """How long each step took: the mean of its ranks' ``step`` spans. An interrupted step is not a step.
 
-    Columns: step, start_ns (the first rank's), duration_ns (median over ranks), num_ranks; ordered by step.
+    ``diagnose/step_time.py`` states the definition, also of several steps.
+
+    Columns: step, start_ns (the first rank's), duration_ns, num_ranks, num_spans; ordered by step.
     """
 
     run_id: str
@@ -25,10 +27,10 @@ class Steps(Fields):
         steps = f"{IN_WINDOW} AND stage = {STEP_STAGE}"
         newest = f"SELECT DISTINCT step FROM spans WHERE {steps} ORDER BY step DESC LIMIT %(newest)s"
         return f"""
-        SELECT step, first_ns AS start_ns, median_ns AS duration_ns, num_ranks
+        SELECT step, first_ns AS start_ns, total_ns / num_spans AS duration_ns, num_ranks, num_spans
         FROM (
-            SELECT step, min(start_ns) AS first_ns, quantileExact(0.5)(duration_ns) AS median_ns,
-                toUInt32(uniqExact(rank)) AS num_ranks
+            SELECT step, min(start_ns) AS first_ns, sum(duration_ns) AS total_ns,
+                toUInt32(uniqExact(rank)) AS num_ranks, count() AS num_spans
             FROM spans WHERE {steps} AND NOT {INTERRUPTED}{f" AND step IN ({newest})" if self.newest else ""}
             GROUP BY step
         )

@@ -1,0 +1,84 @@
+"""A verdict over a job that has ended is told in the past, with the time; over one that lives, in the present."""
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from diagnose.findings import StepWindow
+from diagnose.hang.evidence import HangEvidence, Process
+from diagnose.hang.from_bodies import Body, evidence_from_bodies
+from diagnose.hang.judge import judge
+from diagnose.hang.verdict import HangVerdict
+from diagnose.not_shipping import local_time
+from diagnose.report import hang_text
+from diagnose.run_state import state_of
+from tests.diagnose.hang.made_states import NOW_NS, behind_in_tp
+from tests.diagnose.hang.test_bodies import BEHIND
+
+ENDED_NS = NOW_NS + 5_000_000_000
+
+
+def alive() -> HangEvidence:
+    bodies = [Body(rank=rank, kind="state", text=json.dumps(one)) for rank, one in behind_in_tp(BEHIND).items()]
+    return evidence_from_bodies(bodies, "made", 0)
+
+
+def ended(evidence: HangEvidence) -> HangVerdict:
+    return judge(replace(evidence, has_ended=True, ended_ns=ENDED_NS))
+
+
+def with_process(evidence: HangEvidence, process: Process) -> HangEvidence:
+    ranks = {**evidence.ranks, BEHIND: replace(evidence.ranks[BEHIND], process=process)}
+    return replace(evidence, ranks=ranks)
+
+
+def text_of(verdict: HangVerdict) -> str:
+    out = io.StringIO()
+    Console(file=out, width=200).print(hang_text(verdict))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("process", "present", "past"),
+    [
+        (Process.ALIVE, "rank 3 is behind: never entered", "rank 3 was behind: never entered"),
+        (Process.STOPPED, "rank 3 is stopped", "rank 3 was stopped"),
+        (Process.ENDED, "ended while others still wait in step", "ended while others still waited in step"),
+        (Process.DEAD, "; others wait in", "; others waited in"),
+    ],
+)
+def test_a_headline_is_in_the_tense_of_the_job(process: Process, present: str, past: str) -> None:
+    evidence = with_process(alive(), process)
+    assert present in judge(evidence).headline
+    assert past in ended(evidence).headline
+
+
+def test_nobody_is_told_to_continue_a_process_that_is_gone() -> None:
+    evidence = with_process(alive(), Process.STOPPED)
+    assert "kill -CONT" in judge(evidence).next_step
+    assert "kill -CONT" not in ended(evidence).next_step
+
+
+def test_the_text_tells_when_the_job_ended() -> None:
+    text = text_of(ended(alive()))
+    assert f"run made, attempt 0, ended {local_time(ENDED_NS)}" in text
+    assert "nothing had moved for 60 s when it was looked at" in text
+    assert "nothing has moved for 60 s" in text_of(judge(alive()))
+
+
+def test_a_run_has_ended_once_no_rank_lives() -> None:
+    def heard(gone: int, well: int) -> bool:
+        beats = {"heard_ns": 5, "num_ranks": 4, "num_ended": well, "num_gone": gone}
+        return state_of(beats, None, last_end_ns=0, last_ns=0, now_ns=6).has_ended
+
+    assert not heard(gone=1, well=0)
+    assert heard(gone=1, well=3)
+    assert not state_of(None, None, last_end_ns=0, last_ns=0, now_ns=10**12).has_ended
+
+
+def test_a_window_of_one_step_is_one_step() -> None:
+    assert StepWindow(first_step=8, last_step=8).in_words == "step 8"
+    assert StepWindow(first_step=8, last_step=9).in_words == "steps 8 to 9"
