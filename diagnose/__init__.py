@@ -1,9 +1,9 @@
 """Questions in, findings out: why a run is slow, who is to blame, what it costs."""
 
 from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
-from diagnose.load import load_view, newest_attempt
+from diagnose.model.load import load_view, newest_attempt
+from diagnose.model.view import RunView
 from diagnose.pipeline import Report, diagnose_run, diagnose_view
-from diagnose.view import RunView
 
 __all__ = [
     "Finding",

@@ -10,12 +10,12 @@ from diagnose.findings import NOT_BY_COST, Finding, Kind, Role, Severity, StepWi
 from diagnose.hang.finding import hang_finding
 from diagnose.hang.stored import stored_verdict
 from diagnose.hang.verdict import HangVerdict
-from diagnose.load import load_view
-from diagnose.losses import Loss, load_losses
-from diagnose.marks import Mark, marks_of
-from diagnose.outage_effect import with_effects
-from diagnose.run_state import Heard, heard_of
-from diagnose.view import RunView
+from diagnose.model.load import load_view
+from diagnose.model.losses import Loss, load_losses
+from diagnose.model.marks import Mark, marks_of
+from diagnose.model.outage_effect import with_effects
+from diagnose.model.run_state import Heard, heard_of
+from diagnose.model.view import RunView
 from telemetry.errors import UnreadableError
 from telemetry.stores.reader import Reader
 

@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import telemetry  # +
-from telemetry.integrations.process_group import register_traced_backend  # +
+from telemetry.record.collectives.process_group import register_traced_backend  # +
 
 STEPS = int(os.environ.get("STEPS", "20"))
 

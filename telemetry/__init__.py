@@ -16,8 +16,8 @@ blocks it, or synchronises a device; what cannot be kept is dropped and counted.
 that trains; other threads use :func:`record_span`.
 """
 
-from telemetry.session import RECORDER, Session, start, stop
-from telemetry.session_stats import SessionStats
+from telemetry.record.session import RECORDER, Session, start, stop
+from telemetry.record.session_stats import SessionStats
 from telemetry.stages import STAGE_BY_LABEL, Stage, StageClass, Stream
 from telemetry.topology import Topology
 

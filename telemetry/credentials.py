@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from telemetry.errors import UsageError
-from telemetry.input_file import read_input
+from telemetry.files.input_file import read_input
 
 MAX_SECRET_BYTES = 4096
 

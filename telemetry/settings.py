@@ -18,10 +18,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from telemetry.errors import UsageError
-from telemetry.private_files import make_folder
+from telemetry.files.private_files import make_folder
 from telemetry.record.rank_file import MAX_SEGMENTS
 from telemetry.records import MAX_HOST_LENGTH
 from telemetry.storable import storable
+
+DEFAULT_PORT = 8719
+DEFAULT_COLLECTOR = f"http://127.0.0.1:{DEFAULT_PORT}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

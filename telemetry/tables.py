@@ -86,7 +86,7 @@ EVIDENCE = pa.schema(
     [
         ("rank", pa.uint32()),
         ("at_ns", pa.int64()),  # wall clock of the look
-        ("kind", pa.string()),  # state, flight-recorder, stack, log: see telemetry/agent/evidence.py
+        ("kind", pa.string()),  # state, flight-recorder, stack, log: see telemetry/evidence/evidence.py
         ("body", pa.string()),  # empty: takes back what an earlier stall left
     ]
 )

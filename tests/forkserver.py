@@ -16,9 +16,14 @@ os.environ.update(WIDE)  # consoles are made as modules load
 FORKED = multiprocessing.get_context("forkserver")
 FORKED.set_forkserver_preload(
     [
-        *("telemetry.session", "telemetry.agent.command", "telemetry.ship.collector", "telemetry.stores.clickhouse"),
-        *("ui.cli", "ui.commands.collect", "ui.commands.doctor", "ui.commands.export", "ui.commands.import_run"),
-        *("diagnose.commands.alerts", "diagnose.commands.group", "diagnose.commands.simulate", "pyarrow.compute"),
+        *(
+            "telemetry.record.session",
+            "telemetry.agent.command",
+            "telemetry.collector.server",
+            "telemetry.stores.clickhouse",
+        ),
+        *("ui.cli.main", "ui.cli.collect", "ui.cli.doctor", "ui.cli.export", "ui.cli.import_run"),
+        *("ui.cli.alerts", "ui.cli.group", "ui.cli.simulate", "pyarrow.compute"),
         "tests.integration.chaos.roles",
     ]
 )

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from telemetry.parent_death import child_environment
+from telemetry.process.parent_death import child_environment
+from telemetry.process.restart_pauses import FIRST_PAUSE_S, RestartPauses
 from telemetry.record.reader import find_rank_dirs
-from telemetry.restart_pauses import FIRST_PAUSE_S, RestartPauses
 from trainer.config import RunOptions
 
 LOOK_EVERY_S = 0.2

@@ -214,7 +214,7 @@ class RunOptions:
     attempt: int | None = None
     """Life of the run between restarts; None: as torchrun counts, else 0."""
     fault: str = "none"
-    """As ``trainer/fault/inject.py`` reads it."""
+    """As ``trainer/faults/inject.py`` reads it."""
     collector: str | None = None
     """URL; when given, the launcher runs an agent beside the ranks."""
     agent_options: tuple[str, ...] = ()

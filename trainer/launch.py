@@ -24,9 +24,9 @@ import torch
 import torch.multiprocessing
 import torch.optim
 
-from telemetry.parent_death import tie_to_parent
 from telemetry.printable import printable_lines
-from telemetry.signals import SIGNAL_BASE, on_first_ending
+from telemetry.process.parent_death import tie_to_parent
+from telemetry.process.signals import SIGNAL_BASE, on_first_ending
 from trainer.agent import AgentKeeper
 from trainer.config import RunOptions, TrainConfig
 from trainer.data.tokens import Tokens

@@ -14,9 +14,9 @@ from telemetry import Stage, span
 from trainer.config import TrainConfig
 from trainer.data.batches import Batch, Batches, Loader
 from trainer.data.tokens import Tokens
-from trainer.fault.act import Healthy
-from trainer.fault.collectives import stand_in_groups
-from trainer.fault.places import stand_before_collectives
+from trainer.faults.act import Healthy
+from trainer.faults.collectives import stand_in_groups
+from trainer.faults.places import stand_before_collectives
 from trainer.model.transformer import TransformerStage, initialise
 from trainer.optim.adamw import ShardedAdamW, add_over_ranks
 from trainer.parallel.data import shard_parameters

@@ -14,12 +14,12 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 import telemetry
-from telemetry.integrations.process_group import register_traced_backend
 from telemetry.printable import write_lines
+from telemetry.record.collectives.process_group import register_traced_backend
 from trainer.config import RunOptions, TrainConfig
 from trainer.data.tokens import Tokens, load_tokens
-from trainer.fault.act import hook_for
-from trainer.fault.inject import FIRED_NAME, Fuse, parse_fault
+from trainer.faults.act import hook_for
+from trainer.faults.inject import FIRED_NAME, Fuse, parse_fault
 from trainer.loop import Trainer
 from trainer.parallel.mesh import Grid, make_grid
 from trainer.progress import FILE_NAME, Progress

@@ -16,14 +16,14 @@ import time
 from dataclasses import replace
 
 from telemetry.errors import UsageError
-from telemetry.parent_death import end_with_torchrun
+from telemetry.process.parent_death import end_with_torchrun
+from telemetry.process.signals import default_on_ending
 from telemetry.run_names import usable_run_name
 from telemetry.settings import RecordingSettings
-from telemetry.signals import default_on_ending
 from trainer.config import RunOptions, TrainConfig
 from trainer.data.batches import Batches
 from trainer.data.tokens import load_tokens
-from trainer.fault.inject import parse_fault, write_truth
+from trainer.faults.inject import parse_fault, write_truth
 from trainer.launch import run_ranks
 from trainer.rank import Seat, run_and_exit
 

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Self
 
 from diagnose.alerts.complaints import Complaints, Say
-from telemetry.parent_death import child_environment
-from telemetry.restart_pauses import FIRST_PAUSE_S, RestartPauses
+from telemetry.process.parent_death import child_environment
+from telemetry.process.restart_pauses import FIRST_PAUSE_S, RestartPauses
 
 FINISH_S = 10.0
 """How long it may take to end in order."""

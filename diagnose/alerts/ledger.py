@@ -28,7 +28,7 @@ from diagnose.alerts.life import Outcome, State
 from diagnose.alerts.notice import Notice
 from diagnose.alerts.written import NO_RECORD, alert_text, notice_text, read_alert, read_notice
 from telemetry.errors import UnreadableError, UsageError
-from telemetry.private_files import make_folder
+from telemetry.files.private_files import make_folder
 
 VERSION = 1
 BUSY_S = 10.0

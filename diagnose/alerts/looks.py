@@ -23,10 +23,10 @@ from diagnose.alerts.complaints import Complaints
 from diagnose.alerts.look import Look, RunSeen, Sighting
 from diagnose.findings import Finding
 from diagnose.hang.stored import stored_verdict
-from diagnose.load import load_view
-from diagnose.outages import LINK_EVENTS
+from diagnose.model.load import load_view
+from diagnose.model.outages import LINK_EVENTS
+from diagnose.model.view import RunView
 from diagnose.pipeline import Report, diagnose_view, stall_first
-from diagnose.view import RunView
 from telemetry.errors import RankscopeError, UnreachableError, UnreadableError
 from telemetry.host_metrics import Happening
 from telemetry.stores.queries import Heartbeats, News, Runs

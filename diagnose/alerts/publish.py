@@ -31,7 +31,7 @@ Row = dict[str, Any]
 
 @runtime_checkable
 class Collector(Protocol):
-    """Takes rows, as ``telemetry.ship.client.CollectorClient`` does; a store that is only read takes none."""
+    """Takes rows, as ``telemetry.wire.client.CollectorClient`` does; a store that is only read takes none."""
 
     def post(self, table: str, rows: pa.Table) -> object: ...
 

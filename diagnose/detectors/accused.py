@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from diagnose.findings import Role, Suspect
+from diagnose.model.view import RunView
 from diagnose.ranges import fold_ranks
-from diagnose.view import RunView
 from telemetry.topology import Axis
 
 WAITING: tuple[Axis, ...] = ("tp", "pp")

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from diagnose.detectors.accused import initiating, named, sharing_a_cause
 from diagnose.findings import LEAST_COST_S, Evidence, Finding, Kind, Severity, StepWindow, Suspect
-from diagnose.operations import Operations
-from diagnose.peers import MEDIAN_EFFICIENCY, peer_median, robust_sigma
-from diagnose.view import FloatMatrix, FloatVector, IntVector, RunView
+from diagnose.model.operations import Operations
+from diagnose.model.peers import MEDIAN_EFFICIENCY, peer_median, robust_sigma
+from diagnose.model.view import FloatMatrix, FloatVector, IntVector, RunView
 from telemetry.stages import Stage
 
 NAME = "checkpoint-slow"

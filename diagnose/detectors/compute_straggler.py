@@ -18,8 +18,8 @@ import numpy as np
 from diagnose.detectors.accused import named, sharing_a_cause, with_victims
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.findings import Finding, Kind, Severity, StepWindow
-from diagnose.medians import medians
-from diagnose.peers import (
+from diagnose.model.medians import medians
+from diagnose.model.peers import (
     Excess,
     FloatVector,
     Stretch,
@@ -29,7 +29,7 @@ from diagnose.peers import (
     robust_sigma,
     step_noise,
 )
-from diagnose.view import FloatMatrix, RunView
+from diagnose.model.view import FloatMatrix, RunView
 from telemetry.stages import Stage
 
 NAME = "compute-straggler"

@@ -14,9 +14,9 @@ import numpy as np
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.detectors.expected import expected_of_ranks
 from diagnose.detectors.off_core import SPREAD_FLOOR, OffCore, spread_of
-from diagnose.medians import medians
-from diagnose.meetings import least_excess, noise_between_steps
-from diagnose.peers import (
+from diagnose.model.medians import medians
+from diagnose.model.meetings import least_excess, noise_between_steps
+from diagnose.model.peers import (
     MEDIAN_EFFICIENCY,
     Excess,
     Stretch,
@@ -25,7 +25,7 @@ from diagnose.peers import (
     peer_median,
     robust_sigma,
 )
-from diagnose.view import FloatMatrix, FloatVector, IntVector, RunView
+from diagnose.model.view import FloatMatrix, FloatVector, IntVector, RunView
 
 CERTAIN_EXTRA = 1.0
 CERTAIN_SHARE = 0.8

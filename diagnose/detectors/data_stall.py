@@ -22,8 +22,8 @@ import numpy.typing as npt
 from diagnose.detectors.accused import initiating, named, sharing_a_cause
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.findings import Evidence, Finding, Kind, Suspect, severity_of
-from diagnose.peers import highest_stretch, peer_median, robust_sigma
-from diagnose.view import FloatMatrix, FloatVector, IntVector, RunView
+from diagnose.model.peers import highest_stretch, peer_median, robust_sigma
+from diagnose.model.view import FloatMatrix, FloatVector, IntVector, RunView
 from telemetry.stages import Stage
 
 NAME = "data-stall"

@@ -3,8 +3,8 @@
 import numpy as np
 
 from diagnose.findings import Finding, Kind, Severity
+from diagnose.model.view import RunView
 from diagnose.ranges import name_some
-from diagnose.view import RunView
 
 NAME = "evidence"
 MIN_STEPS = 6

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from diagnose.peers import peer_median
-from diagnose.view import FloatMatrix, RunView
+from diagnose.model.peers import peer_median
+from diagnose.model.view import FloatMatrix, RunView
 
 
 def expected_of_ranks(values: FloatMatrix, view: RunView) -> FloatMatrix:

@@ -10,7 +10,7 @@ Which rank computes on it is only assumed where ranks do not tell the UUID of th
 the GPU is named alone.
 
 Llama 3's 54 days: a faulty GPU or its memory made half of the unexpected interruptions (papers 2.15). What an Xid means
-stands in ``telemetry/samplers/xid.toml``.
+stands in ``telemetry/xid.toml``.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -21,10 +21,10 @@ import numpy as np
 from diagnose.detectors.accused import named, with_victims
 from diagnose.detectors.gpu_faults import CLEARED_AWAY, NS_PER_S, NVLINK_XIDS, Fault, Grade, faults_of_gpus
 from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
-from diagnose.gpus import Gpu, assumed_ranks, computes_on_cpu, gpu_of_ranks
+from diagnose.model.gpus import Gpu, assumed_ranks, computes_on_cpu, gpu_of_ranks
+from diagnose.model.view import RunView
 from diagnose.ranges import fold_ranks
-from diagnose.view import RunView
-from telemetry.samplers.xid import xid_catalogue
+from telemetry.xid import xid_catalogue
 
 NAME = "gpu-error"
 TOGETHER_NS = 120 * NS_PER_S

@@ -11,12 +11,12 @@ from enum import IntEnum
 
 import numpy as np
 
-from diagnose.counters import total_growth
-from diagnose.fleet import HostEvent, HostSeries
-from diagnose.gpus import Gpu, is_gpu
-from diagnose.view import RunView
+from diagnose.model.counters import total_growth
+from diagnose.model.fleet import HostEvent, HostSeries
+from diagnose.model.gpus import Gpu, is_gpu
+from diagnose.model.view import RunView
 from telemetry.host_metrics import Happening, Metric
-from telemetry.samplers.xid import XidSeverity, meaning_of
+from telemetry.xid import XidSeverity, meaning_of
 
 NS_PER_S = 1_000_000_000
 RECENT_NS = 600 * NS_PER_S

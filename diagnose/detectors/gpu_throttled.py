@@ -18,8 +18,8 @@ from diagnose.detectors.accused import named, sharing_a_cause, with_victims
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.detectors.throttled_gpus import Reason, Throttled, judge_rank, measure_times
 from diagnose.findings import Evidence, Finding, Kind, severity_of
-from diagnose.gpus import Gpu, gpu_of_ranks, level_between, series_of_ranks
-from diagnose.view import RunView
+from diagnose.model.gpus import Gpu, gpu_of_ranks, level_between, series_of_ranks
+from diagnose.model.view import RunView
 from telemetry.host_metrics import Metric
 
 NAME = "gpu-throttled"

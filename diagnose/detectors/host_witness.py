@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from diagnose.fleet import HostEvent
-from diagnose.peers import robust_sigma
-from diagnose.view import FloatVector, RunView
-from diagnose.witness.causes import Cause, Witness
-from diagnose.witness.events import Taker, stops_of, takers
-from diagnose.witness.series import Measures, Period, Place
+from diagnose.detectors.host_evidence.causes import Cause, Witness
+from diagnose.detectors.host_evidence.events import Taker, stops_of, takers
+from diagnose.detectors.host_evidence.series import Measures, Period, Place
+from diagnose.model.fleet import HostEvent
+from diagnose.model.peers import robust_sigma
+from diagnose.model.view import FloatVector, RunView
 from telemetry.host_metrics import Happening, Metric
 
 MIN_SHARE = 0.05

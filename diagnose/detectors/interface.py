@@ -8,6 +8,6 @@ a finding of kind ``insufficient-evidence``. It reads nothing but the view. Regi
 from collections.abc import Callable
 
 from diagnose.findings import Finding
-from diagnose.view import RunView
+from diagnose.model.view import RunView
 
 Detector = Callable[[RunView], list[Finding]]

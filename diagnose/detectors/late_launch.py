@@ -19,11 +19,11 @@ from diagnose.detectors.late_origin import MAX_OWN_RATIO, members
 from diagnose.detectors.late_replicas import GC_PART, MIN_COST, NOISE_FLOOR, LateReplica, late_replicas
 from diagnose.detectors.launch_offsets import Offsets, launch_offsets
 from diagnose.findings import Evidence, Finding, Kind, Role, Suspect, severity_of
-from diagnose.meetings import Floats
-from diagnose.operations import Bools
-from diagnose.peers import robust_sigma
+from diagnose.model.meetings import Floats
+from diagnose.model.operations import Bools
+from diagnose.model.peers import robust_sigma
+from diagnose.model.view import RunView
 from diagnose.ranges import fold_ranks
-from diagnose.view import RunView
 
 NAME = "late-launch"
 MIN_EVENTS = 3

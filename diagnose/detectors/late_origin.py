@@ -7,10 +7,10 @@ rank 5   |recv|forward|    |-----recv-----|           its neighbours wait inside
 import numpy as np
 
 from diagnose.detectors.launch_offsets import Offsets
-from diagnose.meetings import Floats, Ints
-from diagnose.operations import Operations
-from diagnose.peers import Stretch
-from diagnose.view import RunView
+from diagnose.model.meetings import Floats, Ints
+from diagnose.model.operations import Operations
+from diagnose.model.peers import Stretch
+from diagnose.model.view import RunView
 from telemetry.stages import StageClass
 
 MIN_PART = 0.5

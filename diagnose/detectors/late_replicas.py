@@ -11,9 +11,9 @@ import numpy as np
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.detectors.late_origin import members, origin_of
 from diagnose.detectors.launch_offsets import Offsets
-from diagnose.meetings import Floats, least_excess, noise_between_steps
-from diagnose.peers import FloatVector, Stretch, highest_stretch, measure_excess, robust_sigma
-from diagnose.view import RunView
+from diagnose.model.meetings import Floats, least_excess, noise_between_steps
+from diagnose.model.peers import FloatVector, Stretch, highest_stretch, measure_excess, robust_sigma
+from diagnose.model.view import RunView
 
 MIN_COST = 0.03
 """Of step time; below it nothing is said."""

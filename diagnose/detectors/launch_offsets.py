@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.meetings import DP_STAGES, Floats, Meetings, group_meetings, median_of_others, starts_late_ns
-from diagnose.view import Basis, RunView, Work
+from diagnose.model.meetings import DP_STAGES, Floats, Meetings, group_meetings, median_of_others, starts_late_ns
+from diagnose.model.view import Basis, RunView, Work
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.findings import Evidence, Finding, Kind, Severity, StepWindow
-from diagnose.peers import robust_sigma
-from diagnose.view import NOTHING, FloatVector, IntVector, RunView, Series
+from diagnose.model.peers import robust_sigma
+from diagnose.model.view import NOTHING, FloatVector, IntVector, RunView, Series
 
 NAME = "loss-anomaly"
 NORM_WARM_UP, LOSS_WARM_UP = 20, 12

@@ -4,7 +4,8 @@
     compute      0.6 s  |  0.6 s      flat on every rank ...
     reduce       0.2 s  |  0.4 s      ... so ranks wait: one launches late, or the network is slow
 
-Change points over the whole attempt (:mod:`diagnose.change_points`), for a window sees only its own end of a decline.
+Change points over the whole attempt (:mod:`diagnose.detectors.change_points`): a window sees only its own end of a
+decline.
 What grew is told from the steps of the window on both sides: own work by the rank on which it grew the most, since one
 slow rank slows all; communication by the typical rank, since waiting shows everywhere but on the culprit (MegaScale
 6.3). Own is also the time that a rank on a processor is kept off its core while it computes: where a whole machine is
@@ -17,11 +18,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.change_points import Rise, find_rise
+from diagnose.detectors.change_points import Rise, find_rise
 from diagnose.detectors.off_core import off_core
 from diagnose.findings import Evidence, Finding, Kind, Severity, StepWindow, severity_of
-from diagnose.peers import MEDIAN_EFFICIENCY, robust_sigma
-from diagnose.view import NOTHING, FloatMatrix, FloatVector, IntVector, RunView, Series
+from diagnose.model.peers import MEDIAN_EFFICIENCY, robust_sigma
+from diagnose.model.view import NOTHING, FloatMatrix, FloatVector, IntVector, RunView, Series
 from telemetry.stages import Stage, StageClass
 
 NAME = "mfu-decline"

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.peers import robust_sigma
-from diagnose.view import Basis, FloatMatrix, FloatVector, RunView
+from diagnose.model.peers import robust_sigma
+from diagnose.model.view import Basis, FloatMatrix, FloatVector, RunView
 from telemetry.stages import Stage
 
 SPREAD_FLOOR = 0.03

@@ -19,17 +19,25 @@ from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.detectors.slow_places import Against, FastGroups, Part, SlowGroup, parts_of
 from diagnose.detectors.slow_since import MIN_RATIO, MIN_Z, NOISE_FLOOR, Rises, find_rises
 from diagnose.findings import Finding, Kind, Role, Suspect, severity_of
-from diagnose.medians import medians
-from diagnose.meetings import PAIRS, Floats, Meetings, all_meetings, least_excess, noise_between_steps, round_trips
-from diagnose.peers import (
+from diagnose.model.medians import medians
+from diagnose.model.meetings import (
+    PAIRS,
+    Floats,
+    Meetings,
+    all_meetings,
+    least_excess,
+    noise_between_steps,
+    round_trips,
+)
+from diagnose.model.peers import (
     Stretch,
     highest_stretch,
     measure_excess,
     peer_median,
     robust_sigma,
 )
+from diagnose.model.view import RunView
 from diagnose.ranges import fold_ranks, list_some
-from diagnose.view import RunView
 from telemetry.stages import Stage, Stream
 
 NAME = "slow-link"

@@ -16,9 +16,9 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.meetings import Ints
-from diagnose.peers import Stretch
-from diagnose.view import RunView
+from diagnose.model.meetings import Ints
+from diagnose.model.peers import Stretch
+from diagnose.model.view import RunView
 from telemetry.stages import Stage
 
 

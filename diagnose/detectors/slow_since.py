@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
-from diagnose.medians import medians
-from diagnose.meetings import Floats, Meetings
-from diagnose.peers import MEDIAN_EFFICIENCY, FloatVector, robust_sigma
-from diagnose.view import RunView
+from diagnose.model.medians import medians
+from diagnose.model.meetings import Floats, Meetings
+from diagnose.model.peers import MEDIAN_EFFICIENCY, FloatVector, robust_sigma
+from diagnose.model.view import RunView
 
 MIN_RATIO = 1.5
 MIN_Z = 6.0

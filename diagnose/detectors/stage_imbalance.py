@@ -16,8 +16,8 @@ import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.findings import Evidence, Finding, Kind, Role, Severity, Suspect
-from diagnose.peers import Excess, measure_excess, step_noise
-from diagnose.view import FloatMatrix, FloatVector, RunView
+from diagnose.model.peers import Excess, measure_excess, step_noise
+from diagnose.model.view import FloatMatrix, FloatVector, RunView
 from telemetry.stages import Stage
 
 NAME = "stage-imbalance"

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.detectors.expected import expected_of_ranks
-from diagnose.gpus import Gpu, growth_in_steps, series_of_ranks
-from diagnose.peers import MEDIAN_EFFICIENCY, peer_median, robust_sigma, step_noise
-from diagnose.view import FloatMatrix, FloatVector, RunView
+from diagnose.model.gpus import Gpu, growth_in_steps, series_of_ranks
+from diagnose.model.peers import MEDIAN_EFFICIENCY, peer_median, robust_sigma, step_noise
+from diagnose.model.view import FloatMatrix, FloatVector, RunView
 from telemetry.host_metrics import Metric
 
 MIN_EXTRA = 0.1

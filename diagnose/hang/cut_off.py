@@ -10,7 +10,7 @@ from diagnose.hang.deaths import CONSEQUENCES
 from diagnose.hang.evidence import NS_PER_S, HangEvidence, Process, RankEvidence
 from diagnose.hang.network import CutOff
 from diagnose.hang.waits import WaitGraph
-from diagnose.outages import Outage
+from diagnose.model.outages import Outage
 from diagnose.ranges import fold_ranks
 
 BEFORE_NS = 5 * NS_PER_S

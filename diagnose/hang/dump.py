@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from telemetry.errors import UnreadableError
-from telemetry.plain_pickle import load_plain
+from telemetry.files.plain_pickle import load_plain
 from telemetry.topology import MAX_RANKS
 
 MAX_ENTRIES = 1_000_000
@@ -74,7 +74,7 @@ class RankDump:
     entries: tuple[DumpEntry, ...]
     """By record, ascending."""
     source: str = ""
-    """Which recorder an agent had it from (``telemetry/agent/flight_recorder.py``); empty for a file of torch's."""
+    """Which recorder an agent had it from (``telemetry/evidence/flight_recorder.py``); empty for a file of torch's."""
 
     @property
     def possible_ranks(self) -> frozenset[int] | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from diagnose.hang.dump import RankDump, read_dump
 from telemetry.errors import UnreadableError, UsageError
-from telemetry.input_file import read_input
+from telemetry.files.input_file import read_input
 from telemetry.topology import MAX_RANKS
 
 MAX_DUMP_BYTES = 2**30

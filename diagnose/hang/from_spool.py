@@ -7,9 +7,9 @@ from pathlib import Path
 from diagnose.hang.evidence import HangEvidence, Process
 from diagnose.hang.from_bodies import Body, evidence_from_bodies
 from diagnose.hang.network import spooled_network
-from telemetry.agent.collect import collect_evidence
-from telemetry.agent.rank_state import LIVING, look_at
 from telemetry.errors import UnreadableError, UsageError
+from telemetry.evidence.collect import collect_evidence
+from telemetry.evidence.rank_state import LIVING, look_at
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.settings import spool_of
 from telemetry.stages import Stage

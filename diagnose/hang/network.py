@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from diagnose.fleet import HostEvent
-from diagnose.interfaces import may_carry
-from diagnose.outages import LINK_EVENTS, Outage, find_outages
-from diagnose.patience import Patience, patience_of
+from diagnose.model.fleet import HostEvent
+from diagnose.model.interfaces import may_carry
+from diagnose.model.outages import LINK_EVENTS, Outage, find_outages
+from diagnose.model.patience import Patience, patience_of
+from diagnose.model.words import told_by
 from diagnose.settings import USUAL, DetectorSettings
-from diagnose.words import told_by
-from telemetry.agent import journal
-from telemetry.agent.heartbeat import is_alive
 from telemetry.errors import UnreadableError
+from telemetry.evidence import journal
+from telemetry.evidence.heartbeat import is_alive
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.stores.host_queries import HostEvents
 from telemetry.stores.queries import Ranks

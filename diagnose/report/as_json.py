@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from diagnose.findings import Finding
-from diagnose.marks import Mark
+from diagnose.model.marks import Mark
 from diagnose.pipeline import Report
 
 SCHEMA = 1

@@ -7,13 +7,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from diagnose.findings import Finding, Role, Severity
-from diagnose.losses import Loss
-from diagnose.marks import Mark
-from diagnose.not_shipping import local_time, not_shipping
+from diagnose.model.losses import Loss
+from diagnose.model.marks import Mark
+from diagnose.model.not_shipping import local_time, not_shipping
+from diagnose.model.run_state import Heard
 from diagnose.pipeline import Report
 from diagnose.ranges import fold_ranks
-from diagnose.run_state import Heard
-from diagnose.terminal import line
+from diagnose.report.terminal import line
 
 _STYLE = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold cyan"}
 _INDENT = "    "

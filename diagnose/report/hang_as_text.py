@@ -15,9 +15,9 @@ from diagnose.findings import Kind
 from diagnose.hang.recorders import recorders_of
 from diagnose.hang.stacks import fold_stacks
 from diagnose.hang.verdict import HangVerdict, State, Wait
-from diagnose.not_shipping import local_time
+from diagnose.model.not_shipping import local_time
 from diagnose.ranges import fold_ranks
-from diagnose.terminal import line
+from diagnose.report.terminal import line
 
 SYMBOLS = {State.WAITING: ".", State.BEHIND: "#", State.DEAD: "X", State.MISSING: "?", State.UNKNOWN: "-"}
 STYLES = {State.BEHIND: "bold red", State.DEAD: "bold red", State.MISSING: "yellow", State.WAITING: "dim"}

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from diagnose.report.as_text import report_text
-from diagnose.terminal import line
+from diagnose.report.terminal import line
 from diagnose.whatif.analysis import WhatIf
 from diagnose.whatif.conclude import Conclusion
 

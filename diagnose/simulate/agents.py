@@ -9,7 +9,7 @@ Times are those of each host's own clock. A run without such a fault is told not
 
 import numpy as np
 
-from diagnose.fleet import NO_FLEET, Fleet, HostEvent
+from diagnose.model.fleet import NO_FLEET, Fleet, HostEvent
 from diagnose.simulate.clocks import Timeline
 from diagnose.simulate.conditions import Conditions, Silence
 from diagnose.simulate.gpu_looks import look_at_gpus

@@ -8,7 +8,7 @@ The next snapshot waits for a rank's writer, and so does everybody else then.
 
 import numpy as np
 
-from diagnose.operations import Int64s
+from diagnose.model.operations import Int64s
 from diagnose.simulate.conditions import Conditions
 from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun

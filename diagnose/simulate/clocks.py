@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from diagnose.operations import ABSENT, Int64s, Operations
+from diagnose.model.operations import ABSENT, Int64s, Operations
 from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.scene import Floats

@@ -6,7 +6,7 @@ transfer  = seconds of its stage * scatter * slowest link    one for all that me
 
 import numpy as np
 
-from diagnose.operations import Bools
+from diagnose.model.operations import Bools
 from diagnose.simulate.conditions import Conditions
 from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun

@@ -16,16 +16,16 @@ from uuid import NAMESPACE_OID, uuid5
 
 import numpy as np
 
-from diagnose.fleet import HostEvent, HostSeries
-from diagnose.operations import Int64s
+from diagnose.model.fleet import HostEvent, HostSeries
+from diagnose.model.operations import Int64s
 from diagnose.simulate.clocks import Timeline
 from diagnose.simulate.conditions import Conditions
 from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.scene import Floats
 from diagnose.simulate.work_faults import THROTTLING
-from telemetry.agent.thinning import REPEAT_S, WINDOW_S
 from telemetry.host_metrics import Happening, Metric
+from telemetry.thinning import REPEAT_S, WINDOW_S
 
 GPU_DRAW = 5
 NS_PER_S = 1_000_000_000

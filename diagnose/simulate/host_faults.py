@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from diagnose.findings import Kind
-from diagnose.operations import Bools, Int64s
+from diagnose.model.operations import Bools, Int64s
 from diagnose.simulate.conditions import Conditions
 from diagnose.simulate.faults import Blame, Placed, check_least, check_share, check_somewhere
 from diagnose.simulate.scene import Scene

@@ -18,9 +18,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from diagnose.fleet import Fleet
-from diagnose.operations import Operations
-from diagnose.own_work import INNER_STAGES, WORK_STAGES, own_time
+from diagnose.model.fleet import Fleet
+from diagnose.model.operations import Operations
+from diagnose.model.own_work import INNER_STAGES, WORK_STAGES, own_time
+from diagnose.model.view import RunView, Series
 from diagnose.simulate.agents import told_by_agents
 from diagnose.simulate.between import between_steps
 from diagnose.simulate.clocks import Timeline, clocks_of, read_by_hosts
@@ -35,7 +36,6 @@ from diagnose.simulate.sharded import Groups, Streams, run_layers
 from diagnose.simulate.times import ComputeTimes
 from diagnose.simulate.truth import Truth, strike
 from diagnose.simulate.written import Book, Written, ns_of
-from diagnose.view import RunView, Series
 from diagnose.whatif.replay import Lane, replay
 from telemetry.stages import Stage
 

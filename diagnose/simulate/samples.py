@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from diagnose.model.view import Series
 from diagnose.simulate.conditions import Conditions
 from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.scene import Floats
-from diagnose.view import Series
 from telemetry.stages import Stage
 
 SAMPLES_DRAW = 4

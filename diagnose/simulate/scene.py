@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.operations import Int64s
+from diagnose.model.operations import Int64s
 from telemetry.errors import UsageError
 from telemetry.topology import Topology
 

@@ -5,8 +5,8 @@ from dataclasses import asdict
 import numpy as np
 import pyarrow as pa
 
-from diagnose.fleet import Fleet
-from diagnose.operations import Bools, Int64s, Operations
+from diagnose.model.fleet import Fleet
+from diagnose.model.operations import Bools, Int64s, Operations
 from diagnose.simulate.run import Simulation
 from telemetry.imports.numbering import numbered
 from telemetry.stages import SpanClock, Stage, StageClass

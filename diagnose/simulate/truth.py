@@ -16,7 +16,7 @@ from diagnose.simulate.faults import Fault
 from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
 from telemetry.errors import UsageError
-from telemetry.private_modes import file_mode
+from telemetry.files.private_modes import file_mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.operations import ABSENT, Int64s, Operations
+from diagnose.model.operations import ABSENT, Int64s, Operations
 from diagnose.simulate.scene import Floats
 from telemetry.stages import Stage
 from telemetry.topology import Topology, peer_of_mask

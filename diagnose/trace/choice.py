@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from diagnose.findings import StepWindow
-from diagnose.load import hosts_of
+from diagnose.model.load import hosts_of
 from diagnose.ranges import list_some, unfold_ranks
 from telemetry.errors import UnknownRunError, UsageError
 from telemetry.stored_topology import topology_of

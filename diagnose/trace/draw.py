@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from diagnose.reference_clock import ReferenceClock
-from diagnose.span_columns import Ints, SpanColumns
+from diagnose.model.reference_clock import ReferenceClock
+from diagnose.model.span_columns import Ints, SpanColumns
 from diagnose.trace.choice import Choice
 from diagnose.trace.drawing import ArrowEnds, Instant, Process, RankDrawing, Thread
 from diagnose.trace.lanes import lanes_of, nesting_order

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.span_columns import Ints, SpanColumns
+from diagnose.model.span_columns import Ints, SpanColumns
 
 Words = Mapping[str, str | int]
 """What is told of an event beside its name."""

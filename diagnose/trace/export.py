@@ -10,9 +10,9 @@ from typing import BinaryIO
 
 import numpy as np
 
-from diagnose.host_clocks import load_clocks
+from diagnose.model.host_clocks import load_clocks
+from diagnose.model.reference_clock import Alignment, ReferenceClock
 from diagnose.ranges import fold_ranks
-from diagnose.reference_clock import Alignment, ReferenceClock
 from diagnose.trace.choice import Choice
 from diagnose.trace.draw import Draughtsman, Flights, flights
 from diagnose.trace.drawing import Instant, Process, RunDrawing, Words

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from diagnose.span_columns import Ints
+from diagnose.model.span_columns import Ints
 from diagnose.trace.drawing import ArrowEnds, Instant, Process, RankDrawing, RunDrawing
 from diagnose.trace.microseconds import microseconds
 from diagnose.trace.slice_words import category_of, name_of, words_of

@@ -7,7 +7,7 @@ lane 1         |====== b ======|               b begins inside a and ends after 
 
 import numpy as np
 
-from diagnose.span_columns import Ints
+from diagnose.model.span_columns import Ints
 
 
 def nesting_order(start_ns: Ints, end_ns: Ints) -> Ints:

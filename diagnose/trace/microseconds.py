@@ -8,7 +8,7 @@ a slice that follows another at once overlaps it. Where that would happen the nu
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.span_columns import Ints
+from diagnose.model.span_columns import Ints
 
 
 def microseconds(at_ns: Ints) -> list[float]:

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from diagnose.span_columns import SpanColumns, columns_of
+from diagnose.model.span_columns import SpanColumns, columns_of
 from diagnose.trace.choice import Choice
 from telemetry.stores.queries import Spans
 from telemetry.stores.reader import Reader

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from diagnose.reference_clock import ReferenceClock
-from diagnose.span_columns import Ints
+from diagnose.model.reference_clock import ReferenceClock
+from diagnose.model.span_columns import Ints
 from diagnose.trace.choice import Choice
 from diagnose.trace.drawing import Counter, Instant
 from diagnose.trace.survey import Survey

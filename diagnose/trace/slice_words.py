@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.span_columns import Ints
+from diagnose.model.span_columns import Ints
 from diagnose.trace.drawing import RankDrawing
 from telemetry.stages import STAGE_BY_CODE, StageClass
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.span_columns import Ints, SpanColumns
+from diagnose.model.span_columns import Ints, SpanColumns
 from diagnose.trace.arrows import Arrows, collectives, transfers
 from diagnose.trace.choice import Choice
 from diagnose.trace.reading import step_by_step

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.operations import Bools, Int64s, Operations
-from diagnose.view import Work
+from diagnose.model.operations import Bools, Int64s, Operations
+from diagnose.model.view import Work
 from diagnose.whatif.align import on_one_clock
 from diagnose.whatif.assume import Assumptions, StepSeconds
 from diagnose.whatif.ideal import ideal_times, own_times

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.operations import Bools
+from diagnose.model.operations import Bools
 from diagnose.whatif.program import Program
 from diagnose.whatif.replay import Lane, replay
 from diagnose.whatif.slots import Lanes

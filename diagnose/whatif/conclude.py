@@ -11,9 +11,9 @@ import numpy as np
 
 from diagnose.detectors.evidence import insufficient
 from diagnose.findings import Finding, Kind, limit_by_cost
+from diagnose.model.step_time import step_time_ns
+from diagnose.model.view import IntVector, RunView
 from diagnose.pipeline import Report, diagnose_view, worst_first
-from diagnose.step_time import step_time_ns
-from diagnose.view import IntVector, RunView
 from diagnose.whatif.analysis import Replayed, WhatIf, analyse, replayed
 from diagnose.whatif.fixes import Fix, balanced_stages, equal_microbatches, planned_collections, rank_like_peers
 from diagnose.whatif.program import CircularProgramError

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.operations import Operations
-from diagnose.own_work import WORK_STAGES, without_inner
+from diagnose.model.operations import Operations
+from diagnose.model.own_work import WORK_STAGES, without_inner
 from diagnose.whatif.analysis import Replayed
 from diagnose.whatif.slots import Lanes, Slots
 from telemetry.stages import Stage

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.operations import Int64s
-from diagnose.view import RunView
+from diagnose.model.operations import Int64s
+from diagnose.model.view import RunView
 from diagnose.whatif.analysis import Replayed
 from diagnose.whatif.conclude import MAX_REPLAY_ERROR, missed, replay_of
 from diagnose.whatif.replay import Lane, replay

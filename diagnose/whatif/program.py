@@ -15,8 +15,8 @@ from enum import IntEnum
 
 import numpy as np
 
-from diagnose.meetings import DP_STAGES
-from diagnose.own_work import WORK_STAGES
+from diagnose.model.meetings import DP_STAGES
+from diagnose.model.own_work import WORK_STAGES
 from diagnose.whatif.slots import Slots
 from diagnose.whatif.transfers import DIRECTIONS, Transfers
 from telemetry.stages import Stage

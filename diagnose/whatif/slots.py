@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.gathers import gathers_by_layer
-from diagnose.operations import Bools, Int64s, Operations
-from diagnose.own_work import WORK_STAGES
-from diagnose.view import Work
+from diagnose.model.gathers import gathers_by_layer
+from diagnose.model.operations import Bools, Int64s, Operations
+from diagnose.model.own_work import WORK_STAGES
+from diagnose.model.view import Work
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 

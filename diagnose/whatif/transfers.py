@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.operations import Int64s
+from diagnose.model.operations import Int64s
 from diagnose.whatif.slots import Slots
 from telemetry.stages import Stage
 

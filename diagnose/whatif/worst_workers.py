@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.operations import Int64s
+from diagnose.model.operations import Int64s
 from diagnose.whatif.analysis import WORTH_EXPLAINING, FloatVector, Replayed, WhatIf, slots_of
 
 NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)

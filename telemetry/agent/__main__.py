@@ -5,9 +5,9 @@ import sys
 import traceback
 
 from telemetry.errors import RankscopeError
-from telemetry.parent_death import end_with_starter
+from telemetry.files.private_modes import private_umask
 from telemetry.printable import write_lines
-from telemetry.private_modes import private_umask
+from telemetry.process.parent_death import end_with_starter
 from telemetry.user_errors import CRASH_STATUS, user_error
 
 

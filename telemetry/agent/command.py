@@ -9,9 +9,9 @@ from math import isfinite
 from pathlib import Path
 
 from telemetry.agent.loop import AgentSettings, run_agent
-from telemetry.agent.samplers import MAX_INTERVAL_S, SamplerSettings
+from telemetry.agent.sampling import MAX_INTERVAL_S, SamplerSettings
 from telemetry.agent.stall import StallSettings
-from telemetry.signals import ended_by_signals
+from telemetry.process.signals import ended_by_signals
 
 SAYS = "Ship the rank files of this host to a collector, and take evidence when its ranks stand still or die."
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from telemetry.agent.heartbeat import heartbeat, is_alive
-from telemetry.agent.owned_process import check_owner
 from telemetry.agent.tail import Chunk, RankTail
 from telemetry.errors import RefusedRowsError, UnreadableError
+from telemetry.evidence.heartbeat import heartbeat, is_alive
+from telemetry.evidence.owned_process import check_owner
 from telemetry.printable import log
 from telemetry.record.reader import find_rank_dirs
 

@@ -19,17 +19,17 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from telemetry.agent import journal
 from telemetry.agent.host import FollowedRank, Owner
 from telemetry.agent.host_watch import HostWatch
 from telemetry.agent.poster import Poster
-from telemetry.agent.thinning import WINDOW_S, HostSample
+from telemetry.agent.samplers.interface import Event
 from telemetry.errors import AheadError, RankscopeError, UsageError
+from telemetry.evidence import journal
 from telemetry.host_metrics import Happening, Metric
 from telemetry.printable import log
-from telemetry.samplers.interface import Event
-from telemetry.ship.wire import labelled
 from telemetry.tables import HOST_SAMPLES
+from telemetry.thinning import WINDOW_S, HostSample
+from telemetry.wire.codec import labelled
 
 MAX_SAMPLES = 200_000
 MAX_EVENTS = 20_000

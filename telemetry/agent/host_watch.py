@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from telemetry.agent.thinning import WINDOW_S, HostSample, Thinning
+from telemetry.agent.samplers.interface import Event, GoneError, Sampler
 from telemetry.printable import log
-from telemetry.samplers.interface import Event, GoneError, Sampler
 from telemetry.storable import storable
+from telemetry.thinning import WINDOW_S, HostSample, Thinning
 
 MAX_ROWS = 100_000
 """That nobody took: the oldest go first."""

@@ -17,14 +17,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from telemetry.agent.back_off import BackOff
-from telemetry.agent.evidence import evidence_rows
-from telemetry.agent.heartbeat import heartbeat_rows
 from telemetry.agent.host import FollowedRank, Host, Owner
 from telemetry.agent.host_reports import HostReports, LivingRanks
 from telemetry.agent.host_watch import HostWatch
 from telemetry.agent.ping import open_clock_ping
 from telemetry.agent.poster import Poster
-from telemetry.agent.samplers import SamplerSettings, open_samplers
+from telemetry.agent.sampling import SamplerSettings, open_samplers
 from telemetry.agent.stall import StallSettings
 from telemetry.agent.sweep import KEEP_DAYS, sweep
 from telemetry.agent.tail import Chunk, rank_rows
@@ -38,10 +36,12 @@ from telemetry.errors import (
     UnreadableError,
     UsageError,
 )
+from telemetry.evidence.evidence import evidence_rows
+from telemetry.evidence.heartbeat import heartbeat_rows
 from telemetry.printable import log
 from telemetry.settings import host_of
-from telemetry.ship.client import CollectorClient
-from telemetry.ship.wire import labelled
+from telemetry.wire.client import CollectorClient
+from telemetry.wire.codec import labelled
 
 MAX_RECORDS = 100_000
 """Records of one round over all ranks: large inserts are cheap inserts."""

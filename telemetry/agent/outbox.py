@@ -4,7 +4,7 @@ memory."""
 import threading
 from collections.abc import Iterable, Iterator
 
-from telemetry.agent.evidence import Evidence, Kind
+from telemetry.evidence.evidence import Evidence, Kind
 
 Owner = tuple[str, int]
 """Run, attempt."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from time import monotonic_ns, time_ns
 
 from telemetry.agent.host_watch import Paced
+from telemetry.agent.samplers.interface import Look, Reading
 from telemetry.errors import RankscopeError
 from telemetry.host_metrics import Metric
-from telemetry.samplers.interface import Look, Reading
-from telemetry.ship.client import CollectorClient
-from telemetry.ship.time_told import TimeTold
+from telemetry.wire.client import CollectorClient
+from telemetry.wire.time_told import TimeTold
 
 INTERVAL_S = 30.0
 TRIES = 5
@@ -55,7 +55,7 @@ def ping(ask: Ask, *, wall: Callable[[], int] = time_ns, monotonic: Callable[[],
 
 
 class ClockPing:
-    """A sampler: see ``telemetry/samplers/interface.py``."""
+    """A sampler: see ``telemetry/agent/samplers/interface.py``."""
 
     name = "clock"
 

@@ -4,7 +4,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from telemetry.ship.wire import Ack
+from telemetry.wire.codec import Ack
 
 
 class Poster(Protocol):

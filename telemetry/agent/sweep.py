@@ -13,13 +13,13 @@ that is wrong for a moment must not take away the numbering of a rank that is ab
 from contextlib import suppress
 from pathlib import Path
 
-from telemetry.agent.heartbeat import is_alive
-from telemetry.agent.journal import FOLDER as HOSTS
 from telemetry.agent.tail import RankTail
-from telemetry.birth import BORN, is_of_this_boot
-from telemetry.clocks.host import Anchor, measure_anchor
 from telemetry.errors import UnreadableError
-from telemetry.private_files import open_folder
+from telemetry.evidence.heartbeat import is_alive
+from telemetry.evidence.journal import FOLDER as HOSTS
+from telemetry.files.private_files import open_folder
+from telemetry.process.birth import BORN, is_of_this_boot
+from telemetry.record.clocks.host import Anchor, measure_anchor
 from telemetry.record.layout import AGENT_LOG_NAME
 from telemetry.record.reader import find_rank_dirs
 from telemetry.record.state_page import LiveState

@@ -13,9 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ParamSpec
 
-from telemetry.agent.collect import Standing, take_flight_files, take_in_time
 from telemetry.agent.deaths import DeathWatch
-from telemetry.agent.evidence import (
+from telemetry.agent.outbox import Outbox, Owner
+from telemetry.agent.stall import SECOND_NS, Phase, RankLook, StallDetector, StallSettings
+from telemetry.agent.watched_job import WatchedJob, WatchedRank, failed, leave_logs, standing
+from telemetry.errors import UnreadableError
+from telemetry.evidence.collect import Standing, take_flight_files, take_in_time
+from telemetry.evidence.evidence import (
     Evidence,
     died_ns_of,
     discard_other_steps,
@@ -25,13 +29,9 @@ from telemetry.agent.evidence import (
     living_of,
     step_of,
 )
-from telemetry.agent.outbox import Outbox, Owner
-from telemetry.agent.owned_process import belongs_to, check_owner
-from telemetry.agent.rank_state import look_at
-from telemetry.agent.stall import SECOND_NS, Phase, RankLook, StallDetector, StallSettings
-from telemetry.agent.usual import RecentOperations
-from telemetry.agent.watched_job import WatchedJob, WatchedRank, failed, leave_logs, standing
-from telemetry.errors import UnreadableError
+from telemetry.evidence.owned_process import belongs_to, check_owner
+from telemetry.evidence.rank_state import look_at
+from telemetry.evidence.usual import RecentOperations
 from telemetry.printable import log
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.records import LOG_OFFSETS

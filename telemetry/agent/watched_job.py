@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from telemetry.agent.collect import Standing
-from telemetry.agent.heartbeat import is_alive
-from telemetry.agent.logs import JobLogs
-from telemetry.agent.rank_state import ProcessWord
 from telemetry.agent.stall import StallDetector
-from telemetry.agent.usual import RecentOperations
+from telemetry.evidence.collect import Standing
+from telemetry.evidence.heartbeat import is_alive
+from telemetry.evidence.logs import JobLogs
+from telemetry.evidence.rank_state import ProcessWord
+from telemetry.evidence.usual import RecentOperations
 from telemetry.record.reader import RankReader
 from telemetry.record.state_page import LiveState
 from telemetry.records import RankIdentity

@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 from telemetry.errors import UnreadableError, UsageError
+from telemetry.files.input_file import open_input
 from telemetry.imports.intervals import Ints
-from telemetry.input_file import open_input
 from telemetry.stores.queries import LAST_STEP
 
 FORMAT_HINT = "name what torch.profiler's export_chrome_trace or tensorboard_trace_handler wrote: .json or .json.gz"

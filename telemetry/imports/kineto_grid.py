@@ -7,7 +7,7 @@ from telemetry.errors import UnreadableError, UsageError
 from telemetry.group_names import axes_described, spans_whole_axes
 from telemetry.imports.interface import DEGREES_HINT, ImportOptions
 from telemetry.imports.kineto_file import TraceFile
-from telemetry.mesh_learning import MeshLearner
+from telemetry.record.mesh_learning import MeshLearner
 from telemetry.topology import AXES, Axis, Topology
 
 _SUFFIXES = (".json", ".json.gz")

@@ -8,9 +8,9 @@
           "Process Group Name": "12", "Process Group Description": "mesh_tp", "Process Group Ranks": "[0, 1]",
           "Src Rank": 0, "Dst Rank": 1
 
-The stages are those of live runs (``telemetry/integrations/stage_names.py``): by where the ranks of a group lie in the
-mesh, else by its description. If neither is known (gloo, old files), the group is along the only axis there is, else
-dp. A group that is known to lie along no axis has no stage, nor has a transfer whose other side is not known.
+The stages are those of live runs (``telemetry/record/collectives/stage_names.py``): by where the ranks of a group lie
+in the mesh, else by its description. If neither is known (gloo, old files), the group is along the only axis there is,
+else dp. A group that is known to lie along no axis has no stage, nor has a transfer whose other side is not known.
 """
 
 import re
@@ -20,7 +20,7 @@ from typing import Any
 
 from telemetry.group_names import EMBEDDING_GROUPS, axes_described, purpose_of, spans_whole_axes
 from telemetry.imports.kineto_file import Group, listed_ranks
-from telemetry.integrations.stage_names import Operation, Place, place_of, transfer_stage, transfer_stage_in_mesh
+from telemetry.record.collectives.stage_names import Operation, Place, place_of, transfer_stage, transfer_stage_in_mesh
 from telemetry.stages import Stage
 from telemetry.topology import NO_PEER, Topology, peer_of_mask
 

@@ -24,10 +24,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from telemetry.errors import UnreadableError, UsageError
+from telemetry.files.input_file import open_input
 from telemetry.imports.interface import ImportedRun, ImportOptions, imported_name
 from telemetry.imports.layout import JobLayout, find_layout, read_layout
 from telemetry.imports.numbering import numbered
-from telemetry.input_file import open_input
 from telemetry.stages import STAGE_BY_LABEL, Stage, StageClass
 from telemetry.stores.queries import LAST_STEP
 from telemetry.topology import MAX_RANKS, Topology

@@ -20,12 +20,12 @@ import pyarrow.compute as pc
 
 from telemetry.errors import TakenNameError
 from telemetry.imports.interface import ImportedRun, check_sound
-from telemetry.ship.wire import labelled
 from telemetry.stages import Stage
 from telemetry.stores.interface import Store
 from telemetry.stores.queries import LAST_STEP, HighWater, Runs, Spans, StageCounts
 from telemetry.stores.reader import Reader, StoreReader
 from telemetry.tables import owned
+from telemetry.wire.codec import labelled
 
 POSTED_ROWS = 2**18
 """Rows of a batch to a collector: 20 MB, well below what it takes in one request."""
@@ -88,7 +88,7 @@ def open_target(address: str) -> Iterator[Target]:
         UnreachableError: nobody answers there.
     """
     if address.startswith(("http://", "https://")):
-        from telemetry.ship.client import CollectorClient  # noqa: PLC0415 - HTTP is for collectors alone
+        from telemetry.wire.client import CollectorClient  # noqa: PLC0415 - HTTP is for collectors alone
 
         with CollectorClient(address) as client:
             yield _CollectorTarget(client)
@@ -103,7 +103,7 @@ def open_target(address: str) -> Iterator[Target]:
 
 
 class Poster(Reader, Protocol):
-    """A reader that takes batches, too: ``telemetry.ship.client.CollectorClient``."""
+    """A reader that takes batches, too: ``telemetry.wire.client.CollectorClient``."""
 
     def post(self, table: str, rows: pa.Table) -> object: ...
 
@@ -134,7 +134,7 @@ class StoreTarget:
 
     def keep_clocks(self, run: ImportedRun) -> None:
         """As a collector would."""
-        from telemetry.ship.clock_windows import estimate_newest  # noqa: PLC0415 - takes long to load
+        from telemetry.clocks.windows import estimate_newest  # noqa: PLC0415 - takes long to load
 
         owner, last_step = (run.run_id, run.attempt), pc.max(run.spans["step"]).as_py()
         for one in estimate_newest(self.reader, *owner, last_step or 0, most=KEPT_WINDOWS):

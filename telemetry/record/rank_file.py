@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from telemetry.clocks.host import Anchor, measure_anchor
 from telemetry.errors import RankscopeError
-from telemetry.private_files import Folder, make_folder, open_folder
+from telemetry.files.private_files import Folder, make_folder, open_folder
 from telemetry.record import layout
+from telemetry.record.clocks.host import Anchor, measure_anchor
 from telemetry.record.segments import (
     GONE_SUFFIX,
     NEW_SUFFIX,

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from telemetry.errors import UnsafeFolderError
-from telemetry.private_files import Folder, open_folder
+from telemetry.files.private_files import Folder, open_folder
 
 
 def find_rank_dirs(spool: Path, run: str | None = None, attempt: int | None = None) -> list[Path]:

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from telemetry.clocks.host import Anchor
 from telemetry.errors import UnreadableError, UnsafeFolderError, UsageError
-from telemetry.private_files import Folder, open_folder
+from telemetry.files.private_files import Folder, open_folder
 from telemetry.record import layout
+from telemetry.record.clocks.host import Anchor
 from telemetry.record.decode import decode_marks, decode_samples, decode_spans, whole_marks
 from telemetry.record.rank_file import META_NAME
 from telemetry.record.rank_folders import find_rank_dirs

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from time import monotonic_ns, thread_time_ns
 from typing import Any
 
-from telemetry.clocks.interface import DeviceClock, DeviceSpan
 from telemetry.record import layout
+from telemetry.record.clocks.interface import DeviceClock, DeviceSpan
 from telemetry.record.dropped_spans import DroppedSpans, ForkedSpans, Reason
 from telemetry.record.layout import RECORD_BYTES, RecordKind
 from telemetry.record.sink import AnyStage, Place, Recorder, Scrap, Sink, Span, scrap_words

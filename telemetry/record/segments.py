@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from telemetry.errors import UnreadableError
-from telemetry.private_files import Folder
+from telemetry.files.private_files import Folder
 from telemetry.record import layout
 
 SUFFIX = ".rec"

@@ -17,7 +17,7 @@ import weakref
 from enum import IntEnum
 from pathlib import Path
 
-from telemetry.private_files import open_folder
+from telemetry.files.private_files import open_folder
 from telemetry.record import layout
 from telemetry.record.layout import RANK_FOLDER_DEPTH
 

@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from telemetry.clocks.interface import DeviceClock, DeviceSpan
 from telemetry.record import layout
+from telemetry.record.clocks.interface import DeviceClock, DeviceSpan
 from telemetry.record.dropped_spans import Reason
 from telemetry.stages import Stage
 

@@ -1,4 +1,4 @@
-"""What a collector asks about ownership of ranks: see ``telemetry/ship/claims.py``."""
+"""What a collector asks about ownership of ranks: see ``telemetry/collector/claims.py``."""
 
 from dataclasses import dataclass
 

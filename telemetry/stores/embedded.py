@@ -26,8 +26,8 @@ from chdb import ChdbError
 from chdb.session import Session
 
 from telemetry.errors import RankscopeError, UnreachableError, UnsafeFolderError, UsageError
+from telemetry.files.private_files import check_own, make_folder
 from telemetry.printable import log
-from telemetry.private_files import check_own, make_folder
 from telemetry.stores import inserts, migrations, retention
 from telemetry.stores.bounds import bounded, fault_of_question
 from telemetry.stores.engine_memory import release_memory, with_small_caches

@@ -10,7 +10,7 @@ import pyarrow as pa
 from chdb import ChdbError
 from chdb.session import Session
 
-from telemetry.process_memory import trim
+from telemetry.process.process_memory import trim
 
 MIB = 2**20
 CACHE_BYTES = {

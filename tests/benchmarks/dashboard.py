@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from playwright.sync_api import BrowserContext, Error, Page, Response, sync_playwright
 
-from telemetry.ship.collector import listen
+from telemetry.collector.server import listen
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
 from tests.benchmarks.figures import Figure, report
@@ -32,8 +32,8 @@ from tests.benchmarks.large_runs import LARGE, LONG, LONG_STEPS, SMALL, STUCK, b
 from tests.deadline import until
 from tests.parts import require
 from tests.ui.served_dashboard import serving
-from ui.reads.reports import REPORT_AFTER_S
-from ui.view_state import View, parse_search
+from ui.dashboard.data.reports import REPORT_AFTER_S
+from ui.dashboard.view_state import View, parse_search
 
 FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 TURNS = 3

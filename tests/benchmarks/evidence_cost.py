@@ -30,13 +30,13 @@ import torch.distributed as dist
 import torch.multiprocessing
 
 import telemetry
-from telemetry import session
-from telemetry.integrations.process_group import register_traced_backend
-from telemetry.integrations.worker_server import FLIGHT_ENTRIES, FLIGHT_RECORDER
+from telemetry.record import session
+from telemetry.record.collectives.process_group import register_traced_backend
+from telemetry.record.worker_server import FLIGHT_ENTRIES, FLIGHT_RECORDER
 from trainer.config import ParallelConfig, TrainConfig
 from trainer.data.batches import Batches, Loader
 from trainer.data.tokens import load_tokens
-from trainer.fault.act import Healthy
+from trainer.faults.act import Healthy
 from trainer.loop import Trainer
 from trainer.parallel.mesh import make_grid
 from trainer.recipes import tiny_cpu

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import httpx
 import psutil
 
-from telemetry.ship.collector import listen
+from telemetry.collector.server import listen
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import StoredRuns
 from telemetry.stores.reader import StoreReader

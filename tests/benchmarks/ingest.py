@@ -26,10 +26,10 @@ import pyarrow as pa
 from clickhouse_driver import Client
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from telemetry.ship.client import CollectorClient
-from telemetry.ship.otlp.traces import decode_traces
+from telemetry.collector.otlp.traces import decode_traces
 from telemetry.stages import Stage
 from telemetry.stores.queries import HighWater
+from telemetry.wire.client import CollectorClient
 from tests.benchmarks.figures import Figure, report
 from tests.benchmarks.ingest_client import RUN, later, made_ranks
 from tests.clickhouse_server import PASSWORD, USER, ClickHouseServer, running_server

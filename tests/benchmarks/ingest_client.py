@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from telemetry.agent.back_off import BackOff
 from telemetry.errors import UnreachableError
-from telemetry.ship.client import CollectorClient
-from telemetry.ship.wire import labelled
+from telemetry.wire.client import CollectorClient
+from telemetry.wire.codec import labelled
 from tests.benchmarks.made_spans import SPANS_A_STEP, MadeJob
 
 RUN = "ingest"

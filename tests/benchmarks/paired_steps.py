@@ -22,13 +22,13 @@ import torch.multiprocessing
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 import telemetry
-from telemetry.integrations.process_group import register_traced_backend
+from telemetry.record.collectives.process_group import register_traced_backend
 from telemetry.record.reader import RankReader, decode_spans, find_rank_dirs
 from telemetry.topology import AXES, Topology
 from trainer.config import ParallelConfig, TrainConfig
 from trainer.data.batches import Batches, Loader
 from trainer.data.tokens import load_tokens
-from trainer.fault.act import Healthy
+from trainer.faults.act import Healthy
 from trainer.loop import Trainer
 from trainer.parallel.mesh import Grid
 from trainer.recipes import tiny_cpu

@@ -19,9 +19,9 @@ from typing import Any
 import psutil
 import pynvml
 
-from telemetry.samplers.host import open_host_sampler
-from telemetry.samplers.network import open_network_samplers
-from telemetry.samplers.nvml import open_nvml_sampler
+from telemetry.agent.samplers.host import open_host_sampler
+from telemetry.agent.samplers.network import open_network_samplers
+from telemetry.agent.samplers.nvml import open_nvml_sampler
 from tests.benchmarks.figures import Figure, report
 from tests.telemetry.samplers.scripted_nvml import ScriptedNvml, h100s
 

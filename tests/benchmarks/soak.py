@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 
-from telemetry.ship.client import CollectorClient
 from telemetry.stores.queries import Heartbeats
+from telemetry.wire.client import CollectorClient
 from tests.benchmarks.figures import Figure, report
 from tests.integration.processes import Part, Road, road
 from tests.integration.writer import RUN, SPANS_PER_STEP

@@ -23,7 +23,7 @@ import ui
 from tests.benchmarks.figures import Figure, report
 from tests.benchmarks.timeline_rivals import as_bars, as_lines, for_canvas, made_picture
 from tests.parts import require
-from ui.records import SpanColumns
+from ui.dashboard.records import SpanColumns
 
 FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 SIZES = (5_000, 20_000, 100_000)

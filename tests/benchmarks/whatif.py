@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnose.operations import operations_of
+from diagnose.model.operations import operations_of
 from diagnose.whatif.analysis import WhatIf, analyse, replayed
 from telemetry.imports.interface import ImportedRun, ImportOptions
 from telemetry.imports.straggler_analysis import import_straggler_analysis

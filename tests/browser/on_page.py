@@ -74,7 +74,7 @@ def click_cell(page: Page, name: str, row: float, column: float) -> None:
 
 def timeline(page: Page) -> Locator:
     """The timeline's canvas component, once it has drawn its spans. What its ``timeline`` tells: see
-    ui/assets/timeline/hook.js."""
+    ui/dashboard/assets/timeline/hook.js."""
     drawn = "() => document.querySelector('.span-timeline')?.dataset.drawn"
     page.wait_for_function(drawn, timeout=DEADLINE_MS)
     return page.locator(".span-timeline")

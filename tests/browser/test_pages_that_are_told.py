@@ -6,15 +6,15 @@ import pytest
 from fastapi import FastAPI
 from playwright.sync_api import Page, Request, expect
 
-from telemetry.ship.settings import ServerSettings
+from telemetry.collector.settings import ServerSettings
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
 from tests.browser.on_page import figure, figure_data, wait_for_points
 from tests.ui.served_dashboard import serving_app, serving_as_set
 from tests.ui.switchable import Switchable
 from tests.ui.synthetic_run import SyntheticRun
-from ui.app import mount_dashboard
-from ui.pages.frame import LOOK_EVERY_MS
+from ui.dashboard.app import mount_dashboard
+from ui.dashboard.pages.frame import LOOK_EVERY_MS
 
 pytestmark = pytest.mark.browser
 

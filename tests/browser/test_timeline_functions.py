@@ -12,8 +12,8 @@ from playwright.sync_api import Browser, Page
 import ui
 from telemetry.stages import Stage
 from tests.ui.few_spans import buffer_of, made_spans
-from ui.records import SpanColumns
-from ui.wording import duration
+from ui.dashboard.records import SpanColumns
+from ui.dashboard.wording import duration
 
 pytestmark = pytest.mark.browser
 

@@ -15,10 +15,10 @@ from urllib.request import urlopen
 import pytest
 from packaging.utils import canonicalize_name
 
-from telemetry.ship.client import CollectorClient
-from telemetry.ship.collector import listen
+from telemetry.collector.server import listen
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Runs
+from telemetry.wire.client import CollectorClient
 from tests.deadline import until
 from tests.deploy.alone import BY_PIP, Alone, declared, extras
 from tests.scenarios.command import rankscope
@@ -28,7 +28,7 @@ LOAD_EACH = """
 import json, sys
 from importlib import import_module
 from telemetry.user_errors import user_error
-from ui.cli import COMMANDS, load_command
+from ui.cli.main import COMMANDS, load_command
 
 def outcome(name, extra):
     try:
@@ -61,9 +61,9 @@ COMMANDS_OF = {
 """What must load with an extra. Others may: they need little."""
 IMPORTED_LATE = {
     "train": ["trainer.run"],
-    "agent": ["telemetry.ship.client"],
-    "store": ["telemetry.ship.collector", "telemetry.stores.embedded", "telemetry.stores.clickhouse"],
-    "ui": ["ui.serving", "ui.app", "telemetry.ship.client", "telemetry.ship.sockets"],
+    "agent": ["telemetry.wire.client"],
+    "store": ["telemetry.collector.server", "telemetry.stores.embedded", "telemetry.stores.clickhouse"],
+    "ui": ["ui.dashboard.serving", "ui.dashboard.app", "telemetry.wire.client", "telemetry.collector.sockets"],
 }
 """Modules that these commands import when they run."""
 COMES_WITH = {"starlette": "fastapi", "anyio": "fastapi", "h11": "uvicorn", "protobuf": "googleapis-common-protos"}

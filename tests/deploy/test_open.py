@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from telemetry.errors import UnreachableError
-from telemetry.ship.client import CollectorClient
+from telemetry.wire.client import CollectorClient
 from tests.deadline import until
 from tests.deploy.compose_file import OPEN, services
 from tests.deploy.stack import SECRETS, SLOW_MACHINE_S
@@ -41,7 +41,17 @@ def port(certificate: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     added = services(OPEN)["collector"]["environment"]
     told = {name: path.replace("/etc/rankscope", str(certificate)) for name, path in added.items()}
     told |= {"RANKSCOPE_WRITE_TOKEN": TOKEN, "PATH": os.environ["PATH"]}
-    command = [sys.executable, "-m", "ui.cli", "collect", "--store", "embedded:", "--host", "0.0.0.0", "--no-dashboard"]
+    command = [
+        sys.executable,
+        "-m",
+        "ui.cli",
+        "collect",
+        "--store",
+        "embedded:",
+        "--host",
+        "0.0.0.0",
+        "--no-dashboard",
+    ]
     pairs = [f"{name}={value}" for name, value in told.items()]
     part = Part("collector", ["env", "--ignore-environment", *pairs, *command, "--port", str(chosen)], folder / "log")
     part.start()

@@ -14,8 +14,8 @@ from clickhouse_driver import Client
 from clickhouse_driver.errors import ServerException
 
 from telemetry.errors import UsageError
-from telemetry.ship.client import CollectorClient
 from telemetry.stores.queries import Runs
+from telemetry.wire.client import CollectorClient
 from tests.deadline import until
 from tests.deploy.compose_file import DEPLOY, ROOT
 from tests.deploy.stack import SECRETS, SLOW_MACHINE_S, Stack, running_stack

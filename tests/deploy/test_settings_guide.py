@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from diagnose.settings import DetectorSettings
-from telemetry.ship.settings import CollectorSettings
+from telemetry.collector.settings import CollectorSettings
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "guides" / "settings.md").read_text()

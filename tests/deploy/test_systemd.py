@@ -11,7 +11,7 @@ import pytest
 
 from telemetry.agent.command import parse_settings
 from tests.deploy.compose_file import DEPLOY
-from ui.commands.collect import collect
+from ui.cli.collect import collect
 
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 PROGRAM = "/opt/rankscope/bin/rankscope"

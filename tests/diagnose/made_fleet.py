@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.fleet import Fleet, HostEvent, HostSeries
-from diagnose.view import RunView
+from diagnose.model.fleet import Fleet, HostEvent, HostSeries
+from diagnose.model.view import RunView
 
 BEGAN_NS = 1_790_000_000_000_000_000
 """Wall clock at which the first step of a timed view begins."""

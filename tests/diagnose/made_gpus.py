@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from diagnose.fleet import HostEvent
-from diagnose.gpus import gpu_of_ranks
-from diagnose.view import RunView
+from diagnose.model.fleet import HostEvent
+from diagnose.model.gpus import gpu_of_ranks
+from diagnose.model.view import RunView
 from telemetry.host_metrics import Metric
 from tests.diagnose.made_fleet import MadeSeries, looks_over, made_fleet, made_series, timed
 

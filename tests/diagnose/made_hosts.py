@@ -7,7 +7,7 @@ import numpy as np
 
 from diagnose.detectors.unlike_host import detect_unlike_host
 from diagnose.findings import Finding
-from diagnose.view import FloatMatrix, FloatVector, IntVector, RunView
+from diagnose.model.view import FloatMatrix, FloatVector, IntVector, RunView
 from telemetry.host_metrics import Metric
 from telemetry.topology import Topology
 from tests.diagnose.made_fleet import BEGAN_NS, SECOND_NS, made_fleet, made_series, timed

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.operations import ABSENT, Operations
-from diagnose.view import Basis, RunView, Work
+from diagnose.model.operations import ABSENT, Operations
+from diagnose.model.view import Basis, RunView, Work
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.made_view import BACKWARD_NS, FORWARD_NS, make_view

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.operations import ABSENT, Operations
-from diagnose.view import RunView, Series
+from diagnose.model.operations import ABSENT, Operations
+from diagnose.model.view import RunView, Series
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.made_view import make_view

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.view import Basis, RunView, Work
+from diagnose.model.view import Basis, RunView, Work
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 

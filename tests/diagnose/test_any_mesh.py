@@ -2,8 +2,8 @@
 
 import pytest
 
-from diagnose.meetings import all_meetings, group_meetings
-from diagnose.partners import NOBODY, meeting_places, whole_operations
+from diagnose.model.meetings import all_meetings, group_meetings
+from diagnose.model.partners import NOBODY, meeting_places, whole_operations
 from diagnose.pipeline import diagnose_view
 from diagnose.simulate.run import simulate, view
 from telemetry.named_groups import peer_of_axes

@@ -6,7 +6,7 @@ import pytest
 
 from diagnose.detectors.checkpoint_slow import detect_slow_checkpoints
 from diagnose.findings import Kind, Severity
-from diagnose.view import RunView
+from diagnose.model.view import RunView
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.made_operations import GRIDS, FloatArray, around, make_operations, with_operations

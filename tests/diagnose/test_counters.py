@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diagnose.gpus import growth_in_steps
-from diagnose.view import IntVector, RunView
+from diagnose.model.gpus import growth_in_steps
+from diagnose.model.view import IntVector, RunView
 from telemetry.host_metrics import Metric
 from telemetry.topology import Topology
 from tests.diagnose.made_fleet import BEGAN_NS, SECOND_NS, made_fleet, made_series, timed

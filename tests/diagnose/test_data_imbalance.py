@@ -5,7 +5,7 @@ import pytest
 
 from diagnose.detectors.data_imbalance import detect_data_imbalance
 from diagnose.findings import Kind, Severity
-from diagnose.view import RunView, Work
+from diagnose.model.view import RunView, Work
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.made_meetings import as_operations

@@ -5,7 +5,7 @@ import pytest
 
 from diagnose.detectors.data_stall import detect_data_stall
 from diagnose.findings import Kind, Severity
-from diagnose.view import RunView
+from diagnose.model.view import RunView
 from telemetry.topology import Topology
 from tests.diagnose.made_operations import GRIDS, FloatArray, around, with_operations
 from tests.diagnose.made_view import make_view

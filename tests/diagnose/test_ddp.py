@@ -14,10 +14,10 @@ import pytest
 from diagnose.detectors.host_contention import detect_host_contention
 from diagnose.detectors.late_launch import detect_late_launch
 from diagnose.findings import Kind
-from diagnose.operations import operations_of
-from diagnose.own_work import own_time
+from diagnose.model.operations import operations_of
+from diagnose.model.own_work import own_time
+from diagnose.model.view import RunView, Series
 from diagnose.pipeline import diagnose_view
-from diagnose.view import RunView, Series
 from telemetry.stages import STAGE_BY_LABEL
 from telemetry.topology import Topology
 

@@ -5,8 +5,8 @@ import pytest
 
 from diagnose.detectors.gpu_error import detect_gpu_errors
 from diagnose.findings import Finding, Kind, Role, Severity
-from diagnose.fleet import HostEvent
-from diagnose.view import RunView
+from diagnose.model.fleet import HostEvent
+from diagnose.model.view import RunView
 from telemetry.host_metrics import Happening, Metric
 from telemetry.topology import Topology
 from tests.diagnose.made_fleet import (

@@ -2,9 +2,9 @@
 
 import pytest
 
-from diagnose import chosen_steps
 from diagnose.findings import StepWindow
-from diagnose.load import load_view
+from diagnose.model import chosen_steps
+from diagnose.model.load import load_view
 from telemetry.stores.reader import StoreReader
 from telemetry.topology import Topology
 from tests.benchmarks.many_runs import MadeRuns

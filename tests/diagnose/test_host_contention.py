@@ -5,7 +5,7 @@ import pytest
 
 from diagnose.detectors.host_contention import detect_host_contention
 from diagnose.findings import Kind, Severity
-from diagnose.view import Basis, RunView, Work
+from diagnose.model.view import Basis, RunView, Work
 from telemetry.topology import Topology
 from tests.diagnose.made_view import make_view
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from diagnose.detectors.host_contention import detect_host_contention
+from diagnose.detectors.host_evidence.causes import Cause, Witness
+from diagnose.detectors.host_evidence.series import Measures, Period
 from diagnose.findings import Finding
-from diagnose.fleet import HostEvent
-from diagnose.view import RunView
-from diagnose.witness.causes import Cause, Witness
-from diagnose.witness.series import Measures, Period
+from diagnose.model.fleet import HostEvent
+from diagnose.model.view import RunView
 from telemetry.host_metrics import Happening, Metric
 from telemetry.topology import Topology
 from tests.diagnose.made_fleet import (

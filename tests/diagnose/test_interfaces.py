@@ -2,8 +2,8 @@
 
 import pytest
 
-from diagnose.interfaces import may_carry
-from diagnose.outages import Outage
+from diagnose.model.interfaces import may_carry
+from diagnose.model.outages import Outage
 
 SOCKETS = {"backend": "nccl", "NCCL_IB_DISABLE": "1"}
 IB = {"backend": "nccl"}

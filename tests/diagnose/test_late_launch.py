@@ -5,7 +5,7 @@ import pytest
 
 from diagnose.detectors.late_launch import detect_late_launch
 from diagnose.findings import Kind, Role, Severity
-from diagnose.view import Basis, RunView, Work
+from diagnose.model.view import Basis, RunView, Work
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.made_meetings import GRIDS, Delays, Floats, as_operations, made_large_view, make_meeting_view

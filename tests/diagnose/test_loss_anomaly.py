@@ -7,7 +7,7 @@ import pytest
 
 from diagnose.detectors.loss_anomaly import detect_loss_anomaly
 from diagnose.findings import Kind, Severity
-from diagnose.view import RunView
+from diagnose.model.view import RunView
 from telemetry.topology import Topology
 from tests.diagnose.made_operations import GRIDS, FloatArray, around, with_samples
 from tests.diagnose.made_view import make_view

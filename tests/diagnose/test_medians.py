@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from diagnose.medians import medians
+from diagnose.model.medians import medians
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])

@@ -1,8 +1,15 @@
 import numpy as np
 import pytest
 
-from diagnose.meetings import all_meetings, group_meetings, median_of_others, pair_meetings, round_trips, starts_late_ns
-from diagnose.operations import ABSENT, Operations
+from diagnose.model.meetings import (
+    all_meetings,
+    group_meetings,
+    median_of_others,
+    pair_meetings,
+    round_trips,
+    starts_late_ns,
+)
+from diagnose.model.operations import ABSENT, Operations
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.made_meetings import as_operations, make_meeting_view

@@ -6,9 +6,9 @@ import pytest
 
 from diagnose.detectors.mfu_decline import detect_mfu_decline
 from diagnose.findings import Finding, Kind, Severity
+from diagnose.model.view import Basis, RunView, Work
 from diagnose.pipeline import diagnose_view
 from diagnose.simulate.run import simulate, view
-from diagnose.view import Basis, RunView, Work
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.made_operations import GRIDS, FloatArray, around, with_history, with_operations, with_samples

@@ -7,13 +7,13 @@ import pytest
 
 from diagnose.detectors.nic_flap import detect_nic_flap
 from diagnose.findings import Finding, Kind, Role, Severity
-from diagnose.fleet import HostEvent
-from diagnose.marks import marks_of
-from diagnose.outage_effect import with_effects
-from diagnose.outages import find_outages
-from diagnose.patience import patience_of
+from diagnose.model.fleet import HostEvent
+from diagnose.model.marks import marks_of
+from diagnose.model.outage_effect import with_effects
+from diagnose.model.outages import find_outages
+from diagnose.model.patience import patience_of
+from diagnose.model.view import RunView
 from diagnose.settings import DetectorSettings
-from diagnose.view import RunView
 from telemetry.errors import UsageError
 from telemetry.host_metrics import LINK_ALREADY_DOWN, Happening
 from telemetry.stages import Stage

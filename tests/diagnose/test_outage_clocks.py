@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.outage_effect import with_effects
-from diagnose.outages import Effect
-from diagnose.view import RunView
+from diagnose.model.outage_effect import with_effects
+from diagnose.model.outages import Effect
+from diagnose.model.view import RunView
 from telemetry.clocks.align_evidence import REFERENCE, HostClock
 from telemetry.clocks.align_table import ClockTable
 from telemetry.host_metrics import Happening

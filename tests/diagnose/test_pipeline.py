@@ -7,8 +7,8 @@ import pytest
 from diagnose.alerts.alert import account_of
 from diagnose.detectors import DETECTORS
 from diagnose.findings import NOT_BY_COST, Finding, Kind, Role, Severity, StepWindow, Suspect, limit_by_cost
+from diagnose.model.view import RunView
 from diagnose.pipeline import diagnose_view, without_symptoms, worst_first
-from diagnose.view import RunView
 from telemetry.topology import Topology
 from tests.diagnose.made_operations import around, with_history
 from tests.diagnose.made_view import make_view

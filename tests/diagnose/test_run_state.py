@@ -2,7 +2,7 @@
 
 import pytest
 
-from diagnose.run_state import RunState, state_of
+from diagnose.model.run_state import RunState, state_of
 
 S = 1_000_000_000
 NOW_NS = 1_790_000_000 * S

@@ -1,9 +1,9 @@
 import numpy as np
 import pyarrow as pa
 
-from diagnose.operations import operations_of
-from diagnose.own_work import own_time
-from diagnose.self_time import self_time_ns
+from diagnose.model.operations import operations_of
+from diagnose.model.own_work import own_time
+from diagnose.model.self_time import self_time_ns
 from telemetry.stages import Stage
 
 

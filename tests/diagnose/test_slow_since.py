@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from diagnose.detectors.slow_since import Rises, find_rises
-from diagnose.meetings import Meetings
+from diagnose.model.meetings import Meetings
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.made_operations import around

@@ -11,15 +11,16 @@ from rich.text import Text
 
 from diagnose.hang.evidence import HangEvidence, LogLine, RankEvidence
 from diagnose.hang.judge import judge
-from diagnose.losses import Loss
-from diagnose.marks import Mark
+from diagnose.model.losses import Loss
+from diagnose.model.marks import Mark
 from diagnose.pipeline import diagnose_view
 from diagnose.report import report_text
 from diagnose.report.hang_as_text import hang_text
-from diagnose.terminal import Terminal, line
+from diagnose.report.terminal import Terminal, line
 from telemetry.errors import UsageError
 from telemetry.topology import Topology
 from tests.diagnose.made_view import make_view
+from ui.cli import runs
 
 HOSTILE = "x\x1b]0;title\x07\x1b[2J\x9b31m\r\nforged line\u202etxt.exe\u2066\u200b\u2028"
 SHOWN = r"x\x1b]0;title\x07\x1b[2J\x9b31m\r\nforged line\u202etxt.exe\u2066\u200b\u2028"
@@ -107,8 +108,6 @@ def test_log_lines_and_notes_of_a_hang_begin_no_line_of_their_own() -> None:
 def test_a_long_name_in_a_list_of_runs_leaves_the_other_columns_where_they_are(
     terminal: bool,
 ) -> None:
-    from ui.commands import runs  # noqa: PLC0415 - the command's module, with its console
-
     row = {"attempt": 0, "state": "live", "started_ns": 0, "num_ranks": 8, "first_step": 0, "last_step": 9}
     rows = [{**row, "run_id": name} for name in ("short", "n" * 200, HOSTILE)]
     told = printed(runs.table_of(rows, runs.NAME_WIDTH if terminal else None))

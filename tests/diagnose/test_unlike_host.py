@@ -7,8 +7,8 @@ import pytest
 
 from diagnose.detectors.unlike_host import detect_unlike_host
 from diagnose.findings import Kind, Severity
-from diagnose.fleet import HostSeries
-from diagnose.view import FloatMatrix
+from diagnose.model.fleet import HostSeries
+from diagnose.model.view import FloatMatrix
 from telemetry.host_metrics import Metric
 from telemetry.topology import Topology
 from tests.diagnose.made_fleet import BEGAN_NS, SECOND_NS, made_fleet, made_series

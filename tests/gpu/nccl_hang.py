@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 import telemetry
-from telemetry.agent.flight_recorder import ask_flight_recorder
+from telemetry.evidence.flight_recorder import ask_flight_recorder
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.topology import Topology
 from tests.deadline import until

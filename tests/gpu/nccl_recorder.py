@@ -10,8 +10,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from telemetry.agent.flight_recorder import HANDLERS, NCCL, ask_flight_recorder
-from telemetry.agent.worker_client import ask_handler, handler_names
+from telemetry.evidence.flight_recorder import HANDLERS, NCCL, ask_flight_recorder
+from telemetry.evidence.worker_client import ask_handler, handler_names
 from telemetry.records import RankIdentity
 from telemetry.topology import Topology
 from tests.gpu.outcome import say

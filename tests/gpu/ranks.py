@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing
 
 import telemetry
-from telemetry.integrations.process_group import register_traced_backend
+from telemetry.record.collectives.process_group import register_traced_backend
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.records import RankIdentity
 from telemetry.topology import Topology

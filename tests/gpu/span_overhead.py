@@ -10,7 +10,7 @@ from statistics import median
 import torch
 
 import telemetry
-from telemetry.session import Device
+from telemetry.record.session import Device
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.gpu.outcome import say

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import telemetry
-from telemetry.clocks.cuda import CudaClock, open_cuda_clock
-from telemetry.clocks.interface import CapturedSpan, ClockError, DeviceSpan, Drained, ResolvedSpan
+from telemetry.record.clocks.cuda import CudaClock, open_cuda_clock
+from telemetry.record.clocks.interface import CapturedSpan, ClockError, DeviceSpan, Drained, ResolvedSpan
 from telemetry.stages import SpanClock, Stage
 from tests.deadline import until
 from tests.telemetry.recording import recorded, session
@@ -25,8 +25,8 @@ NOTE = DeviceSpan(stage=Stage.FORWARD_COMPUTE, issue_ns=0, step=0)
 STEPS, MICROBATCHES = 20, 4
 STRICT_DRAIN = """
 import contextlib, threading, torch
-from telemetry.clocks.cuda import open_cuda_clock
-from telemetry.clocks.interface import DeviceSpan
+from telemetry.record.clocks.cuda import open_cuda_clock
+from telemetry.record.clocks.interface import DeviceSpan
 value = torch.ones(64, 64, device="cuda")
 value + value
 clock = open_cuda_clock()
@@ -50,7 +50,7 @@ except RuntimeError:
 """
 ONE_DEVICE = """
 import sys, torch, telemetry
-from telemetry.clocks.cuda_driver import loaded_driver
+from telemetry.record.clocks.cuda_driver import loaded_driver
 telemetry.start("test", spool=sys.argv[1], rank=0, agent=False)
 print(torch.cuda.is_initialized())
 torch.cuda.set_device(int(sys.argv[2]))

@@ -6,8 +6,8 @@ from time import process_time, time_ns
 import pynvml
 import pytest
 
+from telemetry.agent.samplers.nvml import NvmlSampler, open_nvml_sampler
 from telemetry.host_metrics import Happening, Metric
-from telemetry.samplers.nvml import NvmlSampler, open_nvml_sampler
 from tests.deadline import until
 
 SECOND_NS = 1_000_000_000

@@ -13,9 +13,9 @@ from typing import Any
 
 import httpx
 
-from telemetry.ship.client import CollectorClient
-from telemetry.ship.wire import ARROW_TYPE
 from telemetry.stores.queries import LAST_STEP, Runs, Spans
+from telemetry.wire.client import CollectorClient
+from telemetry.wire.codec import ARROW_TYPE
 from tests.deadline import until
 from tests.integration.processes import free_port
 
@@ -89,7 +89,16 @@ def attacked(folder: Path, *options: str, trusts: Path | None = None, **environm
     """
     port, log = free_port(), folder / "collector.log"
     command = [
-        *(sys.executable, "-m", "ui.cli", "collect", "--store", f"embedded:{folder / 'store'}", "--port", str(port)),
+        *(
+            sys.executable,
+            "-m",
+            "ui.cli",
+            "collect",
+            "--store",
+            f"embedded:{folder / 'store'}",
+            "--port",
+            str(port),
+        ),
         *options,
     ]
     ours = {name: value for name, value in os.environ.items() if not name.startswith("RANKSCOPE_")}

@@ -15,8 +15,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from telemetry.ship.client import CollectorClient
 from telemetry.stores.queries import Runs
+from telemetry.wire.client import CollectorClient
 from tests.deadline import until
 from tests.integration.processes import Road, free_port
 

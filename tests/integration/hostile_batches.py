@@ -20,9 +20,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from telemetry.collector.sequence import MAX_JUMP
 from telemetry.records import RECORDS_LOST
-from telemetry.ship.sequence import MAX_JUMP
-from telemetry.ship.wire import encode, labelled
+from telemetry.wire.codec import encode, labelled
 from tests.telemetry.made_rows import made
 
 NUMBERED = ("spans", "marks", "samples")

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from telemetry.ship.client import CollectorClient
+from telemetry.wire.client import CollectorClient
 from tests.deadline import until
 
 COLLECT = """
 import sys
-from telemetry.ship.collector import run_collector
-from telemetry.ship.settings import CollectorSettings
+from telemetry.collector.server import run_collector
+from telemetry.collector.settings import CollectorSettings
 run_collector(CollectorSettings.checked(store=sys.argv[1], port=int(sys.argv[2])))
 """
 

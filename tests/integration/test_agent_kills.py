@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.run_state import RunState, heard_of
-from telemetry.ship.client import CollectorClient
+from diagnose.model.run_state import RunState, heard_of
 from telemetry.stores.queries import HighWater, RunBeats
+from telemetry.wire.client import CollectorClient
 from tests.deadline import until
 from tests.integration.counted import records_written
 from tests.integration.processes import Part, Road

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from telemetry.errors import RankscopeError
-from telemetry.ship.client import CollectorClient
 from telemetry.stores.queries import HighWater
+from telemetry.wire.client import CollectorClient
 from tests.deadline import until
 from tests.integration.counted import records_written, rows_stored
 from tests.integration.processes import Road, road

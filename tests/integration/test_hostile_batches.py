@@ -14,11 +14,11 @@ import pytest
 import telemetry
 from telemetry.agent.host import Host
 from telemetry.agent.loop import Agent, AgentSettings
-from telemetry.ship.refusal_log import LINES_A_MINUTE
-from telemetry.ship.wire import ARROW_TYPE
+from telemetry.collector.refusal_log import LINES_A_MINUTE
 from telemetry.stages import Stage
 from telemetry.stores.queries import LAST_STEP, Marks, Ranks, Spans
 from telemetry.topology import Topology
+from telemetry.wire.codec import ARROW_TYPE
 from tests.integration.attacked import Attacked, attacked
 from tests.integration.hostile_batches import NUM_RANKS, Hostile, Targets, batch_at
 

@@ -16,34 +16,34 @@ import psutil
 import pytest
 
 import telemetry
-from telemetry import mounts
-from telemetry.agent import journal
-from telemetry.agent.collect import collect_evidence
-from telemetry.agent.evidence import Evidence, discard_other_steps, keep, kept
-from telemetry.agent.flight_recorder import read_flight_files
 from telemetry.agent.host import SURE_AFTER, Host
-from telemetry.agent.logs import JobLogs
-from telemetry.agent.stacks import take_stack
+from telemetry.agent.samplers.interface import Event
 from telemetry.agent.sweep import sweep
 from telemetry.agent.tail import RankTail
 from telemetry.agent.watch import EvidenceWatch
-from telemetry.agent.worker_client import ask_traceback
-from telemetry.birth import BORN, birth_of
 from telemetry.errors import UnsafeFolderError
-from telemetry.integrations.dump_places import META_KEY as DUMPS_KEY
-from telemetry.integrations.worker_server import META_KEY
-from telemetry.owner_rights import rights_of
-from telemetry.parent_death import tie_to_parent
-from telemetry.private_files import make_folder, open_folder
+from telemetry.evidence import journal
+from telemetry.evidence.collect import collect_evidence
+from telemetry.evidence.evidence import Evidence, discard_other_steps, keep, kept
+from telemetry.evidence.flight_recorder import read_flight_files
+from telemetry.evidence.logs import JobLogs
+from telemetry.evidence.stacks import take_stack
+from telemetry.evidence.worker_client import ask_traceback
+from telemetry.files import mounts
+from telemetry.files.owner_rights import rights_of
+from telemetry.files.private_files import make_folder, open_folder
+from telemetry.process.birth import BORN, birth_of
+from telemetry.process.parent_death import tie_to_parent
 from telemetry.record import layout
+from telemetry.record.dump_places import META_KEY as DUMPS_KEY
 from telemetry.record.layout import RANK_FOLDER_DEPTH
 from telemetry.record.reader import RankReader
+from telemetry.record.worker_server import META_KEY
 from telemetry.records import RankIdentity
-from telemetry.samplers.interface import Event
-from telemetry.ship.client import CollectorClient
 from telemetry.stores.queries import Evidence as StoredEvidence
 from telemetry.stores.queries import Ranks
 from telemetry.topology import Topology
+from telemetry.wire.client import CollectorClient
 from tests.deadline import until
 from tests.integration.local_users import HONEST, HOSTILE, SECRET, Machine, as_user, running_as, shared_machine
 from tests.integration.mounted import FUSE, leave_mount_namespace, mounted

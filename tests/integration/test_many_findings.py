@@ -14,8 +14,8 @@ import pytest
 
 from diagnose.alerts.ledger import read_ledger
 from telemetry.host_metrics import Happening
-from telemetry.ship.client import CollectorClient
 from telemetry.stores.queries import Alerts, HighWater
+from telemetry.wire.client import CollectorClient
 from tests.deadline import until
 from tests.integration.counted import records_written, rows_stored
 from tests.integration.processes import Part, road
@@ -43,7 +43,7 @@ type = "log"
 path = "{told}"
 resend_s = 0.001
 """
-ALERTS = [sys.executable, "-c", "from diagnose.commands.alerts import alerts_app; alerts_app()"]
+ALERTS = [sys.executable, "-c", "from ui.cli.alerts import alerts_app; alerts_app()"]
 
 
 def put_sick_fleet(client: CollectorClient) -> None:

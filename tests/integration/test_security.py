@@ -18,12 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from telemetry.agent_process import spawn_agent
 from telemetry.errors import UnreachableError, UsageError
-from telemetry.ship.client import CollectorClient
-from telemetry.ship.wire import ARROW_TYPE, encode
+from telemetry.record.agent_process import spawn_agent
 from telemetry.stores.queries import Runs, Spans
 from telemetry.tables import SPANS
+from telemetry.wire.client import CollectorClient
+from telemetry.wire.codec import ARROW_TYPE, encode
 from tests.certificates import Pair, make_authority, make_server
 from tests.deadline import until
 from tests.integration.attacked import KEPT, Attacked, attacked, head, received, statuses

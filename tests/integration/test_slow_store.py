@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from telemetry.ship.wire import ARROW_TYPE, encode, labelled
 from telemetry.stores.open import open_store
+from telemetry.wire.codec import ARROW_TYPE, encode, labelled
 from tests.clickhouse_server import ClickHouseServer, running_server
 from tests.deadline import until
 from tests.integration.processes import COLLECT, Part, free_port

@@ -16,14 +16,14 @@ import httpx
 import pyarrow as pa
 import pytest
 
+from telemetry.collector.counters import Counters
+from telemetry.collector.writer import Outcome, RowWriter
 from telemetry.errors import UnreachableError
-from telemetry.ship.counters import Counters
-from telemetry.ship.wire import ARROW_TYPE, Ack, Batch, encode, labelled
-from telemetry.ship.writer import Outcome, RowWriter
 from telemetry.stores.claim_queries import NUMBER_BITS
 from telemetry.stores.interface import Store
 from telemetry.stores.open import open_store
 from telemetry.stores.reader import StoreReader
+from telemetry.wire.codec import ARROW_TYPE, Ack, Batch, encode, labelled
 from tests.clickhouse_server import ClickHouseServer
 from tests.deadline import until
 from tests.integration.processes import COLLECT, Part, free_port

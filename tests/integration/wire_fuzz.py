@@ -26,15 +26,15 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from starlette.datastructures import Headers
 
+from telemetry.collector.access import presented
+from telemetry.collector.bodies import declared_length
+from telemetry.collector.origins import without_port
+from telemetry.collector.otlp.api import SIGNALS
+from telemetry.collector.otlp.message import JSON_TYPE, PROTOBUF_TYPE, Encoding, TooBigError, decode
 from telemetry.errors import UsageError
-from telemetry.ship.access import presented
-from telemetry.ship.bodies import declared_length
-from telemetry.ship.origins import without_port
-from telemetry.ship.otlp.api import SIGNALS
-from telemetry.ship.otlp.message import JSON_TYPE, PROTOBUF_TYPE, Encoding, TooBigError, decode
-from telemetry.ship.wire import ARROW_TYPE, decode_batch, decode_query, encode, encode_query
 from telemetry.stores.queries import HeatCells, Spans
 from telemetry.tables import TABLES
+from telemetry.wire.codec import ARROW_TYPE, decode_batch, decode_query, encode, encode_query
 from tests.benchmarks.pages import as_table, write_section
 from tests.integration.attacked import KEPT, Attacked, attacked
 from tests.integration.hostile_bytes import damaged

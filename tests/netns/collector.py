@@ -9,9 +9,9 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from telemetry.readers import DEFAULT_PORT
-from telemetry.ship.client import CollectorClient
+from telemetry.settings import DEFAULT_PORT
 from telemetry.stores.question import Query
+from telemetry.wire.client import CollectorClient
 from tests.deadline import until
 from tests.netns.cluster import COLLECTOR_ADDRESS, SWITCH, Cluster
 from tests.scenarios.command import COMMAND_S, Answer

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from telemetry.errors import UnreadableError
-from telemetry.rank_identity import rank_folder
+from telemetry.record.rank_identity import rank_folder
 from telemetry.record.state_page import LiveState, read_state
 from tests.deadline import until
 from tests.netns.cluster import Cluster

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.forkserver import FORKED, WIDE, end_with_pytest
-from ui.cli import main
+from ui.cli.main import main
 
 COMMAND_S = 120
 

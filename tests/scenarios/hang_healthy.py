@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from telemetry.ship.client import CollectorClient
+from telemetry.wire.client import CollectorClient
 from tests.deadline import until
 from tests.scenarios.hang_job import AGENT_OPTIONS, LOOK_S, Job, accused, accused_now, ask
 from tests.scenarios.hang_plan import LONG_PHASE_S, Trial

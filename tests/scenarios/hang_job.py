@@ -26,10 +26,10 @@ from diagnose.findings import Kind
 from diagnose.hang.from_spool import evidence_from_spool
 from diagnose.hang.judge import judge
 from diagnose.hang.stored import stored_verdict
+from diagnose.model.run_state import RunState
 from diagnose.report import hang_object
-from diagnose.run_state import RunState
 from telemetry.errors import RankscopeError
-from telemetry.ship.client import CollectorClient
+from telemetry.wire.client import CollectorClient
 from tests.deadline import until
 from tests.integration.processes import free_port
 from tests.scenarios.command import rankscope
@@ -37,7 +37,7 @@ from tests.scenarios.hang_plan import Trial
 from tests.trainer.jobs import figures, small_config
 from tests.ui.named_everywhere import named_everywhere, row_of
 from trainer.config import RunOptions
-from trainer.fault.inject import FIRED_NAME
+from trainer.faults.inject import FIRED_NAME
 
 START_S = 300.0
 VERDICT_S = 45.0

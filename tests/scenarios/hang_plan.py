@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from telemetry.stages import Stage
 from telemetry.topology import Topology
-from trainer.fault.inject import BOUNDARIES, COLLECTIVES
+from trainer.faults.inject import BOUNDARIES, COLLECTIVES
 
 FOUR = (Topology(dp=2, pp=2, tp=1),)
 FOUR_IN_TP = (Topology(dp=2, pp=1, tp=2),)
@@ -26,7 +26,7 @@ class Trial:
     kind: str
     topology: Topology
     fault: str
-    """As ``trainer/fault/inject.py`` reads it."""
+    """As ``trainer/faults/inject.py`` reads it."""
     guilty: tuple[int, ...]
     """Exactly the ranks that the verdict must name; none in a healthy job."""
     kills: bool

@@ -13,9 +13,9 @@ import pytest
 
 from diagnose.findings import Finding, Kind, StepWindow
 from diagnose.pipeline import diagnose_run
-from telemetry.rank_identity import rank_folder
+from telemetry.record.rank_identity import rank_folder
 from telemetry.record.reader import RankReader
-from telemetry.ship.client import CollectorClient
+from telemetry.wire.client import CollectorClient
 from tests.deadline import until
 from tests.scenarios.hang_job import collecting
 from tests.scenarios.mapped_ranks import LIMITED_RANK, NUM_RANKS, RUN

@@ -18,15 +18,15 @@ from tests.deadline import until
 from tests.scenarios.command import Answer, rankscope
 from tests.telemetry.recording import session
 from tests.trainer.jobs import alive
-from ui.cli import main
-from ui.commands.doctor import doctor
+from ui.cli.doctor import doctor
+from ui.cli.main import main
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "node-checks.md"
 OF_OTHERS = {"--run", "--store", "--attempt", "--help"}
 """Options of `rankscope doctor` that are not about checks."""
 NEEDS_TORCH = {"gemm", "device-memory", "device-copies", "all-to-all", "neighbours"}
 EVERYWHERE = {"host-memory", "host-copies", "loopback", "nic-pair", "disk", "shared-memory-room", "shared-memory"}
-EXAMINER = "trainer.fault.selfcheck.examiner"
+EXAMINER = "diagnose.nodecheck.examiner"
 HELD_BYTES = 100 << 20
 BROKEN_TORCH = 'raise ImportError("no torch on this machine")'
 

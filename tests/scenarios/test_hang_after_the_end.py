@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import psutil
 import pytest
 
-from telemetry.ship.client import CollectorClient
 from telemetry.stores.queries import Steps
 from telemetry.topology import Topology
+from telemetry.wire.client import CollectorClient
 from tests.deadline import until
 from tests.scenarios.hang_job import (
     DEATH_S,
@@ -27,7 +27,7 @@ from tests.scenarios.hang_job import (
 )
 from tests.scenarios.hang_plan import Trial
 from tests.ui.named_everywhere import named_by_pages, named_everywhere, row_of
-from ui.run_rows import RunRow
+from ui.dashboard.run_rows import RunRow
 
 pytestmark = [pytest.mark.gloo, pytest.mark.long, pytest.mark.timeout(900)]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.readers import open_spool
 from tests.scenarios.mesh_job import FIRST_STEP, SLOW, Trial, launch
 from tests.scenarios.mesh_trials import Found, is_learned, judge_steps
+from ui.cli.readers import open_spool
 
 pytestmark = pytest.mark.gloo
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from telemetry.parent_death import child_environment
-from telemetry.ship.client import CollectorClient
+from telemetry.process.parent_death import child_environment
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Evidence
+from telemetry.wire.client import CollectorClient
 from tests.deadline import until
 from tests.diagnose.hang.real_dumps import cases, injected, needs_real_dumps
 from tests.telemetry.served import collecting
 from tests.telemetry.stand_in_ranks import PREFIX, ROOT, RUN, TIME_IS_UP, stand_in_job
-from ui.cli import app
+from ui.cli.main import app
 
 pytestmark = needs_real_dumps()
 MESH = "pp=4,dp=2,tp=2"

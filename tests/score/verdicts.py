@@ -3,10 +3,10 @@
 from dataclasses import dataclass, replace
 
 from diagnose.findings import Finding, Kind, Severity
+from diagnose.model.view import RunView
 from diagnose.pipeline import diagnose_view
 from diagnose.simulate.run import simulate, view
 from diagnose.simulate.truth import Truth
-from diagnose.view import RunView
 from tests.score.cases import Case
 from tests.score.windows import until
 

@@ -2,9 +2,9 @@
 
 from dataclasses import fields, replace
 
-from diagnose.fleet import Fleet, HostSeries
-from diagnose.operations import Operations
-from diagnose.view import RunView, Series, Work
+from diagnose.model.fleet import Fleet, HostSeries
+from diagnose.model.operations import Operations
+from diagnose.model.view import RunView, Series, Work
 
 
 def until(view: RunView, num_steps: int) -> RunView:

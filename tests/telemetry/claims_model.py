@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from telemetry.collector.counters import Counters
+from telemetry.collector.writer import Outcome, RowWriter
 from telemetry.errors import UnreachableError
-from telemetry.ship.counters import Counters
-from telemetry.ship.wire import Ack, Batch
-from telemetry.ship.writer import Outcome, RowWriter
 from telemetry.stores.claim_queries import NUMBER_BITS, NewestClaims, RankOpenings
 from telemetry.stores.queries import HighWater
 from telemetry.stores.question import Query
+from telemetry.wire.codec import Ack, Batch
 
 RUN = "run"
 PATIENCE = 40

@@ -2,8 +2,8 @@
 
 import pytest
 
-from telemetry.clocks.cuda import CudaClock
-from telemetry.clocks.interface import DeviceSpan, Drained, ResolvedSpan
+from telemetry.record.clocks.cuda import CudaClock
+from telemetry.record.clocks.interface import DeviceSpan, Drained, ResolvedSpan
 from telemetry.stages import Stage
 from tests.telemetry.manual_cuda import ManualCuda
 
@@ -54,8 +54,8 @@ def resolved(drained: list[Drained]) -> list[ResolvedSpan]:
 def use_in_sessions(twin: ManualCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a session finds on this machine."""
     clock = CudaClock(twin)
-    monkeypatch.setattr("telemetry.session.open_device_clock", lambda device: clock if clock.is_used() else None)
-    monkeypatch.setattr("telemetry.session.expects_device", lambda device: True)
+    monkeypatch.setattr("telemetry.record.session.open_device_clock", lambda device: clock if clock.is_used() else None)
+    monkeypatch.setattr("telemetry.record.session.expects_device", lambda device: True)
 
 
 def time_a_span(clock: CudaClock, span: DeviceSpan = NOTE) -> None:

@@ -22,7 +22,7 @@ from torch.distributed.tensor import Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import telemetry
-from telemetry.integrations.process_group import register_traced_backend
+from telemetry.record.collectives.process_group import register_traced_backend
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 

@@ -6,9 +6,9 @@ from typing import Any
 import pyarrow as pa
 
 from telemetry import tables
-from telemetry.ship.wire import labelled
 from telemetry.stages import Stage
 from telemetry.stores.interface import Store
+from telemetry.wire.codec import labelled
 
 SECOND_NS = 1_000_000_000
 DEFAULTS: dict[str, Any] = {

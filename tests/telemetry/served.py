@@ -7,10 +7,10 @@ from contextlib import contextmanager
 import uvicorn
 from fastapi import FastAPI
 
-from telemetry.ship.client import CollectorClient
-from telemetry.ship.collector import configured, create_app, listen
-from telemetry.ship.settings import CollectorSettings, ServerSettings
+from telemetry.collector.server import configured, create_app, listen
+from telemetry.collector.settings import CollectorSettings, ServerSettings
 from telemetry.stores.interface import Store
+from telemetry.wire.client import CollectorClient
 from tests.deadline import until
 
 

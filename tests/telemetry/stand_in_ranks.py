@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import telemetry
-from telemetry.agent.flight_recorder import NCCL
-from telemetry.integrations.worker_server import META_KEY
-from telemetry.parent_death import tie_to_parent
-from telemetry.plain_pickle import load_plain
+from telemetry.evidence.flight_recorder import NCCL
+from telemetry.files.plain_pickle import load_plain
+from telemetry.process.parent_death import tie_to_parent
+from telemetry.record.worker_server import META_KEY
 from telemetry.topology import Topology
 from tests.deadline import until
 from tests.telemetry.worker_socket import serve_handlers

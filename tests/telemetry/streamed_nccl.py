@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from telemetry.clocks.interface import DeviceSpan, ResolvedSpan
+from telemetry.record.clocks.interface import DeviceSpan, ResolvedSpan
 
 STREAMS = 32
 

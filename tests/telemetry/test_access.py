@@ -8,15 +8,15 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from telemetry.collector.bodies import MALFORMED, declared_length
+from telemetry.collector.origins import without_port
+from telemetry.collector.rates import Buckets, network_of
+from telemetry.collector.server import configured
+from telemetry.collector.settings import CollectorSettings, ServerSettings
 from telemetry.credentials import Tokens, read_secret
 from telemetry.errors import UsageError
-from telemetry.ship.bodies import MALFORMED, declared_length
-from telemetry.ship.collector import configured
-from telemetry.ship.origins import without_port
-from telemetry.ship.rates import Buckets, network_of
-from telemetry.ship.settings import CollectorSettings, ServerSettings
-from telemetry.ship.tls import check_pair, trusted
 from telemetry.stores.embedded import EmbeddedStore
+from telemetry.wire.tls import check_pair, trusted
 from tests.certificates import lock, make_authority, make_server
 from tests.telemetry.served import collecting
 

@@ -9,13 +9,13 @@ from contextlib import suppress
 
 import pytest
 
-from telemetry.agent_process import KeptAgent
+from telemetry.record.agent_process import KeptAgent
 from tests.deadline import until
 
 HOSTILE_TRAINING = """
 import os, signal, sys, threading, time
 from contextlib import suppress
-from telemetry.agent_process import KeptAgent
+from telemetry.record.agent_process import KeptAgent
 
 def reap():
     while True:

@@ -5,7 +5,7 @@ import pytest
 
 from telemetry.agent.__main__ import _report
 from telemetry.agent.command import parse_settings
-from telemetry.agent.samplers import SamplerSettings, open_samplers
+from telemetry.agent.sampling import SamplerSettings, open_samplers
 
 ARGUMENTS = ["--spool", "spool", "--collector", "http://127.0.0.1:1"]
 

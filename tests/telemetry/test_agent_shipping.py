@@ -15,20 +15,20 @@ import pyarrow as pa
 import pytest
 
 import telemetry
-from telemetry.agent.from_spool import store_from_spool
-from telemetry.agent.heartbeat import is_alive
 from telemetry.agent.host import Host
 from telemetry.agent.loop import Agent, AgentSettings
-from telemetry.agent.stamps import Stamps
 from telemetry.errors import UnreachableError, UnreadableError, UsageError
+from telemetry.evidence.heartbeat import is_alive
+from telemetry.evidence.stamps import Stamps
+from telemetry.imports.spool import store_from_spool
 from telemetry.record.reader import RankReader
 from telemetry.records import RankIdentity
-from telemetry.ship.client import CollectorClient
-from telemetry.ship.wire import Ack
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Heartbeats, HighWater, Marks, Ranks, Samples, Spans
 from telemetry.tables import ENDED_WELL
 from telemetry.topology import Topology
+from telemetry.wire.client import CollectorClient
+from telemetry.wire.codec import Ack
 from tests.telemetry.faulty_store import FaultyStore
 from tests.telemetry.recording import session
 from tests.telemetry.served import collecting
@@ -126,7 +126,7 @@ def test_the_last_heartbeat_is_the_newest_though_the_clock_was_set_back(
     tmp_path: Path, collector: CollectorClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock_ns = iter([10**18, 10**18 - 3600 * 10**9])
-    monkeypatch.setattr("telemetry.agent.heartbeat.next_stamp_ns", Stamps(lambda: next(clock_ns)))
+    monkeypatch.setattr("telemetry.evidence.heartbeat.next_stamp_ns", Stamps(lambda: next(clock_ns)))
     record(tmp_path, end=False)
     following = agent(tmp_path, collector)
     following.turn()

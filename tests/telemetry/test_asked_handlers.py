@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 import telemetry
-from telemetry.agent import collect
-from telemetry.agent.evidence import died_ns_of, kept
-from telemetry.agent.flight_recorder import GLOO, NCCL
 from telemetry.agent.stall import SECOND_NS, StallSettings
 from telemetry.agent.watch import EvidenceWatch
-from telemetry.integrations import worker_server
-from telemetry.record.operations import Operations
+from telemetry.evidence import collect
+from telemetry.evidence.evidence import died_ns_of, kept
+from telemetry.evidence.flight_recorder import GLOO, NCCL
+from telemetry.record import worker_server
+from telemetry.record.collectives.operations import Operations
 from telemetry.record.reader import RankReader
-from telemetry.session import RECORDER
+from telemetry.record.session import RECORDER
 from telemetry.topology import Topology
 from tests.deadline import until
 from tests.telemetry.worker_socket import Answer, serve_handlers

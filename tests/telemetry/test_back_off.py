@@ -10,8 +10,8 @@ import pytest
 
 from telemetry.agent.back_off import MAX_S, MAX_TOLD_S, BackOff
 from telemetry.errors import UnreachableError
-from telemetry.ship.client import CollectorClient
 from telemetry.stores.queries import Runs
+from telemetry.wire.client import CollectorClient
 from tests.telemetry.made_rows import numbered_spans, of_run
 
 SPANS = of_run(numbered_spans(0, 3))

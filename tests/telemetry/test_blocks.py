@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from telemetry.ship.blocks import one_block
-from telemetry.ship.wire import Batch
+from telemetry.collector.blocks import one_block
 from telemetry.stages import Stage
 from telemetry.tables import SPANS
+from telemetry.wire.codec import Batch
 from tests.telemetry.made_rows import made
 
 STAGES = (Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE, Stage.OPTIMIZER)

@@ -13,14 +13,14 @@ import httpx
 import pyarrow as pa
 import pytest
 
+from telemetry.collector.server import listen
+from telemetry.collector.settings import CollectorSettings
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.records import RECORDS_LOST
-from telemetry.ship.client import CollectorClient
-from telemetry.ship.collector import listen
-from telemetry.ship.settings import CollectorSettings
-from telemetry.ship.wire import ARROW_TYPE, encode
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Runs
+from telemetry.wire.client import CollectorClient
+from telemetry.wire.codec import ARROW_TYPE, encode
 from tests.deadline import until
 from tests.telemetry.made_rows import made, numbered_spans, of_run
 from tests.telemetry.served import collecting
@@ -186,8 +186,8 @@ def test_an_open_address_needs_a_token(host: str, monkeypatch: pytest.MonkeyPatc
 COLLECT = """
 import sys
 from telemetry.errors import RankscopeError
-from telemetry.ship.collector import run_collector
-from telemetry.ship.settings import CollectorSettings
+from telemetry.collector.server import run_collector
+from telemetry.collector.settings import CollectorSettings
 try:
     run_collector(CollectorSettings.checked(store=sys.argv[1], port=int(sys.argv[2])))
 except RankscopeError as error:

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from telemetry.collector.counters import Counters
+from telemetry.collector.group_queue import QueueFullError
+from telemetry.collector.ingest import Ingest
 from telemetry.errors import UnreachableError
-from telemetry.ship.client import CollectorClient
-from telemetry.ship.counters import Counters
-from telemetry.ship.group_queue import QueueFullError
-from telemetry.ship.ingest import Ingest
-from telemetry.ship.wire import Ack, Batch
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Store
 from telemetry.stores.queries import HighWater, Marks, NumberedTable, Samples
+from telemetry.wire.client import CollectorClient
+from telemetry.wire.codec import Ack, Batch
 from tests.deadline import until
 from tests.telemetry.faulty_store import FaultyStore
 from tests.telemetry.made_rows import insert, made, numbered_spans, of_run

@@ -11,10 +11,10 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.responses import Response
 
-from telemetry.ship import connections
-from telemetry.ship.collector import configured, listen
-from telemetry.ship.connections import BoundedConnection
-from telemetry.ship.settings import ServerSettings
+from telemetry.collector import connections
+from telemetry.collector.connections import BoundedConnection
+from telemetry.collector.server import configured, listen
+from telemetry.collector.settings import ServerSettings
 from tests.certificates import make_authority, make_server
 from tests.deadline import until
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import telemetry
-from telemetry.clocks.cuda import CudaClock
-from telemetry.clocks.interface import CapturedSpan, Drained
+from telemetry.record.clocks.cuda import CudaClock
+from telemetry.record.clocks.interface import CapturedSpan, Drained
 from telemetry.stages import Stage
 from tests.deadline import until
 from tests.telemetry.cuda_rank import MS, NOTE, Rank, resolved, time_a_span, use_in_sessions
@@ -29,7 +29,7 @@ def twin(monkeypatch: pytest.MonkeyPatch) -> ManualCuda:
 @pytest.fixture
 def always_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each pass records and asks events of the clock's own."""
-    monkeypatch.setattr("telemetry.clocks.cuda_reference.PERIOD_NS", 0)
+    monkeypatch.setattr("telemetry.record.clocks.cuda_reference.PERIOD_NS", 0)
 
 
 @pytest.mark.usefixtures("always_renewed")

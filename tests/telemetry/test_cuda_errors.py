@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import telemetry
-from telemetry.clocks.cuda_reference import PERIOD_NS
-from telemetry.clocks.interface import ClockError, CompletedSpan, ResolvedSpan
+from telemetry.record.clocks.cuda_reference import PERIOD_NS
+from telemetry.record.clocks.interface import ClockError, CompletedSpan, ResolvedSpan
 from telemetry.stages import Stage
 from tests.deadline import until
 from tests.telemetry.cuda_rank import MS, NOTE, Rank, resolved, use_in_sessions

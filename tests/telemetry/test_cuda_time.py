@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from telemetry.clocks.cuda import CudaClock
-from telemetry.clocks.cuda_reference import ASK_NS, FIRST_WITHIN_NS, PAUSE_S, PERIOD_NS, QUICK_ASKS
-from telemetry.clocks.interface import ResolvedSpan
+from telemetry.record.clocks.cuda import CudaClock
+from telemetry.record.clocks.cuda_reference import ASK_NS, FIRST_WITHIN_NS, PAUSE_S, PERIOD_NS, QUICK_ASKS
+from telemetry.record.clocks.interface import ResolvedSpan
 from tests.telemetry.cuda_rank import MS, NOTE, Rank, resolved
 from tests.telemetry.manual_cuda import ManualCuda
 
@@ -97,7 +97,7 @@ def test_each_question_that_is_not_answered_is_followed_by_a_pause() -> None:
 
 def test_a_bracket_is_tight_although_the_device_answers_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """The event of the clock waits behind 15 ms of other work: longer than one pass asks."""
-    monkeypatch.setattr("telemetry.clocks.cuda_reference.TRIES", 1)
+    monkeypatch.setattr("telemetry.record.clocks.cuda_reference.TRIES", 1)
     rank = Rank(one_queue=True)
     rank.cuda.keep_busy(15 * MS)
     rank.work(0)

@@ -9,10 +9,10 @@ from time import monotonic_ns
 import pytest
 
 import telemetry
-from telemetry.clocks.drain import MAX_FAILED_PASSES, Drain
-from telemetry.clocks.interface import DeviceSpan, Drained
-from telemetry.clocks.manual import ManualClock
-from telemetry.session import RECORDER
+from telemetry.record.clocks.drain import MAX_FAILED_PASSES, Drain
+from telemetry.record.clocks.interface import DeviceSpan, Drained
+from telemetry.record.clocks.manual import ManualClock
+from telemetry.record.session import RECORDER
 from telemetry.stages import SpanClock, Stage
 from tests.deadline import until
 from tests.telemetry.recording import recorded, session
@@ -24,7 +24,7 @@ NOTE = DeviceSpan(stage=Stage.FORWARD_COMPUTE, issue_ns=5, step=3, microbatch=2)
 def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     """What a session that asks for CUDA gets in this test."""
     manual = ManualClock(room=100)
-    monkeypatch.setattr("telemetry.session.open_device_clock", lambda device: manual)
+    monkeypatch.setattr("telemetry.record.session.open_device_clock", lambda device: manual)
     return manual
 
 

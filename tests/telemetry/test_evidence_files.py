@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 import telemetry
-from telemetry.agent.evidence import Evidence, Kind, discard_other_steps, keep, kept
-from telemetry.agent.from_spool import store_from_spool
 from telemetry.agent.host import Host
-from telemetry.agent.logs import JobLogs
 from telemetry.agent.loop import Agent, AgentSettings
 from telemetry.agent.outbox import BATCH_CHARACTERS, Outbox
 from telemetry.agent.stall import SECOND_NS, StallSettings
 from telemetry.agent.watch import EvidenceWatch
 from telemetry.errors import UnreachableError
+from telemetry.evidence.evidence import Evidence, Kind, discard_other_steps, keep, kept
+from telemetry.evidence.logs import JobLogs
+from telemetry.imports.spool import store_from_spool
 from telemetry.record.reader import RankReader
 from telemetry.stores import queries
 from telemetry.stores.embedded import EmbeddedStore

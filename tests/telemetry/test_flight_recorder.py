@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from telemetry import plain_pickle
-from telemetry.agent import worker_client
-from telemetry.agent.flight_recorder import NCCL, ask_flight_recorder, read_flight_files
-from telemetry.integrations.dump_places import META_KEY as FILES
-from telemetry.integrations.dump_places import dump_places
-from telemetry.integrations.worker_server import META_KEY as SOCKET
+from telemetry.evidence import worker_client
+from telemetry.evidence.flight_recorder import NCCL, ask_flight_recorder, read_flight_files
+from telemetry.files import plain_pickle
+from telemetry.record.dump_places import META_KEY as FILES
+from telemetry.record.dump_places import dump_places
+from telemetry.record.worker_server import META_KEY as SOCKET
 from telemetry.records import RankIdentity
 from telemetry.topology import Topology
 from tests.telemetry.worker_socket import Answer, serve_handlers

@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 import telemetry
-from telemetry.integrations.process_group import TracedGroup, register_traced_backend
 from telemetry.named_groups import peer_of_axes
+from telemetry.record.collectives.process_group import TracedGroup, register_traced_backend
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.telemetry.recording import recorded
@@ -151,6 +151,6 @@ def test_what_is_not_recorded_is_passed_on(tmp_path: Path, monkeypatch: pytest.M
         work = dist.all_reduce(torch.ones(1), async_op=True)
         assert work is not None
         work.wait()
-        assert not telemetry.session.current_session().recording
+        assert not telemetry.record.session.current_session().recording
     finally:
         dist.destroy_process_group()

@@ -10,7 +10,7 @@ import torch.multiprocessing
 from torch.distributed.device_mesh import init_device_mesh
 
 import telemetry
-from telemetry.integrations.process_group import TracedGroup, register_traced_backend
+from telemetry.record.collectives.process_group import TracedGroup, register_traced_backend
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.telemetry.recording import Recorded, recorded

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from telemetry.agent.collect import collect_evidence
-from telemetry.agent.evidence import kept
 from telemetry.agent.host import Host
 from telemetry.agent.loop import Agent, AgentSettings
 from telemetry.agent.outbox import Outbox
 from telemetry.agent.stall import StallSettings
 from telemetry.agent.watch import EvidenceWatch
+from telemetry.evidence.collect import collect_evidence
+from telemetry.evidence.evidence import kept
 from telemetry.record.reader import RankReader
-from telemetry.ship.client import CollectorClient
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Evidence, Heartbeats
+from telemetry.wire.client import CollectorClient
 from tests.deadline import until
 from tests.telemetry.served import collecting
 from tests.telemetry.standing_job import RUN, standing_job

@@ -10,20 +10,21 @@ import pyarrow as pa
 import pytest
 
 import telemetry
-from telemetry.agent import host_reports, journal
+from telemetry.agent import host_reports
 from telemetry.agent.host import Host
 from telemetry.agent.host_reports import HostReports, LivingRanks
 from telemetry.agent.host_watch import HostWatch, Paced
 from telemetry.agent.loop import Agent, AgentSettings
-from telemetry.agent.thinning import Thinning
+from telemetry.agent.samplers.interface import Event, GoneError, Look, Reading
 from telemetry.errors import UnreachableError, UsageError
-from telemetry.samplers.interface import Event, GoneError, Look, Reading
-from telemetry.ship.client import CollectorClient
-from telemetry.ship.wire import Ack
+from telemetry.evidence import journal
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.host_queries import HostEvents, HostSamples
 from telemetry.stores.queries import Ranks
+from telemetry.thinning import Thinning
 from telemetry.topology import Topology
+from telemetry.wire.client import CollectorClient
+from telemetry.wire.codec import Ack
 from tests.deadline import until
 from tests.telemetry.faulty_store import FaultyStore
 from tests.telemetry.served import collecting

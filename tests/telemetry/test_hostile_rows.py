@@ -15,19 +15,19 @@ import pytest
 import telemetry
 from telemetry.agent.host import Host
 from telemetry.agent.loop import Agent, AgentSettings
+from telemetry.collector.refusal_log import LINES_A_MINUTE, RefusalLog
+from telemetry.collector.sequence import MAX_JUMP
 from telemetry.errors import AheadError, JumpError, TakenNameError, UnannouncedError, UsageError
-from telemetry.rank_identity import rank_folder
+from telemetry.record.rank_identity import rank_folder
 from telemetry.record.shipping_page import ShippingPage
 from telemetry.records import RECORDS_LOST
-from telemetry.ship.client import CollectorClient
-from telemetry.ship.refusal_log import LINES_A_MINUTE, RefusalLog
-from telemetry.ship.sequence import MAX_JUMP
-from telemetry.ship.wire import decode_batch, encode
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Store
 from telemetry.stores.queries import Ranks
 from telemetry.topology import Topology
+from telemetry.wire.client import CollectorClient
+from telemetry.wire.codec import decode_batch, encode
 from tests.telemetry.made_rows import made, numbered_spans, of_run
 from tests.telemetry.served import collecting
 
@@ -129,7 +129,7 @@ def test_a_later_run_is_complete_whatever_was_sent_under_its_name(
 def test_a_store_that_was_replaced_gets_a_mark_of_what_it_lacks(
     tmp_path: Path, embedded: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("telemetry.ship.sequence.MAX_JUMP", SPANS // 2)
+    monkeypatch.setattr("telemetry.collector.sequence.MAX_JUMP", SPANS // 2)
     record(tmp_path)
     folder = rank_folder(tmp_path, "run", 0, 0)
     ShippingPage(folder).acknowledge(SPANS)
@@ -265,7 +265,7 @@ ALL_SPANS = [(0, seq) for seq in range(SPANS)]
 def record_ahead(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that is 100 days ahead."""
     with monkeypatch.context() as ahead:
-        ahead.setattr("telemetry.rank_identity.time_ns", lambda: time.time_ns() + 100 * DAY_NS)
+        ahead.setattr("telemetry.record.rank_identity.time_ns", lambda: time.time_ns() + 100 * DAY_NS)
         record(spool, run_id="ahead")
 
 
@@ -305,7 +305,7 @@ def test_an_agent_continues_when_the_clock_of_its_collector_is_set_right(
     agent = Agent(Host(tmp_path), collector, settings)
     with monkeypatch.context() as behind:
         clock = SimpleNamespace(time_ns=lambda: time.time_ns() - 100 * DAY_NS)
-        behind.setattr("telemetry.ship.wire.time", clock)
+        behind.setattr("telemetry.wire.codec.time", clock)
         for _ in range(3):
             agent.turn()
     assert recorded(embedded) == []

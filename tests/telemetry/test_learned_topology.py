@@ -15,7 +15,7 @@ from telemetry.errors import UnreadableError, UsageError
 from telemetry.record import layout
 from telemetry.record.rank_file import META_NAME
 from telemetry.record.reader import RankReader
-from telemetry.session import see_group, when_learned
+from telemetry.record.session import see_group, when_learned
 from telemetry.stages import Stage
 from telemetry.stored_topology import topology_of
 from telemetry.stores.embedded import EmbeddedStore
@@ -122,7 +122,7 @@ def test_a_given_mesh_of_another_world_costs_one_line(
 def test_a_mesh_becomes_finer_only_before_the_first_step(tmp_path: Path) -> None:
     """Spans name axes from the first step on: bits of another mesh would mean other axes."""
     reader = start(tmp_path)
-    session = telemetry.session.current_session()
+    session = telemetry.record.session.current_session()
     coarse = Topology(dp=4, tp=2)
     for description, ranks in (("mesh_tp", [4, 5]), ("mesh_dp", [1, 3, 5, 7])):
         see_group(description, ranks, 8)
@@ -139,7 +139,7 @@ def test_a_mesh_that_is_learned_as_it_was_taken_to_be_is_known(tmp_path: Path) -
     reader = start(tmp_path)
     record_step(0)
     see_group("mesh_dp", list(range(8)), 8)
-    assert telemetry.session.current_session().mesh_is_final
+    assert telemetry.record.session.current_session().mesh_is_final
     assert reader.identity().topology == Topology(dp=8)
 
 

@@ -8,7 +8,7 @@ import torch
 
 from telemetry.errors import UsageError
 from telemetry.group_names import axes_described, purpose_of, spans_whole_axes
-from telemetry.mesh_learning import MeshLearner, layout_of, topology_of_device_mesh
+from telemetry.record.mesh_learning import MeshLearner, layout_of, topology_of_device_mesh
 from telemetry.topology import Topology
 
 TITAN = {"pp": "mesh_pp", "dp_replicate": "mesh_dp_replicate", "dp_shard": "mesh_dp_shard", "cp": "mesh_cp"} | {

@@ -10,8 +10,8 @@ import torch.distributed as dist
 import torch.multiprocessing
 
 import telemetry
-from telemetry.integrations.process_group import register_traced_backend
 from telemetry.named_groups import axes_of_peer, peer_of_axes, settled
+from telemetry.record.collectives.process_group import register_traced_backend
 from telemetry.topology import MESH_AXES, NO_PEER, Topology, peer_of_mask
 from tests.telemetry.recording import recorded
 

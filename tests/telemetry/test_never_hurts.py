@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import telemetry
-from telemetry.clocks.manual import ManualClock
+from telemetry.record.clocks.manual import ManualClock
 from telemetry.record.rank_file import RankFile
 from telemetry.record.state_page import StatePage
 from telemetry.stages import Stage
@@ -89,7 +89,7 @@ def _break_the_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def _break_the_clock(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("telemetry.session.open_device_clock", lambda device: ManualClock())
+    patch.setattr("telemetry.record.session.open_device_clock", lambda device: ManualClock())
     for name in ("begin", "end", "drain"):
         patch.setattr(ManualClock, name, _fail)
 
@@ -99,7 +99,7 @@ def _break_the_agent(patch: pytest.MonkeyPatch) -> None:
 
 
 def _break_the_worker_server(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("telemetry.integrations.worker_server._listen", _fail)
+    patch.setattr("telemetry.record.worker_server._listen", _fail)
 
 
 def _break_the_socket_s_folder(patch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def _break_the_socket_s_folder(patch: pytest.MonkeyPatch) -> None:
 
 
 def _break_the_log_files(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("telemetry.session.log_offsets", _fail)
+    patch.setattr("telemetry.record.session.log_offsets", _fail)
 
 
 def _break_the_environment(patch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from telemetry.stores.trace_queries import Detail
 from tests.memory_store import memory_store
 from tests.telemetry.made_rows import SECOND_NS, insert, made
 from tests.telemetry.served import collecting
-from ui.cli import app
+from ui.cli.main import app
 
 RUN, ATTEMPT = "gpt", 2
 WHO = Attempt(run_id=RUN, attempt=ATTEMPT)

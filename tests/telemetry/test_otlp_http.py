@@ -15,13 +15,13 @@ from google.protobuf.message import Message
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from telemetry.ship.client import CollectorClient
-from telemetry.ship.counters import Counters
-from telemetry.ship.otlp.message import JSON_TYPE, PROTOBUF_TYPE
-from telemetry.ship.otlp.traces import decode_traces
-from telemetry.ship.otlp.writer import OtlpWriter
+from telemetry.collector.counters import Counters
+from telemetry.collector.otlp.message import JSON_TYPE, PROTOBUF_TYPE
+from telemetry.collector.otlp.traces import decode_traces
+from telemetry.collector.otlp.writer import OtlpWriter
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Store
+from telemetry.wire.client import CollectorClient
 from tests.telemetry.faulty_store import FaultyStore
 from tests.telemetry.made_otlp import AT_NS, TRACE_ID, made_logs, made_metrics, made_spans
 from tests.telemetry.made_rows import insert, numbered_spans

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from telemetry.parent_death import TORCHRUN
+from telemetry.process.parent_death import TORCHRUN
 from tests.deadline import until
 from tests.trainer.jobs import alive
 
@@ -24,7 +24,7 @@ signal.pause()
 """
 ORPHAN = """
 import os, pathlib, sys, time
-from telemetry import parent_death
+from telemetry.process import parent_death
 parent = os.getppid()
 pathlib.Path(sys.argv[1]).touch()
 while os.getppid() == parent:

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 import telemetry
-from telemetry.agent import journal
-from telemetry.agent.evidence import Evidence, keep
+from telemetry.agent.samplers.interface import Event
 from telemetry.errors import UnsafeFolderError, UsageError
-from telemetry.owner_rights import rights_of
-from telemetry.private_files import make_folder, open_folder
-from telemetry.private_modes import private_umask
+from telemetry.evidence import journal
+from telemetry.evidence.evidence import Evidence, keep
+from telemetry.files.owner_rights import rights_of
+from telemetry.files.private_files import make_folder, open_folder
+from telemetry.files.private_modes import private_umask
 from telemetry.record.shipping_page import ShippingPage
-from telemetry.samplers.interface import Event
 from telemetry.settings import default_spool
 from telemetry.stores.embedded import EmbeddedStore
 from tests.integration.local_users import HOSTILE, as_user, shared_machine

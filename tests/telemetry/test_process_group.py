@@ -12,10 +12,10 @@ from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 
 import telemetry
-from telemetry.integrations import process_group
-from telemetry.integrations.process_group import OPERATIONS, describe_transfer, register_traced_backend
-from telemetry.integrations.stage_names import Operation, place_of, transfer_stage
-from telemetry.integrations.traced_work import follow
+from telemetry.record.collectives import process_group
+from telemetry.record.collectives.process_group import OPERATIONS, describe_transfer, register_traced_backend
+from telemetry.record.collectives.stage_names import Operation, place_of, transfer_stage
+from telemetry.record.collectives.traced_work import follow
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.telemetry.grid_training import GRID, MICROBATCHES, STEPS, train_grid

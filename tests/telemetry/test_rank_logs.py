@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.agent.known_faults import KNOWN_FAULTS, fault_of
-from telemetry.agent.logs import KEEP_LINES, MAX_LINE, MAX_REST, READ_BYTES, JobLogs, log_files_of
+from telemetry.evidence.known_faults import KNOWN_FAULTS, fault_of
+from telemetry.evidence.logs import KEEP_LINES, MAX_LINE, MAX_REST, READ_BYTES, JobLogs, log_files_of
 
 FAULTS = {
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.": "cuda-out-of-memory",

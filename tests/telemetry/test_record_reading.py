@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import telemetry
-from telemetry.clocks.host import measure_anchor
 from telemetry.errors import UnreadableError, UsageError
-from telemetry.private_files import open_folder
+from telemetry.files.private_files import open_folder
+from telemetry.record.clocks.host import measure_anchor
 from telemetry.record.layout import HEADER_BYTES, RECORD_BYTES
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.record.segments import list_segments

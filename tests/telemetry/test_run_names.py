@@ -12,16 +12,16 @@ import pyarrow as pa
 import pytest
 
 import telemetry
-from telemetry.agent.evidence import Evidence, keep
 from telemetry.agent.host import Host
 from telemetry.agent.loop import Agent, AgentSettings
 from telemetry.agent.watch import EvidenceWatch
 from telemetry.errors import TakenNameError, UsageError
+from telemetry.evidence.evidence import Evidence, keep
 from telemetry.record.reader import RankReader
-from telemetry.ship.client import CollectorClient
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Store
 from telemetry.topology import Topology
+from telemetry.wire.client import CollectorClient
 from tests.telemetry.made_rows import made, numbered_spans, of_run
 from tests.telemetry.served import collecting
 
@@ -125,7 +125,7 @@ def test_a_restart_into_the_same_folder_is_the_same_job(
 
 def test_a_restart_counts_though_the_clock_was_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = RankReader(record(tmp_path)).identity()
-    monkeypatch.setattr("telemetry.rank_identity.time_ns", lambda: first.started_ns - 3600 * 10**9)
+    monkeypatch.setattr("telemetry.record.rank_identity.time_ns", lambda: first.started_ns - 3600 * 10**9)
     again = RankReader(record(tmp_path)).identity()
     assert (again.opened_ns, again.started_ns) == (first.opened_ns, first.started_ns + 1)
 

@@ -8,7 +8,7 @@ import pytest
 
 CHILD = """
 import ctypes, signal, time
-from telemetry import signals
+from telemetry.process import signals
 
 signals.SHORT_LIMIT_S = 0.2
 signals.raise_on_ending()

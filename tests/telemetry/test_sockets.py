@@ -9,9 +9,9 @@ from fastapi import FastAPI, Response, WebSocket, WebSocketDisconnect
 from websockets.exceptions import ConnectionClosed, InvalidMessage
 from websockets.sync.client import ClientConnection, connect
 
-from telemetry.ship import connections, sockets
-from telemetry.ship.collector import MAX_MESSAGE_BYTES, configured
-from telemetry.ship.settings import ServerSettings
+from telemetry.collector import connections, sockets
+from telemetry.collector.server import MAX_MESSAGE_BYTES, configured
+from telemetry.collector.settings import ServerSettings
 from tests.deadline import until
 from tests.telemetry.test_connections import ANSWER_BYTES, all_of, call, serving
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import telemetry
-from telemetry.agent.rank_state import state_body
-from telemetry.agent.usual import RecentOperations
+from telemetry.evidence.rank_state import state_body
+from telemetry.evidence.usual import RecentOperations
 from telemetry.record import layout
+from telemetry.record.collectives.operations import Operations
 from telemetry.record.decode import decode_spans
-from telemetry.record.operations import Operations
 from telemetry.record.reader import RankReader
-from telemetry.session import RECORDER
+from telemetry.record.session import RECORDER
 from telemetry.stages import SpanClock, Stage
 from telemetry.topology import Topology
 

@@ -10,7 +10,6 @@ from clickhouse_driver import Client
 from clickhouse_driver.compression.lz4 import Compressor
 
 from telemetry.errors import UnreachableError, UsageError
-from telemetry.ship.client import CollectorClient
 from telemetry.stores import driver
 from telemetry.stores.address import Host, parse_address, without_password
 from telemetry.stores.clickhouse import INSERT_MARK, ClickHouseStore
@@ -19,6 +18,7 @@ from telemetry.stores.interface import Store
 from telemetry.stores.migrations import SCHEMA
 from telemetry.stores.open import open_store
 from telemetry.stores.queries import Runs
+from telemetry.wire.client import CollectorClient
 from tests.clickhouse_server import PASSWORD, USER, ClickHouseServer, running_server
 from tests.deadline import until
 from tests.telemetry.made_rows import insert, made, numbered_spans

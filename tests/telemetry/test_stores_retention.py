@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
+from telemetry.collector.settings import CollectorSettings
 from telemetry.errors import UsageError
-from telemetry.ship.settings import CollectorSettings
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Store
 from telemetry.stores.open import MigratingStore, open_store

@@ -8,7 +8,6 @@ import pytest
 from clickhouse_driver.errors import ErrorCodes, NetworkError, ServerException
 
 from telemetry.errors import UnreachableError, UsageError
-from telemetry.readers import open_reader
 from telemetry.stores import servers
 from telemetry.stores.address import Host, ServerAddress, parse_address
 from telemetry.stores.driver import Connection
@@ -20,6 +19,7 @@ from telemetry.stores.servers import LONGEST_PAUSE_S, Servers
 from tests.certificates import make_authority, make_server
 from tests.clickhouse_server import PASSWORD, PASSWORD_IN_URL, READER, USER, ClickHouseServer, running_server
 from tests.telemetry.made_rows import insert, numbered_spans
+from ui.cli.readers import open_reader
 
 
 def count(store: Store) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from telemetry.integrations.traced_work import TracedWork, end_completed
+from telemetry.record.collectives.traced_work import TracedWork, end_completed
 
 
 class Completed(dist.Work):

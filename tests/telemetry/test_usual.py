@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import telemetry
-from telemetry.agent.usual import Issued, RecentOperations
-from telemetry.integrations.process_group import OPERATIONS
-from telemetry.record.operations import Line
+from telemetry.evidence.usual import Issued, RecentOperations
+from telemetry.record.collectives.operations import Line
+from telemetry.record.collectives.process_group import OPERATIONS
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.stages import Stage
 from telemetry.topology import Topology

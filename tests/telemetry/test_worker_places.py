@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.agent.worker_client import ask_handler
-from telemetry.agent.worker_socket import checked_place, open_socket
-from telemetry.integrations.worker_server import META_KEY
+from telemetry.evidence.worker_client import ask_handler
+from telemetry.evidence.worker_socket import checked_place, open_socket
+from telemetry.record.worker_server import META_KEY
 from telemetry.records import RankIdentity
 from telemetry.topology import Topology
 from tests.telemetry.worker_socket import serve_handlers

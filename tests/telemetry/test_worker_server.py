@@ -14,11 +14,11 @@ import pytest
 import torch
 
 import telemetry
-from telemetry.agent import flight_recorder, stacks
-from telemetry.agent.flight_recorder import MAX_ENTRIES, ask_flight_recorder
-from telemetry.agent.stacks import take_stack, threads_of_traceback
-from telemetry.agent.worker_client import ask_traceback
-from telemetry.integrations import worker_server
+from telemetry.evidence import flight_recorder, stacks
+from telemetry.evidence.flight_recorder import MAX_ENTRIES, ask_flight_recorder
+from telemetry.evidence.stacks import take_stack, threads_of_traceback
+from telemetry.evidence.worker_client import ask_traceback
+from telemetry.record import worker_server
 from telemetry.record.reader import RankReader
 from telemetry.records import RankIdentity
 from telemetry.topology import Topology

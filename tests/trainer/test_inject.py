@@ -6,7 +6,7 @@ import pytest
 from telemetry.errors import UsageError
 from telemetry.stages import Stage
 from telemetry.topology import Topology
-from trainer.fault.inject import (
+from trainer.faults.inject import (
     DataStall,
     Die,
     Fault,

@@ -11,8 +11,8 @@ import torch
 from telemetry.stages import Stage
 from tests.trainer.jobs import Ended, run_job, small_config
 from tests.trainer.recorded import Records, covered_share, of_stage, samples_of, spans_of
-from trainer.fault.act import Dragging
-from trainer.fault.inject import Slow
+from trainer.faults.act import Dragging
+from trainer.faults.inject import Slow
 from trainer.recipes import tiny_cpu
 
 pytestmark = pytest.mark.gloo

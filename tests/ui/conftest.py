@@ -8,7 +8,7 @@ from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
 from tests.memory_store import memory_store
 from tests.ui.synthetic_run import SyntheticRun
-from ui.reads import Reads
+from ui.dashboard.data import Reads
 
 
 @pytest.fixture(scope="module")

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from diagnose.reference_clock import Alignment
-from diagnose.run_state import Heard, RunState
+from diagnose.model.reference_clock import Alignment
+from diagnose.model.run_state import Heard, RunState
 from telemetry.stages import Stage
 from telemetry.topology import Topology
-from ui.figures.spans_buffer import spans_buffer
-from ui.figures.step_shares import gaps_by_rank
-from ui.one_clock import OneClock
-from ui.records import SPAN_COLUMNS, RunFacts, RunSummary, SpanColumns, StepTimes
+from ui.dashboard.figures.spans_buffer import spans_buffer
+from ui.dashboard.figures.step_shares import gaps_by_rank
+from ui.dashboard.one_clock import OneClock
+from ui.dashboard.records import SPAN_COLUMNS, RunFacts, RunSummary, SpanColumns, StepTimes
 
 
 def made_spans(*rows: tuple[int, Stage, int, int], **more: list[int]) -> SpanColumns:

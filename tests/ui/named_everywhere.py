@@ -11,11 +11,11 @@ from diagnose.hang.stored import stored_verdict
 from diagnose.pipeline import diagnose_run
 from telemetry.stores.reader import Reader
 from tests.ui.words_of_pages import said
-from ui.pages.grid_scene import scene
-from ui.reads import Reads
-from ui.reads.runs import run_list
-from ui.run_rows import RunRow
-from ui.view_state import View, ViewState
+from ui.dashboard.data import Reads
+from ui.dashboard.data.runs import run_list
+from ui.dashboard.pages.grid.scene import scene
+from ui.dashboard.run_rows import RunRow
+from ui.dashboard.view_state import View, ViewState
 
 Ranks = tuple[int, ...]
 RANK_OF_A_ROW = re.compile(r"\brank (\d+)")

@@ -19,8 +19,8 @@ from diagnose.simulate.run import simulate
 from diagnose.simulate.store import as_run, put_simulation
 from diagnose.simulate.table import samples_table
 from diagnose.simulate.work_faults import Throttle
+from telemetry.clocks.windows import estimate_newest
 from telemetry.imports.write import StoreTarget
-from telemetry.ship.clock_windows import estimate_newest
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Runs, Spans

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 import uvicorn
 from fastapi import FastAPI
 
-from telemetry.ship.collector import configured, listen
-from telemetry.ship.guard import guard
-from telemetry.ship.settings import ServerSettings
+from telemetry.collector.guard import guard
+from telemetry.collector.server import configured, listen
+from telemetry.collector.settings import ServerSettings
 from telemetry.stores.reader import Reader
 from tests.deadline import until
-from ui.app import mount_dashboard
+from ui.dashboard.app import mount_dashboard
 
 
 @contextmanager

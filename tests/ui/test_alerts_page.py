@@ -15,10 +15,10 @@ from telemetry.stores.reader import StoreReader
 from tests.memory_store import memory_store
 from tests.telemetry.made_rows import insert, made
 from tests.ui.told_alerts import S, made_alert, tell, tell_look
-from ui.drawing import draw_region
-from ui.reads import Reads
-from ui.silence import amtool_command
-from ui.view_state import View, ViewState
+from ui.dashboard.data import Reads
+from ui.dashboard.drawing import draw_region
+from ui.dashboard.silence import amtool_command
+from ui.dashboard.view_state import View, ViewState
 
 NOW_NS = 1_790_000_000 * S
 

@@ -2,8 +2,8 @@
 
 from telemetry.stages import Stage
 from tests.ui.few_spans import made_spans
-from ui.figures.area import ranks_within, statistics
-from ui.view_state import Area
+from ui.dashboard.figures.area import ranks_within, statistics
+from ui.dashboard.view_state import Area
 
 SPANS = made_spans(
     (0, Stage.STEP, 1000, 1000),

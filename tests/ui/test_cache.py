@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from tests.deadline import until
-from ui.cache import AnswerCache
-from ui.held_bytes import held_bytes
-from ui.records import Series
+from ui.dashboard.cache import AnswerCache
+from ui.dashboard.held_bytes import held_bytes
+from ui.dashboard.records import Series
 
 MANY = 2**30
 KILOBYTE = np.zeros(128)

@@ -5,12 +5,12 @@ import sys
 from importlib import metadata
 from typing import Any
 
-from ui.cli import COMMANDS, load_command
+from ui.cli.main import COMMANDS, load_command
 
 SAID: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
 CRASH = """
-from ui import cli
-from ui.commands import runs
+from ui.cli import main as cli
+from ui.cli import runs
 
 def crash(store: str = "") -> None:
     raise RuntimeError("our mistake \\x1b[2J")
@@ -22,7 +22,7 @@ cli.main()
 ASK = """
 import sys
 from typer.testing import CliRunner
-from ui.cli import app
+from ui.cli.main import app
 answer = CliRunner().invoke(app, ["runs", "--help"])
 assert answer.exit_code == 0, answer.output
 print(sorted({"torch", "fastapi", "chdb", "dash", "pandas", "opentelemetry"} & sys.modules.keys()))

@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pytest
 
 from telemetry.stages import Stage
-from ui.figures.lanes import LANES
-from ui.figures.style import STAGE_COLOURS
+from ui.dashboard.figures.lanes import LANES
+from ui.dashboard.figures.style import STAGE_COLOURS
 
 Floats = npt.NDArray[np.float64]
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from telemetry.stages import Stage
-from ui.figures.heat_map import LEAST_WAIT_TOP, colour_bar, colours_for, pooling_in_words, rank_by_step
-from ui.figures.host_boxes import host_boxes, lay_out
-from ui.figures.pooling import MAX_CELLS, MAX_COLUMNS, MAX_ROWS, hottest_ranks, pool, pooled
-from ui.figures.series import MAX_POINTS, Curve, curve_over_steps, thinned
-from ui.figures.style import GRAPH_CONFIG, MOST_LABELS_PX, RATIO_SCALE, room_for
-from ui.records import PooledTimes, StageTimes
-from ui.view_state import Metric
+from ui.dashboard.figures.heat_map import LEAST_WAIT_TOP, colour_bar, colours_for, pooling_in_words, rank_by_step
+from ui.dashboard.figures.host_boxes import host_boxes, lay_out
+from ui.dashboard.figures.pooling import MAX_CELLS, MAX_COLUMNS, MAX_ROWS, hottest_ranks, pool, pooled
+from ui.dashboard.figures.series import MAX_POINTS, Curve, curve_over_steps, thinned
+from ui.dashboard.figures.style import GRAPH_CONFIG, MOST_LABELS_PX, RATIO_SCALE, room_for
+from ui.dashboard.records import PooledTimes, StageTimes
+from ui.dashboard.view_state import Metric
 
 
 def made_times(num_steps: int, num_ranks: int, slow: int | None = None) -> StageTimes:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from telemetry.settings import spool_of
-from ui.commands.fitness import fitness
+from ui.cli.fitness import fitness
 
 
 def room() -> str:

@@ -14,15 +14,15 @@ from tests.memory_store import memory_store
 from tests.ui.counting import Counting
 from tests.ui.made_fleet import BACK_NS, LOST_NS, SICK, SILENT, S, tell_of_hosts
 from tests.ui.synthetic_run import SyntheticRun
-from ui.drawing import draw_chart, draw_region
-from ui.figures.host_families import PANELS
-from ui.figures.host_panels import DASHES
-from ui.pages.fleet import draw_host
-from ui.pages.fleet_scene import scene
-from ui.reads import Reads
-from ui.reads.fleet import MAX_POINTS, host_scene, troubles
-from ui.view_state import Family, StepRange, View, ViewState
-from ui.wording import local_ms
+from ui.dashboard.data import Reads
+from ui.dashboard.data.fleet import MAX_POINTS, host_scene, troubles
+from ui.dashboard.drawing import draw_chart, draw_region
+from ui.dashboard.figures.host_families import PANELS
+from ui.dashboard.figures.host_panels import DASHES
+from ui.dashboard.pages.fleet.page import draw_host
+from ui.dashboard.pages.fleet.scene import scene
+from ui.dashboard.view_state import Family, StepRange, View, ViewState
+from ui.dashboard.wording import local_ms
 
 RUN = "fleet"
 SHOWN = ViewState(view=View.FLEET, run=RUN, host=SICK, family=Family.NETWORK)

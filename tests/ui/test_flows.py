@@ -5,10 +5,10 @@ import numpy as np
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.ui.few_spans import made_spans
-from ui.figures.flows import NO_FLOW, flows, waited_ns
-from ui.reads import Reads
-from ui.records import SpanColumns
-from ui.view_state import ViewState
+from ui.dashboard.data import Reads
+from ui.dashboard.figures.flows import NO_FLOW, flows, waited_ns
+from ui.dashboard.records import SpanColumns
+from ui.dashboard.view_state import ViewState
 
 GRID = Topology(dp=2, pp=2, tp=2)
 

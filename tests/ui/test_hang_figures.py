@@ -8,11 +8,11 @@ import pytest
 from diagnose.hang.verdict import HangVerdict, State, Wait, Why
 from telemetry.topology import Topology
 from tests.ui.made_hang import STUCK, made_verdict
-from ui.figures.chain import held_up, hops, path
-from ui.figures.grid import rank_grid
-from ui.figures.grid_colours import by_standing
-from ui.figures.grid_layout import lay_out
-from ui.figures.standing import SIGNS, Standing, standing_of
+from ui.dashboard.figures.chain import held_up, hops, path
+from ui.dashboard.figures.grid import rank_grid
+from ui.dashboard.figures.grid_colours import by_standing
+from ui.dashboard.figures.grid_layout import lay_out
+from ui.dashboard.figures.standing import SIGNS, Standing, standing_of
 
 LARGE = Topology(dp=192, pp=8, tp=8)
 SHAPES = [

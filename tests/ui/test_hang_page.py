@@ -13,11 +13,11 @@ from tests.ui.counting import Counting
 from tests.ui.made_hang import FAULT, HEADLINE, STEP, STUCK, S, evidence_rows, made_verdict
 from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.words_of_pages import said
-from ui.drawing import draw_chart, draw_page
-from ui.figures.chain import hops, path
-from ui.reads import Reads
-from ui.records import RunFacts
-from ui.view_state import View, ViewState
+from ui.dashboard.data import Reads
+from ui.dashboard.drawing import draw_chart, draw_page
+from ui.dashboard.figures.chain import hops, path
+from ui.dashboard.records import RunFacts
+from ui.dashboard.view_state import View, ViewState
 
 
 class Judged(Reads):

@@ -11,17 +11,17 @@ from telemetry.stores.reader import StoreReader
 from telemetry.topology import Topology, peer_of_mask
 from tests.memory_store import memory_store
 from tests.ui.simulated_run import store_simulated
-from ui.figures.grid import rank_grid
-from ui.figures.grid_body import rank_body
-from ui.figures.grid_colours import by_standing
-from ui.figures.lanes import LANES, lane_of
-from ui.figures.standing import Standing
-from ui.pages.heat_map import draw_says, has_values
-from ui.reads import Reads
-from ui.reads.heat_map import pooled_times, stage_times
-from ui.stage_times import Compared, _group_of_rank, compared_in
-from ui.view_state import Clock, Metric, StepRange, ViewState
-from ui.wording import degrees
+from ui.dashboard.data import Reads
+from ui.dashboard.data.heat_map import pooled_times, stage_times
+from ui.dashboard.figures.grid import rank_grid
+from ui.dashboard.figures.grid_body import rank_body
+from ui.dashboard.figures.grid_colours import by_standing
+from ui.dashboard.figures.lanes import LANES, lane_of
+from ui.dashboard.figures.standing import Standing
+from ui.dashboard.pages.heat_map.page import draw_says, has_values
+from ui.dashboard.stage_times import Compared, _group_of_rank, compared_in
+from ui.dashboard.view_state import Clock, Metric, StepRange, ViewState
+from ui.dashboard.wording import degrees
 
 TITAN = Topology.parse("pp=2,dp_shard=2,cp=2,tp=2")
 HOSTS = ("gpu-01",) * TITAN.world_size

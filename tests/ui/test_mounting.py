@@ -7,16 +7,16 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from telemetry.collector.access import TokenGate
 from telemetry.credentials import Tokens
-from telemetry.ship.access import TokenGate
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
 from tests.deadline import until
 from tests.ui.counting import Counting
 from tests.ui.served_dashboard import serving_app
 from tests.ui.synthetic_run import SyntheticRun
-from ui.app import mount_dashboard
-from ui.own_assets import FOLDER
+from ui.dashboard.app import mount_dashboard
+from ui.dashboard.own_assets import FOLDER
 
 
 @pytest.fixture

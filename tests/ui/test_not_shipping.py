@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from diagnose.model.run_state import heard_of
 from diagnose.pipeline import diagnose_run
 from diagnose.report import report_text
-from diagnose.run_state import heard_of
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
 from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.words_of_pages import said
-from ui.drawing import draw_frame, draw_page
-from ui.reads import Reads
-from ui.view_state import Parsed, View, ViewState
+from ui.dashboard.data import Reads
+from ui.dashboard.drawing import draw_frame, draw_page
+from ui.dashboard.view_state import Parsed, View, ViewState
 
 S = 1_000_000_000
 OF_A_RUN = [view for view in View if view is not View.RUNS]

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from diagnose.load import load_view
+from diagnose.model.load import load_view
+from diagnose.model.step_time import step_time_ns
 from diagnose.report import whatif_object, whatif_text
 from diagnose.simulate.noise import RECORDED
-from diagnose.step_time import step_time_ns
 from diagnose.whatif.conclude import conclude
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
@@ -21,12 +21,12 @@ from tests.memory_store import memory_store
 from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.words_of_pages import said
-from ui.reads import Reads
-from ui.reads.heat_map import pooled_times, stage_times
-from ui.reads.runs import run_list
-from ui.run_rows import RunRow
-from ui.view_state import Clock, Metric, StepRange, View, ViewState
-from ui.wording import duration
+from ui.dashboard.data import Reads
+from ui.dashboard.data.heat_map import pooled_times, stage_times
+from ui.dashboard.data.runs import run_list
+from ui.dashboard.run_rows import RunRow
+from ui.dashboard.view_state import Clock, Metric, StepRange, View, ViewState
+from ui.dashboard.wording import duration
 
 NAME, NUM_STEPS = "uneven", 40
 ALL = StepRange(0, NUM_STEPS - 1)

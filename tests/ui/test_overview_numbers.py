@@ -11,14 +11,14 @@ from diagnose.findings import Finding, Kind, Severity, StepWindow
 from telemetry.stores.reader import StoreReader
 from tests.memory_store import memory_store
 from tests.ui.synthetic_run import SyntheticRun
-from ui.pages.overview import draw_numbers
-from ui.pages.runs import draw_runs
-from ui.reads import Reads
-from ui.reads.runs import run_list
-from ui.records import StepTimes
-from ui.time_lost import seconds_lost
-from ui.view_state import View, ViewState
-from ui.wording import duration
+from ui.dashboard.data import Reads
+from ui.dashboard.data.runs import run_list
+from ui.dashboard.pages.overview.page import draw_numbers
+from ui.dashboard.pages.runs.page import draw_runs
+from ui.dashboard.records import StepTimes
+from ui.dashboard.time_lost import seconds_lost
+from ui.dashboard.view_state import View, ViewState
+from ui.dashboard.wording import duration
 
 STEPS = StepTimes(
     step=np.arange(10),

@@ -12,14 +12,14 @@ from telemetry.topology import Topology
 from tests.memory_store import memory_store
 from tests.ui.counting import Counting
 from tests.ui.synthetic_run import SyntheticRun
-from ui.defaults import chosen_stage
-from ui.drawing import draw_canvas, draw_chart, draw_page, draw_region, in_place, mark_canvas
-from ui.freshness import look
-from ui.pages import PAGES
-from ui.pages.controls import after_click, after_controls
-from ui.pages.heat_map import control_values
-from ui.reads import Reads
-from ui.view_state import Area, Colour, Group, Metric, SpanKey, StepRange, TimeRange, View, ViewState
+from ui.dashboard.data import Reads
+from ui.dashboard.defaults import chosen_stage
+from ui.dashboard.drawing import draw_canvas, draw_chart, draw_page, draw_region, in_place, mark_canvas
+from ui.dashboard.freshness import look
+from ui.dashboard.pages import PAGES
+from ui.dashboard.pages.controls import after_click, after_controls
+from ui.dashboard.pages.heat_map.page import control_values
+from ui.dashboard.view_state import Area, Colour, Group, Metric, SpanKey, StepRange, TimeRange, View, ViewState
 
 SHAPES = {
     "one-rank": Topology(),

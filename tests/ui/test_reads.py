@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
+from diagnose.model.run_state import RunState, heard_of, states_of
 from diagnose.pipeline import diagnose_run
 from diagnose.report import report_object, report_text
-from diagnose.run_state import RunState, heard_of, states_of
 from telemetry.errors import UnknownRunError
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
@@ -22,14 +22,14 @@ from telemetry.topology import Topology
 from tests.benchmarks.many_runs import MadeRuns
 from tests.ui.counting import Counting
 from tests.ui.synthetic_run import SyntheticRun
-from ui.metrics import waited_for_ns
-from ui.reads import Reads
-from ui.reads.core import MAX_SAMPLES
-from ui.reads.heat_map import pooled_times, stage_times
-from ui.reads.runs import run_list
-from ui.reads.timeline import spans_left_out
-from ui.stage_times import PROCESSOR, WALL
-from ui.view_state import Clock, Metric, StepRange, ViewState, parse_search
+from ui.dashboard.data import Reads
+from ui.dashboard.data.core import MAX_SAMPLES
+from ui.dashboard.data.heat_map import pooled_times, stage_times
+from ui.dashboard.data.runs import run_list
+from ui.dashboard.data.timeline import spans_left_out
+from ui.dashboard.metrics import waited_for_ns
+from ui.dashboard.stage_times import PROCESSOR, WALL
+from ui.dashboard.view_state import Clock, Metric, StepRange, ViewState, parse_search
 
 ALL = StepRange(0, 1000)
 MADE = ViewState(run="made")

@@ -14,14 +14,14 @@ from telemetry.stores.reader import StoreReader
 from tests.deadline import until
 from tests.ui.made_hang import STEP, S, evidence_rows
 from tests.ui.synthetic_run import SyntheticRun
-from ui.drawing import draw_canvas, draw_chart, draw_region, mark_canvas
-from ui.freshness import look
-from ui.newest import NewestAnswers
-from ui.reads import Reads
-from ui.reads.asking import Asking
-from ui.reads.reports import Reports
-from ui.records import RunSummary
-from ui.view_state import View, ViewState
+from ui.dashboard.data import Reads
+from ui.dashboard.data.asking import Asking
+from ui.dashboard.data.reports import Reports
+from ui.dashboard.drawing import draw_canvas, draw_chart, draw_region, mark_canvas
+from ui.dashboard.freshness import look
+from ui.dashboard.newest import NewestAnswers
+from ui.dashboard.records import RunSummary
+from ui.dashboard.view_state import View, ViewState
 
 NOTHING_IS_SMALL = 0
 OVERVIEW, HEAT_MAP, TIMELINE, FLEET = (
@@ -146,7 +146,7 @@ def test_detectors_begin_once_the_parts_of_pages_have_what_they_asked_for(
         if now_s[0] in parts_s:
             reports.of(large)
 
-    monkeypatch.setattr("ui.reads.reports.time", SimpleNamespace(monotonic=lambda: now_s[0], sleep=sleep))
+    monkeypatch.setattr("ui.dashboard.data.reports.time", SimpleNamespace(monotonic=lambda: now_s[0], sleep=sleep))
     monkeypatch.setattr(reports, "_told", lambda _: None)
     reports.of(large)
     reports._wait_for_pages()

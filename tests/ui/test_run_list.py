@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
-from diagnose.run_state import RunState
+from diagnose.model.run_state import RunState
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import RunRates, Runs, RunSteps, RunWallTimes
 from telemetry.stores.question import Query
@@ -20,11 +20,11 @@ from tests.telemetry.made_rows import insert, made
 from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.told_alerts import made_alert, tell, tell_look
-from ui.pages.runs import draw_runs
-from ui.reads import Reads
-from ui.reads.runs import MOST_COMPARED, MOST_ROWS, run_list
-from ui.run_rows import RunRow
-from ui.view_state import RunOrder, ViewState
+from ui.dashboard.data import Reads
+from ui.dashboard.data.runs import MOST_COMPARED, MOST_ROWS, run_list
+from ui.dashboard.pages.runs.page import draw_runs
+from ui.dashboard.run_rows import RunRow
+from ui.dashboard.view_state import RunOrder, ViewState
 
 S = 1_000_000_000
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from diagnose.findings import Severity
-from diagnose.run_state import RunState
-from ui.run_rows import AttemptSteps, OpenFindings, RecentMean, RunRow, goodput, ordered
-from ui.view_state import RunOrder
+from diagnose.model.run_state import RunState
+from ui.dashboard.run_rows import AttemptSteps, OpenFindings, RecentMean, RunRow, goodput, ordered
+from ui.dashboard.view_state import RunOrder
 
 S = 1_000_000_000
 NOW_NS = 1_790_000_000 * S

@@ -7,14 +7,14 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from telemetry.ship.collector import create_app
-from telemetry.ship.settings import CollectorSettings
+from telemetry.collector.server import create_app
+from telemetry.collector.settings import CollectorSettings
 from telemetry.topology import Topology
 from tests.benchmarks.many_runs import MadeRuns
 from tests.memory_store import memory_store
 from tests.ui.served_dashboard import serving_app
-from ui.cli import app
-from ui.commands.runs import NEWEST
+from ui.cli.main import app
+from ui.cli.runs import NEWEST
 
 NUMBER = NEWEST + 3
 

@@ -19,10 +19,10 @@ from tests.ui.made_hang import STEP, STUCK, S, evidence_rows
 from tests.ui.named_everywhere import named_by_pages, named_everywhere, row_of
 from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.words_of_pages import said
-from ui.reads import Reads
-from ui.run_rows import RunRow
-from ui.view_state import View
-from ui.wording import clock, stamp
+from ui.dashboard.data import Reads
+from ui.dashboard.run_rows import RunRow
+from ui.dashboard.view_state import View
+from ui.dashboard.wording import clock, stamp
 
 STALL_S = 180
 OLDER_RECORDER = "collective timeout, an older recorder"

@@ -3,9 +3,9 @@
 from telemetry.stages import Stage
 from tests.ui.few_spans import made_spans
 from tests.ui.synthetic_run import SyntheticRun
-from ui.figures.step_shares import gaps_by_rank, shares_by_rank
-from ui.reads import Reads
-from ui.view_state import ViewState
+from ui.dashboard.data import Reads
+from ui.dashboard.figures.step_shares import gaps_by_rank, shares_by_rank
+from ui.dashboard.view_state import ViewState
 
 
 def test_an_instant_of_the_step_counts_once() -> None:

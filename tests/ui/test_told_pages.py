@@ -15,15 +15,15 @@ import uvicorn
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
+from telemetry.collector.settings import ServerSettings
 from telemetry.errors import UsageError
-from telemetry.ship.settings import ServerSettings
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.question import Query
 from telemetry.stores.reader import StoreReader
 from tests.deadline import until
 from tests.ui.served_dashboard import serving_as_set
 from tests.ui.synthetic_run import SyntheticRun
-from ui.view_state import parse_search
+from ui.dashboard.view_state import parse_search
 
 TOKEN = {"Authorization": "Bearer hush"}
 PATH = "_dash-ws-callback"
@@ -31,7 +31,7 @@ PATH = "_dash-ws-callback"
 
 @pytest.fixture(autouse=True)
 def _opened_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ui.live.OPENING_S", 0.0)
+    monkeypatch.setattr("ui.dashboard.live.OPENING_S", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +210,7 @@ def test_a_page_that_is_on_its_way_is_told_nothing(served: tuple[str, uvicorn.Se
 def test_a_page_that_has_gone_without_its_socket_is_forgotten(
     served: tuple[str, uvicorn.Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ui.live.GONE_S", 0.1)
+    monkeypatch.setattr("ui.dashboard.live.GONE_S", 0.1)
     with opened(served[0], **TOKEN) as ours:
         page = Page(ours, follow_of(served[0], **TOKEN), "?view=runs")
         told = [json.loads(page.socket.recv(timeout=30)) for _ in range(2)]

@@ -11,8 +11,8 @@ import pytest
 from fastapi import FastAPI
 
 from diagnose.trace.export import Format
+from telemetry.collector.access import TokenGate
 from telemetry.credentials import Tokens
-from telemetry.ship.access import TokenGate
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader
 from telemetry.topology import Topology
@@ -20,10 +20,10 @@ from tests.diagnose.trace.counted import Window, num_collective_arrows, num_span
 from tests.diagnose.trace.opened import Opened, opened_json, opened_protobuf
 from tests.ui.served_dashboard import serving, serving_app
 from tests.ui.synthetic_run import SyntheticRun
-from ui.app import mount_dashboard
-from ui.drawing import draw_region
-from ui.reads import Reads, trace
-from ui.view_state import Group, View, ViewState, parse_search
+from ui.dashboard.app import mount_dashboard
+from ui.dashboard.data import Reads, trace
+from ui.dashboard.drawing import draw_region
+from ui.dashboard.view_state import Group, View, ViewState, parse_search
 
 GRID = Topology(dp=2, pp=2, tp=2)
 ALL = ViewState(view=View.TIMELINE, run="made", group=Group.ALL, rank=0, step=20)

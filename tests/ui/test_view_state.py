@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.stages import Stage
-from ui.view_state import (
+from ui.dashboard.view_state import (
     LARGEST,
     MAX_PINS,
     Area,

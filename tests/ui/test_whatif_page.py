@@ -14,14 +14,14 @@ from telemetry.stores.reader import StoreReader
 from tests.deadline import until
 from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
-from ui.background import BackgroundAnswers, StillWorking
-from ui.drawing import Plotted, draw_chart, draw_region
-from ui.freshness import look
-from ui.gpu_price import GpuPrice
-from ui.pages.controls import after_click
-from ui.reads import Reads
-from ui.reads.whatif import asked_for
-from ui.view_state import LARGEST, Group, StepRange, View, ViewState
+from ui.dashboard.background import BackgroundAnswers, StillWorking
+from ui.dashboard.data import Reads
+from ui.dashboard.data.whatif import asked_for
+from ui.dashboard.drawing import Plotted, draw_chart, draw_region
+from ui.dashboard.freshness import look
+from ui.dashboard.gpu_price import GpuPrice
+from ui.dashboard.pages.controls import after_click
+from ui.dashboard.view_state import LARGEST, Group, StepRange, View, ViewState
 
 SLOW = ViewState(view=View.WHAT_IF, run="slow")
 LONG_S = 60.0
@@ -43,7 +43,7 @@ def analysed(slow: StoreReader) -> Reads:
 @pytest.fixture
 def busy(slow: StoreReader, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Reads, threading.Event]]:
     """Answers behind something that takes until the event is set, as of a run of many operations."""
-    monkeypatch.setattr("ui.reads.whatif.FEW_OPERATIONS", 0)
+    monkeypatch.setattr("ui.dashboard.data.whatif.FEW_OPERATIONS", 0)
     done, reads = threading.Event(), Reads(slow)
     reads.background = BackgroundAnswers(4, wait_s=0.0)
     with pytest.raises(StillWorking):

@@ -1,8 +1,8 @@
 """What a part of a page says, as text, without a browser."""
 
-from ui.drawing import draw_region
-from ui.reads import Reads
-from ui.view_state import View, ViewState
+from ui.dashboard.data import Reads
+from ui.dashboard.drawing import draw_region
+from ui.dashboard.view_state import View, ViewState
 
 
 def said(

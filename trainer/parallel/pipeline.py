@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
 
 from telemetry import Stage, span
-from telemetry.integrations.process_group import describe_transfer
+from telemetry.record.collectives.process_group import describe_transfer
 from trainer.config import TrainConfig
 from trainer.model.transformer import TransformerStage
 from trainer.parallel.mesh import Grid

@@ -16,8 +16,8 @@ from diagnose.alerts.hooks.keys import Batch, ResendSeconds, Words, read_keys
 from diagnose.alerts.hooks.shape import stamp
 from diagnose.alerts.notice import Notice, Status
 from telemetry.errors import UsageError
+from telemetry.files.private_modes import file_mode
 from telemetry.printable import one_line
-from telemetry.private_modes import file_mode
 
 MAX_LINE = 2000
 _TOLD_ANYWAY = ("alertname", "severity")

@@ -11,7 +11,7 @@ from telemetry.stores.question import OF_ATTEMPT, Fields, among
 class Steps(Fields):
     """How long each step took: the mean of its ranks' ``step`` spans. An interrupted step is not a step.
 
-    ``diagnose/step_time.py`` states the definition, also of several steps.
+    ``diagnose/model/step_time.py`` states the definition, also of several steps.
 
     Columns: step, start_ns (the first rank's), duration_ns, num_ranks, num_spans; ordered by step.
     """

@@ -115,7 +115,7 @@ class Heartbeats(Fields):
 class Evidence(Fields):
     """What was taken down of ranks that stood still or died: the newest of each rank and kind.
 
-    Columns: rank, at_ns, kind, body (the texts are told in ``telemetry/agent/evidence.py``); ordered by rank, kind.
+    Columns: rank, at_ns, kind, body (the texts are told in ``telemetry/evidence/evidence.py``); ordered by rank, kind.
     """
 
     run_id: str

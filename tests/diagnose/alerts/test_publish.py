@@ -12,9 +12,9 @@ from diagnose.alerts.publish import EVERY_NS, Publisher
 from diagnose.alerts.written import read_alert
 from diagnose.findings import Kind
 from telemetry.errors import UsageError
-from telemetry.ship.client import CollectorClient
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import AlertLooks, Alerts
+from telemetry.wire.client import CollectorClient
 from tests.diagnose.alerts.made_looks import RUN, START_NS, Watched, finding, quick
 from tests.telemetry.served import collecting
 

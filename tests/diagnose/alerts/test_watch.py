@@ -21,13 +21,13 @@ from diagnose.alerts.ledger import Ledger, Waiting, read_ledger
 from diagnose.alerts.life import UNKNOWN_S, State
 from diagnose.alerts.listing import state_object, state_text
 from diagnose.alerts.watch import BURST_S, FOLLOW_S, GLANCE_S, MAX_SHARE, Watcher, watch
-from diagnose.commands.alerts import alerts_app
 from diagnose.findings import Kind
 from telemetry.errors import UnreachableError, UnreadableError, UsageError
-from telemetry.ship.client import CollectorClient
 from telemetry.stores.queries import Runs
 from telemetry.stores.question import Query
+from telemetry.wire.client import CollectorClient
 from tests.diagnose.alerts.made_looks import START_NS, Watched, finding, policy, quick
+from ui.cli.alerts import alerts_app
 
 
 class NoRuns:

@@ -11,7 +11,6 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from diagnose.alerts.ledger import read_ledger
-from diagnose.commands.alerts import alerts_app
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Alerts
 from telemetry.stores.reader import StoreReader
@@ -21,6 +20,7 @@ from tests.integration.processes import Part
 from tests.memory_store import memory_store
 from tests.scenarios.command import rankscope
 from tests.telemetry.served import collecting
+from ui.cli.alerts import alerts_app
 
 RULES = """
 state = "alerts.sqlite"
@@ -34,7 +34,7 @@ path = "{told}"
 resend_s = 0.3
 """
 SLOW_MACHINE_S = 120
-ALERTS = [sys.executable, "-c", "from diagnose.commands.alerts import alerts_app; alerts_app()"]
+ALERTS = [sys.executable, "-c", "from ui.cli.alerts import alerts_app; alerts_app()"]
 """`rankscope alerts`, without what the other commands import."""
 pytestmark = pytest.mark.chaos
 

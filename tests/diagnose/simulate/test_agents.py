@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diagnose.fleet import NO_FLEET, Fleet
-from diagnose.gpus import gpu_of_ranks, growth_in_steps, series_of_ranks
-from diagnose.outage_effect import effect_of
-from diagnose.outages import find_outages
+from diagnose.model.fleet import NO_FLEET, Fleet
+from diagnose.model.gpus import gpu_of_ranks, growth_in_steps, series_of_ranks
+from diagnose.model.outage_effect import effect_of
+from diagnose.model.outages import find_outages
 from diagnose.pipeline import diagnose_view
 from diagnose.simulate.fault_texts import parse_fault
 from diagnose.simulate.gpu_looks import FULL_MHZ, MOST_ROWS, held_down_share

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from diagnose.operations import Operations
+from diagnose.model.operations import Operations
 from diagnose.pipeline import diagnose_view
 from diagnose.simulate.run import Simulation, simulate, view
 from diagnose.whatif.analysis import replayed

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from diagnose.operations import Operations
+from diagnose.model.operations import Operations
 from diagnose.simulate.run import simulate
 from diagnose.simulate.schedule import Layout, order
 from telemetry.stages import Stage

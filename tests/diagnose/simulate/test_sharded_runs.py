@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from diagnose.gathers import gathers_by_layer
+from diagnose.model.gathers import gathers_by_layer
 from diagnose.simulate.run import Simulation, simulate
 from diagnose.simulate.sharded import LAYERS
 from diagnose.simulate.table import spans_table

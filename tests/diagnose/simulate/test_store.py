@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from diagnose.load import load_view
-from diagnose.operations import Operations
+from diagnose.model.load import load_view
+from diagnose.model.operations import Operations
 from diagnose.simulate.run import Simulation, simulate, view
 from diagnose.simulate.store import as_run, put_simulation
 from diagnose.simulate.table import samples_table, spans_table

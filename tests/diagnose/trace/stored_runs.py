@@ -5,8 +5,8 @@ from dataclasses import replace
 from diagnose.simulate.run import simulate
 from diagnose.simulate.store import as_run, put_simulation
 from diagnose.simulate.table import samples_table
+from telemetry.clocks.windows import estimate_newest
 from telemetry.imports.write import StoreTarget
-from telemetry.ship.clock_windows import estimate_newest
 from telemetry.stages import Stage
 from telemetry.stores.interface import Store
 from telemetry.stores.reader import StoreReader

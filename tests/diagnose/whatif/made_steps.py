@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from diagnose.operations import Operations
+from diagnose.model.operations import Operations
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from diagnose.findings import Kind
-from diagnose.load import load_view
+from diagnose.model.load import load_view
 from diagnose.whatif.analysis import WhatIf
 from diagnose.whatif.conclude import Conclusion, conclude
 from telemetry.imports.interface import ImportOptions

@@ -17,8 +17,8 @@ import pyarrow.feather
 from numpy.typing import NDArray
 
 from telemetry.agent.tail import CAUSE_WORDS
-from telemetry.clocks.host import Anchor
-from telemetry.private_files import Folder, open_folder
+from telemetry.files.private_files import Folder, open_folder
+from telemetry.record.clocks.host import Anchor
 from telemetry.record.decode import decode_marks, decode_samples, decode_spans
 from telemetry.record.layout import RecordKind
 from telemetry.record.reader import RecordBlock

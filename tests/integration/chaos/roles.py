@@ -11,12 +11,12 @@ from pathlib import Path
 import pyarrow.feather
 
 import telemetry
-import telemetry.session
+import telemetry.record.session
 from telemetry.agent.command import follow
+from telemetry.collector.server import run_collector
+from telemetry.collector.settings import CollectorSettings
 from telemetry.record.rank_file import RankFile, Segment
 from telemetry.record.text import text_pieces
-from telemetry.ship.collector import run_collector
-from telemetry.ship.settings import CollectorSettings
 from telemetry.stores.open import open_store
 from telemetry.topology import Topology
 from tests.integration.chaos.wall_clock import follow as follow_clock
@@ -56,7 +56,7 @@ def rank(clock: Path, run_id: str, number: int, num_ranks: int, spool: Path, kep
     signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
     gc.disable()  # a collection would be recorded, too
     os.environ["RANKSCOPE_SEGMENTS"] = str(max_segments)
-    telemetry.session.RankFile = partial(WitnessedRankFile, kept=kept)  # type: ignore[misc,assignment]
+    telemetry.record.session.RankFile = partial(WitnessedRankFile, kept=kept)  # type: ignore[misc,assignment]
     session = telemetry.start(
         run_id,
         topology=Topology(dp=num_ranks),

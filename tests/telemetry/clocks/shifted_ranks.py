@@ -11,8 +11,8 @@ import torch.distributed as dist
 import torch.multiprocessing
 
 import telemetry
-from telemetry.clocks import host as host_clock
-from telemetry.integrations.process_group import register_traced_backend
+from telemetry.record.clocks import host as host_clock
+from telemetry.record.collectives.process_group import register_traced_backend
 from telemetry.topology import Topology
 
 GRID = Topology(dp=4, pp=1, tp=2)

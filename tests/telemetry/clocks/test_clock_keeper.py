@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from diagnose.host_clocks import load_clocks
-from diagnose.load import load_view
-from telemetry.ship.clock_keeper import ClockKeeper
+from diagnose.model.host_clocks import load_clocks
+from diagnose.model.load import load_view
+from telemetry.collector.clock_keeper import ClockKeeper
 from telemetry.stages import Stage
 from telemetry.stores.interface import Store
 from telemetry.stores.queries import HostClocks, MeetingSpans
@@ -19,7 +19,7 @@ from tests.deadline import until
 from tests.telemetry.clocks.simulated_hosts import RUN, put, simulated
 from tests.telemetry.made_rows import insert, made
 from tests.telemetry.served import collecting
-from ui.cli import app
+from ui.cli.main import app
 
 HOSTS = 4
 

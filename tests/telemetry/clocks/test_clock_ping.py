@@ -6,9 +6,9 @@ import pytest
 from telemetry.agent.ping import ClockPing, ping
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.host_metrics import Metric
-from telemetry.ship.client import CollectorClient
-from telemetry.ship.time_told import TimeTold
 from telemetry.stores.embedded import EmbeddedStore
+from telemetry.wire.client import CollectorClient
+from telemetry.wire.time_told import TimeTold
 from tests.telemetry.clocks.made_clocks import ZERO_NS
 from tests.telemetry.served import collecting
 

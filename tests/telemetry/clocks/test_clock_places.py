@@ -2,9 +2,9 @@
 
 import pytest
 
+from telemetry.clocks.places import choose_places
+from telemetry.clocks.stored_evidence import Window, read_evidence
 from telemetry.named_groups import peer_of_axes
-from telemetry.ship.clock_evidence import Window, read_evidence
-from telemetry.ship.clock_places import choose_places
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.reader import StoreReader

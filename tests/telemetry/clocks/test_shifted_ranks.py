@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.agent.from_spool import store_from_spool
-from telemetry.ship.clock_windows import estimate_newest
+from telemetry.clocks.windows import estimate_newest
+from telemetry.imports.spool import store_from_spool
 from telemetry.stores.reader import StoreReader
 from tests.telemetry.clocks.shifted_ranks import OFFSETS_NS, RUN, STEPS, train_shifted
 

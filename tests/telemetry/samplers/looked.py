@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from telemetry.agent.samplers.interface import Event, Look
 from telemetry.host_metrics import LINK_ALREADY_DOWN, Happening
-from telemetry.samplers.interface import Event, Look
 
 
 def values(look: Look) -> dict[tuple[str, str], float]:

@@ -7,9 +7,9 @@ Window   asks the kernel as sysfs would; before each answer the kernel does what
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from telemetry.samplers.carrier_files import Numbers
-from telemetry.samplers.link_events import LinkMessage
-from telemetry.samplers.link_ledger import LinkState
+from telemetry.agent.samplers.carrier_files import Numbers
+from telemetry.agent.samplers.link_events import LinkMessage
+from telemetry.agent.samplers.link_ledger import LinkState
 
 NAME, ADDRESS, INDEX = "eth0", "0c:42:a1:00:00:01", 7
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from telemetry.samplers.interface import Event
+from telemetry.agent.samplers.interface import Event
 from tests.parts import require, require_root
 
 INTERFACE = "data0"

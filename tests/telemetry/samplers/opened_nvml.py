@@ -1,7 +1,7 @@
 """A sampler of scripted GPUs, and what a look said."""
 
-from telemetry.samplers.interface import Look
-from telemetry.samplers.nvml import NvmlSampler, open_nvml_sampler
+from telemetry.agent.samplers.interface import Look
+from telemetry.agent.samplers.nvml import NvmlSampler, open_nvml_sampler
 from tests.telemetry.samplers.scripted_nvml import ScriptedNvml
 
 SECOND_NS = 1_000_000_000

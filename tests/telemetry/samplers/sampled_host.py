@@ -1,8 +1,8 @@
 """A made host with a rank on it, looked at once a second, and what a look said."""
 
+from telemetry.agent.samplers.host import open_host_sampler
+from telemetry.agent.samplers.interface import Look
 from telemetry.host_metrics import Happening
-from telemetry.samplers.host import open_host_sampler
-from telemetry.samplers.interface import Look
 from tests.telemetry.samplers.made_proc import MadeHost, MadeProcess
 
 SECOND_NS = 1_000_000_000

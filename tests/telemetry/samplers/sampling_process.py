@@ -7,9 +7,9 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from telemetry.samplers.interfaces import InterfaceChoice
-from telemetry.samplers.link_events import BUFFER_BYTES, LinkListener
-from telemetry.samplers.nic import NicSampler
+from telemetry.agent.samplers.interfaces import InterfaceChoice
+from telemetry.agent.samplers.link_events import BUFFER_BYTES, LinkListener
+from telemetry.agent.samplers.nic import NicSampler
 
 SYSFS = Path("/sys")
 

@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from telemetry.agent.samplers.carrier import Carrier
+from telemetry.agent.samplers.interface import Event
+from telemetry.agent.samplers.link_events import LinkMessage
+from telemetry.agent.samplers.link_ledger import LinkLedger, LinkState
 from telemetry.host_metrics import LINK_ALREADY_DOWN, Happening
-from telemetry.samplers.carrier import Carrier
-from telemetry.samplers.interface import Event
-from telemetry.samplers.link_events import LinkMessage
-from telemetry.samplers.link_ledger import LinkLedger, LinkState
 from tests.telemetry.samplers.looked import losses
 from tests.telemetry.samplers.made_kernel import Kernel, Window
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from telemetry.agent.samplers.host import open_host_sampler
+from telemetry.agent.samplers.interface import GoneError, Sampler
 from telemetry.host_metrics import Happening, Metric
-from telemetry.samplers.host import open_host_sampler
-from telemetry.samplers.interface import GoneError, Sampler
 from tests.deadline import until
 from tests.telemetry.samplers.made_proc import KERNELS, PAGE_BYTES, TICK_NS, Kernel, MadeHost, MadeProcess
 from tests.telemetry.samplers.sampled_host import BEGAN_NS, RANK_PID, SECOND_NS, Sampled, told, values

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from telemetry.agent.samplers.interface import Event
 from telemetry.host_metrics import Happening
-from telemetry.samplers.interface import Event
 from tests.telemetry.samplers.made_proc import PAGE_BYTES, Kernel, MadeHost, MadeProcess
 from tests.telemetry.samplers.sampled_host import RANK_PID, SECOND_NS, Sampled, told
 

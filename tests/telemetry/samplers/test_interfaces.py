@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from telemetry.agent.samplers.interfaces import InterfaceChoice
 from telemetry.errors import UsageError
-from telemetry.samplers.interfaces import InterfaceChoice
 from tests.telemetry.samplers.made_sysfs import made_interface
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.samplers.kept_files import TRIES, Descriptors, KeptFile
+from telemetry.agent.samplers.kept_files import TRIES, Descriptors, KeptFile
 
 
 def test_a_number_is_read_as_it_stands_now(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from telemetry.samplers.link_events import LinkListener, LinkMessage, read_messages
+from telemetry.agent.samplers.link_events import LinkListener, LinkMessage, read_messages
 
 NEWLINK, DELLINK, IFF_UP = 16, 17, 1
 

@@ -4,7 +4,7 @@ import socket
 import threading
 from pathlib import Path
 
-from telemetry.samplers.network import open_network_samplers
+from telemetry.agent.samplers.network import open_network_samplers
 from tests.telemetry.samplers.looked import values
 from tests.telemetry.samplers.made_sysfs import made_h100_node, made_interface, made_port
 from tests.telemetry.samplers.test_tcp import TABLE, snmp

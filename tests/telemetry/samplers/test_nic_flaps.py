@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import pytest
 
+from telemetry.agent.samplers.interface import Event
 from telemetry.host_metrics import LINK_ALREADY_DOWN, Happening
-from telemetry.samplers.interface import Event
 from tests.deadline import until
 from tests.telemetry.samplers.looked import losses
 from tests.telemetry.samplers.namespaces import INTERFACE, Namespace, SamplingProcess, namespace_of_a_host

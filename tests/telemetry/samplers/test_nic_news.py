@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from telemetry.agent.samplers.interfaces import InterfaceChoice
+from telemetry.agent.samplers.link_events import LinkMessage
+from telemetry.agent.samplers.nic import NicSampler
 from telemetry.host_metrics import Happening
-from telemetry.samplers.interfaces import InterfaceChoice
-from telemetry.samplers.link_events import LinkMessage
-from telemetry.samplers.nic import NicSampler
 from tests.telemetry.samplers.looked import happened, losses, values
 from tests.telemetry.samplers.made_kernel import ADDRESS, NAME, Kernel
 from tests.telemetry.samplers.made_sysfs import gain_link, lose_link, made_interface

@@ -5,9 +5,9 @@ from collections import Counter
 import pynvml
 import pytest
 
-from telemetry.agent.thinning import Thinning
+from telemetry.agent.samplers.interface import Event, GoneError
 from telemetry.host_metrics import Happening, Metric
-from telemetry.samplers.interface import Event, GoneError
+from telemetry.thinning import Thinning
 from tests.telemetry.samplers.opened_nvml import AT_NS, SECOND_NS, opened, told, values
 from tests.telemetry.samplers.scripted_nvml import H100_MEMORY_BYTES, ScriptedNvml, Throttled, h100s
 

@@ -3,8 +3,8 @@
 import pynvml
 import pytest
 
+from telemetry.agent.samplers.nvml import open_nvml_sampler
 from telemetry.host_metrics import Happening, Metric
-from telemetry.samplers.nvml import open_nvml_sampler
 from tests.telemetry.samplers.opened_nvml import AT_NS, opened, told, values
 from tests.telemetry.samplers.scripted_nvml import ScriptedGpu, ScriptedNvml, h100s
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from telemetry.agent.samplers.interface import GoneError
+from telemetry.agent.samplers.rdma import RdmaSampler
 from telemetry.host_metrics import LINK_ALREADY_DOWN, Metric
-from telemetry.samplers.interface import GoneError
-from telemetry.samplers.rdma import RdmaSampler
 from tests.telemetry.samplers.looked import happened, values
 from tests.telemetry.samplers.made_sysfs import (
     BNXT_COUNTERS,

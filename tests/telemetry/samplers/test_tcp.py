@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from telemetry.agent.samplers.tcp import TcpSampler
 from telemetry.host_metrics import Metric
-from telemetry.samplers.tcp import TcpSampler
 from tests.telemetry.samplers.looked import values
 
 TABLE = """\

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from telemetry.agent.samplers.interface import GoneError
+from telemetry.agent.samplers.nic import NicSampler
+from telemetry.agent.samplers.rdma import RdmaSampler
+from telemetry.agent.samplers.traffic import TrafficSampler
 from telemetry.host_metrics import Metric
-from telemetry.samplers.interface import GoneError
-from telemetry.samplers.nic import NicSampler
-from telemetry.samplers.rdma import RdmaSampler
-from telemetry.samplers.traffic import TrafficSampler
 from tests.telemetry.samplers.looked import values
 from tests.telemetry.samplers.made_sysfs import lose_link, made_h100_node, made_interface
 

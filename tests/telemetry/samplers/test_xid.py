@@ -1,6 +1,6 @@
 import pytest
 
-from telemetry.samplers.xid import XidSeverity, meaning_of, xid_catalogue
+from telemetry.xid import XidSeverity, meaning_of, xid_catalogue
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from trainer.fault.selfcheck.pairs.judge import judge
-from trainer.fault.selfcheck.pairs.plan import Pair, pairs
-from trainer.fault.selfcheck.pairs.records import Judgement, PairRun
+from diagnose.nodecheck.pairs.judge import judge
+from diagnose.nodecheck.pairs.plan import Pair, pairs
+from diagnose.nodecheck.pairs.records import Judgement, PairRun
 
 Jitter = Callable[[], float]
 

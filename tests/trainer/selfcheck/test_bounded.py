@@ -7,9 +7,9 @@ from functools import partial
 from multiprocessing import Pipe
 from pathlib import Path
 
+from diagnose.nodecheck.bounded import Outcome, run_bounded
 from tests.deadline import until
 from tests.trainer.jobs import alive
-from trainer.fault.selfcheck.bounded import Outcome, run_bounded
 
 LONG_S = 30.0
 

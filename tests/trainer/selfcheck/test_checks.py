@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.integration.processes import free_port
-from trainer.fault.selfcheck.bounded import run_bounded
-from trainer.fault.selfcheck.checks import (
+from diagnose.nodecheck.bounded import run_bounded
+from diagnose.nodecheck.checks import (
     all_to_all,
     device_copies,
     device_memory,
@@ -25,11 +24,12 @@ from trainer.fault.selfcheck.checks import (
     shared_memory,
     shared_memory_room,
 )
-from trainer.fault.selfcheck.checks.pattern import base_words
-from trainer.fault.selfcheck.expectations import Expectations
-from trainer.fault.selfcheck.meeting import Meeting
-from trainer.fault.selfcheck.network import Interface
-from trainer.fault.selfcheck.result import CheckResult, Verdict
+from diagnose.nodecheck.checks.pattern import base_words
+from diagnose.nodecheck.expectations import Expectations
+from diagnose.nodecheck.meeting import Meeting
+from diagnose.nodecheck.network import Interface
+from diagnose.nodecheck.result import CheckResult, Verdict
+from tests.integration.processes import free_port
 
 LONG_S = 60.0
 SHORT = {"measure_s": 0.05}

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from diagnose.nodecheck.compare import compared
+from diagnose.nodecheck.expectations import Expectations, read_expectations
+from diagnose.nodecheck.result import CheckResult, Verdict, failed, measured, skipped
 from telemetry.errors import UsageError
-from trainer.fault.selfcheck.compare import compared
-from trainer.fault.selfcheck.expectations import Expectations, read_expectations
-from trainer.fault.selfcheck.result import CheckResult, Verdict, failed, measured, skipped
 
 
 def on_gpus(*tflops: float, spread: float = 0.1) -> list[CheckResult]:

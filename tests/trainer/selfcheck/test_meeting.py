@@ -4,15 +4,15 @@ import socket
 
 import pytest
 
+from diagnose.nodecheck.meeting import Meeting, find_address, listen
+from diagnose.nodecheck.network import interface_named, interface_towards
+from diagnose.nodecheck.pairs.cause import cause_of
+from diagnose.nodecheck.pairs.coordinator import as_run
+from diagnose.nodecheck.pairs.judge import judge
+from diagnose.nodecheck.pairs.records import PairedVerdict, PairRun
+from diagnose.nodecheck.pairs.wire import read_verdict, verdict_object
 from telemetry.errors import UsageError
 from tests.integration.processes import free_port
-from trainer.fault.selfcheck.meeting import Meeting, find_address, listen
-from trainer.fault.selfcheck.network import interface_named, interface_towards
-from trainer.fault.selfcheck.pairs.cause import cause_of
-from trainer.fault.selfcheck.pairs.coordinator import as_run
-from trainer.fault.selfcheck.pairs.judge import judge
-from trainer.fault.selfcheck.pairs.records import PairedVerdict, PairRun
-from trainer.fault.selfcheck.pairs.wire import read_verdict, verdict_object
 
 RUNS = tuple(
     PairRun(round=round, members=pair, seconds=seconds, own_s=own_s)

@@ -10,15 +10,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from diagnose.nodecheck import torch_suite
+from diagnose.nodecheck.bounded import Outcome
+from diagnose.nodecheck.checks import device_memory
+from diagnose.nodecheck.node import NodeChecks, check_node
+from diagnose.nodecheck.occupied import GpuUse, Use, in_words, recording_ranks, spools, use_of_gpu
+from diagnose.nodecheck.result import CheckResult
+from diagnose.nodecheck.task import Task
 from telemetry.errors import UsageError
 from tests.telemetry.recording import session
-from trainer.fault.selfcheck import torch_suite
-from trainer.fault.selfcheck.bounded import Outcome
-from trainer.fault.selfcheck.checks import device_memory
-from trainer.fault.selfcheck.node import NodeChecks, check_node
-from trainer.fault.selfcheck.occupied import GpuUse, Use, in_words, recording_ranks, spools, use_of_gpu
-from trainer.fault.selfcheck.result import CheckResult
-from trainer.fault.selfcheck.task import Task
 
 GIB = 1 << 30
 FREE = GpuUse(device="cuda:0", use=Use.FREE)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diagnose.nodecheck.pairs.plan import MAX_ROUNDS, pairs
+from diagnose.nodecheck.pairs.records import PairRun
 from tests.trainer.selfcheck.made_fleet import run_test
-from trainer.fault.selfcheck.pairs.plan import MAX_ROUNDS, pairs
-from trainer.fault.selfcheck.pairs.records import PairRun
 
 SLOW = st.one_of(st.none(), st.floats(3.0, 50.0))
 """None: it fails."""

@@ -1,0 +1,224 @@
+"""Since when a series of durations is longer, for good or for a while: change points and slow drift.
+
+    step time   ..-.'..-.|''''-'''''''      a change point that stays
+                ..-.|''''|..-.'..-.'..      one that was over again
+                ..-..-.-''.-''-''''''''     a drift: the newest steps against the best so far
+                ..__--==""                a ramp: steps that lie along a line, each scattered by itself
+
+Algorithm 6 of the field's list: CUSUM with a verification bound of 10% (GREYHOUND) and the mean of the newest 50
+against the best 50 (EROICA), here with medians on a logarithmic scale and with clipped values, so that a checkpoint
+every so many steps is neither a change nor a drift. Noise that lingers from step to step counts for less (its
+autocorrelation shortens the series).
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from diagnose.model.peers import MEDIAN_EFFICIENCY, robust_sigma
+from diagnose.model.view import FloatVector
+
+MIN_STEPS = 30
+MIN_SEGMENT = 10
+MIN_RATIO = 1.10
+MIN_DRIFT = 1.05
+DRIFT_STEPS = 50
+MIN_Z = 6.0
+MIN_WANDERS = 5.0
+"""Deviations of the levels elsewhere: a series that wanders up and down all the time has not risen."""
+MIN_SHARE = 0.75
+"""Of the steps on either side of a change that lie on their side of the middle."""
+MAX_HIGHER = 0.1
+"""Of the levels since the best, those clearly above the newest: more, and it goes up and down, not up."""
+MOST_OFF = 0.1
+"""On a logarithmic scale: a step further from its neighbours (a checkpoint) is no part of a ramp."""
+MIN_RAMP_Z = 8.0
+MAX_LINGERING = 0.4
+SMOOTHED = 5
+"""Steps of which one median is taken before they are asked for their side."""
+CLIP = 3.0
+"""Deviations beyond which a step counts no more."""
+NOISE_FLOOR = 0.005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rise:
+    """Values are higher from row ``first`` to row ``end`` (not included) than in the rows ``before``."""
+
+    before: slice
+    first: int
+    end: int
+    before_ns: float
+    after_ns: float
+    share: float
+    """Of steps on their side of the middle."""
+    sudden: bool
+
+    @property
+    def ratio(self) -> float:
+        return self.after_ns / self.before_ns
+
+    @property
+    def lost_ns(self) -> float:
+        return (self.after_ns - self.before_ns) * (self.end - self.first)
+
+
+def find_rise(ns: FloatVector) -> Rise | None:
+    """The costliest rise that lasts to the end; else a drift, or a ramp; else the newest rise that was over again.
+
+    ``ns``: positive durations in order of steps; fewer than 30 show nothing.
+    """
+    if len(ns) < MIN_STEPS:
+        return None
+    bounds = [0, *change_points(ns), len(ns)]
+    rises = [rise for place in range(1, len(bounds) - 1) if (rise := _rise_at(ns, bounds, place)) is not None]
+    lasting = [rise for rise in rises if rise.end == len(ns)]
+    if lasting:
+        return max(lasting, key=lambda rise: rise.lost_ns)
+    return _drift(ns, bounds) or _ramp(ns) or (rises[-1] if rises else None)
+
+
+def change_points(ns: FloatVector) -> list[int]:
+    """First rows of new levels, ascending: binary segmentation by CUSUM of clipped logarithms."""
+    log_ns = np.log(ns)
+    noise = _step_noise(log_ns)
+    found: list[int] = []
+    pending = [(0, len(ns))]
+    while pending:
+        first, end = pending.pop()
+        row = _split(log_ns[first:end], noise)
+        if row is not None:
+            found.append(first + row)
+            pending += [(first, first + row), (first + row, end)]
+    return _sharpened(log_ns, [0, *sorted(found), len(ns)])
+
+
+def _sharpened(log_ns: FloatVector, bounds: list[int]) -> list[int]:
+    """The inner bounds, each put where the fewest steps lie on the wrong side: a third level had pulled at it."""
+    sharp = bounds[:1]
+    for row, end in pairwise(bounds[1:]):
+        left, right = np.median(log_ns[sharp[-1] : row]), np.median(log_ns[row:end])
+        half = abs(right - left) / 2
+        on_left = np.clip(((left + right) / 2 - log_ns[sharp[-1] : end]) * np.sign(right - left), -half, half)
+        inside = slice(MIN_SEGMENT - 1, len(on_left) - MIN_SEGMENT)
+        sharp.append(sharp[-1] + MIN_SEGMENT + int(np.argmax(np.cumsum(on_left)[inside])))
+    return sharp[1:]
+
+
+def _split(log_ns: FloatVector, noise: float) -> int | None:
+    """Row at which the mean changes the most, if it does significantly."""
+    if len(log_ns) < 2 * MIN_SEGMENT:
+        return None
+    values = np.clip((log_ns - np.median(log_ns)) / noise, -CLIP, CLIP)
+    rows = np.arange(MIN_SEGMENT, len(values) - MIN_SEGMENT + 1)
+    total = np.cumsum(values)
+    left, right = rows, len(values) - rows
+    gap = (total[-1] - total[rows - 1]) / right - total[rows - 1] / left
+    z = np.abs(gap) * np.sqrt(left * right / len(values))
+    best = int(np.argmax(z))
+    return int(rows[best]) if z[best] >= MIN_Z else None
+
+
+def _step_noise(log_ns: FloatVector) -> float:
+    """From one step to the next, so that no change widens it."""
+    return robust_sigma(np.diff(log_ns), NOISE_FLOOR * 2**0.5) / 2**0.5
+
+
+def _rise_at(ns: FloatVector, bounds: list[int], place: int) -> Rise | None:
+    """The rise that begins at ``bounds[place]``, until a later level lies nearer to the one before."""
+    before = slice(bounds[place - 1], bounds[place])
+    levels = [float(np.median(ns[first:end])) for first, end in pairwise(bounds)]
+    middle = (levels[place - 1] * levels[place]) ** 0.5
+    over = [bounds[later] for later in range(place + 1, len(levels)) if levels[later] < middle]
+    rise = _measured(ns, before, bounds[place], min(over, default=len(ns)), sudden=True)
+    wanted = rise.ratio >= MIN_RATIO and rise.share >= MIN_SHARE and levels[place] >= MIN_RATIO * levels[place - 1]
+    return rise if wanted and _significant(ns[before], ns[rise.first : rise.end]) and _stands_out(ns, rise) else None
+
+
+def _stands_out(ns: FloatVector, rise: Rise) -> bool:
+    """Higher than blocks of steps outside the rise ever wander; true where there are too few to tell."""
+    outside = np.concatenate((ns[: rise.first], ns[rise.end :]))
+    width = min(max(MIN_SEGMENT, min(len(outside) // 8, rise.end - rise.first)), DRIFT_STEPS)
+    num_blocks = len(outside) // width
+    if num_blocks < 4:
+        return True
+    levels = np.log(np.median(outside[-num_blocks * width :].reshape(num_blocks, width), axis=1))
+    return float(np.log(rise.after_ns) - np.median(levels)) >= MIN_WANDERS * robust_sigma(levels, NOISE_FLOOR)
+
+
+def _drift(ns: FloatVector, bounds: list[int]) -> Rise | None:
+    """The newest 50 steps against the best 50 before them, a third of the series where it is short."""
+    width = min(DRIFT_STEPS, len(ns) // 3)
+    begins = np.arange(0, len(ns) - 2 * width + 1, max(1, width // 5))
+    levels = np.median(np.lib.stride_tricks.sliding_window_view(ns, width)[begins], axis=1)
+    best = int(begins[np.argmin(levels)])
+    before, newest = slice(best, best + width), ns[-width:]
+    ratio = float(np.median(newest) / np.median(ns[before]))
+    between = levels[(begins >= best + width) & (begins <= len(ns) - 2 * width)]
+    wanders = len(between) and np.mean(between > np.median(newest) * ratio**0.25) > MAX_HIGHER
+    if ratio < MIN_DRIFT or wanders or not _significant(ns[before], newest):
+        return None
+    sudden = [row for row in bounds[1:-1] if row >= before.stop - width // 2 and _jump(ns, row) >= ratio**0.5]
+    first = max(sudden, key=lambda row: _jump(ns, row)) if sudden else before.stop
+    rise = _measured(ns, before, first, len(ns), sudden=bool(sudden))
+    return rise if rise.ratio > 1.0 else None
+
+
+def _ramp(ns: FloatVector) -> Rise | None:
+    """Steps along a rising line: where each scatters by itself around it, no wandering noise drew it."""
+    log_ns = np.log(ns)
+    rows = np.arange(len(ns)) / len(ns)
+    off = np.abs(log_ns - np.pad(_smooth(log_ns), SMOOTHED // 2, mode="edge"))
+    inside = off < max(MOST_OFF, CLIP * _step_noise(log_ns))
+    if inside.mean() < MIN_SHARE:
+        return None
+    slope, base = np.polyfit(rows[inside], log_ns[inside], 1)
+    residual = log_ns - (base + slope * rows)
+    noise = robust_sigma(residual, NOISE_FLOOR)
+    certain = slope >= MIN_RAMP_Z * noise * (12 / len(ns)) ** 0.5
+    if slope < np.log(MIN_RATIO) or not certain or _autocorrelation(residual / noise) > MAX_LINGERING:
+        return None
+    third = len(ns) // 3
+    rise = _measured(ns, slice(0, third), third, len(ns), sudden=False)
+    return rise if rise.ratio > 1.0 else None
+
+
+def _jump(ns: FloatVector, row: int) -> float:
+    return float(np.median(ns[row : row + MIN_SEGMENT]) / np.median(ns[row - MIN_SEGMENT : row]))
+
+
+def _measured(ns: FloatVector, before: slice, first: int, end: int, *, sudden: bool) -> Rise:
+    before_ns, after_ns = float(np.median(ns[before])), float(np.median(ns[first:end]))
+    middle = (before_ns * after_ns) ** 0.5
+    lower, higher = _smooth(ns[before]) < middle, _smooth(ns[first:end]) > middle
+    return Rise(
+        before=before,
+        first=first,
+        end=end,
+        before_ns=before_ns,
+        after_ns=after_ns,
+        share=float(min(lower.mean(), higher.mean())),
+        sudden=sudden,
+    )
+
+
+def _smooth(ns: FloatVector) -> FloatVector:
+    return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(ns, SMOOTHED), axis=1), dtype=np.float64)
+
+
+def _significant(before: FloatVector, after: FloatVector) -> bool:
+    """The medians differ by six standard errors, which lingering noise widens."""
+    parts = [np.log(part) - np.median(np.log(part)) for part in (before, after)]
+    noise = robust_sigma(np.concatenate(parts), NOISE_FLOOR)
+    lingering = max(_autocorrelation(part / noise) for part in parts)
+    error = MEDIAN_EFFICIENCY * noise * ((1 + lingering) / (1 - lingering) * (1 / len(before) + 1 / len(after))) ** 0.5
+    return float(np.log(np.median(after) / np.median(before))) >= MIN_Z * float(error)
+
+
+def _autocorrelation(residual: npt.NDArray[np.float64]) -> float:
+    """Of neighbouring steps, 0 to 0.9; a single long step among short ones does not count."""
+    values = np.clip(residual, -CLIP, CLIP)
+    power = float(np.mean(values**2))
+    return min(0.9, max(0.0, float(np.mean(values[1:] * values[:-1])) / power)) if power else 0.0

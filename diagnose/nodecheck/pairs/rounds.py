@@ -1,0 +1,128 @@
+"""A node's way through the paired test: come, take part in each round, read the verdict."""
+
+import itertools
+import multiprocessing
+import os
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import torch.distributed as dist
+
+from diagnose.nodecheck import devices
+from diagnose.nodecheck.answers import Tell
+from diagnose.nodecheck.bounded import BURIAL_S, run_bounded
+from diagnose.nodecheck.collective import host_store, reach_store
+from diagnose.nodecheck.meeting import HINT, Meeting, listen
+from diagnose.nodecheck.pairs.board import Board
+from diagnose.nodecheck.pairs.coordinator import Coordinator
+from diagnose.nodecheck.pairs.paired_test import MARGIN_S, PairedTest, RoundBegun
+from diagnose.nodecheck.pairs.plan import Pair
+from diagnose.nodecheck.pairs.wire import read_verdict
+from diagnose.nodecheck.pairs.work import work_together
+from telemetry.errors import UnreachableError, UsageError
+from telemetry.process.parent_death import tie_to_parent
+
+
+def take_part(test: PairedTest, tell: Tell) -> None:
+    """The whole test, on this node; node 0 hosts the store meanwhile.
+
+    Raises:
+        UsageError: the endpoint is not ours, the seat is taken, or this node came too late.
+        UnreachableError: node 0 does not answer.
+    """
+    if test.meeting.index:
+        _pass_rounds(test, tell)
+        return
+    with _hosting(test.meeting):
+        _pass_rounds(test, tell)
+
+
+def _pass_rounds(test: PairedTest, tell: Tell) -> None:
+    own_devices = _devices(test)
+    board = _come(test.meeting, len(own_devices))
+    coordinator = Coordinator(board, test) if test.meeting.index == 0 else None
+    for round in itertools.count():
+        if coordinator:
+            coordinator.plan(round)
+        plan = _plan(board, test, round)
+        if plan["verdict"]:
+            break
+        planned = tuple((first, second) for first, second in plan["pairs"])
+        tell(RoundBegun(round=round, pairs=planned))
+        _play(test, board, round, planned, own_devices[: plan["num_devices"]])
+    board.put(f"read/{test.meeting.index}", True)
+    if coordinator:
+        coordinator.wait_for_readers()
+    tell(read_verdict(plan["verdict"]))  # whoever hears it may end this process
+
+
+def _devices(test: PairedTest) -> list[str]:
+    """Asked in a process of its own: a driver may hang, and after it has been asked no fork may use it."""
+    (found,) = run_bounded([devices.gpus], test.deadline_s)
+    return found.value or ["cpu"]
+
+
+def _come(meeting: Meeting, num_devices: int) -> Board:
+    """Raises:
+    UnreachableError: the store does not answer.
+    UsageError: another node has this index.
+    """
+    try:
+        board = Board(reach_store(meeting.host, meeting.port, meeting.patience_s), meeting)
+    except dist.DistError as error:
+        raise UnreachableError(f"no answer from node 0 at {meeting.endpoint}", hint=HINT) from error
+    if not board.take_seat(meeting.index):
+        raise UsageError(f"two nodes say that they are node {meeting.index}", hint=HINT)
+    board.put(f"here/{meeting.index}", {"host": socket.gethostname(), "num_devices": num_devices})
+    return board
+
+
+def _plan(board: Board, test: PairedTest, round: int) -> dict[str, Any]:
+    """Raises:
+    UnreachableError: node 0 is silent.
+    UsageError: the test began without this node.
+    """
+    wait_s = test.meeting.patience_s if round == 0 else 2 * test.deadline_s
+    plan: dict[str, Any] | None = board.get(f"plan/{round}", wait_s + 2 * MARGIN_S)
+    if plan is None:
+        raise board.gone()
+    if test.meeting.index not in plan["present"]:
+        message = f"node {test.meeting.index} came too late: the others have begun"
+        raise UsageError(message, hint="start the nodes within a minute of each other")
+    return plan
+
+
+def _play(test: PairedTest, board: Board, round: int, planned: Sequence[Pair], own_devices: Sequence[str]) -> None:
+    """This node's part in a round; nothing when it sits out."""
+    index = test.meeting.index
+    for pair in planned:
+        if index in pair:
+            key = f"pair/{round}/{pair[0]}-{pair[1]}"
+            share = work_together(test.meeting, pair, key, own_devices, test.measure_s, test.deadline_s)
+            board.put(f"share/{round}/{index}", asdict(share))
+
+
+@contextmanager
+def _hosting(meeting: Meeting) -> Iterator[None]:
+    """The store's server in a process of its own, so that this one has no threads and may fork."""
+    listener = listen(meeting)
+    context = multiprocessing.get_context("fork")
+    host = context.Process(target=_host, args=(listener, os.getpid()))
+    host.start()
+    listener.close()
+    try:
+        yield
+    finally:
+        host.kill()
+        host.join(BURIAL_S)
+
+
+def _host(listener: socket.socket, parent: int) -> None:
+    tie_to_parent(parent)
+    kept = host_store(listener)
+    while kept:
+        signal.pause()

@@ -1,0 +1,133 @@
+"""The host as a sampler: what it has and uses, how the processes of its ranks fare, and who else is busy there.
+
+    look --+-- resources          cores, memory, swap, disks, pressure         every look
+           +-- ranks              one RankProcess each                         every look
+           '-- waiting since the look before?  -- yes -->  scan of all processes   busy-process, memory-short
+
+Everything is read from ``/proc`` and the cgroup files directly, held open where they are read every second: that costs
+less than through a library, which knows neither pressure nor how long a process waited for a core.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from telemetry.agent.samplers.host_processes import ProcessWatch
+from telemetry.agent.samplers.host_ranks import Quotas, RankProcess, follow
+from telemetry.agent.samplers.host_resources import HostResources, Resources
+from telemetry.agent.samplers.interface import Event, GoneError, Look, Reading, Sampler
+from telemetry.agent.samplers.kept_files import Descriptors
+from telemetry.host_metrics import Happening, Metric
+
+MOST_FILES = 256
+"""Held open: three of each rank, eight of the host, those of its cgroups; what goes beyond is opened at each look."""
+MIN_WAITING = 0.1
+"""Share of the time that somebody must have waited for a core, or for memory, for others to be looked at."""
+MIN_SWITCHES_A_SECOND = 20.0
+"""That a rank is made to leave its core, where the kernel does not tell how long it waited."""
+MIN_AVAILABLE = 0.03
+"""Share of memory, where the kernel does not tell who waits for it."""
+_WAITING: dict[str, float] = {
+    Metric.HOST_PRESSURE_CPU_NS: MIN_WAITING * 1e9,
+    Metric.RANK_RUN_DELAY_NS: MIN_WAITING * 1e9,
+    Metric.RANK_INVOLUNTARY_SWITCHES: MIN_SWITCHES_A_SECOND,
+}
+"""Counters, and by how much a second they grow when somebody waits for a core."""
+_SHORT: dict[str, float] = {
+    Metric.HOST_PRESSURE_MEMORY_NS: MIN_WAITING * 1e9,
+    Metric.HOST_SWAP_IN_BYTES: 1e6,
+    Metric.HOST_SWAP_OUT_BYTES: 1e6,
+}
+"""The same for memory."""
+_LEVELS = (Metric.HOST_RUN_QUEUE, Metric.HOST_MEMORY_AVAILABLE_BYTES, Metric.HOST_MEMORY_TOTAL_BYTES)
+_WITNESSES: frozenset[str] = frozenset((*_WAITING, *_SHORT, *_LEVELS))
+
+Key = tuple[str, str]
+"""Metric, device."""
+
+
+def open_host_sampler(
+    *,
+    ranks: Callable[[], Mapping[int, int]],
+    proc: Path = Path("/proc"),
+    cgroups: Path = Path("/sys/fs/cgroup"),
+) -> Sampler:
+    """A sampler of this host.
+
+    Args:
+        ranks: rank -> pid of the training processes that live on this host now.
+
+    Raises:
+        GoneError: there is no ``/proc``.
+    """
+    if not (proc / "stat").exists():
+        raise GoneError(f"{proc}/stat is not there")
+    return HostSampler(ranks, proc, cgroups)
+
+
+class HostSampler:
+    """See the head of the file."""
+
+    name = "host"
+
+    def __init__(self, ranks: Callable[[], Mapping[int, int]], proc: Path, cgroups: Path) -> None:
+        self._ranks = ranks
+        self._proc, self._cgroups = proc, cgroups
+        self._descriptors = Descriptors(MOST_FILES)
+        self._resources = HostResources(proc, self._descriptors)
+        self._followed: dict[int, RankProcess] = {}
+        self._quotas = Quotas(self._descriptors)
+        self._others = ProcessWatch(proc)
+        self._before: dict[Key, float] = {}
+        self._before_ns = 0
+        self._oom_kills: int | None = None
+
+    def look(self, at_ns: int) -> Look:
+        resources = self._resources.look()
+        self._followed = follow(self._followed, self._ranks(), self._proc, self._cgroups, self._descriptors)
+        self._quotas.begin()
+        looks = [process.look(at_ns, self._quotas) for process in self._followed.values()]
+        readings = (*resources.readings, *(reading for look in looks for reading in look.readings))
+        if not readings and not (self._proc / "stat").exists():
+            raise GoneError(f"{self._proc} is gone")
+        events = [event for look in looks for event in look.events]
+        events += self._kills(at_ns, resources)
+        events += self._busy_others(at_ns, readings, resources.num_cores)
+        return Look(readings=readings, events=tuple(events))
+
+    def close(self) -> None:
+        self._resources.close()
+        self._quotas.close()
+        self._followed = follow(self._followed, {}, self._proc, self._cgroups, self._descriptors)
+
+    def _kills(self, at_ns: int, resources: Resources) -> list[Event]:
+        if resources.oom_kills is None:
+            return []
+        new = 0 if self._oom_kills is None else resources.oom_kills - self._oom_kills
+        self._oom_kills = resources.oom_kills
+        return [Event(at_ns=at_ns, device="", name=Happening.OOM_KILL, text=str(new))] if new > 0 else []
+
+    def _busy_others(self, at_ns: int, readings: Sequence[Reading], num_cores: int) -> list[Event]:
+        now = {(one.metric, one.device): one.value for one in readings if one.metric in _WITNESSES}
+        seconds = (at_ns - self._before_ns) / 1e9
+        grown = {
+            key: (now[key] - self._before[key]) / seconds for key in now.keys() & self._before.keys() if seconds > 0
+        }
+        self._before, self._before_ns = now, at_ns
+        waiting = now.get((Metric.HOST_RUN_QUEUE, ""), 0) - 1 > num_cores > 0  # this look runs, too
+        return self._others.look(
+            at_ns,
+            crowded=waiting or _any_grew(grown, _WAITING),
+            memory_short=_any_grew(grown, _SHORT) or _nothing_left(now),
+            roots={os.getpid(), *(process.pid for process in self._followed.values())},
+        )
+
+
+def _any_grew(grown: Mapping[Key, float], bounds: Mapping[str, float]) -> bool:
+    return any(rate > bounds[metric] for (metric, _), rate in grown.items() if metric in bounds)
+
+
+def _nothing_left(now: Mapping[Key, float]) -> bool:
+    total = now.get((Metric.HOST_MEMORY_TOTAL_BYTES, ""), 0.0)
+    available = now.get((Metric.HOST_MEMORY_AVAILABLE_BYTES, ""), total)
+    return available < MIN_AVAILABLE * total

@@ -1,0 +1,180 @@
+"""Who else is busy on a host: all its processes, looked at only while somebody is kept waiting.
+
+    somebody waits -- scan -- 2 s -- scan -- 10 s -- scan ...        processor time between two scans -> shares
+                                                                     the newest -> who holds most memory
+
+A scan reads one file of each process. The pause after it is at least two thousand times what it took, so that hosts
+with thousands of processes are scanned less often and not at a higher cost.
+"""
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from telemetry.agent.samplers.interface import Event
+from telemetry.agent.samplers.kept_files import read_once
+from telemetry.host_metrics import Happening
+
+MIN_SHARE = 0.5
+"""Of a core, that a process must take to be told."""
+MOST_TOLD = 8
+FIRST_GAP_NS = 2_000_000_000
+GAP_NS = 10_000_000_000
+PAUSES_PER_COST = 2000
+SEVERAL_CORES = 1.05
+
+_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One line of ``/proc/PID/stat``."""
+
+    pid: int
+    name: str
+    state: str
+    parent: int
+    page_faults: int
+    """Minor and major."""
+    major_faults: int
+    cpu_ns: int
+    num_threads: int
+    started: int
+    """Ticks since the machine started: with the pid, who it is for good."""
+    resident_bytes: int
+    core: int
+    """On which its main thread last ran; -1 where an old kernel does not say."""
+
+
+def parse_stat(told: bytes) -> Process | None:
+    """None where it makes no sense. A name may hold spaces and brackets: it ends at the last one."""
+    head, _, tail = told.rpartition(b")")
+    pid, _, name = head.partition(b" (")
+    fields = tail.split()
+    try:
+        return Process(
+            pid=int(pid),
+            name=name.decode(errors="replace"),
+            state=fields[0].decode(),
+            parent=int(fields[1]),
+            page_faults=int(fields[7]) + int(fields[9]),
+            major_faults=int(fields[9]),
+            cpu_ns=(int(fields[11]) + int(fields[12])) * _TICK_NS,
+            num_threads=int(fields[17]),
+            started=int(fields[19]),
+            resident_bytes=max(0, int(fields[21])) * _PAGE_BYTES,
+            core=int(fields[36]) if len(fields) > 36 else -1,
+        )
+    except (ValueError, IndexError):
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """All processes at one time."""
+
+    at_ns: int
+    processes: dict[int, Process]
+
+
+def scan(proc: Path, at_ns: int) -> Scan:
+    """Those that vanish meanwhile are left out."""
+    root = str(proc)
+    found = (parse_stat(read_once(f"{root}/{name}/stat")) for name in os.listdir(root) if name.isdigit())
+    return Scan(at_ns=at_ns, processes={one.pid: one for one in found if one is not None})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Busy:
+    """A process and the share of a core that it took between two scans."""
+
+    process: Process
+    share: float
+
+    def event(self, at_ns: int) -> Event:
+        """Without a core where it took several, or the core is not known."""
+        where = "" if self.share > SEVERAL_CORES or self.process.core < 0 else f"core{self.process.core}"
+        text = f"{self.process.pid} {self.process.name} {self.share:.2f}"
+        return Event(at_ns=at_ns, device=where, name=Happening.BUSY_PROCESS, text=text)
+
+
+def busiest(before: Scan, now: Scan, family: Collection[int]) -> list[Busy]:
+    """Who took more than half of a core since the scan before, the busiest first; nobody of ``family``.
+
+    Small ones of one name on one core count together: six that crowd one core take it as surely as one does.
+    """
+    elapsed_ns = now.at_ns - before.at_ns
+    shares: dict[int, float] = {}
+    for pid, process in now.processes.items():
+        earlier = before.processes.get(pid)
+        same = earlier is not None and earlier.started == process.started
+        spent_ns = process.cpu_ns - (earlier.cpu_ns if earlier is not None and same else 0)
+        if spent_ns > 0 and pid not in family:
+            shares[pid] = spent_ns / elapsed_ns
+    told = {pid: share for pid, share in shares.items() if share > MIN_SHARE}
+    small: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+    for pid in shares.keys() - told.keys():
+        small[now.processes[pid].name, now.processes[pid].core].append(pid)
+    for pids in small.values():
+        together = sum(shares[pid] for pid in pids)
+        if together > MIN_SHARE:
+            told[max(pids, key=lambda pid: (shares[pid], -pid))] = min(1.0, together)
+    busy = [Busy(process=now.processes[pid], share=share) for pid, share in told.items()]
+    return sorted(busy, key=lambda one: -one.share)[:MOST_TOLD]
+
+
+def largest(now: Scan, family: Collection[int]) -> Process | None:
+    """Who holds most memory of those that are not ``family``."""
+    others = (one for pid, one in now.processes.items() if pid not in family and one.resident_bytes)
+    return max(others, key=lambda one: one.resident_bytes, default=None)
+
+
+def family_of(roots: Collection[int], processes: dict[int, Process]) -> set[int]:
+    """``roots`` and all that descend from them."""
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    for pid, process in processes.items():
+        children[process.parent].append(pid)
+    family, fresh = set(roots), list(roots)
+    while fresh:
+        born = [child for child in children[fresh.pop()] if child not in family]
+        family.update(born)
+        fresh.extend(born)
+    return family
+
+
+class ProcessWatch:
+    """Scans when it is worth it. Says who is busy, and who holds the memory."""
+
+    def __init__(self, proc: Path, *, clock: Callable[[], int] = time.thread_time_ns) -> None:
+        self._proc = proc
+        self._clock = clock
+        self._before: Scan | None = None
+        """What to measure from: while somebody waits, and once more when nobody does."""
+        self._last_ns = 0
+        self._pause_ns = 0
+
+    def look(self, at_ns: int, *, crowded: bool, memory_short: bool, roots: Collection[int]) -> list[Event]:
+        """``roots``: ranks and whoever else belongs to us; they and what descends from them are nobody else."""
+        if 0 <= at_ns - self._last_ns < self._pause_ns or not (crowded or memory_short or self._before):
+            return []
+        began_ns = self._clock()
+        now, before = scan(self._proc, at_ns), self._before
+        family = family_of(roots, now.processes)
+        events = [_short(now, family)] if memory_short else []
+        measured = before is not None and before.at_ns < at_ns
+        if before is not None and measured:
+            events.extend(one.event(at_ns) for one in busiest(before, now, family))
+        self._before = now if crowded or memory_short else None
+        self._last_ns = at_ns
+        self._pause_ns = max(GAP_NS if measured else FIRST_GAP_NS, PAUSES_PER_COST * (self._clock() - began_ns))
+        return events
+
+
+def _short(now: Scan, family: Collection[int]) -> Event:
+    holder = largest(now, family)
+    text = f"{holder.pid} {holder.name} {holder.resident_bytes}" if holder is not None else ""
+    return Event(at_ns=now.at_ns, device="", name=Happening.MEMORY_SHORT, text=text)

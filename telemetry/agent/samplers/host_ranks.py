@@ -1,0 +1,195 @@
+"""What the kernel says of the processes of ranks: how they run, what keeps them from it, and when they are stopped.
+
+    /proc/PID/stat        processor time, threads, memory, page faults, core, state
+    /proc/PID/schedstat   how long it wanted a core and had none          main thread: it trains
+    /proc/PID/status      how often it left its core, and was made to     main thread
+    cpu.stat              how long the processor quota of its cgroup held it back (versions 1 and 2)
+
+A stop that begins and ends between two looks leaves no trace.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from telemetry.agent.samplers.host_processes import Process, parse_stat
+from telemetry.agent.samplers.interface import Event, Reading
+from telemetry.agent.samplers.kept_files import Descriptors, KeptFile, read_once
+from telemetry.host_metrics import Happening, Metric
+
+STOPPED = frozenset("Tt")
+"""Stopped by a signal, or by a debugger."""
+MOVED_AFTER_LOOKS = 60
+"""So often is looked whether a process has moved to another cgroup."""
+_SWITCHES = (
+    (Metric.RANK_VOLUNTARY_SWITCHES, b"\nvoluntary_ctxt_switches:"),
+    (Metric.RANK_INVOLUNTARY_SWITCHES, b"\nnonvoluntary_ctxt_switches:"),
+)
+_QUOTA_UNITS_NS = {b"throttled_usec": 1000, b"throttled_time": 1}
+"""Version 2 of cgroups, version 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankLook:
+    """One look at the process of a rank."""
+
+    readings: tuple[Reading, ...]
+    events: tuple[Event, ...]
+
+
+class RankProcess:
+    """One process, for as long as it lives."""
+
+    def __init__(self, proc: Path, cgroups: Path, rank: int, pid: int, descriptors: Descriptors) -> None:
+        self.pid = pid
+        self._device = f"rank{rank}"
+        self._folder = proc / str(pid)
+        self._cgroups = cgroups
+        self._stat = KeptFile(self._folder / "stat", descriptors)
+        self._schedstat = KeptFile(self._folder / "schedstat", descriptors)
+        self._status = KeptFile(self._folder / "status", descriptors)
+        self._started: int | None = None
+        self._stopped_at: int | None = None
+        """Switches when it was seen stopped; None while it runs."""
+        self._looks = 0
+        self._quota_paths: tuple[Path, ...] = ()
+
+    def look(self, at_ns: int, quotas: "Quotas") -> RankLook:
+        """Nothing once it has ended."""
+        process = parse_stat(self._stat.content())
+        if process is None or self._started not in (None, process.started):
+            return RankLook(readings=(), events=())
+        self._started = process.started
+        switches = dict(_switches(self._status.content()))
+        readings = [
+            *self._of_process(process),
+            *(self._counter(metric, count) for metric, count in switches.items()),
+            *self._run_delay(),
+            *self._throttled(quotas),
+        ]
+        events = self._stops(at_ns, process.state in STOPPED, int(sum(switches.values())))
+        return RankLook(readings=tuple(readings), events=tuple(events))
+
+    def close(self) -> None:
+        for file in (self._stat, self._schedstat, self._status):
+            file.close()
+
+    def _of_process(self, process: Process) -> Iterator[Reading]:
+        yield self._counter(Metric.RANK_CPU_NS, process.cpu_ns)
+        yield self._counter(Metric.RANK_PAGE_FAULTS, process.page_faults)
+        yield self._counter(Metric.RANK_MAJOR_FAULTS, process.major_faults)
+        yield self._level(Metric.RANK_RESIDENT_BYTES, process.resident_bytes)
+        yield self._level(Metric.RANK_THREADS, process.num_threads)
+        if process.core >= 0:
+            yield self._level(Metric.RANK_CORE, process.core)
+
+    def _run_delay(self) -> Iterator[Reading]:
+        fields = self._schedstat.content().split()
+        if len(fields) == 3 and fields[1].isdigit():
+            yield self._counter(Metric.RANK_RUN_DELAY_NS, int(fields[1]))
+
+    def _throttled(self, quotas: "Quotas") -> Iterator[Reading]:
+        if self._looks % MOVED_AFTER_LOOKS == 0:
+            self._quota_paths = tuple(_quota_paths(read_once(str(self._folder / "cgroup")), self._cgroups))
+        self._looks += 1
+        throttled_ns = quotas.throttled_ns(self._quota_paths)
+        if throttled_ns is not None:
+            yield self._counter(Metric.RANK_THROTTLED_NS, throttled_ns)
+
+    def _stops(self, at_ns: int, stopped: bool, switches: int) -> Iterator[Event]:
+        """A process that was stopped at two looks has run in between if it was switched meanwhile."""
+        if self._stopped_at is not None and not (stopped and switches == self._stopped_at):
+            yield Event(at_ns=at_ns, device=self._device, name=Happening.RANK_CONTINUED, text="")
+            self._stopped_at = None
+        if stopped and self._stopped_at is None:
+            yield Event(at_ns=at_ns, device=self._device, name=Happening.RANK_STOPPED, text=f"process {self.pid}")
+            self._stopped_at = switches
+
+    def _counter(self, metric: Metric, value: int) -> Reading:
+        return Reading(metric=metric, device=self._device, value=float(value), is_counter=True)
+
+    def _level(self, metric: Metric, value: int) -> Reading:
+        return Reading(metric=metric, device=self._device, value=float(value), is_counter=False)
+
+
+def _switches(told: bytes) -> Iterator[tuple[Metric, int]]:
+    for metric, label in _SWITCHES:
+        _, found, rest = told.partition(label)
+        count = rest.split(b"\n", 1)[0].strip()
+        if found and count.isdigit():
+            yield metric, int(count)
+
+
+class Quotas:
+    """``cpu.stat`` of every cgroup that ranks are in, each read once a look however many ranks share it."""
+
+    def __init__(self, descriptors: Descriptors) -> None:
+        self._descriptors = descriptors
+        self._files: dict[Path, KeptFile] = {}
+        self._told: dict[Path, int | None] = {}
+
+    def begin(self) -> None:
+        """A new look. Files that the one before had no use for are closed."""
+        for path in self._files.keys() - self._told.keys():
+            self._files.pop(path).close()
+        self._told = {}
+
+    def throttled_ns(self, paths: tuple[Path, ...]) -> int | None:
+        """Of these cgroups together; None where none of them has a quota to speak of."""
+        known = [told for told in map(self._read, paths) if told is not None]
+        return sum(known) if known else None
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def _read(self, path: Path) -> int | None:
+        if path not in self._told:
+            file = self._files.setdefault(path, KeptFile(path, self._descriptors))
+            self._told[path] = _throttled_ns(file.content())
+        return self._told[path]
+
+
+def _throttled_ns(told: bytes) -> int | None:
+    for line in told.split(b"\n"):
+        name, _, number = line.partition(b" ")
+        if name in _QUOTA_UNITS_NS and number.strip().isdigit():
+            return int(number) * _QUOTA_UNITS_NS[name]
+    return None
+
+
+def _quota_paths(told: bytes, cgroups: Path) -> Iterator[Path]:
+    """``cpu.stat`` of the cgroup and of all above it, as ``/proc/PID/cgroup`` tells where it is.
+
+    ``0::/pod/container`` in version 2, ``4:cpu,cpuacct:/pod/container`` in version 1. In a container the path may be
+    the host's, while only what is below the container's own cgroup is mounted: its top is the container.
+    """
+    for line in told.decode(errors="replace").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, found, path = rest.partition(":")
+        folder = _mounted(number, controllers.split(","), cgroups)
+        if not found or folder is None or ".." in PurePosixPath(path).parts:
+            continue
+        own = PurePosixPath(path.lstrip("/"))
+        levels = [folder / own, *(folder / above for above in own.parents)] if own.parts else [folder]
+        yield from (level / "cpu.stat" for level in levels if (level / "cpu.stat").exists())
+
+
+def _mounted(number: str, controllers: list[str], cgroups: Path) -> Path | None:
+    """Where the hierarchy is, if it knows of processor quotas."""
+    if number == "0":
+        return cgroups
+    if "cpu" not in controllers:
+        return None
+    return next((cgroups / name for name in (",".join(controllers), "cpu") if (cgroups / name).is_dir()), None)
+
+
+def follow(
+    followed: dict[int, RankProcess], wanted: Mapping[int, int], proc: Path, cgroups: Path, descriptors: Descriptors
+) -> dict[int, RankProcess]:
+    """The processes of these ranks; those that are followed and no longer wanted are let go."""
+    kept = {rank: one for rank, one in followed.items() if wanted.get(rank) == one.pid}
+    for rank in followed.keys() - kept.keys():
+        followed[rank].close()
+    fresh = wanted.keys() - kept.keys()
+    return kept | {rank: RankProcess(proc, cgroups, rank, wanted[rank], descriptors) for rank in fresh}

@@ -1,0 +1,203 @@
+"""What a host as a whole has and uses, from ``/proc``.
+
+    stat            time of each core by use, threads that run or want to
+    meminfo         memory there is, and what a process could still get
+    vmstat          pages swapped in and out, page faults, kills for want of memory
+    diskstats       bytes and busy time of each disk
+    pressure/*      time in which somebody waited for cores, memory or disks; not on every kernel
+
+Kernels differ in what they tell: what is missing or makes no sense is left out.
+"""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from telemetry.agent.samplers.counters import WrappingCounter
+from telemetry.agent.samplers.interface import Reading
+from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
+from telemetry.host_metrics import Metric
+
+CORES_A_LOOK = 16
+"""With more cores than this, single cores are told every so many looks, as shares since they were last told."""
+MAX_DISKS = 32
+SECTOR_BYTES = 512
+"""The unit of ``diskstats``, whatever the disk's own."""
+_USED = (0, 1, 2, 5, 6)
+"""user, nice, system, irq, softirq; guests are inside user and nice."""
+_STEAL, _NUM_USES = 7, 8
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_PAGE_COUNTERS = (
+    (Metric.HOST_SWAP_IN_BYTES, b"pswpin", _PAGE_BYTES),
+    (Metric.HOST_SWAP_OUT_BYTES, b"pswpout", _PAGE_BYTES),
+    (Metric.HOST_PAGE_FAULTS, b"pgfault", 1),
+    (Metric.HOST_MAJOR_FAULTS, b"pgmajfault", 1),
+)
+_PRESSURES = (
+    (Metric.HOST_PRESSURE_CPU_NS, "cpu"),
+    (Metric.HOST_PRESSURE_MEMORY_NS, "memory"),
+    (Metric.HOST_PRESSURE_IO_NS, "io"),
+)
+_PAGES = re.compile(rb"\n(pswpin|pswpout|pgfault|pgmajfault|oom_kill) (\d+)")
+_MEMORY = re.compile(rb"\n(MemTotal|MemAvailable|MemFree|Buffers|Cached): +(\d+)")
+_NO_DISK = re.compile(rb"(?:loop|ram|zram)\d")
+
+Ticks = tuple[int, int, int]
+"""Of a core, or of all: used, stolen, all there were."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """One look at a host."""
+
+    readings: tuple[Reading, ...]
+    num_cores: int
+    oom_kills: int | None
+    """So far; None where the kernel does not say."""
+
+
+class HostResources:
+    """Reads the files of one ``/proc``, and remembers what shares and sums are measured from."""
+
+    def __init__(self, proc: Path, descriptors: Descriptors) -> None:
+        self._stat = KeptFile(proc / "stat", descriptors)
+        self._memory = KeptFile(proc / "meminfo", descriptors)
+        self._pages = KeptFile(proc / "vmstat", descriptors)
+        self._disks = KeptFile(proc / "diskstats", descriptors)
+        self._pressures = [(metric, KeptFile(proc / "pressure" / name, descriptors)) for metric, name in _PRESSURES]
+        self._ticks: dict[str, Ticks] = {}
+        self._core_ticks: dict[str, Ticks] = {}
+        self._looks = 0
+        self._busy_ms: defaultdict[str, WrappingCounter] = defaultdict(WrappingCounter)
+
+    def look(self) -> Resources:
+        """Everything there is to read; no readings where ``/proc`` is not there."""
+        stat = self._stat.content()
+        num_cores = stat.count(b"\ncpu")
+        pages = _numbers(self._pages.content(), _PAGES)
+        readings = [
+            *self._shares(stat, num_cores),
+            *_run_queue(stat),
+            *_memory(_numbers(self._memory.content(), _MEMORY)),
+            *_page_counters(pages),
+            *self._disk_counters(),
+            *self._pressure(),
+        ]
+        return Resources(readings=tuple(readings), num_cores=num_cores, oom_kills=pages.get(b"oom_kill"))
+
+    def close(self) -> None:
+        for file in (self._stat, self._memory, self._pages, self._disks, *(file for _, file in self._pressures)):
+            file.close()
+
+    def _shares(self, stat: bytes, num_cores: int) -> Iterator[Reading]:
+        """Of all cores together each time, of single ones in their turn."""
+        first = stat[: stat.find(b"\n") + 1]
+        yield from self._shares_of(first, self._ticks)
+        if self._looks % max(1, -(-num_cores // CORES_A_LOOK)) == 0:
+            yield from self._shares_of(stat[len(first) :], self._core_ticks)
+        self._looks += 1
+
+    def _shares_of(self, lines: bytes, before: dict[str, Ticks]) -> Iterator[Reading]:
+        for device, now in _ticks(lines):
+            yield from _share(before.get(device), now, device)
+            before[device] = now
+
+    def _disk_counters(self) -> Iterator[Reading]:
+        for name, (read, written, busy_ms) in _disks(self._disks.content()):
+            yield _counter(Metric.HOST_DISK_READ_BYTES, read * SECTOR_BYTES, name)
+            yield _counter(Metric.HOST_DISK_WRITE_BYTES, written * SECTOR_BYTES, name)
+            yield _counter(Metric.HOST_DISK_BUSY_NS, self._busy_ms[name].unwrapped(busy_ms) * 1_000_000, name)
+
+    def _pressure(self) -> Iterator[Reading]:
+        for metric, file in self._pressures:
+            found = re.match(rb"some [^\n]*total=(\d+)", file.content())
+            if found:
+                yield _counter(metric, int(found[1]) * 1000)
+
+
+def _counter(metric: Metric, value: float, device: str = "") -> Reading:
+    return Reading(metric=metric, device=device, value=float(value), is_counter=True)
+
+
+def _level(metric: Metric, value: float, device: str = "") -> Reading:
+    return Reading(metric=metric, device=device, value=float(value), is_counter=False)
+
+
+def _ticks(lines: bytes) -> Iterator[tuple[str, Ticks]]:
+    """By device: empty for all cores. Old kernels know no steal."""
+    for line in lines.split(b"\n"):
+        if not line.startswith(b"cpu"):
+            return
+        name, *fields = line.split()
+        try:
+            uses = [int(field) for field in fields[:_NUM_USES]]
+        except ValueError:
+            continue
+        if len(uses) >= 4:
+            used = sum(uses[one] for one in _USED if one < len(uses))
+            device = f"core{name[3:].decode(errors='replace')}" if name != b"cpu" else ""
+            yield device, (used, uses[_STEAL] if len(uses) > _STEAL else 0, sum(uses))
+
+
+def _share(before: Ticks | None, now: Ticks, device: str) -> Iterator[Reading]:
+    if before is None or now[2] <= before[2]:
+        return
+    used, stolen = ((now[one] - before[one]) / (now[2] - before[2]) for one in (0, 1))
+    yield _level(Metric.HOST_CPU_BUSY, min(1.0, max(0.0, used)), device)
+    if not device:
+        yield _level(Metric.HOST_CPU_STEAL, min(1.0, max(0.0, stolen)))
+
+
+def _run_queue(stat: bytes) -> Iterator[Reading]:
+    count = stat[stat.rfind(b"\nprocs_running ") + 15 :].split(b"\n", 1)[0]
+    if b"\nprocs_running " in stat and count.isdigit():
+        yield _level(Metric.HOST_RUN_QUEUE, int(count))
+
+
+def _numbers(told: bytes, lines: re.Pattern[bytes]) -> dict[bytes, int]:
+    """A few lines of a name and a number, of hundreds."""
+    return {name: int(number) for name, number in lines.findall(b"\n" + told)}
+
+
+def _memory(kib: dict[bytes, int]) -> Iterator[Reading]:
+    """Before Linux 3.14 what is available is what is free, or could be."""
+    available = kib.get(b"MemAvailable")
+    if available is None and b"MemFree" in kib:
+        available = sum(kib.get(part, 0) for part in (b"MemFree", b"Buffers", b"Cached"))
+    if available is not None:
+        yield _level(Metric.HOST_MEMORY_AVAILABLE_BYTES, available * 1024)
+    if b"MemTotal" in kib:
+        yield _level(Metric.HOST_MEMORY_TOTAL_BYTES, kib[b"MemTotal"] * 1024)
+
+
+def _page_counters(pages: dict[bytes, int]) -> Iterator[Reading]:
+    for metric, name, unit in _PAGE_COUNTERS:
+        if name in pages:
+            yield _counter(metric, pages[name] * unit)
+
+
+def _disks(told: bytes) -> Iterator[tuple[str, tuple[int, int, int]]]:
+    """Whole disks that ever did something: sectors read, sectors written, milliseconds busy."""
+    disk, count = b"", 0
+    for line in told.split(b"\n"):
+        fields = line.split()
+        if len(fields) < 14 or _NO_DISK.match(fields[2]) or _is_part(fields[2], disk):
+            continue  # partitions had fewer columns once
+        disk = fields[2]
+        if not all(field.isdigit() for field in fields[3:14]) or not int(fields[3]) + int(fields[7]):
+            continue
+        count += 1
+        if count > MAX_DISKS:
+            return
+        yield disk.decode(errors="replace"), (int(fields[5]), int(fields[9]), int(fields[12]))
+
+
+def _is_part(name: bytes, disk: bytes) -> bool:
+    """``sda1`` of ``sda``, ``nvme0n1p1`` of ``nvme0n1``: partitions follow their disk."""
+    if not disk or not name.startswith(disk):
+        return False
+    rest = name[len(disk) :]
+    return rest.removeprefix(b"p").isdigit() and (rest.startswith(b"p") or not disk[-1:].isdigit())

@@ -1,0 +1,216 @@
+"""Ethernet interfaces: carrier, speed, bytes, errors, and every loss of a link exactly once.
+
+    netlink --news--> Carrier.take --.
+                                     +--> events          one look: news first, then the files, so that the kernel's
+    sysfs  --files--> Carrier.look --'--> readings        counts settle what the news left out
+
+An interface that appears is taken up at once where netlink tells of it, else within ``rescan_every`` looks; one that
+vanishes is told as DEVICE_GONE. Speed is asked for after a change and every ``rescan_every`` looks: some drivers ask
+their firmware.
+"""
+
+from contextlib import suppress
+from pathlib import Path
+
+from telemetry.agent.samplers.carrier import Carrier
+from telemetry.agent.samplers.carrier_files import CarrierFiles
+from telemetry.agent.samplers.interface import Event, GoneError, Look, Reading
+from telemetry.agent.samplers.interfaces import InterfaceChoice
+from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
+from telemetry.agent.samplers.link_events import LinkMessage, LinkNews
+from telemetry.agent.samplers.link_ledger import LinkState
+from telemetry.host_metrics import Happening, Metric
+
+RESCAN_EVERY = 30
+_UNKNOWN_SPEED = 0xFFFF_FFFF
+_STATISTICS = (
+    (Metric.NIC_RECEIVE_BYTES, ("rx_bytes",)),
+    (Metric.NIC_SEND_BYTES, ("tx_bytes",)),
+    (Metric.NIC_ERRORS, ("rx_errors", "tx_errors")),
+    (Metric.NIC_DROPS, ("rx_dropped", "tx_dropped", "rx_missed_errors")),
+)
+
+
+class NicSampler:
+    """The interfaces of a network namespace. ``news`` is closed with it; without any, looks alone tell."""
+
+    name = "nic"
+
+    def __init__(
+        self,
+        sysfs: Path,
+        *,
+        choice: InterfaceChoice | None = None,
+        news: LinkNews | None = None,
+        descriptors: Descriptors | None = None,
+        rescan_every: int = RESCAN_EVERY,
+    ) -> None:
+        self._net = sysfs / "class" / "net"
+        self._choice = choice or InterfaceChoice()
+        self._news = news
+        self._descriptors = descriptors or Descriptors()
+        self._rescan_every = rescan_every
+        self._num_looks = 0
+        self._interfaces: dict[str, _Interface] = {}
+        self._rescan(0)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of what is looked at."""
+        return tuple(self._interfaces)
+
+    def look(self, at_ns: int) -> Look:
+        self._num_looks += 1
+        events, wants_rescan = self._take_news()
+        if wants_rescan or self._num_looks % self._rescan_every == 0:
+            events += self._rescan(at_ns)
+        readings: list[Reading] = []
+        for interface in tuple(self._interfaces.values()):
+            try:
+                events += interface.look(at_ns)
+                readings += interface.readings()
+            except OSError:
+                events.append(self._retire(interface, at_ns))
+        if not self._interfaces and not self._net.is_dir():
+            raise GoneError(f"{self._net} is gone")
+        return Look(readings=tuple(readings), events=tuple(sorted(events, key=lambda event: event.at_ns)))
+
+    def close(self) -> None:
+        if self._news is not None:
+            self._news.close()
+        for interface in self._interfaces.values():
+            interface.close()
+        self._interfaces.clear()
+
+    def _take_news(self) -> tuple[list[Event], bool]:
+        """Events, and whether interfaces came, went or changed their names."""
+        if self._news is None:
+            return [], False
+        by_index = {interface.index: interface for interface in self._interfaces.values()}
+        events: list[Event] = []
+        wants_rescan = False
+        for message in self._news.drain():
+            interface = by_index.get(message.index)
+            if interface is not None and interface.is_meant_by(message):
+                events += interface.take(message)
+                wants_rescan |= message.is_deleted
+            else:
+                wants_rescan |= self._choice.admits(message.name)
+        return events, wants_rescan
+
+    def _rescan(self, at_ns: int) -> list[Event]:
+        gone = [one for one in self._interfaces.values() if not one.is_still_there()]
+        events = [self._retire(one, at_ns) for one in gone]
+        for one in self._interfaces.values():
+            one.try_again()
+        for name in self._choice.found(self._net):
+            if name not in self._interfaces and len(self._interfaces) < self._choice.at_most:
+                self._interfaces[name] = _Interface(self._net / name, self._descriptors)
+        return events
+
+    def _retire(self, interface: "_Interface", at_ns: int) -> Event:
+        interface.close()
+        del self._interfaces[interface.name]
+        return Event(
+            at_ns=interface.gone_ns or at_ns,
+            device=interface.name,
+            name=Happening.DEVICE_GONE,
+            text="the interface is no longer there",
+        )
+
+
+class _Interface:
+    """One of them, by the index under which the kernel knows it."""
+
+    def __init__(self, folder: Path, descriptors: Descriptors) -> None:
+        self.name = folder.name
+        self.index = 0
+        self.gone_ns = 0
+        """When the kernel said so."""
+        self._folder = folder
+        self._address = ""
+        self._identify()
+        self._last_ns = 0
+        self._files = CarrierFiles(folder, descriptors)
+        self._carrier = Carrier(self.name, self._files)
+        self._speed = KeptFile(folder / "speed", Descriptors(0))
+        self._speed_mbps: int | None = None
+        self._wants_speed = True
+        self._statistics = [
+            (metric, [KeptFile(folder / "statistics" / name, descriptors) for name in names])
+            for metric, names in _STATISTICS
+        ]
+
+    def is_meant_by(self, message: LinkMessage) -> bool:
+        """An index alone may be another's: files may show another network namespace than netlink."""
+        return (message.name, message.address) == (self.name, self._address) and bool(self._address)
+
+    def is_still_there(self) -> bool:
+        """Whether the name still stands for the same interface."""
+        before = self.index
+        self._identify()
+        return self._folder.is_dir() and self.index == before
+
+    def take(self, message: LinkMessage) -> list[Event]:
+        if message.is_deleted:
+            self.gone_ns = message.at_ns
+            return []
+        self._last_ns = message.at_ns
+        return self._carrier.take(message)
+
+    def look(self, at_ns: int) -> list[Event]:
+        """Raises:
+        OSError: it is gone.
+        """
+        was = self._carrier.state
+        events = self._carrier.look(max(at_ns, self._last_ns))  # news of after the look began came first
+        if events or self._carrier.state is not was:
+            self._wants_speed = True
+        return events
+
+    def readings(self) -> list[Reading]:
+        found = [(Metric.NIC_UP, float(self._carrier.state is LinkState.UP), False)] if self._carrier.state else []
+        if (counts := self._carrier.counts) is not None:
+            found.append((Metric.NIC_CARRIER_DOWNS, float(counts.downs), True))
+            found.append((Metric.NIC_CARRIER_UPS, float(counts.ups), True))
+        if (speed := self._current_speed()) is not None:
+            found.append((Metric.NIC_SPEED_MBPS, float(speed), False))
+        for metric, files in self._statistics:
+            for file in files:
+                file.number()
+            numbers = [file.last for file in files if file.last is not None]
+            if numbers:
+                found.append((metric, float(sum(numbers)), True))
+        return [
+            Reading(metric=metric, device=self.name, value=value, is_counter=is_counter)
+            for metric, value, is_counter in found
+        ]
+
+    def try_again(self) -> None:
+        self._wants_speed = True
+        self._files.try_again()
+        for _, files in self._statistics:
+            for file in files:
+                file.try_again()
+
+    def close(self) -> None:
+        self._files.close()
+        for _, files in self._statistics:
+            for file in files:
+                file.close()
+
+    def _current_speed(self) -> int | None:
+        """Mbit/s; None where the link is down or its driver does not know: it says -1 or refuses."""
+        if self._wants_speed:
+            self._wants_speed = False
+            self._speed.try_again()
+            speed = self._speed.number() if self._carrier.state is LinkState.UP else None
+            self._speed_mbps = speed if speed is not None and 0 < speed < _UNKNOWN_SPEED else None
+        return self._speed_mbps
+
+    def _identify(self) -> None:
+        self.index = 0
+        with suppress(OSError, ValueError):
+            self.index = int((self._folder / "ifindex").read_text())
+        with suppress(OSError):
+            self._address = (self._folder / "address").read_text(errors="replace").strip()

@@ -1,0 +1,163 @@
+"""The collector's HTTP routes.
+
+    POST /v1/batches/{table}   Arrow in, {"rows", "duplicates"} out, once stored
+    POST /v1/query             JSON in, Arrow out
+    GET  /healthz  /metrics
+
+Errors are JSON {"error", "hint"}. 400: bad input. 409: the name is taken. 415: another type, or a packed body. 416: the
+numbers of records jump; the answer has "stored", one past the last stored number by rank. 428: announce the rank first.
+429 and 503: retry later (Retry-After). Requests that are refused earlier: ``guard.py``.
+"""
+
+import asyncio
+
+from anyio import CapacityLimiter, to_thread
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+
+from telemetry.collector.answers import refuse
+from telemetry.collector.counters import Counters
+from telemetry.collector.group_queue import QueueFullError
+from telemetry.collector.ingest import Ingest
+from telemetry.collector.refusal_log import RefusalLog
+from telemetry.errors import AheadError, JumpError, TakenNameError, UnannouncedError, UnreachableError, UsageError
+from telemetry.stores.interface import Store
+from telemetry.stores.question import Query
+from telemetry.stores.reader import Reader
+from telemetry.wire.codec import ARROW_TYPE, JSON_TYPE, decode_batch, decode_query, encode
+from telemetry.wire.statuses import STATUS_OF
+
+MAX_QUESTION_BYTES = 2**17
+"""As SQL it stays below what an engine reads (256 KiB)."""
+QUESTIONS_AT_ONCE = 8
+"""The others wait: a page that asks for much takes no thread from those who send rows."""
+MAX_WAITING = 256
+"""Questions; beyond it they are told to come back later."""
+
+
+class TooBigError(Exception):
+    """The question is larger than this collector takes."""
+
+
+class WrongTypeError(UsageError):
+    """The body is said to be something else than this route takes."""
+
+
+class TooManyError(Exception):
+    """More questions wait than this collector keeps."""
+
+
+class Questions:
+    """Answers them a few at a time."""
+
+    def __init__(self, reader: Reader, *, max_answer_bytes: int) -> None:
+        self._reader = reader
+        self._max_answer_bytes = max_answer_bytes
+        self._threads = CapacityLimiter(QUESTIONS_AT_ONCE)
+
+    async def answer(self, query: Query) -> bytes:
+        """An Arrow IPC stream.
+
+        Raises:
+            UsageError: there is more of it than anybody can use, or finding it takes too long.
+            TooManyError: at once.
+            UnreachableError: the store does not answer.
+        """
+        if self._threads.statistics().tasks_waiting >= MAX_WAITING:
+            raise TooManyError
+        return await to_thread.run_sync(self._answer, query, limiter=self._threads)
+
+    def _answer(self, query: Query) -> bytes:
+        rows = self._reader.read(query)
+        if rows.nbytes > self._max_answer_bytes:
+            raise UsageError(
+                f"the answer has {rows.nbytes} bytes: this collector sends {self._max_answer_bytes} at most",
+                hint="ask about fewer steps or ranks, or raise RANKSCOPE_MAX_ANSWER_BYTES",
+            )
+        return encode(rows)
+
+
+def make_router(
+    store: Store, reader: Reader, ingest: Ingest, counters: Counters, *, max_answer_bytes: int
+) -> APIRouter:
+    """Routes over a store, who answers from it, and its writer."""
+    router = APIRouter()
+    questions = Questions(reader, max_answer_bytes=max_answer_bytes)
+    looks = CapacityLimiter(1)
+    log = RefusalLog()
+
+    @router.post("/v1/batches/{table}")
+    async def take_batch(table: str, request: Request) -> Response:
+        try:
+            batch = await to_thread.run_sync(decode_batch, table, await _body(request, ARROW_TYPE))
+            ack = await asyncio.wrap_future(ingest.submit(batch))
+        except (UsageError, QueueFullError, UnreachableError) as error:
+            answer = refusal(error)
+            counters.rejected(answer.status_code)
+            log.refused(f"{table}: HTTP status {answer.status_code}: {error}")
+            return answer
+        return JSONResponse({"rows": ack.rows, "duplicates": ack.duplicates})
+
+    @router.post("/v1/query")
+    async def answer_query(request: Request) -> Response:
+        try:
+            query = decode_query(await _body(request, JSON_TYPE, MAX_QUESTION_BYTES))
+            answer = await questions.answer(query)
+        except (UsageError, TooBigError, TooManyError, UnreachableError) as error:
+            return refusal(error)
+        counters.answered(type(query).__name__)
+        return Response(answer, media_type=ARROW_TYPE)
+
+    @router.get("/healthz")
+    async def tell_health() -> Response:
+        try:
+            await to_thread.run_sync(store.query, "SELECT 1", limiter=looks)
+        except UnreachableError as error:
+            return refusal(error)
+        return JSONResponse({"status": "ok"})
+
+    @router.get("/metrics")
+    async def tell_metrics() -> Response:
+        return PlainTextResponse(counters.as_text(), media_type="text/plain; version=0.0.4")
+
+    return router
+
+
+async def _body(request: Request, content_type: str, limit_bytes: int | None = None) -> bytes:
+    """The request's body.
+
+    The type is asked for because a page in somebody's browser can send any bytes to loopback, but not this type.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != content_type:
+        raise WrongTypeError("wrong content type", hint=f"send Content-Type: {content_type}")
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise WrongTypeError("the body is packed", hint="send it as it is, without Content-Encoding")
+    chunks, size_bytes = [], 0
+    async for chunk in request.stream():
+        chunks.append(chunk)
+        size_bytes += len(chunk)
+        if limit_bytes is not None and size_bytes > limit_bytes:
+            raise TooBigError(f"more than {limit_bytes} bytes")
+    return b"".join(chunks)
+
+
+def refusal(error: Exception) -> JSONResponse:
+    """An error as the answer that tells what to do about it."""
+    match error:
+        case JumpError():
+            stored = {str(rank): seq for rank, seq in error.stored.items()}
+            return refuse(STATUS_OF[JumpError], error.message, error.hint, stored)
+        case TakenNameError() | AheadError() | UnannouncedError():
+            return refuse(STATUS_OF[type(error)], error.message, error.hint)
+        case UnreachableError():
+            return refuse(503, error.message, error.hint)
+        case WrongTypeError():
+            return refuse(415, error.message, error.hint)
+        case UsageError():
+            return refuse(400, error.message, error.hint)
+        case TooBigError():
+            return refuse(413, str(error), "ask about fewer ranks or names at a time")
+        case TooManyError():
+            return refuse(429, "too many questions wait", "ask again after Retry-After seconds")
+        case _:
+            return refuse(429, "too much waits to be stored", "send it again after Retry-After seconds")

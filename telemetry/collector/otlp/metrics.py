@@ -1,0 +1,163 @@
+"""Metrics of others, from protobuf to the columns of ``otel_metrics_*``: a row a data point, a table a kind."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, Metric
+
+from telemetry.collector.otlp.scopes import LAST_NS, Decoded, Records, check_parts, moments, scopes_of
+from telemetry.collector.otlp.values import lists, maps
+
+_SCOPE_COLUMNS = (
+    "ResourceAttributes",
+    "ResourceSchemaUrl",
+    "ScopeName",
+    "ScopeVersion",
+    "ScopeAttributes",
+    "ScopeDroppedAttrCount",
+    "ScopeSchemaUrl",
+    "ServiceName",
+)
+_UINT64S, _FLOAT64S = pa.list_(pa.uint64()), pa.list_(pa.float64())
+
+
+@dataclass(frozen=True, slots=True)
+class DataPoint:
+    """A data point with the metric it belongs to; ``data`` is the metric's ``gauge``, ``sum``, ... and ``point`` one of
+    its points."""
+
+    metric: Metric
+    data: Any
+    point: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column that only some kinds have."""
+
+    name: str
+    type: pa.DataType
+    of: Callable[[DataPoint], object]
+
+
+def _number(one: DataPoint) -> float:
+    kind = one.point.WhichOneof("value")
+    return float(getattr(one.point, kind)) if kind else 0.0
+
+
+_VALUE = (Column("Value", pa.float64(), _number),)
+_TEMPORALITY = (Column("AggregationTemporality", pa.int32(), lambda one: one.data.aggregation_temporality),)
+_TOTALS = (
+    Column("Count", pa.uint64(), lambda one: one.point.count),
+    Column("Sum", pa.float64(), lambda one: one.point.sum),
+)
+_RANGE = (
+    Column("Min", pa.float64(), lambda one: one.point.min),
+    Column("Max", pa.float64(), lambda one: one.point.max),
+    *_TEMPORALITY,
+)
+
+KINDS: dict[str, tuple[Column, ...]] = {
+    "gauge": _VALUE,
+    "sum": (*_VALUE, *_TEMPORALITY, Column("IsMonotonic", pa.bool_(), lambda one: one.data.is_monotonic)),
+    "histogram": (
+        *_TOTALS,
+        Column("BucketCounts", _UINT64S, lambda one: list(one.point.bucket_counts)),
+        Column("ExplicitBounds", _FLOAT64S, lambda one: list(one.point.explicit_bounds)),
+        *_RANGE,
+    ),
+    "exponential_histogram": (
+        *_TOTALS,
+        Column("Scale", pa.int32(), lambda one: one.point.scale),
+        Column("ZeroCount", pa.uint64(), lambda one: one.point.zero_count),
+        Column("PositiveOffset", pa.int32(), lambda one: one.point.positive.offset),
+        Column("PositiveBucketCounts", _UINT64S, lambda one: list(one.point.positive.bucket_counts)),
+        Column("NegativeOffset", pa.int32(), lambda one: one.point.negative.offset),
+        Column("NegativeBucketCounts", _UINT64S, lambda one: list(one.point.negative.bucket_counts)),
+        *_RANGE,
+    ),
+    "summary": (
+        *_TOTALS,
+        Column("ValueAtQuantiles.Quantile", _FLOAT64S, lambda one: [q.quantile for q in one.point.quantile_values]),
+        Column("ValueAtQuantiles.Value", _FLOAT64S, lambda one: [q.value for q in one.point.quantile_values]),
+    ),
+}
+"""Kind of metric, as protobuf names it -> what its points have that others have not."""
+TABLES = {kind: f"otel_metrics_{kind}" for kind in KINDS}
+
+
+def decode_metrics(request: ExportMetricsServiceRequest) -> Decoded:
+    """A request as rows of ``otel_metrics_*``. Points out of all time are rejected; a metric without data has none."""
+    found: dict[str, Records[DataPoint]] = {kind: Records(fault=_fault, num_parts=_num_parts) for kind in KINDS}
+    for resource in request.resource_metrics:
+        for scope, metrics in scopes_of(resource, resource.scope_metrics):
+            for kind, points in _by_kind(metrics.metrics).items():
+                found[kind].add(scope, points)
+    return Decoded(
+        tables={TABLES[kind]: _table(kind, records) for kind, records in found.items() if records.records},
+        rejected=sum(records.rejected for records in found.values()),
+        reason=next((records.reason for records in found.values() if records.reason), ""),
+    )
+
+
+def _by_kind(metrics: Sequence[Metric]) -> dict[str, list[DataPoint]]:
+    """The points of one scope.
+
+    Raises:
+        TooBigError: there are too many.
+    """
+    check_parts(len(metrics))
+    points: dict[str, list[DataPoint]] = {}
+    for metric in metrics:
+        kind = metric.WhichOneof("data")
+        if kind is not None:
+            data = getattr(metric, kind)
+            of_kind = points.setdefault(kind, [])
+            check_parts(len(of_kind) + len(data.data_points))
+            of_kind.extend(DataPoint(metric, data, point) for point in data.data_points)
+    return points
+
+
+def _num_parts(one: DataPoint) -> int:
+    exemplars = getattr(one.point, "exemplars", ())  # summaries have none
+    return len(one.point.attributes) + len(exemplars)
+
+
+def _fault(one: DataPoint) -> str:
+    last_ns = max(one.point.time_unix_nano, one.point.start_time_unix_nano)
+    return "a data point beyond the year 2262" if last_ns > LAST_NS else ""
+
+
+def _table(kind: str, found: Records[DataPoint]) -> pa.Table:
+    every = found.records
+    columns = {
+        **found.scope_columns(_SCOPE_COLUMNS),
+        "MetricName": pa.array([one.metric.name for one in every], pa.string()),
+        "MetricDescription": pa.array([one.metric.description for one in every], pa.string()),
+        "MetricUnit": pa.array([one.metric.unit for one in every], pa.string()),
+        "Attributes": maps(one.point.attributes for one in every),
+        "StartTimeUnix": moments(one.point.start_time_unix_nano for one in every),
+        "TimeUnix": moments(one.point.time_unix_nano for one in every),
+        "Flags": pa.array([one.point.flags for one in every], pa.uint32()),
+    }
+    for column in KINDS[kind]:
+        columns[column.name] = pa.array([column.of(one) for one in every], column.type)
+    if kind != "summary":  # summaries have no exemplars
+        columns |= _exemplars([one.point.exemplars for one in every])
+    return pa.table(columns)
+
+
+def _exemplars(exemplars_of_each: Sequence[Sequence[Exemplar]]) -> dict[str, pa.Array]:
+    lengths = [len(exemplars) for exemplars in exemplars_of_each]
+    flat = [exemplar for exemplars in exemplars_of_each for exemplar in exemplars]
+    values = [float(getattr(one, one.WhichOneof("value") or "as_double")) for one in flat]
+    return {
+        "Exemplars.FilteredAttributes": lists(lengths, maps(one.filtered_attributes for one in flat)),
+        "Exemplars.TimeUnix": lists(lengths, moments(min(one.time_unix_nano, LAST_NS) for one in flat)),
+        "Exemplars.Value": lists(lengths, pa.array(values, pa.float64())),
+        "Exemplars.SpanId": lists(lengths, pa.array([one.span_id.hex() for one in flat], pa.string())),
+        "Exemplars.TraceId": lists(lengths, pa.array([one.trace_id.hex() for one in flat], pa.string())),
+    }

@@ -1,0 +1,173 @@
+"""Records out of their nesting, each with what its resource and its scope say.
+
+request  [ resource A [ scope 1 [ record record ] [ scope 2 [ record ] ] ], resource B ... ]
+records  record record record ...          scopes   A1  A2  B1 ...       scope_of  0 0 1 ...
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope, KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+from telemetry.collector.otlp.message import TooBigError
+from telemetry.collector.otlp.values import as_text, maps
+
+LAST_NS = 2**63 - 1
+"""The last moment that fits a column of nanoseconds: in the year 2262."""
+MAX_PARTS = 1_000_000
+"""Records of a request, with the attributes, events, links and exemplars on them: two bytes are enough for one, and
+what is made of it takes hundreds."""
+MAX_SCOPE_BYTES = 256 * 2**20
+"""What resources and scopes say, written out for each of their records, in one request."""
+Record = TypeVar("Record")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """A request as rows: table -> rows. What could not be understood is counted, and why, for the first of them."""
+
+    tables: dict[str, pa.Table]
+    rejected: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Who recorded: a library within a service."""
+
+    resource: Resource
+    resource_url: str
+    scope: InstrumentationScope
+    scope_url: str
+
+    @property
+    def size_bytes(self) -> int:
+        """Of what each of its records is told to be of."""
+        said: int = self.resource.ByteSize() + self.scope.ByteSize()
+        return said + len(self.resource_url) + len(self.scope_url)
+
+
+class OfResource(Protocol):
+    """A ``ResourceSpans``, ``ResourceLogs`` or ``ResourceMetrics``."""
+
+    @property
+    def resource(self) -> Resource: ...
+    @property
+    def schema_url(self) -> str: ...
+
+
+class OfScope(Protocol):
+    """A ``ScopeSpans``, ``ScopeLogs`` or ``ScopeMetrics``."""
+
+    @property
+    def scope(self) -> InstrumentationScope: ...
+    @property
+    def schema_url(self) -> str: ...
+
+
+AnyScope = TypeVar("AnyScope", bound=OfScope)
+
+
+def scopes_of(resource: OfResource, scopes: Iterable[AnyScope]) -> Iterator[tuple[Scope, AnyScope]]:
+    """Each of a resource's scopes, with what it says together with its resource."""
+    for of_scope in scopes:
+        yield (
+            Scope(
+                resource=resource.resource,
+                resource_url=resource.schema_url,
+                scope=of_scope.scope,
+                scope_url=of_scope.schema_url,
+            ),
+            of_scope,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Records(Generic[Record]):
+    """Records of one kind, as they come.
+
+    Args:
+        fault: what is wrong with a record, in words; empty: nothing. Those with a fault stay out and are counted.
+        num_parts: how many attributes and the like hang on a record.
+    """
+
+    fault: Callable[[Record], str]
+    num_parts: Callable[[Record], int]
+    records: list[Record] = field(default_factory=list)
+    scopes: list[Scope] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    """Records of each scope."""
+    rejected: int = 0
+    reason: str = ""
+    parts: int = 0
+    scope_bytes: int = 0
+
+    def add(self, scope: Scope, records: Sequence[Record]) -> None:
+        """Take over the records of one scope.
+
+        Raises:
+            TooBigError: the request has too many parts, or would have too many bytes as rows.
+        """
+        before = len(self.records)
+        self._expect(1 + len(records) + len(scope.resource.attributes) + len(scope.scope.attributes))
+        self.scope_bytes += scope.size_bytes * len(records)
+        if self.scope_bytes > MAX_SCOPE_BYTES:
+            raise TooBigError(f"more than {MAX_SCOPE_BYTES} bytes, with what the resource says of each record")
+        for record in records:
+            self._expect(self.num_parts(record))
+            if fault := self.fault(record):
+                self.rejected += 1
+                self.reason = self.reason or fault
+            else:
+                self.records.append(record)
+        self.scopes.append(scope)
+        self.lengths.append(len(self.records) - before)
+
+    def _expect(self, num_parts: int) -> None:
+        self.parts += num_parts
+        check_parts(self.parts)
+
+    def scope_columns(self, names: Iterable[str]) -> dict[str, pa.Array]:
+        """Columns of what the scopes say, a row a record."""
+        scope_of: npt.NDArray[np.int64] = np.repeat(np.arange(len(self.scopes)), self.lengths)
+        said = {
+            "ServiceName": _texts(_service(scope.resource.attributes) for scope in self.scopes),
+            "ResourceAttributes": maps(scope.resource.attributes for scope in self.scopes),
+            "ResourceSchemaUrl": _texts(scope.resource_url for scope in self.scopes),
+            "ScopeName": _texts(scope.scope.name for scope in self.scopes),
+            "ScopeVersion": _texts(scope.scope.version for scope in self.scopes),
+            "ScopeAttributes": maps(scope.scope.attributes for scope in self.scopes),
+            "ScopeDroppedAttrCount": pa.array(
+                [scope.scope.dropped_attributes_count for scope in self.scopes], pa.uint32()
+            ),
+            "ScopeSchemaUrl": _texts(scope.scope_url for scope in self.scopes),
+        }
+        return {name: said[name].take(pa.array(scope_of)) for name in names}
+
+
+def check_parts(number: int) -> None:
+    """Called before anything is made of so many parts.
+
+    Raises:
+        TooBigError: they are too many for one request.
+    """
+    if number > MAX_PARTS:
+        raise TooBigError(f"more than {MAX_PARTS} records and attributes")
+
+
+def moments(stamps_ns: Iterable[int]) -> pa.Array:
+    """Nanoseconds since 1970 as the engine takes a DateTime64(9)."""
+    return pa.array(list(stamps_ns), pa.int64()).cast(pa.timestamp("ns"))
+
+
+def _service(attributes: Iterable[KeyValue]) -> str:
+    return next((as_text(one.value) for one in attributes if one.key == "service.name"), "")
+
+
+def _texts(values: Iterable[str]) -> pa.Array:
+    return pa.array(list(values), pa.string())

@@ -1,0 +1,144 @@
+"""A group of batches of one table into the store, each row with a ``seq`` exactly once.
+
+    own the ranks (claims.py) --> is this their folder? (openings.py) --> drop what is stored (ledger.py)
+                              --> one insert, checked once it is registered
+                                                                            |
+              nothing of these ranks is stored: "send it again"  <--- another has claimed them
+
+What is known of a rank is forgotten together: that it is held, its folder, and how far it is stored.
+"""
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from telemetry.collector.blocks import one_block
+from telemetry.collector.claims import Claims, LostClaimError, Rank
+from telemetry.collector.counters import Counters
+from telemetry.collector.faults import storing_failed
+from telemetry.collector.ledger import Ledger
+from telemetry.collector.losses import records_lost
+from telemetry.collector.openings import Openings
+from telemetry.errors import RankscopeError, RefusedRowsError, UnreachableError
+from telemetry.stores.interface import Store
+from telemetry.stores.reader import Reader
+from telemetry.tables import NO_FOLDER
+from telemetry.wire.codec import Ack, Batch, rank_runs
+
+Outcome = Ack | RankscopeError
+"""What became of a batch; an UnreachableError: send it again."""
+
+
+class RowWriter:
+    """Stores batches. Not for several threads; any number of writers may share a database."""
+
+    def __init__(self, store: Store, reader: Reader, counters: Counters) -> None:
+        self._store = store
+        self._claims = Claims(store, reader)
+        self._ledger = Ledger(reader)
+        self._openings = Openings(reader, self._ledger)
+        self._counters = counters
+
+    def store(self, table: str, batches: Sequence[Batch]) -> list[Outcome]:
+        """What became of each of ``batches``, all of ``table``, in their order."""
+        ranks = [_ranks_of(batch) for batch in batches]
+        outcomes: dict[int, Outcome] = {}
+        while left := [number for number in range(len(batches)) if number not in outcomes]:
+            wanted = set[Rank]().union(*(ranks[number] for number in left))
+            try:
+                results = self._store_all(table, [batches[number] for number in left], wanted)
+                outcomes.update(zip(left, results, strict=True))
+            except LostClaimError as lost:
+                self._claims.drop(lost.ranks)
+                self._forget(wanted)
+                self._counters.claims_lost(len(lost.ranks))
+                outcomes.update((number, _served_elsewhere()) for number in left if ranks[number] & lost.ranks)
+            except Exception as error:
+                # The rows may or may not be there, now or later: a new claim waits until that is decided.
+                self._claims.drop(wanted)
+                self._forget(wanted)
+                reason = storing_failed(error)
+                outcomes.update((number, reason) for number in left)
+        for attempt in self._claims.prune():
+            self._ledger.forget_attempt(attempt)
+            self._openings.forget_attempt(attempt)
+        return [outcomes[number] for number in range(len(batches))]
+
+    def _store_all(self, table: str, batches: list[Batch], ranks: set[Rank]) -> list[Outcome]:
+        """All of ``batches``, but for those that are refused, in one insert.
+
+        Raises:
+            LostClaimError: others have claimed some of ``ranks``; nothing is stored.
+            Exception: anything else; nobody knows what is stored.
+        """
+        self._claims.take(ranks)
+        found = [self._fresh(batch) for batch in batches]
+        parts = [
+            (batch, rows)
+            for batch, rows in zip(batches, found, strict=True)
+            if isinstance(rows, pa.Table) and rows.num_rows
+        ]
+        if parts:
+            self._insert(table, one_block(table, parts), ranks)
+        if table == "marks":
+            self._counters.records_lost(sum(records_lost(rows) for _, rows in parts))
+        return [
+            _ack(batch, rows) if isinstance(rows, pa.Table) else rows
+            for batch, rows in zip(batches, found, strict=True)
+        ]
+
+    def _fresh(self, batch: Batch) -> pa.Table | RankscopeError:
+        """The rows of ``batch`` that are to be stored, or why none of them is."""
+        if "rank" not in batch.rows.column_names or not batch.rows.num_rows:
+            return batch.rows
+        numbered = _is_numbered(batch)
+        try:
+            if batch.table == "ranks":
+                return self._openings.announce(batch)
+            if refusal := self._openings.refusal(batch, claimed=numbered):
+                return refusal
+            return _with_folders(self._ledger.trim(batch), batch) if numbered else batch.rows
+        except RefusedRowsError as refusal:
+            return refusal
+
+    def _forget(self, ranks: set[Rank]) -> None:
+        self._ledger.forget(ranks)
+        self._openings.forget(ranks)
+
+    def _insert(self, table: str, rows: pa.Table, ranks: set[Rank]) -> None:
+        began = time.perf_counter()
+        self._store.insert(table, rows, confirm=(lambda: self._claims.check(ranks)) if ranks else None)
+        self._counters.inserted(table, time.perf_counter() - began)
+
+
+def _is_numbered(batch: Batch) -> bool:
+    return "seq" in batch.rows.column_names
+
+
+def _ranks_of(batch: Batch) -> set[Rank]:
+    """The ranks that must be held to store ``batch``. Of other tables, a row that is stored twice counts once."""
+    if not batch.rows.num_rows or not (_is_numbered(batch) or batch.table == "ranks"):
+        return set()
+    rank = batch.rows["rank"].to_numpy()
+    starts, _ = rank_runs(rank)
+    return {(batch.run_id, batch.attempt, one) for one in np.unique(rank[starts]).tolist()}
+
+
+def _with_folders(rows: pa.Table, batch: Batch) -> pa.Table:
+    """``rows`` with a column for the folder that each came from."""
+    rank_of_row = rows["rank"].to_numpy()
+    starts, lengths = rank_runs(rank_of_row)
+    opened_ns = [batch.openings.get(rank, NO_FOLDER) for rank in rank_of_row[starts].tolist()]
+    return rows.append_column("opened_ns", pa.array(np.repeat(np.array(opened_ns, np.int64), lengths)))
+
+
+def _ack(batch: Batch, stored: pa.Table) -> Ack:
+    return Ack(rows=stored.num_rows, duplicates=batch.rows.num_rows - stored.num_rows)
+
+
+def _served_elsewhere() -> UnreachableError:
+    return UnreachableError(
+        "another collector has begun to store these ranks", hint="send it again, to either; nothing is lost"
+    )

@@ -1,0 +1,135 @@
+"""What is known of a rank that stands still or died: texts, each of one rank, one kind and one moment.
+
+    SPOOL/<run>/<attempt>/rank-00003/evidence/<kind>      the newest of each kind; its time is the file's
+    table ``evidence``                                    the same, as shipped
+
+    state            JSON object: process, died_ns, step, open stages, operations (rank_state.py)
+    flight-recorder  JSON as torch tells it, cut to what counts, with its source (flight_recorder.py)
+    stack            JSON object: tool, threads with their frames (stacks.py)
+    log              JSON list: lines that healthy runs do not say (logs.py)
+
+Evidence outlives the stall it was taken of. A reader compares the step in ``state`` with the step on the rank's live
+page, or in its newest heartbeat: where that has gone on, the stall is over. When the next one is taken down, what is
+left of another step goes away, and an empty text in the table takes it back there.
+"""
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+
+from telemetry.evidence.stamps import next_stamp_ns
+from telemetry.evidence.usual import Habit, Issued
+from telemetry.files.private_files import open_folder
+from telemetry.record.layout import RANK_FOLDER_DEPTH
+from telemetry.tables import EVIDENCE
+
+Kind = Literal["state", "flight-recorder", "stack", "log"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+FOLDER_NAME = "evidence"
+MAX_BYTES = 8 * 2**20
+"""Of one text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One text of one rank."""
+
+    rank: int
+    at_ns: int
+    """Wall clock of the look."""
+    kind: Kind
+    body: str
+    """Empty: there is none any more."""
+
+
+def keep(folder: Path, evidence: Iterable[Evidence]) -> None:
+    """Write it beside the rank's files, each whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with open_folder(folder, below=RANK_FOLDER_DEPTH) as rank, rank.folder(FOLDER_NAME, make=True) as place:
+        for one in evidence:
+            place.write(one.kind, one.body.encode(errors="replace")[:MAX_BYTES], at_ns=one.at_ns)
+
+
+def kept(folder: Path, rank: int) -> list[Evidence]:
+    """The evidence in the rank's folder. A text that is too large is left out."""
+    found: list[Evidence] = []
+    with suppress(OSError), open_folder(folder, below=RANK_FOLDER_DEPTH) as opened, opened.folder(FOLDER_NAME) as place:
+        for kind in KINDS:
+            with suppress(OSError, UnicodeDecodeError):
+                body = place.read(kind, MAX_BYTES + 1)
+                if len(body) <= MAX_BYTES:
+                    at_ns = place.changed_ns(kind)
+                    found.append(Evidence(rank=rank, at_ns=at_ns, kind=kind, body=body.decode()))
+    return found
+
+
+def discard_other_steps(folder: Path, rank: int, step: int) -> list[Evidence]:
+    """Remove what was taken of another step; what to send so that the store forgets it too."""
+    before = kept(folder, rank)
+    if not before or step_of(before) == step:
+        return []
+    with suppress(OSError), open_folder(folder, below=RANK_FOLDER_DEPTH) as opened, opened.folder(FOLDER_NAME) as place:
+        for one in before:
+            with suppress(OSError):
+                place.remove(one.kind)
+    now = next_stamp_ns(after_ns=max(one.at_ns for one in before))
+    return [Evidence(rank=rank, at_ns=now, kind=one.kind, body="") for one in before]
+
+
+def step_of(evidence: Iterable[Evidence]) -> int | None:
+    """The step that ``state`` tells; None where it tells none."""
+    told = _state(evidence).get("step")
+    return told if isinstance(told, int) else None
+
+
+def died_ns_of(evidence: Iterable[Evidence]) -> int:
+    """When the rank's process was seen to end; 0 where it was not."""
+    told = _state(evidence).get("died_ns")
+    return told if isinstance(told, int) else 0
+
+
+def ended_by_of(evidence: Iterable[Evidence]) -> str:
+    """What ended the rank's process; empty where that was not seen."""
+    told = _state(evidence).get("ended_by")
+    return told if isinstance(told, str) else ""
+
+
+def habits_of(evidence: Iterable[Evidence]) -> tuple[Habit, ...]:
+    """Of each operation that ``state`` tells, in order; empty where it makes no sense."""
+    try:
+        return tuple(_habit(row) for row in _state(evidence).get("operations", ()))  # type: ignore[attr-defined]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return ()
+
+
+def _habit(row: dict[str, Any]) -> Habit:
+    usual = row["usual"]
+    return Habit(usual=None if usual is None else Issued(**usual), recent=tuple(Issued(**one) for one in row["recent"]))
+
+
+def living_of(evidence: Iterable[Evidence]) -> Literal["alive", "stopped"]:
+    """What the rank's process did when it was last seen alive."""
+    return "stopped" if _state(evidence).get("living") == "stopped" else "alive"
+
+
+def _state(evidence: Iterable[Evidence]) -> dict[str, object]:
+    for one in evidence:
+        if one.kind == "state":
+            with suppress(ValueError, RecursionError):
+                told = json.loads(one.body)
+                return told if isinstance(told, dict) else {}
+    return {}
+
+
+def evidence_rows(evidence: Iterable[Evidence]) -> pa.Table:
+    """Rows of the ``evidence`` table."""
+    rows = [{"rank": one.rank, "at_ns": one.at_ns, "kind": one.kind, "body": one.body} for one in evidence]
+    return pa.Table.from_pylist(rows, schema=EVIDENCE)

@@ -1,0 +1,129 @@
+"""Events of a host on its disk, beside the rank files: they outlive the agent, and are read where no collector is.
+
+    SPOOL/<run_id>/<attempt>/hosts/<host>.jsonl      one event a line, appended
+
+An event is written here before it is shipped. An agent that starts again ships them all once more: a row that is sent
+twice is the same row.
+"""
+
+import io
+import json
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+
+from telemetry.agent.samplers.interface import Event
+from telemetry.files.private_files import Folder, open_folder
+from telemetry.record.layout import ATTEMPT_FOLDER_DEPTH
+from telemetry.tables import HOST_EVENTS
+
+FOLDER = "hosts"
+SUFFIX = ".jsonl"
+MAX_NAME = 200
+MAX_BYTES = 32 * 2**20
+"""Of a file; more is not written, nor read."""
+MAX_FILES = 4096
+MAX_READ_BYTES = 64 * 2**20
+"""Of all files of an attempt together."""
+MAX_EVENTS = 20_000
+"""Of a host, the newest."""
+
+
+def append(attempt_folder: Path, host: str, events: Iterable[Event]) -> None:
+    """Write ``events`` down.
+
+    Raises:
+        OSError: the disk does not take them, or something else than a file is in the way.
+    """
+    lines = "".join(json.dumps(asdict(event)) + "\n" for event in events)
+    if not lines:
+        return
+    with (
+        open_folder(attempt_folder, below=ATTEMPT_FOLDER_DEPTH) as attempt,
+        attempt.folder(FOLDER, make=True) as folder,
+        os.fdopen(folder.open(_file_name(host), os.O_RDWR | os.O_APPEND | os.O_CREAT), "rb+") as file,
+    ):
+        size = file.seek(0, os.SEEK_END)
+        if size >= MAX_BYTES:
+            return
+        if size:  # a writer that was killed may have torn its last line
+            file.seek(-1, os.SEEK_END)
+            lines = lines if file.read(1) == b"\n" else f"\n{lines}"
+        file.write(lines.encode())
+
+
+def read(attempt_folder: Path) -> Iterator[tuple[str, list[Event]]]:
+    """Each host and its events, in the order in which they were written; what is torn or foreign is left out.
+
+    Holds one file at a time. What is beyond ``MAX_FILES`` or ``MAX_READ_BYTES`` is left out: any user can write here.
+    """
+    room = MAX_READ_BYTES
+    for name in _names(attempt_folder):
+        content = _content(attempt_folder, name, min(MAX_BYTES, room))
+        room -= len(content)
+        if content:
+            yield unquote(name.removesuffix(SUFFIX)), _events(content)
+
+
+def read_host(attempt_folder: Path, host: str) -> list[Event]:
+    """The events of one host, in the order in which they were written."""
+    return _events(_content(attempt_folder, _file_name(host), MAX_BYTES))
+
+
+def _names(attempt_folder: Path) -> list[str]:
+    """The files, in order."""
+    with suppress(OSError), _opened(attempt_folder) as folder:
+        return sorted(name for name in folder.names() if name.endswith(SUFFIX))[:MAX_FILES]
+    return []
+
+
+def _content(attempt_folder: Path, name: str, max_bytes: int) -> bytes:
+    """Nothing where there is no such file."""
+    with suppress(OSError), _opened(attempt_folder) as folder:
+        return folder.read(name, max_bytes)
+    return b""
+
+
+@contextmanager
+def _opened(attempt_folder: Path) -> Iterator[Folder]:
+    """Not for the whole of a generator: the rights of the folder's owner would last as long as that."""
+    with (
+        open_folder(attempt_folder, below=ATTEMPT_FOLDER_DEPTH) as attempt,
+        attempt.folder(FOLDER) as folder,
+    ):
+        yield folder
+
+
+def _events(content: bytes) -> list[Event]:
+    found: deque[Event] = deque(maxlen=MAX_EVENTS)
+    for line in io.BytesIO(content):
+        found.extend(_event(line.decode(errors="replace")))
+    return list(found)
+
+
+def _file_name(host: str) -> str:
+    return quote(host, safe="")[:MAX_NAME] + SUFFIX
+
+
+def _event(line: str) -> list[Event]:
+    try:
+        row = json.loads(line)
+        at_ns, words = int(row["at_ns"]), {name: str(row[name]) for name in ("device", "name", "text")}
+        "".join(words.values()).encode()
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+        return []
+    return [Event(at_ns=at_ns, **words)] if 0 <= at_ns < 2**63 else []
+
+
+def event_rows(host: str, events: Iterable[Event]) -> pa.Table:
+    """Rows of ``host_events``."""
+    rows = [
+        {"host": host, "device": one.device, "at_ns": one.at_ns, "name": one.name, "text": one.text} for one in events
+    ]
+    return pa.Table.from_pylist(rows, schema=HOST_EVENTS)

@@ -1,0 +1,265 @@
+"""What ranks print: the last lines of each, less what healthy runs say too, known faults marked.
+
+    /proc/PID/fd/1, fd/2 --> regular files? --> kept open, read on from the last place --> last lines of the rank
+                                                                                |
+    a step goes by: what the ranks have said so far was no sign of a stall ---> what is usual --> left out
+
+No cooperation of the rank is needed. Ranks that share one file are told apart by the ``[rank3]:`` that torch puts in
+front of a line. Pipes and terminals are left alone: opening one can disturb its reader.
+
+A file is opened once, from the process itself and with the rights of its user, and never again by its path.
+"""
+
+import json
+import os
+import re
+import stat
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Literal
+
+from telemetry.evidence.known_faults import fault_of
+from telemetry.evidence.owned_process import open_process
+from telemetry.files.owner_rights import rights_of
+
+Stream = Literal["stdout", "stderr"]
+STREAMS: dict[int, Stream] = {1: "stdout", 2: "stderr"}
+READ_BYTES = 256 * 1024
+"""At one look; of what is more, the last."""
+KEEP_LINES = 200
+MAX_LINE = 500
+MAX_REST = 4 * MAX_LINE
+"""Bytes of a line that has not ended; as many characters as are told have room, whatever they are."""
+MAX_PATTERNS = 4000
+MAX_OFFSET_DIGITS = 19
+SAID_OFTEN = 3
+"""A line that one rank alone says (progress, say) is usual once steps went by after it so many times."""
+_CHANGING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{8,}|\d+")
+_LINE_END = re.compile(rb"[\r\n]")
+"""A progress bar ends its lines with a carriage return alone."""
+_RANK = re.compile(r"\[rank(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """One line of one rank."""
+
+    at_ns: int
+    """When it was in the file at the latest: the file's last change, or our look."""
+    stream: Stream
+    fault: str
+    text: str
+
+    @property
+    def pattern(self) -> str:
+        """The line with what changes from time to time taken out."""
+        return _CHANGING.sub("#", self.text)
+
+
+FileKey = tuple[int, int]
+"""Device and inode."""
+
+
+@dataclass(slots=True)
+class LogFile:
+    """A file that grows, read on from the last place."""
+
+    descriptor: int
+    """-1: closed."""
+    key: FileKey
+    stream: Stream
+    _offset: int = 0
+    """Nothing before it is read: an earlier attempt may have printed into the same file."""
+    _rest: bytes = b""
+
+    def read_on(self) -> Iterator[LogLine]:
+        """Whole lines that have come since."""
+        if self.descriptor < 0:
+            return
+        try:
+            size, changed_ns = self._stat()
+            if size == self._offset:
+                return
+            raw = self._read(size)
+        except OSError:
+            return
+        *lines, rest = _LINE_END.split(self._rest + raw)
+        self._rest = rest[:MAX_REST]
+        at_ns = min(time.time_ns(), changed_ns)
+        for line in lines:
+            text = line.decode(errors="replace").rstrip()[:MAX_LINE]
+            if text:
+                yield LogLine(at_ns=at_ns, stream=self.stream, fault=fault_of(text), text=text)
+
+    def close(self) -> None:
+        """Read no more. Safe to repeat."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+        self.descriptor = -1
+
+    def _stat(self) -> tuple[int, int]:
+        found = os.fstat(self.descriptor)
+        return found.st_size, found.st_mtime_ns
+
+    def _read(self, size: int) -> bytes:
+        if size < self._offset:
+            self._offset, self._rest = 0, b""
+        if size - self._offset > READ_BYTES:
+            self._offset, self._rest = size - READ_BYTES, b""
+        raw = os.pread(self.descriptor, size - self._offset, self._offset)
+        self._offset += len(raw)
+        return raw
+
+
+def log_files_of(pid: int, offsets: str = "", uid: int = -1) -> list[LogFile]:
+    """The regular files that a process of user ``uid`` prints into. Close them.
+
+    They are read from where the process began (``offsets``, as the identity's meta says). A file for both streams comes
+    once.
+    """
+    words = offsets.split()
+    begin = dict(zip(STREAMS, map(int, words), strict=False)) if all(map(_is_offset, words)) else {}
+    found: dict[FileKey, LogFile] = {}
+    with suppress(OSError), open_process(pid, uid) as process:
+        user = os.fstat(process)
+        with rights_of(user.st_uid, user.st_gid):
+            for number, stream in STREAMS.items():
+                _open_log(process, number, stream, begin.get(number, 0), found)
+    return list(found.values())
+
+
+def _is_offset(word: str) -> bool:
+    return word.isascii() and word.isdecimal() and len(word) < MAX_OFFSET_DIGITS
+
+
+def _open_log(process: int, number: int, stream: Stream, offset: int, found: dict[FileKey, LogFile]) -> None:
+    """The file is looked at before it is opened: opening a pipe or a device has effects."""
+    with suppress(OSError):
+        place = os.open(f"fd/{number}", os.O_PATH | os.O_CLOEXEC, dir_fd=process)
+        try:
+            status = os.fstat(place)
+            key = status.st_dev, status.st_ino
+            if stat.S_ISREG(status.st_mode) and key not in found:
+                descriptor = os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                found[key] = LogFile(descriptor, key, stream, offset)
+        finally:
+            os.close(place)
+
+
+@dataclass(slots=True)
+class RankLog:
+    """The last lines of one rank."""
+
+    files: list[LogFile]
+    followed: bool = False
+    """The rank may print more."""
+    lines: deque[LogLine] = field(default_factory=lambda: deque(maxlen=KEEP_LINES))
+    fresh: list[LogLine] = field(default_factory=list)
+    """Since the last step began."""
+
+    def take(self, lines: Iterable[LogLine]) -> None:
+        taken = list(lines)[-KEEP_LINES:]
+        self.lines.extend(taken)
+        self.fresh = [*self.fresh, *taken][-KEEP_LINES:]
+
+    @property
+    def shows_fault(self) -> bool:
+        """Whether a known fault has shown since the last step began."""
+        return any(line.fault for line in self.fresh)
+
+
+class JobLogs:
+    """The logs of the ranks of one job on this host."""
+
+    def __init__(self) -> None:
+        self._ranks: dict[int, RankLog] = {}
+        self._open: dict[FileKey, LogFile] = {}
+        self._said: OrderedDict[str, Counter[int]] = OrderedDict()
+        """Pattern -> rank -> how often steps went by after it."""
+
+    def follow(self, rank: int, pid: int, offsets: str = "", uid: int = -1) -> None:
+        """Read what a process of user ``uid`` prints. Lines of an earlier life of the rank stay."""
+        log = self._ranks.setdefault(rank, RankLog([]))
+        log.followed = True
+        log.files = [self._known(file) for file in log_files_of(pid, offsets, uid)] or log.files
+        self._close_unread()
+
+    def follows(self, rank: int) -> bool:
+        return rank in self._ranks and self._ranks[rank].followed
+
+    def leave(self, rank: int) -> None:
+        """Read no more of what a rank prints; its lines stay. Safe to repeat."""
+        if rank in self._ranks:
+            self._ranks[rank].followed = False
+            self._close_unread()
+
+    def close(self) -> None:
+        """Read no more of any rank. Safe to repeat."""
+        for rank in self._ranks:
+            self.leave(rank)
+
+    def read_on(self) -> None:
+        """Take in what the ranks have printed since."""
+        owners: dict[FileKey, list[int]] = {}
+        for rank, log in self._ranks.items():
+            for file in log.files:
+                if file.key in self._open:
+                    owners.setdefault(file.key, []).append(rank)
+        for key, ranks in owners.items():
+            self._take(key, ranks)
+
+    def step_went_by(self) -> None:
+        """What was said so far is what healthy ranks say."""
+        for rank, log in self._ranks.items():
+            for pattern in {line.pattern for line in log.fresh if not line.fault}:
+                self._said.setdefault(pattern, Counter())[rank] += 1
+                self._said.move_to_end(pattern)
+            log.fresh = []
+        while len(self._said) > MAX_PATTERNS:
+            self._said.popitem(last=False)
+
+    def shows_fault(self, rank: int) -> bool:
+        """Whether a rank has printed a known fault since its last step began."""
+        log = self._ranks.get(rank)
+        return log is not None and log.shows_fault
+
+    def body(self, rank: int) -> str | None:
+        """The ``log`` text: a JSON list, oldest first; None where nothing can be read of this rank."""
+        log = self._ranks.get(rank)
+        if log is None or not log.files:
+            return None
+        told = [line for line in log.lines if line.fault or not self._is_usual(line.pattern)]
+        return json.dumps(
+            [{"at_ns": one.at_ns, "stream": one.stream, "fault": one.fault, "text": one.text} for one in told]
+        )
+
+    def _known(self, file: LogFile) -> LogFile:
+        """The same file as another rank reads it, or ``file`` itself. Ranks that share a file read each line once."""
+        known = self._open.get(file.key)
+        if known is None:
+            self._open[file.key] = file
+            return file
+        file.close()
+        return known
+
+    def _close_unread(self) -> None:
+        wanted = {file.key for log in self._ranks.values() if log.followed for file in log.files}
+        for key in self._open.keys() - wanted:
+            self._open.pop(key).close()
+
+    def _is_usual(self, pattern: str) -> bool:
+        said = self._said.get(pattern)
+        return said is not None and (2 * len(said) > len(self._ranks) or max(said.values()) >= SAID_OFTEN)
+
+    def _take(self, key: FileKey, ranks: list[int]) -> None:
+        """Lines of one file; where ranks share it, those that say whose they are."""
+        lines = list(self._open[key].read_on())
+        if len(ranks) == 1:
+            self._ranks[ranks[0]].take(lines)
+            return
+        for line in lines:
+            if (found := _RANK.search(line.text)) and int(found[1]) in ranks:
+                self._ranks[int(found[1])].take([line])

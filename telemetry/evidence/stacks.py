@@ -1,0 +1,106 @@
+"""Where a rank's Python threads stand: py-spy reads the memory of the process, whatever state it is in.
+
+py-spy dump --nonblocking    neither pauses the rank nor needs its help: 15 ms, also of one that is stopped
+worker server                where py-spy is missing or not permitted: torch's C++ thread writes the stacks
+
+Native frames are not taken: they need the process paused, and the symbols of all of torch read.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from telemetry.evidence.owned_process import is_there, open_process
+from telemetry.evidence.worker_client import ask_traceback
+from telemetry.records import RankIdentity
+
+LOOK_S = 5.0
+MAX_THREADS = 64
+MAX_FRAMES = 100
+_FRAME = re.compile(r'^\s+File "(?P<path>.*)", line (?P<line>\d+) in (?P<function>.*)$')
+
+
+def take_stack(identity: RankIdentity, folder: Path | None = None) -> str | None:
+    """The ``stack`` text of the rank in ``folder``, or None. Waits a bounded time."""
+    found = _from_memory(identity)
+    if found is None:
+        told = ask_traceback(identity, folder)
+        found = _found("worker-server", threads_of_traceback(told)) if told else None
+    return found
+
+
+def _from_memory(identity: RankIdentity) -> str | None:
+    """None where the process is not the rank's, or ended meanwhile: its number may belong to another process by now."""
+    with suppress(OSError), open_process(identity.pid, identity.uid) as process:
+        found = _by_py_spy(identity.pid)
+        return found if is_there(process) else None
+    return None
+
+
+def py_spy() -> str | None:
+    """The program: beside the interpreter, where its wheel puts it, or on the PATH."""
+    beside = Path(sys.executable).with_name("py-spy")
+    return str(beside) if beside.exists() else shutil.which("py-spy")
+
+
+def _by_py_spy(pid: int) -> str | None:
+    program = py_spy()
+    if program is None:
+        return None
+    try:
+        told = subprocess.run(
+            [program, "dump", "--json", "--nonblocking", "--pid", str(pid)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=LOOK_S,
+            check=True,
+        )
+        return _found("py-spy", threads_of_py_spy(json.loads(told.stdout), pid))
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _found(tool: str, threads: list[dict[str, Any]]) -> str | None:
+    return json.dumps({"tool": tool, "threads": threads}) if threads else None
+
+
+def threads_of_py_spy(told: list[dict[str, Any]], pid: int) -> list[dict[str, Any]]:
+    """Threads with frames, the main one first. Linux gives the main thread the number of the process.
+
+    Raises:
+        KeyError, TypeError: not the output of py-spy.
+    """
+    threads = [
+        {
+            "name": str(one["thread_name"] or one["thread_id"]),
+            "main": one["os_thread_id"] == pid or one["thread_name"] == "MainThread",
+            "frames": [
+                f"{frame['name']} ({frame['short_filename'] or frame['filename']}:{frame['line']})"
+                for frame in one["frames"][:MAX_FRAMES]
+            ],
+        }
+        for one in told
+    ]
+    return sorted((one for one in threads if one["frames"]), key=lambda one: not one["main"])[:MAX_THREADS]
+
+
+def threads_of_traceback(told: str) -> list[dict[str, Any]]:
+    """The same from faulthandler's text, which lists the main thread last."""
+    blocks = [block.splitlines() for block in told.split("\n\n")]
+    threads: list[dict[str, Any]] = []
+    for lines in blocks:
+        frames = [
+            f"{found['function']} ({Path(found['path']).name}:{found['line']})"
+            for found in map(_FRAME.match, lines[1 : MAX_FRAMES + 1])
+            if found
+        ]
+        if frames:
+            threads.append({"name": lines[0].partition(" (")[0], "main": False, "frames": frames})
+    if threads:
+        threads[-1]["main"] = True
+    return threads[::-1][:MAX_THREADS]

@@ -1,0 +1,134 @@
+"""Asks a rank through torch's worker server; it answers while the rank's Python cannot, but not a stopped process.
+
+The rank's files name the path of the socket, and may name any path. ``worker_socket`` checks it before it is opened.
+"""
+
+import json
+import os
+import socket
+import struct
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.client import OK, HTTPConnection, HTTPException
+from pathlib import Path
+
+from telemetry.evidence.worker_socket import open_socket
+from telemetry.record.worker_server import META_KEY
+from telemetry.records import RankIdentity
+
+ANSWER_S = 2.0
+MAX_BYTES = 64 * 2**20
+MOST_SILENT = 2
+"""So often a handler may leave a process unanswered before it is asked no more. Each such request keeps one of the
+few threads of the server for ever: the other handlers need them."""
+_PEER = struct.Struct("3i")
+"""Process, user, group."""
+MAX_SILENT_KEYS = 4096
+_silent: Counter[tuple[str, int, str]] = Counter()
+"""By socket, process and request: how often there was no answer in time. The oldest are forgotten."""
+_changing_silent = threading.Lock()
+
+
+def handler_names(identity: RankIdentity, folder: Path | None = None) -> frozenset[str] | None:
+    """What the rank's server can be asked for; none where it does not answer, None where it does not tell.
+
+    ``folder``, here and below: the rank's folder, as this process knows it. Without it a server that listens there
+    answers its own user only.
+    """
+    body = _ask(identity, folder, "GET", "/handler/")
+    if body is None:
+        return frozenset()
+    with suppress(ValueError, RecursionError):
+        told = json.loads(body)
+        if isinstance(told, list):
+            return frozenset(one for one in told if isinstance(one, str))
+    return None
+
+
+def ask_handler(identity: RankIdentity, name: str, folder: Path | None = None) -> str | None:
+    """The answer of a handler; None where there is none. Waits ``ANSWER_S`` at most."""
+    return _ask(identity, folder, "POST", f"/handler/{name}") or None
+
+
+def ask_traceback(identity: RankIdentity, folder: Path | None = None) -> str | None:
+    """The stacks of a rank's Python threads, as faulthandler writes them; None where there is no answer."""
+    return ask_handler(identity, "dump_traceback", folder)
+
+
+def _ask(identity: RankIdentity, folder: Path | None, method: str, place: str) -> str | None:
+    """The body of the answer, empty where the server refuses. None: no server, or no answer in time."""
+    path = identity.meta.get(META_KEY)
+    key = (path or "", identity.pid, place)
+    if not path or _silent[key] >= MOST_SILENT:
+        return None
+    connection = _RankConnection(Path(path), identity, folder)
+    late = threading.Event()
+    try:
+        with _ended_in_time(connection, late):
+            connection.request(method, place, headers={"Connection": "close"})
+            answer = connection.getresponse()
+            body = answer.read(MAX_BYTES + 1)
+        if late.is_set():
+            raise TimeoutError(f"{place} took longer than {ANSWER_S} s")
+        return body.decode(errors="replace") if answer.status == OK and len(body) <= MAX_BYTES else ""
+    except (OSError, HTTPException):
+        if late.is_set():
+            _note_silence(key)
+        return None
+    finally:
+        connection.close()
+
+
+def _note_silence(key: tuple[str, int, str]) -> None:
+    with _changing_silent:
+        if key not in _silent and len(_silent) >= MAX_SILENT_KEYS:
+            del _silent[next(iter(_silent))]
+        _silent[key] += 1
+
+
+@contextmanager
+def _ended_in_time(connection: "_RankConnection", late: threading.Event) -> Iterator[None]:
+    """Connect; after ``ANSWER_S`` set ``late`` and end the connection, whatever it is busy with.
+
+    Raises:
+        OSError: no socket of the rank.
+    """
+
+    def end() -> None:
+        late.set()
+        with suppress(OSError):
+            connection.sock.shutdown(socket.SHUT_RDWR)
+
+    connection.connect()
+    timer = threading.Timer(ANSWER_S, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+class _RankConnection(HTTPConnection):
+    """HTTP over a Unix socket on which the rank itself listens: the process at the other end must be the rank."""
+
+    def __init__(self, path: Path, identity: RankIdentity, folder: Path | None) -> None:
+        super().__init__("localhost", timeout=ANSWER_S + 1)
+        self._path = path
+        self._rank = identity
+        self._folder = folder
+
+    def connect(self) -> None:
+        """Raises:
+        OSError: no socket of the rank.
+        """
+        user = os.geteuid() if self._rank.uid < 0 else self._rank.uid
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        with open_socket(self._path, user=user, folder=self._folder) as place:
+            self.sock.connect(f"/proc/self/fd/{place}")
+        pid, uid, _ = _PEER.unpack(self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        if (pid, uid) != (self._rank.pid, user):
+            raise PermissionError(f"{self._path} is not a socket of process {self._rank.pid}")

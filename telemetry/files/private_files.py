@@ -1,0 +1,279 @@
+"""Files that are private to their owner, on machines where other users may be hostile.
+
+    /var/spool/rankscope  /  run  /  0  /  rank-00003  /  meta.json
+    as the person gave it    ^ no links, one owner, opened from descriptor to descriptor
+
+Every file is opened relative to the descriptor of its folder, without following a link, and checked after it is open: a
+regular file, of the folder's owner, under one name. A swap between check and use has no effect. Nothing may be mounted
+below the spool: the owner of a mounted file is what its file system says. New folders have mode 0700 and new files 0600
+under every umask; RANKSCOPE_UMASK=027 lets the group read. Root works with the owner's rights.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from telemetry.errors import UnsafeFolderError
+from telemetry.files.mounts import open_on_mount
+from telemetry.files.owner_rights import rights_of
+from telemetry.files.private_modes import WRITABLE_BY_OTHERS, file_mode, folder_mode, make_exact
+
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_PLACE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_OPEN_FILE = os.O_NONBLOCK | os.O_NOCTTY
+_MAX_DEPTH = 8
+"""Of folders in a folder to delete; a rank's has two levels."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folder:
+    """An open folder. Every method raises OSError where the folder or a file in it cannot be used."""
+
+    descriptor: int
+    path: Path
+    """For messages."""
+    owner: int
+    """User id."""
+
+    def tighten(self) -> None:
+        """Take away permissions that a new folder would not get: an older version was less strict."""
+        mode = stat.S_IMODE(os.fstat(self.descriptor).st_mode)
+        if self.owner == os.geteuid() and mode & ~folder_mode() & 0o777:
+            os.fchmod(self.descriptor, mode & folder_mode())
+
+    def names(self) -> list[str]:
+        return os.listdir(self.descriptor)
+
+    def open(self, name: str, flags: int = os.O_RDONLY) -> int:
+        """A descriptor of a regular file of the folder's owner. With O_CREAT a new file is private; never pass O_TRUNC.
+
+        Raises:
+            OSError: it is a link, a pipe, a device, another user's file, or a file that has a second name.
+        """
+        descriptor, is_new = self._opened(name, flags | _OPEN_FILE)
+        try:
+            found = os.fstat(descriptor)
+            ours = found.st_uid in (self.owner, os.geteuid())
+            if not stat.S_ISREG(found.st_mode) or not ours or found.st_nlink > 1:
+                raise OSError(errno.EINVAL, "not a regular file of the folder's owner", str(self.path / name))
+            if is_new:
+                make_exact(descriptor, found, file_mode())
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def make(self, name: str) -> int:
+        """A descriptor of a new, empty file, for reading and writing. What has the name is removed first."""
+        with suppress(FileNotFoundError):
+            self.remove(name)
+        return self.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+
+    def read(self, name: str, max_bytes: int) -> bytes:
+        """The first ``max_bytes`` of a file."""
+        with os.fdopen(self.open(name), "rb") as file:
+            return file.read(max_bytes)
+
+    def write(self, name: str, content: bytes, *, at_ns: int | None = None) -> None:
+        """Replace a file, whole or not at all. ``at_ns`` becomes its time of change."""
+        new = f"{name}.{os.getpid()}.new"
+        try:
+            with os.fdopen(self.make(new), "wb") as file:
+                file.write(content)
+                file.flush()
+                if at_ns is not None:
+                    os.utime(file.fileno(), ns=(at_ns, at_ns))
+            self.rename(new, name)
+        except BaseException:
+            with suppress(OSError):
+                self.remove(new)
+            raise
+
+    def changed_ns(self, name: str) -> int:
+        """When a file was changed last, nanoseconds since the epoch."""
+        return self._status(name).st_mtime_ns
+
+    def kind(self, name: str) -> int:
+        """The type of what has this name: ``stat.S_IFDIR``, ``stat.S_IFLNK`` ..."""
+        return stat.S_IFMT(self._status(name).st_mode)
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+
+    def remove(self, name: str) -> None:
+        os.unlink(name, dir_fd=self.descriptor)
+
+    def remove_folder(self, name: str, *, with_content: bool, depth: int = _MAX_DEPTH) -> None:
+        """Deletes nothing of what is mounted there. ``depth``: so many levels of folders at most."""
+        if with_content:
+            if not depth:
+                raise OSError(errno.ENOTEMPTY, "folders are nested too deeply", str(self.path / name))
+            with self.folder(name) as folder:
+                for each in folder.names():
+                    if folder.kind(each) == stat.S_IFDIR:
+                        folder.remove_folder(each, with_content=True, depth=depth - 1)
+                    else:
+                        folder.remove(each)
+        os.rmdir(name, dir_fd=self.descriptor)
+
+    def _status(self, name: str) -> os.stat_result:
+        descriptor = _open_below(name, os.O_PATH, self.descriptor, self.path)
+        try:
+            return os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _opened(self, name: str, flags: int) -> tuple[int, bool]:
+        """A descriptor, and whether the file is new."""
+        if flags & os.O_CREAT:
+            try:
+                return _open_below(name, flags | os.O_EXCL, self.descriptor, self.path, file_mode()), True
+            except FileExistsError:
+                if flags & os.O_EXCL:
+                    raise
+        return _open_below(name, flags & ~os.O_CREAT, self.descriptor, self.path), False
+
+    @contextmanager
+    def folder(self, name: str, *, make: bool = False) -> Iterator["Folder"]:
+        """A folder in this one, of the same owner. ``make``: create it where it is missing."""
+        if make:
+            _make_folder(name, self.descriptor, self.path)
+        descriptor = _open_below(name, _OPEN_FOLDER, self.descriptor, self.path)
+        try:
+            owner = os.fstat(descriptor).st_uid
+            if owner != self.owner:
+                raise UnsafeFolderError(f"{self.path / name} belongs to another user (uid {owner})", hint="remove it")
+            yield Folder(descriptor=descriptor, path=self.path / name, owner=owner)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def open_folder(path: Path, *, below: int = 0) -> Iterator[Folder]:
+    """The folder at ``path``, which exists. Root has its owner's rights in the block.
+
+    ``below``: how many of the last names in ``path`` must be no links and no mount points, and must have one owner. The
+    folder before them is trusted: a person has named it.
+
+    Raises:
+        OSError: it cannot be opened, or is not as it must be.
+    """
+    base, names = _parted(path, below)
+    with ExitStack() as opened:
+        descriptor = _kept(opened, os.open(base, _PLACE))
+        if names:
+            descriptor = _kept(opened, _open_below(names[0], _PLACE, descriptor, base))
+        owner = os.fstat(descriptor).st_uid
+        opened.enter_context(rights_of(owner))
+        descriptor = _kept(opened, os.open(".", _OPEN_FOLDER, dir_fd=descriptor))
+        folder = Folder(descriptor=descriptor, path=Path(base, *names[:1]), owner=owner)
+        for name in names[1:]:
+            folder = opened.enter_context(folder.folder(name))
+        yield folder
+
+
+@contextmanager
+def make_folder(path: Path, *, below: int = 0) -> Iterator[Folder]:
+    """The folder at ``path``, created with its parents where it is missing. For the owner's own process.
+
+    ``below``: as in :func:`open_folder`; each of these folders must belong to this user, and only this user may write
+    into it.
+
+    Raises:
+        UnsafeFolderError: another user owns one of them, or can write into it.
+        OSError: it cannot be made.
+    """
+    base, names = _parted(path, below)
+    _make_private(base)
+    with ExitStack() as opened:
+        descriptor = _kept(opened, os.open(base, _PLACE if names else _OPEN_FOLDER))
+        for depth, name in enumerate(names):
+            parent = Path(base, *names[:depth])
+            _make_folder(name, descriptor, parent)
+            descriptor = _kept(opened, _own(parent / name, descriptor))
+        yield Folder(descriptor=descriptor, path=path, owner=os.fstat(descriptor).st_uid)
+
+
+def _own(path: Path, parent: int) -> int:
+    """A descriptor of a folder that only this user may write into."""
+    try:
+        descriptor = _open_below(path.name, _OPEN_FOLDER, parent, path.parent)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise UnsafeFolderError(f"{path} is a link or a file, not a folder", hint="remove it") from None
+        if error.errno == errno.EACCES:
+            raise UnsafeFolderError(f"{path} belongs to another user", hint="choose another place or name") from None
+        raise
+    try:
+        check_own(path, os.fstat(descriptor))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def check_own(path: Path, found: os.stat_result) -> None:
+    """Return if only this user may write into a folder.
+
+    Raises:
+        UnsafeFolderError: another user owns it, or can write into it.
+    """
+    if found.st_uid != os.geteuid():
+        raise UnsafeFolderError(
+            f"{path} belongs to another user (uid {found.st_uid})", hint="choose another place or name"
+        )
+    if found.st_mode & WRITABLE_BY_OTHERS:
+        raise UnsafeFolderError(f"other users can write into {path}", hint=f"chmod go-w {path}")
+
+
+def _parted(path: Path, below: int) -> tuple[Path, tuple[str, ...]]:
+    """The trusted folder and the names below it."""
+    path = path.absolute()
+    if not below:
+        return path, ()
+    return path.parents[below - 1], path.parts[-below:]
+
+
+def _kept(opened: ExitStack, descriptor: int) -> int:
+    opened.callback(os.close, descriptor)
+    return descriptor
+
+
+def _open_below(name: str, flags: int, parent: int, path: Path, mode: int = 0) -> int:
+    """A descriptor of ``name`` in the folder ``path``, which ``parent`` has open."""
+    try:
+        return open_on_mount(name, flags, mode, folder=parent)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        raise UnsafeFolderError(
+            f"{path / name} is a mount point", hint="mount on the spool itself: nothing below it may be a mount point"
+        ) from None
+
+
+def _make_folder(name: str, parent: int, path: Path) -> None:
+    """Create a folder that has exactly the mode of a new one, unless the name is taken."""
+    try:
+        os.mkdir(name, folder_mode(), dir_fd=parent)
+    except FileExistsError:
+        return
+    descriptor = _open_below(name, _PLACE, parent, path)  # needs no permission, whatever the umask has left of it
+    try:
+        make_exact(f"/proc/self/fd/{descriptor}", os.fstat(descriptor), folder_mode())
+    finally:
+        os.close(descriptor)
+
+
+def _make_private(path: Path) -> None:
+    """Create a folder and its missing parents, each private."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        parent = os.open(folder.parent, _PLACE)
+        try:
+            _make_folder(folder.name, parent, folder.parent)
+        finally:
+            os.close(parent)

@@ -1,0 +1,99 @@
+"""Rank files straight into a store in memory: questions can be asked with no collector alive."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from telemetry.agent.host import WRONG
+from telemetry.agent.tail import RankTail, rank_rows
+from telemetry.errors import UnreadableError, UsageError
+from telemetry.evidence.evidence import evidence_rows, kept
+from telemetry.evidence.heartbeat import heartbeat, heartbeat_rows, is_alive
+from telemetry.printable import log
+from telemetry.record.reader import find_rank_dirs
+from telemetry.settings import spool_of
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import Store
+from telemetry.tables import owned
+
+
+def store_from_spool(spool: Path) -> Store:
+    """All that is still on the disk under ``spool``. The caller closes the store.
+
+    A rank that cannot be read is left out, with a line on standard error: it is missing, which is evidence too.
+
+    Raises:
+        UsageError: no rank file there.
+        UnreadableError: there are some, and none can be read.
+    """
+    folders = find_rank_dirs(spool)
+    if not folders:
+        raise UsageError(
+            f"no rank file under {spool}",
+            hint=f"name the folder that ranks write into: --spool DIR; here it is {spool_of()}",
+        )
+    store = EmbeddedStore()
+    store.migrate()
+    loaded = [_load(store, folder) for folder in folders]
+    failures = [failure for one in loaded for failure in one.failures]
+    if all(one.failures and not one.num_records for one in loaded):
+        store.close()
+        raise UnreadableError(failures[0], hint="the agent's and the ranks' own output may say more")
+    for failure in failures:
+        log(f"left out: {failure}")
+    return store
+
+
+@dataclass(slots=True, kw_only=True)
+class _Loaded:
+    """What came of one rank."""
+
+    num_records: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+def _load(store: Store, folder: Path) -> _Loaded:
+    """Copy one rank; what came before the unreadable part stays."""
+    loaded = _Loaded()
+    try:
+        tail = RankTail(folder, from_seq=0)
+        _insert(store, tail, "ranks", rank_rows([tail.identity]))
+    except WRONG as error:
+        loaded.failures.append(_words(folder, error))
+        return loaded
+    # Each on its own: a rank without a state has spans all the same, and the other way round.
+    for load in (_load_records, _load_state, _load_evidence):
+        try:
+            load(store, tail, loaded)
+        except WRONG as error:
+            loaded.failures.append(_words(folder, error))
+    return loaded
+
+
+def _load_records(store: Store, tail: RankTail, loaded: _Loaded) -> None:
+    while chunk := tail.read():
+        for table, rows in chunk.tables.items():
+            _insert(store, tail, table, rows)
+        tail.passed(chunk)
+        loaded.num_records += chunk.num_records
+
+
+def _load_state(store: Store, tail: RankTail, _: _Loaded) -> None:
+    alive = is_alive(tail.identity)  # before the page, which it may still change
+    beat = heartbeat(tail.identity, tail.reader.live(), alive=alive)
+    _insert(store, tail, "heartbeats", heartbeat_rows([beat]))
+
+
+def _load_evidence(store: Store, tail: RankTail, _: _Loaded) -> None:
+    """What an agent has taken down of it."""
+    if found := kept(tail.reader.folder, tail.identity.rank):
+        _insert(store, tail, "evidence", evidence_rows(found))
+
+
+def _words(folder: Path, error: Exception) -> str:
+    return error.message if isinstance(error, UnreadableError) else f"{folder}: {error}"
+
+
+def _insert(store: Store, tail: RankTail, table: str, rows: pa.Table) -> None:
+    store.insert(table, owned(rows, tail.identity.run_id, tail.identity.attempt))

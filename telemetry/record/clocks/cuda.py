@@ -1,0 +1,132 @@
+"""Spans on CUDA devices: pairs of events on the stream that does the work, resolved by the drain thread.
+
+    training thread    start.record() ---- kernels are launched ---- end.record()        on the current stream
+    drain thread       end.query()?  ->  start.elapsed_time(end)  and  reference.elapsed_time(start)
+
+The training thread records events and does nothing else: no wait, no synchronize, no edge between streams. A device
+that the process works on gets a queue (``cuda_device``) and a reference (``cuda_reference``) with its first span. No
+context is created: a device without one is not timed.
+
+A capture of a graph is not disturbed. The drain thread asks in the relaxed capture mode (``cuda_driver``). A span that
+begins or ends inside a capture records no event there, and is handed out as captured.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from time import monotonic_ns, sleep
+from typing import Any
+
+import torch
+
+from telemetry.errors import UsageError
+from telemetry.record.clocks.cuda_device import CudaDevice
+from telemetry.record.clocks.cuda_driver import loaded_driver
+from telemetry.record.clocks.cuda_reference import DeviceReference
+from telemetry.record.clocks.interface import CapturedSpan, ClockError, DeviceSpan, Drained
+
+MAX_PENDING = 16384
+"""Spans of one device that wait to be resolved. Of captured spans as many more."""
+
+Ticket = tuple[CudaDevice, Any]
+"""Where a span began, and its event; None where it began inside a capture."""
+
+
+class CudaClock:
+    """A ``DeviceClock`` of all CUDA devices that this process works on.
+
+    ``cuda`` is ``torch.cuda`` and ``driver`` a ``CudaDriver``; their twin in tests is both. ``now`` is the host's
+    clock, ``pause`` what the drain thread does between two questions.
+    """
+
+    def __init__(
+        self,
+        cuda: Any = torch.cuda,
+        driver: Any = None,
+        *,
+        max_pending: int = MAX_PENDING,
+        now: Callable[[], int] = monotonic_ns,
+        pause: Callable[[float], None] = sleep,
+    ) -> None:
+        self._cuda = cuda
+        self._driver = cuda if driver is None else driver
+        self._max_pending = max_pending
+        self._now = now
+        self._pause = pause
+        self._devices: dict[int, CudaDevice] = {}
+        self._captured: deque[CapturedSpan] = deque()
+
+    def is_used(self) -> bool:
+        """Whether this process works on a device. A span that begins before is refused. It does not initialise CUDA."""
+        return self._cuda.is_initialized() and bool(self._used())
+
+    def error_ns(self, device: int) -> int:
+        """How far the start of a span on the device may be off, once one was drained."""
+        return self._devices[device].error_ns()
+
+    def begin(self) -> Ticket | None:
+        """None while the queue is full, also that of captured spans, and where no device is in use."""
+        index = self._cuda.current_device()
+        device = self._devices.get(index) or self._open(index)
+        if device is None or device.pending() >= self._max_pending:
+            return None
+        if self._cuda.is_current_stream_capturing():
+            return (device, None) if len(self._captured) < self._max_pending else None
+        start, _ = device.record()
+        return device, start
+
+    def end(self, ticket: Ticket, span: DeviceSpan) -> None:
+        device, start = ticket
+        if start is None:
+            self._captured.append(CapturedSpan(span=span))
+        elif self._cuda.is_current_stream_capturing():
+            device.give_back(start)
+            self._captured.append(CapturedSpan(span=span))
+        else:
+            device.queue(start, span)
+
+    def drain(self) -> list[Drained]:
+        drained: list[Drained] = []
+        while self._captured:
+            drained.append(self._captured.popleft())
+        with self._driver.relaxed_captures():
+            for device in list(self._devices.values()):
+                drained += self._drain(device)
+        return drained
+
+    def pending(self) -> int:
+        return len(self._captured) + sum(device.pending() for device in list(self._devices.values()))
+
+    def _drain(self, device: CudaDevice) -> list[Drained]:
+        try:
+            with self._cuda.device(device.index):  # a thread starts out on device 0, and would make a context there
+                return device.drain()
+        except Exception as error:
+            return [ClockError(error=error)]
+
+    def _open(self, current: int) -> CudaDevice | None:
+        """The queue of the current device if it is in use, else of the only one that is: programs that name the device
+        of each tensor leave device 0 current."""
+        used = self._used()
+        if current not in used and len(used) != 1:
+            return None
+        index = current if current in used else used[0]
+        reference = DeviceReference(self._cuda, now=self._now, pause=self._pause)
+        return self._devices.setdefault(index, CudaDevice(index, self._cuda, reference))
+
+    def _used(self) -> list[int]:
+        return [index for index in range(self._cuda.device_count()) if self._driver.has_context(index)]
+
+
+def open_cuda_clock() -> CudaClock | None:
+    """None until this process works on a CUDA device.
+
+    Raises:
+        UsageError: the driver cannot keep graph captures of this process safe from questions.
+    """
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return None
+    driver = loaded_driver()
+    if driver is None:
+        raise UsageError("CUDA's driver has no capture modes", hint='telemetry.start(device="cpu") times on the host')
+    clock = CudaClock(torch.cuda, driver)
+    return clock if clock.is_used() else None

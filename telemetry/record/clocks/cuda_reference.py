@@ -1,0 +1,141 @@
+"""Ties the clock of one CUDA device to the host's, without a wait for the device.
+
+    host     |record|   |query: no|  |query: no|     |query: yes|
+                        low -------->low ------------------->high         the event happened between them
+    device                                      x
+
+The event goes into a stream of the clock's own. Each "no" raises the lower bound, so a bracket is as tight as the last
+pause between two queries, however long the device took. The drain thread pauses after each "no" and gives up the
+interpreter's lock while it does. What is not answered within a pass is asked again in the next.
+
+A new reference comes every second, because an elapsed time is a 32-bit float of milliseconds, exact to a microsecond
+for some seconds only, and because the clocks drift (``tie``).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from telemetry.record.clocks.tie import Bracket, ClockTie
+
+PERIOD_NS = 1_000_000_000
+TRIES = 3
+ASK_NS = 10_000_000
+"""For so long a pass asks for one event."""
+QUICK_ASKS = 10
+"""Pauses of zero seconds, which only give way to other threads: an idle device answers within some microseconds."""
+PAUSE_S = 100e-6
+VISIBLE_AFTER_NS = 5_000
+"""The device stamps an event so long before the host can see it, at most."""
+TIGHT_NS = 500_000
+FIRST_WITHIN_NS = 1_000_000_000
+"""A first bracket that is not tight is used after so long. Spans wait until then."""
+PRIORITY = -3
+"""Streams come from torch's pools of 32, and the 33rd is the first again. Nobody else asks for this priority's pool."""
+
+Answer = tuple[Any, int, int]
+"""An event that has happened, and the host's clock before and after."""
+
+
+class DeviceReference:
+    """The newest event of one device whose time on the host's clock is known. For the drain thread, which has selected
+    the device. ``cuda`` is ``torch.cuda``, or its twin in tests."""
+
+    def __init__(self, cuda: Any, *, now: Callable[[], int], pause: Callable[[float], None]) -> None:
+        self._cuda = cuda
+        self._now = now
+        self._pause = pause
+        self._stream: Any = None
+        self._asked: tuple[Any, int] | None = None
+        self._event: Any = None
+        self._device_ns = 0
+        self._renewed_ns, self._is_due = 0, True
+        self._first_asked_ns: int | None = None
+        self._tie: ClockTie | None = None
+
+    @property
+    def is_known(self) -> bool:
+        return self._tie is not None
+
+    def renew(self) -> None:
+        """Take a new event as the reference, if it is time and the device answers."""
+        now = self._now()
+        is_due = self._is_due or self._asked is not None or not self.is_known
+        if not is_due and now - self._renewed_ns < PERIOD_NS:
+            return
+        self._renewed_ns, self._is_due = now, False
+        if self._first_asked_ns is None:
+            self._first_asked_ns = now
+        answers: list[Answer] = []
+        while len(answers) < TRIES and (answer := self._ask()) is not None:
+            answers.append(answer)
+        if answers:
+            self._take(*min(answers, key=_width_ns))
+
+    def error_ns(self) -> int:
+        """How far the place of an event that happens now may be off. It grows with the age of the reference."""
+        assert self._tie is not None
+        age_ns = self._now() - self._tie.to_host_ns(self._device_ns)
+        return self._tie.error_ns(self._device_ns + age_ns)
+
+    def to_host_ns(self, event: Any) -> int:
+        """When an event happened, on the host's clock."""
+        assert self._tie is not None
+        try:
+            return self._tie.to_host_ns(self._to_device_ns(event))
+        except Exception:
+            self._is_due = True  # it may be the reference that fails
+            raise
+
+    def _to_device_ns(self, event: Any) -> int:
+        return self._device_ns + nanoseconds(self._event.elapsed_time(event))
+
+    def _take(self, event: Any, low_ns: int, high_ns: int) -> None:
+        if self._tie is None:
+            assert self._first_asked_ns is not None
+            if high_ns - low_ns <= TIGHT_NS or high_ns - self._first_asked_ns >= FIRST_WITHIN_NS:
+                self._start(event, low_ns, high_ns)
+            return
+        try:
+            device_ns = self._to_device_ns(event)
+        except Exception:
+            self._start(event, low_ns, high_ns)  # instead of a reference that fails
+            raise
+        self._tie.update(Bracket(device_ns=device_ns, low_ns=low_ns, high_ns=high_ns))
+        self._event, self._device_ns = event, device_ns
+
+    def _start(self, event: Any, low_ns: int, high_ns: int) -> None:
+        self._event, self._device_ns = event, 0
+        self._tie = ClockTie(Bracket(device_ns=0, low_ns=low_ns, high_ns=high_ns))
+
+    def _ask(self) -> Answer | None:
+        """Ask for the event that is under way, or for a new one; None while it has not happened."""
+        event, low_ns = self._asked or self._record()
+        self._asked = None  # an event that raises is not asked again
+        begun_ns = asked_ns = self._now()
+        asks = 0
+        while not event.query():
+            low_ns = max(low_ns, asked_ns - VISIBLE_AFTER_NS)
+            if asked_ns - begun_ns >= ASK_NS:
+                self._asked = event, low_ns
+                return None
+            asks += 1
+            self._pause(0.0 if asks <= QUICK_ASKS else PAUSE_S)
+            asked_ns = self._now()
+        return event, low_ns, self._now()
+
+    def _record(self) -> tuple[Any, int]:
+        if self._stream is None:
+            self._stream = self._cuda.Stream(priority=PRIORITY)
+        event = self._cuda.Event(enable_timing=True)
+        low_ns = self._now()
+        event.record(self._stream)
+        return event, low_ns
+
+
+def nanoseconds(milliseconds: float) -> int:
+    """As ``elapsed_time`` gives them."""
+    return round(milliseconds * 1e6)
+
+
+def _width_ns(answer: Answer) -> int:
+    return answer[2] - answer[1]

@@ -1,0 +1,180 @@
+"""The drain thread: opens the device clock once there is one, asks it now and then what has ended, and records it.
+
+error    --> the spans concerned are dropped and counted; the 1st, 2nd, 4th, 8th ... error leaves a mark
+50 passes with errors, and no completed span in between (idle passes do not reset the count)
+          --> the clock is given up: a mark, and spans are refused from then on
+"""
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from time import monotonic
+
+from telemetry.record.clocks.failed import FailedClock
+from telemetry.record.clocks.interface import (
+    CapturedSpan,
+    ClockError,
+    CompletedSpan,
+    DeviceClock,
+    DeviceSpan,
+    Drained,
+    ResolvedSpan,
+)
+from telemetry.record.dropped_spans import Reason
+from telemetry.record.sink import Recorder
+
+PERIOD_S = 0.02
+FLUSH_S = 5.0
+MAX_FAILED_PASSES = 50
+CLOCK_ERROR, CLOCK_FAILED = "device-clock-error", "device-clock-failed"
+
+
+class Drain:
+    """Moves spans from a clock to a recorder until stopped. Without a ``clock``, ``open_clock`` is asked for one in
+    each pass and at each step, until it gives one."""
+
+    def __init__(
+        self,
+        clock: DeviceClock | None,
+        recorder: Recorder,
+        *,
+        open_clock: Callable[[], DeviceClock | None] | None = None,
+        period_s: float = PERIOD_S,
+    ) -> None:
+        self._clock = clock
+        self._recorder = recorder
+        self._open_clock = open_clock
+        self._period_s = period_s
+        self._opening = threading.Lock()
+        self._num_errors = 0
+        self._failed_passes = 0
+        self._failed = False
+        self._line_ends_ns: dict[Hashable, int] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rankscope-drain", daemon=True)
+
+    @property
+    def clock(self) -> DeviceClock | None:
+        """None until it is open."""
+        return self._clock
+
+    def start(self) -> None:
+        if self._clock is None:
+            self._recorder.at_each_step(self.try_open_clock)
+        self._thread.start()
+
+    def stop(self, *, within_s: float = FLUSH_S) -> int:
+        """Drain what is under way, for ``within_s`` at most; how many spans were given up. Never waits for the device
+        itself: it asks, and asks again."""
+        self._stopping.set()
+        self._recorder.at_each_step(None)
+        self._thread.join(within_s)
+        if self._thread.is_alive():
+            return self._pending()
+        deadline = monotonic() + within_s
+        pause = threading.Event()
+        while self._pending() and not self._failed and monotonic() < deadline:
+            self._pass_on()
+            pause.wait(self._period_s / 10)
+        self._pass_on()
+        return self._pending()
+
+    def try_open_clock(self) -> None:
+        """Open the clock if the device is in use by now. On any thread; it waits for no other that opens it."""
+        if self._open_clock is None or not self._opening.acquire(blocking=False):
+            return
+        try:
+            self._clock = self._open_clock()
+            if self._clock is not None:
+                self._recorder.use_clock(self._clock)
+                self._stop_trying()
+        except Exception as error:
+            self._stop_trying()
+            self._recorder.mark(CLOCK_FAILED, repr(error))
+        finally:
+            self._opening.release()
+
+    def _stop_trying(self) -> None:
+        self._open_clock = None
+        self._recorder.at_each_step(None)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._period_s):
+            self._pass_on()
+
+    def _pending(self) -> int:
+        return self._clock.pending() if self._clock is not None else 0
+
+    def _pass_on(self) -> None:
+        if self._clock is None:
+            self.try_open_clock()
+        if self._clock is None or self._failed:
+            return
+        try:
+            drained: Sequence[Drained] = self._clock.drain()
+        except Exception as error:
+            drained = [ClockError(error=error)]
+        for one in drained:
+            self._take(one)
+        self._count_pass(drained)
+
+    def _take(self, one: Drained) -> None:
+        if isinstance(one, ResolvedSpan):
+            self._record(one)
+        elif isinstance(one, CapturedSpan):
+            self._drop_captured(one.span)
+        elif isinstance(one, ClockError):
+            self._drop_failed(one)
+        if isinstance(one, (ResolvedSpan, CapturedSpan, CompletedSpan)) and one.span.on_completed is not None:
+            with suppress(Exception):
+                one.span.on_completed()
+
+    def _drop_captured(self, span: DeviceSpan) -> None:
+        if span.stage is not None:
+            self._recorder.drop(Reason.CAPTURED, span.stage.label)
+
+    def _drop_failed(self, one: ClockError) -> None:
+        if one.span is not None and one.span.stage is not None:
+            self._recorder.lose(1)
+        self._num_errors += 1
+        if self._num_errors.bit_count() == 1:
+            self._recorder.mark(CLOCK_ERROR, f"{one.error!r}; error {self._num_errors} of this clock")
+
+    def _count_pass(self, drained: Sequence[Drained]) -> None:
+        """A pass has failed if it brought errors and no completed span. A pass that brought nothing changes nothing."""
+        if any(isinstance(one, (ResolvedSpan, CompletedSpan)) for one in drained):
+            self._failed_passes = 0
+        elif errors := [one.error for one in drained if isinstance(one, ClockError)]:
+            self._failed_passes += 1
+            if self._failed_passes == MAX_FAILED_PASSES:
+                self._failed = True
+                self._recorder.use_clock(FailedClock())
+                self._recorder.mark(CLOCK_FAILED, repr(errors[-1]))
+
+    def _record(self, resolved: ResolvedSpan) -> None:
+        span = resolved.span
+        start_ns, end_ns = self._in_line(resolved)
+        if span.stage is None:
+            return
+        self._recorder.record_span(
+            span.stage,
+            start_ns,
+            end_ns - start_ns,
+            step=span.step,
+            microbatch=span.microbatch,
+            chunk=span.chunk,
+            size_bytes=span.size_bytes,
+            peer=span.peer,
+            op_seq=span.op_seq,
+            issue_ns=span.issue_ns,
+            clock=span.clock,
+        )
+
+    def _in_line(self, resolved: ResolvedSpan) -> tuple[int, int]:
+        """Start and end of a span: it starts no sooner than the span before it on its line has ended."""
+        line, end_ns = resolved.span.line, resolved.start_ns + resolved.duration_ns
+        if line is None:
+            return resolved.start_ns, end_ns
+        start_ns = min(max(resolved.start_ns, self._line_ends_ns.get(line, 0)), end_ns)
+        self._line_ends_ns[line] = end_ns
+        return start_ns, end_ns

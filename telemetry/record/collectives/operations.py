@@ -1,0 +1,207 @@
+"""Collectives and transfers: their numbers, and where each group stands, on the state page.
+
+Members of a group issue its operations in one order, so counting on each rank gives the same number to the same
+operation everywhere: ``(group, op_seq)`` for a collective, ``(direction, pair, op_seq)`` for a transfer. Groups of the
+same ranks share one count: a job may hold several.
+
+On a device the host only issues an operation. It is then followed on the device's clock, with or without a stage:
+"completed" on the state page means that the device has done it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic_ns
+from typing import Any
+
+from telemetry.record import layout
+from telemetry.record.clocks.interface import DeviceSpan
+from telemetry.record.sink import Recorder
+from telemetry.stages import SpanClock, Stage
+from telemetry.topology import NO_PEER, peer_of_mask
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Line:
+    """What is counted together: the collectives of a group, or the transfers of one direction with one peer."""
+
+    mask: int
+    """Bit mask of the mesh axes along which the group lies; 0: not known."""
+    name: int
+    """``peer`` of the spans of a group while the mesh is not known."""
+    peer: int
+    """-1: a group's collectives."""
+    stage: Stage | None
+    """Of the transfers; None for collectives, which have several."""
+    row: int
+    """Place on the state page."""
+    issued: int = 0
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Flight:
+    """An operation that was issued and has not ended."""
+
+    line: Line
+    stage: Stage | None
+    op_seq: int
+    start_ns: int
+    step: int
+    size_bytes: int
+    microbatch: int
+    chunk: int
+    on_device: bool = False
+    ticket: Any = None
+    ended: bool = False
+
+
+class Operations:
+    """Numbers operations and records a span for each that has a stage. Ends may come from any thread.
+
+    Spans hold the mask of a group if ``mesh_is_final``: of a mesh that may still change, it would mean other axes
+    afterwards. Until then they hold what its description says (``telemetry/named_groups.py``).
+    """
+
+    def __init__(self, recorder: Recorder, mesh_is_final: Callable[[], bool] = lambda: True) -> None:
+        self._recorder = recorder
+        self._mesh_is_final = mesh_is_final
+        self._lines: dict[tuple[object, ...], Line] = {}
+
+    def line(
+        self,
+        ranks: tuple[int, ...],
+        mask: int,
+        *,
+        peer: int = NO_PEER,
+        direction: Stage | None = None,
+        name: int = NO_PEER,
+    ) -> Line:
+        """The one line of these operations."""
+        key = (ranks, peer, direction)
+        new = Line(mask=mask, name=name, peer=peer, stage=direction, row=len(self._lines))
+        line = self._lines.setdefault(key, new)
+        if line.name == NO_PEER:
+            line.name = name
+        if line.mask != mask:
+            self._relabel(line, mask)
+        return line
+
+    def issue(
+        self,
+        line: Line,
+        stage: Stage | None,
+        size_bytes: int,
+        *,
+        microbatch: int = -1,
+        chunk: int = -1,
+        on_device: bool = True,
+    ) -> Flight:
+        """Number an operation that is about to be issued. ``on_device`` False: its tensors are the host's, also where
+        the session times a device."""
+        line.issued += 1
+        flight = Flight(
+            line=line,
+            stage=stage,
+            op_seq=line.issued,
+            start_ns=monotonic_ns(),
+            step=self._recorder.current_step(),
+            size_bytes=size_bytes,
+            microbatch=microbatch,
+            chunk=chunk,
+            on_device=on_device and self._recorder.on_device(),
+        )
+        self._show_issued(flight)
+        if flight.on_device:
+            flight.ticket = self._recorder.begin_on_device()
+        return flight
+
+    def wait_for(self, flight: Flight) -> None:
+        """The rank now waits for the end of an operation."""
+        if flight.stage is not None and not flight.ended:
+            self._recorder.words()[layout.WORD_OPEN_SINCE + flight.stage] = monotonic_ns()
+
+    def end(self, flight: Flight, *, clock: SpanClock = SpanClock.DEVICE, alone: bool = True) -> None:
+        """The rank knows that the operation has ended; of one on a device, that its end lies here on the current
+        stream. Only the first call counts. ``clock`` says how a device measures it: on the stream of the transfer, or
+        on the stream that has waited for it.
+
+        A transfer does not begin before the one before it on the same line has ended: the drain thread moves the start
+        of its span there. ``issue_ns`` keeps the time of the issue. Coalesced operations are not ``alone``: they run
+        side by side.
+        """
+        if flight.ended:
+            return
+        flight.ended = True
+        now = monotonic_ns()
+        if flight.stage is not None:
+            self._recorder.words()[layout.WORD_OPEN_SINCE + flight.stage] = 0
+        if flight.ticket is not None:
+            self._recorder.end_on_device(flight.ticket, self._device_span(flight, clock, alone))
+            return
+        self._show_completed(flight)
+        if flight.stage is None:
+            return
+        if flight.on_device:
+            self._recorder.end_on_device(
+                None, self._device_span(flight, clock, alone)
+            )  # counted: the clock had no room
+        else:
+            self._recorder.record_span(flight.stage, flight.start_ns, now - flight.start_ns, **self._details(flight))
+
+    def _device_span(self, flight: Flight, clock: SpanClock, alone: bool) -> DeviceSpan:
+        return DeviceSpan(
+            stage=flight.stage,
+            issue_ns=flight.start_ns,
+            clock=clock,
+            line=flight.line if alone and clock is SpanClock.TRANSFER else None,
+            on_completed=partial(self._show_completed, flight),
+            **self._details(flight),
+        )
+
+    def _details(self, flight: Flight) -> dict[str, int]:
+        return {
+            "step": flight.step,
+            "microbatch": flight.microbatch,
+            "chunk": flight.chunk,
+            "size_bytes": flight.size_bytes,
+            "peer": self._peer_of_span(flight.line),
+            "op_seq": flight.op_seq,
+        }
+
+    def _peer_of_span(self, line: Line) -> int:
+        """A global rank, or a group."""
+        if line.peer >= 0:
+            return line.peer
+        return peer_of_mask(line.mask) if self._mesh_is_final() else line.name
+
+    def _relabel(self, line: Line, mask: int) -> None:
+        line.mask = mask
+        if line.issued and line.row < layout.MAX_OPERATIONS:
+            self._recorder.words()[_first_word(line)] = _axes_word(mask)
+
+    def _show_issued(self, flight: Flight) -> None:
+        line = flight.line
+        if line.row >= layout.MAX_OPERATIONS:
+            return
+        words, first = self._recorder.words(), _first_word(line)
+        words[first] = _axes_word(line.mask)
+        words[first + 1] = 0 if flight.stage is None else flight.stage
+        words[first + 2] = line.peer
+        words[first + 5] = flight.start_ns
+        words[first + 7] = flight.size_bytes
+        words[first + 3] = flight.op_seq
+        words[layout.WORD_NUM_OPERATIONS] = min(len(self._lines), layout.MAX_OPERATIONS)
+
+    def _show_completed(self, flight: Flight) -> None:
+        if flight.line.row < layout.MAX_OPERATIONS:
+            words, first = self._recorder.words(), _first_word(flight.line)
+            words[first + 6] = monotonic_ns()
+            words[first + 4] = max(words[first + 4], flight.op_seq)
+
+
+def _first_word(line: Line) -> int:
+    return layout.WORD_OPERATIONS + line.row * layout.OPERATION_WORDS
+
+
+def _axes_word(mask: int) -> int:
+    return layout.AXES_BIAS + mask if mask else -1

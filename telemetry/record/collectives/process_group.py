@@ -1,0 +1,288 @@
+"""One seam that sees every collective: a process group in front of the real one.
+
+    backend = register_traced_backend("gloo")                "nccl", "cpu:gloo,cuda:nccl", None as well
+    dist.init_process_group(backend)
+
+    DTensor, fully_shard, DDP, pipelining, barrier ...
+              |  allreduce, all_gather_single, send, ...
+         TracedGroup      numbers the operation, stamps its issue
+              |
+     inner ProcessGroup   made by torch as without us; does the work      Work --> its end ends the span
+
+On the host a span lasts from the issue of the operation until the rank knows that it has ended: the return of
+``wait()``, or the future that DDP waits on. An operation that nobody waits for gets no span. On a device a span lasts
+from the inputs being ready on the current stream to the end of the transfer (``traced_work``, ``transfer_streams``):
+nothing waits that did not wait before. Results, order and overlap stay as they are; where this torch does not allow the
+seam, training goes on untraced and a mark says so. (torchft wraps groups in the same way.)
+
+A group has the axes that the session's topology gives its ranks, or what its description says. Both may come late:
+:func:`relabel` and the group's ``setGroupDesc`` correct it.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from itertools import count
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+import torch.distributed as dist
+
+from telemetry.record.collectives.group_methods import add_methods
+from telemetry.record.collectives.group_streams import before_group, transfers_of
+from telemetry.record.collectives.operations import Flight, Line, Operations
+from telemetry.record.collectives.stage_names import (
+    Operation,
+    place_of,
+    transfer_stage,
+    transfer_stage_in_mesh,
+)
+from telemetry.record.collectives.torch_groups import batch_transfers_of, is_on_device, share_backends, wrap_new_groups
+from telemetry.record.collectives.traced_work import cuda_device, end_completed, end_transfers, follow, size_bytes
+from telemetry.record.collectives.transfer_streams import Transfers
+from telemetry.record.session import RECORDER, before_end, before_start, current_session, see_group, when_learned
+from telemetry.stages import Stage
+from telemetry.topology import Topology
+
+MAX_DESCRIBED = 4096
+MAX_BATCH = 16384
+"""Operations of one batch that are followed: its end may never come."""
+
+OPERATIONS = Operations(RECORDER, lambda: current_session().mesh_is_final)
+before_end(end_completed)
+_described: dict[int, tuple[Stage, int, int]] = {}
+_groups: WeakValueDictionary[int, "TracedGroup"] = WeakValueDictionary()
+"""In the order in which they were made, so that every rank learns the same of them."""
+_numbers = count()
+
+
+def register_traced_backend(inner: str | None = "gloo") -> Any:
+    """Record every process group that is made from now on. The answer is ``inner``, for ``dist.init_process_group``:
+    names of backends stay as they are.
+
+    Axes come from the session's topology, or the groups' descriptions. The session learns its mesh from the
+    descriptions and ranks of the groups. Where this torch has no room for the seam, groups stay untraced and a mark
+    says so.
+    """
+    try:
+        wrap_new_groups(before_group, _traced_group)
+        batch_transfers_of(TracedGroup)
+    except Exception as error:
+        RECORDER.mark("collectives-untraced", repr(error))
+    return inner
+
+
+def relabel(topology: Topology) -> None:
+    """Give the groups the axes that they have in this mesh. Operations from now on get their stages."""
+    for group in tuple(_groups.values()):
+        with suppress(Exception):
+            group.find_place(topology)
+
+
+def _show_groups() -> None:
+    """Show a new session the groups that exist. An earlier session may have learned its mesh from them."""
+    for group in tuple(_groups.values()):
+        with suppress(Exception):
+            group.show()
+
+
+when_learned(relabel)
+before_start(_show_groups)
+
+
+def describe_transfer(tensor: torch.Tensor, stage: Stage, *, microbatch: int = -1, chunk: int = -1) -> None:
+    """Say what the next send or receive of this very tensor is for. Needed where ranks cannot tell: an interleaved
+    schedule over two ranks sends forward and backward to the same peer."""
+    if len(_described) >= MAX_DESCRIBED:
+        _described.clear()  # descriptions of transfers that never came
+    _described[id(tensor)] = (stage, microbatch, chunk)
+
+
+class TracedGroup(dist.ProcessGroup):
+    """A process group that records what goes through it and lets ``inner`` do the work."""
+
+    def __init__(self, inner: dist.ProcessGroup, ranks: tuple[int, ...], transfers: Transfers) -> None:
+        super().__init__(inner.rank(), inner.size())  # type: ignore[call-arg]  # the only one that a subclass may call
+        self.inner = inner
+        self.ranks = ranks
+        self.index = inner.rank()
+        self._batch: list[Flight] | None = None
+        self._transfers = transfers
+        self._follow_barriers = is_on_device(inner)
+        _groups[next(_numbers)] = self
+        self.find_place(_session_topology() or Topology(dp=_world_size(len(self.ranks))))
+        self.show()
+
+    def find_place(self, topology: Topology) -> None:
+        """Look up the axes of the group. They may be unknown."""
+        self.place = place_of(self.ranks, self.inner.group_desc, topology)
+        self._stages = {operation: self.place.collective_stage(operation) for operation in Operation}
+        self._topology = topology
+        self._line = OPERATIONS.line(self.ranks, self.place.mask, name=self.place.name)
+        self._lines: dict[tuple[int, Stage | None], Line] = {}
+
+    def show(self) -> None:
+        """Let the session learn its mesh from the group."""
+        see_group(self.inner.group_desc, self.ranks, _world_size(len(self.ranks)))
+
+    def collective(self, name: str, operation: Operation, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Issue a collective on the inner group and follow it."""
+        method = getattr(self.inner, name)
+        if not RECORDER.recording():
+            return method(*arguments, **keywords)
+        device = cuda_device(arguments)
+        flight = self._issue_collective(operation, arguments, device)
+        if device is None:
+            return self._follow(method(*arguments, **keywords), flight, None)
+        noted = self._transfers.before(None, device)
+        work = method(*arguments, **keywords)
+        return self._follow(work, flight, self._transfers.after(None, device, noted))
+
+    def send(self, tensors: list[torch.Tensor], dstRank: int, tag: int = 0) -> Any:
+        return self._transfer(self.inner.send, tensors, dstRank, tag, sends=True)
+
+    def recv(self, tensors: list[torch.Tensor], srcRank: int, tag: int = 0) -> Any:
+        return self._transfer(self.inner.recv, tensors, srcRank, tag, sends=False)
+
+    def _transfer(
+        self, method: Callable[..., Any], tensors: list[torch.Tensor], peer_index: int, tag: int, *, sends: bool
+    ) -> Any:
+        if not RECORDER.recording():
+            return method(tensors, peer_index, tag)
+        device = cuda_device(tensors)
+        flight = self._issue_transfer(tensors, peer_index, device, sends=sends)
+        peer = None if self._batch is not None else peer_index
+        noted = self._transfers.before(peer, device)
+        work = method(tensors, peer_index, tag)
+        return self._follow(work, flight, self._transfers.after(peer, device, noted))
+
+    def _issue_collective(self, operation: Operation, arguments: tuple[Any, ...], device: int | None) -> Flight | None:
+        try:
+            size = size_bytes(arguments)
+            on_device = device is not None or (self._follow_barriers and not size)
+            return OPERATIONS.issue(self._line, self._stages[operation], size, on_device=on_device)
+        except Exception:  # whatever is wrong with it, the collective goes on
+            return None
+
+    def _issue_transfer(
+        self, tensors: list[torch.Tensor], peer_index: int, device: int | None, *, sends: bool
+    ) -> Flight | None:
+        try:
+            stage, microbatch, chunk = _described.pop(id(tensors[0]), (None, -1, -1))
+            line = self._line_to(peer_index, stage or self._transfer_stage(peer_index, sends=sends))
+            return OPERATIONS.issue(
+                line,
+                line.stage,
+                size_bytes(tensors),
+                microbatch=microbatch,
+                chunk=chunk,
+                on_device=device is not None,
+            )
+        except Exception:
+            return None
+
+    def _transfer_stage(self, peer_index: int, *, sends: bool) -> Stage | None:
+        if self.place.purpose == "pp":
+            return transfer_stage(self.index, peer_index, len(self.ranks), sends=sends)
+        if self.place.purpose == "cp":
+            return Stage.CP_SEND_RECV
+        return transfer_stage_in_mesh(self.ranks[self.index], self.ranks[peer_index], self._topology, sends=sends)
+
+    def _line_to(self, peer_index: int, stage: Stage | None) -> Line:
+        key = (peer_index, stage)
+        if key not in self._lines:
+            peer = self.ranks[peer_index]
+            self._lines[key] = OPERATIONS.line(self.ranks, self.place.mask, peer=peer, direction=stage)
+        return self._lines[key]
+
+    def _follow(self, work: Any, flight: Flight | None, stream: Any | None) -> Any:
+        """Work that ends the flight. Within a batch nothing is under way before the batch ends."""
+        if flight is None:
+            return work
+        if self._batch is not None:
+            if len(self._batch) < MAX_BATCH:
+                self._batch.append(flight)
+            return work
+        return self._follow_all(work, [flight], stream)
+
+    def _follow_all(self, work: Any, flights: list[Flight], stream: Any | None) -> Any:
+        if work is None or stream is None:
+            return follow(work, flights, OPERATIONS)
+        with suppress(Exception), self._transfers.cuda.stream(stream):
+            end_transfers(flights, OPERATIONS)
+            return work
+        return follow(work, flights, OPERATIONS)
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        self.inner._start_coalescing(device)
+        self._batch = []  # operations of a batch that has not ended are followed no longer
+
+    def _end_coalescing(self, device: torch.device) -> Any:
+        flights, self._batch = self._batch or [], None
+        work = self.inner._end_coalescing(device)
+        return self._follow_all(work, flights, self._transfers.after(None, device.index, None))
+
+    def split_group(self, *arguments: Any, **keywords: Any) -> dist.ProcessGroup | None:
+        """Split by torch from the communicator of the inner group."""
+        group = self.inner.split_group(*arguments, **keywords)
+        if group is None:
+            return None
+        members = arguments[0] if arguments else keywords["new_ranks"]
+        return _traced_group(group, tuple(self.ranks[member] for member in members))
+
+    def shutdown(self) -> None:
+        """torch waits for hooks of groups of exactly its own type only."""
+        with suppress(RuntimeError):  # the backend has none
+            if self.inner._has_hooks():
+                self.inner._wait_for_pending_works()
+        self.inner.shutdown()
+
+    # What torch's C++ asks a group for by these names.
+
+    def getBackendName(self) -> str:
+        return self.inner.name()
+
+    def getGroupName(self) -> str:
+        return self.inner.group_name
+
+    def setGroupName(self, name: str) -> None:
+        self.inner._set_group_name(name)  # type: ignore[arg-type]  # a NewType of newer torch
+
+    def getGroupDesc(self) -> str:
+        return self.inner.group_desc
+
+    def setGroupDesc(self, desc: str) -> None:
+        self.inner._set_group_desc(desc)
+        with suppress(Exception):
+            self.find_place(self._topology)
+            self.show()
+
+    def setTimeout(self, timeout: timedelta) -> None:
+        self.inner.set_timeout(timeout)
+
+
+add_methods(TracedGroup)
+
+
+def _session_topology() -> Topology | None:
+    identity = current_session().identity
+    return identity.topology if identity is not None else None
+
+
+def _world_size(group_size: int) -> int:
+    """The first group made is that of all ranks."""
+    return dist.get_world_size() if dist.is_initialized() else group_size
+
+
+def _traced_group(
+    inner: dist.ProcessGroup, ranks: tuple[int, ...], early: Callable[[], Transfers] | None = None
+) -> dist.ProcessGroup:
+    """The group behind a traced one; the group itself where that fails. The traced one knows its backends too."""
+    try:
+        group = TracedGroup(inner, ranks, early() if early is not None else transfers_of(inner))
+        share_backends(group, inner)
+        return group
+    except Exception as error:
+        RECORDER.mark("collectives-untraced", repr(error))
+        return inner

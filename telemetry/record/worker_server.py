@@ -1,0 +1,131 @@
+"""torch's own worker server in a rank: a C++ thread on a Unix socket, which answers while Python cannot.
+
+    agent  --POST /handler/fr_trace_json---->  SOCKET  -->  the flight recorder, from a C++ thread
+           --POST /handler/dump_traceback-->                the stack of every Python thread, without the GIL
+
+A private interface of torch, so it is probed for: without it, or without torch, there is no server, and nothing is
+said. Without a place for the socket there is none, and one line says so. The rank itself sends no request.
+"""
+
+import hashlib
+import os
+import sys
+import tempfile
+from contextlib import suppress
+from ctypes import py_object, pythonapi
+from pathlib import Path
+from typing import Any
+
+from telemetry.errors import UnsafeFolderError
+from telemetry.files.private_files import make_folder
+from telemetry.printable import log
+from telemetry.record.layout import RANK_FOLDER_DEPTH
+
+META_KEY = "worker_server"
+"""Where the identity's ``meta`` tells the path of the socket."""
+FLIGHT_RECORDER = "TORCH_FR_BUFFER_SIZE"
+OLDER_FLIGHT_RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE"
+"""Its name before; torch listens to it where the newer one is not set."""
+FLIGHT_ENTRIES = 2000
+FOLDER_NAME = "worker"
+SOCKET_NAME = "socket"
+MAX_PATH_BYTES = 107
+"""What AF_UNIX has room for."""
+MAX_SERVERS = 4
+"""In the life of one process, which may record one run after another: see :func:`_never_destroy`."""
+
+_num_started = 0
+_path: Path | None = None
+
+
+def keep_flight_recorder(environment: Any = os.environ) -> None:
+    """Have torch remember its last collectives, in process groups that are made from now on, unless told how many."""
+    if OLDER_FLIGHT_RECORDER not in environment:
+        environment.setdefault(FLIGHT_RECORDER, str(FLIGHT_ENTRIES))
+
+
+def start_worker_server(folder: Path) -> dict[str, str]:
+    """Listen for this process, beside the files of its rank; what to add to the identity's ``meta``.
+
+    Never raises; the answer is empty where there is no server. Only this user may open the socket.
+    """
+    global _num_started, _path
+    if "torch" not in sys.modules or _num_started >= MAX_SERVERS:
+        return {}
+    try:
+        path = _place_for_socket(folder)
+    except Exception as error:
+        log(
+            f"rankscope: no place for the socket of torch's worker server, so evidence of a hang is incomplete: {error}"
+        )
+        return {}
+    try:
+        path.unlink(missing_ok=True)
+        _listen(path)
+        path.chmod(0o600)
+    except Exception:
+        return {}
+    _num_started += 1
+    _path = path
+    return {META_KEY: str(path)}
+
+
+def stop_worker_server() -> None:
+    """Take the socket away, so that nobody asks any more. Never raises."""
+    global _path
+    path, _path = _path, None
+    if path is not None:
+        with suppress(OSError):
+            path.unlink()
+
+
+def forget_worker_server() -> None:
+    """In a forked child: the server and its socket are the parent's."""
+    global _path
+    _path = None
+
+
+def _listen(path: Path) -> None:
+    from torch._C._distributed_c10d import _WorkerServer  # noqa: PLC0415  (optional extra, private)
+
+    _never_destroy(_WorkerServer(str(path)))
+
+
+def _never_destroy(server: Any) -> None:
+    """It ends with the process. To end one is not safe in torch 2.13: its shutdown holds the GIL while it waits for
+    a thread, for ever or until the process aborts when that thread had not begun to listen."""
+    pythonapi.Py_IncRef(py_object(server))
+
+
+def _place_for_socket(folder: Path) -> Path:
+    """In the rank's folder; where that path is too long, in a short folder of this user's.
+
+    Raises:
+        OSError: none can be had for this user alone.
+    """
+    own = folder.absolute() / FOLDER_NAME / SOCKET_NAME
+    name = hashlib.blake2b(os.fsencode(own), digest_size=8).hexdigest()
+    shared = dict.fromkeys((tempfile.gettempdir(), "/tmp"))
+    short = [Path(place) / short_folder_name(os.getuid()) / name for place in shared]
+    faults = []
+    for path, below in [(own, RANK_FOLDER_DEPTH + 1), *((path, 1) for path in short)]:
+        if len(os.fsencode(path)) > MAX_PATH_BYTES:
+            faults.append(f"{path} is too long")
+            continue
+        try:
+            _make_private(path.parent, below)
+        except OSError as error:
+            faults.append(error.message if isinstance(error, UnsafeFolderError) else str(error))
+        else:
+            return path
+    raise OSError("; ".join(faults))
+
+
+def short_folder_name(user: int) -> str:
+    """In the temporary folder."""
+    return f"rankscope-{user}-workers"
+
+
+def _make_private(folder: Path, below: int) -> None:
+    with make_folder(folder, below=below) as place:
+        os.fchmod(place.descriptor, 0o700)  # whatever RANKSCOPE_UMASK is: no other user may reach the server

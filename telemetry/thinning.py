@@ -1,0 +1,90 @@
+"""How much of what samplers read is shipped: looks are frequent, rows are few.
+
+    looks    | | | | |   | | | | |       a level (power, load): its mean over the window
+    windows  '---5 s---' '---5 s---'     a counter: where it stands at the window's end, if it moved since it was
+                                         last told, and once a minute in any case
+
+A hundred levels and a thousand counters that stand still of a host then make twenty rows a second, not eleven hundred.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from telemetry.agent.samplers.interface import Reading
+
+WINDOW_S = 5.0
+REPEAT_S = 60.0
+NS_PER_S = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSample:
+    """A row of ``host_samples``, but for whose it is."""
+
+    device: str
+    metric: str
+    at_ns: int
+    value: float
+
+
+@dataclass(slots=True)
+class _Level:
+    total: float = 0.0
+    count: int = 0
+
+
+@dataclass(slots=True)
+class _Told:
+    value: float
+    at_ns: int
+
+
+@dataclass(slots=True)
+class Thinning:
+    """Readings of one sampler in, samples out. ``window_s`` of 0: everything passes as it is."""
+
+    window_s: float = WINDOW_S
+    _opened_ns: int = 0
+    _newest_ns: int = 0
+    _levels: dict[tuple[str, str], _Level] = field(default_factory=dict)
+    _counters: dict[tuple[str, str], float] = field(default_factory=dict)
+    _told: dict[tuple[str, str], _Told] = field(default_factory=dict)
+
+    def add(self, at_ns: int, readings: Iterable[Reading]) -> list[HostSample]:
+        """Take in a look; the samples of a window that it ends."""
+        if not self.window_s:
+            return [HostSample(device=one.device, metric=one.metric, at_ns=at_ns, value=one.value) for one in readings]
+        ended = self.end() if self._opened_ns and not self._lasts(at_ns) else []
+        self._opened_ns = self._opened_ns or at_ns
+        self._newest_ns = at_ns
+        for one in readings:
+            key = one.metric, one.device
+            if one.is_counter:
+                self._counters[key] = one.value
+            else:
+                level = self._levels.setdefault(key, _Level())
+                level.total += one.value
+                level.count += 1
+        return ended
+
+    def end(self) -> list[HostSample]:
+        """The samples of the window so far; another begins."""
+        at_ns = self._newest_ns
+        means = {key: level.total / level.count for key, level in self._levels.items()}
+        moved = {key: value for key, value in self._counters.items() if self._is_news(key, value, at_ns)}
+        self._told.update({key: _Told(value=value, at_ns=at_ns) for key, value in moved.items()})
+        self._opened_ns = 0
+        self._levels.clear()
+        self._counters.clear()
+        return [
+            HostSample(device=device, metric=metric, at_ns=at_ns, value=value)
+            for (metric, device), value in (means | moved).items()
+        ]
+
+    def _lasts(self, at_ns: int) -> bool:
+        """Whether the open window holds this look too. A clock that was set back ends it."""
+        return 0 <= at_ns - self._opened_ns < self.window_s * NS_PER_S
+
+    def _is_news(self, key: tuple[str, str], value: float, at_ns: int) -> bool:
+        told = self._told.get(key)
+        return told is None or told.value != value or abs(at_ns - told.at_ns) >= REPEAT_S * NS_PER_S

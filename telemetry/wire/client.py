@@ -1,0 +1,175 @@
+"""The other side of the collector's HTTP: questions and batches, from any process."""
+
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import httpx
+import pyarrow as pa
+
+from telemetry.credentials import Tokens
+from telemetry.errors import (
+    JumpError,
+    RankscopeError,
+    RefusedRowsError,
+    UnreachableError,
+    UsageError,
+)
+from telemetry.stores.address import without_password
+from telemetry.stores.question import Query
+from telemetry.wire.codec import ARROW_TYPE, Ack, decode, encode, encode_query
+from telemetry.wire.statuses import ERROR_OF
+from telemetry.wire.time_told import TimeTold
+from telemetry.wire.tls import trusted
+
+CONNECT_S = 5.0
+ANSWER_S = 120.0
+TIME_S = 2.0
+LATER = (408, 429, 500, 502, 503, 504)
+"""Statuses that mean: the same again, a little later. 408: we stood still while we sent; 500: a fault over there."""
+
+
+class CollectorClient:
+    """Answers typed queries through a collector (a ``Reader``), and posts batches to it. For any thread.
+
+    Args:
+        url: ``http://host:port``, or ``https://``: then ``RANKSCOPE_CA_FILE`` names whose word on it counts.
+        token: where None, what the environment has: ``telemetry/credentials.py``.
+
+    Raises:
+        UnreachableError: from every method but :meth:`healthy`: nobody answers, or asks to come back later.
+        UsageError: what was sent is refused for good: a wrong token, an unknown query, rows out of order.
+        RefusedRowsError: of :meth:`post`: these rows are refused for good; rows of other runs may be stored.
+    """
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        self.url = url.rstrip("/")
+        tokens = Tokens.from_environment() if token is None else Tokens(full=token)
+        self._to_read = _bearer(tokens.to_read)
+        self._to_write = {**_bearer(tokens.to_write), "Content-Type": ARROW_TYPE}
+        host = _host_of(url)
+        self._http = httpx.Client(
+            base_url=self.url,
+            verify=trusted() or True,
+            timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
+            # No proxy stands between this machine and itself.
+            trust_env=host not in ("127.0.0.1", "::1", "localhost"),
+        )
+
+    def read(self, query: Query) -> pa.Table:
+        """The rows of ``query``, with the columns its docstring names."""
+        answer = self._post("/v1/query", headers=self._to_read, json=encode_query(query))
+        try:
+            return decode(answer.content)
+        except UsageError as error:
+            raise self._stranger(error.message) from error
+
+    def post(self, table: str, rows: pa.Table) -> Ack:
+        """Store ``rows``, whose schema metadata says whose they are. They are stored when this returns."""
+        answer = self._post(f"/v1/batches/{table}", headers=self._to_write, content=encode(rows))
+        try:
+            told = answer.json()
+            return Ack(rows=int(told["rows"]), duplicates=int(told["duplicates"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._stranger("it did not say what became of the rows") from error
+
+    def time(self) -> TimeTold:
+        """What time it is there. Waits for an answer for two seconds only.
+
+        Raises:
+            ValueError: whoever answered told no time.
+        """
+        return TimeTold.of(self._send("GET", "/v1/clock", headers=self._to_write, timeout=TIME_S).json())
+
+    def healthy(self) -> bool:
+        """Whether the collector answers, and its store too."""
+        try:
+            return self._http.get("/healthz").status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _post(self, path: str, **request: Any) -> httpx.Response:
+        return self._send("POST", path, **request)
+
+    def _send(self, method: str, path: str, **request: Any) -> httpx.Response:
+        try:
+            answer = self._http.request(method, path, **request)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:  # an answer that cannot be unpacked is none, either
+            raise UnreachableError(
+                f"no collector answers at {without_password(self.url)}: {error}",
+                hint=_where_to_look(error),
+            ) from error
+        if answer.is_success:
+            return answer
+        raise self._refusal(answer, of_rows=path.startswith("/v1/batches/"))
+
+    def _refusal(self, answer: httpx.Response, *, of_rows: bool) -> RankscopeError:
+        what, hint = _words(answer)
+        message = f"collector at {without_password(self.url)}: {what}"
+        if answer.status_code in LATER:
+            return UnreachableError(message, hint=hint, retry_after_s=_retry_after_s(answer))
+        error = ERROR_OF.get(answer.status_code)
+        if error is JumpError:
+            return JumpError(message, hint=hint, stored=_stored(answer))
+        if error is None:
+            error = RefusedRowsError if of_rows and answer.status_code in (400, 413) else UsageError
+        return error(message, hint=hint)
+
+    def _stranger(self, why: str) -> UnreachableError:
+        """Who answers is no collector: a proxy's page for one that is away, perhaps. It may be back later."""
+        return UnreachableError(
+            f"no collector answers at {without_password(self.url)}: {why}",
+            hint="is this the address of a rankscope collector?",
+        )
+
+
+def _stored(answer: httpx.Response) -> dict[int, int]:
+    """Of each rank, one past the last number that is stored; empty where the answer does not say."""
+    try:
+        return {int(rank): int(seq) for rank, seq in answer.json()["stored"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _retry_after_s(answer: httpx.Response) -> float | None:
+    """Seconds; a date, as proxies may send, is passed over."""
+    told = answer.headers.get("retry-after", "")
+    return float(told) if told.isdecimal() and told.isascii() else None
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _where_to_look(error: Exception) -> str:
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return "who signed the collector's certificate? RANKSCOPE_CA_FILE names the file; call it by the name it is for"
+    return "start one with `rankscope collect`, or say where it is: --store http://host:8719"
+
+
+def _host_of(url: str) -> str:
+    with suppress(ValueError, httpx.InvalidURL):
+        host = urlsplit(url).hostname
+        if host and httpx.URL(url).host:
+            return host
+    raise UsageError(f"{without_password(url)!r} is no address of a collector", hint="use http://127.0.0.1:8719")
+
+
+def _words(answer: httpx.Response) -> tuple[str, str]:
+    try:
+        told = answer.json()
+        return str(told["error"]), str(told["hint"])
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP status {answer.status_code}", "is this the address of a rankscope collector?"

@@ -1,0 +1,226 @@
+"""What travels between agent, collector and readers, and how it is checked on arrival.
+
+POST /v1/batches/{table}   Arrow IPC stream; schema = telemetry.tables.TABLES[table]
+                           its metadata: run_id, attempt, and openings "RANK:OPENED_NS,RANK:OPENED_NS ..." of its ranks
+POST /v1/query             JSON {"query": name, "parameters": {...}}  ->  Arrow IPC stream
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import TypeAdapter, ValidationError
+
+from telemetry.errors import UsageError
+from telemetry.run_names import checked_run_name
+from telemetry.stores.queries import QUERIES
+from telemetry.stores.question import Query
+from telemetry.tables import TABLES
+from telemetry.wire.arrow_stream import read_rows
+from telemetry.wire.plausible import check_rows
+
+ARROW_TYPE = "application/vnd.apache.arrow.stream"
+JSON_TYPE = "application/json"
+MAX_ATTEMPT = 10**6
+"""Restarts of one job; a number beyond it is a mistake or an attack."""
+MAX_OPENINGS_LENGTH = 2**20
+MAX_SEQ = 2**63
+MAX_COUNT = 2**32 - 1
+MAX_TIME_NS = 2**63 - 1
+_VERSIONS_HINT = "agent and collector should be of the same version"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Rows of one table and one attempt, as checked. Rows with ``seq`` ascend by it within each rank."""
+
+    table: str
+    run_id: str
+    attempt: int
+    rows: pa.Table
+    openings: Mapping[int, int] = field(default_factory=dict)
+    """Rank -> when its folder was first opened; a rank that is left out has no folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ack:
+    """What became of a batch: stored now, and dropped because they had been stored before."""
+
+    rows: int
+    duplicates: int
+
+
+def labelled(rows: pa.Table, run_id: str, attempt: int, openings: Mapping[int, int] | None = None) -> pa.Table:
+    """``rows`` with metadata: their run and attempt, and the folder that each rank's rows come from."""
+    metadata = {"run_id": run_id, "attempt": str(attempt)}
+    if openings:
+        metadata["openings"] = ",".join(f"{rank}:{opened_ns}" for rank, opened_ns in openings.items())
+    return rows.replace_schema_metadata(metadata)
+
+
+def encode(rows: pa.Table) -> bytes:
+    """An Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
+
+
+def decode(body: bytes) -> pa.Table:
+    """The table of an Arrow IPC stream.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        with pa.ipc.open_stream(body) as reader:
+            rows = reader.read_all()
+        rows.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        text = str(error).partition("\n")[0][:200]
+        raise UsageError(f"not an Arrow IPC stream: {text}", hint=_VERSIONS_HINT) from error
+    return rows
+
+
+def decode_batch(table: str, body: bytes) -> Batch:
+    """A batch, fit to be stored.
+
+    Raises:
+        UsageError: an unknown table, wrong columns, no owner, missing values, rows out of order, or numbers that no
+            job has.
+    """
+    if table not in TABLES:
+        raise UsageError(f"no table {table!r}", hint=f"tables are {', '.join(TABLES)}")
+    rows = read_rows(body, TABLES[table], table)
+    if any(column.null_count for column in rows.columns):
+        raise UsageError(f"missing values in {table}", hint="every column of every row has a value")
+    metadata = rows.schema.metadata or {}
+    run_id, attempt = _owner(metadata)
+    openings = _openings(metadata.get(b"openings", b""))
+    if "seq" in rows.column_names:
+        _check_order(table, rows)
+    check_rows(table, rows, openings, now_ns=time.time_ns())
+    return Batch(table=table, run_id=run_id, attempt=attempt, rows=rows, openings=openings)
+
+
+def _owner(metadata: dict[bytes, bytes]) -> tuple[str, int]:
+    try:
+        run_id = metadata[b"run_id"].decode()
+        attempt = int(metadata[b"attempt"])
+    except (KeyError, ValueError) as error:
+        raise UsageError(
+            "the batch does not say whose it is", hint="schema metadata needs run_id and attempt"
+        ) from error
+    if not 0 <= attempt <= MAX_ATTEMPT:
+        raise UsageError(f"attempt {attempt} is out of range", hint=f"attempts count from 0 to {MAX_ATTEMPT}")
+    return checked_run_name(run_id), attempt
+
+
+def _openings(text: bytes) -> dict[int, int]:
+    if len(text) > MAX_OPENINGS_LENGTH:
+        raise UsageError("the batch's openings are too long", hint="name only the ranks of the batch, each once")
+    try:
+        pairs = [pair.split(b":") for pair in text.split(b",") if pair]
+        openings = {int(rank): int(opened_ns) for rank, opened_ns in pairs}
+    except ValueError as error:
+        raise UsageError("the batch's openings cannot be read", hint='write them as "RANK:OPENED_NS,..."') from error
+    if not all(0 <= opened_ns <= MAX_TIME_NS for opened_ns in openings.values()):
+        raise UsageError(
+            "the batch's openings are out of range", hint="nanoseconds since the epoch, once for each rank"
+        )
+    return openings
+
+
+def _check_order(table: str, rows: pa.Table) -> None:
+    rank, seq = rows["rank"].to_numpy(), rows["seq"].to_numpy()
+    if not len(seq):
+        return
+    if int(seq.max()) >= MAX_SEQ:
+        raise UsageError(f"a seq of {int(seq.max())} in {table}", hint="records are numbered from 0")
+    starts, lengths = rank_runs(rank)
+    within = seq[1:] > seq[:-1]
+    within[starts[1:] - 1] = True
+    # A rank may come in several runs: each must go on where its last one ended.
+    by_rank = np.argsort(rank[starts], kind="stable")
+    same_rank = np.diff(rank[starts][by_rank]) == 0
+    first, last = seq[starts][by_rank], seq[starts + lengths - 1][by_rank]
+    across = first[1:] > last[:-1]
+    if not bool(within.all()) or not bool(across[same_rank].all()):
+        raise UsageError(f"rows of {table} out of order", hint="within a rank, rows ascend by seq")
+
+
+def rank_runs(rank: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Where runs of equal ranks start, and how long each is. An agent sends one run a rank or a few."""
+    starts = np.concatenate([[0], np.flatnonzero(rank[1:] != rank[:-1]) + 1]) if len(rank) else np.zeros(0, np.intp)
+    return starts, np.diff(starts, append=len(rank))
+
+
+def encode_query(query: Query) -> dict[str, Any]:
+    """The JSON object that asks ``query``."""
+    return {"query": type(query).__name__, "parameters": asdict(query)}  # type: ignore[call-overload]
+
+
+def decode_query(body: bytes) -> Query:
+    """The query that a JSON object asks; only those of ``QUERIES``, with parameters of their types.
+
+    Raises:
+        UsageError: no JSON object, an unknown query, or a parameter that is missing, unknown or of the wrong type.
+    """
+    name, parameters = _name_and_parameters(body)
+    query = QUERIES.get(name)
+    if query is None:
+        raise UsageError(f"no query {name!r}", hint=f"queries are {', '.join(QUERIES)}")
+    known = [field.name for field in fields(query)]  # type: ignore[arg-type]
+    takes = f"{name} takes {', '.join(known) or 'no parameters'}"
+    if unknown := sorted(set(parameters) - set(known)):
+        raise UsageError(f"{name} has no parameter {unknown[0]!r}", hint=takes)
+    try:
+        asked: Query = _adapter(query).validate_json(json.dumps(parameters), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UsageError(f"{name}: {where}: {first['msg']}", hint=takes) from error
+    _check_range(asked, takes)
+    return asked
+
+
+@cache
+def _adapter(query: type[Query]) -> TypeAdapter[Query]:
+    """Making one takes longer than most answers."""
+    return TypeAdapter(query)
+
+
+def _name_and_parameters(body: bytes) -> tuple[str, dict[str, Any]]:
+    try:
+        asked = json.loads(body)
+        name, parameters = asked["query"], asked.get("parameters", {})
+        if not isinstance(name, str) or not isinstance(parameters, dict):
+            raise TypeError("query must be a name, parameters an object")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UsageError(
+            f"not a question: {error}", hint='send {"query": "Runs", "parameters": {}} as application/json'
+        ) from error
+    return name, parameters
+
+
+def _check_range(query: Query, hint: str) -> None:
+    """Numbers count something from 0; times of the wall clock alone take more than 32 bits.
+
+    What is beyond them an old server cuts off where it divides, and dies of the zero that is left.
+    """
+    for name, value in asdict(query).items():  # type: ignore[call-overload]
+        most = MAX_TIME_NS if name.endswith("_ns") else MAX_COUNT
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, int | float) and not 0 <= one <= most:
+                raise UsageError(f"{name}: {one} is out of range", hint=hint)
+    try:
+        query.sql()
+    except (AssertionError, ArithmeticError, ValueError) as error:
+        raise UsageError(f"{type(query).__name__}: these parameters make no sense together", hint=hint) from error

@@ -1,0 +1,74 @@
+"""What an Xid means: NVIDIA's numbers for what its driver complains about, as dated data in ``xid.toml``.
+
+meaning_of(79)  ->  fatal, RESTART_BM, "the GPU fell off the bus"
+meaning_of(4711) -> service, CONTACT_SUPPORT, "unknown to this catalogue": newer drivers have newer numbers
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+
+
+class XidSeverity(StrEnum):
+    """What an Xid does to the job that runs on the GPU."""
+
+    FATAL = "fatal"
+    """The job does not survive it, or the GPU is of no use until it was reset."""
+    SERVICE = "service"
+    """The job goes on; the GPU needs a reset, or a look, before long."""
+    APPLICATION = "application"
+    """As a rule the application's own fault: the GPU is well."""
+    INFORMATIONAL = "informational"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Xid:
+    """A number and its meaning."""
+
+    number: int
+    name: str
+    severity: XidSeverity
+    action: str
+    """NVIDIA's bucket for what to do at once: ``RESTART_APP``, ``RESET_GPU``, ``RESTART_BM`` (the machine) ..."""
+    known: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XidCatalogue:
+    """All numbers, when they were looked up, and where."""
+
+    dated: date
+    sources: tuple[str, ...]
+    xids: Mapping[int, Xid]
+    unused: frozenset[int]
+
+
+@cache
+def xid_catalogue() -> XidCatalogue:
+    """The catalogue that comes with the package."""
+    table = tomllib.loads((files("telemetry") / "xid.toml").read_text("utf-8"))
+    xids = [
+        Xid(number=row["number"], name=row["name"], severity=XidSeverity(row["severity"]), action=row["action"])
+        for row in table["xid"]
+    ]
+    return XidCatalogue(
+        dated=table["dated"],
+        sources=tuple(table["sources"]),
+        xids={xid.number: xid for xid in xids},
+        unused=frozenset(table["unused"]),
+    )
+
+
+def meaning_of(number: int) -> Xid:
+    """The meaning of an Xid; of one that is not in the catalogue, that somebody should look it up."""
+    return xid_catalogue().xids.get(number) or Xid(
+        number=number,
+        name="unknown to this catalogue",
+        severity=XidSeverity.SERVICE,
+        action="CONTACT_SUPPORT",
+        known=False,
+    )

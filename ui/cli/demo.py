@@ -1,0 +1,130 @@
+"""`rankscope demo`: train eight ranks in 3D with a fault inside, and see it found."""
+
+import os
+import signal
+import time
+import webbrowser
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import disk_usage
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.text import Text
+
+from diagnose.report import report_object, report_text
+from telemetry.errors import UsageError
+from trainer.faults.inject import parse_fault
+from trainer.recipes import recipe_named
+from ui.cli.demonstration import Demonstration, Outcome, serving, train_and_diagnose
+from ui.cli.options import JsonOption, out, progress
+
+MIN_FREE_BYTES = 64 * 2**20
+"""For the store, the rank files and the logs."""
+FaultOption = Annotated[
+    str, typer.Option(help="slow:rank=,factor=  hang:rank=,step=  die:rank=,step=  data-stall:rank=  gc:rank=  none")
+]
+ExitOption = Annotated[bool, typer.Option("--exit", help="End when the verdict is printed; keep no dashboard open.")]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", help="Folder for rank files, store, logs and truth.", show_default=False)
+]
+StepsOption = Annotated[int, typer.Option(help="Steps to train.", min=1)]
+RecipeOption = Annotated[str, typer.Option(help="What to train; see `rankscope train --help`.")]
+
+
+def demo(
+    fault: FaultOption = "slow:rank=5,factor=1.4",
+    steps: StepsOption = 30,
+    recipe: RecipeOption = "tiny_cpu",
+    folder: OutOption = None,
+    exit: ExitOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Train eight ranks in 3D on real text with a slow one among them, and name it."""
+    parse_fault(fault, recipe_named(recipe).parallel.topology, num_steps=steps)  # before anything is started
+    _check_installed()
+    run_id = f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
+    where = (folder or Path("rankscope-out") / run_id).resolve()
+    where.mkdir(parents=True, exist_ok=True)
+    _check_room(where)
+    progress.print(f"[bold]1.[/] collector with an embedded store in {escape(str(where / 'store'))}")
+    with serving(where) as collector:
+        progress.print(
+            f"[bold]2.[/] training {recipe}, {steps} steps, fault {escape(fault)}; watch it at {collector.url}"
+        )
+        wanted = Demonstration(out=where, run_id=run_id, recipe=recipe, num_steps=steps, fault=fault)
+        outcome = train_and_diagnose(wanted, collector)
+        progress.print("[bold]3.[/] asked every detector; none of them reads the truth")
+        _print(outcome, json)
+        again = f"rankscope diagnose --store embedded:{escape(str(where / 'store'))}"
+        progress.print(f"to ask again once the demo has ended: {again}")
+        if not exit:
+            _keep_open(collector.url)
+    if outcome.train_status and not outcome.truth_ends_training:
+        raise typer.Exit(outcome.train_status)
+
+
+def _check_installed() -> None:
+    """The demo starts every process of this package.
+
+    Raises:
+        ModuleNotFoundError: one of them cannot start.
+    """
+    for module in ("torch", "pynvml", "chdb", "dash"):
+        if find_spec(module) is None:
+            raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+
+def _check_room(folder: Path) -> None:
+    """Refuse a disk on which the collector could not start, and could not even write why to its log.
+
+    Raises:
+        UsageError: too little is free.
+    """
+    free = disk_usage(folder).free
+    if free < MIN_FREE_BYTES:
+        raise UsageError(
+            f"{folder}: {free // 2**20} MiB free, the demo needs {MIN_FREE_BYTES // 2**20} MiB",
+            hint="make room there, or name a folder on another disk: --out DIR",
+        )
+
+
+def _print(outcome: Outcome, json: bool) -> None:
+    losses = {"first": outcome.losses[0], "last": outcome.losses[-1]} if outcome.losses else {}
+    if json:
+        out.print_json(data={**report_object(outcome.report), "truth": outcome.truth, "loss": losses})
+        return
+    out.print(report_text(outcome.report))
+    out.print(Text(f"truth: {truth_in_words(outcome.truth)}", style="bold"))
+    if losses:
+        out.print(f"loss: {losses['first']:.3f} at first, {losses['last']:.3f} at last")
+    if outcome.train_status:
+        out.print(f"training: {_how_it_ended(outcome)}")
+
+
+def _how_it_ended(outcome: Outcome) -> str:
+    if outcome.ended_by_demo:
+        return "the demo ended it, as it made no progress"
+    return f"ended with exit status {outcome.train_status}; its logs say why"
+
+
+def truth_in_words(truth: Mapping[str, Any]) -> str:
+    """``fault slow on rank 5 of host vm: factor 1.4, first step 0, last step 9``."""
+    if truth["kind"] == "none":
+        return "no fault"
+    settings = [name for name in truth if name not in ("kind", "rank", "host", "num_steps")]
+    told = ", ".join(f"{name.replace('_', ' ')} {truth[name]}" for name in settings)
+    return f"fault {truth['kind']} on rank {truth['rank']} of host {truth['host']}: {told}"
+
+
+def _keep_open(url: str) -> None:
+    """Hold the dashboard open until Ctrl-C."""
+    progress.print(f"[bold]4.[/] dashboard at {url}; Ctrl-C ends it")
+    if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        webbrowser.open(url)
+    try:
+        signal.pause()
+    except KeyboardInterrupt:
+        progress.print("ended")

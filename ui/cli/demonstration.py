@@ -1,0 +1,211 @@
+"""The main job in one go, as real processes: collector, eight ranks, agent; then the verdict beside the truth.
+
+collector (store, dashboard)  <---  agent  <---  rank files  <---  8 ranks (trainer, a fault inside)
+         ^                                                             |
+         +-- diagnose: reads the store, never the truth                +--> truth.json
+
+All of them end with the demo, however it ends.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from diagnose.hang.stored import stored_verdict
+from diagnose.model.load import newest_attempt
+from diagnose.pipeline import Report, diagnose_run
+from telemetry.errors import RankscopeError, UnreachableError, UsageError
+from telemetry.printable import log
+from telemetry.process.parent_death import child_environment
+from telemetry.settings import DEFAULT_PORT
+from telemetry.stores.queries import Samples, Steps
+from telemetry.wire.client import CollectorClient
+
+RANKSCOPE = (sys.executable, "-m", "ui.cli")
+START_S = 60.0
+STALL_S = 90.0
+STOP_S = 20.0
+_running: list["subprocess.Popen[bytes]"] = []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demonstration:
+    """What the demo was asked to do."""
+
+    out: Path
+    run_id: str
+    recipe: str
+    num_steps: int
+    fault: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of it."""
+
+    report: Report
+    truth: dict[str, Any]
+    losses: list[float]
+    """By step, as the last pipeline stage reported them."""
+    train_status: int
+    ended_by_demo: bool
+    """Whether the training made no progress, so that the demo ended it."""
+
+    @property
+    def truth_ends_training(self) -> bool:
+        """Whether the fault is one that no training survives."""
+        return self.truth.get("kind") in ("hang", "die", "skip", "shape")
+
+
+@contextmanager
+def serving(out: Path) -> Iterator[CollectorClient]:
+    """A collector with its dashboard on loopback, its store under ``out``; ended on leaving.
+
+    Raises:
+        UnreachableError: it did not come up, or ended while it was needed; its log says why.
+    """
+    log_path = out / "collector.log"
+    command = [*RANKSCOPE, "collect", "--store", f"embedded:{out / 'store'}", "--port"]
+    with _own_port() as port, log_path.open("ab") as sink, _process([*command, str(port)], sink) as process:
+        client = CollectorClient(f"http://127.0.0.1:{port}")
+        _wait_ready(client, process, log_path)
+        try:
+            yield client
+        except UnreachableError as error:
+            if process.poll() is None:
+                raise
+            raise UnreachableError(
+                f"the demo's collector ended with status {process.returncode}",
+                hint=f"its log: {log_path}; what ranks recorded is safe: "
+                f"`rankscope agent --spool {out / 'spool'}` ships it",
+            ) from error
+
+
+def train_and_diagnose(demonstration: Demonstration, collector: CollectorClient) -> Outcome:
+    """Train with the fault, wait until every span is stored, and ask every detector."""
+    status, ended_by_demo = _train(demonstration, collector)
+    run_id, attempt = newest_attempt(collector, demonstration.run_id)
+    samples = collector.read(Samples(run_id=run_id, attempt=attempt, metrics=("loss",)))
+    return Outcome(
+        report=diagnose_run(collector, run_id, attempt),
+        truth=_truth(demonstration.out / "truth.json"),
+        losses=[float(value) for value in samples["value"].to_pylist()],
+        train_status=status,
+        ended_by_demo=ended_by_demo,
+    )
+
+
+def _train(demonstration: Demonstration, collector: CollectorClient) -> tuple[int, bool]:
+    command = [
+        *(*RANKSCOPE, "train", "--recipe", demonstration.recipe, "--run", demonstration.run_id),
+        *("--steps", str(demonstration.num_steps), "--fault", demonstration.fault),
+        *("--collector", collector.url, "--out", str(demonstration.out)),
+    ]
+    with _process(command, None) as process:
+        return _wait_while_stepping(process, demonstration.run_id, collector)
+
+
+def _wait_while_stepping(process: subprocess.Popen[bytes], run_id: str, collector: CollectorClient) -> tuple[int, bool]:
+    """Exit status of the training, and whether it was ended here: it made no progress, and the cause is known or a
+    limit is reached."""
+    last_step, moved = -1, time.monotonic()
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(timeout=2.0), False
+        step = _newest_step(collector, run_id)
+        if step > last_step:
+            last_step, moved = step, time.monotonic()
+        if headline := _standing_still(collector, run_id):
+            log(f"{headline}: ending the training")
+            return _end(process), True
+        if time.monotonic() - moved > STALL_S:
+            log(f"no step since step {last_step} for {STALL_S:.0f} s: ending the training")
+            return _end(process), True
+
+
+def _newest_step(collector: CollectorClient, run_id: str) -> int:
+    with suppress(RankscopeError):
+        steps = collector.read(Steps(run_id=run_id, attempt=newest_attempt(collector, run_id)[1]))
+        return int(steps["step"][-1].as_py()) if steps.num_rows else -1
+    return -1
+
+
+def _standing_still(collector: CollectorClient, run_id: str) -> str | None:
+    """Who holds the training up, as soon as the store tells."""
+    with suppress(RankscopeError):
+        verdict = stored_verdict(collector, *newest_attempt(collector, run_id))
+        return verdict.headline if verdict is not None and verdict.initiating else None
+    return None
+
+
+def _truth(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {"kind": "none"}
+    truth: dict[str, Any] = json.loads(path.read_text())
+    return truth
+
+
+@contextmanager
+def _own_port() -> Iterator[int]:
+    """The usual port when it is free and no other demo is about to take it, else any."""
+    with socket.socket(socket.AF_UNIX) as claim:
+        claimed = False
+        with suppress(OSError):
+            claim.bind(f"\0rankscope-demo-{DEFAULT_PORT}")  # a name that is gone with its process
+            claimed = True
+        yield _free_port(DEFAULT_PORT if claimed else 0)
+
+
+def _free_port(wanted: int) -> int:
+    for port in (wanted, 0):
+        with suppress(OSError), socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return int(probe.getsockname()[1])
+    raise UsageError("no free port on 127.0.0.1", hint="end a server that holds one")
+
+
+def _wait_ready(client: CollectorClient, process: subprocess.Popen[bytes], log_path: Path) -> None:
+    """Until our collector says that the port is its own: a stranger may answer there."""
+    deadline = time.monotonic() + START_S
+    while process.poll() is None and time.monotonic() < deadline:
+        if f"collector on {client.url}" in log_path.read_text() and client.healthy():
+            return
+        time.sleep(0.1)
+    raise UnreachableError("the collector did not come up", hint=f"its log says why: {log_path}")
+
+
+@contextmanager
+def _process(command: list[str], sink: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A child in a session of its own, ended when the block is left, and when this process ends."""
+    process = subprocess.Popen(
+        command, stdout=sink or sys.stderr, stderr=sink, env=child_environment(), start_new_session=True
+    )
+    _running.append(process)
+    try:
+        yield process
+    except (KeyboardInterrupt, SystemExit):  # a signal ends the demo: its processes end at the same time
+        for started in _running:
+            started.send_signal(signal.SIGHUP)
+        raise
+    finally:
+        if process.poll() is None:
+            _end(process)
+        _running.remove(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> int:
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        return process.wait(timeout=STOP_S)
+    os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()

@@ -1,0 +1,87 @@
+"""`rankscope runs`: what is stored."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from json import dumps
+from typing import Annotated, Any
+
+import typer
+from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.text import Text
+
+from diagnose.model.run_state import states_of
+from telemetry.printable import printable
+from telemetry.stores.queries import Runs, StoredRuns, in_portions
+from telemetry.stores.reader import Reader
+from ui.cli.options import DEFAULT_STORE, JsonOption, StoreOption, out, progress
+from ui.cli.readers import open_reader
+
+COLUMNS = ("run", "attempt", "state", "started", "ranks", "steps")
+NAME_WIDTH = 60
+"""On a terminal a longer name takes several lines. Elsewhere it stays whole: other commands take it."""
+
+
+NEWEST = 50
+LimitOption = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help=f"Print the newest N runs; 0: all of them. Default: {NEWEST}, and all with --json.",
+        show_default=False,
+    ),
+]
+
+
+def runs(store: StoreOption = DEFAULT_STORE, limit: LimitOption = None, json: JsonOption = False) -> None:
+    """List the runs that are stored, newest first."""
+    most = (0 if json else NEWEST) if limit is None else limit
+    with open_reader(store) as reader:
+        names = _stored(reader)
+        rows = _rows(reader, names[: most or None])
+    if json:
+        # Highlighting thousands of rows takes seconds.
+        typer.echo(dumps({"schema": 1, "num_runs": len(names), "runs": rows}, indent=2))
+    elif not rows:
+        out.print("no run stored yet; record one: `rankscope demo`, or telemetry.start(collector=...) in your loop")
+    else:
+        out.print(table_of(rows, NAME_WIDTH if out.is_terminal else None))
+        if most and len(names) > most:
+            progress.print(
+                f"{len(names) - most:,} older runs are not shown: --limit N shows more, --limit 0 all of them"
+            )
+
+
+def _stored(reader: Reader) -> list[str]:
+    """Names of all runs, newest first."""
+    return list(dict.fromkeys(reader.read(StoredRuns())["run_id"].to_pylist()))
+
+
+def _rows(reader: Reader, names: list[str]) -> list[dict[str, Any]]:
+    """Every attempt of some runs with its state, newest first."""
+    rows = [row for some in in_portions(names) for row in reader.read(Runs(run_ids=some)).to_pylist()]
+    states = states_of(reader, rows)
+    for row in rows:
+        heard = states[row["run_id"], row["attempt"]]
+        row |= {"state": str(heard.state), "heard_ns": heard.heard_ns}
+    return sorted(rows, key=lambda row: (-row["started_ns"], row["run_id"], -row["attempt"]))
+
+
+def table_of(rows: list[dict[str, Any]], name_width: int | None) -> Text:
+    """A line a run; a name that is wider than ``name_width`` goes on in the next line."""
+    cells = [COLUMNS, *map(_cells, rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    widths[0] = min(widths[0], name_width or widths[0])
+    head, *lines = (text for row in cells for text in _lines(row, widths))
+    return Text("\n").join([Text(head, style="bold"), *map(Text, lines)])
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    started = datetime.fromtimestamp(row["started_ns"] / 1e9).strftime("%Y-%m-%d %H:%M:%S")
+    steps = f"{row['first_step']} to {row['last_step']}"
+    return printable(row["run_id"]), str(row["attempt"]), str(row["state"]), started, str(row["num_ranks"]), steps
+
+
+def _lines(row: tuple[str, ...], widths: list[int]) -> Iterator[str]:
+    first, *rest = chop_cells(row[0], widths[0]) or [""]
+    yield "  ".join(set_cell_size(cell, width) for cell, width in zip((first, *row[1:]), widths, strict=True)).rstrip()
+    yield from rest

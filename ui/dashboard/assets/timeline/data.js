@@ -1,0 +1,111 @@
+// From the server's base64 columns (ui/dashboard/figures/spans_buffer.py) to typed arrays. Times are ticks from the earliest span.
+
+(function (timeline) {
+    const ARRAYS = {
+        u1: Uint8Array, i1: Int8Array, u2: Uint16Array, i2: Int16Array, u4: Uint32Array, i4: Int32Array, f8: Float64Array,
+    };
+
+    function unpack({dtype, bdata}) {
+        const text = atob(bdata);
+        const bytes = new Uint8Array(text.length);
+        for (let at = 0; at < text.length; at += 1) {
+            bytes[at] = text.charCodeAt(at);
+        }
+        return new ARRAYS[dtype](bytes.buffer);
+    }
+
+    function unpackAll(columns) {
+        return Object.fromEntries(Object.entries(columns).map(([name, column]) => [name, unpack(column)]));
+    }
+
+    // One picture's spans: `columns` as arrays of one length, ordered by row, lane, start.
+    function decode(data) {
+        const steps = unpackAll(data.steps);
+        return {
+            count: data.count,
+            tickNs: data.tick_ns,
+            end: Math.max(data.end, 1),
+            step: data.step,
+            rows: data.rows,
+            lanes: data.lanes,
+            stages: new Map(Object.entries(data.stages).map(([code, stage]) => [Number(code), stage])),
+            causes: data.causes,
+            ...unpackAll(data.columns),
+            steps,
+            stepsOfRow: byRow(steps.row, data.rows.length),
+            gaps: unpackAll(data.gaps),
+            rowOfRank: new Map(data.rows.map(({rank}, row) => [rank, row])),
+            ideal: data.ideal ? decodeIdeal(data) : null,
+        };
+    }
+
+    // The ideal timeline in the shape of spans: a row for each pipeline rank, which those of its ranks share.
+    function decodeIdeal({ideal, lanes}) {
+        return {
+            count: ideal.count,
+            lanes,
+            rows: Array.from({length: ideal.groups}),
+            rowOf: ideal.rows,
+            firstLane: ideal.lanes[0],
+            begin: ideal.begin,
+            end: ideal.end,
+            lost: ideal.lost,
+            ...unpackAll(ideal.columns),
+        };
+    }
+
+    function byRow(row, numRows) {
+        const found = Array.from({length: numRows}, () => []);
+        row.forEach((one, at) => found[one].push(at));
+        return found;
+    }
+
+    // The name of a span within its run, as the address has it; `seq` is text, for it may have 64 bits.
+    function keyOf(spans, index) {
+        const {rank, first_seq: first} = spans.rows[spans.row[index]];
+        return {rank, seq: String(BigInt(first) + BigInt(spans.seq[index]))};
+    }
+
+    // The index of the span of that name; -1 where it is not here.
+    function indexOf(spans, key) {
+        const row = key ? spans.rowOfRank.get(key.rank) : undefined;
+        if (row === undefined) {
+            return -1;
+        }
+        const seq = Number(BigInt(key.seq) - BigInt(spans.rows[row].first_seq));
+        for (let index = firstOfRow(spans, row); index < spans.count && spans.row[index] === row; index += 1) {
+            if (spans.seq[index] === seq) {
+                return index;
+            }
+        }
+        return -1;
+    }
+
+    function firstOfRow(spans, row) {
+        let low = 0;
+        let high = spans.count;
+        while (low < high) {
+            const middle = (low + high) >> 1;
+            if (spans.row[middle] < row) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        return low;
+    }
+
+    // Spans of the same operation as a span, itself left out.
+    function partners(spans, index) {
+        const flow = spans.flow[index];
+        const found = [];
+        for (let other = 0; flow > 0 && other < spans.count; other += 1) {
+            if (spans.flow[other] === flow && other !== index) {
+                found.push(other);
+            }
+        }
+        return found;
+    }
+
+    Object.assign(timeline, {unpack, decode, keyOf, indexOf, firstOfRow, partners});
+})(window.rankscopeTimeline ??= {});

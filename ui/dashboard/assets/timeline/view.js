@@ -1,0 +1,200 @@
+// The timeline in one element: what it shows, where it has been zoomed to, and when it is drawn.
+
+(function (timeline) {
+    const ZOOM_SETTLED_MS = 350;
+    const NARROW_PX = 640;
+    const [LEAST_PX, MOST_PX, SHARE] = [300, 760, 0.72];
+
+    class View {
+        // `tell(properties)` takes what the page is to know: see ui/dashboard/span_timeline.py.
+        constructor(root, label, tell) {
+            this.root = root;
+            this.tell = tell;
+            this.parts = timeline.build(root, label);
+            this.context = this.parts.canvas.getContext("2d", {alpha: false});
+            this.chosen = new timeline.Selection(tell, () => this.selectionChanged());
+            this.zoomEcho = new timeline.Echo();
+            this.suspects = new Set();
+            this.widths = new Map();
+            this.hovered = -1;
+            this.partners = [];
+            this.placed = [];
+            this.scrollTop = 0;
+            this.watchers = timeline.watch(this);
+            root.timeline = timeline.hookOf(this);
+        }
+
+        // The component's properties, whenever the page has set some.
+        update(props) {
+            this.suspects = new Set(props.suspects ?? []);
+            this.root.dataset.theme = props.theme ?? "auto";
+            if (props.data !== this.data) {
+                this.data = props.data;
+                this.load(props.data);
+            }
+            this.chosen.take(props);
+            this.takeZoom(props.zoom ?? null);
+            this.recolour();
+            this.selectionChanged();
+        }
+
+        load(data) {
+            this.spans = data ? timeline.decode(data) : null;
+            this.frame = null;
+            this.hovered = -1;
+            this.placed = [];
+            delete this.root.dataset.drawn;
+            if (!this.spans) {
+                return;
+            }
+            this.tracks = timeline.tracksOf(this.spans);
+            this.strip = this.spans.ideal && timeline.stripOf(this.spans.ideal);
+            const levels = this.tracks.levels.map((number, lane) => number || (this.strip?.tracks.levels[lane] ?? 0));
+            this.shares = timeline.laneShares(this.spans.lanes, levels);
+            const grown = this.strip ? timeline.BLOCK / this.shares[this.strip.spans.firstLane].top : 1;
+            this.rowHeight = timeline.rowHeight(this.spans.rows.length, grown);
+            this.window = this.windowOf(this.zoomNs ?? null);
+            timeline.fillLegend(this.parts.legend, this.spans.stages, (label) => {
+                this.find(this.parts.search.value === label ? "" : label, true);
+            });
+        }
+
+        takeZoom(zoom) {
+            const text = JSON.stringify(zoom);
+            if (text !== this.givenZoom && this.zoomEcho.isNews(zoom)) {
+                this.zoomNs = zoom;
+                this.window = this.spans && this.windowOf(zoom);
+            }
+            this.givenZoom = text;
+        }
+
+        windowOf(zoom) {
+            const {end, tickNs} = this.spans;
+            return zoom ? timeline.clamp(zoom.map((ns) => ns / tickNs), end) : [0, end];
+        }
+
+        // Zoomed or panned by hand: drawn at once, told when it has come to rest.
+        moveTo(window) {
+            this.window = window;
+            this.invalidate();
+            const {end, tickNs} = this.spans;
+            const whole = window[0] <= 0 && window[1] >= end;
+            this.zoomNs = whole ? null : [Math.floor(window[0] * tickNs), Math.ceil(window[1] * tickNs)];
+            this.chosen.later("zoomed", ZOOM_SETTLED_MS, () => this.tellZoom());
+        }
+
+        tellZoom() {
+            this.zoomEcho.told(this.zoomNs);
+            this.tell({zoomed: {range: this.zoomNs, number: this.chosen.next()}});
+        }
+
+        selectionChanged() {
+            if (!this.spans) {
+                return;
+            }
+            this.selected = timeline.indexOf(this.spans, this.chosen.key);
+            this.partners = this.selected < 0 ? [] : timeline.partners(this.spans, this.selected);
+            this.pinned = this.chosen.pinned;
+            this.area = this.chosen.area;
+            this.displayed = timeline.displayedRows(this.spans, this.pinned);
+            this.resize();
+        }
+
+        // Chooses a span, brings it onto the screen and says what it is.
+        choose(index, afterMs) {
+            this.chosen.choose(index < 0 ? null : timeline.keyOf(this.spans, index), afterMs);
+            if (index >= 0) {
+                this.bringIntoView(index);
+                this.parts.spoken.textContent = timeline.wordsOf(this.spans, index).join(", ");
+            }
+        }
+
+        bringIntoView(index) {
+            const {spans, window, displayed, rowHeight, parts} = this;
+            const [start, end] = [spans.start[index], spans.start[index] + spans.duration[index]];
+            if (end < window[0] || start > window[1]) {
+                this.moveTo(timeline.pan(window, (start + end) / 2 - (window[0] + window[1]) / 2, spans.end));
+            }
+            const at = displayed.rows.indexOf(spans.row[index]);
+            const room = this.viewHeight - (displayed.numPinned + 1) * rowHeight;
+            const below = (at - displayed.numPinned) * rowHeight;
+            if (at >= displayed.numPinned && (below < this.scrollTop || below > this.scrollTop + room)) {
+                parts.scroll.scrollTop = Math.max(0, below - room / 2);
+            }
+        }
+
+        // Lets the spans of stages stand out whose name holds the text, or is it; "" lets all.
+        find(text, exactly = false) {
+            const {spans, parts} = this;
+            const wanted = text.trim().toLowerCase();
+            const fits = ({label}) => (exactly ? label === wanted : label.includes(wanted));
+            const codes = [...spans.stages].filter(([, stage]) => fits(stage)).map(([code]) => code);
+            this.chosen.found = wanted ? new Set(codes) : null;
+            parts.search.hidden = !wanted && document.activeElement !== parts.search;
+            parts.search.value = text;
+            const number = wanted ? spans.stage.reduce((sum, one) => sum + Number(this.chosen.found.has(one)), 0) : 0;
+            parts.found.textContent = wanted ? `${number.toLocaleString("en")} ${number === 1 ? "span" : "spans"}` : "";
+            this.recolour();
+        }
+
+        recolour() {
+            if (this.spans) {
+                this.colours = timeline.coloursOf(this.root, this.spans.stages, this.chosen.found);
+                this.invalidate();
+            }
+        }
+
+        // Takes the size that the page gives.
+        resize() {
+            const {parts, spans} = this;
+            this.width = parts.scroll.clientWidth;
+            if (!spans || !this.width) {
+                return;
+            }
+            const rows = spans.rows.length * this.rowHeight;
+            const most = Math.max(LEAST_PX, Math.min(MOST_PX, window.innerHeight * SHARE));
+            this.viewHeight = Math.min(rows, most);
+            this.height = this.viewHeight + timeline.AXIS_PX;
+            this.gutter = this.width < NARROW_PX ? 92 : 172;
+            this.ratio = window.devicePixelRatio || 1;
+            parts.scroll.style.height = `${this.height}px`;
+            parts.spacer.style.height = `${rows + timeline.AXIS_PX}px`;
+            sizeCanvas(parts.canvas, this);
+            this.invalidate();
+        }
+
+        invalidate() {
+            this.frameAsked ??= requestAnimationFrame(() => {
+                this.frameAsked = null;
+                this.draw();
+            });
+        }
+
+        // Draws now.
+        draw() {
+            if (!this.spans || !this.width || !this.colours) {
+                return;
+            }
+            this.scrollTop = this.parts.scroll.scrollTop;
+            this.placed = timeline.placedRows(this.displayed, this.rowHeight, this.scrollTop, this.viewHeight);
+            timeline.drawFrame(this.context, this);
+            this.root.dataset.drawn = "yes";
+        }
+
+        close() {
+            cancelAnimationFrame(this.frameAsked);
+            this.chosen.close();
+            this.watchers.forEach((stop) => stop());
+        }
+    }
+
+    function sizeCanvas(canvas, {width, height, ratio}) {
+        const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
+        if (canvas.width !== across || canvas.height !== down) {
+            Object.assign(canvas, {width: across, height: down});
+            Object.assign(canvas.style, {width: `${width}px`, height: `${height}px`});
+        }
+    }
+
+    Object.assign(timeline, {View});
+})(window.rankscopeTimeline ??= {});

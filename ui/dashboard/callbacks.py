@@ -1,0 +1,239 @@
+"""What happens when the address changes, when something has arrived, and when somebody uses a control.
+
+address --> page: where it is another one, its skeleton with the parts that are ready --> here --> parts that are not
+clock   --> known: what is stored by now; where that is not what the page was drawn from --> freshness --> its parts
+"""
+
+import time
+from typing import Any
+
+import dash
+from dash import ALL, MATCH, ClientsideFunction, Input, Output, State, ctx, no_update
+from starlette.concurrency import run_in_threadpool
+
+from telemetry.errors import RankscopeError
+from ui.dashboard.ask_ahead import AskAhead
+from ui.dashboard.data import Reads
+from ui.dashboard.drawing import Drawn, draw_chart, draw_frame, draw_page, draw_region, is_of
+from ui.dashboard.first_answer import first_answer
+from ui.dashboard.freshness import look
+from ui.dashboard.pages import PAGES
+from ui.dashboard.pages.controls import after_click, after_controls
+from ui.dashboard.view_state import ViewState, parse_search
+
+ADDRESS = Input("url", "search")
+SEARCH = State("url", "search")
+DRAWN = State("page", "data-drawn")
+"""The key of the page that is up."""
+HERE = Input("here", "data")
+"""Set once a page stands and parts of it are to be asked for: those of the page before hear nothing. ``search``: its
+address, by which it differs from the one before. Whether ``some`` came with the page: those stay as they are."""
+ARRIVED = Input("freshness", "data")
+
+
+LOST_AFTER_S = 8.0
+"""A page that the server has answered for, and that is not up so long after it was missed, got lost on its way."""
+
+
+def keep_fresh(app: dash.Dash, reads: Reads, drawing: list[str | None]) -> None:
+    """Every so often: what is stored by now. The answer changes only when something has arrived. A page that is on its
+    way brings what is known itself; one that got lost is asked for again. Asked for sooner, its answer would count for
+    nothing, and a page that takes long would never come. ``drawing``: addresses whose pages are being drawn."""
+
+    async def ask(_: Any, search: str | None, shown: str | None, known: Any) -> Any:
+        state = parse_search(search).state
+        if not is_of(shown, state):
+            missed = known if isinstance(known, dict) and known["awaited"] == search else None
+            if missed is None:
+                return no_update, {"awaited": search, "since_s": time.time()}, no_update
+            if search in drawing or time.time() - missed["since_s"] < LOST_AFTER_S:
+                return no_update, no_update, no_update
+        found, banner = await run_in_threadpool(look, state, reads)
+        return (no_update, no_update, banner) if found == known else (found, found, banner)
+
+    app.callback(
+        Output("freshness", "data"),
+        Output("known", "data"),
+        Output("connection", "children"),
+        Input("clock", "n_intervals"),
+        SEARCH,
+        DRAWN,
+        State("known", "data"),
+        prevent_initial_call=True,
+    )(ask)
+
+
+def keep_page(app: dash.Dash, reads: Reads, ahead: AskAhead, drawing: list[str | None]) -> None:
+    """The skeleton: drawn anew when the view or the run changes, or when a problem comes or goes. Parts that are ready
+    then come with it; what is known before they are drawn is no news to them. ``drawing``: as of :func:`keep_fresh`."""
+
+    async def draw(search: str | None, _: Any, shown: str | None) -> Any:
+        drawing.append(search)
+        try:
+            return await answer(search, shown)
+        finally:
+            drawing.remove(search)
+
+    async def answer(search: str | None, shown: str | None) -> Any:
+        state = parse_search(search).state
+        if shown and not is_of(shown, state):
+            ahead.begin(state)
+        drawn = await run_in_threadpool(draw_page, state, reads)
+        if drawn.key == shown:
+            return no_update, no_update, {"search": search, "some": False}, no_update, no_update
+        known, banner = await run_in_threadpool(look, state, reads)
+        first = await first_answer(drawn.make(), state, reads)
+        here = no_update if first.is_whole else {"search": search, "some": True}
+        return first.page, drawn.key, here, known, banner
+
+    app.callback(
+        Output("page", "children"),
+        Output("page", "data-drawn"),
+        Output("here", "data"),
+        Output("known", "data", allow_duplicate=True),
+        Output("connection", "children", allow_duplicate=True),
+        ADDRESS,
+        ARRIVED,
+        DRAWN,
+        prevent_initial_call="initial_duplicate",
+    )(draw)
+
+
+def keep_frame(app: dash.Dash, reads: Reads) -> None:
+    """What stands above every page."""
+
+    async def draw(search: str | None, _: Any, *shown: str | None) -> Any:
+        drawn = await run_in_threadpool(draw_frame, parse_search(search), reads)
+        return [value for one, key in zip(drawn, shown, strict=True) for value in await _unless_there(one, key)]
+
+    app.callback(
+        [Output(name, content) for name in ("way", "notes") for content in ("children", "data-drawn")],
+        ADDRESS,
+        ARRIVED,
+        State("way", "data-drawn"),
+        State("notes", "data-drawn"),
+    )(draw)
+
+
+def keep_regions(app: dash.Dash, reads: Reads) -> None:
+    """Each region by itself, so that none waits for another; one whose content is as before is left alone."""
+
+    async def draw(here: Any, _: Any, search: str | None, shown: str | None) -> Any:
+        if came_with_page(here, shown):
+            return no_update, no_update
+        name = str(ctx.outputs_list[0]["id"]["region"])
+        # A region that has just been put on the page may be asked for by the clock first.
+        by_clock = ctx.triggered_id == "freshness" and shown is not None
+        drawn = await run_in_threadpool(draw_region, name, parse_search(search).state, reads, by_clock)
+        return await _unless_there(drawn, shown)
+
+    app.callback(
+        Output({"region": MATCH}, "children"),
+        Output({"region": MATCH}, "data-drawn"),
+        HERE,
+        ARRIVED,
+        SEARCH,
+        State({"region": MATCH}, "data-drawn"),
+        prevent_initial_call=True,
+    )(draw)
+
+
+def came_with_page(here: Any, shown: str | None) -> bool:
+    """Whether a part, with this key, stands there and is asked for only as others of its page were late."""
+    return shown is not None and [*ctx.triggered_prop_ids] == ["here.data"] and here["some"]
+
+
+async def _unless_there(drawn: Drawn | None, shown: str | None) -> tuple[Any, Any]:
+    """Content as Dash writes it, and its key."""
+    if drawn is None or drawn.key == shown:
+        return no_update, no_update
+    return await run_in_threadpool(drawn.make), drawn.key
+
+
+def keep_charts(app: dash.Dash, reads: Reads) -> None:
+    """Each chart by itself, redrawn in place."""
+
+    async def draw(here: Any, _: Any, search: str | None, shown: str | None) -> Any:
+        if came_with_page(here, shown):
+            return (no_update,) * 4
+        name = str(ctx.outputs_list[0]["id"]["chart"])
+        plotted = await run_in_threadpool(draw_chart, name, parse_search(search).state, reads, shown)
+        return plotted or (no_update,) * 4
+
+    graph, panel = {"chart": MATCH, "part": "graph"}, {"chart": MATCH, "part": "panel"}
+    app.callback(
+        Output(graph, "figure"),
+        Output(graph, "style"),
+        Output(panel, "className"),
+        Output(panel, "data-kind"),
+        HERE,
+        ARRIVED,
+        SEARCH,
+        State(panel, "data-kind"),
+        prevent_initial_call=True,
+    )(draw)
+
+
+def follow_hands(app: dash.Dash, reads: Reads) -> None:
+    """A control or a click changes the address; a changed address, or what has arrived, sets the controls.
+
+    The browser goes there by itself (assets/address.js): were the address an output, the parts of a page that has just
+    come would wait for what its controls do to it.
+    """
+
+    async def follow(search: str | None, *_: Any) -> Any:
+        state = parse_search(search).state
+        controls, graphs = ctx.inputs_list[2:]
+        used = [one for one in ctx.triggered_prop_ids.values() if isinstance(one, dict)]
+        after = await run_in_threadpool(_after, state, controls, graphs, used, reads) if used else state
+        values = {} if used and after == state else await run_in_threadpool(_control_values, after, reads)
+        goes_to = no_update if after == state else [search, after.search(), time.time_ns()]
+        return goes_to, [_unless_shown(values, item) for item in controls]
+
+    app.callback(
+        Output("goes-to", "data"),
+        Output({"control": ALL}, "value"),
+        ADDRESS,
+        ARRIVED,
+        Input({"control": ALL}, "value"),
+        Input({"chart": ALL, "part": "graph"}, "clickData"),
+        prevent_initial_call=True,
+    )(follow)
+    app.clientside_callback(
+        ClientsideFunction("rankscope", "goTo"), Input("goes-to", "data"), prevent_initial_call=True
+    )
+
+
+def _control_values(state: ViewState, reads: Reads) -> dict[str, object]:
+    try:
+        return dict(PAGES[state.view].control_values(state, reads))
+    except RankscopeError:
+        return {}
+
+
+def _unless_shown(values: dict[str, object], item: dict[str, Any]) -> Any:
+    """The value to set a control to. One that shows it is left alone: somebody may be using it meanwhile."""
+    value = values.get(item["id"]["control"], no_update)
+    return no_update if value == item.get("value") else value
+
+
+def _after(
+    state: ViewState,
+    controls: list[dict[str, Any]],
+    graphs: list[dict[str, Any]],
+    used: list[dict[str, str]],
+    reads: Reads,
+) -> ViewState:
+    """The view after one control or one chart was used. Several at once: the page was drawn, nobody did anything."""
+    if len(used) != 1:
+        return state
+    for item in graphs:
+        if item["id"] == used[0] and item.get("value"):
+            return after_click(state, item["id"]["chart"], item["value"]["points"][0])
+    expected = _control_values(state, reads)
+    changed = {
+        item["id"]["control"]: item.get("value")
+        for item in controls
+        if item["id"] == used[0] and item.get("value") != expected.get(item["id"]["control"])
+    }
+    return after_controls(state, changed)

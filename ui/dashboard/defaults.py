@@ -1,0 +1,160 @@
+"""What a page shows where its address leaves it open: the suspect, a typical step, the newest steps."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from diagnose.findings import Finding, Kind
+from diagnose.model.meetings import TP_STAGES, met_along
+from diagnose.model.run_state import RunState
+from diagnose.pipeline import Report
+from telemetry.errors import UsageError
+from telemetry.stages import Stage
+from telemetry.topology import AXES
+from ui.dashboard.records import RunFacts
+from ui.dashboard.view_state import Family, Group, Metric, StepRange, ViewState
+
+RECENT_STEPS = 20
+NEWEST_STEPS = 100
+MAX_ROWS = 64
+"""Ranks in one timeline."""
+MEETINGS = (
+    Stage.GRADS_REDUCE_SCATTER,
+    Stage.GRADS_ALL_REDUCE,
+    Stage.SEPARATE_GRADS_ALL_REDUCE,
+    Stage.PARAMS_ALL_GATHER,
+    *TP_STAGES,
+)
+"""Collectives, those first in which most ranks meet after most of their own work."""
+FAMILY_OF = {
+    Kind.NIC_FLAP: Family.NETWORK,
+    Kind.GPU_THROTTLED: Family.GPU,
+    Kind.GPU_ERROR: Family.GPU,
+    Kind.HOST_CONTENTION: Family.HOST,
+    Kind.UNLIKE_HOST: Family.HOST,
+}
+"""Findings that rest on what hosts told -> the samples to look at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Ranks that a timeline shows."""
+
+    ranks: tuple[int, ...]
+    group: Group
+    rank: int
+    num_left_out: int = 0
+
+
+def worst_finding(report: Report) -> Finding | None:
+    """The worst of what is wrong; evidence that is merely missing is not wrong."""
+    wrong = [finding for finding in report.findings if finding.kind is not Kind.INSUFFICIENT_EVIDENCE]
+    return wrong[0] if wrong else None
+
+
+def findings_of_hosts(report: Report | None, hosts: Collection[str]) -> dict[str, Finding]:
+    """Of each of ``hosts`` that is accused the worst finding, the worst first; nothing until there is a report."""
+    if report is None:
+        return {}
+    wrong = [finding for finding in report.findings if finding.kind is not Kind.INSUFFICIENT_EVIDENCE]
+    named = {host: finding for finding in reversed(wrong) for host in finding.hosts if host in hosts}
+    return {host: named[host] for finding in wrong for host in finding.hosts if host in named}
+
+
+def suspects(report: Report | None) -> tuple[int, ...]:
+    """Ranks that start trouble, by all findings, ascending; none until there is a report."""
+    if report is None:
+        return ()
+    return tuple(sorted({rank for finding in report.findings for rank in finding.ranks}))
+
+
+def chosen_steps(state: ViewState, facts: RunFacts, newest: int = NEWEST_STEPS) -> StepRange:
+    """The steps of the address, else the ``newest`` so many that are stored.
+
+    Raises:
+        UsageError: the address asks for steps that are not stored.
+    """
+    stored = facts.steps.step
+    first, last = int(stored[0]), int(stored[-1])
+    if state.steps is None:
+        return StepRange(int(stored[max(0, len(stored) - newest)]), last)
+    if state.steps.first > last or state.steps.last < first:
+        raise UsageError(
+            f"Steps {state.steps.first} to {state.steps.last} are not stored",
+            hint=f"this run has steps {first} to {last}: choose some of those",
+        )
+    return StepRange(max(first, state.steps.first), min(last, state.steps.last))
+
+
+def chosen_stage(state: ViewState, facts: RunFacts) -> Stage:
+    """The stage of the address. Where colours show who was waited for, one in which ranks meet: else the first
+    recorded such."""
+    degrees = {"dp": facts.topology.dp, "tp": facts.topology.tp, None: 1}
+    if state.metric is not Metric.WAIT or degrees[met_along(state.stage)] > 1:
+        return state.stage
+    return next((one for one in MEETINGS if one in facts.stages and degrees[met_along(one)] > 1), state.stage)
+
+
+def chosen_step(state: ViewState, facts: RunFacts) -> int:
+    """The step of the address, else the newest complete one of a live run, else a typical one of the last.
+
+    Raises:
+        UsageError: the address asks for a step that is not stored.
+    """
+    stored = facts.steps.step
+    if state.step is None:
+        complete = facts.steps.complete(facts.topology.world_size)
+        return int(complete[-1]) if facts.summary.state is RunState.LIVE else typical_step(facts)
+    if state.step not in stored:
+        raise UsageError(
+            f"Step {state.step} is not stored", hint=f"this run has steps {int(stored[0])} to {int(stored[-1])}"
+        )
+    return state.step
+
+
+def typical_step(facts: RunFacts, within: StepRange | None = None) -> int:
+    """Of the last complete steps the one whose wall time is nearest their median."""
+    complete = facts.steps.complete(facts.topology.world_size)
+    if within is not None:
+        inside = complete[(complete >= within.first) & (complete <= within.last)]
+        complete = inside if len(inside) else complete
+    recent = complete[-RECENT_STEPS:]
+    duration = facts.steps.duration_ns[np.isin(facts.steps.step, recent)]
+    return int(recent[np.abs(duration - np.median(duration)).argmin()])
+
+
+def slowest_step(facts: RunFacts) -> int:
+    """The complete step of the newest hundred that took longest."""
+    complete = facts.steps.complete(facts.topology.world_size)[-NEWEST_STEPS:]
+    duration = facts.steps.duration_ns[np.isin(facts.steps.step, complete)]
+    return int(complete[duration.argmax()])
+
+
+def chosen_rows(state: ViewState, facts: RunFacts, named: Sequence[int]) -> Rows:
+    """The ranks of the address, else the pipeline group of the first rank of ``named``, else that of rank 0.
+
+    Raises:
+        UsageError: the address names a rank beyond the grid.
+    """
+    world = facts.topology.world_size
+    rank = state.rank if state.rank is not None else (named[0] if named else 0)
+    if rank >= world:
+        raise UsageError(f"There is no rank {rank}", hint=f"this run has ranks 0 to {world - 1}")
+    group = state.group or _telling_group(facts)
+    if group is Group.ALL:
+        first = min(max(0, rank - MAX_ROWS // 2), max(0, world - MAX_ROWS))
+        shown = tuple(range(first, min(world, first + MAX_ROWS)))
+        return Rows(ranks=shown, group=group, rank=rank, num_left_out=world - len(shown))
+    axis = next(axis for axis in AXES if axis == group.value)
+    members = facts.topology.group(rank, along=axis)
+    at = members.index(rank)
+    first = min(max(0, at - MAX_ROWS // 2), max(0, len(members) - MAX_ROWS))
+    shown = members[first : first + MAX_ROWS]
+    return Rows(ranks=shown, group=group, rank=rank, num_left_out=len(members) - len(shown))
+
+
+def _telling_group(facts: RunFacts) -> Group:
+    """The pipeline where there is one, else the first axis along which ranks depend on each other."""
+    degrees = {Group.PP: facts.topology.pp, Group.DP: facts.topology.dp, Group.TP: facts.topology.tp}
+    return next((group for group, degree in degrees.items() if degree > 1), Group.ALL)

@@ -1,0 +1,188 @@
+"""Where a slowdown sits, by what-if: bars of stages and places, workers as a heat map, and what fixing some would give.
+
+Values are slowdowns of the ideal step by one part alone; bars start at no slowdown. Each bar and cell holds what a
+click leads to: a rank, or the code of a stage, and a step.
+"""
+
+import numpy as np
+import plotly.graph_objects as go
+
+from diagnose.whatif.analysis import WhatIf
+from diagnose.whatif.worst_workers import WorstWorkers
+from telemetry.stages import STAGE_BY_LABEL, Stage
+from telemetry.topology import Place, Topology
+from ui.dashboard.figures.pooling import hottest_ranks, pool
+from ui.dashboard.figures.style import BLUE, COLOUR_BAR_PX, FAINT, GREY, SUSPECT, framed, outline, room_for
+from ui.dashboard.records import Floats, Ints
+
+MAX_BARS = 12
+MAX_COLUMNS = 400
+MIN_SPACED = 96
+"""Cells up to so many in a row have a gap between them."""
+BAR_PX, PLACES_PX, ROW_PX, MIN_PX, MAX_PX = 24, 210, 26, 170, 620
+LEAST_TOP = 1.1
+"""The colours reach so far even where nothing is slow, so that a healthy run does not look like a sick one."""
+SCALE: list[list[float | str]] = [
+    [0.0, FAINT],
+    [0.25, "rgba(245,189,92,0.85)"],
+    [0.6, "#ee8522"],
+    [1.0, "#c92a2a"],
+]
+TRANSFERS = {"forward-pp-comm": Stage.FORWARD_RECV, "backward-pp-comm": Stage.BACKWARD_RECV}
+"""Both sides of a transfer are one part; its heat map is the receiver's."""
+
+
+def stage_of(label: str) -> Stage:
+    """The stage whose heat map shows a part of ``WhatIf.by_stage``."""
+    return TRANSFERS.get(label) or STAGE_BY_LABEL[label]
+
+
+def by_stage(figures: WhatIf, step: int, *, keep: str) -> go.Figure:
+    """Stages, the worst on top."""
+    worst = sorted(figures.by_stage.items(), key=lambda item: item[1])[-MAX_BARS:]
+    bars = go.Bar(
+        orientation="h",
+        x=[_percent(ratio) for _, ratio in worst],
+        y=[label for label, _ in worst],
+        customdata=[[int(stage_of(label)), step] for label, _ in worst],
+        marker={"color": BLUE},
+        hovertemplate="<b>%{y}</b><br>alone: %{x:.1f}% slower<extra></extra>",
+    )
+    grid = {"showgrid": True, "gridcolor": FAINT}
+    return framed(
+        [bars],
+        height_px=BAR_PX * len(worst) + 60,
+        keep=keep,
+        margin={"l": room_for(label for label, _ in worst)},
+        bargap=0.3,
+        dragmode=False,
+        xaxis={"ticksuffix": "%", "nticks": 6, "range": _range(figures), "fixedrange": True, **grid},
+        yaxis={"fixedrange": True, "ticksuffix": " "},
+    )
+
+
+def by_place(figures: WhatIf, axis: str, step: int, *, keep: str) -> go.Figure:
+    """Pipeline ranks (``axis`` of ``pp``) or replicas (``dp``); of many neighbours the slowest."""
+    ratios = figures.by_pp if axis == "pp" else figures.by_dp
+    values, index = _pooled(ratios[None, :])
+    topology = figures.topology
+    ranks = [topology.rank(_place(axis, one)) for one in index[0].tolist()]
+    bars = go.Bar(
+        x=[f"pp{one}" if axis == "pp" else topology.replica(one) for one in index[0].tolist()],
+        y=[_percent(ratio) for ratio in values[0].tolist()],
+        customdata=[[rank, step] for rank in ranks],
+        marker={"color": BLUE},
+        hovertemplate="<b>%{x}</b><br>alone: %{y:.1f}% slower<extra></extra>",
+    )
+    return framed(
+        [bars],
+        height_px=PLACES_PX,
+        keep=keep,
+        bargap=0.35,
+        dragmode=False,
+        xaxis={"type": "category", "fixedrange": True, "nticks": 24},
+        yaxis={"ticksuffix": "%", "nticks": 5, "range": _range(figures), "fixedrange": True},
+    )
+
+
+def workers(figures: WhatIf, suspects: tuple[int, ...], step: int, *, keep: str) -> go.Figure:
+    """Workers as pp by dp, suspects outlined; of many neighbouring replicas the slowest."""
+    topology = figures.topology
+    values, index = _pooled(figures.by_worker.T)
+    ranks = topology.grid[index, np.arange(topology.pp)[:, None], 0]
+    names = np.array([topology.replica(dp) for dp in range(topology.dp)], dtype=object)
+    columns, rows = values.shape[1], values.shape[0]
+    cells = go.Heatmap(
+        z=values.astype(np.float32),
+        x=np.arange(columns),
+        y=np.arange(rows),
+        customdata=np.dstack([ranks, np.full(ranks.shape, step)]),  # numbers alone: a click finds no others
+        text=names[index],
+        zmin=1.0,
+        zmax=max(LEAST_TOP, float(figures.by_worker.max())),
+        colorscale=SCALE,
+        xgap=2 if columns <= MIN_SPACED else 0,
+        ygap=2,
+        hovertemplate="<b>%{text} pp%{y}</b><br>rank %{customdata[0]} and its tensor group"
+        "<br>alone: %{z:.3f}x the ideal step<extra></extra>",
+        colorbar={"title": {"text": "x ideal"}, "thickness": 12, "outlinewidth": 0, "len": 1.0},
+    )
+    every = -(-columns // 24)
+    stages = {"tickvals": np.arange(rows), "ticktext": [f"pp{one}" for one in range(rows)]}
+    return framed(
+        [cells],
+        height_px=int(np.clip(ROW_PX * rows + 70, MIN_PX, MAX_PX)),
+        keep=keep,
+        margin={"r": COLOUR_BAR_PX},
+        xaxis={"tickvals": np.arange(columns)[::every], "ticktext": names[index[0, ::every]].tolist()},
+        yaxis=stages | {"autorange": "reversed", "showgrid": False},
+        shapes=_outlines(suspects, topology, columns),
+    )
+
+
+def fixing(worst: WorstWorkers, topology: Topology, ideal_s: float, *, step_s: float, keep: str) -> go.Figure:
+    """The step's time with so many of the worst workers as fast as ideal, and what it would be with all of them.
+
+    ``ideal_s``: as replayed; ``step_s``: the step time as measured, at which the curve begins.
+    """
+    share = worst.share_gone(ideal_s) * 100
+    scale = step_s / float(worst.step_s[0])
+    ideal_s *= scale
+    last_fixed = worst.workers[worst.num_fixed[1:] - 1].tolist()
+    names = ["as it is", *(f"with {topology.replica(dp)} pp{pp}" for dp, pp in last_fixed)]
+    curve = go.Scatter(
+        x=worst.num_fixed,
+        y=worst.step_s * scale,
+        mode="lines+markers",
+        line={"color": BLUE, "width": 1.8, "shape": "linear"},
+        customdata=[[name, gone] for name, gone in zip(names, share.tolist(), strict=True)],
+        hovertemplate="<b>%{x} fixed</b>, %{customdata[0]}<br>step %{y:.3f} s<br>%{customdata[1]:.0f}% of the "
+        "slowdown is gone<extra></extra>",
+    )
+    last = int(worst.num_fixed[-1])
+    line = {"color": GREY, "width": 1, "dash": "dot"}
+    return framed(
+        [curve],
+        height_px=PLACES_PX,
+        keep=keep,
+        dragmode=False,
+        hovermode="x",
+        xaxis={
+            "range": [-0.04 * last, 1.04 * last],
+            "tickformat": "d",
+            "nticks": min(last + 1, 12),
+            "fixedrange": True,
+        },
+        yaxis={"ticksuffix": " s", "nticks": 5, "fixedrange": True},
+        shapes=[{"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": ideal_s, "y1": ideal_s, "line": line}],
+        annotations=[
+            {"text": "ideal", "xref": "paper", "x": 1, "y": ideal_s, "xanchor": "right", "yanchor": "bottom"}
+            | {"showarrow": False, "font": {"size": 11, "color": GREY}}
+        ],
+    )
+
+
+def _percent(ratio: float) -> float:
+    return max(0.0, (ratio - 1) * 100)
+
+
+def _range(figures: WhatIf) -> list[float]:
+    """One for all bars, so that stages and places can be compared."""
+    highest = max(*figures.by_stage.values(), float(figures.by_pp.max()), float(figures.by_dp.max()), LEAST_TOP)
+    return [0, 1.05 * _percent(highest)]
+
+
+def _place(axis: str, index: int) -> Place:
+    return Place(dp=0, pp=index, tp=0) if axis == "pp" else Place(dp=index, pp=0, tp=0)
+
+
+def _pooled(values: Floats) -> tuple[Floats, Ints]:
+    """Columns pooled by maximum, and the column that each value comes from."""
+    width = max(1, -(-values.shape[1] // MAX_COLUMNS))
+    return pool(values, 1, width), hottest_ranks(values, 1, width)
+
+
+def _outlines(suspects: tuple[int, ...], topology: Topology, columns: int) -> list[dict[str, object]]:
+    width = -(-topology.dp // columns)
+    cells = {(topology.place(rank).dp // width, topology.place(rank).pp) for rank in suspects}
+    return [outline(dp - 0.5, dp + 0.5, pp - 0.5, pp + 0.5, SUSPECT) for dp, pp in sorted(cells)]

@@ -1,0 +1,80 @@
+"""How far a host's clock lies from the reference's, with the bound of each window, over the run.
+
+offset      |     |          |: the true offset lies within, all through the window
+          --o--.  |  .--o--
+            |   '-o-'   |    refused windows are shaded: nothing is known there
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from diagnose.model.window_clocks import WindowClocks
+from telemetry.clocks.align_evidence import DISPUTED, HostClock
+from ui.dashboard.figures.style import BLUE, GREY, framed
+from ui.dashboard.records import StepTimes
+from ui.dashboard.wording import local_ms
+
+HEIGHT_PX = 280
+OFFSETS_PX = 72
+"""Left, for offsets with their unit."""
+DISPUTED_COLOUR = "#d9480f"
+
+
+def clock_offset(windows: Sequence[WindowClocks], steps: StepTimes, *, keep: str) -> go.Figure | None:
+    """``windows``: of one host alone, in order of steps. None where it is aligned in none of them."""
+    told = [(one, clock) for one in windows for clock in one.clocks]
+    if not any(clock.aligned for _, clock in told):
+        return None
+    line = go.Scatter(
+        x=[local_ms(_middle_ns(one, clock, steps)) for one, clock in told],
+        y=[clock.offset_ns / 1e6 if clock.aligned else None for _, clock in told],
+        error_y={
+            "type": "data",
+            "array": [max(0, clock.bound_ns) / 1e6 for _, clock in told],
+            "color": BLUE,
+            "thickness": 1.2,
+            "width": 3,
+        },
+        mode="lines+markers",
+        line={"color": BLUE, "width": 1.2},
+        marker={"color": [DISPUTED_COLOUR if clock.method == DISPUTED else BLUE for _, clock in told], "size": 6},
+        customdata=[[clock.bound_ns / 1e6, clock.drift_ppm, clock.method] for _, clock in told],
+        hovertemplate="%{x|%H:%M:%S}<br><b>%{y:+,.3f} ms</b> ±%{customdata[0]:,.3f} ms"
+        "<br>drift %{customdata[1]:+.2f} ppm, by %{customdata[2]}<extra></extra>",
+    )
+    of_time: dict[str, object] = {"type": "date", "tickformat": "%H:%M:%S", "nticks": 8}
+    if len(told) == 1:  # a point alone has no extent, and all its ticks would read alike
+        first, last = _extent(told[0][0], steps)
+        margin_ms = (last - first) / 20
+        of_time["range"] = [first - margin_ms, last + margin_ms]
+    return framed(
+        [line],
+        height_px=HEIGHT_PX,
+        keep=keep,
+        hovermode="closest",
+        showlegend=False,
+        margin={"l": OFFSETS_PX, "r": 24, "t": 12},
+        xaxis=of_time,
+        yaxis={"ticksuffix": " ms", "showgrid": True, "nticks": 6},
+        shapes=[_refused(one, steps) for one, clock in told if not clock.aligned],
+    )
+
+
+def _middle_ns(window: WindowClocks, clock: HostClock, steps: StepTimes) -> int:
+    """Of the reference, whose window has no times, the begin of its first step."""
+    return (clock.first_ns + clock.last_ns) // 2 or _started_ns(window.first_step, steps)
+
+
+def _started_ns(step: int, steps: StepTimes) -> int:
+    return int(steps.start_ns[min(int(np.searchsorted(steps.step, step)), len(steps.step) - 1)])
+
+
+def _extent(window: WindowClocks, steps: StepTimes) -> list[float]:
+    return [local_ms(_started_ns(step, steps)) for step in (window.first_step, window.last_step + 1)]
+
+
+def _refused(window: WindowClocks, steps: StepTimes) -> dict[str, object]:
+    style = {"type": "rect", "fillcolor": GREY, "opacity": 0.2, "line": {"width": 0}, "layer": "below"}
+    return style | dict(zip(("x0", "x1"), _extent(window, steps), strict=True)) | {"yref": "paper", "y0": 0, "y1": 1}

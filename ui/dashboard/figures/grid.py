@@ -1,0 +1,205 @@
+"""The 3D grid of ranks cut into slices side by side: a cell a rank."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import plotly.graph_objects as go
+
+from telemetry.topology import Topology
+from ui.dashboard.figures.grid_colours import NOTHING_KNOWN, GridColours
+from ui.dashboard.figures.grid_layout import MIN_COLUMNS, WIDTH_PX, GridLayout, lay_out
+from ui.dashboard.figures.grid_marks import WORDED_PX, around, around_groups, arrows_along, reach
+from ui.dashboard.figures.heat_map import colour_bar
+from ui.dashboard.figures.style import FONT, GREY, framed, plain
+from ui.dashboard.records import Ints
+
+NUMBERED_PX = 24
+"""Cells large enough for a number."""
+ZOOMED_FROM = 512
+"""Ranks from which on it is worth zooming in."""
+MAX_TICKS, MAX_MARKERS = 24, 300
+HOVER = "<b>rank %{customdata[0]}</b><br>%{text}<extra></extra>"
+TOP_PX, BAND_PX, BOTTOM_PX = 26, 18, 30
+
+
+def rank_grid(
+    topology: Topology,
+    cells: GridColours,
+    hosts: Sequence[str],
+    *,
+    chosen: int | None,
+    path: Sequence[int],
+    keep: str,
+    with_groups: bool = False,
+) -> go.Figure:
+    """One cell a rank. ``hosts`` by rank; ``path``: ranks along which arrows lead; ``with_groups``: those of the chosen
+    rank are outlined."""
+    layout = lay_out(topology)
+    row, column = _positions(layout)
+    markers = _markers(row, column, cells) if layout.cell_px < NUMBERED_PX else []
+    bands_px = BAND_PX if layout.num_bands > 1 else 0
+    height = int(layout.cell_px * layout.rows) + TOP_PX + bands_px + BOTTOM_PX
+    zoomed = topology.world_size >= ZOOMED_FROM
+    return framed(
+        [*_cells(layout, row, column, cells, hosts), *markers],
+        height_px=height,
+        keep=keep,
+        margin={"t": TOP_PX + bands_px, "b": BOTTOM_PX},
+        dragmode="zoom" if zoomed else False,
+        clickmode="event",
+        shapes=[] if chosen is None else _outlines(chosen, layout, with_groups),
+        annotations=[*_headers(layout), *_texts(layout, row, column, cells), *arrows_along(row, column, path, layout)],
+        **_axes(layout),
+        hovermode="closest",
+        showlegend=False,
+    )
+
+
+def _positions(layout: GridLayout) -> tuple[Ints, Ints]:
+    index = layout.topology.index
+    return layout.rows_and_columns(index["dp"], index["pp"], index["tp"])
+
+
+def _outlines(chosen: int, layout: GridLayout, with_groups: bool) -> list[Mapping[str, object]]:
+    row, column = layout.at(layout.topology.place(chosen))
+    groups = around_groups(chosen, layout) if with_groups else []
+    return [*groups, around(row, column, layout)]
+
+
+def _cells(layout: GridLayout, row: Ints, column: Ints, cells: GridColours, hosts: Sequence[str]) -> list[go.Heatmap]:
+    """The ranks of which something is known, and those of which nothing is."""
+    shape = layout.rows, layout.columns
+    ranks = np.full((*shape, 2), -1, dtype=np.int32)
+    ranks[row, column, 0] = np.arange(len(row))
+    said = hover_texts(layout.topology, cells, hosts)
+    known = np.isfinite(cells.value)
+    gap = 3 if layout.cell_px >= NUMBERED_PX else 1
+    look = {"customdata": ranks, "hoverongaps": False, "hovertemplate": HOVER, "xgap": gap, "ygap": gap}
+    found = []
+    for which, coloured in ((known, cells), (~known, None)):
+        if not which.any():
+            continue
+        value = np.full(shape, np.nan, dtype=np.float32)
+        text = np.full(shape, "", dtype=object)
+        value[row[which], column[which]] = 0 if coloured is None else cells.value[which]
+        text[row[which], column[which]] = said[which]
+        found.append(go.Heatmap(z=value, text=text.tolist(), **look, **_colouring(coloured)))
+    return found
+
+
+def hover_texts(topology: Topology, cells: GridColours, hosts: Sequence[str]) -> npt.NDArray[np.object_]:
+    """What is read by pointing at a rank, below its number; by rank. In one line: a break travels as 14 characters."""
+    return np.array(
+        [
+            f"{plain(host or 'host unknown')}, {topology.describe(rank)}; {words}"
+            for rank, (host, words) in enumerate(zip(hosts, cells.words, strict=True))
+        ],
+        dtype=object,
+    )
+
+
+def _colouring(cells: GridColours | None) -> dict[str, Any]:
+    """None: one colour, for ranks of which nothing is known."""
+    if cells is None:
+        return {"colorscale": [[0, NOTHING_KNOWN], [1, NOTHING_KNOWN]], "showscale": False}
+    colours = cells.colours
+    return {
+        "zmin": colours.lowest,
+        "zmax": colours.highest,
+        "colorscale": colours.scale,
+        "showscale": cells.is_scale,
+        "colorbar": colour_bar(colours),
+    }
+
+
+def _markers(row: Ints, column: Ints, cells: GridColours) -> list[go.Scatter]:
+    """What matters, larger than its cell; the cell below takes the clicks."""
+    marked = sorted(cells.signs)
+    if not 0 < len(marked) <= MAX_MARKERS:
+        return []
+    signs = [cells.signs[rank] for rank in marked]
+    marker = {
+        "symbol": [sign.marker for sign in signs],
+        "color": [sign.colour for sign in signs],
+        "size": 13,
+        "line": {"color": "#ffffff", "width": 1.5},
+    }
+    return [
+        go.Scatter(x=column[marked], y=row[marked], mode="markers", marker=marker, hoverinfo="skip", cliponaxis=False)
+    ]
+
+
+def _axes(layout: GridLayout) -> dict[str, dict[str, object]]:
+    fixed = layout.topology.world_size < ZOOMED_FROM
+    edge = reach(layout) + 2 / layout.cell_px
+    right = max(layout.columns, MIN_COLUMNS) - 1 + edge
+    of_rows: dict[str, object] = {"range": [layout.rows - 1 + edge, -edge], "fixedrange": fixed, "showgrid": False}
+    return {
+        "xaxis": {"range": [-edge, right], "fixedrange": fixed, "showline": False, **_tp_ticks(layout)},
+        "yaxis": of_rows | _dp_ticks(layout),
+    }
+
+
+def _tp_ticks(layout: GridLayout) -> dict[str, list[int] | list[str]]:
+    if layout.columns * 24 > WIDTH_PX:
+        return {"tickvals": [], "ticktext": []}
+    starts = [
+        band * layout.band + stage * layout.block
+        for band in range(layout.num_bands)
+        for stage in range(layout.pp_a_line)
+    ]
+    columns = [(start + tp, f"tp{tp}") for start in starts for tp in range(layout.topology.tp)]
+    return {"tickvals": [column for column, _ in columns], "ticktext": [text for _, text in columns]}
+
+
+def _dp_ticks(layout: GridLayout) -> dict[str, list[int] | list[str]]:
+    """Replicas of the first band; the bands after it say in their head where they begin."""
+    every = -(-layout.rows // MAX_TICKS)
+    rows = [
+        (line * (layout.dp_a_band + 1) + dp, layout.topology.replica(dp))
+        for line in range(layout.num_lines)
+        for dp in range(0, layout.dp_a_band, every)
+    ]
+    return {"tickvals": [row for row, _ in rows], "ticktext": [text for _, text in rows]}
+
+
+def _headers(layout: GridLayout) -> list[dict[str, object]]:
+    """``pp0`` over each stage's block, ``dp 0-95`` over each band where there are several."""
+    found = []
+    for band in range(layout.num_bands):
+        if layout.num_bands > 1:
+            first, end = band * layout.dp_a_band, min((band + 1) * layout.dp_a_band, layout.topology.dp)
+            found.append(
+                _head(band * layout.band, 0, f"<b>{layout.topology.replica_axes} {first}-{end - 1}</b>")
+                | {"yshift": BAND_PX}
+            )
+        if layout.block * layout.cell_px < 30:
+            continue
+        for pp in range(layout.topology.pp):
+            line, stage = divmod(pp, layout.pp_a_line)
+            found.append(_head(band * layout.band + stage * layout.block, line * (layout.dp_a_band + 1), f"pp{pp}"))
+    return found
+
+
+def _head(column: int, row: int, text: str) -> dict[str, object]:
+    place = {"x": column - 0.5, "y": row - 0.5, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
+    return place | {"text": text, "font": {"family": FONT, "size": 12, "color": GREY}}
+
+
+def _texts(layout: GridLayout, row: Ints, column: Ints, cells: GridColours) -> list[dict[str, object]]:
+    if layout.cell_px < NUMBERED_PX or len(row) > ZOOMED_FROM:
+        return []
+    worded = layout.cell_px >= WORDED_PX
+    return [
+        {"x": int(column[rank]), "y": int(row[rank]), "showarrow": False}
+        | {"text": _text(rank, cells, worded), "font": {"color": ink, "size": 12 if worded else 9}}
+        for rank, ink in enumerate(cells.inks)
+    ]
+
+
+def _text(rank: int, cells: GridColours, worded: bool) -> str:
+    if worded:
+        return f"<b>{rank}</b><br>{cells.short[rank]}"
+    return f"<b>{cells.signs[rank].symbol}<br>{rank}</b>" if rank in cells.signs else str(rank)

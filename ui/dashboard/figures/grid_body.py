@@ -1,0 +1,174 @@
+"""The 3D grid of ranks as a body that can be turned: a mark a rank, the chosen one's groups as lines through it.
+
+    tp  dp          activations go along pp, from stage to stage
+    | /             gradients come back the same way
+    |/____ pp
+
+Of more ranks than can be seen through, the slices through the chosen one are drawn, faintly, and whoever stands out.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import plotly.graph_objects as go
+
+from telemetry.topology import AXES, Axis, Topology
+from ui.dashboard.figures.grid import HOVER, hover_texts
+from ui.dashboard.figures.grid_body_lines import Points, around, cones, group_lines, wait_lines
+from ui.dashboard.figures.grid_colours import NOTHING_KNOWN, GridColours
+from ui.dashboard.figures.heat_map import colour_bar
+from ui.dashboard.figures.style import CLEAR, GREY, ON_LIGHT, framed
+from ui.dashboard.records import Ints
+
+HEIGHT_PX = 620
+DIAGONAL = 2.6
+"""Of the body, in plotly's units."""
+MAX_SEEN_THROUGH, MAX_NUMBERED = 2048, 64
+"""Ranks up to which all are drawn, each with its number."""
+FAINT_PX, NEAR_PX = 2.0, 4.0
+MAX_SIGNS = 300
+MAX_TICKS = 8
+CAMERA = {
+    "eye": {"x": 1.15, "y": -1.75, "z": 0.95},
+    "center": {"x": 0, "y": 0, "z": -0.12},
+    "projection": {"type": "orthographic"},
+}
+
+
+def rank_body(
+    topology: Topology,
+    cells: GridColours,
+    hosts: Sequence[str],
+    *,
+    chosen: int,
+    path: Sequence[int],
+    keep: str,
+) -> go.Figure:
+    """One mark a rank. ``hosts`` by rank; ``path``: from the chosen rank over those that it waits for to the root;
+    without one, arrows show the way of activations."""
+    at = _points(topology)
+    said = hover_texts(topology, cells, hosts)
+    inside = [rank for rank in path if 0 <= rank < len(at)]
+    groups = {axis: topology.group(chosen, along=axis) for axis in AXES}
+    near = np.unique([*inside, *(rank for members in groups.values() for rank in members)])
+    along = inside if len(inside) > 1 else groups["pp"]
+    marks, lines = _marks(at, cells, said, chosen, near), group_lines(at, groups)
+    edges = np.cbrt([topology.pp, topology.dp, topology.tp])
+    length = dict(zip("xyz", (DIAGONAL * edges / np.linalg.norm(edges)).tolist(), strict=True))
+    axes = {name: _axis(along, topology) for name, along in _DRAWN_ALONG.items()}
+    return framed(
+        [*marks, *lines, *wait_lines(at, inside), *cones(at, along), around(at, chosen)],
+        height_px=HEIGHT_PX,
+        keep=keep,
+        margin={"l": 0, "r": 0, "t": 0, "b": 0},
+        scene={
+            "aspectmode": "manual",
+            "aspectratio": length,
+            "camera": CAMERA,
+            "domain": {"y": [0.05, 1]},
+            **axes,
+        },
+        legend={"orientation": "h", "y": 0, "x": 0, "bgcolor": CLEAR, "itemclick": False, "itemdoubleclick": False},
+        dragmode="turntable",
+        hovermode="closest",
+        clickmode="event",
+    )
+
+
+_DRAWN_ALONG: dict[str, Axis] = {"xaxis": "pp", "yaxis": "dp", "zaxis": "tp"}
+
+
+def _points(topology: Topology) -> Points:
+    return np.stack([topology.index[axis] for axis in ("pp", "dp", "tp")], axis=1).astype(np.int16)
+
+
+def _marks(
+    at: Points, cells: GridColours, said: npt.NDArray[np.object_], chosen: int, near: Ints
+) -> Iterator[go.Scatter3d]:
+    """Every rank, or those of the slices and, larger, those ``near``; then, larger still, those that stand out."""
+    size = float(np.clip(45 / np.cbrt(len(at)), NEAR_PX, 22))
+    if len(at) <= MAX_SEEN_THROUGH:
+        yield from _coloured(np.arange(len(at)), at, cells, said, {"size": size, "opacity": 0.75})
+    else:
+        in_slices = np.flatnonzero((at == at[chosen]).any(axis=1))
+        far = np.setdiff1d(in_slices, near)
+        yield from _coloured(far, at, cells, said, {"size": FAINT_PX, "opacity": 0.35})
+        yield from _coloured(near, at, cells, said, {"size": NEAR_PX, "opacity": 1.0})
+    if 0 < len(cells.signs) <= MAX_SIGNS:
+        look = {"size": 1.4 * size + 3, "symbol": "diamond", "opacity": 1.0}
+        yield from _coloured(np.array(sorted(cells.signs), dtype=np.int64), at, cells, said, look)
+    if len(at) <= MAX_NUMBERED:
+        yield _numbers(at)
+
+
+def _coloured(
+    ranks: Ints, at: Points, cells: GridColours, said: npt.NDArray[np.object_], look: Mapping[str, object]
+) -> Iterator[go.Scatter3d]:
+    """Those of ``ranks`` of which something is known, and those of which nothing is."""
+    value, colours = cells.value[ranks], cells.colours
+    known = np.isfinite(value)
+    if known.any():
+        marker = {
+            **look,
+            "color": value[known].astype(np.float32),
+            "cmin": colours.lowest,
+            "cmax": colours.highest,
+            "colorscale": _opaque(colours.scale),
+            "showscale": cells.is_scale,
+            "colorbar": colour_bar(colours),
+        }
+        yield _points_of(ranks[known], at, said, marker)
+    if not known.all():
+        yield _points_of(ranks[~known], at, said, {**look, "color": NOTHING_KNOWN})
+
+
+def _points_of(ranks: Ints, at: Points, said: npt.NDArray[np.object_], marker: dict[str, object]) -> go.Scatter3d:
+    x, y, z = at[ranks].T
+    return go.Scatter3d(
+        x=x,
+        y=y,
+        z=z,
+        mode="markers",
+        marker=marker | {"line": {"width": 0}},
+        customdata=[[rank, rank] for rank in ranks.tolist()],
+        text=said[ranks].tolist(),
+        hovertemplate=HOVER,
+        showlegend=False,
+    )
+
+
+def _numbers(at: Points) -> go.Scatter3d:
+    x, y, z = at.T
+    return go.Scatter3d(
+        x=x,
+        y=y,
+        z=z,
+        mode="text",
+        text=[f"<b>{rank}</b>" for rank in range(len(at))],
+        textfont={"family": "sans-serif", "size": 14, "color": ON_LIGHT},
+        textposition="middle center",
+        hoverinfo="skip",
+        showlegend=False,
+    )
+
+
+def _axis(along: Axis, topology: Topology) -> dict[str, object]:
+    degree = getattr(topology, along)
+    every = -(-degree // MAX_TICKS)
+    ticks = list(range(0, degree, every))
+    look = {"showbackground": False, "gridcolor": GREY, "zeroline": False, "showspikes": False, "color": GREY}
+    room = {"range": [-0.6, degree - 0.4]}
+    title = topology.replica_axes if along == "dp" else along
+    texts = [topology.replica(one) if along == "dp" else f"{along}{one}" for one in ticks]
+    return look | room | {"title": {"text": title}, "tickvals": ticks, "ticktext": texts}
+
+
+def _opaque(scale: str | list[list[float | str]]) -> str | list[list[float | str]]:
+    """Faint colours would not be seen as small marks."""
+    if isinstance(scale, str):
+        return scale
+    return [
+        [part, re.sub(r"rgba\((\d+),\s*(\d+),\s*(\d+),.*\)", r"rgb(\1,\2,\3)", str(colour))] for part, colour in scale
+    ]

@@ -1,0 +1,137 @@
+"""Spans as a browser's canvas takes them: typed arrays in base64, as narrow as their values allow.
+
+    {"count": 2, "tick_ns": 1, "end": 900, "step": 7,
+     "rows":    [{"rank": 5, "name": "dp1 pp0 tp1 · gpu-03", "first_seq": "1000"}, ...]    from the top
+     "lanes":   [{"name": "compute", "weight": 3.0}, ...]                                 of every row, from the top
+     "stages":  {"3": {"label": "forward-compute", "short": "F", "colour": "#62aef0"}, ...}
+     "columns": {"start": {"dtype": "u4", "bdata": "..."}, "duration": ..., "row": ..., "lane": ..., "stage": ...,
+                 "waited": ..., "flow": ..., "seq": ..., "microbatch": ..., "peer": ...}   ordered by row, lane, start
+     "steps":   {"row": ..., "start": ..., "duration": ...}                               what is drawn pale
+     "gaps":    {"row": ..., "start": ..., "duration": ..., "cause": ...}, "causes": ["pipeline bubble ...", ...],
+     "ideal":   {...}}                                 only where the ideal timeline is shown: see ideal_strip.py
+
+Times count from the earliest span, in ticks of ``tick_ns`` nanoseconds: one where the picture is shorter than 4.29 s,
+else the least power of ten that 32 bits hold. A ``seq`` counts from its row's ``first_seq``, which is text: JavaScript
+holds no integer of 64 bits. ``waited`` is the first part of a span's duration.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from telemetry.stages import STAGE_BY_CODE, Stage
+from ui.dashboard.figures.flows import flows, waited_ns
+from ui.dashboard.figures.ideal_strip import IdealStrip, packed_strip, stages_of
+from ui.dashboard.figures.lanes import IDEAL_LANES, LANES, lane_of
+from ui.dashboard.figures.packing import Prop, in_ticks, packed, tick_of
+from ui.dashboard.figures.step_shares import Gap
+from ui.dashboard.figures.style import STAGE_COLOURS, STAGE_SHORT
+from ui.dashboard.one_clock import OneClock
+from ui.dashboard.records import Ints, RunFacts, SpanColumns
+
+MAX_SPANS = 50_000
+"""What one view takes to the browser: 1.5 MB at most. Of more the longest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """The spans that fit, and what had to be left out."""
+
+    spans: SpanColumns
+    num_hidden: int
+    longest_hidden_ns: int
+
+
+def fit(spans: SpanColumns, limit: int = MAX_SPANS) -> Drawn:
+    """The longest spans, as many as may travel; the order stays."""
+    if len(spans) <= limit:
+        return Drawn(spans=spans, num_hidden=0, longest_hidden_ns=0)
+    by_length = np.argsort(-spans.duration_ns, kind="stable")
+    hidden = by_length[limit:]
+    return Drawn(
+        spans=spans.where(np.sort(by_length[:limit])),
+        num_hidden=len(hidden),
+        longest_hidden_ns=int(spans.duration_ns[hidden[0]]),
+    )
+
+
+def spans_buffer(
+    aligned: OneClock,
+    gaps: Sequence[Gap],
+    names: Mapping[int, str],
+    step: int,
+    facts: RunFacts,
+    strip: IdealStrip | None = None,
+) -> Prop:
+    """The ``data`` of a ``SpanTimeline``: a row for each rank of ``names``, in its order."""
+    spans = aligned.spans
+    flow = flows(spans, facts.topology)
+    waited = waited_ns(spans, flow, aligned.clocks_of(facts.hosts), aligned.alignment.bound_ns)
+    origin_ns = int(spans.start_ns.min()) if len(spans) else 0
+    end_ns = max(int(spans.end_ns.max(initial=0)), strip.end_ns if strip else 0) - origin_ns
+    tick_ns = tick_of(end_ns)
+    row_of = {rank: row for row, rank in enumerate(names)}
+    inner = np.flatnonzero(spans.stage != Stage.STEP)
+    row, lane = _looked_up(spans.rank, row_of), lane_of(spans.stream)
+    inner = inner[np.lexsort((-spans.duration_ns[inner], spans.start_ns[inner], lane[inner], row[inner]))]
+    start, duration = in_ticks(spans.start_ns - origin_ns, spans.duration_ns, tick_ns)
+    first_seq = {rank: int(spans.seq[spans.rank == rank].min(initial=2**62)) for rank in names}
+    columns = {
+        "start": start,
+        "duration": duration,
+        "row": row,
+        "lane": lane,
+        "stage": spans.stage,
+        "waited": waited // tick_ns,
+        "flow": flow,
+        "seq": spans.seq - np.array([first_seq[int(rank)] for rank in spans.rank], dtype=np.int64),
+        "microbatch": spans.microbatch,
+        "peer": spans.peer,
+    }
+    steps = np.flatnonzero(spans.stage == Stage.STEP)
+    lanes, shown = (LANES + IDEAL_LANES, stages_of(strip, [*names], facts)) if strip else (LANES, spans.stage[:0])
+    return {
+        "count": len(inner),
+        "tick_ns": tick_ns,
+        "end": -(-end_ns // tick_ns),
+        "step": step,
+        "rows": [{"rank": rank, "name": name, "first_seq": str(first_seq[rank])} for rank, name in names.items()],
+        "lanes": [{"name": one.name, "weight": one.weight} for one in lanes],
+        "stages": palette(np.union1d(spans.stage[inner], shown)),
+        "columns": {name: packed(column[inner]) for name, column in columns.items()},
+        "steps": {name: packed(columns[name][steps]) for name in ("row", "start", "duration")},
+        **_gaps(gaps, row_of, origin_ns, tick_ns),
+        **({"ideal": packed_strip(strip, [*names], facts, origin_ns, tick_ns)} if strip else {}),
+    }
+
+
+def palette(stages: Ints) -> Prop:
+    """Names and colours by stage code."""
+    known = [STAGE_BY_CODE[int(code)] for code in stages]
+    return {
+        str(int(stage)): {
+            "label": stage.label,
+            "short": STAGE_SHORT.get(stage, ""),
+            "colour": STAGE_COLOURS[stage],
+        }
+        for stage in known
+    }
+
+
+def _gaps(gaps: Sequence[Gap], row_of: Mapping[int, int], origin_ns: int, tick_ns: int) -> Prop:
+    causes = list(dict.fromkeys(gap.cause for gap in gaps))
+    begins = np.array([gap.start_ns for gap in gaps], dtype=np.int64) - origin_ns
+    lasts = np.array([gap.duration_ns for gap in gaps], dtype=np.int64)
+    start, duration = in_ticks(begins, lasts, tick_ns)
+    columns = {
+        "row": np.array([row_of[gap.rank] for gap in gaps], dtype=np.int64),
+        "start": start,
+        "duration": duration,
+        "cause": np.array([causes.index(gap.cause) for gap in gaps], dtype=np.int64),
+    }
+    return {"gaps": {name: packed(column) for name, column in columns.items()}, "causes": causes}
+
+
+def _looked_up(rank: Ints, row_of: Mapping[int, int]) -> Ints:
+    return np.array([row_of[int(one)] for one in rank], dtype=np.int64)

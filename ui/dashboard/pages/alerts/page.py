@@ -1,0 +1,147 @@
+"""Alerts: what fires now, what may soon, and what is over. It shows what the watcher told, and changes nothing."""
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from diagnose.alerts.alert import Phase
+from ui.dashboard.data import Reads
+from ui.dashboard.data.alerts import SILENT_AFTER_NS, ToldAlert, ToldAlerts, told_alerts
+from ui.dashboard.pages.alerts.card import alert_card, cost, place, view_address
+from ui.dashboard.pages.interface import Page, Region, region_id
+from ui.dashboard.pages.panels import panel
+from ui.dashboard.pages.states import loading, notice
+from ui.dashboard.view_state import View, ViewState
+from ui.dashboard.wording import NS_PER_S, count, long_duration, stamp
+
+MOST_CARDS = 50
+MOST_PAST = 200
+START = "rankscope collect --alerts alerts.toml"
+START_APART = "rankscope alerts run --config alerts.toml --store http://COLLECTOR:8719"
+PAST_COLUMNS = ("Ended", "Kind", "Where", "Run", "Lasted", "Cost", "What")
+
+
+def skeleton() -> Component:
+    regions = [html.Div(loading(height), id=region_id(name)) for name, height in (("watcher", 60), ("firing", 160))]
+    return dmc.Stack([*regions, html.Div(id=region_id("pending")), html.Div(id=region_id("past"))], gap="md")
+
+
+def draw_watcher(state: ViewState, reads: Reads) -> Component:
+    """Whether anybody watches, and how to make somebody."""
+    everything, now_ns = told_alerts(reads), reads.now_ns()
+    if not everything.heard_ns:
+        return _no_watcher()
+    parts = []
+    if everything.is_silent(now_ns) and any(now_ns - row["last_ns"] < SILENT_AFTER_NS for row in reads.run_rows()):
+        parts.append(_silent_watcher(everything.heard_ns, now_ns))
+    if everything.num_strange:
+        strange = f"{count(everything.num_strange, 'alert')} cannot be read here"
+        parts.append(notice(strange, "The watcher and this dashboard should be of the same version.", colour="yellow"))
+    return dmc.Stack([html.P(_says(everything.of(state.run), state, now_ns), className="says"), *parts], gap="sm")
+
+
+def draw_firing(state: ViewState, reads: Reads) -> Component | None:
+    """What people are told of now, the worst first."""
+    told = told_alerts(reads)
+    if not told.heard_ns:
+        return None
+    return _cards("Firing", told.of(state.run).in_phase(Phase.FIRING), "Nothing fires.", reads)
+
+
+def draw_pending(state: ViewState, reads: Reads) -> Component | None:
+    """What was seen, but not for long enough to be told."""
+    told = told_alerts(reads).of(state.run).in_phase(Phase.PENDING)
+    return _cards("Pending", told, "", reads) if told else None
+
+
+def draw_past(state: ViewState, reads: Reads) -> Component | None:
+    """What is over, the newest first."""
+    told = told_alerts(reads)
+    if not told.heard_ns:
+        return None
+    past = told.of(state.run).in_phase(Phase.RESOLVED)
+    if not past:
+        return panel("History", dmc.Text("No alert has ended yet.", size="sm", c="dimmed"))
+    head = html.Thead(html.Tr([html.Th(name, scope="col") for name in PAST_COLUMNS]))
+    body = html.Tbody([_past_row(one) for one in past[:MOST_PAST]])
+    more = f" (the newest {MOST_PAST} of {len(past):,})" if len(past) > MOST_PAST else ""
+    table = html.Table([head, body], className="runs-table", **{"aria-label": "alerts that are over"})
+    return panel(f"History{more}", html.Div(table, className="wide"))
+
+
+def _cards(title: str, told: tuple[ToldAlert, ...], nothing: str, reads: Reads) -> Component:
+    if not told:
+        return panel(title, dmc.Text(nothing, size="sm", c="dimmed"))
+    cards = [alert_card(one, reads.now_ns()) for one in told[:MOST_CARDS]]
+    more = f", the worst {MOST_CARDS} of them" if len(told) > MOST_CARDS else ""
+    return panel(f"{title} ({len(told):,}{more})", dmc.Stack(cards, gap="sm"))
+
+
+def _past_row(told: ToldAlert) -> Component:
+    alert = told.alert
+    run_id, attempt = alert.run
+    run = ViewState(view=View.OVERVIEW, run=run_id, attempt=attempt).search()
+    cells = [
+        html.Span(stamp(alert.changed_ns)[:-3], title=f"began {stamp(alert.began_ns)}"),
+        dcc.Link(alert.kind, href=view_address(alert)),
+        place(alert),
+        dcc.Link(run_id, href=run, className="run-link"),
+        long_duration((alert.changed_ns - alert.began_ns) / NS_PER_S),
+        cost(alert),
+        html.Span(alert.account.summary, className="past-summary"),
+    ]
+    return html.Tr([html.Td(cell) for cell in cells])
+
+
+def _says(told: ToldAlerts, state: ViewState, now_ns: int) -> list[str | Component]:
+    firing, pending = (len(told.in_phase(phase)) for phase in (Phase.FIRING, Phase.PENDING))
+    watched = sum(now_ns - at_ns <= SILENT_AFTER_NS for at_ns in told.looked_ns.values())
+    of_run = f" of {state.run}" if state.run else ""
+    words = f"{firing:,} firing, {pending:,} pending{of_run}. The watcher looks at {count(watched, 'run')} now. "
+    all_runs = [dcc.Link("Alerts of all runs", href=ViewState(view=View.ALERTS).search())] if state.run else []
+    return [words, *all_runs]
+
+
+def _no_watcher() -> Component:
+    return dmc.Stack(
+        [
+            dmc.Title("Nobody watches", order=2),
+            dmc.Text("No watcher of alerts has told this store anything. Start one beside the collector:"),
+            dmc.Code(START, block=True),
+            dmc.Text("or by itself, on any host:"),
+            dmc.Code(START_APART, block=True),
+            dmc.Text(
+                "It must ask a collector: one that reads the store itself tells its hooks alone. Where the collector "
+                "has tokens, the watcher needs the one to read and the one to write. What it says on standard "
+                "error tells why nothing arrives. Rules and hooks: docs/guides/alerts.md.",
+                size="sm",
+                c="dimmed",
+            ),
+        ],
+        gap="xs",
+        maw=680,
+        className="empty",
+    )
+
+
+def _silent_watcher(heard_ns: int, now_ns: int) -> Component:
+    return notice(
+        f"The watcher was last heard of {long_duration((now_ns - heard_ns) / NS_PER_S)} ago, at {stamp(heard_ns)}",
+        "Runs are at work and nobody watches them: what stands here may be over, and what is new is missing. "
+        f"Start it again: {START}",
+        colour="orange",
+    )
+
+
+PAGE = Page(
+    skeleton=skeleton,
+    regions={
+        "watcher": Region(draw=draw_watcher),
+        "firing": Region(draw=draw_firing, quiet=True),
+        "pending": Region(draw=draw_pending, quiet=True),
+        "past": Region(draw=draw_past, quiet=True),
+    },
+    ahead=lambda state, reads: told_alerts(reads),
+    needs_run=False,
+    needs_step=False,
+)

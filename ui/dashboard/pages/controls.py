@@ -1,0 +1,197 @@
+"""Controls above a figure: what each sets in the address, and the address after somebody used one."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from diagnose.model.meetings import met_along
+from telemetry.stages import STAGE_BY_CODE, STAGE_BY_LABEL, Stage
+from ui.dashboard.pages.interface import control_id
+from ui.dashboard.view_state import (
+    LARGEST,
+    MAX_NAME,
+    SHOWN,
+    Clock,
+    Colour,
+    Family,
+    Form,
+    Group,
+    Metric,
+    StepRange,
+    View,
+    ViewState,
+)
+
+
+def bar(*controls: Component) -> Component:
+    """Controls in a row."""
+    return dmc.Group(list(controls), gap="md", align="flex-end")
+
+
+def switch(label: str, name: str, value: object, choices: Mapping[str, str]) -> Component:
+    """A choice among a few, all in sight. ``choices``: value -> what people read."""
+    data = [{"value": value, "label": text} for value, text in choices.items()]
+    control = dmc.SegmentedControl(id=control_id(name), value=value, data=data)
+    return html.Div([html.Div(label, className="control-label"), control], role="group", **{"aria-label": label})
+
+
+def link_button(text: str, state: ViewState, *, name: str = "", title: str = "") -> Component:
+    """A link that looks like a button. ``name``: what keys find it by."""
+    return dcc.Link(text, href=state.search(), className=f"button {name}".strip(), title=title or text)
+
+
+def titled(title: str, exactly: ViewState) -> Component:
+    """The heading of a figure, and a button that copies a link to exactly this view, every open choice made."""
+    copy = html.Button("Copy link", className="button small", type="button", **{"data-search": exactly.search()})
+    return html.Div([html.H2(title, className="panel-title"), copy], className="titled")
+
+
+def number_input(label: str, name: str, value: object, placeholder: str) -> Component:
+    """The number of a step or a rank; takes effect on Enter or on leaving."""
+    return dmc.NumberInput(
+        label=label,
+        id=control_id(name),
+        value=value,
+        placeholder=placeholder,
+        debounce=True,
+        hideControls=True,
+        allowDecimal=False,
+        allowNegative=False,
+        w=112,
+    )
+
+
+def window_values(state: ViewState) -> dict[str, object]:
+    """What the controls of :func:`window_inputs` show."""
+    return {
+        "first": state.steps.first if state.steps else "",
+        "last": state.steps.last if state.steps and state.steps.last != LARGEST else "",
+    }
+
+
+def window_inputs(shown: Mapping[str, object], newest: int) -> tuple[Component, Component]:
+    """The first and the last step of a window; without them the ``newest`` so many."""
+    return (
+        number_input("From step", "first", shown["first"], f"newest {newest}"),
+        number_input("To step", "last", shown["last"], "newest"),
+    )
+
+
+def window_links(state: ViewState, newest: int) -> tuple[Component, Component]:
+    """Windows of steps that are wanted often."""
+    return (
+        link_button(f"Newest {newest}", replace(state, steps=None)),
+        link_button("All steps", replace(state, steps=StepRange(0, LARGEST))),
+    )
+
+
+def text_input(label: str, name: str, placeholder: str) -> Component:
+    """A few words; takes effect a moment after the last letter."""
+    return dmc.TextInput(label=label, id=control_id(name), value="", placeholder=placeholder, debounce=300, w=280)
+
+
+def after_controls(state: ViewState, changed: Mapping[str, Any]) -> ViewState:
+    """The view after controls were set; a value that makes no sense changes nothing."""
+    for name, value in changed.items():
+        with suppress(ValueError, KeyError, TypeError):
+            state = _SETTERS[name](state, value)
+    return state
+
+
+def after_click(state: ViewState, chart: str, point: Mapping[str, Any]) -> ViewState:
+    """The view after a click: a cell leads to its step, a rank of a host to its timeline, a rank of the grid is
+    chosen, a part of a slowdown leads to where it shows."""
+    with suppress(ValueError, KeyError, TypeError, IndexError):
+        first, second = _first_two(point["customdata"])
+        if chart == "cells":
+            return timeline_of(state, second, int(point["x"]))
+        if chart == "hosts":
+            return timeline_of(state, first, None)
+        if chart == "grid" and first >= 0:
+            return replace(state, rank=first)
+        if chart == "by-stage":
+            return replace(at_stage(state, STAGE_BY_CODE[first]), view=View.HEAT_MAP)
+        if chart == "by-pp":
+            return stage_timeline(state, first, second)
+        if chart in ("by-dp", "workers"):
+            return timeline_of(state, first, second)
+    return state
+
+
+def stage_timeline(state: ViewState, rank: int, step: int) -> ViewState:
+    """The timeline of a pipeline rank: its replicas one under the other."""
+    return replace(timeline_of(state, rank, step), group=Group.DP)
+
+
+def _first_two(customdata: Any) -> tuple[int, int]:
+    """A row of numbers: a list, or an object by position where the browser holds it as a typed array."""
+    values = list(customdata.values()) if isinstance(customdata, Mapping) else list(customdata)
+    return int(values[0]), int(values[1])
+
+
+def timeline_of(state: ViewState, rank: int, step: int | None) -> ViewState:
+    """The timeline of a rank."""
+    return replace(_other_rows(state), view=View.TIMELINE, group=None, rank=rank, step=step)
+
+
+def _other_rows(state: ViewState) -> ViewState:
+    """What was chosen on a timeline does not hold for other ranks."""
+    return replace(state, span=None, zoom=None, pins=(), area=None)
+
+
+def at_stage(state: ViewState, stage: Stage) -> ViewState:
+    """Where ranks do not meet, nobody is waited for: then colours compare again."""
+    metric = Metric.RATIO if state.metric is Metric.WAIT and met_along(stage) is None else state.metric
+    return replace(state, stage=stage, metric=metric)
+
+
+def _first(state: ViewState, value: Any) -> ViewState:
+    if value in ("", None):
+        return replace(state, steps=None)
+    first, last = int(value), state.steps.last if state.steps else LARGEST
+    return replace(state, steps=StepRange(first, max(first, last)))
+
+
+def _last(state: ViewState, value: Any) -> ViewState:
+    if value in ("", None):
+        return replace(state, steps=state.steps and StepRange(state.steps.first, LARGEST))
+    last = int(value)
+    return replace(state, steps=StepRange(min(state.steps.first if state.steps else 0, last), last))
+
+
+def _step(state: ViewState, value: Any) -> ViewState:
+    """Zoom and pins stay: the same stretch of another step can be compared."""
+    return replace(state, step=None if value in ("", None) else int(value), span=None, area=None)
+
+
+def _rank(state: ViewState, value: Any) -> ViewState:
+    return replace(_other_rows(state), rank=None if value in ("", None) else int(value))
+
+
+def _find(state: ViewState, value: Any) -> ViewState:
+    found = "".join(letter for letter in str(value or "") if letter.isprintable())
+    return replace(state, find=found[:MAX_NAME].strip())
+
+
+_SETTERS: dict[str, Callable[[ViewState, Any], ViewState]] = {
+    "stage": lambda state, value: at_stage(state, STAGE_BY_LABEL[value]),
+    "metric": lambda state, value: replace(state, metric=Metric(value)),
+    "clock": lambda state, value: replace(state, clock=Clock(value)),
+    "colour": lambda state, value: replace(state, colour=Colour(value)),
+    "form": lambda state, value: replace(state, form=Form(value)),
+    "group": lambda state, value: replace(_other_rows(state), group=Group(value)),
+    "attempt": lambda state, value: ViewState(view=state.view, run=state.run, attempt=int(value)),
+    "first": _first,
+    "last": _last,
+    "step": _step,
+    "host": lambda state, value: replace(state, host=str(value or "")),
+    "family": lambda state, value: replace(state, family=Family(value)),
+    "rank": _rank,
+    "ideal": lambda state, value: replace(state, ideal=value == SHOWN),
+    "find": _find,
+}

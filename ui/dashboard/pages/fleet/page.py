@@ -1,0 +1,176 @@
+"""The fleet: NIC, GPU and host samples beside the steps of the same seconds, one host at a time."""
+
+from dataclasses import replace
+
+import dash_mantine_components as dmc
+import plotly.graph_objects as go
+from dash import html
+from dash.development.base_component import Component
+
+from diagnose.model.fleet import HostEvent
+from diagnose.model.load import DEFAULT_STEPS
+from ui.dashboard.data import Reads
+from ui.dashboard.data.fleet import HostScene, is_trouble
+from ui.dashboard.figures.happenings import happenings
+from ui.dashboard.figures.host_curves import curves_of
+from ui.dashboard.figures.host_families import PANELS
+from ui.dashboard.figures.host_panels import host_panels
+from ui.dashboard.pages.controls import bar, link_button, switch, titled, window_inputs, window_links, window_values
+from ui.dashboard.pages.fleet.hosts import draw_hosts
+from ui.dashboard.pages.fleet.scene import Scene, hosts_of, scene, told
+from ui.dashboard.pages.interface import Chart, Page, Region, control_id, region_id
+from ui.dashboard.pages.panels import chart_panel, panel
+from ui.dashboard.pages.states import loading
+from ui.dashboard.records import MarkRow
+from ui.dashboard.view_state import Family, View, ViewState
+from ui.dashboard.wording import count, ranks_in_words, stamp
+
+FAMILY_NAMES = {Family.NETWORK: "Network", Family.GPU: "GPU", Family.HOST: "Host"}
+FAMILY_IN_WORDS = {Family.NETWORK: "network", Family.GPU: "GPU", Family.HOST: "host"}
+MAX_LISTED = 30
+"""Events in the list below the chart."""
+
+
+def skeleton() -> Component:
+    controls = html.Section(
+        [
+            html.Div(loading(60), id=region_id("fleet-controls")),
+            html.Div(id=region_id("fleet-links"), className="links"),
+        ],
+        className="panel controls",
+    )
+    title = html.Div(loading(40), id=region_id("fleet-title"))
+    label = "the steps of the host's ranks and, on the same axis of time, its samples; events are listed below"
+    return dmc.Stack(
+        [
+            controls,
+            html.Div(loading(160), id=region_id("hosts")),
+            chart_panel("host", title, label=label, height_px=480),
+            html.Div(id=region_id("happened")),
+        ],
+        gap="md",
+    )
+
+
+def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
+    """Host, family and steps of a view."""
+    shown = scene(state, reads)
+    return {
+        "host": shown.host,
+        "family": shown.family.value,
+        **window_values(state),
+    }
+
+
+def draw_controls(state: ViewState, reads: Reads) -> Component:
+    """Host, samples and steps; of a host that is not there, the first."""
+    facts = reads.facts(state)
+    known = state if state.host in facts.hosts else replace(state, host="")
+    shown = control_values(known, reads)
+    return bar(
+        dmc.Select(
+            label="Host",
+            id=control_id("host"),
+            value=shown["host"],
+            data=hosts_of(facts),
+            searchable=True,
+            allowDeselect=False,
+            limit=200,
+            w=230,
+        ),
+        switch("Samples", "family", shown["family"], {one.value: name for one, name in FAMILY_NAMES.items()}),
+        *window_inputs(shown, DEFAULT_STEPS),
+    )
+
+
+def draw_links(state: ViewState, reads: Reads) -> Component:
+    """Ranges of steps that are wanted often, the clock of the host, and its ranks in the grid."""
+    shown = scene(state, reads)
+    run = shown.facts.summary
+    clock = ViewState(view=View.CLOCK, run=run.run_id, attempt=run.attempt, host=shown.host)
+    grid = ViewState(view=View.GRID, run=run.run_id, attempt=run.attempt, rank=shown.ranks[0])
+    others = [link_button("Clock of the host", clock), link_button("Its ranks in the grid", grid)]
+    return html.Div([*window_links(state, DEFAULT_STEPS), *others], className="links")
+
+
+def draw_title(state: ViewState, reads: Reads) -> Component:
+    """What the chart shows, whose time it is, and what is missing."""
+    shown = scene(state, reads)
+    run, found = shown.facts.summary, told(shown, reads)
+    exactly = replace(
+        state, run=run.run_id, attempt=run.attempt, host=shown.host, family=shown.family, steps=shown.steps
+    )
+    title = f"{shown.host}: ranks {ranks_in_words(shown.ranks)}, steps {shown.steps.first} to {shown.steps.last}"
+    notes = [dmc.Text(_says(shown, found), size="sm", c="dimmed")]
+    if not found.series:
+        notes.append(dmc.Text(_nothing_told(shown), size="sm", className="left-out"))
+    return html.Div([titled(title, exactly), html.Div(notes, role="status")])
+
+
+def draw_host(state: ViewState, reads: Reads) -> go.Figure | None:
+    """The picture; none where the host's ranks recorded no step and it told nothing."""
+    shown = scene(state, reads)
+    found = told(shown, reads)
+    if not found.ranks and not found.series:
+        return None
+    run, panels = shown.facts.summary, curves_of(PANELS[shown.family], found.series)
+    lines = happenings(found.events, found.marks, found.series, _until(found))
+    keep = f"{run.run_id}/{run.attempt}/{shown.host}/{shown.family}/{state.steps}/{len(panels)}"
+    return host_panels(found.ranks, panels, lines, keep=keep)
+
+
+def draw_happened(state: ViewState, reads: Reads) -> Component | None:
+    """Events of the host and marks of its ranks in words, the newest first."""
+    found = told(scene(state, reads), reads)
+    rows = [*map(_of_event, found.events), *map(_of_mark, found.marks)]
+    if not rows:
+        return panel("Events and marks", dmc.Text("None in these steps.", size="sm", c="dimmed"))
+    newest = sorted(rows, reverse=True)[:MAX_LISTED]
+    head = dmc.TableThead(dmc.TableTr([dmc.TableTh(name) for name in ("At", "Of", "What", "Text")]))
+    body = dmc.TableTbody([dmc.TableTr([dmc.TableTd(cell) for cell in (stamp(at), *cells)]) for at, *cells in newest])
+    title = "Events and marks" + (f": the newest {len(newest)} of {len(rows):,}" if len(rows) > len(newest) else "")
+    return panel(title, dmc.TableScrollContainer(dmc.Table([head, body], className="small-table"), minWidth=420))
+
+
+def _says(shown: Scene, found: HostScene) -> str:
+    troubles = sum(map(is_trouble, found.events))
+    others, marks = len(found.events) - troubles, len(found.marks)
+    told = [f"{count(troubles, 'trouble')} shown" if troubles else "no trouble"]
+    told += [count(others, "other event")] * bool(others) + [count(marks, "mark")] * bool(marks)
+    return f"All times are {shown.host}'s own clock, so nothing is shifted. {', '.join(told).capitalize()}."
+
+
+def _nothing_told(shown: Scene) -> str:
+    return (
+        f"{shown.host} told no {FAMILY_IN_WORDS[shown.family]} samples in these steps: choose other samples or steps. "
+        "What a host lacks is not read, and an agent that was started with --sample 0 reads nothing."
+    )
+
+
+def _until(found: HostScene) -> int:
+    """The newest thing that is known of the host."""
+    looks = [int(one.at_ns[-1]) for _, one in found.series if len(one.at_ns)]
+    return max([found.last_ns, *looks, *(event.at_ns for event in found.events)])
+
+
+def _of_event(event: HostEvent) -> tuple[int, str, str, str]:
+    return event.at_ns, event.device, event.name, event.text
+
+
+def _of_mark(mark: MarkRow) -> tuple[int, str, str, str]:
+    return mark.at_ns, f"rank {mark.rank}", mark.name, mark.text
+
+
+PAGE = Page(
+    skeleton=skeleton,
+    regions={
+        "fleet-controls": Region(draw=draw_controls, live=False),
+        "fleet-links": Region(draw=draw_links, live=False, quiet=True),
+        "hosts": Region(draw=draw_hosts, quiet=True),
+        "fleet-title": Region(draw=draw_title),
+        "happened": Region(draw=draw_happened, quiet=True),
+    },
+    charts={"host": Chart(draw=draw_host)},
+    control_values=control_values,
+    ahead=lambda state, reads: told(scene(state, reads), reads),
+)

@@ -1,0 +1,182 @@
+"""The grid: dp x pp x tp in one picture, coloured by state, blame or a stage's time; and all about one rank of it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import dash_mantine_components as dmc
+import plotly.graph_objects as go
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from ui.dashboard.data import Reads
+from ui.dashboard.data.grid import standings
+from ui.dashboard.data.heat_map import stage_times
+from ui.dashboard.defaults import chosen_stage, suspects, worst_finding
+from ui.dashboard.figures.chain import hops, path
+from ui.dashboard.figures.grid import rank_grid
+from ui.dashboard.figures.grid_body import MAX_SEEN_THROUGH, rank_body
+from ui.dashboard.figures.grid_colours import GridColours, by_blame, by_metric, by_standing
+from ui.dashboard.pages.controls import bar, number_input, switch, titled
+from ui.dashboard.pages.grid.rank import rank_panel
+from ui.dashboard.pages.grid.scene import Scene, scene
+from ui.dashboard.pages.hang.verdict import legend
+from ui.dashboard.pages.heat_map import page as heat_map
+from ui.dashboard.pages.interface import Chart, Page, Region, region_id
+from ui.dashboard.pages.panels import chart_panel
+from ui.dashboard.pages.run_cells import no_stall_in_words
+from ui.dashboard.pages.states import loading
+from ui.dashboard.pages.verdict import looking
+from ui.dashboard.pages.whatif import page as whatif
+from ui.dashboard.pages.whatif.charts import shown_analysis
+from ui.dashboard.view_state import Colour, Form, View, ViewState
+from ui.dashboard.wording import degrees
+
+COLOURS = {Colour.STATE: "State", Colour.BLAME: "Blame", Colour.METRIC: "Time of a stage"}
+FORMS = {Form.SLICES: "Slices", Form.BODY: "3D"}
+LABEL = (
+    "the ranks of the grid, each coloured by what was chosen above; what is known of the chosen rank stands beside, "
+    "and its neighbours are links there"
+)
+
+
+def skeleton() -> Component:
+    controls = html.Section(html.Div(loading(60), id=region_id("grid-controls")), className="panel controls")
+    chart = chart_panel("grid", html.Div(loading(52), id=region_id("grid-title")), label=LABEL, height_px=320)
+    rank = html.Aside(html.Div(loading(300), id=region_id("grid-rank")), **{"aria-label": "the chosen rank"})
+    left = html.Div([html.Div(loading(46), id=region_id("grid-says")), chart], className="stacked")
+    return dmc.Stack([controls, html.Div([left, html.Div(rank)], className="beside wide-details")], gap="md")
+
+
+def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
+    """Colour, form and rank of a view, and what belongs to its colour."""
+    return {
+        "colour": state.colour.value,
+        "form": state.form.value,
+        "rank": "" if state.rank is None else state.rank,
+        **heat_map.control_values(state, reads),
+    }
+
+
+def draw_controls(state: ViewState, reads: Reads) -> Component:
+    """Colour, form and rank; below them what belongs to the colour."""
+    shown = control_values(state, reads)
+    rows = [
+        bar(
+            switch("Colour by", "colour", shown["colour"], {one.value: name for one, name in COLOURS.items()}),
+            switch("Drawn as", "form", shown["form"], {one.value: name for one, name in FORMS.items()}),
+            number_input("Rank", "rank", shown["rank"], "the worst"),
+        )
+    ]
+    if state.colour is Colour.METRIC:
+        rows.append(heat_map.draw_controls(state, reads))
+    if state.colour is Colour.BLAME:
+        rows.append(whatif.draw_controls(state, reads))
+    return dmc.Stack(rows, gap="sm")
+
+
+def draw_says(state: ViewState, reads: Reads) -> Component:
+    """The picture in words."""
+    shown = scene(state, reads)
+    if state.colour is Colour.METRIC:
+        return heat_map.draw_says(state, reads)
+    if state.colour is Colour.BLAME:
+        return whatif.draw_says(state, reads)
+    return html.Div(_state_in_words(shown, state, reads), role="status")
+
+
+def _state_in_words(shown: Scene, state: ViewState, reads: Reads) -> list[Component]:
+    if shown.verdict is not None:
+        address = replace(state, view=View.HANG).search()
+        return [
+            dmc.Text(shown.verdict.headline, fw=600, className="says"),
+            dmc.Text([f"Next: {shown.verdict.next_step} ", dcc.Link("hang view", href=address)], size="sm"),
+        ]
+    report = reads.reports.of(shown.facts.summary)
+    if report is None:
+        return [looking(shown.facts)]
+    worst, calm = worst_finding(report), no_stall_in_words(shown.facts.summary)
+    if worst is None:
+        return [dmc.Text(f"{calm}, and no finding names a rank.", fw=600, className="says")]
+    return [
+        dmc.Text(worst.summary, fw=600, className="says"),
+        dmc.Text(f"{calm}. Next: {worst.next_step}", size="sm", c="dimmed"),
+    ]
+
+
+def draw_title(state: ViewState, reads: Reads) -> Component:
+    """What is drawn: the degrees, the way to choose a rank, and what colours and lines mean."""
+    shown = scene(state, reads)
+    run, grid = shown.facts.summary, shown.facts.topology
+    exactly = replace(state, run=run.run_id, attempt=run.attempt, rank=shown.rank)
+    head = titled(f"{degrees(grid)}. Click a rank", exactly)
+    colours = legend(standings(reads, shown.facts, shown.verdict)) if state.colour is Colour.STATE else None
+    return html.Div([head, colours, _lines(shown, state)])
+
+
+def _lines(shown: Scene, state: ViewState) -> Component:
+    grid, waits = shown.facts.topology, _waits(shown)
+    said = [
+        ("tp", f"tensor group of rank {shown.rank}", grid.tp > 1),
+        ("pp", "its pipeline", grid.pp > 1),
+        ("dp", "the replicas of its place", grid.dp > 1),
+    ]
+    items = [html.Li([html.Span(className=f"line-sample {axis}"), words]) for axis, words, is_there in said if is_there]
+    if waits:
+        items.append(html.Li("→ whom it waits for, to the root"))
+    elif grid.pp > 1:
+        items.append(html.Li("→ the way of activations"))
+    if state.form is Form.BODY:
+        items.append(html.Li("Drag to turn, wheel to come nearer."))
+        if grid.world_size > MAX_SEEN_THROUGH:
+            items.append(html.Li("Of so many ranks: the slices through the chosen one, and whoever stands out."))
+    return html.Ul(items, className="legend", **{"aria-label": "lines of the grid"})
+
+
+def draw_grid(state: ViewState, reads: Reads) -> go.Figure | None:
+    """The picture; None where what-if concludes nothing, or no rank has a value."""
+    shown = scene(state, reads)
+    facts, cells = shown.facts, _cells(shown, state, reads)
+    if cells is None:
+        return None
+    run, waits = facts.summary, _waits(shown)
+    keep = f"{run.run_id}/{run.attempt}/{state.form}/{state.colour}"
+    if state.form is Form.BODY:
+        return rank_body(facts.topology, cells, facts.hosts, chosen=shown.rank, path=waits, keep=keep)
+    along = waits or facts.topology.group(shown.rank, along="pp")
+    return rank_grid(facts.topology, cells, facts.hosts, chosen=shown.rank, path=along, keep=keep, with_groups=True)
+
+
+def _waits(shown: Scene) -> Sequence[int]:
+    return () if shown.verdict is None else path(hops(shown.verdict, shown.rank))
+
+
+def _cells(shown: Scene, state: ViewState, reads: Reads) -> GridColours | None:
+    facts = shown.facts
+    if state.colour is Colour.STATE:
+        return by_standing(standings(reads, facts, shown.verdict))
+    named = suspects(reads.reports.of(facts.summary))
+    if state.colour is Colour.METRIC:
+        stage = chosen_stage(state, facts)
+        times = stage_times(reads, facts, stage, state.clock, shown.steps, state.metric)
+        return by_metric(times, state.metric, named) if heat_map.has_values(times, state.metric) else None
+    analysis = shown_analysis(state, reads)
+    return None if analysis is None else by_blame(analysis.figures, named)
+
+
+def draw_rank(state: ViewState, reads: Reads) -> Component:
+    """All about the chosen rank."""
+    return html.Div(rank_panel(scene(state, reads), state, reads), className="panel")
+
+
+PAGE = Page(
+    skeleton=skeleton,
+    regions={
+        "grid-controls": Region(draw=draw_controls, live=False),
+        "grid-says": Region(draw=draw_says),
+        "grid-title": Region(draw=draw_title, quiet=True),
+        "grid-rank": Region(draw=draw_rank, quiet=True),
+    },
+    charts={"grid": Chart(draw=draw_grid)},
+    control_values=control_values,
+    ahead=lambda state, reads: _cells(scene(state, reads), state, reads),
+)

@@ -1,0 +1,176 @@
+"""All about the chosen rank of the grid: its groups and neighbours, where its data goes, its host, the ways on."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from diagnose.model.fleet import HostEvent
+from telemetry.topology import AXES, Axis, Topology
+from ui.dashboard.data import Reads
+from ui.dashboard.data.fleet import host_events
+from ui.dashboard.data.grid import last_said, standings
+from ui.dashboard.figures.standing import Standing
+from ui.dashboard.pages.controls import link_button, timeline_of
+from ui.dashboard.pages.grid.scene import Scene
+from ui.dashboard.pages.hang.rank import rank_details
+from ui.dashboard.pages.rank_chip import standing_badge, standing_chip
+from ui.dashboard.pages.rank_parts import data_flow, facts_list, part
+from ui.dashboard.view_state import Group, View, ViewState
+from ui.dashboard.wording import clock, ranks_in_words
+
+MAX_EVENTS, MAX_MARKS = 6, 6
+NAMES: dict[Axis, str] = {"dp": "replicas", "pp": "pipeline", "tp": "tensor group"}
+
+
+def rank_panel(shown: Scene, state: ViewState, reads: Reads) -> list[Component | None]:
+    """Of a hang everything that was left of the rank; else what its agent and the findings say of it."""
+    how = standings(reads, shown.facts, shown.verdict)
+    groups = part("Its groups: walk from rank to rank", _groups(shown, how, state))
+    first: list[Component | None]
+    if shown.verdict is not None:
+        first = rank_details(shown.verdict, shown.rank, shown.facts, replace(state, view=View.GRID))
+    else:
+        first = _calm(shown, how, state, reads)
+    return [first[0], _links(shown, state), groups, *first[1:], _host(shown, reads)]
+
+
+def _calm(shown: Scene, how: Sequence[Standing], state: ViewState, reads: Reads) -> list[Component | None]:
+    rank, grid = shown.rank, shown.facts.topology
+    head = html.Div(
+        [html.H2(f"Rank {rank}", className="panel-title"), standing_badge(how[rank])], className="details-head"
+    )
+    flow = data_flow(rank, grid, lambda one: standing_chip(one, how[one], state, label=str(one)))
+    return [
+        head,
+        part("Data flow", flow) if grid.pp > 1 else None,
+        facts_list(_place(shown, reads)),
+        _findings(shown, reads),
+        _marks(shown, reads),
+    ]
+
+
+def _place(shown: Scene, reads: Reads) -> Iterator[tuple[str, str | Component]]:
+    facts, rank = shown.facts, shown.rank
+    yield "place", facts.topology.describe(rank)
+    yield "host", f"{facts.hosts[rank] or 'unknown'}, rank {facts.local_ranks[rank]} there"
+    said = last_said(reads, facts).get(rank)
+    if said is None:
+        yield "its agent", "said nothing of it"
+        return
+    yield "last said in step", f"{said.step:,}"
+    if said.stage is not None and said.alive:
+        yield "in stage", said.stage.label
+    if said.dropped:
+        yield "records lost", f"{said.dropped:,}"
+
+
+def _groups(shown: Scene, how: Sequence[Standing], state: ViewState) -> Component:
+    """A row a direction of the grid: the neighbours before and after, all members, and how they stand. Where the
+    replicas lie along several axes of the mesh, a row for each of those follows."""
+    head = html.Tr([html.Th(name) for name in ("group", "before", "after", "ranks")])
+    topology = shown.facts.topology
+    rows = []
+    for axis in reversed(AXES):
+        along = topology.replica_axes if axis == "dp" else axis
+        members = topology.group(shown.rank, along=axis)
+        rows.append(_group_row(f"{NAMES[axis]} ({along})", members, shown, how, state, has_ends=axis == "pp"))
+    for name in _apart(topology):
+        members = topology.group_of(shown.rank, topology.mask(name))
+        rows.append(_group_row(name, members, shown, how, state))
+    return html.Table([html.Thead(head), html.Tbody(rows)], className="shares groups")
+
+
+def _apart(topology: Topology) -> Sequence[str]:
+    """Axes of the mesh that share the grid's ``dp`` direction; none where it is a single one."""
+    wide = [name for name, degree in topology.mesh if degree > 1 and name not in ("pp", "tp")]
+    return wide if len(wide) > 1 else []
+
+
+def _group_row(
+    title: str,
+    members: Sequence[int],
+    shown: Scene,
+    how: Sequence[Standing],
+    state: ViewState,
+    *,
+    has_ends: bool = False,
+) -> Component:
+    at = members.index(shown.rank)
+    before, after = (_neighbour(members, one, how, state, has_ends=has_ends) for one in (at - 1, at + 1))
+    numbers = Counter(how[rank] for rank in members)
+    stand = ", ".join(f"{numbers[one]:,} {one}" for one in Standing if numbers[one])
+    name = [title, html.Div(f"{at + 1} of {len(members)}", className="dim")]
+    who = [ranks_in_words(members, limit=3), html.Div(stand, className="dim")]
+    return html.Tr([html.Td(cell) for cell in (name, before, after, who)])
+
+
+def _neighbour(
+    members: Sequence[int], at: int, how: Sequence[Standing], state: ViewState, *, has_ends: bool
+) -> Component:
+    """A pipeline has ends; the others are drawn as rings."""
+    if (has_ends and not 0 <= at < len(members)) or len(members) == 1:
+        return html.Span("none", className="dim")
+    rank = members[at % len(members)]
+    return standing_chip(rank, how[rank], state, label=str(rank))
+
+
+def _links(shown: Scene, state: ViewState) -> Component:
+    """The same rank on the other pages."""
+    run, host = shown.facts.summary, shown.facts.hosts[shown.rank]
+    exactly = replace(state, run=run.run_id, attempt=run.attempt, rank=shown.rank)
+    of_rank = timeline_of(exactly, shown.rank, state.step)
+    groups = {Group.PP: "pipeline", Group.TP: "tensor group", Group.DP: "replicas", Group.ALL: "neighbours"}
+    lines: list[Component | str] = ["Timeline of its "]
+    for group, name in groups.items():
+        lines += [dcc.Link(name, href=replace(of_rank, group=group).search()), " · "]
+    others = {"Heat map": replace(exactly, view=View.HEAT_MAP)}
+    if shown.verdict is not None:
+        others["Hang"] = replace(exactly, view=View.HANG)
+    if host:
+        others["Host"] = ViewState(view=View.FLEET, run=run.run_id, attempt=run.attempt, host=host)
+    buttons = [link_button(name, view, name="small") for name, view in others.items()]
+    return html.Nav(
+        [html.Div(lines[:-1], className="small"), html.Div(buttons, className="links")],
+        className="part ways",
+        **{"aria-label": f"rank {shown.rank} on other pages"},
+    )
+
+
+def _findings(shown: Scene, reads: Reads) -> Component | None:
+    host = shown.facts.hosts[shown.rank]
+    report = reads.reports.of(shown.facts.summary)
+    told = [
+        html.Li(finding.summary)
+        for finding in (report.findings if report else ())
+        if shown.rank in finding.ranks or (host and host in finding.hosts)
+    ]
+    return part("Findings that name it or its host", html.Ul(told, className="plain-list")) if told else None
+
+
+def _marks(shown: Scene, reads: Reads) -> Component | None:
+    marks = [mark for mark in reads.marks(shown.facts.summary) if mark.rank == shown.rank]
+    if not marks:
+        return None
+    items = [html.Li(f"{clock(mark.at_ns)} {mark.name} {mark.text}") for mark in marks[:MAX_MARKS]]
+    return part("Its newest marks", html.Ul(items, className="plain-list"))
+
+
+def _host(shown: Scene, reads: Reads) -> Component | None:
+    """What its cards, GPUs and host told, the newest first."""
+    host = shown.facts.hosts[shown.rank]
+    if not host:
+        return None
+    events = host_events(reads, shown.facts, host, shown.steps)
+    if not events:
+        return part(f"{host}: cards, GPUs, host", dmc.Text("No event told in these steps.", size="sm", c="dimmed"))
+    newest = [html.Li(_event_in_words(event)) for event in reversed(events[-MAX_EVENTS:])]
+    title = f"{host}: cards, GPUs, host" + (f", the newest of {len(events):,} events" * (len(events) > MAX_EVENTS))
+    return part(title, html.Ul(newest, className="plain-list"))
+
+
+def _event_in_words(event: HostEvent) -> str:
+    return f"{clock(event.at_ns)} {event.device} {event.name} {event.text}".strip()

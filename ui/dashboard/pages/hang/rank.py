@@ -1,0 +1,183 @@
+"""All about one rank of a job that stands still."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from diagnose.hang.evidence import WHOLE_GROUP, HangEvidence, LogLine, Pending, Process, RankEvidence
+from diagnose.hang.verdict import HangVerdict
+from ui.dashboard.figures.chain import group_in_words, held_up, hops
+from ui.dashboard.figures.standing import standing_of
+from ui.dashboard.pages.rank_chip import rank_chip, standing_badge
+from ui.dashboard.pages.rank_parts import data_flow, facts_list, part
+from ui.dashboard.records import RunFacts
+from ui.dashboard.view_state import View, ViewState
+from ui.dashboard.wording import clock, count, long_duration, ranks_in_words
+
+MAX_PENDING, MAX_LOG, MAX_GROUPS = 6, 20, 12
+
+
+def rank_details(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewState) -> list[Component]:
+    """Place, waits, groups, pipeline, error text, stack: from what matters most to the raw evidence."""
+    head = html.Div(
+        [html.H2(f"Rank {rank}", className="panel-title"), standing_badge(standing_of(verdict, rank))],
+        className="details-head",
+    )
+    known = verdict.evidence.ranks.get(rank)
+    place = facts_list(_place(verdict, rank, facts, known))
+    relations = [_waits_for(verdict, rank, state), _holds_up(verdict, rank), _pipeline(verdict, rank, facts, state)]
+    if known is None:
+        return [head, place, *relations, dmc.Text("It left no evidence: no state, no stack, no log.", size="sm")]
+    evidence = verdict.evidence
+    return [
+        head,
+        place,
+        _log(known.log),
+        *relations,
+        _groups(evidence, known),
+        _pending(evidence, known.pending),
+        _stack(known.stack),
+        _timeline_link(rank, facts, state),
+    ]
+
+
+def _place(
+    verdict: HangVerdict, rank: int, facts: RunFacts, known: RankEvidence | None
+) -> Iterator[tuple[str, str | Component]]:
+    yield "place", facts.topology.describe(rank)
+    yield "host", facts.hosts[rank] or (known.host if known else "") or "unknown"
+    if known is None:
+        return
+    taken_ns = verdict.evidence.taken_ns
+    yield "process", _process(known, verdict.evidence)
+    if known.step >= 0:
+        yield "step", f"{known.step:,}"
+    if known.stage:
+        since = _ago(known.stage_since_ns, taken_ns)
+        yield "in stage", known.stage + (f", {since}" if since else "")
+
+
+def _process(known: RankEvidence, evidence: HangEvidence) -> str:
+    """A process that ended after the stall, as everybody's does in the end, tells nothing of it: then how it was when
+    it was looked at."""
+    if not known.died_ns:
+        seen_ns = known.taken_ns or evidence.taken_ns
+        return known.process.value + (f" at {clock(seen_ns)}" if evidence.has_ended and seen_ns else "")
+    word = "gone" if known.process is Process.UNKNOWN else known.process.value
+    return f"{word} at {clock(known.died_ns)}"
+
+
+def _waits_for(verdict: HangVerdict, rank: int, state: ViewState) -> Component:
+    chain = hops(verdict, rank)
+    if not chain or chain[0].on is None:
+        return part(
+            verdict.evidence.tense("Waits for", "Waited for"), html.Div("nobody that is known", className="small dim")
+        )
+    first, root = chain[0], chain[-1].on
+    said: list[str | Component] = [
+        rank_chip(first.on, verdict, state) if first.on is not None else "",
+        f" in {first.operation} of {first.group}",
+    ]
+    if root is not None and root != first.on:
+        said += [", in the end for ", rank_chip(root, verdict, state)]
+    return part(verdict.evidence.tense("Waits for", "Waited for"), html.Div(said, className="small"))
+
+
+def _holds_up(verdict: HangVerdict, rank: int) -> Component:
+    held = held_up(verdict, rank)
+    if not held.total:
+        return part(
+            verdict.evidence.tense("Holds up", "Held up"), html.Div("nobody that is known", className="small dim")
+        )
+    lines = [f"{count(len(held.directly), 'rank')} directly: {ranks_in_words(held.directly, counted=False)}"]
+    if held.over_others:
+        lines.append(
+            f"{count(len(held.over_others), 'rank')} over others: {ranks_in_words(held.over_others, counted=False)}"
+        )
+        lines.append(f"{held.total:,} in all")
+    return part(
+        verdict.evidence.tense("Holds up", "Held up"), html.Div([html.Div(line) for line in lines], className="small")
+    )
+
+
+def _pipeline(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewState) -> Component | None:
+    """Where activations come from and gradients go, with the neighbours' states."""
+    if facts.topology.pp == 1:
+        return None
+    return part(
+        "Data flow", data_flow(rank, facts.topology, lambda one: rank_chip(one, verdict, state, label=str(one)))
+    )
+
+
+def _groups(evidence: HangEvidence, known: RankEvidence) -> Component | None:
+    """How far it has come in each of its groups, and how far the furthest member has."""
+    if not known.fronts:
+        return None
+    head = html.Tr([html.Th(name) for name in ("group", "entered", "ended", "furthest")])
+    rows = [_group_row(evidence, known, index) for index in sorted(known.fronts)[:MAX_GROUPS]]
+    table = html.Table([html.Thead(head), html.Tbody(rows)], className="shares")
+    left = len(known.fronts) - MAX_GROUPS
+    return part(
+        "Groups", html.Div([table, *([dmc.Text(f"{count(left, 'more group')}", size="xs")] if left > 0 else [])])
+    )
+
+
+def _group_row(evidence: HangEvidence, known: RankEvidence, index: int) -> Component:
+    front = known.fronts[index]
+    members = evidence.groups[index].members if index < len(evidence.groups) else ()
+    others = (evidence.ranks[one].fronts.get(index) for one in members if one in evidence.ranks)
+    furthest = max((other.entered for other in others if other is not None), default=front.entered)
+    behind = furthest - front.entered
+    name = [group_in_words(evidence, index), *([html.Div(f"▶ {behind:,} behind")] if behind > 0 else [])]
+    cells = [name, f"{front.entered:,}", f"{front.completed:,}", f"{furthest:,}"]
+    return html.Tr([html.Td(cell) for cell in cells], className="suspect" if behind > 0 else "")
+
+
+def _pending(evidence: HangEvidence, pending: tuple[Pending, ...]) -> Component | None:
+    if not pending:
+        return None
+    lines = [html.Li(_pending_words(evidence, one)) for one in pending[:MAX_PENDING]]
+    if len(pending) > MAX_PENDING:
+        lines.append(html.Li(f"{len(pending) - MAX_PENDING:,} more behind them"))
+    return part("Issued and not ended, the oldest first", html.Ul(lines, className="plain-list"))
+
+
+def _pending_words(evidence: HangEvidence, one: Pending) -> str:
+    peer = "" if one.peer == WHOLE_GROUP else f" with rank {one.peer}"
+    since = _ago(one.since_ns, evidence.taken_ns)
+    parts = (f"{one.op} #{one.seq}{peer} of {group_in_words(evidence, one.group)}", since, one.signature)
+    return ", ".join(part for part in parts if part)
+
+
+def _log(lines: tuple[LogLine, ...]) -> Component | None:
+    """Its error text; known faults marked."""
+    if not lines:
+        return None
+    return part("Error text", html.Ul([_log_line(line) for line in lines[-MAX_LOG:]], className="log"))
+
+
+def _log_line(line: LogLine) -> Component:
+    at = html.Span(clock(line.at_ns), className="dim") if line.at_ns else None
+    fault = dmc.Badge(line.fault, color="red", variant="light", size="sm") if line.fault else None
+    return html.Li([one for one in (at, fault, html.Span(line.text)) if one is not None])
+
+
+def _stack(frames: tuple[str, ...]) -> Component | None:
+    if not frames:
+        return part("Stack", dmc.Text("no stack was taken", size="sm", c="dimmed"))
+    return part("Stack of the main thread, innermost first", html.Pre("\n".join(frames), className="stack"))
+
+
+def _timeline_link(rank: int, facts: RunFacts, state: ViewState) -> Component | None:
+    if not len(facts.steps.step):
+        return None
+    last = int(facts.steps.step[-1])
+    address = replace(state, view=View.TIMELINE, rank=rank, group=None, step=last, span=None).search()
+    return dcc.Link(f"step {last:,}, the last that ended, in the timeline", href=address, className="small")
+
+
+def _ago(since_ns: int, taken_ns: int) -> str:
+    return f"for {long_duration((taken_ns - since_ns) / 1e9)}" if 0 < since_ns <= taken_ns else ""

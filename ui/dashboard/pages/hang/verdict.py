@@ -1,0 +1,194 @@
+"""The verdict over a job that stands still: in full on its page, in a line on the overview."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from diagnose.hang.evidence import Process
+from diagnose.hang.finding import severity_of
+from diagnose.hang.recorders import recorders_of
+from diagnose.hang.stacks import fold_stacks
+from diagnose.hang.verdict import HangVerdict
+from ui.dashboard.figures.standing import SIGNS, Standing
+from ui.dashboard.pages.interface import SEVERITY_COLOURS
+from ui.dashboard.pages.rank_chip import rank_chips, swatch
+from ui.dashboard.pages.run_cells import no_stall_in_words
+from ui.dashboard.pages.states import at_work
+from ui.dashboard.records import RunFacts, RunSummary
+from ui.dashboard.view_state import View, ViewState
+from ui.dashboard.wording import clock, count, long_duration, ranks_in_words, stamp
+
+MAX_STACKS, MAX_FRAMES, MAX_NOTES = 12, 16, 8
+
+
+def verdict_in_full(verdict: HangVerdict, state: ViewState) -> Component:
+    """Headline, since when, what to do, how sure; then what was wrong with the evidence itself."""
+    lines: list[Component] = [dmc.Text(verdict.headline, fw=600, size="lg", className="verdict-text")]
+    lines.append(dmc.Text(" · ".join(_circumstances(verdict)), size="sm"))
+    if verdict.next_step:
+        lines.append(dmc.Text(f"Next: {verdict.next_step}", size="sm"))
+    if verdict.initiating:
+        lines.append(rank_chips(verdict.initiating, verdict, state))
+    if missing := verdict.evidence.missing:
+        words = f"{count(len(missing), 'rank')} left no evidence: {ranks_in_words(missing, counted=False)}"
+        lines.append(dmc.Text(words, size="sm"))
+    if recorders := recorders_of(verdict.evidence):
+        lines.append(dmc.Text(f"Flight recorder: {'; '.join(recorders)}", size="sm"))
+    lines += _notes(verdict.evidence.notes)
+    return dmc.Alert(
+        dmc.Stack(lines, gap=6),
+        color=_colour(verdict),
+        variant="light",
+        title=_title(verdict),
+        className="verdict",
+    )
+
+
+def reading_evidence(facts: RunFacts) -> Component:
+    """Stands where the verdict will be told."""
+    num_ranks = count(facts.topology.world_size, "rank")
+    return at_work(f"Reading what {num_ranks} left behind: this takes some seconds. The page fills by itself.")
+
+
+def hang_headline(verdict: HangVerdict, facts: RunFacts) -> Component:
+    """The stall on the overview, with the way to its page."""
+    link = dcc.Link("Show hang view", href=_address(facts), className="button primary")
+    lines = [
+        dmc.Text(verdict.headline, fw=600, size="lg", className="verdict-text"),
+        dmc.Text(f"Next: {verdict.next_step}", size="sm"),
+        dmc.Group([link], mt=4),
+    ]
+    return dmc.Alert(
+        dmc.Stack(lines, gap=6), color=_colour(verdict), variant="light", title=_title(verdict), className="verdict"
+    )
+
+
+def hang_finding(verdict: HangVerdict, facts: RunFacts) -> Component:
+    """The stall among the findings."""
+    head = dmc.Group(
+        [
+            dmc.Badge(severity_of(verdict).value, color=_colour(verdict), variant="light"),
+            dmc.Text(str(verdict.kind), fw=600, size="sm"),
+        ],
+        gap="xs",
+    )
+    circumstances = dmc.Text(" · ".join(_circumstances(verdict)), size="sm", c="dimmed")
+    link = dcc.Link("hang view", href=_address(facts))
+    return html.Article([head, dmc.Text(verdict.headline, size="sm"), circumstances, link], className="finding")
+
+
+def nothing_stands_still(run: RunSummary) -> Component:
+    """The page while there is nothing to judge."""
+    return dmc.Alert(
+        dmc.Stack(
+            [
+                dmc.Text(no_stall_in_words(run), fw=600, size="lg"),
+                dmc.Text(
+                    "When no step ends for several times as long as usual, the agents collect what each rank has "
+                    "left: its state, its flight recorder, its stack, its error text. Then this page shows the grid "
+                    "of ranks with who is behind and who waits, the waiting chain of any rank, and what to do.",
+                    size="sm",
+                ),
+                dmc.Text(
+                    f"{_who_looks(run)} For a job whose store is gone: rankscope diagnose hang --spool DIR", size="sm"
+                ),
+            ],
+            gap=6,
+        ),
+        color="orange" if run.heard.is_silent else "teal",
+        variant="light",
+        title="Not shipping" if run.heard.is_silent else "No stall",
+        className="verdict",
+    )
+
+
+def _who_looks(run: RunSummary) -> str:
+    """Whether the page can still change."""
+    if run.heard.is_silent:
+        return f"Nobody has looked since {stamp(run.heard.heard_ns)}."
+    return f"The run was last heard of at {stamp(run.heard.heard_ns)}." if run.is_over else "It fills by itself."
+
+
+def legend(standings: Sequence[Standing]) -> Component:
+    """The standings that occur: symbol, word, how many ranks."""
+    numbers = Counter(standings)
+    items = [
+        html.Li([swatch(standing), f"{standing} {numbers[standing]:,}"], title=SIGNS[standing].means)
+        for standing in Standing
+        if numbers[standing]
+    ]
+    return html.Ul(items, className="legend", **{"aria-label": "colours of the grid"})
+
+
+def merged_stacks(verdict: HangVerdict) -> Component:
+    """Those of the fewest ranks first: the odd one out is telling."""
+    stacks = fold_stacks(verdict.evidence)
+    if not stacks:
+        return dmc.Text("No stack was taken.", size="sm", c="dimmed")
+    items: list[Component] = [_stack_item(one.frames, one.ranks, verdict) for one in stacks[:MAX_STACKS]]
+    if len(stacks) > MAX_STACKS:
+        left = sum(len(one.ranks) for one in stacks[MAX_STACKS:])
+        items.append(dmc.Text(f"{count(len(stacks) - MAX_STACKS, 'more stack')} of {count(left, 'rank')}", size="sm"))
+    return html.Div(items, className="merged-stacks")
+
+
+def _stack_item(frames: Sequence[str], ranks: Sequence[int], verdict: HangVerdict) -> Component:
+    mark = "▶ " if set(ranks) & set(verdict.initiating) else ""
+    which = f"{mark}{count(len(ranks), 'rank')}: {ranks_in_words(ranks, counted=False)}"
+    more = [f"… {len(frames) - MAX_FRAMES} more"] if len(frames) > MAX_FRAMES else []
+    body = html.Pre("\n".join([*frames[:MAX_FRAMES], *more]) or "no frame", className="stack")
+    return html.Section([html.H3(which, className="part-title"), body], className="part")
+
+
+def since_ns(verdict: HangVerdict) -> int:
+    """When those who hold the job up stopped, else the oldest wait; 0 when nothing tells."""
+    known = verdict.evidence.ranks
+    culprits = [known[rank] for rank in verdict.initiating if rank in known]
+    stopped = [one.died_ns if one.process is Process.DEAD else one.stage_since_ns for one in culprits]
+    waited = [
+        one.pending[0].since_ns for rank in verdict.waits if rank in known for one in [known[rank]] if one.pending
+    ]
+    told = [ns for ns in stopped if ns] or [ns for ns in waited if ns]
+    return min(told, default=0)
+
+
+def _circumstances(verdict: HangVerdict) -> Iterator[str]:
+    taken_ns, since = verdict.evidence.taken_ns, since_ns(verdict)
+    if since and taken_ns > since:
+        yield f"since {clock(since)}: for {long_duration((taken_ns - since) / 1e9)} when it was looked at"
+    elif since:
+        yield f"since {clock(since)}"
+    if taken_ns:
+        yield f"looked at {stamp(taken_ns)}"
+    if verdict.evidence.ended_ns:
+        yield f"the run ended {stamp(verdict.evidence.ended_ns)}"
+    if verdict.kind is not None:
+        yield f"confidence {verdict.confidence:.0%}"
+
+
+def _title(verdict: HangVerdict) -> str:
+    if verdict.kind is None:
+        return "No stall"
+    return f"{severity_of(verdict)}: {verdict.kind}"
+
+
+def _colour(verdict: HangVerdict) -> str:
+    return "teal" if verdict.kind is None else SEVERITY_COLOURS[severity_of(verdict)]
+
+
+def _notes(notes: Sequence[str]) -> list[Component]:
+    if not notes:
+        return []
+    items = [html.Li(note) for note in notes[:MAX_NOTES]]
+    if len(notes) > MAX_NOTES:
+        items.append(html.Li(f"{len(notes) - MAX_NOTES:,} more"))
+    title = html.Summary(f"{count(len(notes), 'note')} on the evidence")
+    return [html.Details([title, html.Ul(items)], className="small")]
+
+
+def _address(facts: RunFacts) -> str:
+    run = facts.summary
+    return ViewState(view=View.HANG, run=run.run_id, attempt=run.attempt).search()

@@ -1,0 +1,223 @@
+"""A run at a glance: the worst finding in a sentence, the numbers of the moment, the curves, all findings."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import dash_mantine_components as dmc
+import plotly.graph_objects as go
+from dash import html
+from dash.development.base_component import Component
+
+from diagnose.hang.verdict import HangVerdict
+from diagnose.model.run_state import RunState
+from telemetry.errors import UnreadableError
+from ui.dashboard.background import StillWorking
+from ui.dashboard.data import Reads
+from ui.dashboard.data.recent import MFU, STEP_TIME, TOKENS, recent_means
+from ui.dashboard.figures.series import HEIGHT_PX, Curve, curve_over_steps
+from ui.dashboard.pages.hang.verdict import hang_finding, hang_headline, reading_evidence, since_ns
+from ui.dashboard.pages.interface import Chart, Page, Region, region_id
+from ui.dashboard.pages.panels import card, chart_panel, heading, panel
+from ui.dashboard.pages.run_cells import mean_of_steps
+from ui.dashboard.pages.states import loading
+from ui.dashboard.pages.verdict import findings_list, headline, looking, marks_list
+from ui.dashboard.records import MarkRow, RankState, RunFacts, RunSummary, Series
+from ui.dashboard.time_lost import seconds_lost
+from ui.dashboard.view_state import ViewState
+from ui.dashboard.wording import count, duration, long_duration, stamp
+
+RECENT: dict[str, tuple[str, Callable[[float], str]]] = {
+    "Step time": (STEP_TIME, duration),
+    "Tokens/s": (TOKENS, "{:,.0f}".format),
+    "MFU": (MFU, "{:.1%}".format),
+}
+MAX_MARKS_DRAWN = 12
+CURVES = {"step-time": "Step time", "loss": "Loss", "mfu": "MFU", "tokens": "Tokens/s"}
+
+
+def skeleton() -> Component:
+    curves = [
+        chart_panel(name, heading(title), label=f"{title} by step", height_px=HEIGHT_PX)
+        for name, title in CURVES.items()
+    ]
+    texts = [html.Div(loading(160), id=region_id(name)) for name in ("findings", "events")]
+    return dmc.Stack(
+        [
+            html.Div(loading(140), id=region_id("verdict")),
+            html.Div(loading(90), id=region_id("numbers")),
+            html.Div(curves, className="curves"),
+            dmc.SimpleGrid(texts, cols={"base": 1, "lg": 2}),
+        ],
+        gap="md",
+    )
+
+
+def draw_verdict(state: ViewState, reads: Reads) -> Component:
+    """A stall where one stands, else the worst finding."""
+    facts = reads.facts(state)
+    try:
+        stall = _stall(facts, reads)
+    except StillWorking:
+        return reading_evidence(facts)
+    if stall is not None:
+        return hang_headline(stall, facts)
+    report = reads.reports.of(facts.summary)
+    return looking(facts) if report is None else headline(report, facts)
+
+
+def draw_numbers(state: ViewState, reads: Reads) -> Component:
+    """Means over the newest steps, as in the list of runs; how far the run is, and what it lost."""
+    cards = [card(name, value, note) for name, value, note in _numbers(reads.facts(state), reads)]
+    return dmc.SimpleGrid(cards, cols={"base": 2, "sm": 3, "lg": 6}, spacing="sm")
+
+
+def draw_step_time(state: ViewState, reads: Reads) -> go.Figure | None:
+    """The step time of each step, with the marks."""
+    steps = reads.facts(state).steps
+    return _drawn(Curve(name="step time", unit="s", step=steps.step, value=steps.duration_ns / 1e9), state, reads)
+
+
+def draw_loss(state: ViewState, reads: Reads) -> go.Figure | None:
+    """What the trainer reported as loss."""
+    found = _series("loss", state, reads)
+    return found and _drawn(
+        Curve(name="loss", unit="", step=found.step, value=found.value, from_zero=False), state, reads
+    )
+
+
+def draw_mfu(state: ViewState, reads: Reads) -> go.Figure | None:
+    """Model FLOPs utilisation."""
+    found = _series("mfu", state, reads)
+    return found and _drawn(
+        Curve(name="MFU", unit="%", step=found.step, value=found.value * 100, number=".2f"), state, reads
+    )
+
+
+def draw_tokens(state: ViewState, reads: Reads) -> go.Figure | None:
+    """Tokens a second."""
+    found = _series("tokens-per-second", state, reads)
+    return found and _drawn(
+        Curve(name="tokens/s", unit="", step=found.step, value=found.value, number=",.0f"), state, reads
+    )
+
+
+def draw_findings(state: ViewState, reads: Reads) -> Component:
+    """All findings, a stall first."""
+    facts = reads.facts(state)
+    report = reads.reports.of(facts.summary)
+    stall = None
+    with suppress(StillWorking):  # the verdict tells that it is being read
+        stall = _stall(facts, reads)
+    stalled = [] if stall is None else [hang_finding(stall, facts)]
+    if report is None:
+        return panel("Findings", dmc.Stack([*stalled, looking(facts)], gap="sm"))
+    slow = [findings_list(report, facts)] if report.findings or stall is None else []
+    marks = [marks_list(report, facts)] if report.marks else []
+    return panel("Findings", dmc.Stack([*stalled, *slow, *marks], gap="sm"))
+
+
+def _stall(facts: RunFacts, reads: Reads) -> HangVerdict | None:
+    """What holds the job up. Evidence that cannot be read is the hang view's to tell: the findings here stand."""
+    try:
+        verdict = reads.hang(facts)
+    except UnreadableError:
+        return None
+    return None if verdict is None or verdict.kind is None else verdict
+
+
+def draw_events(state: ViewState, reads: Reads) -> Component:
+    """What was marked, and the ranks that are not well."""
+    facts = reads.facts(state)
+    parts = [_ranks(reads.ranks(facts.summary), facts.summary), _marks(reads.marks(facts.summary))]
+    return panel("Ranks and marks", dmc.Stack(parts, gap="sm"))
+
+
+def _series(metric: str, state: ViewState, reads: Reads) -> Series | None:
+    return reads.series(reads.facts(state).summary).get(metric)
+
+
+def _drawn(curve: Curve, state: ViewState, reads: Reads) -> go.Figure:
+    run = reads.facts(state).summary
+    return curve_over_steps(curve, reads.marks(run)[:MAX_MARKS_DRAWN], keep=f"{run.run_id}/{run.attempt}")
+
+
+def _numbers(facts: RunFacts, reads: Reads) -> Iterator[tuple[str, str, str]]:
+    means = recent_means(reads, facts.summary)
+    for title, (name, words) in RECENT.items():
+        if name in means:
+            yield title, words(means[name].mean), mean_of_steps(means[name])
+    loss = reads.series(facts.summary).get("loss")
+    if loss is not None:
+        yield "Loss", f"{loss.value[-1]:.3f}", f"{loss.value[0]:.3f} at first"
+    yield "Step", f"{int(facts.steps.step[-1]):,}", f"{len(facts.steps.step):,} stored"
+    yield _price(facts, reads)
+
+
+def _price(facts: RunFacts, reads: Reads) -> tuple[str, str, str]:
+    try:
+        stall = _stall(facts, reads)
+    except StillWorking:
+        stall = None
+    if stall is not None and (began_ns := since_ns(stall)):
+        return _stall_time(stall, began_ns, facts, reads)
+    report = reads.reports.of(facts.summary)
+    lost = "…" if report is None else f"{seconds_lost(report.findings, facts.steps):.1f} s"
+    return "Time lost", lost, "to the findings below, each step once"
+
+
+def _stall_time(stall: HangVerdict, began_ns: int, facts: RunFacts, reads: Reads) -> tuple[str, str, str]:
+    """How long the stall lasts, or lasted until the job ended."""
+    taken_ns = stall.evidence.taken_ns
+    if facts.summary.state in (RunState.DIED, RunState.ENDED):
+        end_ns = max(taken_ns, reads.heard_ns(facts.summary))
+        return "Stalled", long_duration((end_ns - began_ns) / 1e9), "until the job ended"
+    return "Stalled", long_duration((taken_ns - began_ns) / 1e9), "at the last check"
+
+
+def _ranks(ranks: list[RankState], run: RunSummary) -> Component:
+    if not ranks:
+        return dmc.Text("No agent has reported on the ranks.", size="sm", c="dimmed")
+    dead = [rank.rank for rank in ranks if not rank.alive and not rank.ended]
+    dropped = sum(rank.dropped for rank in ranks)
+    running, ended = sum(rank.alive for rank in ranks), sum(rank.ended for rank in ranks)
+    words = f"{count(len(ranks), 'rank')}: {running} running, {ended} ended in order, {len(dead)} gone"
+    if run.heard.is_silent:
+        words += f", when last heard of at {stamp(run.heard.heard_ns)}"
+    lines = [dmc.Text(words, size="sm")]
+    if dead:
+        named = ", ".join(map(str, dead[:16])) + (" …" if len(dead) > 16 else "")
+        lines.append(dmc.Text(f"Gone without an orderly end: rank {named}", size="sm", c="red", fw=600))
+    if dropped:
+        lines.append(dmc.Text(f"{count(dropped, 'record')} dropped: views may miss spans", size="sm", c="orange"))
+    return dmc.Stack(lines, gap=4)
+
+
+def _marks(marks: list[MarkRow]) -> Component:
+    if not marks:
+        return dmc.Text("The ranks marked nothing.", size="sm", c="dimmed")
+    head = dmc.TableThead(dmc.TableTr([dmc.TableTh(name) for name in ("At", "Step", "Rank", "Mark", "Text")]))
+    body = dmc.TableTbody([_mark_row(mark) for mark in marks])
+    return dmc.TableScrollContainer(dmc.Table([head, body], className="small-table"), minWidth=420)
+
+
+def _mark_row(mark: MarkRow) -> Component:
+    cells = (stamp(mark.at_ns), f"{mark.step:,}", str(mark.rank), mark.name, mark.text)
+    return dmc.TableTr([dmc.TableTd(cell) for cell in cells])
+
+
+PAGE = Page(
+    skeleton=skeleton,
+    regions={
+        "verdict": Region(draw=draw_verdict),
+        "numbers": Region(draw=draw_numbers, quiet=True),
+        "findings": Region(draw=draw_findings, quiet=True),
+        "events": Region(draw=draw_events, quiet=True),
+    },
+    charts={
+        "step-time": Chart(draw=draw_step_time),
+        "loss": Chart(draw=draw_loss),
+        "mfu": Chart(draw=draw_mfu),
+        "tokens": Chart(draw=draw_tokens),
+    },
+    ahead=draw_numbers,
+)

@@ -1,0 +1,149 @@
+"""The list of runs, trouble first: one row a run, whose name leads to its overview."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from diagnose.model.run_state import RunState
+from ui.dashboard.data import Reads
+from ui.dashboard.data.runs import RunList, run_list
+from ui.dashboard.pages.controls import text_input
+from ui.dashboard.pages.interface import Page, Region, region_id
+from ui.dashboard.pages.run_cells import UNKNOWN, findings_cell, mean_of_steps, state_cell
+from ui.dashboard.pages.states import empty_store, loading, notice
+from ui.dashboard.run_rows import GOODPUT_IN_WORDS, RecentMean, RunRow
+from ui.dashboard.view_state import RunOrder, View, ViewState
+from ui.dashboard.wording import count, duration, stamp
+
+RECENT_IN_WORDS = "mean over the newest window of up to 50 steps, as in the overview"
+
+
+class Column(NamedTuple):
+    """A head of the table: a link where it puts the runs in another order."""
+
+    title: str
+    order: RunOrder | None = None
+    says: str = ""
+    number: bool = False
+
+
+COLUMNS = (
+    Column("State", RunOrder.TROUBLE, "trouble first"),
+    Column("Run", RunOrder.NAME, "by name"),
+    Column("Open findings"),
+    Column("Grid"),
+    Column("Ranks", RunOrder.RANKS, "the largest first", number=True),
+    Column("Step", number=True),
+    Column("Step time", RunOrder.STEP_TIME, f"the longest first; {RECENT_IN_WORDS}", number=True),
+    Column("MFU", RunOrder.MFU, f"the lowest first; {RECENT_IN_WORDS}", number=True),
+    Column("Goodput", RunOrder.GOODPUT, "the lowest first; see below the table", number=True),
+    Column("Started", RunOrder.STARTED, "the newest first"),
+    Column("Last heard"),
+)
+
+
+def skeleton() -> Component:
+    return html.Div(
+        [
+            html.Div(id=region_id("runs-controls")),
+            html.Div(loading(240), id=region_id("runs")),
+            html.P(GOODPUT_IN_WORDS, className="dim small-print"),
+        ],
+        className="runs-page",
+    )
+
+
+def draw_controls(state: ViewState, reads: Reads) -> Component:
+    """Search by name."""
+    found = text_input("Find a run by name", "find", "part of a name  ( / )")
+    found.value = state.find
+    return html.Div(found, role="search")
+
+
+def draw_runs(state: ViewState, reads: Reads) -> Component:
+    """A table with a link into each run."""
+    runs = run_list(reads, state.find, state.order)
+    if not runs.num_stored:
+        return empty_store()
+    if not runs.num_found:
+        return notice(f"No run has “{state.find}” in its name", f"{count(runs.num_stored, 'run')} stored.")
+    now_ns = reads.now_ns()
+    table = html.Table(
+        [_head(state), html.Tbody([_row(row, now_ns) for row in runs.rows])],
+        className="runs-table",
+        **{"aria-label": "runs"},
+    )
+    return html.Section([html.P(_says(runs), className="dim"), html.Div(table, className="wide")], className="panel")
+
+
+def _says(runs: RunList) -> str:
+    stored = f"{count(runs.num_stored, 'run')} stored, {runs.num_living:,} living"
+    named = f"; {runs.num_found:,} found" if runs.num_found < runs.num_stored else ""
+    cut = f"; the first {len(runs.rows)} are shown: search for the others" if runs.num_found > len(runs.rows) else ""
+    among = (
+        f" (first among the {runs.num_compared} with the newest heartbeats)"
+        if runs.num_found > runs.num_compared
+        else ""
+    )
+    return stored + named + cut + among
+
+
+def _head(state: ViewState) -> Component:
+    return html.Thead(html.Tr([_column(column, state) for column in COLUMNS]))
+
+
+def _column(column: Column, state: ViewState) -> Component:
+    kind = "number-cell" if column.number else ""
+    if column.order is None:
+        return html.Th(column.title, scope="col", className=kind)
+    here = ViewState(view=View.RUNS, find=state.find, order=column.order)
+    current = state.order is column.order
+    link = dcc.Link(column.title + (" ↓" if current else ""), href=here.search(), title=column.says)
+    sorts = {"aria-sort": "other"} if current else {}
+    return html.Th(link, scope="col", className=kind, **sorts)
+
+
+def _row(row: RunRow, now_ns: int) -> Component:
+    address = ViewState(view=View.OVERVIEW, run=row.run_id, attempt=row.attempt).search()
+    restarted = f"{count(row.num_attempts, 'attempt')}" if row.num_attempts > 1 else ""
+    name = [
+        dcc.Link(row.run_id, href=address, className="run-link"),
+        html.Div(" · ".join(filter(None, (row.what, restarted))), className="dim run-what"),
+    ]
+    axes = row.topology.mesh if row.topology else ()
+    grid = " x ".join(str(degree) for _, degree in axes) or UNKNOWN
+    cells: list[Any] = [
+        state_cell(row.state),
+        name,
+        findings_cell(row.findings),
+        html.Span(grid, title=" x ".join(name for name, _ in axes)),
+        f"{row.num_ranks:,}",
+        UNKNOWN if row.last_step is None else f"{row.last_step:,}",
+        _mean(row.step_time, duration),
+        _mean(row.mfu, "{:.1%}".format),
+        UNKNOWN if row.goodput is None else f"{row.goodput:.1%}",
+        stamp(row.started_ns)[:-3],
+        "now" if row.state is RunState.LIVE else stamp(row.heard_ns)[:-3],
+    ]
+    kinds = ["number-cell" if column.number else "" for column in COLUMNS]
+    return html.Tr([html.Td(cell, className=kind) for cell, kind in zip(cells, kinds, strict=True)])
+
+
+def _mean(recent: RecentMean | None, words: Callable[[float], str]) -> Any:
+    return UNKNOWN if recent is None else html.Span(words(recent.mean), title=mean_of_steps(recent))
+
+
+def control_values(state: ViewState, reads: Reads) -> Mapping[str, object]:
+    return {"find": state.find}
+
+
+PAGE = Page(
+    skeleton=skeleton,
+    regions={"runs-controls": Region(draw=draw_controls, live=False), "runs": Region(draw=draw_runs)},
+    control_values=control_values,
+    ahead=lambda state, reads: run_list(reads, state.find, state.order),
+    needs_run=False,
+    needs_step=False,
+)

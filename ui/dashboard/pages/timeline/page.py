@@ -1,0 +1,178 @@
+"""The timeline: every span of a step on the ranks of a group; click a span for all about it."""
+
+import hashlib
+from dataclasses import replace
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from ui.dashboard.data import Reads
+from ui.dashboard.data.timeline import same_work, spans_left_out
+from ui.dashboard.defaults import Rows, suspects
+from ui.dashboard.figures.area import ranks_within, statistics
+from ui.dashboard.figures.ideal_strip import ideal_duration_ns
+from ui.dashboard.figures.spans_buffer import Drawn, fit, spans_buffer
+from ui.dashboard.figures.step_shares import gaps_by_rank, shares_by_rank
+from ui.dashboard.pages.controls import titled
+from ui.dashboard.pages.interface import Canvas, Page, Region, region_id
+from ui.dashboard.pages.panels import canvas_panel
+from ui.dashboard.pages.states import loading, notice
+from ui.dashboard.pages.timeline.area_details import area_details
+from ui.dashboard.pages.timeline.controls import GROUP_NAMES, control_values, draw_controls, draw_links
+from ui.dashboard.pages.timeline.ideal import draw_ideal, known_strip
+from ui.dashboard.pages.timeline.scene import Scene, aligned, displayed, drawn, scene, spans
+from ui.dashboard.pages.timeline.span_details import span_details, where_the_step_went
+from ui.dashboard.pages.timeline.trace import draw_trace
+from ui.dashboard.records import RunFacts
+from ui.dashboard.view_state import Group, View, ViewState
+from ui.dashboard.wording import count, duration, ranks_in_words
+
+
+def skeleton() -> Component:
+    title = html.Div(loading(28), id=region_id("spans-title"))
+    details = [html.Div(id=region_id("area")), html.Div(loading(240), id=region_id("details"))]
+    beside = html.Div(
+        [
+            canvas_panel("timeline", title, label="spans of each rank over the step"),
+            html.Aside(details, className="panel", **{"aria-label": "details"}),
+        ],
+        className="beside",
+    )
+    controls = html.Section(
+        [
+            html.Div(loading(60), id=region_id("timeline-controls")),
+            html.Div(id=region_id("timeline-links"), className="links"),
+            html.Div(id=region_id("trace")),
+        ],
+        className="panel controls",
+    )
+    told = [html.Div(id=region_id(name)) for name in ("timeline-problem", "ideal")]
+    return dmc.Stack([controls, *told, beside], gap="md")
+
+
+def draw_problem(state: ViewState, reads: Reads) -> Component | None:
+    """Nothing, unless there is nothing to show."""
+    shown = scene(state, reads)
+    if len(spans(shown, reads)):
+        return None
+    return notice("No span recorded", f"None of these ranks recorded a span in step {shown.step}.")
+
+
+def draw_title(state: ViewState, reads: Reads) -> Component:
+    """What the picture shows, and what it leaves out."""
+    shown = scene(state, reads)
+    run, rows = shown.facts.summary, shown.rows
+    exactly = replace(state, run=run.run_id, attempt=run.attempt, group=rows.group, rank=rows.rank, step=shown.step)
+    unasked = spans_left_out(reads, run, shown.step, rows.ranks)
+    said = [dmc.Text(note, size="sm", className="left-out") for note in _left_out(drawn(shown, reads), rows, unasked)]
+    if note := aligned(shown, reads).note:
+        clock = ViewState(view=View.CLOCK, run=run.run_id, attempt=run.attempt)
+        words = [note, " ", dcc.Link("Clocks", href=clock.search())]
+        said.insert(0, dmc.Text(words, size="sm", className="left-out"))
+    return html.Div([titled(_title(shown), exactly), *said])
+
+
+def spans_key(state: ViewState, reads: Reads) -> str:
+    """Tells one picture's spans from another's: a step that has ended stays as it is while its run goes on."""
+    shown = scene(state, reads)
+    one_clock, run = aligned(shown, reads), shown.facts.summary
+    content = hashlib.blake2s(one_clock.note.encode(), digest_size=16)
+    for column in (one_clock.spans.seq, one_clock.spans.start_ns, one_clock.spans.duration_ns):
+        content.update(column.tobytes())
+    if strip := known_strip(state, shown, reads):
+        content.update(strip.operations.begin_ns.tobytes() + repr((strip.ideal_ns, strip.lost_ns)).encode())
+    return "/".join(map(str, (run.run_id, run.attempt, shown.step, shown.rows.ranks, content.hexdigest())))
+
+
+def draw_spans(state: ViewState, reads: Reads) -> dict[str, object] | None:
+    """The picture."""
+    shown = scene(state, reads)
+    one_clock = aligned(shown, reads)
+    if not len(one_clock.spans):
+        return None
+    names = {rank: _row_name(shown.facts, rank) for rank in shown.rows.ranks}
+    fitting = replace(one_clock, spans=fit(one_clock.spans).spans)
+    strip = known_strip(state, shown, reads)
+    return spans_buffer(fitting, gaps_by_rank(one_clock.spans), names, shown.step, shown.facts, strip)
+
+
+def marked_ranks(state: ViewState, reads: Reads) -> tuple[int, ...]:
+    """The suspects, once they are known."""
+    return suspects(reads.reports.of(reads.newest(state)))
+
+
+def draw_area(state: ViewState, reads: Reads) -> Component | None:
+    """The statistics of the area that is marked."""
+    if state.area is None:
+        return None
+    shown = scene(state, reads)
+    ranks = ranks_within(state.area, displayed(state, shown.rows))
+    return area_details(state.area, ranks, statistics(spans(shown, reads), state.area, ranks), state)
+
+
+def draw_details(state: ViewState, reads: Reads) -> Component:
+    """The chosen span, else where each rank's step went."""
+    shown = scene(state, reads)
+    held = spans(shown, reads)
+    if state.span is None:
+        return where_the_step_went(shares_by_rank(held), gaps_by_rank(held), marked_ranks(state, reads))
+    chosen = held.where((held.rank == state.span.rank) & (held.seq == state.span.seq))
+    if not len(chosen):
+        key = f"{state.span.rank}-{state.span.seq}"
+        return notice("That span is not here", f"Step {shown.step} of these ranks holds no record {key}.")
+    origin_ns = int(held.start_ns.min())
+    strip = known_strip(state, shown, reads)
+    ideal_ns = ideal_duration_ns(strip, chosen, held, shown.facts) if strip else None
+    return span_details(chosen, same_work(reads, shown.facts, chosen), origin_ns, shown.facts, state, ideal_ns)
+
+
+def _title(shown: Scene) -> str:
+    wall = shown.facts.steps.duration_ns[shown.facts.steps.step == shown.step]
+    return f"Step {shown.step}, {_which(shown.rows)}" + (f": {duration(float(wall[0]))}" if len(wall) else "")
+
+
+def _which(rows: Rows) -> str:
+    """``pipeline group of rank 5``, ``all ranks``, ``ranks 32-95``."""
+    if rows.group is not Group.ALL:
+        return f"{GROUP_NAMES[rows.group].lower()} group of rank {rows.rank}"
+    return f"ranks {ranks_in_words(rows.ranks)}" if rows.num_left_out else "all ranks"
+
+
+def _row_name(facts: RunFacts, rank: int) -> str:
+    return f"{facts.topology.describe(rank)} · {facts.hosts[rank] or 'unknown'}"
+
+
+def _left_out(fitting: Drawn, rows: Rows, num_unasked: int) -> list[str]:
+    notes = []
+    if num_unasked:
+        notes.append(f"{count(num_unasked, 'span')} left out: the shortest of lanes that hold thousands.")
+    if rows.num_left_out:
+        notes.append(
+            f"{count(rows.num_left_out, 'rank')} of the {'run' if rows.group is Group.ALL else 'group'} not shown: "
+            "choose another rank to see its neighbours."
+        )
+    if fitting.num_hidden:
+        longest = duration(fitting.longest_hidden_ns)
+        notes.append(
+            f"{count(fitting.num_hidden, 'span')} not drawn, the shortest (at most {longest}): choose a smaller group."
+        )
+    return notes
+
+
+PAGE = Page(
+    skeleton=skeleton,
+    regions={
+        "timeline-controls": Region(draw=draw_controls, live=False),
+        "timeline-links": Region(draw=draw_links, quiet=True),
+        "timeline-problem": Region(draw=draw_problem),
+        "trace": Region(draw=draw_trace, quiet=True),
+        "ideal": Region(draw=draw_ideal),
+        "spans-title": Region(draw=draw_title, quiet=True),
+        "area": Region(draw=draw_area, quiet=True),
+        "details": Region(draw=draw_details, quiet=True),
+    },
+    canvases={"timeline": Canvas(key=spans_key, draw=draw_spans, suspects=marked_ranks)},
+    control_values=control_values,
+    ahead=spans_key,
+)

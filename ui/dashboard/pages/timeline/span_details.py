@@ -1,0 +1,175 @@
+"""One span in full, and how it compares with the same work on its peers."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import dash_mantine_components as dmc
+import numpy as np
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from diagnose.model.group_masks import recorded_masks
+from telemetry.stages import STAGE_BY_CODE, Stage, StageClass, Stream
+from ui.dashboard.figures.step_shares import Gap, StepShares
+from ui.dashboard.figures.style import STAGE_COLOURS
+from ui.dashboard.records import SPAN_COLUMNS, Floats, RunFacts, SpanColumns
+from ui.dashboard.view_state import ViewState
+from ui.dashboard.wording import class_name, duration, ranks_in_words, size
+
+MAX_PEERS = 12
+MAX_ROWS_IN_SIGHT = 24
+
+
+def span_details(
+    span: SpanColumns,
+    same_work: SpanColumns,
+    origin_ns: int,
+    facts: RunFacts,
+    state: ViewState,
+    ideal_ns: int | None = None,
+) -> Component:
+    """``span`` holds one row, ``same_work`` the same stage of the same step on its rank and peers, ``origin_ns`` the
+    beginning of the step, ``ideal_ns`` what the span would take in the ideal step, where that is known."""
+    stage = STAGE_BY_CODE[int(span.stage[0])]
+    swatch = html.Span(className="swatch", style={"background": STAGE_COLOURS[stage]})
+    close = dcc.Link("Close", href=replace(state, span=None).search(), className="close")
+    told = _facts(span, stage, origin_ns, facts, ideal_ns)
+    facts_list = [html.Div([html.Dt(name), html.Dd(value)]) for name, value in told]
+    return dmc.Stack(
+        [
+            html.Div([html.H2([swatch, stage.label], className="panel-title"), close], className="details-head"),
+            html.Dl(facts_list, className="facts pairs"),
+            _comparison(span, same_work, facts),
+        ],
+        gap="sm",
+    )
+
+
+def where_the_step_went(shares: list[StepShares], gaps: list[Gap], suspects: tuple[int, ...]) -> Component:
+    """Shares of each rank's step, by rank; what idle time there is, and why."""
+    head = html.Tr([html.Th(name) for name in ("rank", "compute", "tp", "pp", "dp", "host", "idle")])
+    rows = [_share_row(one, one.rank in suspects) for one in shares]
+    idle = _idle_words(gaps)
+    return dmc.Stack(
+        [
+            dmc.Title("Where the step went", order=2, className="panel-title"),
+            _scrolled(html.Table([html.Thead(head), html.Tbody(rows)], className="shares"), len(rows)),
+            dmc.Text(
+                "Percent of the rank's step. tp, pp, dp: inside a collective or transfer, waiting included.", **_SMALL
+            ),
+            *([dmc.Text(idle, **_SMALL)] if idle else []),
+            dmc.Text("Click a span to see all about it.", size="sm"),
+        ],
+        gap="xs",
+    )
+
+
+def _scrolled(table: Component, num_rows: int) -> Component:
+    """Of many rows as high as the picture beside it."""
+    if num_rows <= MAX_ROWS_IN_SIGHT:
+        return table
+    return html.Div(table, className="many-shares", tabIndex="0", role="region", **{"aria-label": "shares by rank"})
+
+
+_SMALL = {"size": "xs", "c": "dimmed"}
+
+
+def _facts(
+    span: SpanColumns, stage: Stage, origin_ns: int, facts: RunFacts, ideal_ns: int | None
+) -> Iterator[tuple[str, str]]:
+    row = {name: int(getattr(span, name)[0]) for name in SPAN_COLUMNS}
+    rank = row["rank"]
+    yield "rank", str(rank)
+    yield "place", facts.topology.describe(rank)
+    yield "host", facts.hosts[rank] or "unknown"
+    yield "step", str(row["step"])
+    yield "starts after", duration(max(0, row["start_ns"] - origin_ns))
+    yield "lasts", duration(row["duration_ns"])
+    if ideal_ns is not None:
+        yield "ideal", _ideal_words(row["duration_ns"], ideal_ns)
+    if row["cpu_ns"] >= 0:
+        yield "processor time", f"{duration(row['cpu_ns'])} ({row['cpu_ns'] / max(1, row['duration_ns']):.0%})"
+    if row["issue_ns"] > 0:
+        yield "issued before start", duration(max(0, row["start_ns"] - row["issue_ns"]))
+    if row["microbatch"] >= 0:
+        yield "microbatch", str(row["microbatch"])
+    if row["chunk"] >= 0:
+        yield "chunk", str(row["chunk"])
+    if row["peer"] >= 0:
+        yield "to or from", f"rank {row['peer']}"
+    if mask := int(recorded_masks(span.peer[:1], facts.topology)[0]):
+        members = ranks_in_words(facts.topology.group_of(rank, mask))
+        yield "group", f"{' x '.join(facts.topology.axes_of(mask))}: ranks {members}"
+    if row["size_bytes"] > 0:
+        yield "size", size(row["size_bytes"])
+        if stage.stage_class is StageClass.COMMUNICATION and row["duration_ns"] > 0:
+            yield "at most", f"{row['size_bytes'] / row['duration_ns']:.2f} GB/s"
+    if row["op_seq"] > 0:
+        yield "operation", f"number {row['op_seq']}"
+    yield "class, stream", f"{class_name(stage.stage_class)}, {Stream(row['stream']).label}"
+    yield "record", f"{rank}-{row['seq']}"
+
+
+def _ideal_words(lasted_ns: int, ideal_ns: int) -> str:
+    """``34.0 ms: 14.0 ms less``."""
+    other = "less" if ideal_ns <= lasted_ns else "more"
+    return f"{duration(ideal_ns)}: {duration(abs(lasted_ns - ideal_ns))} {other}"
+
+
+def _comparison(span: SpanColumns, same_work: SpanColumns, facts: RunFacts) -> Component:
+    """The same microbatch and chunk on the peers; by processor time where all of it was measured."""
+    alike = (same_work.microbatch == span.microbatch[0]) & (same_work.chunk == span.chunk[0])
+    rows = same_work.where(alike)
+    by_cpu = bool(len(rows) and (rows.cpu_ns >= 0).all())
+    time = np.asarray(rows.cpu_ns if by_cpu else rows.duration_ns, dtype=np.float64)
+    ranks = np.unique(rows.rank)
+    total: Floats = np.array([time[rows.rank == rank].sum() for rank in ranks])
+    mine = int(span.rank[0])
+    others = total[ranks != mine]
+    if not len(others):
+        return dmc.Text("No peer did the same work: nothing to compare with.", size="sm", c="dimmed")
+    ratio = float(total[ranks == mine][0] / max(1.0, float(np.median(others))))
+    what = "processor time" if by_cpu else "wall time, waiting included"
+    order = np.argsort(-total)[:MAX_PEERS]
+    bars = [_peer_bar(int(ranks[at]), float(total[at]), float(total.max()), int(ranks[at]) == mine) for at in order]
+    microbatch = f", microbatch {int(span.microbatch[0])}" if span.microbatch[0] >= 0 else ""
+    return html.Div(
+        [
+            dmc.Text(f"{ratio:.2f}x its peers", fw=600),
+            dmc.Text(f"{what}{microbatch}; peers: the same pipeline stage", size="xs", c="dimmed", mb=6),
+            *bars,
+        ],
+        className="comparison",
+    )
+
+
+def _peer_bar(rank: int, ns: float, longest_ns: float, mine: bool) -> Component:
+    width = f"{100 * ns / max(1.0, longest_ns):.1f}%"
+    return html.Div(
+        [
+            html.Span(f"rank {rank}", className="peer-name"),
+            html.Span(html.Span(style={"width": width}, className="peer-fill"), className="peer-track"),
+            html.Span(duration(ns), className="peer-value"),
+        ],
+        className="peer mine" if mine else "peer",
+    )
+
+
+def _share_row(one: StepShares, suspect: bool) -> Component:
+    parts = (one.compute_ns, one.tensor_ns, one.pipeline_ns, one.data_ns, one.host_ns, one.idle_ns)
+    cells = [
+        f"▶ {one.rank}" if suspect else str(one.rank),
+        *(f"{100 * part / max(1, one.step_ns):.0f}" for part in parts),
+    ]
+    return html.Tr([html.Td(cell) for cell in cells], className="suspect" if suspect else "")
+
+
+def _idle_words(gaps: list[Gap]) -> str:
+    """The largest cause of idle time over the ranks shown."""
+    total: dict[str, int] = {}
+    for gap in gaps:
+        total[gap.cause] = total.get(gap.cause, 0) + gap.duration_ns
+    if not total:
+        return "No idle time: spans cover the whole step."
+    cause = max(total, key=lambda name: total[name])
+    return f"Most idle time: {cause} ({duration(total[cause])} over these ranks)."

@@ -1,0 +1,148 @@
+"""What slowness costs, in sentences and in numbers."""
+
+from collections.abc import Iterator
+
+import dash_mantine_components as dmc
+import numpy as np
+from dash import html
+from dash.development.base_component import Component
+
+from diagnose.whatif.analysis import WORTH_EXPLAINING, WhatIf
+from diagnose.whatif.conclude import Conclusion
+from telemetry.stages import StageClass
+from ui.dashboard.data.whatif import Asked, command
+from ui.dashboard.figures.blame import stage_of
+from ui.dashboard.gpu_price import GpuPrice
+from ui.dashboard.pages.panels import card
+from ui.dashboard.pages.states import notice
+from ui.dashboard.records import RunFacts
+from ui.dashboard.wording import NS_PER_S, count, duration
+
+TO_BLAME = 0.5
+"""Share of a slowdown from which on a part is its cause. Source: arXiv 2505.05713, section 5."""
+
+
+def sentences(found: Conclusion, figures: WhatIf, facts: RunFacts, asked: Asked, price: GpuPrice | None) -> Component:
+    """The cost in one sentence, where it sits in another, and what both rest on."""
+    parts = [
+        dmc.Text(cost_in_words(found, figures, facts, price), fw=600, className="says"),
+        dmc.Text(pattern_in_words(figures), size="sm"),
+        dmc.Text(_basis(found, figures), size="sm", c="dimmed"),
+    ]
+    if left_out := _bounded(found, figures, facts, asked):
+        parts.append(dmc.Text(left_out, size="sm", className="left-out"))
+    return html.Div(parts, role="status")
+
+
+def cost_in_words(found: Conclusion, figures: WhatIf, facts: RunFacts, price: GpuPrice | None) -> str:
+    """``A step takes 1.32 s; with all workers alike it would take 1.10 s: 1.20x as slow, ...``."""
+    lost, spent = _hours(found, figures)
+    cost = f", {price.of(lost)}" if price else ""
+    return (
+        f"A step takes {_seconds(found.step_s)}; with all workers alike it would take "
+        f"{_seconds(found.ideal_step_s)}: {figures.slowdown:.2f}x as slow (S). {figures.waste:.1%} of the "
+        f"{_hour(facts)}s of steps {found.steps[0]} to {found.steps[-1]} are lost: {_amount(lost)} of "
+        f"{_amount(spent)}{cost}."
+    )
+
+
+def pattern_in_words(figures: WhatIf) -> str:
+    """Who or what is to blame: few workers, a pipeline stage, or what all share."""
+    if figures.m_w is None or figures.m_s is None:
+        return f"Below {WORTH_EXPLAINING:.2f}x there is nothing to take apart."
+    if figures.m_w >= TO_BLAME:
+        dp, pp = figures.worst_first[0].tolist()
+        worst = f"{figures.topology.replica(dp)} pp{pp}"
+        return f"Few workers are to blame: the worst is {worst}. Look at its ranks and their host."
+    if figures.topology.pp > 1 and figures.m_s >= TO_BLAME:
+        return f"The last pipeline stage is to blame{_remedy(figures)}"
+    if (pp := _heavy_stage(figures)) is not None:
+        return f"Pipeline stage pp{pp} is to blame, on all its replicas{_remedy(figures)}"
+    return "No few workers and no one stage are to blame: it lies in all, as with unequal microbatches or collections."
+
+
+def _remedy(figures: WhatIf) -> str:
+    """Of a pipeline stage. Fewer layers help where it computes; not where its ranks meet over a slow link."""
+    worst = max(figures.by_stage, key=lambda label: figures.by_stage[label], default="")
+    if worst and stage_of(worst).stage_class is StageClass.COMMUNICATION:
+        return f", most of it in {worst}: look at the links of its hosts, not at its layers."
+    return ": give it fewer layers."
+
+
+def _heavy_stage(figures: WhatIf) -> int | None:
+    """The pipeline stage that by itself makes most of the slowdown, where no other makes half as much."""
+    alone, heaviest = figures.by_pp - 1, int(figures.by_pp.argmax())
+    others = np.delete(alone, heaviest).max(initial=0.0)
+    most = max(TO_BLAME * (figures.slowdown - 1), others / TO_BLAME)
+    return heaviest if alone[heaviest] >= most else None
+
+
+def cards(found: Conclusion, figures: WhatIf, facts: RunFacts, price: GpuPrice | None) -> Component:
+    """The figures one by one."""
+    return dmc.SimpleGrid(
+        [card(*one) for one in _numbers(found, figures, facts, price)], cols={"base": 2, "sm": 3, "lg": 6}, spacing="sm"
+    )
+
+
+def refusal(found: Conclusion) -> Component:
+    """Why there is no analysis, and what to do."""
+    finding = found.report.findings[0]
+    return notice(finding.summary, finding.next_step)
+
+
+def _numbers(
+    found: Conclusion, figures: WhatIf, facts: RunFacts, price: GpuPrice | None
+) -> Iterator[tuple[str, str, str]]:
+    lost, _ = _hours(found, figures)
+    yield "Step time", _seconds(found.step_s), f"mean of {count(len(figures.rows), 'step')}"
+    yield "Ideal step time", _seconds(found.ideal_step_s), "all workers alike"
+    yield "Slowdown S", f"{figures.slowdown:.3f}x", "step time / ideal, both replayed"
+    yield (
+        "Time lost",
+        f"{figures.waste:.1%}",
+        f"{_amount(lost)} {_hour(facts)}s" + (f", {price.of(lost)}" if price else ""),
+    )
+    if figures.m_w is not None and figures.m_s is not None:
+        yield "M_W", f"{figures.m_w:.0%}", "of it goes with the worst 3% of workers"
+        yield "M_S", f"{figures.m_s:.0%}", "of it goes with the last pipeline stage"
+
+
+def _basis(found: Conclusion, figures: WhatIf) -> str:
+    error = 0.0 if found.replay_error is None else found.replay_error
+    left_out = f"; {count(figures.num_left_out, 'step')} left out, in which a rank did otherwise" * bool(
+        figures.num_left_out
+    )
+    return (
+        f"{count(len(figures.rows), 'step')} replayed, {count(figures.num_operations, 'operation')}{left_out}. The "
+        f"replay misses the measured step times by {error:.1%}. A part alone: it as it was, all else ideal; waiting "
+        "counts for whoever is waited for. What slows all ranks alike does not show."
+    )
+
+
+def _bounded(found: Conclusion, figures: WhatIf, facts: RunFacts, asked: Asked) -> str:
+    """What of a large run was left aside; empty for nothing."""
+    looked_at = len(figures.rows) + figures.num_left_out
+    if looked_at >= asked.num_steps:
+        return ""
+    return (
+        f"{asked.num_operations:,} operations are too many for this page: these are the newest {looked_at} of "
+        f"{asked.num_steps} steps. More of them: {command(facts, asked)}"
+    )
+
+
+def _hours(found: Conclusion, figures: WhatIf) -> tuple[float, float]:
+    """Hours of all ranks that are lost, and spent, in the replayed steps."""
+    spent = figures.topology.world_size * found.step_s * len(figures.rows) / 3600
+    return spent * figures.waste, spent
+
+
+def _hour(facts: RunFacts) -> str:
+    return "rank hour" if facts.summary.meta.get("device") == "cpu" else "GPU hour"
+
+
+def _amount(hours: float) -> str:
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
+
+
+def _seconds(seconds: float) -> str:
+    return duration(seconds * NS_PER_S)
