@@ -11,13 +11,12 @@ from diagnose.hang.finding import hang_finding
 from diagnose.hang.stored import stored_verdict
 from diagnose.hang.verdict import HangVerdict
 from diagnose.model.load import load_view
-from diagnose.model.losses import Loss, load_losses
-from diagnose.model.marks import Mark, marks_of
+from diagnose.model.marks import Loss, Mark, load_losses, marks_of
 from diagnose.model.outage_effect import with_effects
 from diagnose.model.run_state import Heard, heard_of
 from diagnose.model.view import RunView
 from telemetry.errors import UnreadableError
-from telemetry.stores.reader import Reader
+from telemetry.stores.interface import Reader
 
 MUCH = 0.4
 """Share of a symptom's cost and of its steps that a cause must have to explain it."""

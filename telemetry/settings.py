@@ -21,7 +21,7 @@ from telemetry.errors import UsageError
 from telemetry.files.private_files import make_folder
 from telemetry.record.rank_file import MAX_SEGMENTS
 from telemetry.records import MAX_HOST_LENGTH
-from telemetry.storable import storable
+from telemetry.run_names import storable
 
 DEFAULT_PORT = 8719
 DEFAULT_COLLECTOR = f"http://127.0.0.1:{DEFAULT_PORT}"

@@ -2,16 +2,265 @@
 
 connections.py      rates.py       origins.py        access.py       bodies.py
 too many, too slow  429 too often  421, 403 foreign  401, 403 token  400, 408, 413, 429 body    -> routes
+
+Who may do what with a server, where it has tokens.
+
+    token    may                                                    asks for more: 403
+    full     everything
+    write    POST /v1/batches/TABLE, /v1/traces, /v1/metrics, /v1/logs
+    read     everything else: questions, counters, the dashboard
+    any      GET /v1/clock: agents measure how far their clock is off
+
+Without a good token: 401, but for /healthz, which says nothing but whether the store answers.
+
+Bodies of requests: none too big, none too slow, and not too many at once.
+
+    head says: longer than max_body_bytes          413, before a byte of it is read
+    more bytes than that arrive                    413
+    not there after body_seconds                   408, and the connection ends
+    all bodies in memory exceed max_total_bytes    429, come back later
+    two lengths, or a length that is none          400, and the connection ends
+
+Bytes count from their arrival to the end of the request, so what waits for the store counts, too.
 """
 
-from fastapi import FastAPI
+import asyncio
+import base64
+import binascii
+import hmac
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Flag, auto
 
-from telemetry.collector.access import TokenGate
-from telemetry.collector.answers import Refused, ignore
-from telemetry.collector.bodies import BodyBounds, BodyGate
-from telemetry.collector.origins import OriginGate
+from fastapi import FastAPI
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from telemetry.collector.answers import Refused, ignore, refuse, turn_away
 from telemetry.collector.rates import RateGate
-from telemetry.collector.settings import ServerSettings
+from telemetry.collector.settings import OriginGate, ServerSettings
+from telemetry.credentials import Tokens
+
+MALFORMED = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyBounds:
+    """What bodies may take."""
+
+    max_body_bytes: int
+    max_total_bytes: int
+    body_seconds: float
+
+
+class BodyGate:
+    """ASGI middleware: bounds on what is received, whoever reads it."""
+
+    def __init__(self, app: ASGIApp, bounds: BodyBounds, refused: Refused = ignore) -> None:
+        self._app = app
+        self._bounds = bounds
+        self._refused = refused
+        self._total_bytes = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        declared = declared_length(scope["headers"])
+        if declared == MALFORMED:
+            await self.turn_away(scope, send, 400, "the length of the body is told in two ways, or wrongly")
+        elif declared > self._bounds.max_body_bytes:
+            await self.turn_away(scope, send, 413, self._too_big())
+        else:
+            await self._pass(scope, receive, send)
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = _Body(self, scope, receive, send, until=asyncio.get_running_loop().time() + self._bounds.body_seconds)
+        try:
+            await self._app(scope, body.receive, body.send)
+        except Exception:
+            # What a route makes of a body that broke off is no news.
+            if not body.broken_off:
+                raise
+        finally:
+            self._total_bytes -= body.size_bytes
+
+    def take(self, size_bytes: int, body_bytes: int) -> int:
+        """Count ``size_bytes`` more of a body that then has ``body_bytes``. The status to refuse it with, or 0."""
+        self._total_bytes += size_bytes
+        if body_bytes > self._bounds.max_body_bytes:
+            return 413
+        return 429 if self._total_bytes > self._bounds.max_total_bytes else 0
+
+    async def turn_away(self, scope: Scope, send: Send, status: int, error: str = "") -> None:
+        """Answer for the route."""
+        words = {
+            400: (error, "send either Content-Length, once, or Transfer-Encoding: chunked"),
+            408: (f"the body took longer than {self._bounds.body_seconds:g} s", "send less at a time"),
+            413: (self._too_big(), "send fewer rows at a time, or raise RANKSCOPE_MAX_BODY_BYTES"),
+            429: ("too much waits to be stored", "send it again after Retry-After seconds"),
+        }
+        closing = {"Connection": "close"} if status in (400, 408) else {}
+        self._refused(status)
+        await refuse(status, *words[status], **closing)(scope, _nothing, send)
+
+    def _too_big(self) -> str:
+        return f"more than {self._bounds.max_body_bytes} bytes"
+
+
+class BodyError(Exception):
+    """This body is refused; the answer is on its way already."""
+
+
+class _Body:
+    """The body of one request as it comes in, and the answer to it."""
+
+    def __init__(self, gate: BodyGate, scope: Scope, receive: Receive, send: Send, *, until: float) -> None:
+        self.size_bytes = 0
+        self.broken_off = False
+        self._gate = gate
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._until = until
+        self._whole = False
+        self._answering = False
+
+    async def receive(self) -> Message:
+        if self._whole:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._until):
+                message = await self._receive()
+        except TimeoutError:
+            await self._break_off(408)
+        if message["type"] == "http.disconnect":
+            self.broken_off = True
+            return message
+        arrived = len(message.get("body", b""))
+        self.size_bytes += arrived
+        if status := self._gate.take(arrived, self.size_bytes):
+            await self._break_off(status)
+        self._whole = not message.get("more_body", False)
+        return message
+
+    async def send(self, message: Message) -> None:
+        if not self.broken_off:
+            self._answering = True
+            await self._send(message)
+
+    async def _break_off(self, status: int) -> None:
+        self.broken_off = True
+        if not self._answering:
+            await self._gate.turn_away(self._scope, self._send, status)
+        raise BodyError(status)
+
+
+def declared_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """The length that the head tells, 0 where it tells none.
+
+    A server and a proxy before it that take different ones of two lengths see different requests.
+    """
+    lengths = [value for name, value in headers if name == b"content-length"]
+    chunked = any(name == b"transfer-encoding" for name, _ in headers)
+    if not lengths:
+        return 0
+    if len(lengths) > 1 or chunked or not lengths[0].isdigit():
+        return MALFORMED
+    return int(lengths[0][:20])
+
+
+async def _nothing() -> Message:
+    return {"type": "http.disconnect"}
+
+
+OPEN_PATHS = frozenset({"/healthz"})
+CLOCK_PATH = "/v1/clock"
+"""Agents ask there, who may do no more than write."""
+WRITE_PATHS = re.compile(r"/v1/(batches/[^/]+|traces|metrics|logs)")
+
+
+class Access(Flag):
+    """What a request needs, and what a token grants."""
+
+    READ = auto()
+    WRITE = auto()
+
+
+class TokenGate:
+    """ASGI middleware: turns away whoever does not present the right token, by Bearer or as a Basic password.
+
+    Browsers ask their user for a password by themselves, so the dashboard behind the same gate needs no login page.
+    """
+
+    def __init__(self, app: ASGIApp, tokens: Tokens, refused: Refused = ignore) -> None:
+        self._app = app
+        self._refused = refused
+        kinds = {tokens.full: Access.READ | Access.WRITE, tokens.write: Access.WRITE, tokens.read: Access.READ}
+        self._grants = [(token.encode(), access) for token, access in kinds.items() if token]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan" or scope["path"] in OPEN_PATHS:
+            await self._app(scope, receive, send)
+            return
+        granted = self._granted(presented(Headers(scope=scope)))
+        if _needed(scope) & granted:
+            await self._app(scope, receive, send)
+        else:
+            await self._turn_away(granted, scope, receive, send)
+
+    def _granted(self, token: bytes) -> Access:
+        """All are compared, each in constant time: how long it takes says nothing."""
+        granted = Access(0)
+        for known, access in self._grants:
+            granted |= access if hmac.compare_digest(token, known) else Access(0)
+        return granted
+
+    async def _turn_away(self, granted: Access, scope: Scope, receive: Receive, send: Send) -> None:
+        if granted:
+            may = "write" if granted is Access.WRITE else "read"
+            hint = f"present the collector's {_variable(scope)}, or its RANKSCOPE_TOKEN"
+            answer = refuse(403, f"this token may only {may}", hint)
+        else:
+            hint = f"set {_variable(scope)} or RANKSCOPE_TOKEN to the collector's, or send Authorization: Bearer TOKEN"
+            challenge = 'Basic realm="rankscope"'
+            answer = refuse(401, "no token, or a wrong one", hint, WWW_Authenticate=challenge)
+        self._refused(answer.status_code)
+        await turn_away(answer, scope, receive, send)
+
+
+def _variable(scope: Scope) -> str:
+    """What holds the least token that is enough."""
+    return "RANKSCOPE_WRITE_TOKEN" if Access.WRITE in _needed(scope) else "RANKSCOPE_READ_TOKEN"
+
+
+def presented(headers: Headers) -> bytes:
+    """The token of a request; empty where there is none."""
+    kind, _, value = headers.get("authorization", "").partition(" ")
+    words = value.strip().encode("latin-1")
+    match kind.lower():
+        case "bearer":
+            return words
+        case "basic":
+            return _basic_password(words)
+        case _:
+            return b""
+
+
+def _basic_password(value: bytes) -> bytes:
+    try:
+        return base64.b64decode(value, validate=True).partition(b":")[2]
+    except binascii.Error:
+        return b""
+
+
+def _needed(scope: Scope) -> Access:
+    """One of these is enough. The path is the one that routes match, decoded: what looks like another is not it."""
+    if scope["path"] == CLOCK_PATH:
+        return Access.READ | Access.WRITE
+    writes = scope["type"] == "http" and scope["method"] == "POST" and WRITE_PATHS.fullmatch(scope["path"])
+    return Access.WRITE if writes else Access.READ
 
 
 def guard(app: FastAPI, settings: ServerSettings, refused: Refused = ignore) -> None:

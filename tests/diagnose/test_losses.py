@@ -8,7 +8,7 @@ from rich.console import Console
 
 import telemetry
 from diagnose import diagnose_run
-from diagnose.model.losses import load_losses
+from diagnose.model.marks import load_losses
 from diagnose.report.as_json import report_object
 from diagnose.report.as_text import report_text
 from telemetry.agent.host import Host
@@ -16,8 +16,8 @@ from telemetry.agent.loop import Agent, AgentSettings
 from telemetry.record.rank_file import SEGMENT_RECORDS
 from telemetry.records import SPANS_DROPPED
 from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import Heartbeats
-from telemetry.stores.reader import StoreReader
 from tests.deadline import until
 from tests.telemetry.made_rows import insert, made
 from tests.telemetry.recording import recorded, session

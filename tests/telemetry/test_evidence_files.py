@@ -12,9 +12,9 @@ import pytest
 import telemetry
 from telemetry.agent.host import Host
 from telemetry.agent.loop import Agent, AgentSettings
-from telemetry.agent.outbox import BATCH_CHARACTERS, Outbox
 from telemetry.agent.stall import SECOND_NS, StallSettings
 from telemetry.agent.watch import EvidenceWatch
+from telemetry.agent.watched_job import BATCH_CHARACTERS, Outbox
 from telemetry.errors import UnreachableError
 from telemetry.evidence.evidence import Evidence, Kind, discard_other_steps, keep, kept
 from telemetry.evidence.logs import JobLogs
@@ -22,7 +22,7 @@ from telemetry.imports.spool import store_from_spool
 from telemetry.record.reader import RankReader
 from telemetry.stores import queries
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from telemetry.topology import Topology
 from tests.telemetry.faulty_store import FaultyStore
 from tests.telemetry.served import collecting

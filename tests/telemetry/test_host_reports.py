@@ -13,14 +13,14 @@ import telemetry
 from telemetry.agent import host_reports
 from telemetry.agent.host import Host
 from telemetry.agent.host_reports import HostReports, LivingRanks
-from telemetry.agent.host_watch import HostWatch, Paced
 from telemetry.agent.loop import Agent, AgentSettings
 from telemetry.agent.samplers.interface import Event, GoneError, Look, Reading
+from telemetry.agent.sampling import HostWatch, Paced
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.evidence import journal
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.host_queries import HostEvents, HostSamples
 from telemetry.stores.queries import Ranks
+from telemetry.stores.queries.hosts import HostEvents, HostSamples
 from telemetry.thinning import Thinning
 from telemetry.topology import Topology
 from telemetry.wire.client import CollectorClient

@@ -16,7 +16,7 @@ from diagnose.alerts.settings import make_hooks, read_settings
 from telemetry.errors import UsageError
 from telemetry.settings import DEFAULT_PORT
 from telemetry.stores.address import without_password
-from telemetry.stores.reader import Reader
+from telemetry.stores.interface import Reader
 from ui.cli.options import progress
 from ui.cli.serving_options import CertificateOption, HostOption, KeyOption, PortOption
 

@@ -6,8 +6,8 @@ import typer
 
 from diagnose.model.load import newest_attempt
 from telemetry.printable import printable
+from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Runs
-from telemetry.stores.reader import Reader
 from ui.cli.diagnose import FirstStepOption, LastStepOption, step_window
 from ui.cli.options import (
     DEFAULT_STORE,

@@ -10,7 +10,7 @@ from diagnose.ranges import fold_ranks
 from diagnose.trace.choice import Choice, choose
 from diagnose.trace.export import Format, Written, export_trace
 from telemetry.printable import printable
-from telemetry.stores.reader import Reader
+from telemetry.stores.interface import Reader
 from ui.cli.diagnose import FirstStepOption, LastStepOption, step_window
 from ui.cli.options import (
     DEFAULT_STORE,

@@ -11,15 +11,15 @@ import typer
 from diagnose.findings import Kind
 from diagnose.hang.dump_files import read_dumps
 from diagnose.hang.evidence import HangEvidence
+from diagnose.hang.from_bodies import evidence_from_spool
 from diagnose.hang.from_dumps import evidence_from_dumps
-from diagnose.hang.from_spool import evidence_from_spool
 from diagnose.hang.judge import judge
 from diagnose.hang.stored import stored_verdict
 from diagnose.hang.verdict import HangVerdict
 from diagnose.model.load import newest_attempt
 from diagnose.report import hang_object, hang_text
 from telemetry.errors import UsageError
-from telemetry.stores.reader import Reader
+from telemetry.stores.interface import Reader
 from ui.cli.options import DEFAULT_STORE, AttemptOption, JsonOption, RunArgument, StoreOption, out
 from ui.cli.readers import open_reader
 from ui.cli.watching import EveryOption, WatchOption, watch

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from diagnose.report.terminal import Terminal
+from diagnose.report.as_text import Terminal
 from telemetry.settings import DEFAULT_COLLECTOR
 
 StoreOption = Annotated[

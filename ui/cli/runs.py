@@ -11,8 +11,8 @@ from rich.text import Text
 
 from diagnose.model.run_state import states_of
 from telemetry.printable import printable
+from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Runs, StoredRuns, in_portions
-from telemetry.stores.reader import Reader
 from ui.cli.options import DEFAULT_STORE, JsonOption, StoreOption, out, progress
 from ui.cli.readers import open_reader
 

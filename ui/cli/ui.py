@@ -16,7 +16,7 @@ def ui(
     from telemetry.collector.settings import ServerSettings  # noqa: PLC0415 - the server is an optional extra
 
     settings = ServerSettings.checked(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key)
-    from ui.dashboard.serving import run_dashboard  # noqa: PLC0415 - Dash takes a second to import
+    from ui.dashboard.app import run_dashboard  # noqa: PLC0415 - Dash takes a second to import
 
     with open_reader(store) as reader:
         progress.print(f"dashboard on {settings.scheme}://{host}:{port}; Ctrl-C ends it")

@@ -14,15 +14,25 @@ import plotly.graph_objects as go
 from dash.development.base_component import Component
 from plotly.utils import PlotlyJSONEncoder
 
-from diagnose.model.not_shipping import NotShipping
+from diagnose.model.run_state import NotShipping
 from telemetry.errors import RankscopeError
 from ui.dashboard.background import StillWorking
 from ui.dashboard.data import Reads
 from ui.dashboard.pages import PAGES
 from ui.dashboard.pages.frame import draw_notes, draw_way, silence_of
 from ui.dashboard.pages.interface import Region
-from ui.dashboard.pages.panels import HIDDEN, NOTHING_YET, READY, WAITING
-from ui.dashboard.pages.states import empty_store, loading, no_step, notice, problem, stalled_before_a_step
+from ui.dashboard.pages.panels import (
+    HIDDEN,
+    NOTHING_YET,
+    READY,
+    WAITING,
+    empty_store,
+    loading,
+    no_step,
+    notice,
+    problem,
+    stalled_before_a_step,
+)
 from ui.dashboard.still import stilled, written
 from ui.dashboard.view_state import Parsed, View, ViewState
 

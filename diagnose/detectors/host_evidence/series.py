@@ -1,17 +1,92 @@
 """What hosts said over a stretch of time, of one device at a time: how much counters grew, what levels were.
 
 Rows of a counter that stood still are missing; one that falls has begun anew.
+
+What events of hosts say: who takes cores or memory, and how long processes of ranks were stopped.
+
+Why ranks were kept off their cores, and what to do about it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 
-from diagnose.model.counters import total_growth
-from diagnose.model.fleet import Fleet, HostSeries
+from diagnose.model.fleet import Fleet, HostEvent, HostSeries
+from diagnose.model.gpus import total_growth
 from diagnose.model.view import FloatVector, RunView
+from telemetry.host_metrics import Happening
 from telemetry.thinning import REPEAT_S, WINDOW_S
+
+MIN_EXPLAINED = 0.5
+"""Of the time lost, that a strong witness must account for."""
+MIN_EXPLAINED_BY_MEMORY = 0.25
+"""The same of paging: it takes processor time besides."""
+
+
+class Cause(StrEnum):
+    """What kept a rank off its core."""
+
+    STOPPED = "stopped"
+    QUOTA = "quota"
+    MEMORY = "memory"
+    PROCESS = "process"
+    CROWDED = "crowded"
+    STEAL = "steal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Witness:
+    """What a host says about why."""
+
+    cause: Cause
+    share: float
+    """Of the time, beyond what others had of it."""
+    words: str
+    """Continues a sentence about the rank or host."""
+    process: str = ""
+    """``4711 stress-ng``; empty: none in particular."""
+    strong: bool = False
+
+    @property
+    def evidence(self) -> dict[str, float | str]:
+        told: dict[str, float | str] = {
+            "cause": str(self.cause),
+            "witnessed_share_of_time": round(float(self.share), 3),
+        }
+        return told | {"process": self.process} if self.process else told
+
+    def explains(self, lost_share: float) -> bool:
+        """Whether it is strong by itself, and accounts for what was lost."""
+        least = MIN_EXPLAINED_BY_MEMORY if self.cause is Cause.MEMORY else MIN_EXPLAINED
+        return self.strong and self.share >= least * lost_share
+
+
+def next_step(witness: Witness | None) -> str:
+    """What to do on the host, by cause."""
+    if witness is None:
+        return _NEXT_STEPS[None]
+    if witness.cause is Cause.PROCESS:
+        return f"end pid {witness.process} or move it to other cores (taskset, a cpuset), or pin the ranks to their own"
+    if witness.cause is Cause.MEMORY and witness.process:
+        return f"give the ranks memory: end or limit pid {witness.process}; then vmstat 1 must show no swapping"
+    return _NEXT_STEPS[witness.cause]
+
+
+_NEXT_STEPS: dict[Cause | None, str] = {
+    None: "look for other processes on its cores, a stopped or niced process and quotas (top, ps -o stat,ni,psr, "
+    "cpu.stat of its cgroup); pin the rank to cores of its own",
+    Cause.CROWDED: "look for who shares its cores (top, ps -eo pid,psr,pcpu,comm --sort=-pcpu; a container does not "
+    "see its neighbours); pin the rank to cores of its own",
+    Cause.STOPPED: "find who stops it: a debugger, a scheduler that suspends jobs, a shell's job control, a freezer",
+    Cause.QUOTA: "raise or lift the processor limit of its container (cpu.max, resources.limits.cpu), or give it whole "
+    "cores",
+    Cause.MEMORY: "give the ranks memory: look at what holds it (ps --sort=-rss, memory.stat and memory.max of the "
+    "cgroup) and at swapping (vmstat 1)",
+    Cause.STEAL: "the machine shares its cores with others: ask for dedicated ones, or take it out of the job",
+}
+
 
 WINDOW_NS = int(WINDOW_S * 1e9)
 """Over which agents take the mean of a level, told at its end."""
@@ -92,3 +167,57 @@ class Measures:
         if metric not in self._places:
             self._places[metric] = {(one.host, one.device): one for one in self._fleet.of(metric)}
         return self._places[metric].get(place)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taker:
+    """A process and how much it takes: of cores, or bytes of memory."""
+
+    pid: str
+    name: str
+    amount: float
+    device: str
+    """``core3``; empty: several, or not of a core."""
+
+    @property
+    def process(self) -> str:
+        return f"{self.pid} {self.name}"
+
+    def words(self, host: str) -> str:
+        """``pid 4711 stress-ng takes 0.90 of core 3 of gpu-03``."""
+        where = f"core {self.device.removeprefix('core')}" if self.device else "the cores"
+        return f"pid {self.process} takes {self.amount:.2f} of {where} of {host}"
+
+
+def takers(events: Iterable[HostEvent]) -> list[Taker]:
+    """Of texts such as ``4711 stress-ng (cpu) 0.9``, those that take most first; other texts tell nothing."""
+    told = [taker for event in events if (taker := _taker(event)) is not None]
+    return sorted(told, key=lambda taker: -taker.amount)
+
+
+def _taker(event: HostEvent) -> Taker | None:
+    words = event.text.split()
+    try:
+        amount = float(words[-1])
+    except (ValueError, IndexError):
+        return None
+    if len(words) < 3:
+        return None
+    return Taker(pid=words[0], name=" ".join(words[1:-1]), amount=amount, device=event.device)
+
+
+def stops_of(places: Sequence[Place], events: Iterable[HostEvent], period: Period) -> list[int]:
+    """How long each stop of these ranks' processes lasted within the period, nanoseconds."""
+    since: dict[Place, int] = {}
+    stops: list[tuple[int, int]] = []
+    for event in events:
+        place = event.host, event.device
+        if place not in places:
+            continue
+        if event.name == Happening.RANK_STOPPED:
+            since.setdefault(place, event.at_ns)
+        elif event.name == Happening.RANK_CONTINUED and place in since:
+            stops.append((since.pop(place), event.at_ns))
+    stops += [(began_ns, period.last_ns) for began_ns in since.values()]
+    lasted = [min(last, period.last_ns) - max(first, period.first_ns) for first, last in stops]
+    return [length for length in lasted if length > 0]

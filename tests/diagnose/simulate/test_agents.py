@@ -10,9 +10,9 @@ from diagnose.model.gpus import gpu_of_ranks, growth_in_steps, series_of_ranks
 from diagnose.model.outage_effect import effect_of
 from diagnose.model.outages import find_outages
 from diagnose.pipeline import diagnose_view
-from diagnose.simulate.fault_texts import parse_fault
-from diagnose.simulate.gpu_looks import FULL_MHZ, MOST_ROWS, held_down_share
+from diagnose.simulate.agents import FULL_MHZ, MOST_ROWS, held_down_share
 from diagnose.simulate.run import Simulation, simulate, view
+from diagnose.simulate.truth import parse_fault
 from telemetry.host_metrics import Happening, Metric
 from telemetry.stages import Stage
 from telemetry.topology import Topology

@@ -8,12 +8,11 @@ from rich.console import Console
 from diagnose.findings import Kind
 from diagnose.model.view import RunView
 from diagnose.report import whatif_object, whatif_text
-from diagnose.simulate.fault_texts import parse_fault
 from diagnose.simulate.noise import SILENT
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.run import simulate, view
-from diagnose.whatif.conclude import conclude
-from diagnose.whatif.fixes import Fix
+from diagnose.simulate.truth import parse_fault
+from diagnose.whatif.conclude import Fix, conclude
 from telemetry.topology import Topology
 
 GRID = Topology(dp=4, pp=4, tp=2)

@@ -7,16 +7,14 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.hang.evidence import Process
+from diagnose.hang.evidence import Process, fold_stacks, recorders_of
 from diagnose.hang.finding import severity_of
-from diagnose.hang.recorders import recorders_of
-from diagnose.hang.stacks import fold_stacks
 from diagnose.hang.verdict import HangVerdict
 from ui.dashboard.figures.standing import SIGNS, Standing
 from ui.dashboard.pages.interface import SEVERITY_COLOURS
+from ui.dashboard.pages.panels import at_work
 from ui.dashboard.pages.rank_chip import rank_chips, swatch
 from ui.dashboard.pages.run_cells import no_stall_in_words
-from ui.dashboard.pages.states import at_work
 from ui.dashboard.records import RunFacts, RunSummary
 from ui.dashboard.view_state import View, ViewState
 from ui.dashboard.wording import clock, count, long_duration, ranks_in_words, stamp

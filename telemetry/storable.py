@@ -1,6 +1,0 @@
-"""Names that come from outside, so that a table can take them."""
-
-
-def storable(name: str) -> str:
-    """``name`` in letters that can be stored: environments and kernels hold any bytes, of which some are no text."""
-    return name.encode(errors="replace").decode()
