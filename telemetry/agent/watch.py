@@ -265,7 +265,9 @@ class EvidenceWatch:
         self._keep(owner, [(rank, by_rank.get(rank.identity.rank, [])) for rank in ranks])
 
     def _keep(self, owner: Owner, told: list[tuple[Standing, list[Evidence]]]) -> None:
-        """On disk first: it is all there is where the collector is gone too."""
+        """On disk first: it is all there is if the collector is gone, too. Then in one piece, so that no verdict rests on
+        some ranks as they are now and others as they were."""
+        news: list[Evidence] = []
         for rank, evidence in told:
             if not evidence:
                 continue
@@ -275,4 +277,6 @@ class EvidenceWatch:
                 keep(rank.folder, evidence)
             except OSError as error:
                 self._complain(error)
-            self.outbox.put(owner, [*(one for one in gone if one.kind not in kinds), *evidence])
+            news += [*(one for one in gone if one.kind not in kinds), *evidence]
+        if news:
+            self.outbox.put(owner, news)

@@ -133,6 +133,24 @@ def test_evidence_of_a_stall_is_taken_again_now_and_then(job: Job) -> None:
     assert all(again[kind] > first[kind] for kind in first)
 
 
+def test_what_is_taken_of_several_ranks_is_shipped_in_one_piece(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    second = job.folder.with_name("rank-00001")
+    shutil.copytree(job.folder, second, ignore=shutil.ignore_patterns("worker", "*.new"))
+    meta = json.loads((second / "meta.json").read_text())
+    (second / "meta.json").write_text(json.dumps({**meta, "rank": 1, "topology": {"dp": 2, "pp": 1, "tp": 1}}))
+    waiting: list[tuple[str, int]] = []
+
+    def keep_and_count(folder: Path, evidence: list[Evidence]) -> None:
+        waiting.append((folder.name, len(job.watch.outbox)))
+        keep(folder, evidence)
+
+    monkeypatch.setattr("telemetry.agent.watch.keep", keep_and_count)
+    with telemetry.step(0):
+        job.stand_still()
+    states = waiting[:2]
+    assert states == [(job.folder.name, 0), (second.name, 0)]
+
+
 def test_evidence_of_an_earlier_stall_is_replaced(job: Job) -> None:
     with telemetry.step(0):
         job.stand_still()
