@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from telemetry.collector.losses import lost_in
 from telemetry.errors import JumpError
-from telemetry.record.rank_file import MAX_SEGMENTS, SEGMENT_RECORDS
+from telemetry.record.rank_file import SEGMENT_RECORDS
+from telemetry.settings import MAX_SEGMENTS
 from telemetry.wire.codec import Batch
 
 MAX_JUMP = MAX_SEGMENTS * SEGMENT_RECORDS

@@ -11,9 +11,10 @@ import pytest
 
 import telemetry
 from telemetry.agent.host import Host
-from telemetry.agent.loop import Agent, AgentSettings
+from telemetry.agent.loop import Agent
 from telemetry.agent.outbox import BATCH_CHARACTERS, Outbox
-from telemetry.agent.stall import SECOND_NS, StallSettings
+from telemetry.agent.settings import AgentSettings, StallSettings
+from telemetry.agent.stall import SECOND_NS
 from telemetry.agent.watch import EvidenceWatch
 from telemetry.errors import UnreachableError
 from telemetry.evidence.evidence import Evidence, Kind, discard_other_steps, keep, kept

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from telemetry.agent.host import Host
-from telemetry.agent.loop import Agent, AgentSettings
+from telemetry.agent.loop import Agent
 from telemetry.agent.outbox import Outbox
-from telemetry.agent.stall import StallSettings
+from telemetry.agent.settings import AgentSettings, StallSettings
 from telemetry.agent.watch import EvidenceWatch
 from telemetry.evidence.collect import collect_evidence
 from telemetry.evidence.evidence import kept

@@ -9,7 +9,7 @@ from telemetry.clocks.align_evidence import HostClock
 from telemetry.printable import printable
 from telemetry.stores.queries import Runs
 from telemetry.stores.reader import Reader
-from ui.cli.options import out
+from ui.cli.output import out
 from ui.cli.readers import open_reader
 
 NUMBERS = range(1, 6)

@@ -11,7 +11,7 @@ from diagnose.nodecheck.compare import compared
 from diagnose.nodecheck.expectations import Expectations
 from diagnose.nodecheck.node import Begun, NodeChecks, check_node
 from diagnose.nodecheck.result import CheckResult, Verdict
-from ui.cli.options import out, progress
+from ui.cli.output import out, progress
 
 STYLES = {
     Verdict.OK: "green",
