@@ -14,6 +14,8 @@ import os
 import signal
 from contextlib import suppress
 
+from telemetry.process.own_modules import path_to_packages
+
 STARTER = "RANKSCOPE_STARTER"
 """Environment variable: pid of the process that started this one and that this one must not outlive."""
 TORCHRUN = "TORCHELASTIC_RUN_ID"
@@ -23,8 +25,8 @@ _FIRST_PARENT = os.getppid()
 
 
 def child_environment() -> dict[str, str]:
-    """The environment for a process that calls :func:`end_with_starter`."""
-    return {**os.environ, STARTER: str(os.getpid())}
+    """The environment for a process of ours that calls :func:`end_with_starter`."""
+    return {**os.environ, STARTER: str(os.getpid()), "PYTHONPATH": path_to_packages()}
 
 
 def end_with_starter() -> None:

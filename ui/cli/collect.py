@@ -1,6 +1,5 @@
 """The work of `rankscope collect`: the collector, with the dashboard on the same server."""
 
-import sys
 from contextlib import ExitStack
 from importlib.util import find_spec
 from ipaddress import ip_address
@@ -14,6 +13,7 @@ from diagnose.alerts.settings import make_hooks, read_settings
 from telemetry.collector.server import run_collector
 from telemetry.collector.settings import CollectorSettings
 from telemetry.errors import UsageError
+from telemetry.process.own_modules import python_module
 from telemetry.stores.address import without_password
 from telemetry.stores.reader import Reader
 from ui.cli.commands.collect import CollectOptions
@@ -81,7 +81,7 @@ def _watcher(options: CollectOptions, rules: Path) -> KeptAlive:
     address = f"http://{_near(options.host)}:{options.port}"
     told = ["--config", str(rules), "--store", address]
     linked = ["--dashboard", address] if options.dashboard and not said.dashboard else []
-    command = [sys.executable, "-m", "ui.cli", "alerts", "run", *told, *linked]
+    command = [*python_module("ui.cli"), "alerts", "run", *told, *linked]
     return KeptAlive(command, lambda text: progress.print(Text(text)))
 
 
