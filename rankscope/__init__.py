@@ -16,22 +16,14 @@ blocks it or synchronises a device. What cannot be kept is dropped and counted. 
 that trains; other threads use :func:`record_span`.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from rankscope.shadowing import check_own_packages
 
-check_own_packages()
-
-from telemetry.record.api import (  # noqa: E402 - a file of the user with the name telemetry must not run first
-    Stage,
-    Topology,
-    mark,
-    record_span,
-    sample,
-    span,
-    start,
-    step,
-    stop,
-)
-from telemetry.version import __version__  # noqa: E402
+if TYPE_CHECKING:
+    from telemetry.record.api import Stage, Topology, mark, record_span, sample, span, start, step, stop
+    from telemetry.version import __version__
 
 __all__ = [
     "Stage",
@@ -45,3 +37,15 @@ __all__ = [
     "step",
     "stop",
 ]
+
+check_own_packages("telemetry")
+
+if not TYPE_CHECKING:  # a type checker would take any name as one of this module
+
+    def __getattr__(name):
+        """A name of ``__all__``, on first use: the command is below this package and must not load the recorder."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = import_module("telemetry.version" if name == "__version__" else "telemetry.record.api")
+        globals()[name] = getattr(module, name)
+        return globals()[name]

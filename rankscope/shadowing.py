@@ -1,4 +1,4 @@
-"""Whether a file or a folder of the user hides the package ``telemetry``, which does the recording."""
+"""Whether a file or a folder of the user hides a package of rankscope: most of their names are general words."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -7,15 +7,16 @@ HOME = Path(__file__).resolve().parents[1]
 """The folder that holds the packages of rankscope."""
 
 
-def check_own_packages() -> None:
-    """Find ``telemetry`` without running it.
+def check_own_packages(*names: str) -> None:
+    """Find these packages without running them.
 
     Raises:
-        ImportError: it is not the one that belongs to this package. The message names the file to rename.
+        ImportError: one of them is not the one that belongs to this package. The message names the file to rename.
     """
-    found = _path_of("telemetry")
-    if found is not None and HOME not in found.parents:
-        raise ImportError(f"{found} hides the package telemetry of rankscope: rename it")
+    for name in names:
+        found = _path_of(name)
+        if found is not None and HOME not in found.parents:
+            raise ImportError(f"{found} hides the package {name} of rankscope: rename it")
 
 
 def _path_of(name: str) -> Path | None:

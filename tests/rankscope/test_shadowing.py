@@ -55,6 +55,13 @@ def test_a_folder_that_hides_the_recorder_is_named_too(tmp_path: Path) -> None:
     assert f"{folder / 'telemetry'} hides the package telemetry" in python("train.py", cwd=folder).stderr
 
 
+def test_the_command_names_the_file_that_hides_one_of_its_packages(tmp_path: Path) -> None:
+    folder = hostile(tmp_path / "mine", "ui")
+    ended = python("-m", "rankscope", "runs", cwd=folder)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == f"error: {folder / 'ui.py'} hides the package ui of rankscope: rename it\n"
+
+
 def test_a_training_and_its_agent_load_nothing_of_the_user_that_has_a_name_of_ours(tmp_path: Path) -> None:
     scripts = hostile(tmp_path / "scripts", *NAMES_OF_OURS[1:], *NAMES_OF_LIBRARIES)
     (scripts / "train.py").write_text(TRAINING)
