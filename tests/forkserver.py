@@ -18,7 +18,7 @@ FORKED.set_forkserver_preload(
     [
         *(
             "telemetry.record.session",
-            "telemetry.agent.command",
+            "telemetry.agent.loop",
             "telemetry.collector.server",
             "telemetry.stores.clickhouse",
         ),
