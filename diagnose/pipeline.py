@@ -17,7 +17,7 @@ from diagnose.model.outage_effect import with_effects
 from diagnose.model.run_state import Heard, heard_of
 from diagnose.model.view import RunView
 from telemetry.errors import UnreadableError
-from telemetry.stores.reader import Reader
+from telemetry.stores.interface import Reader
 
 MUCH = 0.4
 """Share of a symptom's cost and of its steps that a cause must have to explain it."""

@@ -19,8 +19,7 @@ from trainer.faults.collectives import stand_in_groups
 from trainer.faults.places import stand_before_collectives
 from trainer.model.transformer import TransformerStage, initialise
 from trainer.optim.adamw import ShardedAdamW, add_over_ranks
-from trainer.parallel.data import shard_parameters
-from trainer.parallel.mesh import Grid
+from trainer.parallel.mesh import Grid, shard_parameters
 from trainer.parallel.pipeline import make_schedule
 from trainer.parallel.tensor import shard_tensors
 from trainer.progress import Progress

@@ -1,6 +1,15 @@
 """A step's figures to those who want them: telemetry as samples, the launcher as a line of a file.
 
 OUT/progress.jsonl    {"step": 7, "loss": 3.1, "gradient_norm": 0.8, "step_seconds": 0.9, "tokens_per_second": 8192}
+
+Model FLOPs utilisation, by MegaScale's convention (arXiv 2402.15627, table 2).
+
+    FLOP a token = 72 L h^2 (1 + w / (6 h) + V / (12 L h))        L layers, h hidden, V vocabulary,
+    MFU = tokens/s x FLOP a token / (devices x dense peak)        w keys a query sees
+
+Forward and backward (three times the forward), no recomputation, the causal half not taken off. With full attention w
+is the sequence length, with a sliding window it is the window: the work that is asked for, not what a kernel wastes.
+On a CPU there is no peak to compare with unless one is given: then there is no MFU.
 """
 
 import json
@@ -9,10 +18,55 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
+import torch
+
 import telemetry
-from trainer.config import TrainConfig
+from trainer.config import ModelConfig, TrainConfig
 from trainer.readout import StepFigures
-from trainer.throughput import model_flops_utilisation, peak_tflops
+
+DENSE_BF16_TFLOPS = {
+    "B200": 2250.0,
+    "B100": 1750.0,
+    "GH200": 989.0,
+    "H200": 989.0,
+    "H100 PCIe": 756.0,
+    "H100 NVL": 835.0,
+    "H100": 989.0,
+    "H800": 989.0,
+    "H20": 148.0,
+    "A100": 312.0,
+    "A800": 312.0,
+    "L40S": 362.0,
+    "L4": 121.0,
+    "A10": 125.0,
+    "V100": 125.0,
+}
+"""Vendors' figures without sparsity, by a part of the device's name; the first that fits counts."""
+
+
+def flop_per_token(model: ModelConfig) -> float:
+    """Floating-point operations of one training step per token."""
+    layers, hidden = model.num_layers, model.hidden_size
+    attention = model.attention_span / (6 * hidden)
+    head = model.vocab_size / (12 * layers * hidden)
+    return 72.0 * layers * hidden**2 * (1 + attention + head)
+
+
+def peak_tflops(config: TrainConfig) -> float | None:
+    """Of one device: what the config says, else by the GPU's name; None where nobody knows."""
+    if config.peak_tflops is not None or config.device == "cpu":
+        return config.peak_tflops
+    name = torch.cuda.get_device_name()
+    return next((peak for part, peak in DENSE_BF16_TFLOPS.items() if part in name), None)
+
+
+def model_flops_utilisation(tokens_per_second: float, config: TrainConfig, peak: float | None) -> float | None:
+    """Between 0 and 1; None without a peak."""
+    if peak is None:
+        return None
+    devices = config.parallel.topology.world_size
+    return tokens_per_second * flop_per_token(config.model) / (devices * peak * 1e12)
+
 
 FILE_NAME = "progress.jsonl"
 

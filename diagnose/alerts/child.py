@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from diagnose.alerts.complaints import Complaints, Say
+from diagnose.alerts.notice import Complaints, Say
 from telemetry.process.parent_death import child_environment
 from telemetry.process.restart_pauses import FIRST_PAUSE_S, RestartPauses
 

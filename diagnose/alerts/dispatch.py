@@ -17,10 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from diagnose.alerts.complaints import Complaints
 from diagnose.alerts.hooks.interface import Hook, HookError
 from diagnose.alerts.ledger import SpoiledNoticesError
-from diagnose.alerts.notice import Notice
+from diagnose.alerts.notice import Complaints, Notice
 
 MAX_ASKED_S = 3600.0
 """A receiver that asks to wait longer is asked again after this."""

@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import Self
 
 from diagnose.alerts.alert import Alert
-from diagnose.alerts.ledger_faults import MOVE_IT, told_of
 from diagnose.alerts.life import Outcome, State
 from diagnose.alerts.notice import Notice
-from diagnose.alerts.written import NO_RECORD, alert_text, notice_text, read_alert, read_notice
+from diagnose.alerts.written import MOVE_IT, NO_RECORD, alert_text, notice_text, read_alert, read_notice, told_of
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.files.private_files import make_folder
 

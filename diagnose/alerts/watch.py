@@ -15,16 +15,15 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 
 from diagnose.alerts.alert import Phase
-from diagnose.alerts.complaints import Complaints
 from diagnose.alerts.dispatch import Dispatcher
 from diagnose.alerts.ledger import Ledger
 from diagnose.alerts.life import State, advance
-from diagnose.alerts.look import Look
-from diagnose.alerts.looks import Watching
+from diagnose.alerts.look import Look, Watching
+from diagnose.alerts.notice import Complaints
 from diagnose.alerts.publish import Publisher
 from diagnose.alerts.rules import Policy
 from telemetry.errors import RankscopeError, UnreachableError
-from telemetry.stores.reader import Reader
+from telemetry.stores.interface import Reader
 
 MAX_SHARE = 1
 """Pauses are so many times as long as looks, on average even where they are cut short: a slow store is not looked at

@@ -4,11 +4,10 @@ from diagnose.detectors.checkpoint_slow import detect_slow_checkpoints
 from diagnose.detectors.compute_straggler import detect_compute_stragglers
 from diagnose.detectors.data_imbalance import detect_data_imbalance
 from diagnose.detectors.data_stall import detect_data_stall
-from diagnose.detectors.evidence import detect_missing_evidence
+from diagnose.detectors.evidence import Detector, detect_missing_evidence
 from diagnose.detectors.gpu_error import detect_gpu_errors
 from diagnose.detectors.gpu_throttled import detect_gpu_throttled
 from diagnose.detectors.host_contention import detect_host_contention
-from diagnose.detectors.interface import Detector
 from diagnose.detectors.late_launch import detect_late_launch
 from diagnose.detectors.loss_anomaly import detect_loss_anomaly
 from diagnose.detectors.mfu_decline import detect_mfu_decline

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.detectors.accused import initiating, named, sharing_a_cause
+from diagnose.detectors.evidence import initiating, named, sharing_a_cause
 from diagnose.findings import LEAST_COST_S, Evidence, Finding, Kind, Severity, StepWindow, Suspect
 from diagnose.model.operations import Operations
 from diagnose.model.peers import MEDIAN_EFFICIENCY, peer_median, robust_sigma

@@ -15,16 +15,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.detectors.accused import named, sharing_a_cause, with_victims
-from diagnose.detectors.evidence import MIN_STEPS
+from diagnose.detectors.evidence import MIN_STEPS, named, sharing_a_cause, with_victims
 from diagnose.findings import Finding, Kind, Severity, StepWindow
-from diagnose.model.medians import medians
 from diagnose.model.peers import (
     Excess,
     FloatVector,
     Stretch,
     highest_stretch,
     measure_excess,
+    medians,
     peer_median,
     robust_sigma,
     step_noise,

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.detectors.accused import initiating, named, sharing_a_cause
-from diagnose.detectors.evidence import MIN_STEPS
+from diagnose.detectors.evidence import MIN_STEPS, initiating, named, sharing_a_cause
 from diagnose.findings import Evidence, Finding, Kind, Suspect, severity_of
 from diagnose.model.peers import highest_stretch, peer_median, robust_sigma
 from diagnose.model.view import FloatMatrix, FloatVector, IntVector, RunView

@@ -11,9 +11,8 @@ from enum import IntEnum
 
 import numpy as np
 
-from diagnose.model.counters import total_growth
 from diagnose.model.fleet import HostEvent, HostSeries
-from diagnose.model.gpus import Gpu, is_gpu
+from diagnose.model.gpus import Gpu, is_gpu, total_growth
 from diagnose.model.view import RunView
 from telemetry.host_metrics import Happening, Metric
 from telemetry.xid import XidSeverity, meaning_of

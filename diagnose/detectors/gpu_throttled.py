@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.detectors.accused import named, sharing_a_cause, with_victims
-from diagnose.detectors.evidence import MIN_STEPS
+from diagnose.detectors.evidence import MIN_STEPS, named, sharing_a_cause, with_victims
 from diagnose.detectors.throttled_gpus import Reason, Throttled, judge_rank, measure_times
 from diagnose.findings import Evidence, Finding, Kind, severity_of
 from diagnose.model.gpus import Gpu, gpu_of_ranks, level_between, series_of_ranks

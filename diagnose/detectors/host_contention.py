@@ -20,13 +20,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from diagnose.detectors.accused import with_victims
-from diagnose.detectors.contended import ALONE, WITNESSED, Contended, contended, with_processor_time
-from diagnose.detectors.evidence import MIN_STEPS
+from diagnose.detectors.contended import ALONE, WITNESSED, Contended, contended, off_core_alone, with_processor_time
+from diagnose.detectors.evidence import MIN_STEPS, with_victims
 from diagnose.detectors.host_evidence.causes import Cause, Witness, next_step
 from diagnose.detectors.host_evidence.series import period_of
 from diagnose.detectors.host_witness import HostWitness
-from diagnose.detectors.off_core import off_core_alone
 from diagnose.findings import Finding, Kind, severity_of
 from diagnose.model.view import RunView
 from diagnose.ranges import fold_ranks

@@ -15,8 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
-from diagnose.detectors.late_origin import MAX_OWN_RATIO, members
-from diagnose.detectors.late_replicas import GC_PART, MIN_COST, NOISE_FLOOR, LateReplica, late_replicas
+from diagnose.detectors.late_origin import (
+    GC_PART,
+    MAX_OWN_RATIO,
+    MIN_COST,
+    NOISE_FLOOR,
+    LateReplica,
+    late_replicas,
+    members,
+)
 from diagnose.detectors.launch_offsets import Offsets, launch_offsets
 from diagnose.findings import Evidence, Finding, Kind, Role, Suspect, severity_of
 from diagnose.model.meetings import Floats

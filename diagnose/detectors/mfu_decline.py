@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.detectors.change_points import Rise, find_rise
-from diagnose.detectors.off_core import off_core
+from diagnose.detectors.contended import off_core
 from diagnose.findings import Evidence, Finding, Kind, Severity, StepWindow, severity_of
 from diagnose.model.peers import MEDIAN_EFFICIENCY, robust_sigma
 from diagnose.model.view import NOTHING, FloatMatrix, FloatVector, IntVector, RunView, Series

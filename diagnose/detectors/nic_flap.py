@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.findings import Finding, Kind, Role, Severity, Suspect, severity_of
-from diagnose.model.interfaces import may_carry
-from diagnose.model.outages import NS_PER_S, Effect, Outage
+from diagnose.model.outages import NS_PER_S, Effect, Outage, may_carry
 from diagnose.model.patience import Patience, patience_of
 from diagnose.model.view import RunView
 from diagnose.ranges import fold_ranks, name_some

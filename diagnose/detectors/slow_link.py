@@ -16,10 +16,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
-from diagnose.detectors.slow_places import Against, FastGroups, Part, SlowGroup, parts_of
-from diagnose.detectors.slow_since import MIN_RATIO, MIN_Z, NOISE_FLOOR, Rises, find_rises
+from diagnose.detectors.slow_places import (
+    MIN_RATIO,
+    MIN_Z,
+    NOISE_FLOOR,
+    Against,
+    FastGroups,
+    Part,
+    Rises,
+    SlowGroup,
+    find_rises,
+    parts_of,
+)
 from diagnose.findings import Finding, Kind, Role, Suspect, severity_of
-from diagnose.model.medians import medians
 from diagnose.model.meetings import (
     PAIRS,
     Floats,
@@ -33,6 +42,7 @@ from diagnose.model.peers import (
     Stretch,
     highest_stretch,
     measure_excess,
+    medians,
     peer_median,
     robust_sigma,
 )

@@ -11,8 +11,8 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from diagnose.detectors.contended import expected_of_ranks
 from diagnose.detectors.evidence import MIN_STEPS
-from diagnose.detectors.expected import expected_of_ranks
 from diagnose.model.gpus import Gpu, growth_in_steps, series_of_ranks
 from diagnose.model.peers import MEDIAN_EFFICIENCY, peer_median, robust_sigma, step_noise
 from diagnose.model.view import FloatMatrix, FloatVector, RunView

@@ -19,13 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.detectors.accused import initiating
 from diagnose.detectors.change_points import find_rise
-from diagnose.detectors.host_evidence.features import FEATURES, Feature
-from diagnose.detectors.host_evidence.grid import Grid, grid_of, on_grid, rms_over_windows, smoothed
+from diagnose.detectors.evidence import initiating
+from diagnose.detectors.host_evidence.grid import FEATURES, Feature, Grid, grid_of, on_grid, rms_over_windows, smoothed
 from diagnose.findings import Finding, Kind, Severity
-from diagnose.model.medians import medians
-from diagnose.model.peers import SMALL_GROUP, Stretch, highest_stretch
+from diagnose.model.peers import SMALL_GROUP, Stretch, highest_stretch, medians
 from diagnose.model.view import FloatMatrix, FloatVector, IntVector, RunView
 from diagnose.ranges import fold_ranks
 

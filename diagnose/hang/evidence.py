@@ -6,13 +6,19 @@
 
 A rank's *fronts* say how far it has come in each group: ``entered`` operations were issued by its host, ``completed``
 ones have ended. What lies between is *pending*. Numbers count from 1 within a group and are the same on all members.
+
+Which flight recorders the evidence of a hang came from, in words.
+
+Stacks merged over ranks: each once, with the ranks that stand in it.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from diagnose.hang.network import Network
+from diagnose.ranges import fold_ranks
 from telemetry.topology import Topology
 
 WHOLE_GROUP = -1
@@ -179,3 +185,37 @@ class HangEvidence:
     def missing(self) -> tuple[int, ...]:
         """Ranks of the job that left nothing."""
         return tuple(rank for rank in range(self.world_size) if rank not in self.ranks)
+
+
+_FILE = "file:"
+MOST_NAMED = 8
+"""There are four; the names come from outside."""
+
+
+def recorders_of(evidence: HangEvidence) -> list[str]:
+    """One line a recorder: ``dump_nccl_trace_json of ranks 0-15``. Files of torch's count as one."""
+    ranks: dict[str, list[int]] = defaultdict(list)
+    for rank, one in evidence.ranks.items():
+        if one.recorder:
+            ranks["files of torch" if one.recorder.startswith(_FILE) else one.recorder].append(rank)
+    named = sorted(ranks.items())[:MOST_NAMED]
+    return [f"{name} of {'rank' if len(told) == 1 else 'ranks'} {fold_ranks(told)}" for name, told in named]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldedStack:
+    """A stack and who stands in it."""
+
+    frames: tuple[str, ...]
+    """The innermost first."""
+    ranks: tuple[int, ...]
+
+
+def fold_stacks(evidence: HangEvidence) -> tuple[FoldedStack, ...]:
+    """The stacks of ``evidence``, the rarest first: among many that wait, it is the odd one that matters."""
+    ranks_of: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for rank, one in sorted(evidence.ranks.items()):
+        if one.stack:
+            ranks_of[one.stack].append(rank)
+    folded = [FoldedStack(frames=frames, ranks=tuple(ranks)) for frames, ranks in ranks_of.items()]
+    return tuple(sorted(folded, key=lambda stack: (len(stack.ranks), stack.ranks)))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from diagnose.findings import Evidence, Finding, Kind, Role, Severity, StepWindow, Suspect
 from diagnose.hang.deaths import first_to_fall
-from diagnose.hang.recorders import recorders_of
+from diagnose.hang.evidence import recorders_of
 from diagnose.hang.verdict import HangVerdict, State
 from diagnose.ranges import fold_ranks
 

@@ -5,23 +5,129 @@ link down?         a host without its link, if the job stopped as it was lost
 died first?        a process that ended while the others still moved
 roots of waiting   ranks that others wait for and that wait for nobody; those missing that must be such
 nobody?            a deadlock, resolved by who left a collective out; else a stuck operation, or too little evidence
+
+Ranks whose host stopped issuing before their peers' did, though they stand in the same operation as these.
+
+With NCCL the host runs ahead of the device. Ranks of one program that stand in one collective run on to the same point
+and wait there; a second culprit among them has issued less:
+
+    rank 8   all_to_all #20947 pending, 9 more issued behind it      a victim
+    rank 9   all_to_all #20947 pending, 9 more                       a victim, as far as 8
+    rank 11  all_to_all #20947 pending, 2 more                       its host stands still, too
+    rank 10                                                          never entered it
+
+A deadlock among ranks that all wait for one another: who left a collective out.
+
+Ranks of one pipeline stage run one program (so the topology must be known), and go through their groups in one order. A
+rank that is as far as a witness in one group, and behind it in another that the witness entered *earlier*, has left an
+operation out:
+
+    witness   tp #7   then   dp #3
+    rank      tp #6          dp #3        it entered dp #3 without tp #7
 """
 
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from diagnose.findings import Kind
-from diagnose.hang.cut_off import cut_off_headline, cut_off_next_step, find_cut_off
+from diagnose.hang.cut_off import certain_roots, cut_off_headline, cut_off_next_step, find_cut_off
 from diagnose.hang.deaths import UNSEEN, as_it_stood, fell_over_mismatch, first_to_fall
-from diagnose.hang.evidence import HangEvidence, Process
-from diagnose.hang.host_front import stopped_short
-from diagnose.hang.left_nothing import certain_roots
-from diagnose.hang.left_out import find_left_out
+from diagnose.hang.evidence import WHOLE_GROUP, Front, HangEvidence, Process, RankEvidence
 from diagnose.hang.mismatch import Mismatch, find_mismatch
 from diagnose.hang.network import CutOff
 from diagnose.hang.verdict import HangVerdict, State
 from diagnose.hang.waits import WaitGraph, wait_graph
 from diagnose.hang.words import Cause, headline, next_step
+
+_Fronts = dict[str, Front]
+LEAST_WITNESSES = 2
+"""One alone may be the one that left something out."""
+
+
+def find_left_out(evidence: HangEvidence, among: Collection[int]) -> dict[int, str]:
+    """Ranks of ``among`` that left an operation out, each with the name of the group it is missing in."""
+    fronts = {rank: _by_name(evidence, one) for rank, one in evidence.ranks.items()}
+    found: dict[int, str] = {}
+    for rank in among:
+        witnesses = [fronts[other] for other in _same_program(evidence, rank) if other in fronts]
+        names = [name for one in witnesses if (name := _left_out(fronts[rank], one))]
+        if len(names) >= LEAST_WITNESSES:
+            found[rank] = names[0]
+    return found
+
+
+def _by_name(evidence: HangEvidence, one: RankEvidence) -> _Fronts:
+    """A rank is in one group of each name: its tp group, its dp group."""
+    return {evidence.groups[index].name: front for index, front in one.fronts.items()}
+
+
+def _same_program(evidence: HangEvidence, rank: int) -> list[int]:
+    topology = evidence.topology
+    if topology is None:
+        return []
+    alike = np.flatnonzero(topology.index["pp"] == topology.index["pp"][rank])
+    return [other for other in alike.tolist() if other != rank]
+
+
+def _left_out(mine: _Fronts, witness: _Fronts) -> str | None:
+    for name, front in witness.items():
+        own = mine.get(name)
+        if own is None or own.entered >= front.entered or not front.entered_ns:
+            continue
+        later = [
+            other
+            for other, theirs in witness.items()
+            if theirs.entered_ns > front.entered_ns and other in mine and mine[other].entered >= theirs.entered
+        ]
+        if later:
+            return name
+    return None
+
+
+LEAST_PEERS = 2
+
+
+def stopped_short(evidence: HangEvidence, graph: WaitGraph) -> set[int]:
+    """Ranks that are behind peers which all, two at least, are exactly as far as one another. Says nothing of ranks
+    whose host is known to wait."""
+    standing: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for rank, wait in graph.waits.items():
+        if graph.blocked[rank].peer == WHOLE_GROUP and evidence.ranks[rank].on_host is None:
+            standing[wait.group, wait.seq].append(rank)
+    return {short for ranks in standing.values() for short in _short_of(evidence, ranks)}
+
+
+def _short_of(evidence: HangEvidence, ranks: list[int]) -> set[int]:
+    """The minority of ``ranks`` that is behind in some group and ahead in none."""
+    as_far: dict[frozenset[tuple[str, int]], list[int]] = defaultdict(list)
+    for rank in ranks:
+        as_far[_issued(evidence, rank)].append(rank)
+    ahead = max(as_far.values(), key=len)
+    if len(as_far) != 2 or len(ahead) < max(LEAST_PEERS, len(ranks) - 1):
+        return set()
+    if len({_been_through(evidence, rank) for rank in ranks}) > 1:
+        return set()  # of another pipeline stage, or elsewhere in the program
+    furthest = dict(_issued(evidence, ahead[0]))
+    (short,) = (rank for rank in ranks if rank not in ahead)
+    issued = dict(_issued(evidence, short))
+    same_groups = issued.keys() == furthest.keys()
+    return {short} if same_groups and all(issued[name] <= furthest[name] for name in furthest) else set()
+
+
+def _issued(evidence: HangEvidence, rank: int) -> frozenset[tuple[str, int]]:
+    fronts = evidence.ranks[rank].fronts
+    return frozenset((evidence.groups[index].name, front.entered) for index, front in fronts.items())
+
+
+def _been_through(evidence: HangEvidence, rank: int) -> frozenset[tuple[str, int]]:
+    """What tells a program and a place in it: collectives completed in each group, transfers under way."""
+    one = evidence.ranks[rank]
+    completed = {(evidence.groups[index].name, front.completed) for index, front in one.fronts.items()}
+    return frozenset(completed | set(Counter(op.op for op in one.pending if op.is_transfer).items()))
+
 
 SURE, LIKELY, DEDUCED = 0.95, 0.8, 0.7
 

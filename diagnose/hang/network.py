@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from diagnose.model.fleet import HostEvent
-from diagnose.model.interfaces import may_carry
-from diagnose.model.outages import LINK_EVENTS, Outage, find_outages
+from diagnose.model.load import told_by
+from diagnose.model.outages import LINK_EVENTS, Outage, find_outages, may_carry
 from diagnose.model.patience import Patience, patience_of
-from diagnose.model.words import told_by
 from diagnose.settings import USUAL, DetectorSettings
 from telemetry.errors import UnreadableError
 from telemetry.evidence import journal
-from telemetry.evidence.heartbeat import is_alive
+from telemetry.evidence.owned_process import is_alive
 from telemetry.record.reader import RankReader, find_rank_dirs
-from telemetry.stores.host_queries import HostEvents
+from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Ranks
-from telemetry.stores.reader import Reader
+from telemetry.stores.queries.hosts import HostEvents
 from telemetry.tables import ENDED_FAILED
 
 NO_PATIENCE = Patience()

@@ -7,15 +7,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnose.model.fleet import Fleet
+from diagnose.model.fleet import Fleet, load_fleet
 from diagnose.model.host_clocks import load_clocks
-from diagnose.model.load_fleet import load_fleet
 from diagnose.model.operations import Operations, operations_of
 from diagnose.model.view import FloatVector, IntVector, Series
 from telemetry.clocks.align_table import ClockTable
 from telemetry.stages import Stage
+from telemetry.stores.interface import Reader
 from telemetry.stores.queries import LAST_STEP, OperationColumns, Samples, Spans
-from telemetry.stores.reader import Reader
 from telemetry.topology import Topology
 
 AT_ONCE = 1_000_000

@@ -32,8 +32,8 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.model.line_of_ranks import LineOfRanks
-from diagnose.model.medians import medians
 from diagnose.model.operations import Bools, Int64s, Operations
+from diagnose.model.peers import medians
 from diagnose.model.self_time import Covered, covered
 from telemetry.stages import Stage
 

@@ -1,18 +1,104 @@
 """How the clocks of a run's hosts lie apart, as its collector has estimated it.
 
 Who compares stamps of two hosts shifts them by this, and concludes nothing from a difference below the bound.
+
+The clocks of a run's hosts over its newest window of steps: as its collector estimated them, else estimated here.
+
+Stamps of several hosts on one clock: what the collector knows of their clocks, and what it does not.
 """
 
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from telemetry.clocks.align_evidence import HostClock
+from diagnose.model.span_columns import Ints
+from telemetry.clocks.align_evidence import REFERENCE, HostClock
 from telemetry.clocks.align_table import ClockTable
-from telemetry.stores.queries import LAST_STEP, HostClocks
-from telemetry.stores.reader import Reader
+from telemetry.clocks.windows import estimate_newest
+from telemetry.errors import UsageError
+from telemetry.stores.interface import Reader
+from telemetry.stores.queries import LAST_STEP, HostClocks, Ranks
+
+KNOT_NS = 10_000_000_000
+"""Offsets are asked for about so often."""
+UNKNOWN = "unknown"
+NOBODY: Mapping[str, tuple[int, int]] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alignment:
+    """How far stamps can be compared."""
+
+    num_hosts: int
+    bound_ns: int
+    """The stamps of aligned hosts are right within this."""
+    unaligned: tuple[str, ...]
+    """Hosts whose stamps are their own clock's; none of a single host."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """What is to be taken from a host's stamps: lines from knot to knot."""
+
+    first_ns: int
+    knots_ns: Ints
+    """Since ``first_ns``, ascending."""
+    offset_ns: Ints
+    bound_ns: int
+
+
+class ReferenceClock:
+    """Reads stamps of any host as the reference's clock would have shown them.
+
+        a host's stretch   knot --------- knot --------- knot      offsets are asked for at the knots alone: between
+                                                                   them stamps keep their order, spans their nesting
+
+    Args:
+        clocks: what is known of the hosts' clocks.
+        reach: of each host the first and the last stamp that matter, by its own clock.
+        beside: the same of hosts whose stamps are read, too, and whose alignment is not told.
+    """
+
+    def __init__(
+        self, clocks: ClockTable, reach: Mapping[str, tuple[int, int]], beside: Mapping[str, tuple[int, int]] = NOBODY
+    ) -> None:
+        lines = {host: _line(clocks, host, *ends) for host, ends in {**beside, **reach}.items()}
+        self._lines = {host: line for host, line in lines.items() if line is not None}
+        unaligned = [host or UNKNOWN for host in reach if host not in self._lines]
+        if len(unaligned) == len(reach) - 1:  # the reference alone is no alignment
+            unaligned = sorted(host or UNKNOWN for host in reach)
+        self.alignment = Alignment(
+            num_hosts=len(reach),
+            bound_ns=max((line.bound_ns for host, line in self._lines.items() if host in reach), default=0),
+            unaligned=tuple(unaligned) if len(reach) > 1 else (),
+        )
+
+    def aligned(self, at_ns: Ints, host: str) -> Ints:
+        """Stamps of ``host`` by the reference's clock; as they are where nothing bounds the host's."""
+        line = self._lines.get(host)
+        if line is None:
+            return at_ns
+        offset = np.interp(at_ns - line.first_ns, line.knots_ns, line.offset_ns)
+        return at_ns - np.rint(offset).astype(np.int64)
+
+
+def _line(clocks: ClockTable, host: str, first_ns: int, last_ns: int) -> _Line | None:
+    num_knots = 2 + (last_ns - first_ns) // KNOT_NS
+    knots = np.linspace(0, last_ns - first_ns, num_knots).astype(np.int64)
+    shifts = [clocks.shift(host, first_ns + knot) for knot in knots.tolist()]
+    known = [shift for shift in shifts if shift is not None]
+    if len(known) < len(shifts):
+        return None
+    return _Line(
+        first_ns=first_ns,
+        knots_ns=knots,
+        offset_ns=np.array([shift.offset_ns for shift in known], dtype=np.int64),
+        bound_ns=max(shift.bound_ns for shift in known),
+    )
+
 
 MARGIN_S = 300.0
 """So far before and after the steps that are looked at, windows count: the newest may not be estimated yet."""
@@ -38,3 +124,50 @@ def load_clocks(
 def host_clock(row: dict[str, Any]) -> HostClock:
     """From a row of ``HostClocks``."""
     return HostClock(**{name: row[name] for name in _FIELDS})
+
+
+LOOKS_BACK = (256, 16_384, LAST_STEP)
+"""Steps in which the newest window is looked for, one after another: a long run has very many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowClocks:
+    """The clocks of all hosts over one window of steps."""
+
+    first_step: int
+    last_step: int
+    clocks: tuple[HostClock, ...]
+    """At least one; of one host several where its clock was set within the window."""
+
+
+def newest_clocks(reader: Reader, run_id: str, attempt: int, last_step: int) -> WindowClocks:
+    """The newest window up to ``last_step``, the newest step of the run.
+
+    Raises:
+        UsageError: no step is finished.
+        UnreachableError: the store does not answer.
+    """
+    stored = _stored(reader, run_id, attempt, last_step)
+    return _estimated(reader, run_id, attempt, last_step) if stored is None else stored
+
+
+def _stored(reader: Reader, run_id: str, attempt: int, last_step: int) -> WindowClocks | None:
+    for back in LOOKS_BACK:
+        asked = HostClocks(run_id=run_id, attempt=attempt, first_step=max(0, last_step - back))
+        if rows := reader.read(asked).to_pylist():
+            newest = [row for row in rows if row["first_step"] == rows[-1]["first_step"]]
+            first, last = newest[0]["first_step"], max(row["last_step"] for row in newest)
+            return WindowClocks(first_step=first, last_step=last, clocks=tuple(map(host_clock, newest)))
+    return None
+
+
+def _estimated(reader: Reader, run_id: str, attempt: int, last_step: int) -> WindowClocks:
+    """Of a run that no collector watched as it went."""
+    for estimate in estimate_newest(reader, run_id, attempt, last_step, most=1):
+        window = estimate.window
+        return WindowClocks(first_step=window.first_step, last_step=window.last_step, clocks=estimate.clocks)
+    hosts = sorted(set(reader.read(Ranks(run_id=run_id, attempt=attempt))["host"].to_pylist()))
+    if len(hosts) != 1:
+        raise UsageError(f"{run_id} has no finished step yet", hint="its ranks record one with telemetry.step(number)")
+    alone = HostClock(host=hosts[0], reference=hosts[0], bound_ns=0, method=REFERENCE, reason="the only host")
+    return WindowClocks(first_step=0, last_step=last_step, clocks=(alone,))

@@ -1,7 +1,12 @@
-"""Ask a reader for what a :class:`diagnose.model.view.RunView` holds."""
+"""Ask a reader for what a :class:`diagnose.model.view.RunView` holds.
 
+What a rank said about itself as it began: ``meta`` of the table ``ranks``.
+"""
+
+import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -10,14 +15,22 @@ from diagnose.findings import StepWindow
 from diagnose.model.chosen_steps import ChosenSteps
 from diagnose.model.own_work import INNER_STAGES, own_time
 from diagnose.model.view import IntVector, RunView, Series
-from diagnose.model.words import told_by
 from diagnose.settings import DetectorSettings
 from telemetry.errors import UnknownRunError, UsageError
 from telemetry.stages import Stage
 from telemetry.stored_topology import topology_of
+from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Ranks, StageCounts, Steps, StoredRuns
-from telemetry.stores.reader import Reader
 from telemetry.topology import Topology
+
+
+def told_by(meta: str) -> Mapping[str, str]:
+    """The words of one rank, from a JSON object; none where it is something else."""
+    with suppress(ValueError, RecursionError):
+        told = json.loads(meta)
+        return {str(key): str(value) for key, value in told.items()} if isinstance(told, dict) else {}
+    return {}
+
 
 DEFAULT_STEPS = 200
 """Steps looked at when no window is asked for: the newest so many."""

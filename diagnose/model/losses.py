@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass, replace
 
 from telemetry.records import RECORDS_LOST, SPANS_DROPPED
+from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Marks
-from telemetry.stores.reader import Reader
 
 MOST_LOSSES = 100
 """The newest of an attempt."""

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.model.group_masks import by_mask
-from diagnose.model.operations import ABSENT, Operations
+from diagnose.model.operations import ABSENT, Operations, by_mask
 from diagnose.model.peers import MEDIAN_EFFICIENCY, robust_sigma
 from diagnose.model.view import IntVector
 from telemetry.stages import Stage, Stream

@@ -13,11 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.model.group_masks import recorded_masks, usual_mask
-from diagnose.model.interfaces import may_carry
-from diagnose.model.medians import medians
-from diagnose.model.operations import Operations
-from diagnose.model.outages import NS_PER_S, Effect, Outage, Stretched, find_outages
+from diagnose.model.operations import Operations, recorded_masks, usual_mask
+from diagnose.model.outages import NS_PER_S, Effect, Outage, Stretched, find_outages, may_carry
+from diagnose.model.peers import medians
 from diagnose.model.view import FloatVector, RunView
 from telemetry.stages import Stage, StageClass
 

@@ -2,6 +2,8 @@
 
 Algorithm 7 of the field's list (peer outlier): robust statistics over ranks of equal pipeline stage, persistence
 over steps. Nothing here ranks by wall time of a span that holds a collective.
+
+Medians of what is partly unknown.
 """
 
 from dataclasses import dataclass
@@ -9,8 +11,25 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.model.medians import medians
 from diagnose.model.view import FloatMatrix, IntVector
+
+Floats = npt.NDArray[np.float64]
+
+
+def medians(values: Floats, axis: int) -> Floats:
+    """Median of what is known along ``axis``; NaN where nothing is.
+
+    ``values``: any shape, NaN where unknown. The result has the same shape without that axis.
+
+    numpy's own (``nanmedian``) goes by masked arrays, or one row after another: many times slower for those here.
+    """
+    ordered = np.sort(values, axis=axis)  # NaN comes last
+    if not ordered.shape[axis]:
+        return np.full(np.delete(ordered.shape, axis), np.nan)
+    last = np.maximum(np.sum(~np.isnan(ordered), axis=axis, keepdims=True) - 1, 0)
+    middle = np.concatenate([last // 2, (last + 1) // 2], axis=axis)
+    return np.asarray(np.take_along_axis(ordered, middle, axis=axis).mean(axis=axis))
+
 
 SMALL_GROUP = 16
 """In larger groups one rank hardly moves the median, so it is not left out of its own."""

@@ -5,6 +5,8 @@ DIED      a rank ended over an error, or is gone without an end
 STALLED   evidence of a stall is newer than the newest step
 LIVE      a heartbeat arrived within 20 s
 SILENT    otherwise: agents or hosts are down, or their network is
+
+What commands and pages say of a run that has not ended and ships nothing: one sentence, and what to do.
 """
 
 import time
@@ -13,9 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from telemetry.stores.interface import Query, Reader
 from telemetry.stores.queries import RunBeats, Runs, RunStalls, RunSteps, in_portions
-from telemetry.stores.question import Query
-from telemetry.stores.reader import Reader
 
 NS_PER_S = 1_000_000_000
 SILENT_AFTER_NS = 20 * NS_PER_S
@@ -127,3 +128,26 @@ def _facts(reader: Reader, run_ids: list[str]) -> tuple[dict[Attempt, Row], dict
 
 def _attempt(row: Row) -> Attempt:
     return row["run_id"], row["attempt"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotShipping:
+    """``sentence``: since when; ``next_step``: what to do."""
+
+    sentence: str
+    next_step: str = "check that agents run on the hosts of the run and reach the collector"
+
+
+def not_shipping(heard: Heard | None) -> NotShipping | None:
+    """None for a run that ships or has ended: what is stored of it is up to date."""
+    if heard is None or not heard.is_silent:
+        return None
+    since = local_time(heard.heard_ns)
+    return NotShipping(
+        sentence=f"not shipping: no heartbeat since {since}, and no rank reported its end. Newer steps are not stored."
+    )
+
+
+def local_time(at_ns: int) -> str:
+    """Date and time of this machine, to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_ns / NS_PER_S))

@@ -11,9 +11,8 @@ from diagnose.nodecheck.bounded import Outcome, run_bounded
 from diagnose.nodecheck.network import interface_named
 from diagnose.nodecheck.node import Begun, NodeChecks
 from diagnose.nodecheck.occupied import in_words, recording_ranks, spools
-from diagnose.nodecheck.result import CheckResult, failed
+from diagnose.nodecheck.result import CheckResult, Task, failed
 from diagnose.nodecheck.suite import rounds_of
-from diagnose.nodecheck.task import Task
 from telemetry.errors import UsageError
 from telemetry.records import RankIdentity
 

@@ -3,12 +3,35 @@
 measured --- expectation or peers? ---> ok | slow
 failed       it broke, gave wrong data, or did not finish in time
 skipped      nothing here to be checked, or no library to do it with
+
+A check that is to be made.
+
+Repeating something for a while, and the rates that come out.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
+
+MIN_SAMPLES = 3
+GB = 1e9
+
+
+def rates(action: Callable[[], object], amount: float, measure_s: float) -> list[float]:
+    """``amount`` per second of each call: at least three calls, then until ``measure_s`` have passed.
+
+    The first call warms up and does not count.
+    """
+    action()
+    samples: list[float] = []
+    deadline = time.perf_counter() + measure_s
+    while len(samples) < MIN_SAMPLES or time.perf_counter() < deadline:
+        begun = time.perf_counter()
+        action()
+        samples.append(amount / (time.perf_counter() - begun))
+    return samples
 
 
 class Verdict(StrEnum):
@@ -76,3 +99,13 @@ def failed(check: str, subject: str, reason: str) -> CheckResult:
 def skipped(check: str, subject: str, reason: str) -> CheckResult:
     """A check that could not be made here."""
     return CheckResult(check=check, subject=subject, verdict=Verdict.SKIPPED, detail=reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What to call, and what to say of it should it not return."""
+
+    check: str
+    subject: str
+    call: Callable[[], CheckResult]
+    deadline_s: float

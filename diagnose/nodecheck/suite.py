@@ -22,8 +22,7 @@ from diagnose.nodecheck.checks import (
 )
 from diagnose.nodecheck.network import Interface, interface_named, interfaces
 from diagnose.nodecheck.node import NodeChecks
-from diagnose.nodecheck.result import CheckResult, skipped
-from diagnose.nodecheck.task import Task
+from diagnose.nodecheck.result import CheckResult, Task, skipped
 
 NEEDS_TORCH = ("gemm", "device-memory", "device-copies", "all-to-all", "neighbours")
 

@@ -11,8 +11,7 @@ from diagnose.nodecheck.bounded import run_bounded
 from diagnose.nodecheck.checks import all_to_all, device_copies, device_memory, gemm, neighbours
 from diagnose.nodecheck.node import NodeChecks
 from diagnose.nodecheck.occupied import GpuUse, Use
-from diagnose.nodecheck.result import CheckResult, failed, skipped
-from diagnose.nodecheck.task import Task
+from diagnose.nodecheck.result import CheckResult, Task, failed, skipped
 
 HOST = "cpu"
 MAX_CPU_PROCESSES = 4

@@ -1,19 +1,50 @@
-"""A report for people: the verdict first, then evidence, then what to do."""
+"""A report for people: the verdict first, then evidence, then what to do.
+
+Output of every command: control characters in text from outside are escaped.
+
+A what-if analysis for people: what it costs, where it sits, what putting it right would gain.
+"""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-from rich.console import Group, RenderableType
+import numpy as np
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from diagnose.findings import Finding, Role, Severity
 from diagnose.model.losses import Loss
 from diagnose.model.marks import Mark
-from diagnose.model.not_shipping import local_time, not_shipping
-from diagnose.model.run_state import Heard
+from diagnose.model.run_state import Heard, local_time, not_shipping
 from diagnose.pipeline import Report
 from diagnose.ranges import fold_ranks
-from diagnose.report.terminal import line
+from diagnose.whatif.analysis import WhatIf
+from diagnose.whatif.conclude import Conclusion
+from telemetry.printable import printable, printable_lines
+
+
+class Terminal(Console):
+    """A console that writes out what is not printable, in whatever it is given; colours are its own.
+
+    JSON keeps to ASCII: its escapes are exact, so a reader gets the original characters.
+    """
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            text = segment.text if segment.control else printable_lines(segment.text)
+            yield segment if text == segment.text else Segment(text, segment.style, segment.control)
+
+    def print_json(self, json: str | None = None, **options: Any) -> None:
+        super().print_json(json, **{"ensure_ascii": True, **options})
+
+
+def line(text: str, style: str = "") -> Text:
+    """One line: a line end in a name does not begin another."""
+    return Text(printable(text), style=style)
+
 
 _STYLE = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold cyan"}
 _INDENT = "    "
@@ -91,3 +122,77 @@ def _evidence(finding: Finding) -> Iterator[str]:
         shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         yield f"{name.replace('_', ' ')} {shown}"
     yield f"{finding.seconds_lost:.1f} s lost in {finding.window.in_words}"
+
+
+MOST = 8
+"""Rows of a table: the worst come first."""
+
+
+def whatif_text(conclusion: Conclusion) -> RenderableType:
+    """The analysis as something rich prints."""
+    return Group(*_parts(conclusion))
+
+
+def _parts(conclusion: Conclusion) -> Iterator[RenderableType]:
+    figures = conclusion.figures
+    if figures is not None and conclusion.replay_error is not None and conclusion.holds:
+        yield _headline(conclusion.step_s, figures, conclusion.replay_error)
+        yield Text()
+        yield _shares(figures)
+        if told := _explained(figures):
+            yield line(told)
+        yield Text()
+    if conclusion.fixes:
+        yield _gains(conclusion)
+        yield Text()
+    yield report_text(conclusion.report)
+
+
+def _headline(step_s: float, figures: WhatIf, error: float) -> Text:
+    return line(
+        f"a step takes {step_s:.3f} s: {figures.slowdown:.3f}x as slow as with all workers alike, "
+        f"{figures.waste:.1%} of the time is lost; "
+        f"the replay misses the measured steps by {error:.1%}",
+        style="bold",
+    )
+
+
+def _shares(figures: WhatIf) -> Table:
+    """Times the ideal step that a step takes with one part alone as it was."""
+    table = Table(title="ideal step with one part as it was, times ideal", title_justify="left", box=None)
+    for name in ("pipeline rank, replica", "", "stage", ""):
+        table.add_column(name, header_style="bold")
+    places = [
+        *((f"pp{pp}", ratio) for pp, ratio in enumerate(figures.by_pp.tolist())),
+        *((figures.topology.replica(dp), ratio) for dp, ratio in enumerate(figures.by_dp.tolist())),
+    ]
+    stages = sorted(figures.by_stage.items(), key=lambda item: -item[1])[:MOST]
+    places = sorted(places, key=lambda item: -item[1])[:MOST]
+    for row in range(max(len(places), len(stages))):
+        left = places[row] if row < len(places) else ("", np.nan)
+        right = stages[row] if row < len(stages) else ("", np.nan)
+        table.add_row(left[0], _ratio(left[1]), right[0], _ratio(right[1]))
+    return table
+
+
+def _explained(figures: WhatIf) -> str:
+    """How much of the slowdown is explained by a few; nothing where nothing is slow."""
+    if figures.m_w is None or figures.m_s is None:
+        return ""
+    return (
+        f"of the slowdown, the worst 3% of workers explain {figures.m_w:.0%}, the last pipeline stage {figures.m_s:.0%}"
+    )
+
+
+def _ratio(ratio: float) -> str:
+    return "" if np.isnan(ratio) else f"{ratio:.3f}x"
+
+
+def _gains(conclusion: Conclusion) -> Table:
+    table = Table(box=None, header_style="bold")
+    for name in ("what if", "seconds saved", "of step time"):
+        table.add_column(name, justify="left" if name == "what if" else "right")
+    for fix in conclusion.fixes:
+        told = (f"{fix.saved_s:.2f}", f"{fix.share:.1%}") if fix.gains else ("none", "")
+        table.add_row(fix.change, *told)
+    return table

@@ -12,12 +12,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from diagnose.findings import Kind
-from diagnose.hang.recorders import recorders_of
-from diagnose.hang.stacks import fold_stacks
+from diagnose.hang.evidence import fold_stacks, recorders_of
 from diagnose.hang.verdict import HangVerdict, State, Wait
-from diagnose.model.not_shipping import local_time
+from diagnose.model.run_state import local_time
 from diagnose.ranges import fold_ranks
-from diagnose.report.terminal import line
+from diagnose.report.as_text import line
 
 SYMBOLS = {State.WAITING: ".", State.BEHIND: "#", State.DEAD: "X", State.MISSING: "?", State.UNKNOWN: "-"}
 STYLES = {State.BEHIND: "bold red", State.DEAD: "bold red", State.MISSING: "yellow", State.WAITING: "dim"}

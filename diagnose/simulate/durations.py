@@ -7,10 +7,9 @@ transfer  = seconds of its stage * scatter * slowest link    one for all that me
 import numpy as np
 
 from diagnose.model.operations import Bools
-from diagnose.simulate.conditions import Conditions
 from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
-from diagnose.simulate.scene import Floats
+from diagnose.simulate.scene import Conditions, Floats
 from diagnose.simulate.schedule import Schedule
 from diagnose.simulate.sharded import LAYERS, LayerTimes, layers_of
 from diagnose.simulate.times import ComputeTimes

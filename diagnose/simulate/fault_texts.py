@@ -24,8 +24,7 @@ from math import inf
 from typing import Any, get_args
 
 from diagnose.simulate.faults import Fault
-from diagnose.simulate.host_faults import Collections, Contention, DataStall, Drift, SlowWriter
-from diagnose.simulate.network_faults import Decline, Flap, SlowLink
+from diagnose.simulate.host_faults import Collections, Contention, DataStall, Decline, Drift, Flap, SlowLink, SlowWriter
 from diagnose.simulate.work_faults import HeavyStage, Loss, Sequences, Slow, Throttle
 from telemetry.errors import UsageError
 

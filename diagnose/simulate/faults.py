@@ -10,8 +10,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from diagnose.findings import Kind
-from diagnose.simulate.conditions import Conditions
-from diagnose.simulate.scene import Scene
+from diagnose.simulate.scene import Conditions, Scene
 from telemetry.errors import UsageError
 
 MOST = 1e6

@@ -10,6 +10,8 @@ the slowest one, in a collective.
 
     rank 0, healthy   |== compute ==|~~~~ tp-all-reduce ~~~~|
     rank 1, slow      |====== compute ======|~ tp-all-reduce|
+
+Numbers that a run reports once a step: loss, norm of the gradient, tokens a second, MFU.
 """
 
 from collections import defaultdict
@@ -23,21 +25,47 @@ from diagnose.model.operations import Operations
 from diagnose.model.own_work import INNER_STAGES, WORK_STAGES, own_time
 from diagnose.model.view import RunView, Series
 from diagnose.simulate.agents import told_by_agents
-from diagnose.simulate.between import between_steps
 from diagnose.simulate.clocks import Timeline, clocks_of, read_by_hosts
-from diagnose.simulate.conditions import Conditions, healthy
 from diagnose.simulate.durations import Durations
 from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
-from diagnose.simulate.samples import samples
-from diagnose.simulate.scene import Floats
+from diagnose.simulate.scene import Conditions, Floats, healthy
 from diagnose.simulate.schedule import Schedule, schedule
 from diagnose.simulate.sharded import Groups, Streams, run_layers
 from diagnose.simulate.times import ComputeTimes
 from diagnose.simulate.truth import Truth, strike
-from diagnose.simulate.written import Book, Written, ns_of
+from diagnose.simulate.written import Book, Written, between_steps, ns_of
 from diagnose.whatif.replay import Lane, replay
 from telemetry.stages import Stage
+
+SAMPLES_DRAW = 4
+TOKENS_A_MICROBATCH = 4096
+BEST_MFU = 0.6
+"""MFU of a step that were forward and backward of its microbatches alone."""
+
+
+def samples(plan: SimulatedRun, conditions: Conditions, draws: Draws, step_ns: Floats) -> dict[str, Series]:
+    """Metric -> its values, one a step."""
+    random = draws.of(SAMPLES_DRAW)
+    steps = plan.scene.steps
+    step_s = step_ns / 1e9
+    tokens = plan.topology.dp * plan.num_microbatches * TOKENS_A_MICROBATCH
+    loss = 2.0 + 9.0 * np.exp(-((steps + 1) ** 0.5) / 12) + random.normal(0.0, 0.02, plan.num_steps)
+    norm = np.exp(random.normal(0.0, 0.1, plan.num_steps))
+    values = {
+        "loss": loss + conditions.loss,
+        "gradient-norm": norm * conditions.gradient_norm,
+        "tokens-per-second": tokens / step_s,
+        "mfu": BEST_MFU * _useful_s(plan) / step_s,
+    }
+    return {metric: Series(steps=steps, values=series) for metric, series in values.items()}
+
+
+def _useful_s(plan: SimulatedRun) -> float:
+    """Forward and backward of a step's microbatches on one rank."""
+    each = plan.seconds(Stage.FORWARD_COMPUTE) + plan.seconds(Stage.BACKWARD_COMPUTE)
+    return each * plan.num_chunks * plan.num_microbatches
+
 
 FAULTS_DRAW = 1000
 """Numbers of the faults' generators begin here."""

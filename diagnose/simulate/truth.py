@@ -10,11 +10,11 @@ import numpy as np
 
 from diagnose.ranges import fold_ranks
 from diagnose.simulate.clocks import clocks_of
-from diagnose.simulate.conditions import Conditions
 from diagnose.simulate.fault_texts import fault_text
 from diagnose.simulate.faults import Fault
 from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
+from diagnose.simulate.scene import Conditions
 from telemetry.errors import UsageError
 from telemetry.files.private_modes import file_mode
 

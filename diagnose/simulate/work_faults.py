@@ -6,9 +6,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from diagnose.findings import Kind
-from diagnose.simulate.conditions import Conditions
 from diagnose.simulate.faults import LAST_STEP, Blame, Lasting, Placed, check_least, check_somewhere
-from diagnose.simulate.scene import Scene
+from diagnose.simulate.scene import Conditions, Scene
 from telemetry.errors import UsageError
 from telemetry.host_metrics import Metric
 

@@ -8,8 +8,8 @@ from diagnose.model.load import hosts_of
 from diagnose.ranges import list_some, unfold_ranks
 from telemetry.errors import UnknownRunError, UsageError
 from telemetry.stored_topology import topology_of
+from telemetry.stores.interface import Reader
 from telemetry.stores.queries import LAST_STEP, Lanes, Ranks, Runs
-from telemetry.stores.reader import Reader
 from telemetry.topology import Topology
 
 DEFAULT_STEPS = 10

@@ -5,11 +5,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from diagnose.model.reference_clock import ReferenceClock
+from diagnose.model.host_clocks import ReferenceClock
 from diagnose.model.span_columns import Ints, SpanColumns
 from diagnose.trace.choice import Choice
-from diagnose.trace.drawing import ArrowEnds, Instant, Process, RankDrawing, Thread
-from diagnose.trace.lanes import lanes_of, nesting_order
+from diagnose.trace.drawing import ArrowEnds, Instant, Process, RankDrawing, Thread, lanes_of, nesting_order
 from diagnose.trace.survey import Ends
 from telemetry.stages import Stream
 from telemetry.topology import MAX_RANKS

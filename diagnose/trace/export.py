@@ -1,31 +1,115 @@
-"""A window of a run into a file: survey, clocks, then rank by rank onto the disk."""
+"""A window of a run into a file: survey, clocks, then rank by rank onto the disk.
 
+The seam between what is drawn and the form it is written in.
+
+Two implementations: ``json_trace.JsonTrace`` and ``protobuf_trace.ProtobufTrace``. What they are given is kept as it is
+by the drawings themselves, so tests need no third.
+
+A file that comes to be under its name whole, or not at all.
+"""
+
+import gzip
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol, cast
 
 import numpy as np
 
-from diagnose.model.host_clocks import load_clocks
-from diagnose.model.reference_clock import Alignment, ReferenceClock
+from diagnose.model.host_clocks import Alignment, ReferenceClock, load_clocks
 from diagnose.ranges import fold_ranks
 from diagnose.trace.choice import Choice
 from diagnose.trace.draw import Draughtsman, Flights, flights
-from diagnose.trace.drawing import Instant, Process, RunDrawing, Words
-from diagnose.trace.interface import Trace
+from diagnose.trace.drawing import Instant, Process, RankDrawing, RunDrawing, Words
 from diagnose.trace.json_trace import JsonTrace
-from diagnose.trace.reading import rank_by_rank
 from diagnose.trace.run_drawing import Told
-from diagnose.trace.survey import Survey, survey
-from diagnose.trace.whole_file import whole_file
+from diagnose.trace.survey import Survey, rank_by_rank, survey
 from telemetry.clocks.align_table import ClockTable
 from telemetry.errors import UsageError
-from telemetry.stores.reader import Reader
+from telemetry.stores.interface import Reader
 from telemetry.topology import MAX_RANKS
+
+PACKING = 5
+"""Of 1 to 9: beyond it takes longer than it saves."""
+BUFFER_BYTES = 1 << 20
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write; packed by gzip where its name ends in ``.gz``.
+
+    It takes its name when the block ends, in place of what had it; a block that raises, or a disk that takes no more,
+    leaves everything as it was.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    if path.exists() and not path.is_file():  # a device would be replaced by a file
+        raise UsageError(f"{path} is not a regular file", hint="--out names a file, new or to be replaced")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.unlink(missing_ok=True)
+        with _opened(part) as raw, _packed(raw, packs=path.suffix == ".gz") as file:
+            yield file
+        part.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", hint="--out names a file where there is room for it") from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+@contextmanager
+def _opened(part: Path) -> Iterator[BinaryIO]:
+    """Closed in the end, and on the disk where nothing went wrong."""
+    raw = part.open("xb", buffering=BUFFER_BYTES)
+    try:
+        yield raw
+        raw.flush()
+        os.fsync(raw.fileno())
+    except BaseException:
+        with suppress(OSError):  # what is buffered goes nowhere, and says so again
+            raw.close()
+        raise
+    raw.close()
+
+
+@contextmanager
+def _packed(raw: BinaryIO, *, packs: bool) -> Iterator[BinaryIO]:
+    if not packs:
+        yield raw
+        return
+    file = gzip.GzipFile(filename="", mode="wb", compresslevel=PACKING, fileobj=raw, mtime=0)
+    try:
+        yield cast(BinaryIO, file)
+    except BaseException:
+        with suppress(OSError):
+            file.close()
+        raise
+    file.close()
+
+
+class Trace(Protocol):
+    """A trace in the making, on a binary file that somebody else opens and closes. Every method may block.
+
+    Raises:
+        OSError: from every method, when the file takes no more.
+    """
+
+    def add_run(self, run: RunDrawing) -> None:
+        """Write what belongs to no rank. Comes first, and once."""
+
+    def add_rank(self, rank: RankDrawing) -> None:
+        """Write a rank."""
+
+    def end(self) -> None:
+        """Write what makes the trace whole."""
+
 
 RUN_PID = MAX_RANKS + 1
 """Beyond every rank."""

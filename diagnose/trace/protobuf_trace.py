@@ -16,8 +16,21 @@ import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 from perfetto.trace_builder.proto_builder import TraceProtoBuilder
 
-from diagnose.trace.drawing import ArrowEnds, Counter, Instant, Process, RankDrawing, RunDrawing, Thread, Words
-from diagnose.trace.slice_words import CATEGORIES, WORDS, category_of, name_of, words_of
+from diagnose.trace.drawing import (
+    CATEGORIES,
+    WORDS,
+    ArrowEnds,
+    Counter,
+    Instant,
+    Process,
+    RankDrawing,
+    RunDrawing,
+    Thread,
+    Words,
+    category_of,
+    name_of,
+    words_of,
+)
 from telemetry.stages import Stage
 
 SEQUENCE = 1

@@ -7,13 +7,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from diagnose.model.reference_clock import ReferenceClock
+from diagnose.model.host_clocks import ReferenceClock
 from diagnose.model.span_columns import Ints
 from diagnose.trace.choice import Choice
 from diagnose.trace.drawing import Counter, Instant
 from diagnose.trace.survey import Survey
+from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Marks, Samples
-from telemetry.stores.reader import Reader
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

@@ -7,25 +7,122 @@
     M_W      share of T - T_ideal that ideal times on the worst 3% of workers take away; M_S: on the last pp rank
 
 Source: What-if analysis, arXiv 2505.05713, section 4.
+
+One clock for all hosts: what must coincide tells how far they are apart.
+
+    host a   ...... clip |           the gradient norm of all ranks ends on all of them at once: what their stamps of
+    host b   ........ clip |         that end differ by is what their clocks differ by
+                     -->| |<-- offset of b
+
+A host's offset is a line over the window (offset and drift) through the medians of its ranks. Differences below what
+ranks of one host differ by among themselves are left as they are: they are no clocks.
+
+What operations took by themselves, and what they would take if nobody were slow.
+
+    transfer = end - latest begin of the members     waiting is stripped from everything that meets
+
+    ideal    = mean over all ranks and steps         compute: work is moved, not removed
+             = median transfer                       communication: one bad transfer is no norm
+
+Source: What-if analysis, arXiv 2505.05713, section 3.2.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from diagnose.model.operations import Bools, Int64s, Operations
 from diagnose.model.view import Work
-from diagnose.whatif.align import on_one_clock
-from diagnose.whatif.assume import Assumptions, StepSeconds
-from diagnose.whatif.ideal import ideal_times, own_times
-from diagnose.whatif.program import link
-from diagnose.whatif.slots import NO_WORK, StepTimes, step_times
+from diagnose.whatif.program import Across, Program, link
+from diagnose.whatif.replay import Assumptions, StepSeconds
+from diagnose.whatif.slots import NO_WORK, Lanes, StepTimes, step_times
 from diagnose.whatif.transfers import match_transfers
-from telemetry.stages import STAGE_BY_CODE, Stage
+from telemetry.stages import STAGE_BY_CODE, Stage, StageClass
 from telemetry.topology import Topology
+
+ORDER_S = 1e-2
+"""A member that seems to have ended before the last one began by more than this is taken to have needed no time."""
+
+
+def own_times(times: StepTimes, program: Program) -> Lanes:
+    """What each slot took in each lane, waiting left out: seconds, [slots, steps, dp, tp]."""
+    own = times.duration_s
+    for one in program.rounds:
+        if not one.meets:
+            if one.across is not Across.NONE and times.work_s is not None:
+                own[one.slots[0]] = _gathering(times, one.slots[0])
+            continue
+        members = list(one.slots)
+        latest = times.begin_s[members].max(axis=0)
+        if one.across is not Across.NONE:
+            latest = latest.max(axis=1 if one.across is Across.DP else (1, 2), keepdims=True)
+        own[members] = times.end_s[members] - latest
+    own[own <= -ORDER_S] = 0.0
+    return own
+
+
+def _gathering(times: StepTimes, slot: int) -> npt.NDArray[np.float64]:
+    """Of a compute that gathers parameters inside: own work, and what the last lane took beyond, [steps, dp, tp]."""
+    assert times.work_s is not None
+    work, begin, end = times.work_s[slot], times.begin_s[slot], times.end_s[slot]
+    last = end.max(axis=(1, 2), keepdims=True) - (begin + work).max(axis=(1, 2), keepdims=True)
+    return np.asarray(work + last)
+
+
+def ideal_times(own: Lanes, program: Program) -> npt.NDArray[np.float64]:
+    """What each slot would take: seconds, [slots]."""
+    ideal = np.zeros(len(own))
+    for code in np.unique(program.slots.stage).tolist():
+        same = program.slots.stage == code
+        ideal[same] = np.median(own[same]) if _is_communication(STAGE_BY_CODE[code]) else own[same].mean()
+    return ideal
+
+
+def _is_communication(stage: Stage) -> bool:
+    """The norm of all gradients is a collective in all but its class."""
+    return stage.stage_class is StageClass.COMMUNICATION or stage is Stage.OPTIMIZER_CLIP
+
+
+SMALLEST_S = 5e-4
+"""Offsets of all hosts below this are not worth a correction."""
+
+
+def on_one_clock(times: StepTimes, hosts: Sequence[str], topology: Topology) -> StepTimes:
+    """``times`` with the difference between hosts' clocks taken away."""
+    offsets = clock_offsets(times, hosts, topology)[times.slots.pp]
+    return replace(times, begin_s=times.begin_s - offsets, end_s=times.end_s - offsets)
+
+
+def clock_offsets(times: StepTimes, hosts: Sequence[str], topology: Topology) -> Lanes:
+    """How far each rank's clock is ahead of the others': seconds, [pp, steps, dp, tp].
+
+    Zero everywhere where one host holds all ranks, where they agree closely, or where nothing in a step ends on all of
+    them at once.
+    """
+    clips = [slot for pp in range(topology.pp) for slot in times.slots.of(pp, Stage.OPTIMIZER_CLIP)[-1:]]
+    offsets = np.zeros((topology.pp, *times.begin_s.shape[1:]))
+    if len(clips) < topology.pp or len(set(hosts)) < 2:
+        return offsets
+    ends = times.end_s[clips]
+    ahead = ends - np.median(ends, axis=(0, 2, 3), keepdims=True)
+    host_of = topology.arranged(np.array(hosts)).transpose(1, 0, 2)
+    for host in np.unique(host_of):
+        mine = host_of == host
+        by_step = np.median(ahead.transpose(1, 0, 2, 3)[:, mine], axis=1)
+        offsets.transpose(0, 2, 3, 1)[mine] = _line(times.step_s, by_step)
+    return offsets if np.abs(offsets).max() >= SMALLEST_S else np.zeros_like(offsets)
+
+
+def _line(at_s: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Least squares; the median where there are too few points for a slope."""
+    if len(values) < 3:
+        return np.full(len(values), np.median(values))
+    slope, base = np.polyfit(at_s - at_s[0], values, 1)
+    return np.asarray(base + slope * (at_s - at_s[0]))
+
 
 FloatVector = npt.NDArray[np.float64]
 

@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from telemetry.agent.tail import Chunk, RankTail
 from telemetry.errors import RefusedRowsError, UnreadableError
-from telemetry.evidence.heartbeat import heartbeat, is_alive
-from telemetry.evidence.owned_process import check_owner
+from telemetry.evidence.owned_process import check_owner, heartbeat, is_alive
 from telemetry.printable import log
 from telemetry.record.reader import find_rank_dirs
 

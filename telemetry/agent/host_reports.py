@@ -7,6 +7,8 @@
 Nobody else tells whose a host is: each run and attempt that has living ranks here gets the rows. What lasts (a GPU that
 was seen, a link that is down) is told to a job that comes later, too. A collector that is away for long costs the
 oldest rows, and how many is told; events are in the journal all the same.
+
+The agent's way out: rows to whoever stores them.
 """
 
 import threading
@@ -16,12 +18,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 
 from telemetry.agent.host import FollowedRank, Owner
 from telemetry.agent.host_watch import HostWatch
-from telemetry.agent.poster import Poster
 from telemetry.agent.samplers.interface import Event
 from telemetry.errors import AheadError, RankscopeError, UsageError
 from telemetry.evidence import journal
@@ -29,7 +31,21 @@ from telemetry.host_metrics import Happening, Metric
 from telemetry.printable import log
 from telemetry.tables import HOST_SAMPLES
 from telemetry.thinning import WINDOW_S, HostSample
-from telemetry.wire.codec import labelled
+from telemetry.wire.codec import Ack, labelled
+
+
+class Poster(Protocol):
+    """Where rows go. Blocks.
+
+    Raises:
+        UnreachableError: later, perhaps.
+        UsageError: refused for good.
+        RefusedRowsError: likewise, these rows alone; rows of other runs may be stored.
+    """
+
+    def post(self, table: str, rows: pa.Table) -> Ack:
+        """Store rows; they are stored when this returns."""
+
 
 MAX_SAMPLES = 200_000
 MAX_EVENTS = 20_000

@@ -16,10 +16,8 @@ import pyarrow as pa
 
 from telemetry.agent.back_off import BackOff
 from telemetry.agent.host import FollowedRank, Host, Owner
-from telemetry.agent.host_reports import HostReports, LivingRanks
-from telemetry.agent.host_watch import HostWatch
-from telemetry.agent.ping import open_clock_ping
-from telemetry.agent.poster import Poster
+from telemetry.agent.host_reports import HostReports, LivingRanks, Poster
+from telemetry.agent.host_watch import HostWatch, open_clock_ping
 from telemetry.agent.sampling import open_samplers
 from telemetry.agent.settings import AgentSettings
 from telemetry.agent.sweep import sweep
@@ -35,7 +33,7 @@ from telemetry.errors import (
     UsageError,
 )
 from telemetry.evidence.evidence import evidence_rows
-from telemetry.evidence.heartbeat import heartbeat_rows
+from telemetry.evidence.owned_process import heartbeat_rows
 from telemetry.printable import log
 from telemetry.settings import host_of
 from telemetry.wire.client import CollectorClient

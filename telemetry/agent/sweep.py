@@ -16,10 +16,10 @@ from pathlib import Path
 from telemetry.agent.settings import KEEP_DAYS
 from telemetry.agent.tail import RankTail
 from telemetry.errors import UnreadableError
-from telemetry.evidence.heartbeat import is_alive
 from telemetry.evidence.journal import FOLDER as HOSTS
+from telemetry.evidence.owned_process import is_alive
 from telemetry.files.private_files import open_folder
-from telemetry.process.birth import BORN, is_of_this_boot
+from telemetry.process.parent_death import BORN, is_of_this_boot
 from telemetry.record.clocks.host import Anchor, measure_anchor
 from telemetry.record.layout import AGENT_LOG_NAME
 from telemetry.record.reader import find_rank_dirs

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from telemetry.agent.stall import StallDetector
 from telemetry.evidence.collect import Standing
-from telemetry.evidence.heartbeat import is_alive
 from telemetry.evidence.logs import JobLogs
+from telemetry.evidence.owned_process import is_alive
 from telemetry.evidence.rank_state import ProcessWord
 from telemetry.evidence.usual import RecentOperations
 from telemetry.record.reader import RankReader

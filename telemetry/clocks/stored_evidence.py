@@ -13,10 +13,10 @@ from telemetry.group_names import Purpose
 from telemetry.host_metrics import Metric
 from telemetry.named_groups import settled
 from telemetry.stages import Stage
-from telemetry.stores.clock_queries import MeetingSpans
-from telemetry.stores.host_queries import HostSamples
+from telemetry.stores.interface import Reader
 from telemetry.stores.queries import StageCounts
-from telemetry.stores.reader import Reader
+from telemetry.stores.queries.clocks import MeetingSpans
+from telemetry.stores.queries.hosts import HostSamples
 from telemetry.topology import NO_PEER, peer_of_mask
 
 MAX_STEPS = 64

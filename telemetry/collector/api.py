@@ -7,9 +7,13 @@
 Errors are JSON {"error", "hint"}. 400: bad input. 409: the name is taken. 415: another type, or a packed body. 416: the
 numbers of records jump; the answer has "stored", one past the last stored number by rank. 428: announce the rank first.
 429 and 503: retry later (Retry-After). Requests that are refused earlier: ``guard.py``.
+
+Refused batches in the collector's log: one line for each, up to a limit per minute.
 """
 
 import asyncio
+import time
+from collections.abc import Callable
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Request, Response
@@ -19,13 +23,47 @@ from telemetry.collector.answers import refuse
 from telemetry.collector.counters import Counters
 from telemetry.collector.group_queue import QueueFullError
 from telemetry.collector.ingest import Ingest
-from telemetry.collector.refusal_log import RefusalLog
 from telemetry.errors import AheadError, JumpError, TakenNameError, UnannouncedError, UnreachableError, UsageError
-from telemetry.stores.interface import Store
-from telemetry.stores.question import Query
-from telemetry.stores.reader import Reader
+from telemetry.printable import log
+from telemetry.stores.interface import Query, Reader, Store
+from telemetry.wire.client import STATUS_OF
 from telemetry.wire.codec import ARROW_TYPE, JSON_TYPE, decode_batch, decode_query, encode
-from telemetry.wire.statuses import STATUS_OF
+
+LINES_A_MINUTE = 20
+MAX_LENGTH = 400
+_MINUTE_S = 60.0
+
+
+class RefusalLog:
+    """Not for several threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began_s = clock()
+        self._lines = 0
+        self._left_out = 0
+
+    def refused(self, what: str) -> None:
+        """Write a line about one batch, or count it where too many came within this minute."""
+        if self._clock() - self._began_s >= _MINUTE_S:
+            self._begin_minute()
+        if self._lines >= LINES_A_MINUTE:
+            self._left_out += 1
+            return
+        self._lines += 1
+        _write(f"refused a batch of {what.partition(chr(10))[0][:MAX_LENGTH]}")
+        if self._lines == LINES_A_MINUTE:
+            _write("more refusals within this minute are only counted: see rankscope_batches_rejected_total")
+
+    def _begin_minute(self) -> None:
+        if self._left_out:
+            _write(f"refused {self._left_out} more batches")
+        self._began_s, self._lines, self._left_out = self._clock(), 0, 0
+
+
+def _write(line: str) -> None:
+    log(f"rankscope collect: {line}")
+
 
 MAX_QUESTION_BYTES = 2**17
 """As SQL it stays below what an engine reads (256 KiB)."""

@@ -15,9 +15,8 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from telemetry.stores.claim_queries import NUMBER_BITS, NewestClaims
-from telemetry.stores.interface import Store
-from telemetry.stores.reader import Reader
+from telemetry.stores.interface import Reader, Store
+from telemetry.stores.queries.claims import NUMBER_BITS, NewestClaims
 
 Rank = tuple[str, int, int]
 """Run, attempt, rank."""

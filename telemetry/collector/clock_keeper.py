@@ -13,9 +13,8 @@ from collections.abc import Callable
 from telemetry.clocks.windows import estimate_newest
 from telemetry.errors import RankscopeError, UnreachableError
 from telemetry.printable import log, one_line
-from telemetry.stores.interface import Store
+from telemetry.stores.interface import Store, StoreReader
 from telemetry.stores.queries import Runs
-from telemetry.stores.reader import StoreReader
 from telemetry.tables import owned
 
 ALIVE_NS = 600_000_000_000

@@ -6,6 +6,15 @@
 
 The parser is the strict one, the same on every installation; it bounds the head, too (16 KiB). What becomes a
 WebSocket is bounded as one: ``sockets.py``.
+
+WebSockets, where they are asked for (``RANKSCOPE_LIVE=websocket``): no more, larger or faster than a page needs.
+
+    connections.py --upgrade--> too many: cut off --> gates --> page told of news
+                                                                  |  more than FRAMES_PER_SECOND: cut off
+                                                                  |  told faster than it reads for STALL_S: cut off
+                                                                  |  no answer to a ping, 20 s after 20 s: cut off
+
+A page whose socket is cut off goes on by asking.
 """
 
 import asyncio
@@ -17,6 +26,73 @@ from weakref import WeakSet
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
+from websockets.http11 import Request
+
+from telemetry.collector import connections
+from telemetry.collector.rates import Buckets
+
+MAX_SOCKETS = 1024
+"""Browsers: all pages in one share a socket. They count as connections, too."""
+FRAMES_PER_SECOND = 400.0
+"""Of one socket, pings and parts of messages included; a page sends four."""
+
+
+class BoundedSocket(WebSocketsSansIOProtocol):
+    """One WebSocket, in the hands of the server's loop."""
+
+    def __init__(self, *arguments: object, **settings: object) -> None:
+        super().__init__(*arguments, **settings)  # type: ignore[arg-type]
+        self._frames = Buckets(FRAMES_PER_SECOND)
+        self._stalled: asyncio.TimerHandle | None = None
+
+    def handle_connect(self, event: Request) -> None:
+        if sum(isinstance(one, BoundedSocket) for one in self.connections) > MAX_SOCKETS:
+            self.transport.abort()
+        else:
+            super().handle_connect(event)
+
+    def handle_text(self, event: Frame) -> None:
+        self._count()
+        super().handle_text(event)
+
+    def handle_bytes(self, event: Frame) -> None:
+        self._count()
+        super().handle_bytes(event)
+
+    def handle_cont(self, event: Frame) -> None:
+        self._count()
+        super().handle_cont(event)
+
+    def handle_ping(self) -> None:
+        self._count()
+        super().handle_ping()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled = self.loop.call_later(connections.STALL_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._let_be()
+
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        self.transport.abort()  # who answers no ping reads no farewell
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._let_be()
+        super().connection_lost(exc)
+
+    def _count(self) -> None:
+        if not self._frames.take("", self.loop.time()):
+            self.transport.abort()
+
+    def _let_be(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+
 
 HEAD_S = 10.0
 """From the connection, or the end of the answer before, to the end of a request's head."""

@@ -13,8 +13,7 @@ from telemetry.collector.counters import Counters
 from telemetry.collector.group_queue import GroupQueue, Waiting
 from telemetry.collector.writer import Outcome, RowWriter
 from telemetry.errors import UnannouncedError, UnreachableError
-from telemetry.stores.interface import Store
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import Store, StoreReader
 from telemetry.wire.codec import Ack, Batch
 
 GROUP_BYTES = 128 * 2**20

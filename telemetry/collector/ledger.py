@@ -3,6 +3,17 @@
 Rows of a folder are stored in the order of ``seq``, so one number a rank and folder says all that is stored. The store
 itself holds that number (its largest seq); here it is kept at hand, and read again after anything that may have made it
 wrong. A fresh folder begins at 0, whatever is stored under the name of its rank.
+
+How far the numbers of a rank's records may jump from one row to the next.
+
+    stored below 1000   next row 1001 ... 1000 + MAX_JUMP    other tables have the numbers between, or texts of marks
+                        next row beyond that                 refused, unless a mark `records-lost` fills the hole
+
+    marks:  ... | seq 999 | seq 8999999, records-lost, "8999000 records ..." | seq 9000000 ...
+
+An agent reads one segment of one rank at a time, so without a loss it never skips more numbers than a spool holds.
+
+How many records the marks of lost records report: for the collector's counters and its check of numbers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,13 +23,73 @@ from typing import get_args
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from telemetry.collector.claims import MAX_NAMED_RANKS, Attempt, Rank
-from telemetry.collector.sequence import far_jumps, jump_error
+from telemetry.errors import JumpError
+from telemetry.record.rank_file import SEGMENT_RECORDS
+from telemetry.records import RECORDS_LOST
+from telemetry.settings import MAX_SEGMENTS
+from telemetry.stores.interface import Reader
 from telemetry.stores.queries import HighWater, NumberedTable
-from telemetry.stores.reader import Reader
 from telemetry.tables import NO_FOLDER, OLDER_FOLDER
 from telemetry.wire.codec import Batch, rank_runs
+
+_NUMBER = r"^(?P<records>\d{1,12}) "
+"""A batch of the largest ones still has a sum of 64 bits."""
+
+
+def records_lost(marks: pa.Table) -> int:
+    """The sum over the marks of lost records among ``marks``."""
+    return int(lost_in(marks).sum())
+
+
+def lost_in(marks: pa.Table) -> npt.NDArray[np.uint64]:
+    """For each mark, how many records it reports as lost: its text begins with the number. 0 for other marks."""
+    reported = pc.struct_field(pc.extract_regex(marks["text"], _NUMBER), "records").cast(pa.uint64())
+    numbers = pc.if_else(pc.equal(marks["name"], RECORDS_LOST), pc.fill_null(reported, 0), 0)
+    lost: npt.NDArray[np.uint64] = numbers.cast(pa.uint64()).to_numpy()
+    return lost
+
+
+MAX_JUMP = MAX_SEGMENTS * SEGMENT_RECORDS
+"""Records that a spool holds of a rank, as it is usually set."""
+
+
+def far_jumps(
+    rows: pa.Table,
+    seq: npt.NDArray[np.uint64],
+    starts: npt.NDArray[np.intp],
+    stored_below: npt.NDArray[np.uint64],
+) -> npt.NDArray[np.intp]:
+    """The rows that jump too far, and are no mark of the records that were lost in between.
+
+    Args:
+        starts: where runs of equal ranks start.
+        stored_below: for each run, one past the last number that is known before it.
+    """
+    before = np.empty_like(seq)
+    before[1:] = seq[:-1] + np.uint64(1)
+    before[starts] = stored_below
+    far = np.flatnonzero((seq > before) & (seq - before > MAX_JUMP))
+    if not len(far) or "text" not in rows.column_names:
+        return far
+    explained = lost_in(rows.take(pa.array(far))) + np.uint64(MAX_JUMP)
+    return far[(seq - before)[far] + np.uint64(1) > explained]
+
+
+def jump_error(batch: Batch, far: npt.NDArray[np.intp], position: Mapping[int, int]) -> JumpError:
+    """``far``: the rows of ``batch`` that jump; ``position``: of each rank, one past the last number that is stored."""
+    ranks = batch.rows["rank"].to_numpy()[far].tolist()
+    stored = {rank: position[rank] for rank in ranks}
+    rank, seq = ranks[0], batch.rows["seq"][int(far[0])].as_py()
+    return JumpError(
+        f"run {batch.run_id!r}, attempt {batch.attempt}: {batch.table} of rank {rank} jump from record "
+        f"{stored[rank]} to {seq}: more than {MAX_JUMP}, what a spool holds",
+        hint="records are numbered from 0 in each folder; a mark records-lost gives the number of missing ones",
+        stored=stored,
+    )
+
 
 Folder = tuple[int, int]
 """Rank, when its folder was first opened."""

@@ -17,8 +17,8 @@ import pyarrow as pa
 from telemetry.collector.claims import MAX_NAMED_RANKS, Attempt, Rank
 from telemetry.collector.ledger import Ledger
 from telemetry.errors import RankscopeError, TakenNameError, UnannouncedError
-from telemetry.stores.claim_queries import RankOpenings
-from telemetry.stores.reader import Reader
+from telemetry.stores.interface import Reader
+from telemetry.stores.queries.claims import RankOpenings
 from telemetry.tables import NO_FOLDER
 from telemetry.wire.codec import Batch
 

@@ -1,15 +1,26 @@
-"""The collector: one HTTP server that owns the store. One process, one worker, never forked."""
+"""The collector: one HTTP server that owns the store. One process, one worker, never forked.
 
+What time it is here: ``GET /v1/clock``, for agents that measure how far their host's clock is off.
+
+    agent      t0 ------->                  -------> t3        offset = ((t1 - t0) + (t2 - t3)) / 2
+    collector           t1 --- answers --- t2                  right within half of (t3 - t0) - (t2 - t1)
+
+(NTP, RFC 5905, section 8.)
+"""
+
+import os
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
+from fastapi.responses import JSONResponse
 
 from telemetry.collector.api import make_router
-from telemetry.collector.clock import make_clock_router
 from telemetry.collector.clock_keeper import ClockKeeper
 from telemetry.collector.connections import BoundedConnection, BoundedListener, allow_files
 from telemetry.collector.counters import Counters
@@ -20,15 +31,32 @@ from telemetry.collector.settings import CollectorSettings, ServerSettings
 from telemetry.errors import UsageError
 from telemetry.process.process_memory import limit_arenas
 from telemetry.process.signals import ended_by_signals
-from telemetry.stores.interface import Store
+from telemetry.stores.interface import Reader, Store, StoreReader
 from telemetry.stores.open import open_store
-from telemetry.stores.reader import Reader, StoreReader
+from telemetry.wire.client import TimeTold
 from telemetry.wire.tls import LEAST_TLS
+
+NAME = f"{socket.gethostname()}/{os.getpid()}"
+"""Several collectors may answer at one address: each has a clock of its own."""
+
+
+def make_clock_router() -> APIRouter:
+    """Answers with a :class:`telemetry.wire.client.TimeTold` in JSON."""
+    router = APIRouter()
+
+    @router.get("/v1/clock")
+    async def tell_time() -> JSONResponse:
+        received_ns = time.time_ns()
+        told = TimeTold(collector=NAME, received_ns=received_ns, answered_ns=max(received_ns, time.time_ns()))
+        return JSONResponse(asdict(told))
+
+    return router
+
 
 BACKLOG = 2048
 SHUTDOWN_S = 1
 """Time for requests under way once the server ends. What is not acknowledged by then is sent again."""
-SOCKETS = {"interval": "none", "websocket": "telemetry.collector.sockets:BoundedSocket"}
+SOCKETS = {"interval": "none", "websocket": "telemetry.collector.connections:BoundedSocket"}
 """By name: what speaks WebSocket comes with the dashboard, and not every collector has one."""
 MAX_MESSAGE_BYTES = 2**16
 Extend = Callable[[FastAPI, Reader], None]

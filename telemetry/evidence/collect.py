@@ -17,12 +17,21 @@ from pathlib import Path
 from time import monotonic, monotonic_ns
 
 from telemetry.errors import UnreadableError
-from telemetry.evidence.evidence import Evidence, Kind, died_ns_of, ended_by_of, habits_of, kept, living_of, step_of
+from telemetry.evidence.evidence import (
+    Evidence,
+    Kind,
+    died_ns_of,
+    ended_by_of,
+    habits_of,
+    kept,
+    living_of,
+    next_stamp_ns,
+    step_of,
+)
 from telemetry.evidence.flight_recorder import ask_flight_recorder, read_flight_files
 from telemetry.evidence.logs import JobLogs
 from telemetry.evidence.rank_state import LIVING, ProcessWord, look_at, state_body
 from telemetry.evidence.stacks import take_stack
-from telemetry.evidence.stamps import next_stamp_ns
 from telemetry.evidence.usual import Habit, RecentOperations
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.record.state_page import LiveState

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import psutil
 
-from telemetry.evidence.heartbeat import is_alive
+from telemetry.evidence.owned_process import is_alive
 from telemetry.evidence.usual import Habit
 from telemetry.record.reader import RankReader
 from telemetry.record.state_page import LiveState, Operation

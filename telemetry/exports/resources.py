@@ -15,8 +15,8 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.semconv.attributes.service_attributes import SERVICE_NAME
 
 from telemetry.stored_topology import topology_in
+from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Ranks
-from telemetry.stores.reader import Reader
 
 SERVICE_INSTANCE_ID = "service.instance.id"
 _INSTANCES = uuid.UUID("4d63009a-8d0f-11ee-aad7-4c796ed8e320")

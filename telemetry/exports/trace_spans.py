@@ -11,9 +11,9 @@ from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 from telemetry.exports.resources import Attempt, of_rank, of_ranks
 from telemetry.named_groups import axes_of_peer
 from telemetry.stages import STAGE_BY_CODE, SpanClock, Stream
+from telemetry.stores.interface import Reader
 from telemetry.stores.queries import TraceSpans
-from telemetry.stores.reader import Reader
-from telemetry.stores.trace_queries import Detail
+from telemetry.stores.queries.traces import Detail
 from telemetry.topology import mask_of_peer
 
 SCOPE = InstrumentationScope("rankscope")

@@ -20,13 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from telemetry.errors import UnreadableError, UsageError
-from telemetry.imports.interface import DEGREES_HINT, ImportedRun, ImportOptions, imported_name
+from telemetry.imports.interface import DEFAULTS, DEGREES_HINT, ImportedRun, ImportOptions, imported_name, numbered
 from telemetry.imports.intervals import Ints
 from telemetry.imports.kineto_file import Ranges, TraceFile, read_trace
 from telemetry.imports.kineto_grid import by_rank, find_files, grid_of
 from telemetry.imports.kineto_stages import exchange, is_nccl
 from telemetry.imports.kineto_work import step_at, work_of
-from telemetry.imports.numbering import DEFAULTS, numbered
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 

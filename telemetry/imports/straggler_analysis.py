@@ -25,9 +25,8 @@ import pyarrow.parquet as pq
 
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.files.input_file import open_input
-from telemetry.imports.interface import ImportedRun, ImportOptions, imported_name
+from telemetry.imports.interface import ImportedRun, ImportOptions, imported_name, numbered
 from telemetry.imports.layout import JobLayout, find_layout, read_layout
-from telemetry.imports.numbering import numbered
 from telemetry.stages import STAGE_BY_LABEL, Stage, StageClass
 from telemetry.stores.queries import LAST_STEP
 from telemetry.topology import MAX_RANKS, Topology

@@ -21,9 +21,8 @@ import pyarrow.compute as pc
 from telemetry.errors import TakenNameError
 from telemetry.imports.interface import ImportedRun, check_sound
 from telemetry.stages import Stage
-from telemetry.stores.interface import Store
+from telemetry.stores.interface import Reader, Store, StoreReader
 from telemetry.stores.queries import LAST_STEP, HighWater, Runs, Spans, StageCounts
-from telemetry.stores.reader import Reader, StoreReader
 from telemetry.tables import owned
 from telemetry.wire.codec import labelled
 

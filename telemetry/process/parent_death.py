@@ -7,14 +7,41 @@ torchrun  child:  end_with_torchrun() before torch is imported; the kernel sends
 
 The kernel counts the end of the thread that started the child as the end of the parent. That thread has to live as long
 as the child. A SIGHUP that comes before the child handles it kills the child.
+
+When a process was born, in words that no step of the wall clock changes: which boot, and how long after it.
 """
 
 import ctypes
 import os
 import signal
 from contextlib import suppress
+from pathlib import Path
 
 from telemetry.process.own_modules import path_to_packages
+
+BORN = "born"
+"""In the ``meta`` of a rank's identity."""
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_START_FIELD = 19
+"""Of ``/proc/PID/stat``, counted after the name: clock ticks since boot."""
+
+
+def birth_of(pid: int) -> str:
+    """Two processes of one pid differ in it. Empty where there is no such process, or the kernel keeps no such book."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return f"{_BOOT.read_text().strip()} {fields[_START_FIELD]}"
+    except (OSError, IndexError):
+        return ""
+
+
+def is_of_this_boot(born: str) -> bool:
+    """Whether a process of such a birth read the monotonic clock that is read now; no where nobody knows."""
+    try:
+        return born.partition(" ")[0] == _BOOT.read_text().strip()
+    except OSError:
+        return False
+
 
 STARTER = "RANKSCOPE_STARTER"
 """Environment variable: pid of the process that started this one and that this one must not outlive."""

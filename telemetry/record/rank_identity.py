@@ -7,7 +7,7 @@ from pathlib import Path
 from time import time_ns
 
 from telemetry.errors import UnreadableError
-from telemetry.process.birth import BORN, birth_of
+from telemetry.process.parent_death import BORN, birth_of
 from telemetry.record.dump_places import dump_places
 from telemetry.record.reader import RankReader
 from telemetry.records import LOG_OFFSETS, RankIdentity

@@ -6,9 +6,15 @@
     reader.reclaim(block.next_seq)           # sealed segments wholly below are deleted
 
 A block never crosses segments and never parts a mark from its texts.
+
+Where ranks record: the folders below a spool.
+
+SPOOL/<run>/<attempt>/rank-00003/
 """
 
 import json
+import os
+import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -23,7 +29,6 @@ from telemetry.record import layout
 from telemetry.record.clocks.host import Anchor
 from telemetry.record.decode import decode_marks, decode_samples, decode_spans, whole_marks
 from telemetry.record.rank_file import META_NAME
-from telemetry.record.rank_folders import find_rank_dirs
 from telemetry.record.segments import (
     SegmentHeader,
     list_segments,
@@ -35,6 +40,45 @@ from telemetry.record.shipping_page import read_acked
 from telemetry.record.state_page import LiveState, read_state
 from telemetry.record.stored_identity import identity_from
 from telemetry.records import RankIdentity
+
+
+def find_rank_dirs(spool: Path, run: str | None = None, attempt: int | None = None) -> list[Path]:
+    """Folders of ranks below ``spool``, of one run and attempt or of all, in order of run, attempt and rank."""
+    found = [folder for name in _run_names(Path(spool), run) for folder in _rank_dirs(Path(spool), name, attempt)]
+    return sorted(found, key=lambda path: (path.parent.parent.name, int(path.parent.name), path.name))
+
+
+def _run_names(spool: Path, run: str | None) -> list[str]:
+    if run is not None:
+        return [] if run in ("", ".", "..") or "/" in run else [run]
+    try:
+        return os.listdir(spool)
+    except OSError:
+        return []
+
+
+def _rank_dirs(spool: Path, run: str, attempt: int | None) -> list[Path]:
+    """Folders of one run, and links in their place. Folders that this process may not read are left out."""
+    found: list[Path] = []
+    with suppress(OSError), open_folder(spool / run, below=1) as folder:
+        for name in folder.names():
+            if name.isascii() and name.isdecimal() and attempt in (None, int(name)):
+                with suppress(OSError), folder.folder(name) as attempt_folder:
+                    found += [
+                        attempt_folder.path / rank for rank in attempt_folder.names() if _is_rank(attempt_folder, rank)
+                    ]
+    return found
+
+
+def _is_rank(attempt_folder: Folder, name: str) -> bool:
+    """A link or a mount point counts: opening it fails with a message for the user."""
+    try:
+        return name.startswith("rank-") and attempt_folder.kind(name) in (stat.S_IFDIR, stat.S_IFLNK)
+    except UnsafeFolderError:
+        return True
+    except OSError:
+        return False
+
 
 __all__ = [
     "MAX_RECORDS",

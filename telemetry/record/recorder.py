@@ -21,9 +21,19 @@ from typing import Any
 
 from telemetry.record import layout
 from telemetry.record.clocks.interface import DeviceClock, DeviceSpan
-from telemetry.record.dropped_spans import DroppedSpans, ForkedSpans, Reason
 from telemetry.record.layout import RECORD_BYTES, RecordKind
-from telemetry.record.sink import AnyStage, Place, Recorder, Scrap, Sink, Span, scrap_words
+from telemetry.record.sink import (
+    AnyStage,
+    DroppedSpans,
+    ForkedSpans,
+    Place,
+    Reason,
+    Recorder,
+    Scrap,
+    Sink,
+    Span,
+    scrap_words,
+)
 from telemetry.record.text import name_bytes, pack_mark, pack_text, text_pieces
 from telemetry.stages import SpanClock, Stage, StageClass
 

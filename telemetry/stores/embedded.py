@@ -31,8 +31,8 @@ from telemetry.printable import log
 from telemetry.stores import inserts, migrations, retention
 from telemetry.stores.bounds import bounded, fault_of_question
 from telemetry.stores.engine_memory import release_memory, with_small_caches
+from telemetry.stores.inserts import render
 from telemetry.stores.interface import Parameter
-from telemetry.stores.parameters import render
 from telemetry.stores.pool import Pool
 from telemetry.stores.whole_parts import WholeParts, set_aside
 

@@ -3,14 +3,34 @@
 register --> [ server works on it ] --> ended
               |        `-- the one who sent it was killed, or lost its connection: a *stray*
               `-- in system.processes, whoever sent it, under a query id that begins with our mark
+
+How values enter SQL: through the driver's own escaping, for both engines alike.
 """
 
 import itertools
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+
+from clickhouse_driver.util.escape import escape_params
+
+from telemetry.stores.interface import Parameter
+
+
+def render(sql: str, parameters: Mapping[str, Parameter] | None) -> str:
+    """``sql`` with each ``%(name)s`` replaced by its escaped value. Sequences become ``(1, 2)``, for ``IN``."""
+    if not parameters:
+        return sql
+    values = {name: _as_sql_value(value) for name, value in parameters.items()}
+    rendered: str = sql % escape_params(values, None)
+    return rendered
+
+
+def _as_sql_value(value: Parameter) -> object:
+    return value if isinstance(value, int | float | str) else tuple(value)
+
 
 SETTLE_S = 30.0
 SETTLE_POLL_S = 0.02

@@ -3,9 +3,14 @@
 Two implementations: ``embedded.EmbeddedStore`` (chdb in this process, a folder or memory) and
 ``clickhouse.ClickHouseStore`` (a server over native TCP). Who asks: the collector, which owns the store; and,
 for reading only, whoever opened one in memory from rank files.
+
+What a query is: parameters in, SQL out. The questions themselves stand in ``queries`` and ``host_queries.py``.
+
+Who answers typed queries: a store at hand, or the collector that owns one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Protocol
 
 import pyarrow as pa
@@ -54,3 +59,57 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of the database. Safe to repeat."""
+
+
+OF_ATTEMPT = "run_id = %(run_id)s AND attempt = %(attempt)s"
+
+
+class Query(Protocol):
+    """A question with its parameters."""
+
+    def sql(self) -> str: ...
+
+    def parameters(self) -> dict[str, Parameter]: ...
+
+
+class Fields:
+    """Parameters are the fields."""
+
+    __slots__ = ()
+
+    def parameters(self) -> dict[str, Parameter]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+
+def among(column: str, parameter: str, values: tuple[int, ...] | tuple[str, ...]) -> str:
+    """A condition on ``column``, nothing when ``values`` is empty."""
+    return f" AND {column} IN %({parameter})s" if values else ""
+
+
+class Reader(Protocol):
+    """Answers typed queries. May block; may be called from any thread.
+
+    Raises:
+        UnreachableError: nobody answers.
+    """
+
+    def read(self, query: Query) -> pa.Table:
+        """The rows of ``query``, with the columns its docstring names."""
+
+
+class StoreReader:
+    """A reader over a store in this process: the in-memory twin of the collector's client.
+
+    Args:
+        max_seconds: what one answer may take; None: as long as it takes.
+
+    Raises:
+        UsageError: it would take longer.
+    """
+
+    def __init__(self, store: Store, *, max_seconds: float | None = None) -> None:
+        self._store = store
+        self._max_seconds = max_seconds
+
+    def read(self, query: Query) -> pa.Table:
+        return self._store.query(query.sql(), query.parameters(), max_seconds=self._max_seconds)

@@ -1,6 +1,13 @@
-"""The other side of the collector's HTTP: questions and batches, from any process."""
+"""The other side of the collector's HTTP: questions and batches, from any process.
+
+HTTP statuses by which a client of the collector knows the error: the collector answers by this table, and the client
+raises by it.
+
+What a collector answers when it is asked for the time.
+"""
 
 from contextlib import suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -10,18 +17,60 @@ import pyarrow as pa
 
 from telemetry.credentials import Tokens
 from telemetry.errors import (
+    AheadError,
     JumpError,
     RankscopeError,
     RefusedRowsError,
+    TakenNameError,
+    UnannouncedError,
     UnreachableError,
     UsageError,
 )
 from telemetry.stores.address import without_password
-from telemetry.stores.question import Query
+from telemetry.stores.interface import Query
 from telemetry.wire.codec import ARROW_TYPE, Ack, decode, encode, encode_query
-from telemetry.wire.statuses import ERROR_OF
-from telemetry.wire.time_told import TimeTold
 from telemetry.wire.tls import trusted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeTold:
+    """The answer of ``GET /v1/clock``; wall clock of the collector, nanoseconds since the epoch."""
+
+    collector: str
+    """Several may answer at one address: each has a clock of its own."""
+    received_ns: int
+    """When the question came in."""
+    answered_ns: int
+    """When the answer went out."""
+
+    @classmethod
+    def of(cls, answer: Any) -> Self:
+        """From JSON.
+
+        Raises:
+            ValueError: it is none of that.
+        """
+        try:
+            told = cls(
+                collector=str(answer["collector"]),
+                received_ns=int(answer["received_ns"]),
+                answered_ns=int(answer["answered_ns"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"no time in {str(answer)[:100]}") from error
+        if not 0 <= told.received_ns <= told.answered_ns < 2**62:
+            raise ValueError(f"received at {told.received_ns}, answered at {told.answered_ns}")
+        return told
+
+
+STATUS_OF: dict[type[RankscopeError], int] = {
+    TakenNameError: 409,
+    JumpError: 416,
+    AheadError: 425,
+    UnannouncedError: 428,
+}
+ERROR_OF = {status: error for error, status in STATUS_OF.items()}
+
 
 CONNECT_S = 5.0
 ANSWER_S = 120.0

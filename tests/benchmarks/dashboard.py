@@ -26,7 +26,7 @@ from playwright.sync_api import BrowserContext, Error, Page, Response, sync_play
 
 from telemetry.collector.server import listen
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from tests.benchmarks.figures import Figure, report
 from tests.benchmarks.large_runs import LARGE, LONG, LONG_STEPS, SMALL, STUCK, build
 from tests.deadline import until

@@ -22,8 +22,8 @@ import psutil
 
 from telemetry.collector.server import listen
 from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import StoredRuns
-from telemetry.stores.reader import StoreReader
 from tests.benchmarks.figures import Figure, report
 from tests.benchmarks.many_runs import ENDLESS, endless_run, short_runs
 from tests.benchmarks.page_views import Visitor

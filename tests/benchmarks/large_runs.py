@@ -17,8 +17,8 @@ import pyarrow as pa
 from telemetry.host_metrics import Metric
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import Runs
-from telemetry.stores.reader import StoreReader
 from telemetry.tables import HOST_SAMPLES, SPANS
 from telemetry.topology import Topology
 from tests.benchmarks.large_hang import STEP as STUCK_STEP

@@ -18,6 +18,7 @@ import numpy as np
 
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import Query
 from telemetry.stores.queries import (
     HeatCells,
     Lanes,
@@ -28,7 +29,6 @@ from telemetry.stores.queries import (
     Steps,
     StragglerScan,
 )
-from telemetry.stores.question import Query
 from tests.benchmarks.figures import Figure, report
 from tests.benchmarks.made_spans import SPANS_A_STEP, MadeJob
 from tests.deadline import until

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.run import simulate
-from diagnose.simulate.table import spans_table
+from diagnose.simulate.store import spans_table
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.tables import SPANS
 from telemetry.topology import Topology

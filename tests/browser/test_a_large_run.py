@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from tests.benchmarks.dashboard import DRAWN, MAX_MB
 from tests.benchmarks.large_runs import LARGE, LONG, SLOW_FROM, SLOW_RANK, STUCK, build
 from tests.browser.conftest import watched_page

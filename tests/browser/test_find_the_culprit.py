@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from tests.browser.on_page import region, told_by_timeline
 from tests.parts import require, require_root
 from tests.scenarios.unlabelled_runs import FAULTS, Unlabelled, drawn, make_runs, put_simulated

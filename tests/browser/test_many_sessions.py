@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from tests.browser.conftest import LOADED_MS, Complaints
 from tests.browser.on_page import DEADLINE_MS, region, wait_until_drawn
 from tests.memory_store import memory_store

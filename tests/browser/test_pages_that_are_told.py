@@ -8,7 +8,7 @@ from playwright.sync_api import Page, Request, expect
 
 from telemetry.collector.settings import ServerSettings
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from tests.browser.on_page import figure, figure_data, wait_for_points
 from tests.ui.served_dashboard import serving_app, serving_as_set
 from tests.ui.switchable import Switchable

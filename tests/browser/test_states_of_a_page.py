@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from tests.browser.on_page import figure, figure_data, region, wait_for_points, wait_until_drawn
 from tests.memory_store import memory_store
 from tests.ui.served_dashboard import serving

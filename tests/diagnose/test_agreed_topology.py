@@ -4,8 +4,8 @@ import pytest
 
 from diagnose.hang.from_states import evidence_from_states
 from telemetry.stored_topology import topology_in, topology_of
+from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import Ranks, RunGrids
-from telemetry.stores.reader import StoreReader
 from telemetry.topology import Topology
 from tests.diagnose.hang.made_states import state
 from tests.memory_store import memory_store

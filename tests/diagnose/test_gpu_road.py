@@ -12,14 +12,13 @@ from diagnose.detectors.gpu_throttled import detect_gpu_throttled
 from diagnose.model.load import load_view
 from diagnose.model.view import RunView
 from diagnose.simulate.run import Simulation, simulate
-from diagnose.simulate.store import as_run, put_simulation
-from diagnose.simulate.table import samples_table
+from diagnose.simulate.store import as_run, put_simulation, samples_table
 from telemetry.agent.samplers.interface import Event
 from telemetry.agent.samplers.nvml import open_nvml_sampler
 from telemetry.imports.write import StoreTarget
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from telemetry.tables import HOST_EVENTS, HOST_SAMPLES
 from telemetry.thinning import HostSample, Thinning
 from telemetry.topology import Topology

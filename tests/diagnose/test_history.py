@@ -5,7 +5,7 @@ import pytest
 from diagnose.findings import StepWindow
 from diagnose.model import chosen_steps
 from diagnose.model.load import load_view
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from telemetry.topology import Topology
 from tests.benchmarks.many_runs import MadeRuns
 from tests.memory_store import memory_store

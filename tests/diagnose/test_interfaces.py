@@ -2,8 +2,7 @@
 
 import pytest
 
-from diagnose.model.interfaces import may_carry
-from diagnose.model.outages import Outage
+from diagnose.model.outages import Outage, may_carry
 
 SOCKETS = {"backend": "nccl", "NCCL_IB_DISABLE": "1"}
 IB = {"backend": "nccl"}

@@ -17,8 +17,8 @@ from telemetry.agent.settings import AgentSettings
 from telemetry.record.rank_file import SEGMENT_RECORDS
 from telemetry.records import SPANS_DROPPED
 from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import Heartbeats
-from telemetry.stores.reader import StoreReader
 from tests.deadline import until
 from tests.telemetry.made_rows import insert, made
 from tests.telemetry.recording import recorded, session

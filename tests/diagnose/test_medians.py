@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from diagnose.model.medians import medians
+from diagnose.model.peers import medians
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])

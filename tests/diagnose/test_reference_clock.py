@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.model.reference_clock import ReferenceClock
+from diagnose.model.host_clocks import ReferenceClock
 from telemetry.clocks.align_evidence import REFERENCE, HostClock
 from telemetry.clocks.align_table import ClockTable
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from diagnose.detectors.slow_since import Rises, find_rises
+from diagnose.detectors.slow_places import Rises, find_rises
 from diagnose.model.meetings import Meetings
 from telemetry.stages import Stage
 from telemetry.topology import Topology

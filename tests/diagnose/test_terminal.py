@@ -15,8 +15,8 @@ from diagnose.model.losses import Loss
 from diagnose.model.marks import Mark
 from diagnose.pipeline import diagnose_view
 from diagnose.report import report_text
+from diagnose.report.as_text import Terminal, line
 from diagnose.report.hang_as_text import hang_text
-from diagnose.report.terminal import Terminal, line
 from telemetry.errors import UsageError
 from telemetry.topology import Topology
 from tests.diagnose.made_view import make_view

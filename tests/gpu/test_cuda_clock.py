@@ -50,7 +50,7 @@ except RuntimeError:
 """
 ONE_DEVICE = """
 import sys, torch, telemetry
-from telemetry.record.clocks.cuda_driver import loaded_driver
+from telemetry.record.clocks.cuda import loaded_driver
 telemetry.start("test", spool=sys.argv[1], rank=0, agent=False)
 print(torch.cuda.is_initialized())
 torch.cuda.set_device(int(sys.argv[2]))

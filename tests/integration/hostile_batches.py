@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from telemetry.collector.sequence import MAX_JUMP
+from telemetry.collector.ledger import MAX_JUMP
 from telemetry.records import RECORDS_LOST
 from telemetry.wire.codec import encode, labelled
 from tests.telemetry.made_rows import made

@@ -32,8 +32,7 @@ from telemetry.evidence.worker_client import ask_traceback
 from telemetry.files import mounts
 from telemetry.files.owner_rights import rights_of
 from telemetry.files.private_files import make_folder, open_folder
-from telemetry.process.birth import BORN, birth_of
-from telemetry.process.parent_death import tie_to_parent
+from telemetry.process.parent_death import BORN, birth_of, tie_to_parent
 from telemetry.record import layout
 from telemetry.record.dump_places import META_KEY as DUMPS_KEY
 from telemetry.record.layout import RANK_FOLDER_DEPTH

@@ -19,10 +19,9 @@ import pytest
 from telemetry.collector.counters import Counters
 from telemetry.collector.writer import Outcome, RowWriter
 from telemetry.errors import UnreachableError
-from telemetry.stores.claim_queries import NUMBER_BITS
-from telemetry.stores.interface import Store
+from telemetry.stores.interface import Store, StoreReader
 from telemetry.stores.open import open_store
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.queries.claims import NUMBER_BITS
 from telemetry.wire.codec import ARROW_TYPE, Ack, Batch, encode, labelled
 from tests.clickhouse_server import ClickHouseServer
 from tests.deadline import until

@@ -10,7 +10,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from telemetry.settings import DEFAULT_PORT
-from telemetry.stores.question import Query
+from telemetry.stores.interface import Query
 from telemetry.wire.client import CollectorClient
 from tests.deadline import until
 from tests.netns.cluster import COLLECTOR_ADDRESS, SWITCH, Cluster

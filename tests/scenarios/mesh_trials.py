@@ -33,8 +33,8 @@ from diagnose.pipeline import diagnose_run
 from telemetry.agent.command import follow
 from telemetry.stages import STAGE_BY_CODE
 from telemetry.stored_topology import topology_of
+from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Ranks, Spans
-from telemetry.stores.reader import Reader
 from telemetry.topology import GROUP_BASE, Topology
 from telemetry.wire.client import CollectorClient
 from tests.benchmarks.pages import as_table, write_section

@@ -217,7 +217,7 @@ PRINT_SPANS = """
 import json, sys
 from telemetry.stores.open import open_store
 from telemetry.stores.queries import LAST_STEP, Spans
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 query = Spans(run_id="made", attempt=0, first_step=0, last_step=LAST_STEP)
 print(json.dumps(StoreReader(open_store(sys.argv[1])).read(query).to_pylist()))
 """

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from diagnose.simulate.faults import Fault
-from diagnose.simulate.host_faults import Collections, Contention, DataStall, Drift, SlowWriter
-from diagnose.simulate.network_faults import Decline, Flap, SlowLink
+from diagnose.simulate.host_faults import Collections, Contention, DataStall, Decline, Drift, Flap, SlowLink, SlowWriter
 from diagnose.simulate.noise import HEAVY, HEAVY_ON_CPU, ON_CPU, RECORDED
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.work_faults import HeavyStage, Loss, Sequences, Slow, Throttle

@@ -18,9 +18,9 @@ import pyarrow as pa
 from telemetry.collector.counters import Counters
 from telemetry.collector.writer import Outcome, RowWriter
 from telemetry.errors import UnreachableError
-from telemetry.stores.claim_queries import NUMBER_BITS, NewestClaims, RankOpenings
+from telemetry.stores.interface import Query
 from telemetry.stores.queries import HighWater
-from telemetry.stores.question import Query
+from telemetry.stores.queries.claims import NUMBER_BITS, NewestClaims, RankOpenings
 from telemetry.wire.codec import Ack, Batch
 
 RUN = "run"

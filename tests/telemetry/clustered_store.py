@@ -23,7 +23,7 @@ from telemetry.errors import RankscopeError
 from telemetry.stores import migrations, retention
 from telemetry.stores.cluster import running_on_cluster
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from tests.telemetry.test_stores_queries import EVERY_QUERY, fill
 
 _CONFIG = """<clickhouse>

@@ -9,10 +9,9 @@ import pytest
 from fastapi import FastAPI
 
 from telemetry.collector.bodies import MALFORMED, declared_length
-from telemetry.collector.origins import without_port
 from telemetry.collector.rates import Buckets, network_of
 from telemetry.collector.server import configured
-from telemetry.collector.settings import CollectorSettings, ServerSettings
+from telemetry.collector.settings import CollectorSettings, ServerSettings, without_port
 from telemetry.credentials import Tokens, read_secret
 from telemetry.errors import UsageError
 from telemetry.stores.embedded import EmbeddedStore

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from telemetry.collector.blocks import one_block
+from telemetry.collector.writer import one_block
 from telemetry.stages import Stage
 from telemetry.tables import SPANS
 from telemetry.wire.codec import Batch

@@ -2,8 +2,8 @@
 
 import random
 
+from telemetry.record.clocks.cuda_reference import Bracket, ClockTie
 from telemetry.record.clocks.host import measure_anchor
-from telemetry.record.clocks.tie import Bracket, ClockTie
 
 SECOND = 1_000_000_000
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.record.clocks.cuda_driver import loaded_driver
+from telemetry.record.clocks.cuda import loaded_driver
 from telemetry.record.clocks.open import GPU_NODES, expects_device, open_device_clock
 from tests.telemetry.recording import session
 
@@ -21,7 +21,7 @@ int mode_of_thread(void) { return mode; }
 USE_DRIVER = """
 import ctypes, sys
 library = ctypes.CDLL(sys.argv[1])
-from telemetry.record.clocks.cuda_driver import loaded_driver
+from telemetry.record.clocks.cuda import loaded_driver
 driver = loaded_driver()
 with driver.relaxed_captures():
     print(library.mode_of_thread())

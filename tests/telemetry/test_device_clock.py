@@ -10,8 +10,7 @@ import pytest
 
 import telemetry
 from telemetry.record.clocks.drain import MAX_FAILED_PASSES, Drain
-from telemetry.record.clocks.interface import DeviceSpan, Drained
-from telemetry.record.clocks.manual import ManualClock
+from telemetry.record.clocks.interface import DeviceSpan, Drained, ManualClock
 from telemetry.record.session import RECORDER
 from telemetry.stages import SpanClock, Stage
 from tests.deadline import until

@@ -23,7 +23,7 @@ from telemetry.imports.spool import store_from_spool
 from telemetry.record.reader import RankReader
 from telemetry.stores import queries
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from telemetry.topology import Topology
 from tests.telemetry.faulty_store import FaultyStore
 from tests.telemetry.served import collecting

@@ -20,8 +20,8 @@ from telemetry.agent.settings import AgentSettings
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.evidence import journal
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.host_queries import HostEvents, HostSamples
 from telemetry.stores.queries import Ranks
+from telemetry.stores.queries.hosts import HostEvents, HostSamples
 from telemetry.thinning import Thinning
 from telemetry.topology import Topology
 from telemetry.wire.client import CollectorClient

@@ -9,10 +9,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 
 from telemetry.errors import UsageError
-from telemetry.stores.interface import Store
+from telemetry.stores.interface import Query, Store, StoreReader
 from telemetry.stores.queries import QUERIES
-from telemetry.stores.question import Query
-from telemetry.stores.reader import StoreReader
 from telemetry.wire.codec import decode_query, encode_query
 from tests.telemetry.made_rows import insert, made, numbered_spans
 

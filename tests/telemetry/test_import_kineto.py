@@ -18,8 +18,8 @@ from telemetry.imports.kineto import import_kineto
 from telemetry.imports.write import StoreTarget, put_run
 from telemetry.stages import Stage, Stream
 from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import Ranks, Steps
-from telemetry.stores.reader import StoreReader
 from telemetry.topology import NO_PEER, Topology, peer_of_mask
 from tests.telemetry.made_profiles import AUTOGRAD, BASE_NS, NCCL, STEP_US, Profile
 from tests.telemetry.profiled_training import FIRST_STEP, NUM_STEPS

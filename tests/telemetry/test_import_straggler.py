@@ -18,8 +18,8 @@ from telemetry.imports.straggler_analysis import import_straggler_analysis
 from telemetry.imports.write import StoreTarget, put_run, write_run
 from telemetry.stages import STAGE_BY_LABEL, Stage
 from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import Reader, StoreReader
 from telemetry.stores.queries import LAST_STEP, Ranks, Runs, Spans
-from telemetry.stores.reader import Reader, StoreReader
 from telemetry.topology import Topology
 from tests.telemetry.made_traces import LAYOUT, Op, every_rank, save, table
 from tests.telemetry.served import collecting

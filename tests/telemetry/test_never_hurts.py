@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import telemetry
-from telemetry.record.clocks.manual import ManualClock
+from telemetry.record.clocks.interface import ManualClock
 from telemetry.record.rank_file import RankFile
 from telemetry.record.state_page import StatePage
 from telemetry.stages import Stage

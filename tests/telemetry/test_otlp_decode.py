@@ -9,11 +9,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
 
 from telemetry.collector.otlp import scopes
-from telemetry.collector.otlp.logs import decode_logs
+from telemetry.collector.otlp.api import decode_logs
 from telemetry.collector.otlp.message import JSON_TYPE, Encoding, TooBigError, decode
 from telemetry.collector.otlp.metrics import decode_metrics
+from telemetry.collector.otlp.scopes import as_text
 from telemetry.collector.otlp.traces import decode_traces
-from telemetry.collector.otlp.values import as_text
 from tests.telemetry.made_otlp import AT_NS, TRACE_ID, attribute, made_logs, made_metrics, made_spans
 
 YEAR_2262_NS = 2**63

@@ -15,10 +15,9 @@ from telemetry.exports.otlp import Sent, export_run
 from telemetry.exports.resources import Attempt
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.interface import Store
+from telemetry.stores.interface import Store, StoreReader
 from telemetry.stores.queries import TraceSpans
-from telemetry.stores.reader import StoreReader
-from telemetry.stores.trace_queries import Detail
+from telemetry.stores.queries.traces import Detail
 from tests.memory_store import memory_store
 from tests.telemetry.made_rows import SECOND_NS, insert, made
 from tests.telemetry.served import collecting

@@ -2,9 +2,8 @@
 
 import math
 
-from telemetry.stores.interface import Store
+from telemetry.stores.interface import Store, StoreReader
 from telemetry.stores.queries import SampleCurves
-from telemetry.stores.reader import StoreReader
 from tests.telemetry.made_rows import insert, made
 
 NAN, INFINITE = math.nan, math.inf

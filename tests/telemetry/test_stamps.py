@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from telemetry.evidence.evidence import Evidence, discard_other_steps, keep
-from telemetry.evidence.stamps import Stamps
+from telemetry.evidence.evidence import Evidence, Stamps, discard_other_steps, keep
 
 
 def test_stamps_go_on_while_the_clock_catches_up_and_with_it_afterwards() -> None:

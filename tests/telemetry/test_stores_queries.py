@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from telemetry.stages import Stage
-from telemetry.stores.host_queries import HostEventCounts, HostEvents, HostGrowth, HostSamples
-from telemetry.stores.interface import Store
+from telemetry.stores.interface import Query, Store, StoreReader
 from telemetry.stores.queries import (
     QUERIES,
     AlertLooks,
@@ -50,8 +49,7 @@ from telemetry.stores.queries import (
     StragglerScan,
     TraceSpans,
 )
-from telemetry.stores.question import Query
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.queries.hosts import HostEventCounts, HostEvents, HostGrowth, HostSamples
 from telemetry.tables import HEARTBEATS, HOST_CLOCKS, SPANS
 from tests.telemetry.either_store import ENGINES, either_store
 from tests.telemetry.made_rows import insert, made

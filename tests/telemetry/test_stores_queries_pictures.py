@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from telemetry.stages import Stage
+from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import (
     HeatCells,
     Lanes,
@@ -24,7 +25,6 @@ from telemetry.stores.queries import (
 )
 from telemetry.stores.queries.heat_map import Peers
 from telemetry.stores.queries.windows import MAX_FINE_CELLS, WINDOW_STEPS, column_steps
-from telemetry.stores.reader import StoreReader
 from tests.telemetry.either_store import ENGINES, either_store
 from tests.telemetry.made_rows import insert, made
 

@@ -8,6 +8,7 @@ import pytest
 from telemetry.stages import Stage
 from telemetry.stores.dialect import FIRST_MODERN, statements
 from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import Query, StoreReader
 from telemetry.stores.migrations import SCHEMA
 from telemetry.stores.queries import (
     HeatCells,
@@ -23,8 +24,6 @@ from telemetry.stores.queries import (
     Steps,
     StragglerScan,
 )
-from telemetry.stores.question import Query
-from telemetry.stores.reader import StoreReader
 from tests.benchmarks.made_spans import MadeJob
 from tests.deadline import until
 from tests.memory_store import memory_store

@@ -11,10 +11,9 @@ from telemetry.errors import UnreachableError, UsageError
 from telemetry.stores import servers
 from telemetry.stores.address import Host, ServerAddress, parse_address
 from telemetry.stores.driver import Connection
-from telemetry.stores.interface import Store
+from telemetry.stores.interface import Store, StoreReader
 from telemetry.stores.open import open_store
 from telemetry.stores.queries import Spans
-from telemetry.stores.reader import StoreReader
 from telemetry.stores.servers import LONGEST_PAUSE_S, Servers
 from tests.certificates import make_authority, make_server
 from tests.clickhouse_server import PASSWORD, PASSWORD_IN_URL, READER, USER, ClickHouseServer, running_server

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.evidence.worker_client import ask_handler
-from telemetry.evidence.worker_socket import checked_place, open_socket
+from telemetry.evidence.worker_client import ask_handler, checked_place, open_socket
 from telemetry.record.worker_server import META_KEY
 from telemetry.records import RankIdentity
 from telemetry.topology import Topology

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
+from trainer.progress import flop_per_token, model_flops_utilisation
 from trainer.recipes import megascale_175b, tiny_cpu
-from trainer.throughput import flop_per_token, model_flops_utilisation
 
 
 def test_flop_per_token_reproduces_the_published_utilisation() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from tests.memory_store import memory_store
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.data import Reads

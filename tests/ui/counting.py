@@ -4,8 +4,7 @@ from collections import Counter
 
 import pyarrow as pa
 
-from telemetry.stores.question import Query
-from telemetry.stores.reader import Reader
+from telemetry.stores.interface import Query, Reader
 
 
 class Counting:

@@ -10,7 +10,7 @@ from pathlib import Path
 from playwright.sync_api import Page, expect, sync_playwright
 
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from tests.parts import require
 from tests.scenarios.unlabelled_runs import Unlabelled
 from tests.ui.culprit_guide import GUIDE, click, clicks_by_fault, open_overview

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from diagnose.model.reference_clock import Alignment
+from diagnose.model.host_clocks import Alignment
 from diagnose.model.run_state import Heard, RunState
 from telemetry.stages import Stage
 from telemetry.topology import Topology

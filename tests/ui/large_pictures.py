@@ -9,7 +9,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from tests.benchmarks.dashboard import DRAWN
 from tests.benchmarks.large_runs import LARGE, LONG, LONG_STEPS, STUCK, build
 from tests.parts import require

@@ -12,11 +12,10 @@ from diagnose.simulate.fault_texts import parse_fault
 from diagnose.simulate.noise import RECORDED
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.run import simulate
-from diagnose.simulate.store import as_run, put_simulation
-from diagnose.simulate.table import samples_table
+from diagnose.simulate.store import as_run, put_simulation, samples_table
 from telemetry.imports.write import StoreTarget
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from telemetry.tables import TABLES, owned
 from telemetry.topology import Topology
 from tests.memory_store import memory_store

@@ -4,12 +4,12 @@ import re
 import time
 from collections.abc import Callable
 
-from diagnose.alerts.complaints import Complaints
-from diagnose.alerts.looks import Watching
+from diagnose.alerts.look import Watching
+from diagnose.alerts.notice import Complaints
 from diagnose.findings import Finding
 from diagnose.hang.stored import stored_verdict
 from diagnose.pipeline import diagnose_run
-from telemetry.stores.reader import Reader
+from telemetry.stores.interface import Reader
 from tests.ui.words_of_pages import said
 from ui.dashboard.data import Reads
 from ui.dashboard.data.runs import run_list

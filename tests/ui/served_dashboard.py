@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from telemetry.collector.guard import guard
 from telemetry.collector.server import configured, listen
 from telemetry.collector.settings import ServerSettings
-from telemetry.stores.reader import Reader
+from telemetry.stores.interface import Reader
 from tests.deadline import until
 from ui.dashboard.app import mount_dashboard
 

@@ -4,8 +4,7 @@ from diagnose.simulate.fault_texts import parse_fault
 from diagnose.simulate.noise import SILENT, Noise
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.run import simulate
-from diagnose.simulate.store import as_run, put_simulation
-from diagnose.simulate.table import samples_table
+from diagnose.simulate.store import as_run, put_simulation, samples_table
 from telemetry.imports.write import StoreTarget
 from telemetry.stores.interface import Store
 from telemetry.topology import Topology

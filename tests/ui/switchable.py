@@ -5,8 +5,7 @@ import time
 import pyarrow as pa
 
 from telemetry.errors import UnreachableError
-from telemetry.stores.question import Query
-from telemetry.stores.reader import Reader
+from telemetry.stores.interface import Query, Reader
 
 GONE = "The collector does not answer"
 

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from tests.deadline import until
 from tests.ui.served_dashboard import serving
 from ui.dashboard.ask_ahead import AT_ONCE

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from telemetry.topology import Topology
 from tests.memory_store import memory_store
 from tests.ui.made_fleet import SICK, SILENT, tell_of_clocks

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 import pytest
 
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from telemetry.topology import Topology
 from tests.memory_store import memory_store
 from tests.ui.counting import Counting

@@ -12,7 +12,7 @@ from plotly.utils import PlotlyJSONEncoder
 
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from telemetry.topology import AXES, Topology
 from tests.memory_store import memory_store
 from tests.ui.made_fleet import SICK, tell_of_hosts

@@ -8,7 +8,7 @@ from diagnose.findings import Kind
 from diagnose.hang.evidence import HangEvidence
 from diagnose.hang.verdict import HangVerdict, State
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from tests.ui.counting import Counting
 from tests.ui.made_hang import FAULT, HEADLINE, STEP, STUCK, S, evidence_rows, made_verdict
 from tests.ui.synthetic_run import SyntheticRun

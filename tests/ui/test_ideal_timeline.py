@@ -8,7 +8,7 @@ import pytest
 
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from tests.deadline import until
 from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
@@ -18,7 +18,7 @@ from ui.dashboard.data import Reads
 from ui.dashboard.data.ideal import asked_ideal
 from ui.dashboard.drawing import draw_canvas, draw_region
 from ui.dashboard.figures.lanes import LANES
-from ui.dashboard.freshness import look
+from ui.dashboard.live import look
 from ui.dashboard.pages.controls import after_controls
 from ui.dashboard.pages.timeline.ideal import loss_in_words
 from ui.dashboard.view_state import Group, SpanKey, StepRange, View, ViewState, parse_search

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from tests.ui.asked import Place, Told, ask
 from tests.ui.served_dashboard import serving
 from tests.ui.synthetic_run import SyntheticRun

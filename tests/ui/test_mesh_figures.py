@@ -6,8 +6,8 @@ import pytest
 
 from telemetry.named_groups import peer_of_axes
 from telemetry.stages import Stage
+from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import HeatCells
-from telemetry.stores.reader import StoreReader
 from telemetry.topology import Topology, peer_of_mask
 from tests.memory_store import memory_store
 from tests.ui.simulated_run import store_simulated

@@ -7,16 +7,15 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from telemetry.collector.access import TokenGate
+from telemetry.collector.guard import TokenGate
 from telemetry.credentials import Tokens
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from tests.deadline import until
 from tests.ui.counting import Counting
 from tests.ui.served_dashboard import serving_app
 from tests.ui.synthetic_run import SyntheticRun
-from ui.dashboard.app import mount_dashboard
-from ui.dashboard.own_assets import FOLDER
+from ui.dashboard.app import FOLDER, mount_dashboard
 
 
 @pytest.fixture

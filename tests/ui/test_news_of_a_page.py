@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from tests.ui.asked import Place, ask
 from tests.ui.served_dashboard import serving
 from tests.ui.synthetic_run import SyntheticRun

@@ -11,7 +11,7 @@ from diagnose.model.run_state import heard_of
 from diagnose.pipeline import diagnose_run
 from diagnose.report import report_text
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.words_of_pages import said
 from ui.dashboard.data import Reads

@@ -15,8 +15,8 @@ from diagnose.simulate.noise import RECORDED
 from diagnose.whatif.conclude import conclude
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import RankSteps, RunWallTimes, Samples
-from telemetry.stores.reader import StoreReader
 from tests.memory_store import memory_store
 from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun

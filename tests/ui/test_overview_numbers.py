@@ -8,7 +8,7 @@ import pytest
 from plotly.utils import PlotlyJSONEncoder
 
 from diagnose.findings import Finding, Kind, Severity, StepWindow
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from tests.memory_store import memory_store
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.data import Reads

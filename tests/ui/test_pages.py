@@ -7,7 +7,7 @@ import pytest
 
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from telemetry.topology import Topology
 from tests.memory_store import memory_store
 from tests.ui.counting import Counting
@@ -15,7 +15,7 @@ from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.data import Reads
 from ui.dashboard.defaults import chosen_stage
 from ui.dashboard.drawing import draw_canvas, draw_chart, draw_page, draw_region, in_place, mark_canvas
-from ui.dashboard.freshness import look
+from ui.dashboard.live import look
 from ui.dashboard.pages import PAGES
 from ui.dashboard.pages.controls import after_click, after_controls
 from ui.dashboard.pages.heat_map.page import control_values

@@ -15,9 +15,8 @@ from diagnose.report import report_object, report_text
 from telemetry.errors import UnknownRunError
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import Query, StoreReader
 from telemetry.stores.queries import Runs, Steps
-from telemetry.stores.question import Query
-from telemetry.stores.reader import StoreReader
 from telemetry.topology import Topology
 from tests.benchmarks.many_runs import MadeRuns
 from tests.ui.counting import Counting

@@ -7,7 +7,7 @@ import pytest
 from fastapi import FastAPI
 
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from tests.ui.asked import Place, Told, ask
 from tests.ui.served_dashboard import serving_app
 from tests.ui.synthetic_run import SyntheticRun
@@ -31,7 +31,7 @@ def test_a_question_that_makes_no_sense_is_refused_and_written_down(
         assert httpx.get(address).status_code == 200
     assert answer.status_code == 400
     assert "load the page anew" in answer.json()["error"]
-    assert [one.levelno for one in caplog.records if one.name == "ui.dashboard.refused"] == [logging.WARNING]
+    assert [one.levelno for one in caplog.records if one.name == "ui.dashboard.app"] == [logging.WARNING]
 
 
 def test_an_error_within_a_callback_is_written_down_with_its_traceback(
@@ -49,7 +49,7 @@ def test_an_error_within_a_callback_is_written_down_with_its_traceback(
         shown: list[Told] = [("page", "data-drawn", "overview/made/None/page"), ("known", "data", None)]
         clock = ("clock", "n_intervals", 1)
         assert ask(address, outputs, [clock], [("url", "search", search), *shown], ["clock.n_intervals"]) == {}
-    written = [one for one in caplog.records if one.name == "ui.dashboard.refused"]
+    written = [one for one in caplog.records if one.name == "ui.dashboard.app"]
     assert [type(one.exc_info[1]) for one in written if one.exc_info] == [ZeroDivisionError]
 
 

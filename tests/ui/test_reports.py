@@ -9,8 +9,7 @@ import pytest
 
 from diagnose.pipeline import Report
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.question import Query
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import Query, StoreReader
 from tests.deadline import until
 from tests.ui.made_hang import STEP, S, evidence_rows
 from tests.ui.synthetic_run import SyntheticRun
@@ -18,7 +17,7 @@ from ui.dashboard.data import Reads
 from ui.dashboard.data.asking import Asking
 from ui.dashboard.data.reports import Reports
 from ui.dashboard.drawing import draw_canvas, draw_chart, draw_region, mark_canvas
-from ui.dashboard.freshness import look
+from ui.dashboard.live import look
 from ui.dashboard.newest import NewestAnswers
 from ui.dashboard.records import RunSummary
 from ui.dashboard.view_state import View, ViewState

@@ -9,9 +9,8 @@ from plotly.utils import PlotlyJSONEncoder
 
 from diagnose.model.run_state import RunState
 from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import Query, StoreReader
 from telemetry.stores.queries import RunRates, Runs, RunSteps, RunWallTimes
-from telemetry.stores.question import Query
-from telemetry.stores.reader import StoreReader
 from telemetry.tables import ENDED_FAILED
 from telemetry.topology import Topology
 from tests.benchmarks.many_runs import MadeRuns

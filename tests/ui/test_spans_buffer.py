@@ -7,7 +7,7 @@ import pytest
 
 from telemetry.stages import Stage
 from tests.ui.few_spans import buffer_of, made_spans
-from ui.dashboard.figures.packing import NARROW, packed, tick_of
+from ui.dashboard.figures.lanes import NARROW, packed, tick_of
 from ui.dashboard.figures.spans_buffer import MAX_SPANS, fit
 
 

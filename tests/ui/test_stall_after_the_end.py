@@ -10,8 +10,8 @@ import pytest
 
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import Steps
-from telemetry.stores.reader import StoreReader
 from telemetry.tables import ENDED_FAILED, ENDED_WELL
 from tests.memory_store import memory_store
 from tests.telemetry.made_rows import insert, made

@@ -18,8 +18,7 @@ from websockets.sync.client import ClientConnection, connect
 from telemetry.collector.settings import ServerSettings
 from telemetry.errors import UsageError
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.question import Query
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import Query, StoreReader
 from tests.deadline import until
 from tests.ui.served_dashboard import serving_as_set
 from tests.ui.synthetic_run import SyntheticRun

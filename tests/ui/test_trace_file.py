@@ -11,17 +11,18 @@ import pytest
 from fastapi import FastAPI
 
 from diagnose.trace.export import Format
-from telemetry.collector.access import TokenGate
+from telemetry.collector.guard import TokenGate
 from telemetry.credentials import Tokens
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from telemetry.topology import Topology
 from tests.diagnose.trace.counted import Window, num_collective_arrows, num_spans, num_transfers
 from tests.diagnose.trace.opened import Opened, opened_json, opened_protobuf
 from tests.ui.served_dashboard import serving, serving_app
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.app import mount_dashboard
-from ui.dashboard.data import Reads, trace
+from ui.dashboard.data import Reads
+from ui.dashboard.data import timeline as trace
 from ui.dashboard.drawing import draw_region
 from ui.dashboard.view_state import Group, View, ViewState, parse_search
 

@@ -11,7 +11,7 @@ from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.ui.few_spans import made_facts
 from ui.dashboard.pages.heat_map.words import heat_in_words
-from ui.dashboard.pages.ways import Way, ways
+from ui.dashboard.pages.verdict import Way, ways
 from ui.dashboard.pages.whatif.cost import pattern_in_words
 from ui.dashboard.records import RunFacts, StageTimes, StepTimes
 from ui.dashboard.stage_times import PROCESSOR, WALL

@@ -10,7 +10,7 @@ import pytest
 
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from tests.deadline import until
 from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
@@ -18,8 +18,8 @@ from ui.dashboard.background import BackgroundAnswers, StillWorking
 from ui.dashboard.data import Reads
 from ui.dashboard.data.whatif import asked_for
 from ui.dashboard.drawing import Plotted, draw_chart, draw_region
-from ui.dashboard.freshness import look
 from ui.dashboard.gpu_price import GpuPrice
+from ui.dashboard.live import look
 from ui.dashboard.pages.controls import after_click
 from ui.dashboard.view_state import LARGEST, Group, StepRange, View, ViewState
 

@@ -5,17 +5,29 @@ layers 8, stages 4      stage 0            stage 1     stage 2     stage 3
 
 Names of parameters carry the number of the layer in the whole model, so that a parameter has the same name, and from
 its name the same first values, however the model is cut.
+
+Cross-entropy of the next token.
 """
 
 import zlib
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from trainer.config import ModelConfig
 from trainer.model.block import ParallelBlock
-from trainer.model.loss import next_token_loss
+
+
+def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean over all positions, in nats.
+
+    ``logits`` [batch, sequence, vocab] may be a DTensor sharded over the vocabulary: then the caller is inside
+    ``loss_parallel()`` and no rank ever holds a whole row. ``targets`` [batch, sequence] are whole on every rank.
+    """
+    loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+    return loss.full_tensor().clone() if isinstance(loss, DTensor) else loss  # a view would worry fully_shard
 
 
 class TransformerStage(nn.Module):

@@ -9,15 +9,13 @@ from pathlib import Path
 
 from rich.text import Text
 
-from diagnose.alerts.complaints import Complaints
 from diagnose.alerts.dispatch import Dispatcher
 from diagnose.alerts.hooks.interface import Hook, HookError
 from diagnose.alerts.hooks.log import MAX_LINE
 from diagnose.alerts.hooks.registry import make_hook
 from diagnose.alerts.ledger import Ledger, default_state_file, read_ledger
 from diagnose.alerts.listing import num_firing, state_object, state_text
-from diagnose.alerts.notice import Notice
-from diagnose.alerts.sample import sample_notices
+from diagnose.alerts.notice import Complaints, Notice
 from diagnose.alerts.settings import (
     Settings,
     checked_dashboard,
@@ -27,6 +25,7 @@ from diagnose.alerts.settings import (
     read_settings,
 )
 from diagnose.alerts.watch import Watcher, dispatching, watch
+from diagnose.alerts.wording import sample_notices
 from diagnose.settings import DetectorSettings
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.printable import one_line

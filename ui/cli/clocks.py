@@ -3,12 +3,12 @@
 from dataclasses import asdict
 from typing import Any
 
+from diagnose.model.host_clocks import WindowClocks, newest_clocks
 from diagnose.model.load import newest_attempt
-from diagnose.model.window_clocks import WindowClocks, newest_clocks
 from telemetry.clocks.align_evidence import HostClock
 from telemetry.printable import printable
+from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Runs
-from telemetry.stores.reader import Reader
 from ui.cli.output import out
 from ui.cli.readers import open_reader
 

@@ -15,7 +15,7 @@ from telemetry.collector.settings import CollectorSettings
 from telemetry.errors import UsageError
 from telemetry.process.own_modules import python_module
 from telemetry.stores.address import without_password
-from telemetry.stores.reader import Reader
+from telemetry.stores.interface import Reader
 from ui.cli.commands.collect import CollectOptions
 from ui.cli.output import progress
 

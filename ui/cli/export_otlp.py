@@ -4,8 +4,8 @@ from diagnose.model.load import newest_attempt
 from telemetry.exports.otlp import Sent, export_run
 from telemetry.exports.resources import Attempt
 from telemetry.printable import printable
+from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Runs
-from telemetry.stores.reader import Reader
 from ui.cli.commands.export import OtlpOptions
 from ui.cli.diagnose import step_window
 from ui.cli.output import out, progress

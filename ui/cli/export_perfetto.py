@@ -7,7 +7,7 @@ from diagnose.ranges import fold_ranks
 from diagnose.trace.choice import Choice, choose
 from diagnose.trace.export import Format, Written, export_trace
 from telemetry.printable import printable
-from telemetry.stores.reader import Reader
+from telemetry.stores.interface import Reader
 from ui.cli.commands.export import PerfettoOptions
 from ui.cli.diagnose import step_window
 from ui.cli.output import out, progress

@@ -17,7 +17,7 @@ from diagnose.hang.verdict import HangVerdict
 from diagnose.model.load import newest_attempt
 from diagnose.report import hang_object, hang_text
 from telemetry.errors import UsageError
-from telemetry.stores.reader import Reader
+from telemetry.stores.interface import Reader
 from ui.cli.commands.diagnose import HangOptions
 from ui.cli.output import out
 from ui.cli.readers import open_reader

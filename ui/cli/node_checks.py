@@ -7,8 +7,7 @@ from dataclasses import asdict
 from rich.markup import escape
 from rich.table import Table
 
-from diagnose.nodecheck.compare import compared
-from diagnose.nodecheck.expectations import Expectations
+from diagnose.nodecheck.expectations import Expectations, compared
 from diagnose.nodecheck.node import Begun, NodeChecks, check_node
 from diagnose.nodecheck.result import CheckResult, Verdict
 from ui.cli.output import out, progress

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-from diagnose.report.terminal import Terminal
+from diagnose.report.as_text import Terminal
 from ui.cli.commands.command import PIPE_CLOSED
 
 

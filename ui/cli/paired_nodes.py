@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from diagnose.nodecheck.pairs.cause import cause_of
+from diagnose.nodecheck.pairs.judge import cause_of
 from diagnose.nodecheck.pairs.paired_test import PairedTest, RoundBegun, run_paired_test
 from diagnose.nodecheck.pairs.records import BadNode, PairedVerdict
 from diagnose.nodecheck.pairs.wire import verdict_object

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from telemetry.errors import UsageError
 from telemetry.record.reader import RankReader, find_rank_dirs
-from telemetry.stores.reader import Reader, StoreReader
+from telemetry.stores.interface import Reader, StoreReader
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from diagnose.model.run_state import states_of
 from telemetry.printable import printable
+from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Runs, StoredRuns, in_portions
-from telemetry.stores.reader import Reader
 from ui.cli.commands.runs import NEWEST, RunsOptions
 from ui.cli.output import out, progress
 from ui.cli.readers import open_reader

@@ -3,24 +3,108 @@
 address --> page: its skeleton, and regions, charts and canvases that are ready --> those that are not, each on its own
    ^                                    |
    +---- controls, clicks, links  <-----+   asked or told (live.py): has anything arrived? then the live ones again
+
+The dashboard's own scripts as one file, and its styles as another.
+
+A browser that has them all still takes milliseconds to look each of them up; one whose address tells what is in it need
+not be asked for again.
+
+What Dash cannot read is refused, and what goes wrong in a callback is written down: Dash itself answers both with
+500, and writes nothing. An answer that it cannot write, which is rare, cannot be told from what it cannot read.
 """
+
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple
 
 import dash
 import dash_mantine_components as dmc
 from fastapi import FastAPI
 from fastapi.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from telemetry.collector.settings import Live
-from telemetry.stores.reader import Reader
+from telemetry.stores.interface import Reader
 from ui.dashboard import callbacks, canvas_callbacks
 from ui.dashboard.ask_ahead import AskAhead, AskedAhead
 from ui.dashboard.data import Reads
 from ui.dashboard.gpu_price import price_from_environment
 from ui.dashboard.live import tell_news
-from ui.dashboard.own_assets import SCRIPT, STYLE, serve_own_assets
 from ui.dashboard.pages.frame import layout
-from ui.dashboard.refused import Refused, write_down
 from ui.dashboard.trace_file import give_traces
+
+log = logging.getLogger(__name__)
+
+CALLBACKS = "/_dash-update-component"
+
+
+def write_down(error: Exception) -> None:
+    """For ``dash.Dash(on_error=...)``: the page stays as it is."""
+    log.error("a callback failed", exc_info=error)
+
+
+class Refused:
+    """Between an application and its server. Errors within callbacks never get here: :func:`write_down` has them."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_refused = False
+
+        async def sent(message: Message) -> None:
+            nonlocal is_refused
+            if message["type"] == "http.response.start" and message["status"] == 500:
+                is_refused = True
+                log.warning("a question of a page could not be read, or its answer not be written")
+                said = {"error": "This question could not be read or answered: load the page anew"}
+                await JSONResponse(said, status_code=400)(scope, receive, send)
+            elif not is_refused:
+                await send(message)
+
+        is_callback = scope["type"] == "http" and scope["path"] == CALLBACKS
+        await self._app(scope, receive, sent if is_callback else send)
+
+
+FOLDER = Path(__file__).parent / "assets"
+KEPT = "private, max-age=31536000, immutable"
+
+
+class Joined(NamedTuple):
+    """Files of one kind, one after the other."""
+
+    address: str
+    text: str
+    media_type: str
+
+
+def joined(suffix: str, media_type: str) -> Joined:
+    """All files whose names end so, those of a folder before those of the folders in it."""
+    files = sorted(FOLDER.rglob(f"*.{suffix}"), key=lambda file: (len(file.parts), file))
+    text = "\n".join(file.read_text("utf-8") for file in files)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return Joined(f"/own-assets/{digest}.{suffix}", text, media_type)
+
+
+SCRIPT, STYLE = joined("js", "text/javascript"), joined("css", "text/css")
+
+
+def serve_own_assets(server: FastAPI) -> None:
+    """At the addresses of :data:`SCRIPT` and :data:`STYLE`."""
+    for one in (SCRIPT, STYLE):
+        server.add_route(one.address, _answer(one))
+
+
+def _answer(one: Joined) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(_: Request) -> Response:
+        return Response(one.text, media_type=one.media_type, headers={"Cache-Control": KEPT})
+
+    return answer
+
 
 COMPRESSION = 2
 """Of answers: a higher one makes them a tenth smaller and takes several times as long."""

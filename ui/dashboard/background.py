@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar, cast
 
-from ui.dashboard.held_bytes import held_bytes
+from ui.dashboard.cache import held_bytes
 
 Answer = TypeVar("Answer")
 

@@ -16,7 +16,7 @@ from ui.dashboard.ask_ahead import AskAhead
 from ui.dashboard.data import Reads
 from ui.dashboard.drawing import Drawn, draw_chart, draw_frame, draw_page, draw_region, is_of
 from ui.dashboard.first_answer import first_answer
-from ui.dashboard.freshness import look
+from ui.dashboard.live import look
 from ui.dashboard.pages import PAGES
 from ui.dashboard.pages.controls import after_click, after_controls
 from ui.dashboard.view_state import ViewState, parse_search

@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 from dash.development.base_component import Component
 from plotly.utils import PlotlyJSONEncoder
 
-from diagnose.model.not_shipping import NotShipping
+from diagnose.model.run_state import NotShipping
 from telemetry.errors import RankscopeError
 from ui.dashboard.background import StillWorking
 from ui.dashboard.data import Reads

@@ -6,7 +6,7 @@ from telemetry.collector.guard import guard
 from telemetry.collector.server import listen, serve
 from telemetry.collector.settings import ServerSettings
 from telemetry.process.process_memory import limit_arenas
-from telemetry.stores.reader import Reader
+from telemetry.stores.interface import Reader
 from ui.dashboard.app import mount_dashboard
 
 

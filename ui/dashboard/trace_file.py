@@ -16,9 +16,9 @@ from starlette.responses import PlainTextResponse, Response
 
 from diagnose.trace.export import Format, export_trace
 from telemetry.errors import RankscopeError, UnknownRunError, UnreachableError, UsageError
-from telemetry.stores.reader import Reader
+from telemetry.stores.interface import Reader
 from ui.dashboard.data import Reads
-from ui.dashboard.data.trace import FORM, PATH, chosen_trace
+from ui.dashboard.data.timeline import FORM, PATH, chosen_trace
 from ui.dashboard.defaults import chosen_steps
 from ui.dashboard.one_clock import clock_note
 from ui.dashboard.pages.timeline.scene import scene

@@ -30,8 +30,7 @@ import pydantic
 
 from diagnose.alerts.hooks.interface import HookError
 from diagnose.alerts.hooks.keys import ResendSeconds, Seconds, read_keys
-from diagnose.alerts.hooks.shape import v4_body
-from diagnose.alerts.hooks.words import as_utf8, without
+from diagnose.alerts.hooks.shape import as_utf8, v4_body, without
 from diagnose.alerts.notice import Notice
 from telemetry.errors import UsageError
 from telemetry.printable import cut, one_line, printable

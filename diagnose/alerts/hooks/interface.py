@@ -3,6 +3,8 @@
 A hook sends what it is given and returns when the receiver has taken it. It keeps no queue and tries once: order,
 retries with back-off and isolation from other hooks are the dispatcher's (``diagnose/alerts/dispatch.py``), which
 calls ``send`` from a thread of that hook alone. It may block for its timeout and no longer.
+
+A hook that keeps what it is told: for tests, and for whoever looks from inside the process.
 """
 
 from collections.abc import Sequence
@@ -42,3 +44,19 @@ class Hook(Protocol):
         Raises:
             HookError: it has not, or nobody knows.
         """
+
+
+class MemoryHook:
+    """Holds notices in ``taken``. As long as there is one in ``refusals``, the first is raised and gone."""
+
+    def __init__(self, name: str = "memory", *, resend_s: float = 0.0, batch: int = 1) -> None:
+        self.name = name
+        self.resend_s = resend_s
+        self.batch = batch
+        self.taken: list[Notice] = []
+        self.refusals: list[HookError] = []
+
+    def send(self, notices: Sequence[Notice]) -> None:
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.taken.extend(notices)

@@ -10,8 +10,7 @@ from pydantic import SecretStr
 
 from diagnose.alerts.hooks.keys import MAY_STAND, ResendSeconds, Seconds, read_keys
 from diagnose.alerts.hooks.post import Receiver
-from diagnose.alerts.hooks.shape import link_of, stamp
-from diagnose.alerts.hooks.words import as_utf8
+from diagnose.alerts.hooks.shape import as_utf8, link_of, stamp
 from diagnose.alerts.notice import Notice, Status
 from diagnose.findings import Severity
 from telemetry.printable import cut, one_line

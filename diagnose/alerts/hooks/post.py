@@ -22,7 +22,7 @@ import httpx
 from pydantic import SecretStr
 
 from diagnose.alerts.hooks.interface import HookError
-from diagnose.alerts.hooks.words import without
+from diagnose.alerts.hooks.shape import without
 from telemetry.errors import UsageError
 from telemetry.printable import one_line
 

@@ -5,16 +5,34 @@
 
 A group is what its alerts have in common. One alert a body is a group of its own, as with ``group_by: ['...']``: then
 a receiver may tell incidents by ``groupKey`` too.
+
+Words for receivers: text that each of them can read, without secrets. One line of it: ``telemetry.printable``.
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
-from diagnose.alerts.hooks.words import as_utf8
 from diagnose.alerts.notice import Notice, Status
+
+SHORTEST_SECRET = 4
+"""What is shorter is no secret, and would blot out half of a message."""
+
+
+def as_utf8(text: str) -> str:
+    """``text`` as every receiver can read it: no lone surrogates, no NUL."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def without(secrets: Iterable[str], text: str) -> str:
+    """``text`` with every secret starred out, the longest first."""
+    for secret in sorted(set(secrets), key=len, reverse=True):
+        if len(secret) >= SHORTEST_SECRET:
+            text = text.replace(secret, "***")
+    return text
+
 
 Body = dict[str, object]
 NOT_OVER = "0001-01-01T00:00:00Z"

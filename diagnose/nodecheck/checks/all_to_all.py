@@ -8,8 +8,7 @@ from diagnose.nodecheck.bounded import run_bounded
 from diagnose.nodecheck.collective import Member, Repeated, all_to_all_for, host_store, join, reach_store
 from diagnose.nodecheck.devices import kind_of
 from diagnose.nodecheck.network import LOOPBACK
-from diagnose.nodecheck.result import CheckResult, failed, measured
-from diagnose.nodecheck.sampling import GB
+from diagnose.nodecheck.result import GB, CheckResult, failed, measured
 
 CHECK = "all-to-all"
 HOST = "127.0.0.1"

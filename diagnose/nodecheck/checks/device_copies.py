@@ -3,8 +3,7 @@
 import torch
 
 from diagnose.nodecheck.devices import is_gpu, kind_of, synchronize
-from diagnose.nodecheck.result import CheckResult, failed, measured
-from diagnose.nodecheck.sampling import GB, rates
+from diagnose.nodecheck.result import GB, CheckResult, failed, measured, rates
 
 CHECK = "device-copies"
 SIZE_BYTES = 256 << 20

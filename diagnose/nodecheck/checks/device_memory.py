@@ -6,8 +6,7 @@ import torch
 
 from diagnose.nodecheck.checks.pattern import ODD, WORD_BYTES, key
 from diagnose.nodecheck.devices import free_bytes, kind_of, synchronize
-from diagnose.nodecheck.result import CheckResult, failed, measured
-from diagnose.nodecheck.sampling import GB, rates
+from diagnose.nodecheck.result import GB, CheckResult, failed, measured, rates
 
 CHECK = "device-memory"
 BLOCK_BYTES = 256 << 20

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from diagnose.nodecheck.checks.pattern import BLOCK_BYTES, base_words, first_difference, key
-from diagnose.nodecheck.result import CheckResult, failed, measured
-from diagnose.nodecheck.sampling import GB
+from diagnose.nodecheck.result import GB, CheckResult, failed, measured
 
 CHECK = "disk"
 SIZE_BYTES = 256 << 20

@@ -9,8 +9,7 @@ from collections.abc import Callable
 import torch
 
 from diagnose.nodecheck.devices import is_gpu, kind_of, synchronize
-from diagnose.nodecheck.result import CheckResult, failed, measured
-from diagnose.nodecheck.sampling import rates
+from diagnose.nodecheck.result import CheckResult, failed, measured, rates
 
 CHECK = "gemm"
 SEED = 20

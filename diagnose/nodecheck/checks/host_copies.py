@@ -3,8 +3,7 @@
 import numpy as np
 
 from diagnose.nodecheck.checks.pattern import base_words, first_difference
-from diagnose.nodecheck.result import CheckResult, failed, measured
-from diagnose.nodecheck.sampling import GB, rates
+from diagnose.nodecheck.result import GB, CheckResult, failed, measured, rates
 
 CHECK = "host-copies"
 SIZE_BYTES = 128 << 20

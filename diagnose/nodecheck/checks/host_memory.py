@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 
 from diagnose.nodecheck.checks.pattern import BLOCK_BYTES, Words, base_words, first_difference, key
-from diagnose.nodecheck.result import CheckResult, failed, measured
-from diagnose.nodecheck.sampling import GB, rates
+from diagnose.nodecheck.result import GB, CheckResult, failed, measured, rates
 
 CHECK = "host-memory"
 SIZE_BYTES = 128 << 20

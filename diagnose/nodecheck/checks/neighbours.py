@@ -6,8 +6,7 @@ from typing import Any
 from diagnose.nodecheck.collective import Member, all_reduce_for, host_store, join, reach_store
 from diagnose.nodecheck.meeting import Meeting, listen
 from diagnose.nodecheck.network import interface_towards
-from diagnose.nodecheck.result import CheckResult, failed, measured
-from diagnose.nodecheck.sampling import GB
+from diagnose.nodecheck.result import GB, CheckResult, failed, measured
 
 CHECK = "neighbours"
 SIZE_BYTES = 16 << 20

@@ -12,8 +12,7 @@ import numpy as np
 
 from diagnose.nodecheck.checks.pattern import Words, base_words, first_difference
 from diagnose.nodecheck.checks.shared_memory_room import SHM
-from diagnose.nodecheck.result import CheckResult, failed, measured
-from diagnose.nodecheck.sampling import GB, rates
+from diagnose.nodecheck.result import GB, CheckResult, failed, measured, rates
 
 CHECK = "shared-memory"
 SIZE_BYTES = 32 << 20

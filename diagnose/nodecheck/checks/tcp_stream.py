@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from diagnose.nodecheck.bounded import run_bounded
-from diagnose.nodecheck.sampling import GB
+from diagnose.nodecheck.result import GB
 
 PROBE_BYTES = (64, 1024, 9000, 65536, 1 << 20)
 BLOCK_BYTES = 1 << 20

@@ -13,6 +13,11 @@ Two bars. Above 1.5 times the lower quartile over nodes one is *undecided* and w
 bad nodes and their victims may be more than half. Above 1.5 times the lower median, and far above the scatter of pairs
 without a suspect, it is *bad*: where times lie wide apart nobody is accused, nor where more than half are slow: that is
 a mixed fleet, or one that only an absolute expectation can judge.
+
+What makes a bad node bad, as far as the pairs tell. Pure.
+
+Own products slow as well: it computes slowly. Own products as fast as everybody's: the time goes into the all-reduce,
+by its network, or because its processes were held up there.
 """
 
 from collections.abc import Sequence
@@ -20,7 +25,7 @@ from dataclasses import dataclass
 from math import inf
 from statistics import median
 
-from diagnose.nodecheck.pairs.records import BadNode, Judgement, PairRun
+from diagnose.nodecheck.pairs.records import BadNode, Judgement, PairedVerdict, PairRun
 
 SIGMA_OF_MAD = 1.4826
 
@@ -91,3 +96,24 @@ def _is_culprit(
 def _bad_node(node: int, time: float, usual: float | None) -> BadNode:
     failed = time == inf
     return BadNode(node=node, failed=failed, ratio=None if failed or usual is None else time / usual)
+
+
+def cause_of(bad: BadNode, verdict: PairedVerdict) -> str:
+    """One clause for people."""
+    own = _own_s(verdict)
+    if bad.failed or bad.node not in own:
+        reasons = [run.reason for run in verdict.runs if bad.node in run.members and run.reason]
+        return reasons[-1] if reasons else "no pair with it finished"
+    ratio = own[bad.node] / median(own.values())
+    if ratio > JudgeSettings().ratio:
+        return f"its own products took {ratio:.1f}x as long as the others'"
+    return "its own products are as fast as the others': look at its network, and at what holds its processes up"
+
+
+def _own_s(verdict: PairedVerdict) -> dict[int, float]:
+    """The best own time of each node."""
+    best: dict[int, float] = {}
+    for run in verdict.runs:
+        for node, seconds in zip(run.members, run.own_s or (), strict=False):
+            best[node] = min(seconds, best.get(node, seconds))
+    return best

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from diagnose.nodecheck.pairs.cause import cause_of
+from diagnose.nodecheck.pairs.judge import cause_of
 from diagnose.nodecheck.pairs.records import BadNode, Judgement, PairedVerdict, PairRun
 
 

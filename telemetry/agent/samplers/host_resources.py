@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from telemetry.agent.samplers.counters import WrappingCounter
-from telemetry.agent.samplers.interface import Reading
+from telemetry.agent.samplers.interface import Reading, WrappingCounter
 from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
 from telemetry.host_metrics import Metric
 

@@ -12,13 +12,11 @@ their firmware.
 from contextlib import suppress
 from pathlib import Path
 
-from telemetry.agent.samplers.carrier import Carrier
-from telemetry.agent.samplers.carrier_files import CarrierFiles
+from telemetry.agent.samplers.carrier import Carrier, CarrierFiles
 from telemetry.agent.samplers.interface import Event, GoneError, Look, Reading
 from telemetry.agent.samplers.interfaces import InterfaceChoice
 from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
-from telemetry.agent.samplers.link_events import LinkMessage, LinkNews
-from telemetry.agent.samplers.link_ledger import LinkState
+from telemetry.agent.samplers.link_events import LinkMessage, LinkNews, LinkState
 from telemetry.host_metrics import Happening, Metric
 
 RESCAN_EVERY = 30

@@ -20,10 +20,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from telemetry.agent.samplers.counters import WrappingCounter
-from telemetry.agent.samplers.interface import Event, GoneError, Look, Reading
+from telemetry.agent.samplers.interface import Event, GoneError, Look, Reading, WrappingCounter
 from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
-from telemetry.agent.samplers.link_ledger import LinkLedger, LinkState
+from telemetry.agent.samplers.link_events import LinkLedger, LinkState
 from telemetry.host_metrics import Happening, Metric
 
 RESCAN_EVERY = 30

@@ -8,8 +8,7 @@ import pyarrow as pa
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, Metric
 
-from telemetry.collector.otlp.scopes import LAST_NS, Decoded, Records, check_parts, moments, scopes_of
-from telemetry.collector.otlp.values import lists, maps
+from telemetry.collector.otlp.scopes import LAST_NS, Decoded, Records, check_parts, lists, maps, moments, scopes_of
 
 _SCOPE_COLUMNS = (
     "ResourceAttributes",

@@ -6,8 +6,7 @@ import pyarrow as pa
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from telemetry.collector.otlp.scopes import LAST_NS, Decoded, Records, moments, scopes_of
-from telemetry.collector.otlp.values import lists, maps
+from telemetry.collector.otlp.scopes import LAST_NS, Decoded, Records, lists, maps, moments, scopes_of
 
 TABLE = "otel_spans"
 TRACE_ID_BYTES, SPAN_ID_BYTES = 16, 8

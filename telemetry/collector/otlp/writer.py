@@ -14,8 +14,8 @@ from concurrent.futures import Future
 import pyarrow as pa
 
 from telemetry.collector.counters import Counters
-from telemetry.collector.faults import storing_failed
 from telemetry.collector.group_queue import GroupQueue
+from telemetry.collector.writer import storing_failed
 from telemetry.errors import UnreachableError
 from telemetry.stores.interface import Store
 from telemetry.wire.codec import Ack

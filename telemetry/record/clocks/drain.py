@@ -3,14 +3,16 @@
 error    --> the spans concerned are dropped and counted; the 1st, 2nd, 4th, 8th ... error leaves a mark
 50 passes with errors, and no completed span in between (idle passes do not reset the count)
           --> the clock is given up: a mark, and spans are refused from then on
+
+What stands in for a device clock that was given up.
 """
 
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from time import monotonic
+from typing import Any
 
-from telemetry.record.clocks.failed import FailedClock
 from telemetry.record.clocks.interface import (
     CapturedSpan,
     ClockError,
@@ -20,8 +22,24 @@ from telemetry.record.clocks.interface import (
     Drained,
     ResolvedSpan,
 )
-from telemetry.record.dropped_spans import Reason
-from telemetry.record.sink import Recorder
+from telemetry.record.sink import Reason, Recorder
+
+
+class FailedClock:
+    """Refuses every span. Implements ``DeviceClock``."""
+
+    def begin(self) -> None:
+        return None
+
+    def end(self, ticket: Any, span: DeviceSpan) -> None:
+        raise RuntimeError("the clock in which this span began has failed")
+
+    def drain(self) -> list[Drained]:
+        return []
+
+    def pending(self) -> int:
+        return 0
+
 
 PERIOD_S = 0.02
 FLUSH_S = 5.0

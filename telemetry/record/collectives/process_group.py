@@ -30,7 +30,6 @@ import torch
 import torch.distributed as dist
 
 from telemetry.record.collectives.group_methods import add_methods
-from telemetry.record.collectives.group_streams import before_group, transfers_of
 from telemetry.record.collectives.operations import Flight, Line, Operations
 from telemetry.record.collectives.stage_names import (
     Operation,
@@ -40,7 +39,7 @@ from telemetry.record.collectives.stage_names import (
 )
 from telemetry.record.collectives.torch_groups import batch_transfers_of, is_on_device, share_backends, wrap_new_groups
 from telemetry.record.collectives.traced_work import cuda_device, end_completed, end_transfers, follow, size_bytes
-from telemetry.record.collectives.transfer_streams import Transfers
+from telemetry.record.collectives.transfer_streams import Transfers, before_group, transfers_of
 from telemetry.record.session import RECORDER, before_end, before_start, current_session, see_group, when_learned
 from telemetry.stages import Stage
 from telemetry.topology import Topology

@@ -13,6 +13,8 @@ which delays their reuse; under a graph capture that stream would join the graph
 and asking them for one ends the process. (ivalue_inl.h ``invokeCallback``, ProcessGroupNCCL.cpp ``endCoalescing``)
 
 Where the stream is not known, a span ends on the current stream when the rank waits.
+
+The streams that a new group transfers on: those of NCCL, also where it makes its communicator at once.
 """
 
 import os
@@ -20,6 +22,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from telemetry.record.session import RECORDER
 
 MAX_POOL = 128
 HIGH_PRIORITY = "TORCH_NCCL_HIGH_PRIORITY"
@@ -112,3 +119,28 @@ def wants_high_priority(options: Any) -> bool:
     """Whether NCCL takes its streams from the pool of high priority, by its options and the environment."""
     forced = os.environ.get(HIGH_PRIORITY, "").lower() in ("1", "y", "yes", "t", "true")
     return forced or bool(getattr(options, "is_high_priority_stream", False))
+
+
+def transfers_of(inner: dist.ProcessGroup) -> Transfers:
+    for device in inner._device_types:
+        backend = inner._get_backend(device)
+        backend = getattr(backend, "wrapped_pg", backend)
+        if device.type == "cuda" and backend.name() == dist.Backend.NCCL:
+            return Transfers(cuda=torch.cuda, high_priority=wants_high_priority(backend.options))
+    return Transfers(cuda=None)
+
+
+def before_group(keywords: dict[str, Any]) -> Callable[[], Transfers] | None:
+    """A group that is bound to a device makes its communicator, or splits its parent's, at once: what has the streams
+    once the group is made."""
+    device = keywords.get("device_id")
+    if device is None or not RECORDER.recording():
+        return None
+    transfers = Transfers(cuda=torch.cuda, high_priority=wants_high_priority(keywords.get("backend_options")))
+    noted = transfers.before(None, device.index, early=True)
+
+    def after() -> Transfers:
+        transfers.after(None, device.index, noted, early=True)
+        return transfers
+
+    return after

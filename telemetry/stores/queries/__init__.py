@@ -10,24 +10,23 @@ totals    sums by rank, stage, step     windows     windows of steps, and which 
 
 run_list  many runs in a row each
 
-Of hosts: ``telemetry/stores/host_queries.py``; of alerts: ``telemetry/stores/alert_queries.py``.
+Of hosts: ``telemetry/stores/queries/hosts.py``; of alerts: ``telemetry/stores/queries/alerts.py``.
 """
 
-from telemetry.stores.alert_queries import AlertLooks, Alerts
-from telemetry.stores.clock_queries import ClockHistory, HostClocks, MeetingSpans
-from telemetry.stores.host_queries import HostEventCounts, HostEvents, HostGrowth, HostSamples
+from telemetry.stores.interface import Query
+from telemetry.stores.queries.alerts import AlertLooks, Alerts
+from telemetry.stores.queries.claims import HighWater, NumberedTable
+from telemetry.stores.queries.clocks import ClockHistory, HostClocks, MeetingSpans
 from telemetry.stores.queries.heat_map import HeatCells, StageGroups, StragglerScan
-from telemetry.stores.queries.high_water import HighWater, NumberedTable
-from telemetry.stores.queries.interrupted import InterruptedSteps
+from telemetry.stores.queries.hosts import HostEventCounts, HostEvents, HostGrowth, HostSamples
 from telemetry.stores.queries.run_list import RunBeats, RunGrids, RunRates, RunStalls, RunSteps, RunWallTimes
 from telemetry.stores.queries.runs import MOST_NAMED, Ranks, Runs, StoredRuns, in_portions
 from telemetry.stores.queries.spans import Lanes, OperationColumns, Spans
-from telemetry.stores.queries.steps import LastSteps, RankSteps, Steps
+from telemetry.stores.queries.steps import InterruptedSteps, LastSteps, RankSteps, Steps
 from telemetry.stores.queries.told import Evidence, EvidenceCount, Heartbeats, Marks, News, SampleCurves, Samples
 from telemetry.stores.queries.totals import RankStageMeans, RankStageStats, StageCounts, StageTotals
+from telemetry.stores.queries.traces import TraceSpans
 from telemetry.stores.queries.windows import LAST_STEP
-from telemetry.stores.question import Query
-from telemetry.stores.trace_queries import TraceSpans
 
 QUERIES: dict[str, type[Query]] = {
     query.__name__: query

@@ -5,6 +5,7 @@ from typing import Literal, get_args
 
 from telemetry.errors import UsageError
 from telemetry.stages import Stage, StageClass
+from telemetry.stores.interface import OF_ATTEMPT, Fields, among
 from telemetry.stores.queries.windows import (
     IN_WINDOW,
     SEEN,
@@ -14,7 +15,6 @@ from telemetry.stores.queries.windows import (
     num_bits,
     row_ranks,
 )
-from telemetry.stores.question import OF_ATTEMPT, Fields, among
 from telemetry.topology import GROUP_BASE
 
 Time = Literal["duration_ns", "cpu_ns"]

@@ -5,8 +5,8 @@ Beside ``Runs``. All are ordered by run_id, attempt; an attempt of which nothing
 
 from dataclasses import dataclass
 
+from telemetry.stores.interface import Fields
 from telemetry.stores.queries.windows import SEEN, STEP_STAGE, WINDOW, num_bits
-from telemetry.stores.question import Fields
 from telemetry.tables import ENDED_FAILED, ENDED_WELL
 
 _BY_ATTEMPT = "GROUP BY run_id, attempt ORDER BY run_id, attempt"

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from telemetry.stores.interface import OF_ATTEMPT, Fields, among
 from telemetry.stores.queries.windows import LAST_STEP, STEP_STAGE
-from telemetry.stores.question import OF_ATTEMPT, Fields, among
 
 MOST_NAMED = 250
 """Runs that one query may name."""

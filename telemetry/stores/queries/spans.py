@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from telemetry.stores.interface import Fields, among
 from telemetry.stores.queries.windows import IN_WINDOW
-from telemetry.stores.question import Fields, among
 from telemetry.tables import SPANS
 
 

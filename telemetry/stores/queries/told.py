@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from telemetry.stores.interface import OF_ATTEMPT, Fields, among
 from telemetry.stores.queries.windows import IN_WINDOW, LAST_STEP
-from telemetry.stores.question import OF_ATTEMPT, Fields, among
 from telemetry.tables import HEARTBEATS
 
 

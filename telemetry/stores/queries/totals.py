@@ -6,8 +6,8 @@ groups by columns of a roll-up and asks for its aggregates alone. Without roll-u
 
 from dataclasses import dataclass
 
+from telemetry.stores.interface import OF_ATTEMPT, Fields, among
 from telemetry.stores.queries.windows import IN_WINDOW, LAST_STEP, SEEN, WINDOW, WINDOW_STEPS, num_bits
-from telemetry.stores.question import OF_ATTEMPT, Fields, among
 
 _SUMS = "count() AS num, sum(duration_ns) AS total_ns, min(cpu_ns) AS least_cpu, sum(cpu_ns) AS total_cpu"
 

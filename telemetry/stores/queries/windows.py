@@ -8,7 +8,7 @@ for its aggregates in the very words of that script: they stand here once.
 """
 
 from telemetry.stages import Stage
-from telemetry.stores.question import OF_ATTEMPT
+from telemetry.stores.interface import OF_ATTEMPT
 
 LAST_STEP = 2**32 - 1
 """The largest step there can be."""

@@ -10,14 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.alerts.complaints import Complaints
 from diagnose.alerts.dispatch import GIVEN_UP_NS, MIN_TRIES, Backoff, Dispatcher
-from diagnose.alerts.hooks.interface import Hook, HookError
-from diagnose.alerts.hooks.memory import MemoryHook
+from diagnose.alerts.hooks.interface import Hook, HookError, MemoryHook
 from diagnose.alerts.ledger import Ledger
 from diagnose.alerts.life import advance
 from diagnose.alerts.look import Look, RunSeen, Sighting
-from diagnose.alerts.notice import Notice
+from diagnose.alerts.notice import Complaints, Notice
 from diagnose.findings import Kind
 from tests.deadline import until
 from tests.diagnose.alerts.made_looks import RUN, START_NS, finding, policy

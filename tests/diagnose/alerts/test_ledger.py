@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from diagnose.alerts.ledger import Ledger, SpoiledNoticesError, Waiting, default_state_file, read_ledger
-from diagnose.alerts.ledger_faults import told_of
 from diagnose.alerts.life import Outcome, State, advance
 from diagnose.alerts.look import Look, RunSeen, Sighting
 from diagnose.alerts.rules import Policy
-from diagnose.alerts.written import notice_text
+from diagnose.alerts.written import notice_text, told_of
 from diagnose.findings import Finding, Kind
 from telemetry.errors import UnreadableError, UsageError
 from tests.diagnose.alerts.made_looks import RUN, SECOND_NS, START_NS, finding, policy

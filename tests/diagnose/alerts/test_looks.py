@@ -4,15 +4,13 @@ import time
 
 import pytest
 
-from diagnose.alerts.complaints import Complaints
-from diagnose.alerts.look import Look, RunSeen
-from diagnose.alerts.looks import MOST_RUNS, Watching
+from diagnose.alerts.look import MOST_RUNS, Look, RunSeen, Watching
+from diagnose.alerts.notice import Complaints
 from telemetry.host_metrics import Happening
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import Query, StoreReader
 from telemetry.stores.queries import OperationColumns, Ranks
-from telemetry.stores.question import Query
-from telemetry.stores.reader import StoreReader
 from tests.diagnose.alerts.made_store import put_beats, put_run
 from tests.telemetry.made_rows import insert, made
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from diagnose.alerts.complaints import Complaints
 from diagnose.alerts.life import State
 from diagnose.alerts.look import Look, RunSeen
+from diagnose.alerts.notice import Complaints
 from diagnose.alerts.publish import EVERY_NS, Publisher
 from diagnose.alerts.written import read_alert
 from diagnose.findings import Kind

@@ -16,15 +16,15 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from diagnose.alerts.complaints import Complaints
 from diagnose.alerts.ledger import Ledger, Waiting, read_ledger
 from diagnose.alerts.life import UNKNOWN_S, State
 from diagnose.alerts.listing import state_object, state_text
+from diagnose.alerts.notice import Complaints
 from diagnose.alerts.watch import BURST_S, FOLLOW_S, GLANCE_S, MAX_SHARE, Watcher, watch
 from diagnose.findings import Kind
 from telemetry.errors import UnreachableError, UnreadableError, UsageError
+from telemetry.stores.interface import Query
 from telemetry.stores.queries import Runs
-from telemetry.stores.question import Query
 from telemetry.wire.client import CollectorClient
 from tests.diagnose.alerts.made_looks import START_NS, Watched, finding, policy, quick
 from ui.cli.commands.alerts import alerts_app
@@ -132,7 +132,7 @@ def test_news_that_cannot_be_asked_for_is_none(scene: Scene, monkeypatch: pytest
     def trips(reader: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("diagnose.alerts.looks.Watching.news", lambda self, reader: trips(reader))
+    monkeypatch.setattr("diagnose.alerts.look.Watching.news", lambda self, reader: trips(reader))
     assert scene.watcher.news() is None
 
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from diagnose.alerts.ledger import read_ledger
 from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import Alerts
-from telemetry.stores.reader import StoreReader
 from tests.deadline import until
 from tests.diagnose.alerts.made_store import put_beats, put_run
 from tests.integration.processes import Part

@@ -13,7 +13,7 @@ from diagnose.hang.verdict import HangVerdict
 from telemetry.host_metrics import Happening
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from tests.diagnose.hang.made_states import GRID, NOW_NS, SINCE_NS, behind_in_tp, operation, state
 from tests.telemetry.made_rows import insert, made
 

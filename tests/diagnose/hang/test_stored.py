@@ -8,7 +8,7 @@ import pytest
 from diagnose.hang.stored import stored_verdict
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from tests.diagnose.hang.made_dumps import waiting
 from tests.diagnose.hang.made_states import NOW_NS, SINCE_NS, behind_in_tp, operation, state
 from tests.telemetry.made_rows import insert, made

@@ -12,8 +12,7 @@ from diagnose.hang.evidence import HangEvidence, Process
 from diagnose.hang.from_bodies import Body, evidence_from_bodies
 from diagnose.hang.judge import judge
 from diagnose.hang.verdict import HangVerdict
-from diagnose.model.not_shipping import local_time
-from diagnose.model.run_state import state_of
+from diagnose.model.run_state import local_time, state_of
 from diagnose.report import hang_text
 from tests.diagnose.hang.made_states import NOW_NS, behind_in_tp
 from tests.diagnose.hang.test_bodies import BEHIND

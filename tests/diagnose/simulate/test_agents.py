@@ -10,8 +10,8 @@ from diagnose.model.gpus import gpu_of_ranks, growth_in_steps, series_of_ranks
 from diagnose.model.outage_effect import effect_of
 from diagnose.model.outages import find_outages
 from diagnose.pipeline import diagnose_view
+from diagnose.simulate.agents import FULL_MHZ, MOST_ROWS, held_down_share
 from diagnose.simulate.fault_texts import parse_fault
-from diagnose.simulate.gpu_looks import FULL_MHZ, MOST_ROWS, held_down_share
 from diagnose.simulate.run import Simulation, simulate, view
 from telemetry.host_metrics import Happening, Metric
 from telemetry.stages import Stage

@@ -6,7 +6,7 @@ import pytest
 from diagnose.model.gathers import gathers_by_layer
 from diagnose.simulate.run import Simulation, simulate
 from diagnose.simulate.sharded import LAYERS
-from diagnose.simulate.table import spans_table
+from diagnose.simulate.store import spans_table
 from telemetry.errors import UsageError
 from telemetry.stages import Stage
 from telemetry.topology import Topology, peer_of_mask

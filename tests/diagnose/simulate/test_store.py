@@ -7,16 +7,14 @@ import pytest
 from diagnose.model.load import load_view
 from diagnose.model.operations import Operations
 from diagnose.simulate.run import Simulation, simulate, view
-from diagnose.simulate.store import as_run, put_simulation
-from diagnose.simulate.table import samples_table, spans_table
+from diagnose.simulate.store import as_run, put_simulation, samples_table, spans_table
 from telemetry.errors import TakenNameError, UnreachableError
 from telemetry.imports.interface import ImportedRun
 from telemetry.imports.write import StoreTarget
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.interface import Store
+from telemetry.stores.interface import Store, StoreReader
 from telemetry.stores.queries import Runs
-from telemetry.stores.reader import StoreReader
 from telemetry.tables import SAMPLES, SPANS
 from telemetry.topology import Topology
 from tests.diagnose.simulate.made_plans import plan

@@ -3,13 +3,11 @@
 from dataclasses import replace
 
 from diagnose.simulate.run import simulate
-from diagnose.simulate.store import as_run, put_simulation
-from diagnose.simulate.table import samples_table
+from diagnose.simulate.store import as_run, put_simulation, samples_table
 from telemetry.clocks.windows import estimate_newest
 from telemetry.imports.write import StoreTarget
 from telemetry.stages import Stage
-from telemetry.stores.interface import Store
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import Store, StoreReader
 from telemetry.topology import Topology
 from tests.diagnose.simulate.made_plans import plan
 from tests.telemetry.made_rows import insert, made

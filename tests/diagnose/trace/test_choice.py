@@ -5,8 +5,7 @@ import pytest
 from diagnose.findings import StepWindow
 from diagnose.trace.choice import choose
 from telemetry.errors import UnknownRunError, UsageError
-from telemetry.stores.interface import Store
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import Store, StoreReader
 
 
 def test_a_very_large_run_gives_fewer_of_its_newest_steps(store: Store) -> None:

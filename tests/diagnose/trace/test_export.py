@@ -12,9 +12,8 @@ from diagnose.findings import StepWindow
 from diagnose.trace.choice import choose
 from diagnose.trace.export import Format, Written, export_trace
 from telemetry.stages import STAGE_BY_CODE, Stage
-from telemetry.stores.interface import Store
+from telemetry.stores.interface import Store, StoreReader
 from telemetry.stores.queries import Spans
-from telemetry.stores.reader import StoreReader
 from telemetry.topology import Topology
 from tests.diagnose.trace.counted import Window, num_collective_arrows, num_spans, num_transfers
 from tests.diagnose.trace.opened import Opened, opened_json, opened_protobuf

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.trace.lanes import lanes_of, nesting_order
+from diagnose.trace.drawing import lanes_of, nesting_order
 
 SLICES = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 15)), max_size=40)
 

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.trace.microseconds import microseconds
+from diagnose.trace.json_trace import microseconds
 
 SIX_DAYS_NS = 6 * 86_400 * 10**9
 

@@ -12,8 +12,7 @@ from diagnose.simulate.fault_texts import parse_fault
 from diagnose.simulate.noise import SILENT
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.run import simulate, view
-from diagnose.whatif.conclude import conclude
-from diagnose.whatif.fixes import Fix
+from diagnose.whatif.conclude import Fix, conclude
 from telemetry.topology import Topology
 
 GRID = Topology(dp=4, pp=4, tp=2)

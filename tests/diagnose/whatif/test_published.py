@@ -14,7 +14,7 @@ from diagnose.whatif.conclude import Conclusion, conclude
 from telemetry.imports.interface import ImportOptions
 from telemetry.imports.straggler_analysis import import_straggler_analysis
 from telemetry.imports.write import StoreTarget, put_run
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from tests.memory_store import memory_store
 
 ROOT = Path(__file__).parents[3]

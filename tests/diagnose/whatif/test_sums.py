@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from diagnose.whatif.analysis import WhatIf, analyse, replayed
-from diagnose.whatif.fixes import rank_like_peers
+from diagnose.whatif.conclude import rank_like_peers
 from telemetry.stages import Stage
 from tests.diagnose.whatif.made_steps import data_parallel, one_stage
 

@@ -10,7 +10,7 @@ from diagnose.simulate.clocks import Clocks, clocks_of
 from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.run import simulate
-from diagnose.simulate.table import spans_table
+from diagnose.simulate.store import spans_table
 from telemetry.stores.interface import Store
 from telemetry.tables import RANKS
 from telemetry.topology import Topology

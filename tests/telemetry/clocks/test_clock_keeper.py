@@ -12,9 +12,8 @@ from diagnose.model.host_clocks import load_clocks
 from diagnose.model.load import load_view
 from telemetry.collector.clock_keeper import ClockKeeper
 from telemetry.stages import Stage
-from telemetry.stores.interface import Store
+from telemetry.stores.interface import Store, StoreReader
 from telemetry.stores.queries import HostClocks, MeetingSpans
-from telemetry.stores.reader import StoreReader
 from tests.deadline import until
 from tests.telemetry.clocks.simulated_hosts import RUN, put, simulated
 from tests.telemetry.made_rows import insert, made

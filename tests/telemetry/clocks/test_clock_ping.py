@@ -3,12 +3,11 @@
 import httpx
 import pytest
 
-from telemetry.agent.ping import ClockPing, ping
+from telemetry.agent.host_watch import ClockPing, ping
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.host_metrics import Metric
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.wire.client import CollectorClient
-from telemetry.wire.time_told import TimeTold
+from telemetry.wire.client import CollectorClient, TimeTold
 from tests.telemetry.clocks.made_clocks import ZERO_NS
 from tests.telemetry.served import collecting
 

@@ -7,7 +7,7 @@ from telemetry.clocks.stored_evidence import Window, read_evidence
 from telemetry.named_groups import peer_of_axes
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from telemetry.topology import NO_PEER, Topology, peer_of_mask
 from tests.telemetry.made_rows import insert, made
 

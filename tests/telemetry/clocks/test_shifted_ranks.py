@@ -6,7 +6,7 @@ import pytest
 
 from telemetry.clocks.windows import estimate_newest
 from telemetry.imports.spool import store_from_spool
-from telemetry.stores.reader import StoreReader
+from telemetry.stores.interface import StoreReader
 from tests.telemetry.clocks.shifted_ranks import OFFSETS_NS, RUN, STEPS, train_shifted
 
 pytestmark = pytest.mark.gloo

@@ -7,9 +7,8 @@ Window   asks the kernel as sysfs would; before each answer the kernel does what
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from telemetry.agent.samplers.carrier_files import Numbers
-from telemetry.agent.samplers.link_events import LinkMessage
-from telemetry.agent.samplers.link_ledger import LinkState
+from telemetry.agent.samplers.carrier import Numbers
+from telemetry.agent.samplers.link_events import LinkMessage, LinkState
 
 NAME, ADDRESS, INDEX = "eth0", "0c:42:a1:00:00:01", 7
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from telemetry.agent.samplers.carrier import Carrier
 from telemetry.agent.samplers.interface import Event
-from telemetry.agent.samplers.link_events import LinkMessage
-from telemetry.agent.samplers.link_ledger import LinkLedger, LinkState
+from telemetry.agent.samplers.link_events import LinkLedger, LinkMessage, LinkState
 from telemetry.host_metrics import LINK_ALREADY_DOWN, Happening
 from tests.telemetry.samplers.looked import losses
 from tests.telemetry.samplers.made_kernel import Kernel, Window

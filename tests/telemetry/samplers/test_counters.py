@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry.agent.samplers.counters import WrappingCounter
+from telemetry.agent.samplers.interface import WrappingCounter
 
 RANGE = 2**32
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.agent.samplers.tcp import TcpSampler
+from telemetry.agent.samplers.network import TcpSampler
 from telemetry.host_metrics import Metric
 from tests.telemetry.samplers.looked import values
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from telemetry.agent.samplers.interface import GoneError
+from telemetry.agent.samplers.network import TrafficSampler
 from telemetry.agent.samplers.nic import NicSampler
 from telemetry.agent.samplers.rdma import RdmaSampler
-from telemetry.agent.samplers.traffic import TrafficSampler
 from telemetry.host_metrics import Metric
 from tests.telemetry.samplers.looked import values
 from tests.telemetry.samplers.made_sysfs import lose_link, made_h100_node, made_interface

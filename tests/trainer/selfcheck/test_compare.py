@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.nodecheck.compare import compared
-from diagnose.nodecheck.expectations import Expectations, read_expectations
+from diagnose.nodecheck.expectations import Expectations, compared, read_expectations
 from diagnose.nodecheck.result import CheckResult, Verdict, failed, measured, skipped
 from telemetry.errors import UsageError
 

@@ -6,9 +6,8 @@ import pytest
 
 from diagnose.nodecheck.meeting import Meeting, find_address, listen
 from diagnose.nodecheck.network import interface_named, interface_towards
-from diagnose.nodecheck.pairs.cause import cause_of
 from diagnose.nodecheck.pairs.coordinator import as_run
-from diagnose.nodecheck.pairs.judge import judge
+from diagnose.nodecheck.pairs.judge import cause_of, judge
 from diagnose.nodecheck.pairs.records import PairedVerdict, PairRun
 from diagnose.nodecheck.pairs.wire import read_verdict, verdict_object
 from telemetry.errors import UsageError

@@ -15,8 +15,7 @@ from diagnose.nodecheck.bounded import Outcome
 from diagnose.nodecheck.checks import device_memory
 from diagnose.nodecheck.node import NodeChecks, check_node
 from diagnose.nodecheck.occupied import GpuUse, Use, in_words, recording_ranks, spools, use_of_gpu
-from diagnose.nodecheck.result import CheckResult
-from diagnose.nodecheck.task import Task
+from diagnose.nodecheck.result import CheckResult, Task
 from telemetry.errors import UsageError
 from tests.telemetry.recording import session
 

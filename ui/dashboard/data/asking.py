@@ -15,9 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from telemetry.stores.interface import Query, Reader
 from telemetry.stores.queries import Heartbeats, Ranks, Steps
-from telemetry.stores.question import Query
-from telemetry.stores.reader import Reader
 from ui.dashboard.cache import AnswerCache
 from ui.dashboard.records import RunSummary
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from diagnose.model.window_clocks import WindowClocks, newest_clocks
+from diagnose.model.host_clocks import WindowClocks, newest_clocks
 from telemetry.clocks.align_evidence import HostClock
 from telemetry.stores.queries import ClockHistory
 from ui.dashboard.data.core import Reads

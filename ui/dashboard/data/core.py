@@ -21,6 +21,7 @@ from telemetry.errors import UnknownRunError, UnreadableError
 from telemetry.printable import one_line
 from telemetry.stages import STAGE_BY_CODE, Stage
 from telemetry.stored_topology import topology_of
+from telemetry.stores.interface import Query, Reader
 from telemetry.stores.queries import (
     EvidenceCount,
     Heartbeats,
@@ -36,8 +37,6 @@ from telemetry.stores.queries import (
     StageCounts,
     StoredRuns,
 )
-from telemetry.stores.question import Query
-from telemetry.stores.reader import Reader
 from ui.dashboard.background import BackgroundAnswers, StillWorking
 from ui.dashboard.cache import AnswerCache
 from ui.dashboard.columns import (

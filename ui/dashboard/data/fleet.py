@@ -7,13 +7,12 @@ import numpy as np
 import pyarrow as pa
 
 from diagnose.detectors.throttled_gpus import COUNTERS
-from diagnose.model.fleet import HostEvent, HostSeries
-from diagnose.model.load_fleet import series_by_metric
+from diagnose.model.fleet import HostEvent, HostSeries, series_by_metric
 from telemetry.host_metrics import LINK_ALREADY_DOWN, Happening, Metric
-from telemetry.stores.host_queries import LAST_NS, HostEventCounts, HostEvents, HostGrowth, HostSamples
+from telemetry.stores.interface import Query
 from telemetry.stores.queries import RankSteps
+from telemetry.stores.queries.hosts import LAST_NS, HostEventCounts, HostEvents, HostGrowth, HostSamples
 from telemetry.stores.queries.windows import column_steps
-from telemetry.stores.question import Query
 from ui.dashboard.columns import ints
 from ui.dashboard.data.core import Reads
 from ui.dashboard.records import Ints, MarkRow, RankSpans, RunFacts, RunSummary

@@ -9,8 +9,8 @@ from diagnose.findings import StepWindow
 from diagnose.model.load import load_view
 from diagnose.model.view import Basis, RunView
 from telemetry.stages import Stage
+from telemetry.stores.interface import Reader
 from telemetry.stores.queries import StageTotals
-from telemetry.stores.reader import Reader
 from ui.dashboard.data.core import Reads
 from ui.dashboard.figures.pooling import pooled
 from ui.dashboard.records import Floats, Ints, PooledTimes, RunFacts, StageTimes

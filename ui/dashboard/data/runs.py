@@ -16,6 +16,7 @@ from diagnose.model.run_state import RunState, state_of
 from diagnose.pipeline import Report
 from diagnose.ranges import list_some, name_some
 from telemetry.stored_topology import topology_in
+from telemetry.stores.interface import Query
 from telemetry.stores.queries import (
     InterruptedSteps,
     RunBeats,
@@ -27,7 +28,6 @@ from telemetry.stores.queries import (
     RunWallTimes,
     in_portions,
 )
-from telemetry.stores.question import Query
 from ui.dashboard.columns import words
 from ui.dashboard.data.alerts import ToldAlerts, told_alerts
 from ui.dashboard.data.asking import LONG_OVER_S

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from diagnose.model.window_clocks import WindowClocks
+from diagnose.model.host_clocks import WindowClocks
 from telemetry.clocks.align_evidence import DISPUTED, HostClock
 from ui.dashboard.figures.style import BLUE, GREY, framed
 from ui.dashboard.records import StepTimes

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.model.medians import medians
+from diagnose.model.peers import medians
 from diagnose.whatif.analysis import WhatIf
 from ui.dashboard.figures.blame import LEAST_TOP, SCALE
 from ui.dashboard.figures.heat_map import Colours, colours_for

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
-from diagnose.model.medians import medians
+from diagnose.model.peers import medians
 from ui.dashboard.figures.heat_map import Colours, colours_for
 from ui.dashboard.figures.style import (
     EDGE_PX,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.model.counters import knots
 from diagnose.model.fleet import HostSeries
+from diagnose.model.gpus import knots
 from ui.dashboard.figures.host_families import Panel, Reading
 from ui.dashboard.records import Floats, Ints
 from ui.dashboard.wording import NS_PER_S

@@ -1,14 +1,44 @@
 """The lanes of a rank's row in the timeline, from the top: which streams each holds, and how high it is.
 
 A lane without spans takes no room.
+
+Columns and times as a browser takes them: base64 of narrow integers, ticks that 32 bits hold.
 """
 
+import base64
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from telemetry.stages import Stream
 from ui.dashboard.records import Ints
+
+NARROW = ("u1", "i1", "u2", "i2", "u4", "i4")
+Prop = dict[str, object]
+
+
+def tick_of(length_ns: int) -> int:
+    """Nanoseconds of a tick: the least power of ten in which a length fits 32 bits."""
+    tick = 1
+    while length_ns // tick >= 2**32:
+        tick *= 10
+    return tick
+
+
+def in_ticks(start_ns: Ints, duration_ns: Ints, tick_ns: int) -> tuple[Ints, Ints]:
+    """Both ends are rounded alike, so that neighbours never overlap."""
+    start = start_ns // tick_ns
+    return start, (start_ns + duration_ns) // tick_ns - start
+
+
+def packed(column: npt.NDArray[np.integer]) -> dict[str, str]:
+    """A column as base64 of its narrowest integers, little-endian; ``f8`` where none hold it."""
+    low, high = (int(column.min()), int(column.max())) if len(column) else (0, 0)
+    fitting = (one for one in NARROW if np.iinfo(one).min <= low and high <= np.iinfo(one).max)
+    dtype = next(fitting, "f8")
+    raw = np.ascontiguousarray(column.astype(f"<{dtype}")).tobytes()
+    return {"dtype": dtype, "bdata": base64.b64encode(raw).decode()}
 
 
 class Lane(NamedTuple):

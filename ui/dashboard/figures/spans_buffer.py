@@ -13,22 +13,74 @@
 Times count from the earliest span, in ticks of ``tick_ns`` nanoseconds: one where the picture is shorter than 4.29 s,
 else the least power of ten that 32 bits hold. A ``seq`` counts from its row's ``first_seq``, which is text: JavaScript
 holds no integer of 64 bits. ``waited`` is the first part of a span's duration.
+
+Which spans are one operation, and how long each of them waited for the others.
+
+rank 0   |-- all-gather 7 ----|         one collective: the same stage, group and number
+rank 1          |= all-gather 7 =|      rank 0 waited until rank 1 came: the pale part
+         ^^^^^^^
+
+rank 1   |s|                            one transfer: sender, receiver and number, or microbatch where none was counted
+rank 3 |r---|
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
+from diagnose.model.partners import NOBODY, NOT_NUMBERED, alike, meeting_places, recorded_numbers
 from telemetry.stages import STAGE_BY_CODE, Stage
-from ui.dashboard.figures.flows import flows, waited_ns
+from telemetry.topology import Topology
 from ui.dashboard.figures.ideal_strip import IdealStrip, packed_strip, stages_of
-from ui.dashboard.figures.lanes import IDEAL_LANES, LANES, lane_of
-from ui.dashboard.figures.packing import Prop, in_ticks, packed, tick_of
+from ui.dashboard.figures.lanes import IDEAL_LANES, LANES, Prop, in_ticks, lane_of, packed, tick_of
 from ui.dashboard.figures.step_shares import Gap
 from ui.dashboard.figures.style import STAGE_COLOURS, STAGE_SHORT
 from ui.dashboard.one_clock import OneClock
 from ui.dashboard.records import Ints, RunFacts, SpanColumns
+
+NO_FLOW = 0
+
+
+def flows(spans: SpanColumns, topology: Topology) -> Ints:
+    """The operation of each span, numbered from 1; ``NO_FLOW`` where it is nobody's partner among ``spans``."""
+    place, number = meeting_places(spans, topology).place, recorded_numbers(spans)
+    rows = np.flatnonzero((place != NOBODY) & (number != NOT_NUMBERED))
+    operation = alike(place[rows], number[rows])
+    shared = np.bincount(operation, minlength=1)[operation] > 1
+    found = np.full(len(spans), NO_FLOW, dtype=np.int64)
+    found[rows[shared]] = np.unique(operation[shared], return_inverse=True)[1] + 1
+    return found
+
+
+def waited_ns(spans: SpanColumns, flow: Ints, clock: Ints, bound_ns: int) -> Ints:
+    """How long each span waited for the last of its partners to come; 0 where that is not known for sure.
+
+    ``clock``: of each span, which clock its stamps are of; 0: aligned with others within ``bound_ns``. A partner that
+    came after a span had ended was not waited for.
+    """
+    waited = np.zeros(len(spans), dtype=np.int64)
+    members = np.flatnonzero(flow != NO_FLOW)
+    if not len(members):
+        return waited
+    of, start = flow[members], spans.start_ns[members]
+    latest = np.full(int(of.max()) + 1, np.iinfo(np.int64).min)
+    np.maximum.at(latest, of, start)
+    wait = latest[of] - start
+    known = (wait > bound_ns) & (wait < spans.duration_ns[members]) & _on_one_clock(of, clock[members])
+    waited[members] = np.where(known, wait, 0)
+    return waited
+
+
+def _on_one_clock(of: Ints, clock: Ints) -> npt.NDArray[np.bool_]:
+    """Of each member: whether all members of its operation have stamps of the same clock."""
+    lowest = np.full(int(of.max()) + 1, np.iinfo(np.int64).max)
+    highest = np.full(len(lowest), np.iinfo(np.int64).min)
+    np.minimum.at(lowest, of, clock)
+    np.maximum.at(highest, of, clock)
+    return np.asarray(lowest[of] == highest[of])
+
 
 MAX_SPANS = 50_000
 """What one view takes to the browser: 1.5 MB at most. Of more the longest."""

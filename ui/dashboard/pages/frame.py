@@ -4,7 +4,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.model.not_shipping import NotShipping, not_shipping
+from diagnose.model.run_state import NotShipping, not_shipping
 from telemetry.collector.settings import Live
 from ui.dashboard.data import Reads
 from ui.dashboard.pages.run_cells import state_badge

@@ -4,7 +4,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.model.not_shipping import not_shipping
+from diagnose.model.run_state import not_shipping
 from telemetry.errors import RankscopeError
 from ui.dashboard.records import RunSummary
 from ui.dashboard.wording import capitalized, stamp

@@ -1,4 +1,4 @@
-// The component as Dash's page takes it: React's, from Dash's own bundle, around a View. Its properties: ui/dashboard/span_timeline.py.
+// The component as Dash's page takes it: React's, from Dash's own bundle, around a View. Its properties: ui/dashboard/pages/panels.py.
 
 window.rankscope = Object.assign(window.rankscope ?? {}, {
     SpanTimeline(props) {

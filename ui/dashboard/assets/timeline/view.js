@@ -6,7 +6,7 @@
     const [LEAST_PX, MOST_PX, SHARE] = [300, 760, 0.72];
 
     class View {
-        // `tell(properties)` takes what the page is to know: see ui/dashboard/span_timeline.py.
+        // `tell(properties)` takes what the page is to know: see ui/dashboard/pages/panels.py.
         constructor(root, label, tell) {
             this.root = root;
             this.tell = tell;

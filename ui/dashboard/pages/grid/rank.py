@@ -17,8 +17,7 @@ from ui.dashboard.figures.standing import Standing
 from ui.dashboard.pages.controls import link_button, timeline_of
 from ui.dashboard.pages.grid.scene import Scene
 from ui.dashboard.pages.hang.rank import rank_details
-from ui.dashboard.pages.rank_chip import standing_badge, standing_chip
-from ui.dashboard.pages.rank_parts import data_flow, facts_list, part
+from ui.dashboard.pages.rank_chip import data_flow, facts_list, part, standing_badge, standing_chip
 from ui.dashboard.view_state import Group, View, ViewState
 from ui.dashboard.wording import clock, ranks_in_words
 

@@ -11,8 +11,7 @@ from diagnose.hang.evidence import WHOLE_GROUP, HangEvidence, LogLine, Pending, 
 from diagnose.hang.verdict import HangVerdict
 from ui.dashboard.figures.chain import group_in_words, held_up, hops
 from ui.dashboard.figures.standing import standing_of
-from ui.dashboard.pages.rank_chip import rank_chip, standing_badge
-from ui.dashboard.pages.rank_parts import data_flow, facts_list, part
+from ui.dashboard.pages.rank_chip import data_flow, facts_list, part, rank_chip, standing_badge
 from ui.dashboard.records import RunFacts
 from ui.dashboard.view_state import View, ViewState
 from ui.dashboard.wording import clock, count, long_duration, ranks_in_words

@@ -7,10 +7,8 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.hang.evidence import Process
+from diagnose.hang.evidence import Process, fold_stacks, recorders_of
 from diagnose.hang.finding import severity_of
-from diagnose.hang.recorders import recorders_of
-from diagnose.hang.stacks import fold_stacks
 from diagnose.hang.verdict import HangVerdict
 from ui.dashboard.figures.standing import SIGNS, Standing
 from ui.dashboard.pages.interface import SEVERITY_COLOURS

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from diagnose.model.medians import medians
+from diagnose.model.peers import medians
 from telemetry.stages import StageClass
 from ui.dashboard.metrics import values, waited_for_ns
 from ui.dashboard.records import RunFacts, StageTimes

@@ -1,32 +1,126 @@
-"""The timeline: every span of a step on the ranks of a group; click a span for all about it."""
+"""The timeline: every span of a step on the ranks of a group; click a span for all about it.
+
+The way from a timeline to Perfetto: files to download, and what to do with them.
+
+The statistics of a marked area of the timeline, as a table.
+"""
 
 import hashlib
 from dataclasses import replace
 
 import dash_mantine_components as dmc
+import numpy as np
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from diagnose.ranges import fold_ranks
+from diagnose.trace.export import Format, can_write
+from telemetry.errors import UsageError
 from ui.dashboard.data import Reads
-from ui.dashboard.data.timeline import same_work, spans_left_out
+from ui.dashboard.data.timeline import command, num_spans, same_work, spans_left_out, trace_address
 from ui.dashboard.defaults import Rows, suspects
-from ui.dashboard.figures.area import ranks_within, statistics
+from ui.dashboard.figures.area import StageStatistics, ranks_within, statistics
 from ui.dashboard.figures.ideal_strip import ideal_duration_ns
 from ui.dashboard.figures.spans_buffer import Drawn, fit, spans_buffer
 from ui.dashboard.figures.step_shares import gaps_by_rank, shares_by_rank
+from ui.dashboard.figures.style import STAGE_COLOURS
 from ui.dashboard.pages.controls import titled
 from ui.dashboard.pages.interface import Canvas, Page, Region, region_id
 from ui.dashboard.pages.panels import canvas_panel
 from ui.dashboard.pages.states import loading, notice
-from ui.dashboard.pages.timeline.area_details import area_details
 from ui.dashboard.pages.timeline.controls import GROUP_NAMES, control_values, draw_controls, draw_links
 from ui.dashboard.pages.timeline.ideal import draw_ideal, known_strip
 from ui.dashboard.pages.timeline.scene import Scene, aligned, displayed, drawn, scene, spans
 from ui.dashboard.pages.timeline.span_details import span_details, where_the_step_went
-from ui.dashboard.pages.timeline.trace import draw_trace
 from ui.dashboard.records import RunFacts
-from ui.dashboard.view_state import Group, View, ViewState
+from ui.dashboard.view_state import Area, Group, StepRange, View, ViewState
 from ui.dashboard.wording import count, duration, ranks_in_words
+
+HEADINGS = ("stage", "count", "total", "mean", "longest")
+
+
+def area_details(area: Area, ranks: tuple[int, ...], found: list[StageStatistics], state: ViewState) -> Component:
+    """``ranks``: those within the area."""
+    close = dcc.Link("Clear", href=replace(state, area=None).search(), className="close")
+    where = f"{count(len(ranks), 'rank')} ({ranks_in_words(sorted(ranks), counted=False)})"
+    when = f"{duration(area.last_ns - area.first_ns)} from {duration(area.first_ns)}"
+    return dmc.Stack(
+        [
+            html.Div([html.H2("Marked area", className="panel-title"), close], className="details-head"),
+            dmc.Text(f"{where}, {when}. Of spans that reach beyond it the part inside counts.", size="xs", c="dimmed"),
+            _table(found) if found else dmc.Text("No span lies in it.", size="sm"),
+        ],
+        gap="xs",
+        mb="md",
+    )
+
+
+def _table(found: list[StageStatistics]) -> Component:
+    head = html.Thead(html.Tr([html.Th(name, scope="col") for name in HEADINGS]))
+    return html.Table([head, html.Tbody([_row(one) for one in found])], className="shares area-statistics")
+
+
+def _row(one: StageStatistics) -> Component:
+    swatch = html.Span(className="swatch", style={"background": STAGE_COLOURS[one.stage]})
+    times = (one.total_ns, one.mean_ns, one.longest_ns)
+    cells = [f"{one.count:,}", *(duration(ns) for ns in times)]
+    return html.Tr([html.Td([swatch, one.stage.label]), *(html.Td(cell) for cell in cells)])
+
+
+AROUND = 10
+"""Steps of the wider file."""
+HOW = (
+    "Open the file with “Open trace file” of ui.perfetto.dev, or of a copy of it that you serve yourself: its page "
+    "reads the file inside your browser. Nothing leaves this machine unless you take it there."
+)
+
+
+def draw_trace(state: ViewState, reads: Reads) -> Component:
+    """Folded until somebody opens it."""
+    shown = scene(state, reads)
+    ranks = fold_ranks(shown.rows.ranks)
+    windows = dict.fromkeys((StepRange(shown.step, shown.step), _around(shown)))
+    offers = [_offer(shown, steps, reads) for steps in windows]
+    return html.Details(
+        [
+            html.Summary("Open in Perfetto", className="button"),
+            html.Div(
+                [html.P(f"A trace file of ranks {ranks}, with arrows between them:"), html.Ul(offers), html.P(HOW)]
+            ),
+        ],
+        className="trace-files",
+    )
+
+
+def _around(shown: Scene) -> StepRange:
+    """The step among its stored neighbours."""
+    stored = shown.facts.steps.step
+    at = int(np.searchsorted(stored, shown.step))
+    first = max(0, min(at - AROUND // 2, len(stored) - AROUND))
+    return StepRange(int(stored[first]), int(stored[min(first + AROUND, len(stored)) - 1]))
+
+
+def _offer(shown: Scene, steps: StepRange, reads: Reads) -> Component:
+    named = f"step {steps.first}" if steps.first == steps.last else f"steps {steps.first} to {steps.last}"
+    try:
+        spans = num_spans(shown.facts, steps, shown.rows, reads)
+    except UsageError as error:
+        whole = html.Code(command(shown.facts, steps, shown.rows))
+        return html.Li([f"{named}: {error.message}. The command writes them all: ", whole])
+    run, rows = shown.facts.summary, shown.rows
+    exactly = ViewState(
+        view=View.TIMELINE,
+        run=run.run_id,
+        attempt=run.attempt,
+        steps=steps,
+        group=rows.group,
+        rank=rows.rank,
+        step=shown.step,
+    )
+    links = [html.A("Chrome JSON", href=trace_address(exactly, Format.JSON))]
+    if can_write(Format.PROTOBUF):
+        links += [", ", html.A("Perfetto protobuf", href=trace_address(exactly, Format.PROTOBUF))]
+    return html.Li([f"{named} ({count(spans, 'span')}): ", *links])
 
 
 def skeleton() -> Component:

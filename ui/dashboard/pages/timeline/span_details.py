@@ -8,7 +8,7 @@ import numpy as np
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.model.group_masks import recorded_masks
+from diagnose.model.operations import recorded_masks
 from telemetry.stages import STAGE_BY_CODE, Stage, StageClass, Stream
 from ui.dashboard.figures.step_shares import Gap, StepShares
 from ui.dashboard.figures.style import STAGE_COLOURS

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from telemetry.stores.question import OF_ATTEMPT, Fields, among
+from telemetry.stores.interface import OF_ATTEMPT, Fields, among
 
 LAST_STEP = 2**32 - 1
 """The largest step there can be."""

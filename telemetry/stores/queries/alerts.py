@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from telemetry.stores.question import Fields
+from telemetry.stores.interface import Fields
 from telemetry.tables import DROPPED
 
 

@@ -6,7 +6,7 @@ Their rows carry no ``seq``: one that was sent twice is the same row, and every 
 from dataclasses import dataclass
 
 from telemetry.host_metrics import LINK_ALREADY_DOWN, Happening
-from telemetry.stores.question import OF_ATTEMPT, Fields, among
+from telemetry.stores.interface import OF_ATTEMPT, Fields, among
 
 OF_PARTS = "host-"
 """How metrics begin that are told of a host and of its parts."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from telemetry.stages import Stage
-from telemetry.stores.question import OF_ATTEMPT, Fields
+from telemetry.stores.interface import OF_ATTEMPT, Fields
 
 Detail = Literal["steps", "stages", "operations"]
 """``steps``: one span a rank and step; ``stages``: and what belongs to no microbatch; ``operations``: all there is."""
