@@ -11,8 +11,7 @@ from diagnose.hang.finding import hang_finding
 from diagnose.hang.stored import stored_verdict
 from diagnose.hang.verdict import HangVerdict
 from diagnose.model.load import load_view
-from diagnose.model.losses import Loss, load_losses
-from diagnose.model.marks import Mark, marks_of
+from diagnose.model.marks import Loss, Mark, load_losses, marks_of
 from diagnose.model.outage_effect import with_effects
 from diagnose.model.run_state import Heard, heard_of
 from diagnose.model.view import RunView

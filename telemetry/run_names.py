@@ -5,6 +5,8 @@
 
 So a name is one file name, one word of a log line, and reads in the order in which it was written. Rows that an older
 version stored under other names can still be read.
+
+Names that come from outside, so that a table can take them.
 """
 
 import hashlib
@@ -12,6 +14,15 @@ import unicodedata
 
 from telemetry.errors import UsageError
 from telemetry.printable import printable
+
+MAX_HOST_LENGTH = 256
+"""Characters of a host's name."""
+
+
+def storable(name: str) -> str:
+    """``name`` in letters that can be stored: environments and kernels hold any bytes, of which some are no text."""
+    return name.encode(errors="replace").decode()
+
 
 MAX_NAME_BYTES = 200
 SIGNS = frozenset("._-:@+=,()[]#~% ")

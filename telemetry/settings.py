@@ -19,7 +19,7 @@ from pathlib import Path
 
 from telemetry.errors import UsageError
 from telemetry.files.private_files import make_folder
-from telemetry.storable import MAX_HOST_LENGTH, storable
+from telemetry.run_names import MAX_HOST_LENGTH, storable
 
 DEFAULT_PORT = 8719
 DEFAULT_COLLECTOR = f"http://127.0.0.1:{DEFAULT_PORT}"

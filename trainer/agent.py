@@ -8,8 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from telemetry.process.own_modules import python_module
-from telemetry.process.parent_death import child_environment
-from telemetry.process.restart_pauses import FIRST_PAUSE_S, RestartPauses
+from telemetry.process.parent_death import FIRST_PAUSE_S, RestartPauses, child_environment
 from telemetry.record.reader import find_rank_dirs
 from trainer.config import RunOptions
 

@@ -22,8 +22,7 @@ from trainer.optim.adamw import ShardedAdamW, add_over_ranks
 from trainer.parallel.mesh import Grid, shard_parameters
 from trainer.parallel.pipeline import make_schedule
 from trainer.parallel.tensor import shard_tensors
-from trainer.progress import Progress
-from trainer.readout import DeviceReadout, HostReadout
+from trainer.progress import DeviceReadout, HostReadout, Progress
 
 STEPS_PER_COLLECTION = 50
 

@@ -12,8 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from diagnose.alerts.notice import Complaints, Say
-from telemetry.process.parent_death import child_environment
-from telemetry.process.restart_pauses import FIRST_PAUSE_S, RestartPauses
+from telemetry.process.parent_death import FIRST_PAUSE_S, RestartPauses, child_environment
 
 FINISH_S = 10.0
 """How long it may take to end in order."""

@@ -15,9 +15,8 @@ from typing import TypeVar
 from diagnose.alerts.alert import MOST_REMEMBERED, URGENCY, Alert, Phase, account_of
 from diagnose.alerts.inhibition import Causes
 from diagnose.alerts.look import Look
-from diagnose.alerts.matching import Match, matches
 from diagnose.alerts.notice import Notice, Status
-from diagnose.alerts.rules import Policy, Rule
+from diagnose.alerts.rules import Match, Policy, Rule, matches
 from diagnose.alerts.wording import notice_of
 
 KEEP_STEPS = 10

@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from diagnose.detectors.host_evidence.causes import Cause, Witness
-from diagnose.detectors.host_evidence.series import Measures, Period, Place, Taker, stops_of, takers
+from diagnose.detectors.host_evidence.series import Cause, Measures, Period, Place, Taker, Witness, stops_of, takers
 from diagnose.model.fleet import HostEvent
 from diagnose.model.peers import robust_sigma
 from diagnose.model.view import FloatVector, RunView

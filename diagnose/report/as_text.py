@@ -16,8 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from diagnose.findings import Finding, Role, Severity
-from diagnose.model.losses import Loss
-from diagnose.model.marks import Mark
+from diagnose.model.marks import Loss, Mark
 from diagnose.model.run_state import Heard, local_time, not_shipping
 from diagnose.pipeline import Report
 from diagnose.ranges import fold_ranks

@@ -24,10 +24,9 @@ import numpy as np
 from diagnose.model.host_clocks import Alignment, ReferenceClock, load_clocks
 from diagnose.ranges import fold_ranks
 from diagnose.trace.choice import Choice
-from diagnose.trace.draw import Draughtsman, Flights, flights
+from diagnose.trace.draw import Draughtsman, Flights, Told, flights
 from diagnose.trace.drawing import Instant, Process, RankDrawing, RunDrawing, Words
 from diagnose.trace.json_trace import JsonTrace
-from diagnose.trace.run_drawing import Told
 from diagnose.trace.survey import Survey, rank_by_rank, survey
 from telemetry.clocks.align_table import ClockTable
 from telemetry.errors import UsageError

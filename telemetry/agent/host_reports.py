@@ -23,8 +23,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from telemetry.agent.host import FollowedRank, Owner
-from telemetry.agent.host_watch import HostWatch
 from telemetry.agent.samplers.interface import Event
+from telemetry.agent.sampling import HostWatch
 from telemetry.errors import AheadError, RankscopeError, UsageError
 from telemetry.evidence import journal
 from telemetry.host_metrics import Happening, Metric

@@ -17,8 +17,7 @@ import pyarrow as pa
 from telemetry.agent.back_off import BackOff
 from telemetry.agent.host import FollowedRank, Host, Owner
 from telemetry.agent.host_reports import HostReports, LivingRanks, Poster
-from telemetry.agent.host_watch import HostWatch, open_clock_ping
-from telemetry.agent.sampling import open_samplers
+from telemetry.agent.sampling import HostWatch, open_clock_ping, open_samplers
 from telemetry.agent.settings import AgentSettings
 from telemetry.agent.sweep import sweep
 from telemetry.agent.tail import Chunk, rank_rows

@@ -1,16 +1,219 @@
-"""Which samplers run on this host, and how often."""
+"""Which samplers run on this host, and how often.
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+Runs the samplers of this host: a thread each, so that one that hangs in a driver holds up no other.
+
+sampler --look, every second--> thinning --> what was seen --host_reports.py--> host_samples, host_events
+
+How far this host's clock is off the collector's, as a sampler: a few pings, of which the quickest counts.
+
+One look takes milliseconds, once in half a minute. A collector that is away, or that knows no such route, makes a look
+empty.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from time import monotonic_ns, time_ns
 
 import pynvml
 
-from telemetry.agent.host_watch import Paced
 from telemetry.agent.samplers.host import open_host_sampler
-from telemetry.agent.samplers.interface import GoneError, Sampler
+from telemetry.agent.samplers.interface import Event, GoneError, Look, Reading, Sampler
 from telemetry.agent.samplers.network import open_network_samplers
 from telemetry.agent.samplers.nvml import open_nvml_sampler
 from telemetry.agent.settings import SamplerSettings
+from telemetry.errors import RankscopeError
+from telemetry.host_metrics import Metric
 from telemetry.printable import log
+from telemetry.run_names import storable
+from telemetry.thinning import WINDOW_S, HostSample, Thinning
+from telemetry.wire.client import CollectorClient, TimeTold
+
+MAX_ROWS = 100_000
+"""That nobody took: the oldest go first."""
+SURE_AFTER = 3
+"""Looks in a row that went wrong after which a sampler is closed."""
+JOIN_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paced:
+    """A sampler and how it is asked."""
+
+    sampler: Sampler
+    interval_s: float = 1.0
+    window_s: float = WINDOW_S
+    """0: each reading is shipped as it is."""
+
+
+class HostWatch:
+    """From :meth:`start` to :meth:`stop` a thread a sampler; another thread takes what they saw."""
+
+    def __init__(self, samplers: Sequence[Paced], *, clock: Callable[[], int] = time.time_ns) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._samples: deque[HostSample] = deque(maxlen=MAX_ROWS)
+        self._events: deque[Event] = deque(maxlen=MAX_ROWS)
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=(one,), name=f"rankscope-{one.sampler.name}", daemon=True)
+            for one in samplers
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End the threads and let what their windows hold wait too; one that hangs is left behind. Safe to repeat."""
+        self._stop.set()
+        deadline = time.monotonic() + JOIN_S
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def take(self) -> tuple[list[HostSample], list[Event]]:
+        """What was seen since the last time, the oldest first."""
+        with self._lock:
+            taken = list(self._samples), list(self._events)
+            self._samples.clear()
+            self._events.clear()
+        return taken
+
+    def _run(self, paced: Paced) -> None:
+        sampler, thinning, wrong = paced.sampler, Thinning(window_s=paced.window_s), 0
+        next_s = time.monotonic()
+        while not self._stop.is_set():
+            at_ns = self._clock()
+            try:
+                look = sampler.look(at_ns)
+                wrong = 0
+                self._put(thinning.add(at_ns, look.readings), look.events)
+            except GoneError as error:
+                return self._retire(sampler, thinning, str(error))
+            except Exception as error:
+                wrong += 1
+                if wrong >= SURE_AFTER:
+                    return self._retire(sampler, thinning, f"{type(error).__name__}: {error}")
+            next_s = max(next_s + paced.interval_s, time.monotonic())
+            self._stop.wait(next_s - time.monotonic())
+        self._put(thinning.end(), ())
+        with suppress(Exception):
+            sampler.close()
+
+    def _retire(self, sampler: Sampler, thinning: Thinning, reason: str) -> None:
+        self._put(thinning.end(), ())
+        log(f"rankscope agent: {sampler.name} is sampled no more: {reason}")
+        with suppress(Exception):
+            sampler.close()
+
+    def _put(self, samples: Sequence[HostSample], events: Sequence[Event]) -> None:
+        with self._lock:
+            self._samples.extend(map(_spelled_sample, samples))
+            self._events.extend(map(_spelled_event, events))
+
+
+def _spelled_sample(row: HostSample) -> HostSample:
+    if row.device.isascii() and row.metric.isascii():
+        return row
+    return replace(row, device=storable(row.device), metric=storable(row.metric))
+
+
+def _spelled_event(row: Event) -> Event:
+    return replace(row, device=storable(row.device), name=storable(row.name), text=storable(row.text))
+
+
+INTERVAL_S = 30.0
+TRIES = 5
+"""The quickest of several tells the most: what delays a ping delays one way more than the other."""
+
+Ask = Callable[[], TimeTold]
+"""Asks for the time. Raises RankscopeError or ValueError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ping:
+    """One exchange."""
+
+    collector: str
+    offset_ns: int
+    """The collector's clock less this host's."""
+    round_trip_ns: int
+    """Less what the collector took to answer."""
+
+
+def ping(ask: Ask, *, wall: Callable[[], int] = time_ns, monotonic: Callable[[], int] = monotonic_ns) -> Ping:
+    """One exchange. Durations are of the monotonic clock: a wall clock that is set meanwhile does no harm.
+
+    Raises:
+        RankscopeError: no answer.
+        ValueError: one that makes no sense.
+    """
+    sent_ns, began_ns = wall(), monotonic()
+    told = ask()
+    took_ns = monotonic() - began_ns
+    inside_ns = told.answered_ns - told.received_ns
+    if inside_ns > took_ns:
+        raise ValueError(f"answered {inside_ns} ns after it was asked, {took_ns} ns in all")
+    return Ping(
+        collector=told.collector,
+        offset_ns=(told.received_ns + told.answered_ns - 2 * sent_ns - took_ns) // 2,
+        round_trip_ns=took_ns - inside_ns,
+    )
+
+
+class ClockPing:
+    """A sampler: see ``telemetry/agent/samplers/interface.py``."""
+
+    name = "clock"
+
+    def __init__(
+        self,
+        ask: Ask,
+        close: Callable[[], None],
+        *,
+        tries: int = TRIES,
+        wall: Callable[[], int] = time_ns,
+        monotonic: Callable[[], int] = monotonic_ns,
+    ) -> None:
+        self._ask = ask
+        self._close = close
+        self._tries = tries
+        self._wall, self._monotonic = wall, monotonic
+
+    def look(self, at_ns: int) -> Look:
+        pings = []
+        for _ in range(self._tries):
+            try:
+                pings.append(ping(self._ask, wall=self._wall, monotonic=self._monotonic))
+            except (RankscopeError, ValueError):
+                break
+        if not pings:
+            return Look()
+        best = min(pings, key=lambda one: one.round_trip_ns)
+        values = {Metric.CLOCK_OFFSET_NS: best.offset_ns, Metric.CLOCK_ROUND_TRIP_NS: best.round_trip_ns}
+        return Look(
+            readings=tuple(
+                Reading(metric=str(metric), device=best.collector, value=float(value), is_counter=False)
+                for metric, value in values.items()
+            )
+        )
+
+    def close(self) -> None:
+        self._close()
+
+
+def open_clock_ping(collector: str, token: str | None) -> Paced:
+    """Pings of a collector, as often as is good.
+
+    Raises:
+        UsageError: it is no address of one.
+    """
+    client = CollectorClient(collector, token)
+    return Paced(sampler=ClockPing(client.time, client.close), interval_s=INTERVAL_S, window_s=0)
 
 
 def open_samplers(settings: SamplerSettings, *, ranks: Callable[[], Mapping[int, int]]) -> list[Paced]:

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import ParamSpec
 
 from telemetry.agent.deaths import DeathWatch
-from telemetry.agent.outbox import Outbox, Owner
 from telemetry.agent.settings import StallSettings
 from telemetry.agent.stall import SECOND_NS, Phase, RankLook, StallDetector
-from telemetry.agent.watched_job import WatchedJob, WatchedRank, failed, leave_logs, standing
+from telemetry.agent.watched_job import Outbox, Owner, WatchedJob, WatchedRank, failed, leave_logs, standing
 from telemetry.errors import UnreadableError
 from telemetry.evidence.collect import Standing, take_flight_files, take_in_time
 from telemetry.evidence.evidence import (

@@ -24,8 +24,7 @@ from telemetry.imports.interface import DEFAULTS, DEGREES_HINT, ImportedRun, Imp
 from telemetry.imports.intervals import Ints
 from telemetry.imports.kineto_file import Ranges, TraceFile, read_trace
 from telemetry.imports.kineto_grid import by_rank, find_files, grid_of
-from telemetry.imports.kineto_stages import exchange, is_nccl
-from telemetry.imports.kineto_work import step_at, work_of
+from telemetry.imports.kineto_work import exchange, is_nccl, step_at, work_of
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 

@@ -18,7 +18,7 @@ from time import monotonic
 
 from telemetry.files.private_files import open_folder
 from telemetry.process.own_modules import path_of_this_process, python_module
-from telemetry.process.restart_pauses import FIRST_PAUSE_S, RestartPauses
+from telemetry.process.parent_death import FIRST_PAUSE_S, RestartPauses
 from telemetry.record.layout import AGENT_LOG_NAME, ATTEMPT_FOLDER_DEPTH
 
 FINISHED = (0, 2)

@@ -8,6 +8,8 @@ A group of an axis is a stretch of ranks with one stride. Axes whose degrees and
 Nothing is guessed: as long as the named groups do not cover the world, the mesh is not known. Groups of experts lie
 over the same ranks in another way; they become an axis only where all others stay whole. torch's DeviceMesh makes no
 group along an axis that is all of the world: there, groups of experts alone may cover it.
+
+The mesh that the user gives: as an argument of ``start``, or in RANKSCOPE_MESH.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +20,8 @@ import numpy as np
 
 from telemetry.errors import UsageError
 from telemetry.group_names import axes_described, lies_beside_experts, spans_whole_axes
+from telemetry.printable import log
+from telemetry.settings import RecordingSettings
 from telemetry.topology import AXES, MESH_AXES, Topology, fills, mesh_of_strides
 
 MAX_GROUPS = 256
@@ -197,3 +201,24 @@ def _plain(topology: Topology) -> Topology:
 
 def _num_axes(topology: Topology | None) -> int:
     return 0 if topology is None else sum(degree > 1 for _, degree in topology.mesh)
+
+
+def given_topology(topology: Topology | Any | None, settings: RecordingSettings) -> Topology | None:
+    """As the caller gives it, else RANKSCOPE_MESH. An unusable mesh prints one line on stderr. Recording continues."""
+    try:
+        given = _as_topology(topology) if topology is not None else None
+        if given is None and settings.mesh:
+            given = Topology.parse(settings.mesh)
+    except (UsageError, AttributeError, TypeError, ValueError) as error:
+        log(f"rankscope: the mesh is learned from the process groups: {error}")
+        return None
+    if given is not None and settings.world_size not in (1, given.world_size):
+        source = "RANKSCOPE_MESH" if topology is None else "the given mesh"
+        differs = f"{source} has {given.world_size} ranks, the job has {settings.world_size}"
+        log(f"rankscope: {differs}: the mesh is learned instead")
+        return None
+    return given
+
+
+def _as_topology(topology: Topology | Any) -> Topology:
+    return topology if isinstance(topology, Topology) else topology_of_device_mesh(topology)

@@ -21,6 +21,7 @@ from typing import Any
 
 from telemetry.record import layout
 from telemetry.record.clocks.interface import DeviceClock, DeviceSpan
+from telemetry.record.decode import name_bytes, pack_mark, pack_text, text_pieces
 from telemetry.record.layout import RECORD_BYTES, RecordKind
 from telemetry.record.sink import (
     AnyStage,
@@ -34,7 +35,6 @@ from telemetry.record.sink import (
     Span,
     scrap_words,
 )
-from telemetry.record.text import name_bytes, pack_mark, pack_text, text_pieces
 from telemetry.stages import SpanClock, Stage, StageClass
 
 assert (sys.byteorder, struct.calcsize("l")) == ("little", 8), "rank files are written on 64-bit little-endian hosts"

@@ -19,12 +19,11 @@ from telemetry.errors import UsageError
 from telemetry.printable import log, printable
 from telemetry.record import layout
 from telemetry.record.agent_process import KeptAgent, spawn_agent
+from telemetry.record.clocks.cuda import Device, expects_device, open_device_clock
 from telemetry.record.clocks.drain import Drain
 from telemetry.record.clocks.host import measure_anchor
-from telemetry.record.clocks.open import Device, expects_device, open_device_clock
 from telemetry.record.garbage import GarbageWatch
-from telemetry.record.given_mesh import given_topology
-from telemetry.record.mesh_learning import MeshLearner
+from telemetry.record.mesh_learning import MeshLearner, given_topology
 from telemetry.record.rank_file import RankFile, write_identity
 from telemetry.record.rank_identity import after_before, identity_of, log_offsets, rank_folder
 from telemetry.record.recorder import make_recorder

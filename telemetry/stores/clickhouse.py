@@ -9,14 +9,12 @@ from clickhouse_driver.errors import NetworkError, SocketTimeoutError
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.stores import migrations, retention
 from telemetry.stores.address import ServerAddress
-from telemetry.stores.bounds import bounded, fault_of_question
 from telemetry.stores.cluster import CLUSTER_SETTINGS, FIRST_VERSION, running_on_cluster
 from telemetry.stores.dialect import Version, is_modern, parse_version
-from telemetry.stores.driver import Connection, UnconfirmedError
+from telemetry.stores.driver import Connection, UnconfirmedError, native
 from telemetry.stores.inserts import INSERT_MARK, RunningInserts, render
 from telemetry.stores.interface import Parameter
-from telemetry.stores.native_block import native
-from telemetry.stores.pool import Pool
+from telemetry.stores.pool import Pool, bounded, fault_of_question
 from telemetry.stores.servers import FAULTS, Servers, hint, told
 
 NUM_CONNECTIONS = 8

@@ -29,11 +29,10 @@ from telemetry.errors import RankscopeError, UnreachableError, UnsafeFolderError
 from telemetry.files.private_files import check_own, make_folder
 from telemetry.printable import log
 from telemetry.stores import inserts, migrations, retention
-from telemetry.stores.bounds import bounded, fault_of_question
 from telemetry.stores.engine_memory import release_memory, with_small_caches
 from telemetry.stores.inserts import render
 from telemetry.stores.interface import Parameter
-from telemetry.stores.pool import Pool
+from telemetry.stores.pool import Pool, bounded, fault_of_question
 from telemetry.stores.whole_parts import WholeParts, set_aside
 
 DATABASE = "rankscope"

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from telemetry.errors import AheadError, UsageError
 from telemetry.records import MAX_AHEAD_NS
-from telemetry.storable import MAX_HOST_LENGTH
+from telemetry.run_names import MAX_HOST_LENGTH
 from telemetry.stored_topology import topology_in
 from telemetry.tables import NO_FOLDER
 

@@ -74,7 +74,7 @@ IMPORTED_LATE = {
     "train": ["trainer.run"],
     "agent": ["telemetry.wire.client"],
     "store": ["telemetry.collector.server", "telemetry.stores.embedded", "telemetry.stores.clickhouse"],
-    "ui": ["ui.dashboard.serving", "ui.dashboard.app", "telemetry.wire.client", "telemetry.collector.connections"],
+    "ui": ["ui.dashboard.app", "ui.dashboard.app", "telemetry.wire.client", "telemetry.collector.connections"],
 }
 """Modules that these commands import when they run."""
 COMES_WITH = {"starlette": "fastapi", "anyio": "fastapi", "h11": "uvicorn", "protobuf": "googleapis-common-protos"}

@@ -8,7 +8,7 @@ from rich.console import Console
 
 import telemetry
 from diagnose import diagnose_run
-from diagnose.model.losses import load_losses
+from diagnose.model.marks import load_losses
 from diagnose.report.as_json import report_object
 from diagnose.report.as_text import report_text
 from telemetry.agent.host import Host

@@ -11,8 +11,7 @@ from rich.text import Text
 
 from diagnose.hang.evidence import HangEvidence, LogLine, RankEvidence
 from diagnose.hang.judge import judge
-from diagnose.model.losses import Loss
-from diagnose.model.marks import Mark
+from diagnose.model.marks import Loss, Mark
 from diagnose.pipeline import diagnose_view
 from diagnose.report import report_text
 from diagnose.report.as_text import Terminal, line

@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 
 from diagnose.findings import Kind
-from diagnose.hang.from_spool import evidence_from_spool
+from diagnose.hang.from_bodies import evidence_from_spool
 from diagnose.hang.judge import judge
 from diagnose.hang.stored import stored_verdict
 from diagnose.model.run_state import RunState

@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from diagnose.hang.stored import stored_verdict
-from diagnose.simulate.fault_texts import parse_fault
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.run import simulate
 from diagnose.simulate.store import as_run, put_simulation, samples_table
+from diagnose.simulate.truth import parse_fault
 from telemetry.imports.write import StoreTarget
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Store

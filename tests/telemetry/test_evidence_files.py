@@ -12,10 +12,10 @@ import pytest
 import telemetry
 from telemetry.agent.host import Host
 from telemetry.agent.loop import Agent
-from telemetry.agent.outbox import BATCH_CHARACTERS, Outbox
 from telemetry.agent.settings import AgentSettings, StallSettings
 from telemetry.agent.stall import SECOND_NS
 from telemetry.agent.watch import EvidenceWatch
+from telemetry.agent.watched_job import BATCH_CHARACTERS, Outbox
 from telemetry.errors import UnreachableError
 from telemetry.evidence.evidence import Evidence, Kind, discard_other_steps, keep, kept
 from telemetry.evidence.logs import JobLogs

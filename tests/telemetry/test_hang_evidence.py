@@ -14,9 +14,9 @@ import pytest
 
 from telemetry.agent.host import Host
 from telemetry.agent.loop import Agent
-from telemetry.agent.outbox import Outbox
 from telemetry.agent.settings import AgentSettings, StallSettings
 from telemetry.agent.watch import EvidenceWatch
+from telemetry.agent.watched_job import Outbox
 from telemetry.evidence.collect import collect_evidence
 from telemetry.evidence.evidence import kept
 from telemetry.record.reader import RankReader

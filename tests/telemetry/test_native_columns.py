@@ -10,7 +10,7 @@ from clickhouse_driver.bufferedreader import BufferedSocketReader
 from clickhouse_driver.bufferedwriter import BufferedSocketWriter
 from clickhouse_driver.columns.service import read_column, write_column
 
-from telemetry.stores.native_block import native
+from telemetry.stores.driver import native
 
 AT_NS = 1_700_000_000_123_456_789
 MAP = pa.map_(pa.string(), pa.string())

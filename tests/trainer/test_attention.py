@@ -2,7 +2,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from trainer.model.attention import rotary_angles, rotate, windowed_attention
+from trainer.model.block import rotary_angles, rotate, windowed_attention
 
 
 def banded_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, window: int) -> torch.Tensor:

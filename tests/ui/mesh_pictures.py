@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 from playwright.sync_api import sync_playwright
 
-from diagnose.simulate.fault_texts import parse_fault
 from diagnose.simulate.noise import RECORDED
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.run import simulate
 from diagnose.simulate.store import as_run, put_simulation, samples_table
+from diagnose.simulate.truth import parse_fault
 from telemetry.imports.write import StoreTarget
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader

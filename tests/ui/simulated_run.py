@@ -1,10 +1,10 @@
 """A simulated run in a store: its steps wait for each other as those of a real job do, so that they can be replayed."""
 
-from diagnose.simulate.fault_texts import parse_fault
 from diagnose.simulate.noise import SILENT, Noise
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.run import simulate
 from diagnose.simulate.store import as_run, put_simulation, samples_table
+from diagnose.simulate.truth import parse_fault
 from telemetry.imports.write import StoreTarget
 from telemetry.stores.interface import Store
 from telemetry.topology import Topology

@@ -11,7 +11,7 @@ import pytest
 import typer
 
 import rankscope
-from diagnose.simulate import fault_texts
+from diagnose.simulate import truth as fault_texts
 from trainer.faults import inject
 from ui.cli.commands.demo import FAULTS
 from ui.cli.commands.simulate import FAULT_KINDS

@@ -13,10 +13,9 @@ from tests.memory_store import memory_store
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.data import Reads
 from ui.dashboard.data.runs import run_list
-from ui.dashboard.pages.overview.page import draw_numbers
+from ui.dashboard.pages.overview.page import draw_numbers, seconds_lost
 from ui.dashboard.pages.runs.page import draw_runs
 from ui.dashboard.records import StepTimes
-from ui.dashboard.time_lost import seconds_lost
 from ui.dashboard.view_state import View, ViewState
 from ui.dashboard.wording import duration
 

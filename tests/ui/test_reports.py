@@ -15,10 +15,9 @@ from tests.ui.made_hang import STEP, S, evidence_rows
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.data import Reads
 from ui.dashboard.data.asking import Asking
-from ui.dashboard.data.reports import Reports
+from ui.dashboard.data.reports import NewestAnswers, Reports
 from ui.dashboard.drawing import draw_canvas, draw_chart, draw_region, mark_canvas
 from ui.dashboard.live import look
-from ui.dashboard.newest import NewestAnswers
 from ui.dashboard.records import RunSummary
 from ui.dashboard.view_state import View, ViewState
 

@@ -9,8 +9,8 @@ import typer
 from diagnose.findings import Kind
 from diagnose.hang.dump_files import read_dumps
 from diagnose.hang.evidence import HangEvidence
+from diagnose.hang.from_bodies import evidence_from_spool
 from diagnose.hang.from_dumps import evidence_from_dumps
-from diagnose.hang.from_spool import evidence_from_spool
 from diagnose.hang.judge import judge
 from diagnose.hang.stored import stored_verdict
 from diagnose.hang.verdict import HangVerdict

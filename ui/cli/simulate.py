@@ -4,12 +4,11 @@ import time
 from dataclasses import dataclass, replace
 from shlex import quote
 
-from diagnose.simulate.fault_texts import parse_fault
 from diagnose.simulate.noise import noise_named
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.run import simulate
 from diagnose.simulate.store import as_run, put_simulation, samples_table
-from diagnose.simulate.truth import Truth, check_writable, truth_object, write_truth
+from diagnose.simulate.truth import Truth, check_writable, parse_fault, truth_object, write_truth
 from telemetry.imports.write import open_target
 from telemetry.run_names import checked_run_name
 from telemetry.stores.address import without_password

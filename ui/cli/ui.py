@@ -4,7 +4,7 @@ from telemetry.collector.settings import ServerSettings
 from ui.cli.commands.ui import UiOptions
 from ui.cli.output import progress
 from ui.cli.readers import open_reader
-from ui.dashboard.serving import run_dashboard
+from ui.dashboard.app import run_dashboard
 
 
 def ui(options: UiOptions) -> int:

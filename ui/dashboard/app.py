@@ -11,6 +11,8 @@ not be asked for again.
 
 What Dash cannot read is refused, and what goes wrong in a callback is written down: Dash itself answers both with
 500, and writes nothing. An answer that it cannot write, which is rare, cannot be told from what it cannot read.
+
+The dashboard on a port of its own, over a store or a collector elsewhere.
 """
 
 import hashlib
@@ -27,7 +29,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from telemetry.collector.settings import Live
+from telemetry.collector.guard import guard
+from telemetry.collector.server import listen, serve
+from telemetry.collector.settings import Live, ServerSettings
+from telemetry.stores.engine_memory import limit_arenas
 from telemetry.stores.interface import Reader
 from ui.dashboard import callbacks, canvas_callbacks
 from ui.dashboard.ask_ahead import AskAhead, AskedAhead
@@ -162,3 +167,17 @@ def make_dashboard(reads: Reads, live: Live = "interval") -> dash.Dash:
     canvas_callbacks.follow_hands(app)
     callbacks.follow_hands(app, reads)
     return app
+
+
+def run_dashboard(reader: Reader, settings: ServerSettings) -> None:
+    """Serve until SIGTERM, SIGHUP or Ctrl-C.
+
+    Raises:
+        UsageError: the port is in use, or the address is none of this machine's.
+    """
+    limit_arenas()
+    with listen(settings.host, settings.port) as listener:
+        server = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+        guard(server, settings)
+        mount_dashboard(server, reader, settings.live)
+        serve(server, listener, settings)

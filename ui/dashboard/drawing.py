@@ -21,8 +21,18 @@ from ui.dashboard.data import Reads
 from ui.dashboard.pages import PAGES
 from ui.dashboard.pages.frame import draw_notes, draw_way, silence_of
 from ui.dashboard.pages.interface import Region
-from ui.dashboard.pages.panels import HIDDEN, NOTHING_YET, READY, WAITING
-from ui.dashboard.pages.states import empty_store, loading, no_step, notice, problem, stalled_before_a_step
+from ui.dashboard.pages.panels import (
+    HIDDEN,
+    NOTHING_YET,
+    READY,
+    WAITING,
+    empty_store,
+    loading,
+    no_step,
+    notice,
+    problem,
+    stalled_before_a_step,
+)
 from ui.dashboard.still import stilled, written
 from ui.dashboard.view_state import Parsed, View, ViewState
 

@@ -40,7 +40,7 @@ from ui.dashboard.data.ideal import look_for_ideal
 from ui.dashboard.data.runs import run_list
 from ui.dashboard.data.whatif import look_for_whatif
 from ui.dashboard.drawing import is_of
-from ui.dashboard.pages.states import problem
+from ui.dashboard.pages.panels import problem
 from ui.dashboard.view_state import Colour, View, ViewState, parse_search
 
 SHOW_STALLS = (View.OVERVIEW, View.GRID, View.HANG)

@@ -28,8 +28,7 @@ from diagnose.nodecheck.collective import Member, all_reduce_for, host_store, jo
 from diagnose.nodecheck.devices import is_gpu
 from diagnose.nodecheck.meeting import HINT, Meeting, listen
 from diagnose.nodecheck.network import interface_towards
-from diagnose.nodecheck.pairs.board import Board
-from diagnose.nodecheck.pairs.coordinator import Coordinator
+from diagnose.nodecheck.pairs.coordinator import Board, Coordinator
 from diagnose.nodecheck.pairs.paired_test import MARGIN_S, PairedTest, RoundBegun
 from diagnose.nodecheck.pairs.plan import Pair
 from diagnose.nodecheck.pairs.wire import read_verdict

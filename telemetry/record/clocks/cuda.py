@@ -20,22 +20,78 @@ While any thread captures a graph in the *global* mode (the default of ``torch.c
 torch binds no function for it (``torch.cuda.cudart()`` has memory, profiler and stream calls only). The driver's
 library is used and not libcudart: a process has one, whatever libcudart torch was linked with, its name never changes,
 and it keeps the mode.
+
+Which device clock a session gets. CUDA is never initialised here; torch is imported only for ``cuda``.
+
+device    a clock is opened
+auto      once this process works on a CUDA device (the default)
+cuda      likewise; it is an error if torch sees no such device
+cpu       never
 """
 
 import ctypes
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from time import monotonic_ns, sleep
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from telemetry.errors import UsageError
 from telemetry.record.clocks.cuda_device import CudaDevice
 from telemetry.record.clocks.cuda_reference import DeviceReference
-from telemetry.record.clocks.interface import CapturedSpan, ClockError, DeviceSpan, Drained
+from telemetry.record.clocks.interface import CapturedSpan, ClockError, DeviceClock, DeviceSpan, Drained
+
+Device = Literal["auto", "cpu", "cuda"]
+GPU_NODES = (Path("/dev/nvidiactl"), Path("/dev/nvhost-ctrl"), Path("/dev/dxg"))
+"""Of a machine, of a Jetson, of Windows' subsystem."""
+HIDDEN = ("", "-1")
+
+
+def open_device_clock(device: str) -> DeviceClock | None:
+    """None on a CPU, and until this process works on a device. Cheap until then.
+
+    Raises:
+        UsageError: the device cannot be timed.
+    """
+    cuda = sys.modules.get("torch.cuda")
+    if device == "cpu" or cuda is None or not getattr(cuda, "is_initialized", bool)():
+        return None
+    from telemetry.record.clocks.cuda import open_cuda_clock  # noqa: PLC0415  (optional extra)
+
+    return open_cuda_clock()
+
+
+def expects_device(device: str) -> bool:
+    """Whether ``open_device_clock`` may give a clock later.
+
+    Raises:
+        UsageError: ``cuda`` was asked for, and torch sees no such device.
+        ImportError: likewise, and torch is not installed.
+    """
+    if device == "cuda":
+        import torch  # noqa: PLC0415  (optional extra)
+
+        if not torch.cuda.is_available():
+            raise UsageError("torch sees no CUDA device", hint='telemetry.start(device="cpu") times on the host')
+        return True
+    return device == "auto" and _has_gpu() and _torch_has_cuda()
+
+
+def _has_gpu() -> bool:
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return (shown is None or shown.strip() not in HIDDEN) and any(node.exists() for node in GPU_NODES)
+
+
+def _torch_has_cuda() -> bool:
+    """True also while torch is not imported."""
+    torch = sys.modules.get("torch")
+    return torch is None or getattr(getattr(torch, "version", None), "cuda", None) is not None
+
 
 LIBRARY = "libcuda.so.1"
 RELAXED = 2

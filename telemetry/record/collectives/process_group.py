@@ -29,7 +29,6 @@ from weakref import WeakValueDictionary
 import torch
 import torch.distributed as dist
 
-from telemetry.record.collectives.group_methods import add_methods
 from telemetry.record.collectives.operations import Flight, Line, Operations
 from telemetry.record.collectives.stage_names import (
     Operation,
@@ -37,7 +36,13 @@ from telemetry.record.collectives.stage_names import (
     transfer_stage,
     transfer_stage_in_mesh,
 )
-from telemetry.record.collectives.torch_groups import batch_transfers_of, is_on_device, share_backends, wrap_new_groups
+from telemetry.record.collectives.torch_groups import (
+    add_methods,
+    batch_transfers_of,
+    is_on_device,
+    share_backends,
+    wrap_new_groups,
+)
 from telemetry.record.collectives.traced_work import cuda_device, end_completed, end_transfers, follow, size_bytes
 from telemetry.record.collectives.transfer_streams import Transfers, before_group, transfers_of
 from telemetry.record.session import RECORDER, before_end, before_start, current_session, see_group, when_learned

@@ -10,20 +10,40 @@ totals    sums by rank, stage, step     windows     windows of steps, and which 
 
 run_list  many runs in a row each
 
-Of hosts: ``telemetry/stores/queries/hosts.py``; of alerts: ``telemetry/stores/queries/alerts.py``.
+Of hosts: ``telemetry/stores/queries/hosts.py``; of alerts: ``telemetry/stores/queries/told.py``.
 """
 
 from telemetry.stores.interface import Query
-from telemetry.stores.queries.alerts import AlertLooks, Alerts
 from telemetry.stores.queries.claims import HighWater, NumberedTable
 from telemetry.stores.queries.clocks import ClockHistory, HostClocks, MeetingSpans
 from telemetry.stores.queries.heat_map import HeatCells, StageGroups, StragglerScan
 from telemetry.stores.queries.hosts import HostEventCounts, HostEvents, HostGrowth, HostSamples
-from telemetry.stores.queries.run_list import RunBeats, RunGrids, RunRates, RunStalls, RunSteps, RunWallTimes
-from telemetry.stores.queries.runs import MOST_NAMED, Ranks, Runs, StoredRuns, in_portions
+from telemetry.stores.queries.runs import (
+    MOST_NAMED,
+    Ranks,
+    RunBeats,
+    RunGrids,
+    RunRates,
+    Runs,
+    RunStalls,
+    RunSteps,
+    RunWallTimes,
+    StoredRuns,
+    in_portions,
+)
 from telemetry.stores.queries.spans import Lanes, OperationColumns, Spans
 from telemetry.stores.queries.steps import InterruptedSteps, LastSteps, RankSteps, Steps
-from telemetry.stores.queries.told import Evidence, EvidenceCount, Heartbeats, Marks, News, SampleCurves, Samples
+from telemetry.stores.queries.told import (
+    AlertLooks,
+    Alerts,
+    Evidence,
+    EvidenceCount,
+    Heartbeats,
+    Marks,
+    News,
+    SampleCurves,
+    Samples,
+)
 from telemetry.stores.queries.totals import RankStageMeans, RankStageStats, StageCounts, StageTotals
 from telemetry.stores.queries.traces import TraceSpans
 from telemetry.stores.queries.windows import LAST_STEP

@@ -1,10 +1,192 @@
-"""Which runs are stored, and who their ranks are."""
+"""Which runs are stored, and who their ranks are.
+
+What a list of runs shows of each of its attempts: one question for many runs.
+
+Beside ``Runs``. All are ordered by run_id, attempt; an attempt of which nothing is known has no row.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from telemetry.stores.interface import OF_ATTEMPT, Fields, among
-from telemetry.stores.queries.windows import LAST_STEP, STEP_STAGE
+from telemetry.stores.queries.windows import LAST_STEP, SEEN, STEP_STAGE, WINDOW, num_bits
+from telemetry.tables import ENDED_FAILED, ENDED_WELL
+
+_BY_ATTEMPT = "GROUP BY run_id, attempt ORDER BY run_id, attempt"
+
+
+def _of(run_ids: tuple[str, ...]) -> str:
+    assert run_ids, "name one run at least"
+    return "run_id IN %(run_ids)s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunGrids(Fields):
+    """The grid of each attempt that most of its ranks have; of equals that of the lowest rank, as in
+    ``telemetry/stored_topology.py``.
+
+    Columns: run_id, attempt, dp_size, pp_size, tp_size, mesh (empty: plain).
+    """
+
+    run_ids: tuple[str, ...]
+
+    def sql(self) -> str:
+        return f"""
+        SELECT run_id, attempt, newest.1 AS dp_size, newest.2 AS pp_size, newest.3 AS tp_size,
+            newest.4 AS mesh
+        FROM (
+            SELECT run_id, attempt, argMax(grid, (num, -lowest)) AS newest
+            FROM (
+                SELECT run_id, attempt, grid, toInt64(count()) AS num, toInt64(min(rank)) AS lowest
+                FROM (
+                    SELECT run_id, attempt, rank, argMax((dp_size, pp_size, tp_size, mesh), started_ns) AS grid
+                    FROM ranks WHERE {_of(self.run_ids)} GROUP BY run_id, attempt, rank
+                )
+                GROUP BY run_id, attempt, grid
+            )
+            GROUP BY run_id, attempt
+        )
+        ORDER BY run_id, attempt
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunBeats(Fields):
+    """What the ranks of each attempt last said of themselves.
+
+    Columns: run_id, attempt, heard_ns, num_ranks (that were heard of), num_ended (in good order), num_gone (over an
+    error, or without an end).
+    """
+
+    run_ids: tuple[str, ...]
+
+    def sql(self) -> str:
+        return f"""
+        SELECT run_id, attempt, max(newest) AS heard_ns, toUInt32(count()) AS num_ranks,
+            toUInt32(sum(how = {ENDED_WELL})) AS num_ended,
+            toUInt32(sum(how = {ENDED_FAILED} OR (how = 0 AND lives = 0))) AS num_gone
+        FROM (
+            SELECT run_id, attempt, rank, max(at_ns) AS newest, argMax(ended, at_ns) AS how,
+                argMax(alive, at_ns) AS lives
+            FROM heartbeats WHERE {_of(self.run_ids)} GROUP BY run_id, attempt, rank
+        )
+        {_BY_ATTEMPT}
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStalls(Fields):
+    """When evidence of a stall was last taken that nobody took back. Columns: run_id, attempt, newest_ns."""
+
+    run_ids: tuple[str, ...]
+
+    def sql(self) -> str:
+        return f"""
+        SELECT run_id, attempt, max(newest) AS newest_ns
+        FROM (
+            SELECT run_id, attempt, rank, kind, max(at_ns) AS newest, argMax(notEmpty(body), at_ns) AS stands
+            FROM evidence WHERE {_of(self.run_ids)} GROUP BY run_id, attempt, rank, kind
+        )
+        WHERE stands = 1 {_BY_ATTEMPT}
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunWallTimes(Fields):
+    """How long runs have gone on, by the clocks of their hosts, each by itself: how these lie apart does not count.
+
+    A host's time is that from the first to the last that was heard of its ranks in all attempts: their starts, steps,
+    heartbeats (of what replaces another row, the newest counts). A rank whose host is not known is taken for a host.
+
+    Columns: run_id, first_attempt, last_attempt, wall_ns (the longest time of a host that was there from the one to the
+    other attempt); ordered by run_id, first_attempt, last_attempt.
+    """
+
+    run_ids: tuple[str, ...]
+
+    def sql(self) -> str:
+        of_rank = f"{_of(self.run_ids)} GROUP BY run_id, attempt, rank"
+        return f"""
+        SELECT run_id, first_attempt, last_attempt, max(ends - starts) AS wall_ns
+        FROM (
+            SELECT run_id, place, min(attempt) AS first_attempt, max(attempt) AS last_attempt, min(first_ns) AS starts,
+                max(last_ns) AS ends
+            FROM (
+                SELECT run_id, attempt, rank, min(rank_first_ns) AS first_ns, max(rank_last_ns) AS last_ns,
+                    if(max(name) = '', concat('rank ', toString(rank)), max(name)) AS place
+                FROM (
+                    SELECT run_id, attempt, rank, argMax(host, started_ns) AS name, max(started_ns) AS rank_first_ns,
+                        max(started_ns) AS rank_last_ns
+                    FROM ranks WHERE {of_rank}
+                    UNION ALL
+                    SELECT run_id, attempt, rank, '' AS name, min(start_ns) AS rank_first_ns,
+                        max(start_ns + duration_ns) AS rank_last_ns
+                    FROM spans WHERE stage = {STEP_STAGE} AND {of_rank}
+                    UNION ALL
+                    SELECT run_id, attempt, rank, '' AS name, max(at_ns) AS rank_first_ns, max(at_ns) AS rank_last_ns
+                    FROM heartbeats WHERE {of_rank}
+                )
+                GROUP BY run_id, attempt, rank
+            )
+            GROUP BY run_id, place
+        )
+        GROUP BY run_id, first_attempt, last_attempt ORDER BY run_id, first_attempt, last_attempt
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSteps(Fields):
+    """The steps of each attempt, from windows of 50 steps.
+
+    Step times are those of ``diagnose/model/step_time.py``: sums and counts of spans are enough for them.
+
+    Columns: run_id, attempt, first_step, last_step, num_steps, steps_ns (all of them together: in each window its step
+    time for each of its steps), recent_ns (the step time over the newest window), recent_first (where that begins),
+    last_end_ns.
+    """
+
+    run_ids: tuple[str, ...]
+
+    def sql(self) -> str:
+        return f"""
+        SELECT run_id, attempt, min(first) AS first_step, max(last) AS last_step,
+            toUInt64(sum(steps_seen)) AS num_steps, sum(total_ns * steps_seen / num) AS steps_ns,
+            argMax(total_ns / num, number) AS recent_ns, argMax(first, number) AS recent_first,
+            max(ends_ns) AS last_end_ns
+        FROM (
+            SELECT run_id, attempt, {WINDOW} AS number, {num_bits(SEEN)} AS steps_seen, count() AS num,
+                sum(duration_ns) AS total_ns, min(step) AS first, max(step) AS last,
+                max(start_ns + duration_ns) AS ends_ns
+            FROM spans WHERE stage = {STEP_STAGE} AND {_of(self.run_ids)} GROUP BY run_id, attempt, {WINDOW}
+        )
+        {_BY_ATTEMPT}
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRates(Fields):
+    """A rate's mean over the newest window of 50 steps that has it: the harmonic one, for steps do equal work.
+
+    So it is the work of these steps over their time: a rate beside the mean step time, not beside the fastest steps.
+
+    Columns: run_id, attempt, mean, first_step, last_step (that have it, in that window).
+    """
+
+    run_ids: tuple[str, ...]
+    metric: str
+
+    def sql(self) -> str:
+        return f"""
+        SELECT run_id, attempt, argMax(mean_of_window, number) AS mean, argMax(first, number) AS first_step,
+            argMax(last, number) AS last_step
+        FROM (
+            SELECT run_id, attempt, {WINDOW} AS number, count() / sum(1 / value) AS mean_of_window, min(step) AS first,
+                max(step) AS last
+            FROM samples WHERE metric = %(metric)s AND {_of(self.run_ids)} GROUP BY run_id, attempt, {WINDOW}
+        )
+        {_BY_ATTEMPT}
+        """
+
 
 MOST_NAMED = 250
 """Runs that one query may name."""

@@ -3,10 +3,10 @@
 import time
 from dataclasses import replace
 
-from diagnose.simulate.fault_texts import parse_fault
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.run import simulate
 from diagnose.simulate.store import as_run, put_simulation, samples_table
+from diagnose.simulate.truth import parse_fault
 from telemetry.imports.write import StoreTarget
 from telemetry.stores.interface import Store
 from telemetry.topology import Topology

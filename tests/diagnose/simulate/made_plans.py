@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from diagnose.simulate.fault_texts import parse_fault
 from diagnose.simulate.noise import noise_named
 from diagnose.simulate.plan import MILLISECONDS, Device, SimulatedRun
+from diagnose.simulate.truth import parse_fault
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 

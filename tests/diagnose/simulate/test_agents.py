@@ -11,8 +11,8 @@ from diagnose.model.outage_effect import effect_of
 from diagnose.model.outages import find_outages
 from diagnose.pipeline import diagnose_view
 from diagnose.simulate.agents import FULL_MHZ, MOST_ROWS, held_down_share
-from diagnose.simulate.fault_texts import parse_fault
 from diagnose.simulate.run import Simulation, simulate, view
+from diagnose.simulate.truth import parse_fault
 from telemetry.host_metrics import Happening, Metric
 from telemetry.stages import Stage
 from telemetry.topology import Topology

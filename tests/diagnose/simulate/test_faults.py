@@ -3,9 +3,8 @@
 import pytest
 
 from diagnose.findings import Kind
-from diagnose.simulate.fault_texts import KINDS, fault_text, parse_fault
 from diagnose.simulate.run import simulate
-from diagnose.simulate.truth import truth_object
+from diagnose.simulate.truth import KINDS, fault_text, parse_fault, truth_object
 from telemetry.errors import UsageError
 from telemetry.topology import Topology
 from tests.diagnose.simulate.made_plans import plan

@@ -8,10 +8,10 @@ from rich.console import Console
 from diagnose.findings import Kind
 from diagnose.model.view import RunView
 from diagnose.report import whatif_object, whatif_text
-from diagnose.simulate.fault_texts import parse_fault
 from diagnose.simulate.noise import SILENT
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.run import simulate, view
+from diagnose.simulate.truth import parse_fault
 from diagnose.whatif.conclude import Fix, conclude
 from telemetry.topology import Topology
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from diagnose.model.view import RunView
-from diagnose.simulate.fault_texts import parse_fault
 from diagnose.simulate.noise import SILENT
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.run import simulate, view
+from diagnose.simulate.truth import parse_fault
 from diagnose.whatif.analysis import analyse
 from diagnose.whatif.conclude import replay_of
 from diagnose.whatif.ideal_steps import IdealSteps, NotReplayed, ideal_steps

@@ -3,10 +3,10 @@
 import pytest
 
 from diagnose.report import whatif_object
-from diagnose.simulate.fault_texts import parse_fault
 from diagnose.simulate.noise import SILENT
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.run import simulate, view
+from diagnose.simulate.truth import parse_fault
 from diagnose.whatif.conclude import Conclusion, conclude
 from telemetry.topology import Place, Topology
 

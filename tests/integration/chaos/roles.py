@@ -15,8 +15,8 @@ import telemetry.record.session
 from telemetry.agent.command import follow
 from telemetry.collector.server import run_collector
 from telemetry.collector.settings import CollectorSettings
+from telemetry.record.decode import text_pieces
 from telemetry.record.rank_file import RankFile, Segment
-from telemetry.record.text import text_pieces
 from telemetry.stores.open import open_store
 from telemetry.topology import Topology
 from tests.integration.chaos.wall_clock import follow as follow_clock

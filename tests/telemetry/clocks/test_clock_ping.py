@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from telemetry.agent.host_watch import ClockPing, ping
+from telemetry.agent.sampling import ClockPing, ping
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.host_metrics import Metric
 from telemetry.stores.embedded import EmbeddedStore

@@ -13,7 +13,7 @@ FAULT_KINDS = (
     *("slow", "throttle", "stage", "sequences", "gc", "link", "flap", "data-stall", "drift", "contention", "decline"),
     *("loss", "checkpoint"),
 )
-"""As ``diagnose.simulate.fault_texts`` has them, which takes long to load."""
+"""As ``diagnose.simulate.truth`` has them, which takes long to load."""
 DegreeOption = Annotated[int, typer.Option(help="Degree of parallelism.")]
 MeshOption = Annotated[
     str,

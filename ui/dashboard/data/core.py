@@ -49,9 +49,8 @@ from ui.dashboard.columns import (
     words,
 )
 from ui.dashboard.data.asking import Asking
-from ui.dashboard.data.reports import RANK_STEPS_AT_ONCE, Reports
+from ui.dashboard.data.reports import RANK_STEPS_AT_ONCE, NewestAnswers, Reports
 from ui.dashboard.gpu_price import GpuPrice
-from ui.dashboard.newest import NewestAnswers
 from ui.dashboard.one_clock import OneClock, on_one_clock
 from ui.dashboard.records import (
     EvidenceSeen,

@@ -2,18 +2,22 @@
 
 counter   o.....o/o''o''o     told rarely while it stands still: it stood where it was, and did not grow slowly
 rate      ______/'|______     between two looks that rate, not a slope
+
+What happened on a host, as lines across a chart: losses of link, Xids, signals, GPUs held down, marks of ranks.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.model.fleet import HostSeries
+from diagnose.model.fleet import HostEvent, HostSeries
 from diagnose.model.gpus import knots
-from ui.dashboard.figures.host_families import Panel, Reading
-from ui.dashboard.records import Floats, Ints
+from diagnose.model.outages import Outage, find_outages
+from telemetry.host_metrics import Happening
+from ui.dashboard.figures.host_families import HELD_DOWN, Panel, Reading
+from ui.dashboard.records import Floats, Ints, MarkRow
 from ui.dashboard.wording import NS_PER_S
 
 MAX_CURVES = 16
@@ -92,3 +96,112 @@ def natural(name: str) -> list[tuple[int, str]]:
     """``gpu2`` before ``gpu10``."""
     parts = re.split(r"([0-9]+)", name)
     return [(int(part), "") if at % 2 else (-1, part) for at, part in enumerate(parts)]
+
+
+HELD = 0.3
+"""Share of the time from which on a GPU that is held down is told: one at its power cap now and then is well."""
+TOLD_ONCE = (Happening.BUSY_PROCESS, Happening.MEMORY_SHORT)
+"""Events that agents tell again and again: the first of each device and kind is drawn."""
+WORDS_PX = 6.2
+"""Of one letter, about."""
+MAX_LEVELS = 4
+"""Lines of words above a chart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happened:
+    """One line, or a stretch, with its words. Times are the host's own clock."""
+
+    at_ns: int
+    until_ns: int
+    """End of a stretch; ``at_ns`` where it has none."""
+    words: str
+    is_trouble: bool = True
+
+
+def happenings(
+    events: Sequence[HostEvent], marks: Sequence[MarkRow], series: Sequence[tuple[str, HostSeries]], last_ns: int
+) -> list[Happened]:
+    """All of them, in order of time. ``last_ns``: until when a link that is still down is drawn."""
+    found = [
+        *(_outage(one, last_ns) for one in find_outages(events)),
+        *_others(events),
+        *_held_down(series),
+        *(_mark(mark) for mark in marks),
+    ]
+    return sorted(found, key=lambda one: one.at_ns)
+
+
+def levels(found: Sequence[Happened], first_ns: int, last_ns: int, width_px: int) -> list[int]:
+    """On which line above the chart the words of each stand, from 0; -1 where there is no room left for them."""
+    ends = [-np.inf] * MAX_LEVELS
+    placed = []
+    for one in found:
+        left = (one.at_ns - first_ns) / max(1, last_ns - first_ns) * width_px
+        level = next((level for level, end in enumerate(ends) if end < left), -1)
+        if level >= 0:
+            ends[level] = left + WORDS_PX * (len(one.words) + 2)
+        placed.append(level)
+    return placed
+
+
+def _outage(one: Outage, last_ns: int) -> Happened:
+    until_ns = one.up_ns or max(one.down_ns, last_ns)
+    times = f" {one.count}x" if one.count > 1 else ""
+    lasted = "and is down" if one.lasts else f"for {one.seconds():.1f} s"
+    return Happened(at_ns=one.down_ns, until_ns=until_ns, words=f"{one.device} {one.manner}{times} {lasted}")
+
+
+def _others(events: Sequence[HostEvent]) -> Iterator[Happened]:
+    told: set[tuple[str, str]] = set()
+    for event in events:
+        is_again = event.name in TOLD_ONCE and (event.name, event.device) in told
+        told.add((event.name, event.device))
+        words = "" if is_again else _words(event)
+        if words:
+            yield Happened(
+                at_ns=event.at_ns,
+                until_ns=event.at_ns,
+                words=words,
+                is_trouble=event.name != Happening.RANK_CONTINUED,
+            )
+
+
+def _words(event: HostEvent) -> str:
+    """Empty for what is no line of its own: links are told by their outages."""
+    first = event.text.split(maxsplit=1)[0][:24] if event.text.strip() else ""
+    match event.name:
+        case Happening.GPU_XID:
+            return f"{event.device} Xid {first}"
+        case Happening.GPU_ERROR:
+            return f"{event.device} {event.text[:32]}"
+        case Happening.DEVICE_GONE if event.device.startswith("gpu"):
+            return f"{event.device} gone"
+        case Happening.RANK_STOPPED:
+            return f"{event.device} stopped"
+        case Happening.RANK_CONTINUED:
+            return f"{event.device} goes on"
+        case Happening.BUSY_PROCESS:
+            return f"{' '.join(event.text.split()[1:2])[:24]} takes {event.device or 'cores'}"
+        case Happening.MEMORY_SHORT:
+            return "memory is short"
+        case Happening.OOM_KILL:
+            return f"{first} killed, out of memory"
+    return ""
+
+
+def _held_down(series: Sequence[tuple[str, HostSeries]]) -> Iterator[Happened]:
+    """Where a GPU's clocks begin to be held down, for each reason once."""
+    for metric, one in series:
+        if metric in HELD_DOWN:
+            at_ns, share = rate(one)
+            high = np.flatnonzero(share >= HELD * NS_PER_S)
+            if len(high):
+                begun_ns = int(at_ns[high[0]])
+                words = f"{one.device} held down: {HELD_DOWN[metric]}"
+                yield Happened(at_ns=begun_ns, until_ns=begun_ns, words=words)
+
+
+def _mark(mark: MarkRow) -> Happened:
+    words = f"{mark.name[:24]} (rank {mark.rank})"
+    return Happened(at_ns=mark.at_ns, until_ns=mark.at_ns, words=words, is_trouble=False)

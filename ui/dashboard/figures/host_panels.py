@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
-from ui.dashboard.figures.happenings import Happened, levels
-from ui.dashboard.figures.host_curves import Curves, HostCurve, natural
+from ui.dashboard.figures.host_curves import Curves, Happened, HostCurve, levels, natural
 from ui.dashboard.figures.series import MARKERS_BELOW
 from ui.dashboard.figures.style import GREY, TICKS_PX, TROUBLE, framed, plain
 from ui.dashboard.records import Floats, Ints, RankSpans

@@ -18,8 +18,7 @@ from diagnose.ranges import list_some
 from ui.dashboard.data import Reads
 from ui.dashboard.data.alerts import SILENT_AFTER_NS, ToldAlert, ToldAlerts, told_alerts
 from ui.dashboard.pages.interface import SEVERITY_COLOURS, Page, Region, region_id
-from ui.dashboard.pages.panels import panel
-from ui.dashboard.pages.states import loading, notice
+from ui.dashboard.pages.panels import loading, notice, panel
 from ui.dashboard.view_state import LARGEST, StepRange, View, ViewState
 from ui.dashboard.wording import NS_PER_S, count, long_duration, stamp
 

@@ -20,8 +20,7 @@ from ui.dashboard.data.clock import clock_history, clocks_now
 from ui.dashboard.figures.clock_offset import HEIGHT_PX, clock_offset
 from ui.dashboard.pages.controls import bar, titled
 from ui.dashboard.pages.interface import Chart, Page, Region, control_id, region_id
-from ui.dashboard.pages.panels import chart_panel, heading
-from ui.dashboard.pages.states import loading
+from ui.dashboard.pages.panels import chart_panel, heading, loading
 from ui.dashboard.view_state import View, ViewState
 from ui.dashboard.wording import count, duration, long_duration
 

@@ -11,16 +11,13 @@ from diagnose.model.fleet import HostEvent
 from diagnose.model.load import DEFAULT_STEPS
 from ui.dashboard.data import Reads
 from ui.dashboard.data.fleet import HostScene, is_trouble
-from ui.dashboard.figures.happenings import happenings
-from ui.dashboard.figures.host_curves import curves_of
+from ui.dashboard.figures.host_curves import curves_of, happenings
 from ui.dashboard.figures.host_families import PANELS
 from ui.dashboard.figures.host_panels import host_panels
 from ui.dashboard.pages.controls import bar, link_button, switch, titled, window_inputs, window_links, window_values
-from ui.dashboard.pages.fleet.hosts import draw_hosts
-from ui.dashboard.pages.fleet.scene import Scene, hosts_of, scene, told
+from ui.dashboard.pages.fleet.hosts import Scene, draw_hosts, hosts_of, scene, told
 from ui.dashboard.pages.interface import Chart, Page, Region, control_id, region_id
-from ui.dashboard.pages.panels import chart_panel, panel
-from ui.dashboard.pages.states import loading
+from ui.dashboard.pages.panels import chart_panel, loading, panel
 from ui.dashboard.records import MarkRow
 from ui.dashboard.view_state import Family, View, ViewState
 from ui.dashboard.wording import count, ranks_in_words, stamp

@@ -22,9 +22,8 @@ from ui.dashboard.pages.grid.scene import Scene, scene
 from ui.dashboard.pages.hang.verdict import legend
 from ui.dashboard.pages.heat_map import page as heat_map
 from ui.dashboard.pages.interface import Chart, Page, Region, region_id
-from ui.dashboard.pages.panels import chart_panel
+from ui.dashboard.pages.panels import chart_panel, loading
 from ui.dashboard.pages.run_cells import no_stall_in_words
-from ui.dashboard.pages.states import loading
 from ui.dashboard.pages.verdict import looking
 from ui.dashboard.pages.whatif import page as whatif
 from ui.dashboard.pages.whatif.charts import shown_analysis

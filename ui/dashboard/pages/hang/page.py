@@ -26,8 +26,7 @@ from ui.dashboard.pages.hang.verdict import (
     verdict_in_full,
 )
 from ui.dashboard.pages.interface import Chart, Page, Region, region_id
-from ui.dashboard.pages.panels import chart_panel, panel
-from ui.dashboard.pages.states import loading
+from ui.dashboard.pages.panels import chart_panel, loading, panel
 from ui.dashboard.records import RunFacts
 from ui.dashboard.view_state import Form, View, ViewState
 from ui.dashboard.wording import degrees

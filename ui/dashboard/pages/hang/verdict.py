@@ -12,9 +12,9 @@ from diagnose.hang.finding import severity_of
 from diagnose.hang.verdict import HangVerdict
 from ui.dashboard.figures.standing import SIGNS, Standing
 from ui.dashboard.pages.interface import SEVERITY_COLOURS
+from ui.dashboard.pages.panels import at_work
 from ui.dashboard.pages.rank_chip import rank_chips, swatch
 from ui.dashboard.pages.run_cells import no_stall_in_words
-from ui.dashboard.pages.states import at_work
 from ui.dashboard.records import RunFacts, RunSummary
 from ui.dashboard.view_state import View, ViewState
 from ui.dashboard.wording import clock, count, long_duration, ranks_in_words, stamp

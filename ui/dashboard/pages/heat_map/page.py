@@ -18,8 +18,7 @@ from ui.dashboard.figures.host_boxes import host_boxes, over_steps
 from ui.dashboard.pages.controls import bar, link_button, switch, titled, window_inputs, window_links, window_values
 from ui.dashboard.pages.heat_map.words import heat_in_words
 from ui.dashboard.pages.interface import Chart, Page, Region, control_id, region_id
-from ui.dashboard.pages.panels import chart_panel, heading
-from ui.dashboard.pages.states import loading, notice
+from ui.dashboard.pages.panels import chart_panel, heading, loading, notice
 from ui.dashboard.records import PooledTimes, RunFacts, StageTimes
 from ui.dashboard.stage_times import PROCESSOR, WALL
 from ui.dashboard.view_state import Clock, Colour, Metric, View, ViewState

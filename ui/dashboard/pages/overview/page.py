@@ -1,13 +1,18 @@
-"""A run at a glance: the worst finding in a sentence, the numbers of the moment, the curves, all findings."""
+"""A run at a glance: the worst finding in a sentence, the numbers of the moment, the curves, all findings.
 
-from collections.abc import Callable, Iterator
+What findings cost together. Values in, values out.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 import dash_mantine_components as dmc
+import numpy as np
 import plotly.graph_objects as go
 from dash import html
 from dash.development.base_component import Component
 
+from diagnose.findings import Finding
 from diagnose.hang.verdict import HangVerdict
 from diagnose.model.run_state import RunState
 from telemetry.errors import UnreadableError
@@ -17,14 +22,36 @@ from ui.dashboard.data.recent import MFU, STEP_TIME, TOKENS, recent_means
 from ui.dashboard.figures.series import HEIGHT_PX, Curve, curve_over_steps
 from ui.dashboard.pages.hang.verdict import hang_finding, hang_headline, reading_evidence, since_ns
 from ui.dashboard.pages.interface import Chart, Page, Region, region_id
-from ui.dashboard.pages.panels import card, chart_panel, heading, panel
+from ui.dashboard.pages.panels import card, chart_panel, heading, loading, panel
 from ui.dashboard.pages.run_cells import mean_of_steps
-from ui.dashboard.pages.states import loading
 from ui.dashboard.pages.verdict import findings_list, headline, looking, marks_list
-from ui.dashboard.records import MarkRow, RankState, RunFacts, RunSummary, Series
-from ui.dashboard.time_lost import seconds_lost
+from ui.dashboard.records import MarkRow, RankState, RunFacts, RunSummary, Series, StepTimes
 from ui.dashboard.view_state import ViewState
 from ui.dashboard.wording import count, duration, long_duration, stamp
+
+
+def seconds_lost(findings: Iterable[Finding], steps: StepTimes) -> float:
+    """Seconds of job time lost to ``findings``, of each step what the worst of them takes of it.
+
+        step            |  1  |  2  |  3  |  4  |      each of 10 s
+        straggler       |  2     2     2     2  |      8 s lost
+        loss of link          |  9  |                  9 s lost
+        together        |  2  |  9  |  2  |  2  |      15 s lost, not 17
+
+    A finding takes an equal share of each step of its window. So they never cost less together than the worst of them
+    alone, and never more than the steps took, but for what a job lost in steps that have not ended.
+    """
+    share, unended_s = np.zeros(len(steps.step)), 0.0
+    for finding in findings:
+        window = finding.window
+        inside = (steps.step >= window.first_step) & (steps.step <= window.last_step)
+        whole_s = float(steps.duration_ns[inside].sum()) / 1e9
+        if whole_s:
+            share[inside] = np.maximum(share[inside], finding.seconds_lost / whole_s)
+        else:
+            unended_s = max(unended_s, finding.seconds_lost)
+    return float((share * steps.duration_ns).sum()) / 1e9 + unended_s
+
 
 RECENT: dict[str, tuple[str, Callable[[float], str]]] = {
     "Step time": (STEP_TIME, duration),

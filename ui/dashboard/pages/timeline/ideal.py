@@ -12,7 +12,7 @@ from ui.dashboard.data import Reads
 from ui.dashboard.data.ideal import asked_ideal, ideal_of, known_ideal
 from ui.dashboard.data.whatif import Asked
 from ui.dashboard.figures.ideal_strip import IdealStrip, ideal_strip
-from ui.dashboard.pages.states import at_work, notice
+from ui.dashboard.pages.panels import at_work, notice
 from ui.dashboard.pages.timeline.scene import Scene, scene, spans
 from ui.dashboard.view_state import View, ViewState
 from ui.dashboard.wording import duration

@@ -26,11 +26,20 @@ from ui.dashboard.figures.step_shares import gaps_by_rank, shares_by_rank
 from ui.dashboard.figures.style import STAGE_COLOURS
 from ui.dashboard.pages.controls import titled
 from ui.dashboard.pages.interface import Canvas, Page, Region, region_id
-from ui.dashboard.pages.panels import canvas_panel
-from ui.dashboard.pages.states import loading, notice
-from ui.dashboard.pages.timeline.controls import GROUP_NAMES, control_values, draw_controls, draw_links
+from ui.dashboard.pages.panels import canvas_panel, loading, notice
 from ui.dashboard.pages.timeline.ideal import draw_ideal, known_strip
-from ui.dashboard.pages.timeline.scene import Scene, aligned, displayed, drawn, scene, spans
+from ui.dashboard.pages.timeline.scene import (
+    GROUP_NAMES,
+    Scene,
+    aligned,
+    control_values,
+    displayed,
+    draw_controls,
+    draw_links,
+    drawn,
+    scene,
+    spans,
+)
 from ui.dashboard.pages.timeline.span_details import span_details, where_the_step_went
 from ui.dashboard.records import RunFacts
 from ui.dashboard.view_state import Area, Group, StepRange, View, ViewState

@@ -1,13 +1,25 @@
-"""What the timeline page is about, every open choice of its address made."""
+"""What the timeline page is about, every open choice of its address made.
 
-from dataclasses import dataclass
+Above the timeline: group, rank and step, and the way to other steps.
+"""
 
+from dataclasses import dataclass, replace
+
+import dash_mantine_components as dmc
+import numpy as np
+from dash import html
+from dash.development.base_component import Component
+
+from diagnose.model.run_state import RunState
+from telemetry.topology import AXES
 from ui.dashboard.data import Reads
-from ui.dashboard.defaults import Rows, chosen_rows, chosen_step, suspects
+from ui.dashboard.defaults import Rows, chosen_rows, chosen_step, slowest_step, suspects, typical_step
 from ui.dashboard.figures.spans_buffer import Drawn, fit
 from ui.dashboard.one_clock import OneClock
+from ui.dashboard.pages.controls import bar, link_button, number_input, switch
+from ui.dashboard.pages.interface import control_id
 from ui.dashboard.records import RunFacts, SpanColumns
-from ui.dashboard.view_state import ViewState
+from ui.dashboard.view_state import SHOWN, Group, View, ViewState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,3 +56,78 @@ def spans(one: Scene, reads: Reads) -> SpanColumns:
 def drawn(one: Scene, reads: Reads) -> Drawn:
     """As many of the spans as travel to the browser."""
     return fit(spans(one, reads))
+
+
+GROUP_NAMES = {Group.PP: "Pipeline", Group.DP: "Data", Group.TP: "Tensor", Group.ALL: "All ranks"}
+HIDDEN = "hidden"
+MAX_LISTED = 1024
+"""Ranks that a list to choose from holds; of more the number is typed."""
+
+
+def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
+    """Group, rank and step of a view; where the address asks for what is not there, what it asked for."""
+    shown = scene(replace(state, step=None, rank=_there(state, reads)), reads)
+    rank = shown.rows.rank if state.rank is None else state.rank
+    return {
+        "group": (state.group or shown.rows.group).value,
+        "rank": str(rank) if _are_listed(shown.facts) else rank,
+        "step": "" if state.step is None else state.step,
+        "ideal": SHOWN if state.ideal else HIDDEN,
+    }
+
+
+def draw_controls(state: ViewState, reads: Reads) -> Component:
+    """Group, rank and step."""
+    shown, facts = control_values(state, reads), reads.facts(state)
+    groups = {group.value: name for group, name in GROUP_NAMES.items() if _has(group, facts)}
+    return bar(
+        switch("Group", "group", shown["group"], groups),
+        _rank_list(shown["rank"], facts) if _are_listed(facts) else number_input("of rank", "rank", shown["rank"], "0"),
+        number_input("Step", "step", shown["step"], "newest" if facts.summary.state is RunState.LIVE else "typical"),
+        switch("Ideal timeline", "ideal", shown["ideal"], {HIDDEN: "Hidden", SHOWN: "Below"}),
+    )
+
+
+def draw_links(state: ViewState, reads: Reads) -> Component:
+    """The way to the step before and after, to some that are telling, and to the grid."""
+    facts = reads.facts(state)
+    stored, here = facts.steps.step, replace(state, span=None, area=None)
+    at = int(np.searchsorted(stored, chosen_step(state, facts)))
+    steps = {"Typical": typical_step(facts), "Slowest": slowest_step(facts), "Newest": None}
+    links = [link_button(name, replace(here, step=step)) for name, step in steps.items()]
+    if at + 1 < len(stored):
+        after = replace(here, step=int(stored[at + 1]))
+        links.insert(0, link_button("Next →", after, name="step-next", title="next step: key ]"))
+    if at > 0:
+        before = replace(here, step=int(stored[at - 1]))
+        links.insert(0, link_button("← Previous", before, name="step-previous", title="previous step: key ["))
+    links.append(link_button("In the grid", replace(here, view=View.GRID)))
+    return html.Div(links, className="links")
+
+
+def _there(state: ViewState, reads: Reads) -> int | None:
+    """The rank of the address, where there is one of that number."""
+    world = reads.facts(state).topology.world_size
+    return state.rank if state.rank is not None and state.rank < world else None
+
+
+def _are_listed(facts: RunFacts) -> bool:
+    return facts.topology.world_size <= MAX_LISTED
+
+
+def _rank_list(shown: object, facts: RunFacts) -> Component:
+    places = ((rank, facts.topology.describe(rank)) for rank in range(facts.topology.world_size))
+    return dmc.Select(
+        label="of rank",
+        id=control_id("rank"),
+        value=shown,
+        data=[{"value": str(rank), "label": f"{rank} · {place}"} for rank, place in places],
+        searchable=True,
+        allowDeselect=False,
+        limit=200,
+        w=170 if facts.topology.is_plain else 260,
+    )
+
+
+def _has(group: Group, facts: RunFacts) -> bool:
+    return group is Group.ALL or any(axis == group.value and getattr(facts.topology, axis) > 1 for axis in AXES)

@@ -13,8 +13,7 @@ from telemetry.stages import StageClass
 from ui.dashboard.data.whatif import Asked, command
 from ui.dashboard.figures.blame import stage_of
 from ui.dashboard.gpu_price import GpuPrice
-from ui.dashboard.pages.panels import card
-from ui.dashboard.pages.states import notice
+from ui.dashboard.pages.panels import card, notice
 from ui.dashboard.records import RunFacts
 from ui.dashboard.wording import NS_PER_S, count, duration
 

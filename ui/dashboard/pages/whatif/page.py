@@ -29,8 +29,7 @@ from ui.dashboard.pages.controls import (
     window_values,
 )
 from ui.dashboard.pages.interface import Chart, Page, Region, region_id
-from ui.dashboard.pages.panels import chart_panel, heading, panel
-from ui.dashboard.pages.states import at_work, loading
+from ui.dashboard.pages.panels import at_work, chart_panel, heading, loading, panel
 from ui.dashboard.pages.whatif.charts import DRAWN, shown_analysis, taken_apart
 from ui.dashboard.pages.whatif.cost import cards, refusal, sentences
 from ui.dashboard.records import RunFacts
