@@ -7,7 +7,7 @@ With RANKSCOPE_COLLECTOR set (the URL of `rankscope collect`), the first rank of
 what is recorded; without, it stays in the spool. RANKSCOPE_RUN names the run; else it is torchrun's id, which is a
 UUID where torchrun got no --rdzv-id.
 
-Spans nest on one thread of this process. From other threads and asyncio tasks use ``telemetry.record_span``. A forked
+Spans nest on one thread of this process. From other threads and asyncio tasks use ``rankscope.record_span``. A forked
 process, such as a DataLoader worker, does not record: put a span around the wait for its batch. Spans that are dropped
 are counted, and reported on stderr and by ``rankscope diagnose``.
 """
@@ -19,14 +19,14 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import telemetry  # +
+import rankscope  # +
 from telemetry.record.collectives.process_group import register_traced_backend  # +
 
 STEPS = int(os.environ.get("STEPS", "20"))
 
 
 def main() -> None:
-    telemetry.start(meta={"model": "two layers"})  # +
+    rankscope.start(meta={"model": "two layers"})  # +
     dist.init_process_group(register_traced_backend("gloo"))  # +  instead of "gloo"
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 1)))
@@ -34,23 +34,23 @@ def main() -> None:
     data = torch.Generator().manual_seed(dist.get_rank())
 
     for number in range(STEPS):
-        with telemetry.step(number):  # +
-            with telemetry.span("data-load"):  # +
+        with rankscope.step(number):  # +
+            with rankscope.span("data-load"):  # +
                 inputs = torch.randn(32, 64, generator=data)
                 targets = inputs.sum(dim=1, keepdim=True)
-            with telemetry.span("forward-compute"):  # +
+            with rankscope.span("forward-compute"):  # +
                 loss = nn.functional.mse_loss(model(inputs), targets)
-            with telemetry.span("backward-compute"):  # +
+            with rankscope.span("backward-compute"):  # +
                 loss.backward()
-            with telemetry.span("optimizer"):  # +
+            with rankscope.span("optimizer"):  # +
                 optimiser.step()
                 optimiser.zero_grad()
-            telemetry.sample("loss", loss.item())  # +
+            rankscope.sample("loss", loss.item())  # +
 
     if dist.get_rank() == 0:
         print(f"loss {loss.item():.4f} after {STEPS} steps")
     dist.destroy_process_group()
-    telemetry.stop()  # +
+    rankscope.stop()  # +
 
 
 if __name__ == "__main__":

@@ -1,39 +1,41 @@
 """The front door: record what every rank of a training job does.
 
-    import telemetry
-    from telemetry import Stage
+    import rankscope
+    from rankscope import Stage
 
-    telemetry.start("my-run", collector="http://127.0.0.1:8719")
+    rankscope.start("my-run", collector="http://127.0.0.1:8719")
     for number, batch in enumerate(loader):
-        with telemetry.step(number):
-            with telemetry.span(Stage.FORWARD_COMPUTE):
+        with rankscope.step(number):
+            with rankscope.span(Stage.FORWARD_COMPUTE):
                 loss = model(batch)
-            telemetry.sample("loss", loss.item())
-    telemetry.stop()
+            rankscope.sample("loss", loss.item())
+    rankscope.stop()
 
 Everything works (and does nothing, cheaply) before ``start`` and after ``stop``. Nothing here raises into training,
 blocks it, or synchronises a device; what cannot be kept is dropped and counted. Spans nest and belong to the thread
 that trains; other threads use :func:`record_span`.
 """
 
-from telemetry.record.session import RECORDER, Session, start, stop
-from telemetry.record.session_stats import SessionStats
-from telemetry.stages import STAGE_BY_LABEL, Stage, StageClass, Stream
-from telemetry.topology import Topology
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-span = RECORDER.span
-"""``span(stage, microbatch=-1, chunk=-1, size_bytes=0, peer=-1)``: a context manager. ``stage`` is a ``Stage`` or its
-label."""
-step = RECORDER.step
-"""``step(number)``: a context manager, the span of a whole step; what is recorded from now on belongs to it. A step
-that an exception interrupts does not count as a step: it gets the mark ``step-interrupted``."""
-mark = RECORDER.mark
-"""``mark(name, text="")``: something happened now."""
-sample = RECORDER.sample
-"""``sample(metric, value, step=None)``: a number as of now; of a step gone by when ``step`` names it."""
-record_span = RECORDER.record_span
-"""``record_span(stage, start_ns, duration_ns, *, microbatch, chunk, size_bytes, peer, op_seq, cpu_ns, issue_ns,
-clock)``: a span that is over, on CLOCK_MONOTONIC (``time.monotonic_ns``); from any thread."""
+if TYPE_CHECKING:
+    from telemetry.record.api import (
+        STAGE_BY_LABEL,
+        Session,
+        SessionStats,
+        Stage,
+        StageClass,
+        Stream,
+        Topology,
+        mark,
+        record_span,
+        sample,
+        span,
+        start,
+        step,
+        stop,
+    )
 
 __all__ = [
     "STAGE_BY_LABEL",
@@ -51,3 +53,13 @@ __all__ = [
     "step",
     "stop",
 ]
+
+if not TYPE_CHECKING:  # a type checker would take any name as one of this module
+
+    def __getattr__(name):
+        """A name of ``__all__``, on first use: modules below this package must not load the recorder and NumPy."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        api = import_module("telemetry.record.api")
+        globals().update({each: getattr(api, each) for each in __all__})
+        return globals()[name]

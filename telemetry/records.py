@@ -10,9 +10,6 @@ LOG_OFFSETS = "log_offsets"
 MAX_AHEAD_NS = 86_400 * 10**9
 """How far the clock of a host may be ahead of the collector's."""
 
-MAX_HOST_LENGTH = 256
-"""Characters of a host's name."""
-
 RECORDS_LOST = "records-lost"
 """Name of the mark that the agent stores where records are missing; its text begins with their number."""
 

@@ -15,6 +15,9 @@ import unicodedata
 from telemetry.errors import UsageError
 from telemetry.printable import printable
 
+MAX_HOST_LENGTH = 256
+"""Characters of a host's name."""
+
 
 def storable(name: str) -> str:
     """``name`` in letters that can be stored: environments and kernels hold any bytes, of which some are no text."""

@@ -19,12 +19,12 @@ from pathlib import Path
 
 from telemetry.errors import UsageError
 from telemetry.files.private_files import make_folder
-from telemetry.record.rank_file import MAX_SEGMENTS
-from telemetry.records import MAX_HOST_LENGTH
-from telemetry.run_names import storable
+from telemetry.run_names import MAX_HOST_LENGTH, storable
 
 DEFAULT_PORT = 8719
 DEFAULT_COLLECTOR = f"http://127.0.0.1:{DEFAULT_PORT}"
+MAX_SEGMENTS = 16
+"""Segments of a rank file that are kept by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

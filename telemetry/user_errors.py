@@ -18,7 +18,7 @@ from telemetry.errors import RankscopeError, UsageError
 CRASH_STATUS = 70
 """Exit status after a defect of ours (EX_SOFTWARE of sysexits.h): none of the four that commands document."""
 
-_PACKAGES = ("telemetry", "trainer", "diagnose", "ui")
+_PACKAGES = ("rankscope", "telemetry", "trainer", "diagnose", "ui")
 _DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HINTS: dict[int | None, str] = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "name a path that this user may use"),

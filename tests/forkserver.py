@@ -18,12 +18,12 @@ FORKED.set_forkserver_preload(
     [
         *(
             "telemetry.record.session",
-            "telemetry.agent.command",
+            "telemetry.agent.loop",
             "telemetry.collector.server",
             "telemetry.stores.clickhouse",
         ),
-        *("ui.cli.main", "ui.cli.collect", "ui.cli.doctor", "ui.cli.export", "ui.cli.import_run"),
-        *("ui.cli.alerts", "ui.cli.group", "ui.cli.simulate", "pyarrow.compute"),
+        *("ui.cli.main", "ui.cli.collect", "ui.cli.doctor", "ui.cli.export_perfetto", "ui.cli.import_run"),
+        *("ui.cli.alerts", "ui.cli.diagnose", "ui.cli.hang", "ui.cli.whatif", "ui.cli.simulate", "pyarrow.compute"),
         "tests.integration.chaos.roles",
     ]
 )

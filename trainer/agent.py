@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from telemetry.process.own_modules import python_module
 from telemetry.process.parent_death import FIRST_PAUSE_S, RestartPauses, child_environment
 from telemetry.record.reader import find_rank_dirs
 from trainer.config import RunOptions
@@ -114,7 +115,7 @@ class AgentKeeper:
         self._restart_s = None
         self._pauses.started(self._clock_s())
         command = [
-            *(sys.executable, "-m", "telemetry.agent"),
+            *python_module("telemetry.agent"),
             *("--spool", str(options.spool), "--run", str(options.run_id)),
             *("--attempt", str(options.attempt), "--patience", str(PATIENCE_S), "--appear", str(APPEAR_S)),
             *options.agent_options,

@@ -22,6 +22,7 @@ from typing import IO, Any, NoReturn
 
 from diagnose.nodecheck.bounded import BURIAL_S
 from telemetry.errors import RankscopeError, UnreachableError, UsageError
+from telemetry.process.own_modules import path_of_this_process, python_module
 from telemetry.process.parent_death import tie_to_parent
 
 Tell = Callable[[object], None]
@@ -83,12 +84,12 @@ def serve(work: Callable[[Any, Tell], None]) -> NoReturn:
 def _start(module: str, channel: Connection, words: IO[bytes]) -> "subprocess.Popen[bytes]":
     with channel:
         return subprocess.Popen(
-            [sys.executable, "-m", module, str(channel.fileno()), str(os.getpid())],
+            [*python_module(module), str(channel.fileno()), str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=words,
             stderr=words,
             pass_fds=[channel.fileno()],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            env={**os.environ, "PYTHONPATH": path_of_this_process()},
         )
 
 

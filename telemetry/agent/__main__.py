@@ -4,6 +4,7 @@ import os
 import sys
 import traceback
 
+from telemetry.agent.command import follow
 from telemetry.errors import RankscopeError
 from telemetry.files.private_modes import private_umask
 from telemetry.printable import write_lines
@@ -19,8 +20,6 @@ def main() -> int:
     end_with_starter()
     try:
         os.umask(private_umask())
-        from telemetry.agent.command import follow  # noqa: PLC0415 - what is missing is an error with a hint
-
         follow("python -m telemetry.agent")
     except Exception as error:
         return _report(error)

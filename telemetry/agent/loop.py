@@ -11,17 +11,15 @@ at the end     when every rank is over and all of it is stored, the agent ends b
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from pathlib import Path
 
 import pyarrow as pa
 
 from telemetry.agent.back_off import BackOff
 from telemetry.agent.host import FollowedRank, Host, Owner
 from telemetry.agent.host_reports import HostReports, LivingRanks, Poster
-from telemetry.agent.sampling import HostWatch, SamplerSettings, open_clock_ping, open_samplers
-from telemetry.agent.stall import StallSettings
-from telemetry.agent.sweep import KEEP_DAYS, sweep
+from telemetry.agent.sampling import HostWatch, open_clock_ping, open_samplers
+from telemetry.agent.settings import AgentSettings
+from telemetry.agent.sweep import sweep
 from telemetry.agent.tail import Chunk, rank_rows
 from telemetry.agent.watch import EvidenceWatch
 from telemetry.errors import (
@@ -50,27 +48,6 @@ meanwhile, again and again, while all else waits."""
 GLANCE_S = 0.25
 TABLES_IN_ORDER = ("marks", "spans", "samples")
 """Marks first: a mark of lost records explains why the numbers of the other rows jump."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSettings:
-    """What an agent follows, and whom it tells."""
-
-    spool: Path
-    collector: str
-    token: str | None = None
-    run_id: str | None = None
-    """None: every run under the spool folder."""
-    attempt: int | None = None
-    interval_s: float = 1.0
-    patience_s: float = 60.0
-    """How long to wait for a collector that does not answer once every rank is over."""
-    appear_s: float = 10.0
-    """How long to wait for a first rank."""
-    keep_days: float = KEEP_DAYS
-    """How long rank files that are stored whole are kept; 0: for ever."""
-    stall: StallSettings = field(default_factory=StallSettings)
-    samplers: SamplerSettings = field(default_factory=SamplerSettings)
 
 
 class Agent:

@@ -24,7 +24,8 @@ from telemetry.agent.samplers.host import open_host_sampler
 from telemetry.agent.samplers.interface import Event, GoneError, Look, Reading, Sampler
 from telemetry.agent.samplers.network import open_network_samplers
 from telemetry.agent.samplers.nvml import open_nvml_sampler
-from telemetry.errors import RankscopeError, UsageError
+from telemetry.agent.settings import SamplerSettings
+from telemetry.errors import RankscopeError
 from telemetry.host_metrics import Metric
 from telemetry.printable import log
 from telemetry.run_names import storable
@@ -213,32 +214,6 @@ def open_clock_ping(collector: str, token: str | None) -> Paced:
     """
     client = CollectorClient(collector, token)
     return Paced(sampler=ClockPing(client.time, client.close), interval_s=INTERVAL_S, window_s=0)
-
-
-MAX_INTERVAL_S = 3600.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplerSettings:
-    """How often the host is looked at.
-
-    Raises:
-        UsageError: values that cannot work.
-    """
-
-    interval_s: float = 1.0
-    """Between two looks; 0: the host is not sampled."""
-    network_s: float = 0.0
-    """Bytes of the network cards in windows of this length, each shipped: 0.01 shows bursts; 0: not so."""
-
-    def __post_init__(self) -> None:
-        if self.interval_s != 0 and not 0.1 <= self.interval_s <= MAX_INTERVAL_S:
-            raise UsageError(
-                f"a sampling interval of {self.interval_s:g} s",
-                hint=f"0.1 to {MAX_INTERVAL_S:g}; 0 samples nothing at all",
-            )
-        if self.network_s != 0 and not 0.01 <= self.network_s <= 10:
-            raise UsageError(f"network windows of {self.network_s:g} s", hint="0.01 to 10, or 0 for none")
 
 
 def open_samplers(settings: SamplerSettings, *, ranks: Callable[[], Mapping[int, int]]) -> list[Paced]:

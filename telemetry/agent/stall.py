@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import median
 
-from telemetry.errors import UsageError
+from telemetry.agent.settings import StallSettings
 from telemetry.record.state_page import LiveState
 from telemetry.stages import Stage
 
@@ -23,33 +23,6 @@ LEARN_STEPS = 3
 REMEMBER = 32
 SECOND_NS = 1_000_000_000
 _TAKE_THEIR_TIME = frozenset((Stage.CHECKPOINT_SNAPSHOT, Stage.CHECKPOINT_WRITE, Stage.EVALUATION))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StallSettings:
-    """When a job counts as standing still.
-
-    Raises:
-        UsageError: values that cannot work.
-    """
-
-    factor: float = 5.0
-    """Times the usual step."""
-    floor_s: float = 10.0
-    ceiling_s: float = 300.0
-    confirm_s: float = 1.0
-    """Between the two looks that must show the same."""
-    refresh_s: float = 30.0
-    """Evidence is taken again this often while the stall lasts."""
-
-    def __post_init__(self) -> None:
-        if self.factor <= 1:
-            raise UsageError(f"a stall factor of {self.factor:g}", hint="above 1: a step is no stall")
-        if not 0 < self.floor_s <= self.ceiling_s:
-            raise UsageError(
-                f"a stall floor of {self.floor_s:g} s and a ceiling of {self.ceiling_s:g} s",
-                hint="both above 0, the ceiling not below the floor",
-            )
 
 
 class Phase(StrEnum):

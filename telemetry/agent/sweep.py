@@ -13,6 +13,7 @@ that is wrong for a moment must not take away the numbering of a rank that is ab
 from contextlib import suppress
 from pathlib import Path
 
+from telemetry.agent.settings import KEEP_DAYS
 from telemetry.agent.tail import RankTail
 from telemetry.errors import UnreadableError
 from telemetry.evidence.journal import FOLDER as HOSTS
@@ -25,7 +26,6 @@ from telemetry.record.reader import find_rank_dirs
 from telemetry.record.state_page import LiveState
 from telemetry.records import RankIdentity
 
-KEEP_DAYS = 14.0
 DAY_NS = 86_400 * 10**9
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import ParamSpec
 
 from telemetry.agent.deaths import DeathWatch
-from telemetry.agent.stall import SECOND_NS, Phase, RankLook, StallDetector, StallSettings
+from telemetry.agent.settings import StallSettings
+from telemetry.agent.stall import SECOND_NS, Phase, RankLook, StallDetector
 from telemetry.agent.watched_job import Outbox, Owner, WatchedJob, WatchedRank, failed, leave_logs, standing
 from telemetry.errors import UnreadableError
 from telemetry.evidence.collect import Standing, take_flight_files, take_in_time
@@ -265,8 +266,8 @@ class EvidenceWatch:
         self._keep(owner, [(rank, by_rank.get(rank.identity.rank, [])) for rank in ranks])
 
     def _keep(self, owner: Owner, told: list[tuple[Standing, list[Evidence]]]) -> None:
-        """On disk first: it is all there is if the collector is gone, too. Then in one piece, so that no verdict rests on
-        some ranks as they are now and others as they were."""
+        """Write to disk first: it is all there is if the collector is gone, too. Then ship all ranks in one piece. No
+        verdict rests on the new state of some ranks and the old state of others."""
         news: list[Evidence] = []
         for rank, evidence in told:
             if not evidence:

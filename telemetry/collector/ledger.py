@@ -27,8 +27,9 @@ import pyarrow.compute as pc
 
 from telemetry.collector.claims import MAX_NAMED_RANKS, Attempt, Rank
 from telemetry.errors import JumpError
-from telemetry.record.rank_file import MAX_SEGMENTS, SEGMENT_RECORDS
+from telemetry.record.rank_file import SEGMENT_RECORDS
 from telemetry.records import RECORDS_LOST
+from telemetry.settings import MAX_SEGMENTS
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import HighWater, NumberedTable
 from telemetry.tables import NO_FOLDER, OLDER_FOLDER

@@ -21,6 +21,8 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+from telemetry.process.own_modules import path_to_packages
+
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 LONG_LIFE_S = 60.0
@@ -82,8 +84,8 @@ _FIRST_PARENT = os.getppid()
 
 
 def child_environment() -> dict[str, str]:
-    """The environment for a process that calls :func:`end_with_starter`."""
-    return {**os.environ, STARTER: str(os.getpid())}
+    """The environment for a process of ours that calls :func:`end_with_starter`."""
+    return {**os.environ, STARTER: str(os.getpid()), "PYTHONPATH": path_to_packages()}
 
 
 def end_with_starter() -> None:

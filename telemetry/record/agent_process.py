@@ -17,6 +17,7 @@ from pathlib import Path
 from time import monotonic
 
 from telemetry.files.private_files import open_folder
+from telemetry.process.own_modules import path_of_this_process, python_module
 from telemetry.process.parent_death import FIRST_PAUSE_S, RestartPauses
 from telemetry.record.layout import AGENT_LOG_NAME, ATTEMPT_FOLDER_DEPTH
 
@@ -98,7 +99,7 @@ def _manner(status: int | None) -> str:
 
 
 def spawn_agent(*, spool: Path, run_id: str, attempt: int, collector: str) -> int:
-    """Start ``python -m telemetry.agent`` in a session of its own; its pid. Its output goes to ``agent.log``
+    """Start ``python -P -m telemetry.agent`` in a session of its own; its pid. Its output goes to ``agent.log``
     beside the folders of the ranks.
 
     Spawned, not forked: the rank may hold a device and gigabytes of memory. The address is in the environment: a
@@ -114,10 +115,10 @@ def spawn_agent(*, spool: Path, run_id: str, attempt: int, collector: str) -> in
     try:
         return os.posix_spawn(
             sys.executable,
-            [sys.executable, "-m", "telemetry.agent", *arguments],
+            [*python_module("telemetry.agent"), *arguments],
             {
                 **os.environ,
-                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+                "PYTHONPATH": path_of_this_process(),
                 "RANKSCOPE_COLLECTOR": collector,
             },
             file_actions=[

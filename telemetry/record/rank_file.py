@@ -32,10 +32,10 @@ from telemetry.record.segments import (
 )
 from telemetry.record.shipping_page import LossCause, ShippingPage, read_acked
 from telemetry.records import RankIdentity
+from telemetry.settings import MAX_SEGMENTS
 
 META_NAME = "meta.json"
 SEGMENT_RECORDS = 16384
-MAX_SEGMENTS = 16
 MIN_SEGMENTS = 3
 """The one being written and one that is in flight are never removed."""
 MADV_POPULATE_WRITE = 23

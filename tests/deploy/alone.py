@@ -2,7 +2,7 @@
 
     pyproject.toml --extra--> requirements --metadata of what is installed here--> all that they bring
                                                                                         | links
-    VENV/lib/python3.X/site-packages:  telemetry trainer diagnose ui  +  those packages <-'
+    VENV/lib/python3.X/site-packages:  rankscope telemetry trainer diagnose ui  +  those packages <-'
 
 An import of a package that the extra does not declare fails there, as it does after ``pip install 'rankscope[EXTRA]'``.
 With ``EXTRAS_BY=pip`` in the environment (``make extras``) a wheel is built and pip installs it, which takes minutes.
@@ -26,10 +26,12 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from telemetry.version import __version__
+
 ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 BY_PIP = os.environ.get("EXTRAS_BY") == "pip"
-PACKAGES = ("telemetry", "trainer", "diagnose", "ui")
+PACKAGES = ("rankscope", "telemetry", "trainer", "diagnose", "ui")
 
 
 def extras() -> list[str]:
@@ -164,10 +166,10 @@ def _link_file(link: Path, target: Path) -> None:
 
 def _describe(site: Path) -> None:
     """The metadata of this project, as a wheel has it."""
-    lines = ["Metadata-Version: 2.4", f"Name: {PROJECT['name']}", f"Version: {PROJECT['version']}"]
+    lines = ["Metadata-Version: 2.4", f"Name: {PROJECT['name']}", f"Version: {__version__}"]
     lines += [f"Requires-Dist: {text}" for text in PROJECT["dependencies"]]
     for extra, texts in PROJECT["optional-dependencies"].items():
         lines += [f"Provides-Extra: {extra}", *(f'Requires-Dist: {text}; extra == "{extra}"' for text in texts)]
-    folder = site / f"{PROJECT['name']}-{PROJECT['version']}.dist-info"
+    folder = site / f"{PROJECT['name']}-{__version__}.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("\n".join(lines) + "\n")

@@ -1,13 +1,13 @@
 """What docker-compose.yml promises: closed, pinned, bounded, watched over, and nothing in it that is not there."""
 
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from telemetry.version import __version__
 from tests.deploy.compose_file import COMPOSE, DEPLOY, OPEN, ROOT, blanks, mounts, services
 
 SERVICES = services()
@@ -74,9 +74,8 @@ def test_images_are_pinned_to_a_version(service: dict[str, Any]) -> None:
 
 
 def test_our_images_bear_the_version_of_the_package() -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     ours = [one["image"] for one in SERVICES.values() if "build" in one]
-    assert {image.rpartition(":")[2] for image in ours} == {version}
+    assert {image.rpartition(":")[2] for image in ours} == {__version__}
 
 
 @each_service

@@ -27,36 +27,47 @@ from tests.telemetry.served import collecting
 LOAD_EACH = """
 import json, sys
 from importlib import import_module
+from inspect import getclosurevars
 from telemetry.user_errors import user_error
 from ui.cli.main import COMMANDS, load_command
 
-def outcome(name, extra):
+def works():
+    for name in COMMANDS:
+        command = load_command(name)
+        for below, one in getattr(command, "commands", {"": command}).items():
+            work = getclosurevars(one.callback.__wrapped__).nonlocals["work"]
+            yield f"{name} {below}".strip(), work.partition(":")[0]
+
+def outcome(name, module):
     try:
-        load_command(name)
+        import_module(module)
     except ModuleNotFoundError as error:
-        return user_error(error, extra=extra).hint
+        return user_error(error, extra=COMMANDS[name.split()[0]].extra).hint
     return "loads"
 
-outcomes = {name: outcome(name, command.extra) for name, command in COMMANDS.items()}
-for module in sys.argv[1:]:
+expected, modules = (words.split(",") for words in sys.argv[1:])
+found = dict(works())
+outcomes = {name: outcome(name, found[name]) for name in found if name in expected or name.split()[0] in expected}
+for module in modules:
     import_module(module)
 files = [getattr(module, "__file__", None) for name, module in sys.modules.items()
-         if name.partition(".")[0] in ("telemetry", "trainer", "diagnose", "ui")]
-print(json.dumps({"outcomes": outcomes, "files": files}))
+         if name.partition(".")[0] in ("rankscope", "telemetry", "trainer", "diagnose", "ui")]
+others = {name: outcome(name, module) for name, module in found.items() if name not in outcomes}
+print(json.dumps({"outcomes": outcomes, "others": others, "files": files}))
 """
 RECORD = """
-import sys, telemetry
-telemetry.start("alone", spool=sys.argv[1], agent=False)
+import sys, rankscope
+rankscope.start("alone", spool=sys.argv[1], agent=False)
 for number in range(3):
-    with telemetry.step(number), telemetry.span("forward-compute"):
+    with rankscope.step(number), rankscope.span("forward-compute"):
         pass
-telemetry.stop()
+rankscope.stop()
 """
 COMMANDS_OF = {
     "train": ["train"],
     "agent": ["agent", "runs", "diagnose"],
     "store": ["migrate", "collect", "runs", "diagnose"],
-    "ui": ["ui", "runs", "diagnose", "alerts", "import", "export", "simulate", "doctor", "collect"],
+    "ui": ["ui", "runs", "diagnose", "alerts", "import", "export perfetto", "simulate", "doctor", "collect"],
 }
 """What must load with an extra. Others may: they need little."""
 IMPORTED_LATE = {
@@ -124,12 +135,13 @@ def says(ended: subprocess.CompletedProcess[str], *words: str) -> None:
 
 @pytest.mark.parametrize("extra", COMMANDS_OF)
 def test_an_extra_declares_what_its_commands_import(extra: str, alone: MakeAlone) -> None:
-    ended = alone(extra).run("-c", LOAD_EACH, *IMPORTED_LATE[extra])
+    ended = alone(extra).run("-c", LOAD_EACH, ",".join(COMMANDS_OF[extra]), ",".join(IMPORTED_LATE[extra]))
     assert ended.returncode == 0, ended.stderr
     loaded = json.loads(ended.stdout)
-    outcomes: dict[str, str] = loaded["outcomes"]
-    assert {name: outcomes[name] for name in COMMANDS_OF[extra]} == dict.fromkeys(COMMANDS_OF[extra], "loads")
-    assert all(said == "loads" or said.startswith("pip install 'rankscope[") for said in outcomes.values()), outcomes
+    assert set(loaded["outcomes"].values()) == {"loads"}, loaded["outcomes"]
+    assert len(loaded["outcomes"]) >= len(COMMANDS_OF[extra])
+    others: dict[str, str] = loaded["others"]
+    assert all(said == "loads" or said.startswith("pip install 'rankscope[") for said in others.values()), others
     imported = {COMES_WITH.get(one, one) for path in filter(None, loaded["files"]) for one in imported_by(Path(path))}
     assert imported <= declared(extra)  # what another package brings today may be gone tomorrow
 
@@ -155,12 +167,13 @@ def test_without_an_extra_a_rank_records_and_the_command_answers(alone: MakeAlon
     bare = alone("")
     assert bare.run("-c", RECORD, tmp_path / "spool").returncode == 0
     assert list((tmp_path / "spool").rglob("*.rec"))
-    for arguments in (("--help",), ("--version",)):
+    follow = ("--spool", tmp_path / "spool", "--collector", "http://127.0.0.1:1")
+    for arguments in (("--help",), ("--version",), ("agent", "--help")):
         assert bare.run("-m", "ui.cli", *arguments).returncode == 0
     says(bare.run("-m", "ui.cli", "runs"), "pip install 'rankscope[ui]'")
-    says(bare.run("-m", "ui.cli", "agent", "--help"), "pip install 'rankscope[agent]'")
+    says(bare.run("-m", "ui.cli", "agent", *follow), "pip install 'rankscope[agent]'")
     says(bare.run("-m", "ui.cli", "train", "--out", tmp_path / "out"), "pip install 'rankscope[train]'")
-    says(bare.run("-m", "telemetry.agent", "--help"), "pip install 'rankscope[agent]'")
+    says(bare.run("-m", "telemetry.agent", *follow), "pip install 'rankscope[agent]'")
 
 
 @pytest.mark.parametrize("module", [("ui.cli", "agent"), ("telemetry.agent",)], ids=" ".join)

@@ -1,17 +1,17 @@
 """The units for machines without containers: what they start exists, and no secret stands in them."""
 
-import inspect
 import re
 import shlex
 import shutil
 import subprocess
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from telemetry.agent.command import parse_settings
+from telemetry.agent.settings import parse_settings
 from tests.deploy.compose_file import DEPLOY
-from ui.cli.collect import collect
+from ui.cli.commands.collect import CollectOptions
 
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 PROGRAM = "/opt/rankscope/bin/rankscope"
@@ -36,7 +36,7 @@ def test_the_agent_understands_the_command_of_its_unit() -> None:
 
 def test_the_collector_knows_the_options_of_its_unit() -> None:
     command, *arguments = words_of(DEPLOY / "systemd/rankscope-collector.service")
-    known = {f"--{name.replace('_', '-')}" for name in inspect.signature(collect).parameters}
+    known = {f"--{name.replace('_', '-')}" for name in [field.name for field in fields(CollectOptions)]}
     assert command == "collect"
     assert {word for word in arguments if word.startswith("--")} <= known
     assert "--host" not in arguments

@@ -12,7 +12,8 @@ from diagnose.model.marks import load_losses
 from diagnose.report.as_json import report_object
 from diagnose.report.as_text import report_text
 from telemetry.agent.host import Host
-from telemetry.agent.loop import Agent, AgentSettings
+from telemetry.agent.loop import Agent
+from telemetry.agent.settings import AgentSettings
 from telemetry.record.rank_file import SEGMENT_RECORDS
 from telemetry.records import SPANS_DROPPED
 from telemetry.stores.embedded import EmbeddedStore

@@ -13,7 +13,8 @@ import pytest
 
 import telemetry
 from telemetry.agent.host import Host
-from telemetry.agent.loop import Agent, AgentSettings
+from telemetry.agent.loop import Agent
+from telemetry.agent.settings import AgentSettings
 from telemetry.collector.api import LINES_A_MINUTE
 from telemetry.stages import Stage
 from telemetry.stores.queries import LAST_STEP, Marks, Ranks, Spans

@@ -43,7 +43,7 @@ type = "log"
 path = "{told}"
 resend_s = 0.001
 """
-ALERTS = [sys.executable, "-c", "from ui.cli.alerts import alerts_app; alerts_app()"]
+ALERTS = [sys.executable, "-c", "from ui.cli.commands.alerts import alerts_app; alerts_app()"]
 
 
 def put_sick_fleet(client: CollectorClient) -> None:

@@ -18,7 +18,7 @@ from tests.deadline import until
 from tests.scenarios.command import Answer, rankscope
 from tests.telemetry.recording import session
 from tests.trainer.jobs import alive
-from ui.cli.doctor import doctor
+from ui.cli.commands.doctor import doctor
 from ui.cli.main import main
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "node-checks.md"

@@ -4,8 +4,8 @@ import pynvml
 import pytest
 
 from telemetry.agent.__main__ import _report
-from telemetry.agent.command import parse_settings
-from telemetry.agent.sampling import SamplerSettings, open_samplers
+from telemetry.agent.sampling import open_samplers
+from telemetry.agent.settings import SamplerSettings, parse_settings
 
 ARGUMENTS = ["--spool", "spool", "--collector", "http://127.0.0.1:1"]
 

@@ -16,7 +16,8 @@ import pytest
 
 import telemetry
 from telemetry.agent.host import Host
-from telemetry.agent.loop import Agent, AgentSettings
+from telemetry.agent.loop import Agent
+from telemetry.agent.settings import AgentSettings
 from telemetry.errors import UnreachableError, UnreadableError, UsageError
 from telemetry.evidence.evidence import Stamps
 from telemetry.evidence.owned_process import is_alive

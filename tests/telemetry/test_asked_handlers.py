@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import telemetry
-from telemetry.agent.stall import SECOND_NS, StallSettings
+from telemetry.agent.settings import StallSettings
+from telemetry.agent.stall import SECOND_NS
 from telemetry.agent.watch import EvidenceWatch
 from telemetry.evidence import collect
 from telemetry.evidence.evidence import died_ns_of, kept

@@ -11,8 +11,9 @@ import pytest
 
 import telemetry
 from telemetry.agent.host import Host
-from telemetry.agent.loop import Agent, AgentSettings
-from telemetry.agent.stall import SECOND_NS, StallSettings
+from telemetry.agent.loop import Agent
+from telemetry.agent.settings import AgentSettings, StallSettings
+from telemetry.agent.stall import SECOND_NS
 from telemetry.agent.watch import EvidenceWatch
 from telemetry.agent.watched_job import BATCH_CHARACTERS, Outbox
 from telemetry.errors import UnreachableError

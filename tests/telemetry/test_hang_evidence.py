@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from telemetry.agent.host import Host
-from telemetry.agent.loop import Agent, AgentSettings
-from telemetry.agent.stall import StallSettings
+from telemetry.agent.loop import Agent
+from telemetry.agent.settings import AgentSettings, StallSettings
 from telemetry.agent.watch import EvidenceWatch
 from telemetry.agent.watched_job import Outbox
 from telemetry.evidence.collect import collect_evidence

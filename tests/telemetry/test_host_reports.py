@@ -13,9 +13,10 @@ import telemetry
 from telemetry.agent import host_reports
 from telemetry.agent.host import Host
 from telemetry.agent.host_reports import HostReports, LivingRanks
-from telemetry.agent.loop import Agent, AgentSettings
+from telemetry.agent.loop import Agent
 from telemetry.agent.samplers.interface import Event, GoneError, Look, Reading
 from telemetry.agent.sampling import HostWatch, Paced
+from telemetry.agent.settings import AgentSettings
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.evidence import journal
 from telemetry.stores.embedded import EmbeddedStore

@@ -14,7 +14,8 @@ import pytest
 
 import telemetry
 from telemetry.agent.host import Host
-from telemetry.agent.loop import Agent, AgentSettings
+from telemetry.agent.loop import Agent
+from telemetry.agent.settings import AgentSettings
 from telemetry.collector.api import LINES_A_MINUTE, RefusalLog
 from telemetry.collector.ledger import MAX_JUMP
 from telemetry.errors import AheadError, JumpError, TakenNameError, UnannouncedError, UsageError

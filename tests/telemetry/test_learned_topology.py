@@ -10,7 +10,8 @@ import torch
 
 import telemetry
 from telemetry.agent.host import Host
-from telemetry.agent.loop import Agent, AgentSettings
+from telemetry.agent.loop import Agent
+from telemetry.agent.settings import AgentSettings
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.record import layout
 from telemetry.record.rank_file import META_NAME

@@ -13,7 +13,8 @@ import pytest
 
 import telemetry
 from telemetry.agent.host import Host
-from telemetry.agent.loop import Agent, AgentSettings
+from telemetry.agent.loop import Agent
+from telemetry.agent.settings import AgentSettings
 from telemetry.agent.watch import EvidenceWatch
 from telemetry.errors import TakenNameError, UsageError
 from telemetry.evidence.evidence import Evidence, keep

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from telemetry.agent.stall import SECOND_NS, Phase, RankLook, StallDetector, StallSettings
+from telemetry.agent.settings import StallSettings
+from telemetry.agent.stall import SECOND_NS, Phase, RankLook, StallDetector
 from telemetry.errors import UsageError
 
 SETTINGS = StallSettings(factor=5, floor_s=10, ceiling_s=300, confirm_s=1)

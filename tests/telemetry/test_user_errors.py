@@ -67,9 +67,8 @@ def test_a_package_that_is_missing_names_the_extra_that_installs_it(package: str
 
 
 def test_an_agent_with_a_defect_of_ours_does_not_end_with_1() -> None:
-    defect = "import sys; sys.modules['telemetry.agent.command'] = None; import telemetry.agent.__main__ as agent"
-    ended = subprocess.run(
-        [sys.executable, "-c", f"{defect}; sys.exit(agent.main())"], capture_output=True, text=True, check=False
-    )
+    defect = "import sys; sys.modules['telemetry.agent.loop'] = None; import telemetry.agent.__main__ as agent"
+    call = "sys.argv[1:] = '--spool', 'spool', '--collector', 'http://127.0.0.1:1'; sys.exit(agent.main())"
+    ended = subprocess.run([sys.executable, "-c", f"{defect}; {call}"], capture_output=True, text=True, check=False)
     assert ended.returncode == CRASH_STATUS
     assert "Traceback" in ended.stderr

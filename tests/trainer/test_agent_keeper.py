@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.agent.command import parse_settings
+from telemetry.agent.settings import parse_settings
 from tests.deadline import until
 from trainer.agent import APPEAR_S, AgentKeeper
 from trainer.config import RunOptions

@@ -1,10 +1,20 @@
-"""The command as a whole: each subcommand is there, and loads what it needs alone."""
+"""The command as a whole: every command has one shape, and loads only what it needs."""
 
 import subprocess
 import sys
-from importlib import metadata
-from typing import Any
+from collections.abc import Iterator
+from importlib import import_module
+from inspect import getclosurevars
+from typing import Any, get_args, get_type_hints
 
+import pytest
+import typer
+
+import rankscope
+from diagnose.simulate import truth as fault_texts
+from trainer.faults import inject
+from ui.cli.commands.demo import FAULTS
+from ui.cli.commands.simulate import FAULT_KINDS
 from ui.cli.main import COMMANDS, load_command
 
 SAID: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
@@ -12,21 +22,40 @@ CRASH = """
 from ui.cli import main as cli
 from ui.cli import runs
 
-def crash(store: str = "") -> None:
+def crash(options) -> int:
     raise RuntimeError("our mistake \\x1b[2J")
 
 runs.runs = crash
 cli.main()
 """
-
-ASK = """
+ASK_EACH = """
 import sys
 from typer.testing import CliRunner
-from ui.cli.main import app
-answer = CliRunner().invoke(app, ["runs", "--help"])
-assert answer.exit_code == 0, answer.output
-print(sorted({"torch", "fastapi", "chdb", "dash", "pandas", "opentelemetry"} & sys.modules.keys()))
+from ui.cli.main import COMMANDS, app, load_command
+
+def words(name, command):
+    yield [name]
+    for below in getattr(command, "commands", {}):
+        yield [name, below]
+
+HEAVY = {"numpy", "pyarrow", "torch", "dash", "httpx", "fastapi", "chdb", "psutil", "plotly", "opentelemetry"}
+for asked in [[], *(line for name in COMMANDS for line in words(name, load_command(name)))]:
+    answer = CliRunner().invoke(app, [*asked, "--help"])
+    assert answer.exit_code == 0, answer.output
+    print(" ".join(asked) + ":", *sorted(HEAVY & sys.modules.keys()))
 """
+"""Pydantic is missing from the list: Typer itself loads it."""
+
+
+def works() -> Iterator[tuple[type[Any], str]]:
+    """Of every command: the record of its options, and the name of its work."""
+    for subcommand in COMMANDS.values():
+        module, _, attribute = subcommand.target.partition(":")
+        target = getattr(import_module(module), attribute)
+        below = target.registered_commands if isinstance(target, typer.Typer) else ()
+        for callback in [info.callback for info in below if info.callback] or [target]:
+            kept = getclosurevars(callback).nonlocals
+            yield kept["options"], kept["work"]
 
 
 def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
@@ -35,11 +64,36 @@ def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
         assert words.startswith(command.help.rstrip(".")), name
 
 
+@pytest.mark.parametrize(("options", "work"), list(works()), ids=str)
+def test_the_work_of_a_command_takes_its_options_and_returns_the_exit_status(options: type[Any], work: str) -> None:
+    module, _, function = work.partition(":")
+    hints = get_type_hints(getattr(import_module(module), function))
+    assert hints == {"options": options, "return": int}
+
+
+def test_the_help_of_no_command_loads_what_its_work_needs() -> None:
+    answer = subprocess.run([sys.executable, "-c", ASK_EACH], **SAID)
+    assert answer.returncode == 0, answer.stderr
+    lines = answer.stdout.splitlines()
+    assert len(lines) > len(COMMANDS)
+    assert all(line.endswith(":") for line in lines), lines
+
+
+def test_the_help_names_every_fault_and_every_choice_of_its_settings() -> None:
+    assert tuple(fault_texts.KINDS) == FAULT_KINDS
+    for kind, fault in inject.KINDS.items():
+        (told,) = (part for part in FAULTS.split("; ") if part.startswith(f"{kind} with "))
+        for name, annotation in get_type_hints(fault).items():
+            choices = [choice for choice in get_args(annotation) if isinstance(choice, str)]
+            assert not choices or f"{name}=" in told
+            assert all(choice in told for choice in choices), (told, choices)
+
+
 def test_the_version_is_that_of_the_package_and_needs_nothing_heavy() -> None:
     answer = subprocess.run([sys.executable, "-X", "importtime", "-m", "ui.cli", "--version"], **SAID)
-    assert (answer.returncode, answer.stdout) == (0, f"rankscope {metadata.version('rankscope')}\n")
+    assert (answer.returncode, answer.stdout) == (0, f"rankscope {rankscope.__version__}\n")
     loaded = {line.rpartition("|")[2].strip() for line in answer.stderr.splitlines()}
-    assert not loaded & {"numpy", "telemetry", "torch", "pyarrow"}
+    assert not loaded & {"numpy", "torch", "pyarrow"}
 
 
 def test_a_defect_of_ours_shows_a_printable_traceback_and_does_not_end_with_1() -> None:
@@ -47,11 +101,6 @@ def test_a_defect_of_ours_shows_a_printable_traceback_and_does_not_end_with_1() 
     assert answer.returncode == 70
     assert answer.stderr.startswith("Traceback (most recent call last):\n")
     assert "RuntimeError: our mistake \\x1b[2J\n" in answer.stderr
-
-
-def test_a_command_does_not_wait_for_what_others_need() -> None:
-    answer = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, check=True)
-    assert answer.stdout.strip() == "[]"
 
 
 def test_a_name_that_was_mistyped_is_put_right() -> None:

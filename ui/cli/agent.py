@@ -1,11 +1,10 @@
-"""`rankscope agent`: ship the rank files of this host."""
-
-import typer
+"""The work of `rankscope agent`: ship the rank files of this host."""
 
 from telemetry.agent.command import follow
 from telemetry.settings import DEFAULT_COLLECTOR
+from ui.cli.commands.agent import AgentOptions
 
 
-def agent(context: typer.Context) -> None:
-    """Ship rank files until their ranks have ended and everything is acknowledged; see `rankscope agent -h`."""
-    follow("rankscope agent", context.args, collector=DEFAULT_COLLECTOR)
+def agent(options: AgentOptions) -> int:
+    follow("rankscope agent", options.context.args, collector=DEFAULT_COLLECTOR)
+    return 0

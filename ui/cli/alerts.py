@@ -1,4 +1,4 @@
-"""`rankscope alerts`: the watcher and its hooks."""
+"""The work of `rankscope alerts`: the watcher and its hooks."""
 
 import threading
 import time
@@ -6,9 +6,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.text import Text
 
 from diagnose.alerts.dispatch import Dispatcher
@@ -33,44 +31,15 @@ from telemetry.errors import UnreachableError, UsageError
 from telemetry.printable import one_line
 from telemetry.process.signals import ended_by_signals
 from telemetry.stores.address import without_password
-from ui.cli.options import DEFAULT_STORE, JsonOption, StoreOption, finite, out, progress
+from ui.cli.commands.alerts import HookOptions, ListOptions, WatcherOptions
+from ui.cli.output import out, progress
 from ui.cli.readers import open_reader
 
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", envvar="RANKSCOPE_ALERTS", help="File of rules and hooks (TOML).", show_default=False),
-]
-StateOption = Annotated[
-    Path | None, typer.Option("--state", help="Where alerts are kept between two looks.", show_default=False)
-]
-EveryOption = Annotated[
-    float | None,
-    typer.Option(help="Seconds between two checks; longer if a check takes longer.", min=0.2, callback=finite),
-]
-DashboardOption = Annotated[str, typer.Option(help="Address of the dashboard: notices link to it.", show_default=False)]
-HoldOption = Annotated[
-    float,
-    typer.Option(
-        "--hold", help="Seconds from the sample to its end; Ctrl-C ends it at once.", min=0, max=3600, callback=finite
-    ),
-]
-HookArgument = Annotated[str, typer.Argument(help="Name of the hook in the file of rules.")]
 
-alerts_app = typer.Typer(help="Tell people when something goes wrong, once, and when it is over.", no_args_is_help=True)
-
-
-@alerts_app.command("run")
-def run(
-    config: ConfigOption = None,
-    store: StoreOption = DEFAULT_STORE,
-    every: EveryOption = None,
-    dashboard: DashboardOption = "",
-    state: StateOption = None,
-) -> None:
-    """Watch the newest runs and tell the hooks. SIGTERM, SIGHUP or Ctrl-C ends it; what is unsent is sent next time."""
-    settings = _settings(config, state, dashboard)
+def run(options: WatcherOptions) -> int:
+    settings = _settings(options.config, options.state, options.dashboard)
     hooks = make_hooks(settings)
-    DetectorSettings.from_environment()  # what no run could be looked at with is told now
+    DetectorSettings.from_environment()  # reports a wrong setting now, not at the first check
     stop = ended_by_signals()
     complaints = Complaints(lambda text: progress.print(Text(one_line(text, MAX_LINE))))
     with ExitStack() as open_things:
@@ -79,7 +48,7 @@ def run(
             complaints.tell(f"hook {name} is no longer there: {count} notices that waited for it are dropped")
         dispatchers = [Dispatcher(hook, ledger, complaints) for hook in hooks]
         watcher = Watcher(
-            open_reader=partial(open_reader, store),
+            open_reader=partial(open_reader, options.store),
             ledger=ledger,
             policy=settings.policy(hooks),
             dispatchers=dispatchers,
@@ -88,47 +57,42 @@ def run(
         open_things.callback(watcher.close)
         watcher.open()
         open_things.enter_context(dispatching(dispatchers))
-        complaints.tell(f"watching {without_password(store)}; alerts go to {', '.join(hook.name for hook in hooks)}")
-        if not store.startswith(("http://", "https://")):
+        complaints.tell(
+            f"watching {without_password(options.store)}; alerts go to {', '.join(hook.name for hook in hooks)}"
+        )
+        if not options.store.startswith(("http://", "https://")):
             complaints.tell("the dashboard's page of alerts stays empty: it is told by --store http://COLLECTOR alone")
-        watch(watcher, every or settings.every_s, stop)
+        watch(watcher, options.every or settings.every_s, stop)
+    return 0
 
 
-@alerts_app.command("list")
-def list_alerts(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
-    """Alerts that are pending, firing, or were resolved within a day. Exit status 1 when any fires."""
-    path = _state_file(_settings(config, state, ""))
+def list_alerts(options: ListOptions) -> int:
+    path = _state_file(_settings(options.config, options.state, ""))
     stands, waiting = read_ledger(path)
-    if json:
+    if options.json:
         # Beyond ASCII there are characters that terminals obey.
         out.print_json(data=state_object(stands, waiting), ensure_ascii=True)
     elif path.exists():
         out.print(state_text(stands, waiting, time.time_ns()))
     else:
         out.print(Text(f"no alerts: no watcher has kept any in {one_line(str(path))} yet (`rankscope alerts run`)"))
-    raise typer.Exit(int(num_firing(stands) > 0))
+    return int(num_firing(stands) > 0)
 
 
-@alerts_app.command("test")
-def try_hook(
-    hook: HookArgument, config: ConfigOption = None, dashboard: DashboardOption = "", hold: HoldOption = 0.0
-) -> None:
-    """Send a sample alert and its end through a hook. Exit status 2 when it is refused, 3 when nobody answers.
-
-    Alertmanager tells nobody of what is over within its group_wait: hold the sample for longer, to see it arrive.
-    """
-    settings = _settings(config, None, dashboard)
+def try_hook(options: HookOptions) -> int:
+    hook, settings = options.hook, _settings(options.config, None, options.dashboard)
     if hook not in settings.hooks:
-        where = "" if config else "; --config FILE names others"
+        where = "" if options.config else "; --config FILE names others"
         raise UsageError(f"no hook {hook!r}", hint=f"known: {', '.join(settings.hooks)}{where}")
     made = make_hook(hook, settings.hooks[hook])
-    stop = ended_by_signals() if hold else threading.Event()
+    stop = ended_by_signals() if options.hold else threading.Event()
     fires, is_over = sample_notices(time.time_ns(), settings.dashboard)
     _send(made, fires)
     out.print(Text(f"hook {hook}: took the sample, which fires: look for run {fires.labels['run_id']} there"))
-    stop.wait(hold)
+    stop.wait(options.hold)
     _send(made, is_over)
     out.print(Text(f"hook {hook}: took its end"))
+    return 0
 
 
 def _send(hook: Hook, notice: Notice) -> None:

@@ -9,7 +9,7 @@ from telemetry.clocks.align_evidence import HostClock
 from telemetry.printable import printable
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Runs
-from ui.cli.options import out
+from ui.cli.output import out
 from ui.cli.readers import open_reader
 
 NUMBERS = range(1, 6)

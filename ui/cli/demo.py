@@ -1,4 +1,4 @@
-"""`rankscope demo`: train eight ranks in 3D with a fault inside, and see it found."""
+"""The work of `rankscope demo`: train eight ranks in 3D with a fault, and show that it is found."""
 
 import os
 import signal
@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import disk_usage
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.markup import escape
 from rich.text import Text
 
@@ -18,52 +17,45 @@ from diagnose.report import report_object, report_text
 from telemetry.errors import UsageError
 from trainer.faults.inject import parse_fault
 from trainer.recipes import recipe_named
+from ui.cli.commands.demo import DemoOptions
 from ui.cli.demonstration import Demonstration, Outcome, serving, train_and_diagnose
-from ui.cli.options import JsonOption, out, progress
+from ui.cli.output import out, progress
 
 MIN_FREE_BYTES = 64 * 2**20
 """For the store, the rank files and the logs."""
-FaultOption = Annotated[
-    str, typer.Option(help="slow:rank=,factor=  hang:rank=,step=  die:rank=,step=  data-stall:rank=  gc:rank=  none")
-]
-ExitOption = Annotated[bool, typer.Option("--exit", help="End when the verdict is printed; keep no dashboard open.")]
-OutOption = Annotated[
-    Path | None, typer.Option("--out", help="Folder for rank files, store, logs and truth.", show_default=False)
-]
-StepsOption = Annotated[int, typer.Option(help="Steps to train.", min=1)]
-RecipeOption = Annotated[str, typer.Option(help="What to train; see `rankscope train --help`.")]
 
 
-def demo(
-    fault: FaultOption = "slow:rank=5,factor=1.4",
-    steps: StepsOption = 30,
-    recipe: RecipeOption = "tiny_cpu",
-    folder: OutOption = None,
-    exit: ExitOption = False,
-    json: JsonOption = False,
-) -> None:
-    """Train eight ranks in 3D on real text with a slow one among them, and name it."""
-    parse_fault(fault, recipe_named(recipe).parallel.topology, num_steps=steps)  # before anything is started
+def demo(options: DemoOptions) -> int:
+    # Wrong settings of the fault are reported before anything is started.
+    parse_fault(options.fault, recipe_named(options.recipe).parallel.topology, num_steps=options.steps)
     _check_installed()
-    run_id = f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
-    where = (folder or Path("rankscope-out") / run_id).resolve()
+    wanted = _wanted(options)
+    where = wanted.out
     where.mkdir(parents=True, exist_ok=True)
     _check_room(where)
     progress.print(f"[bold]1.[/] collector with an embedded store in {escape(str(where / 'store'))}")
     with serving(where) as collector:
-        progress.print(
-            f"[bold]2.[/] training {recipe}, {steps} steps, fault {escape(fault)}; watch it at {collector.url}"
-        )
-        wanted = Demonstration(out=where, run_id=run_id, recipe=recipe, num_steps=steps, fault=fault)
+        training = f"training {options.recipe}, {options.steps} steps, fault {escape(options.fault)}"
+        progress.print(f"[bold]2.[/] {training}; watch it at {collector.url}")
         outcome = train_and_diagnose(wanted, collector)
-        progress.print("[bold]3.[/] asked every detector; none of them reads the truth")
-        _print(outcome, json)
+        progress.print("[bold]3.[/] ran all detectors; none of them reads the ground truth")
+        _print(outcome, options.json)
         again = f"rankscope diagnose --store embedded:{escape(str(where / 'store'))}"
-        progress.print(f"to ask again once the demo has ended: {again}")
-        if not exit:
+        progress.print(f"to diagnose again after the demo has ended: {again}")
+        if not options.exit:
             _keep_open(collector.url)
-    if outcome.train_status and not outcome.truth_ends_training:
-        raise typer.Exit(outcome.train_status)
+    return 0 if outcome.truth_ends_training else outcome.train_status
+
+
+def _wanted(options: DemoOptions) -> Demonstration:
+    run_id = f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
+    return Demonstration(
+        out=(options.folder or Path("rankscope-out") / run_id).resolve(),
+        run_id=run_id,
+        recipe=options.recipe,
+        num_steps=options.steps,
+        fault=options.fault,
+    )
 
 
 def _check_installed() -> None:

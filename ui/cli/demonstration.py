@@ -25,12 +25,13 @@ from diagnose.model.load import newest_attempt
 from diagnose.pipeline import Report, diagnose_run
 from telemetry.errors import RankscopeError, UnreachableError, UsageError
 from telemetry.printable import log
+from telemetry.process.own_modules import python_module
 from telemetry.process.parent_death import child_environment
 from telemetry.settings import DEFAULT_PORT
 from telemetry.stores.queries import Samples, Steps
 from telemetry.wire.client import CollectorClient
 
-RANKSCOPE = (sys.executable, "-m", "ui.cli")
+RANKSCOPE = python_module("ui.cli")
 START_S = 60.0
 STALL_S = 90.0
 STOP_S = 20.0

@@ -1,9 +1,6 @@
-"""`rankscope export perfetto`: a window of a run as a trace that other tools open."""
+"""The work of `rankscope export perfetto`: write steps of a run as a trace that other tools open."""
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from diagnose.model.load import newest_attempt
 from diagnose.ranges import fold_ranks
@@ -11,65 +8,27 @@ from diagnose.trace.choice import Choice, choose
 from diagnose.trace.export import Format, Written, export_trace
 from telemetry.printable import printable
 from telemetry.stores.interface import Reader
-from ui.cli.diagnose import FirstStepOption, LastStepOption, step_window
-from ui.cli.options import (
-    DEFAULT_STORE,
-    AttemptOption,
-    JsonOption,
-    RunArgument,
-    StoreOption,
-    out,
-    progress,
-)
+from ui.cli.commands.export import PerfettoOptions
+from ui.cli.diagnose import step_window
+from ui.cli.output import out, progress
 from ui.cli.readers import open_reader
 from ui.dashboard.one_clock import clock_note
 from ui.dashboard.wording import count, size
 
-RanksOption = Annotated[str, typer.Option(help="Only these ranks, such as 0-7,12; all when left out.", metavar="LIST")]
-HostOption = Annotated[
-    list[str] | None, typer.Option("--host", help="Only the ranks of this host; may be repeated.", show_default=False)
-]
-OutOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        help="File to write, packed where its name ends in .gz. RUN-steps-A-B.json.gz (.perfetto-trace) when left out.",
-        show_default=False,
-    ),
-]
-FormatOption = Annotated[
-    Format,
-    typer.Option("--format", help="json: Chrome's, opens everywhere. protobuf: Perfetto's own; needs its package."),
-]
 
-
-def export_perfetto(
-    run: RunArgument = None,
-    store: StoreOption = DEFAULT_STORE,
-    attempt: AttemptOption = None,
-    first_step: FirstStepOption = None,
-    last_step: LastStepOption = None,
-    ranks: RanksOption = "",
-    host: HostOption = None,
-    out_file: OutOption = None,
-    form: FormatOption = Format.JSON,
-    json: JsonOption = False,
-) -> None:
-    """Write steps of a run as a trace for Perfetto (ui.perfetto.dev), chrome://tracing and like tools.
-
-    The newest ten steps when no window is asked for.
-    """
-    window = step_window(first_step, last_step)
-    with open_reader(store) as reader:
-        run_id, number = newest_attempt(reader, run, attempt)
-        choice = choose(reader, run_id, number, window=window, ranks=ranks, hosts=host or ())
-        written = _write(reader, choice, form, out_file)
+def export_perfetto(options: PerfettoOptions) -> int:
+    window, form = step_window(options.first_step, options.last_step), Format(options.form)
+    with open_reader(options.store) as reader:
+        run_id, number = newest_attempt(reader, options.run, options.attempt)
+        choice = choose(reader, run_id, number, window=window, ranks=options.ranks, hosts=options.host or ())
+        written = _write(reader, choice, form, options.out_file)
     for note in _notes(written):
         progress.print(note, markup=False, highlight=False)
-    if json:
+    if options.json:
         out.print_json(data=_told(choice, written, form))
     else:
         out.print(_text(choice, written), markup=False, highlight=False)
+    return 0
 
 
 def _write(reader: Reader, choice: Choice, form: Format, path: Path | None) -> Written:

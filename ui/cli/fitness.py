@@ -14,7 +14,7 @@ from rich.table import Table
 
 from telemetry.settings import spool_of
 
-PACKAGES = ("telemetry", "trainer", "diagnose", "ui")
+PACKAGES = ("rankscope", "telemetry", "trainer", "diagnose", "ui")
 LIBRARIES = {
     "torch": "the trainer and GPU clocks; pip install 'rankscope[train]'",
     "pyarrow": "the agent; pip install 'rankscope[agent]'",
@@ -56,7 +56,7 @@ def fitness_table(checks: list[Check]) -> Table:
 
 
 def _names() -> Iterator[Check]:
-    """The four package names are general words: another distribution may shadow them."""
+    """Most of the package names are general words: another distribution or a file of the user may shadow them."""
     home = Path(__file__).resolve().parents[2]
     for package in PACKAGES:
         spec = importlib.util.find_spec(package)

@@ -1,10 +1,8 @@
-"""`rankscope diagnose hang`: why a job stands still, from whatever is at hand."""
+"""The work of `rankscope diagnose hang`: why a job makes no progress, from a store, rank files or dumps."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
 from json import dumps as to_json
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -20,50 +18,31 @@ from diagnose.model.load import newest_attempt
 from diagnose.report import hang_object, hang_text
 from telemetry.errors import UsageError
 from telemetry.stores.interface import Reader
-from ui.cli.options import DEFAULT_STORE, AttemptOption, JsonOption, RunArgument, StoreOption, out
+from ui.cli.commands.diagnose import HangOptions
+from ui.cli.output import out
 from ui.cli.readers import open_reader
-from ui.cli.watching import EveryOption, WatchOption, watch
-
-SpoolOption = Annotated[
-    Path | None,
-    typer.Option(help="Look at the rank files here, of a live job or a dead one: no store needed.", show_default=False),
-]
-DumpsOption = Annotated[
-    Path | None,
-    typer.Option(help="Read PyTorch flight-recorder dumps here, of any job, whatever their names.", show_default=False),
-]
+from ui.cli.watching import watch
 
 Look = Callable[[], HangVerdict]
 
 
-def hang(
-    run: RunArgument = None,
-    spool: SpoolOption = None,
-    dumps: DumpsOption = None,
-    store: StoreOption = DEFAULT_STORE,
-    attempt: AttemptOption = None,
-    json: JsonOption = False,
-    again: WatchOption = False,
-    every: EveryOption = 2.0,
-) -> None:
-    """Say which ranks hold a stalled job up, in which collective, and where they stand. Exit status 1 when any do."""
-    if spool and dumps:
+def hang(options: HangOptions) -> int:
+    if options.spool and options.dumps:
         raise UsageError("--spool with --dumps", hint="rank files or flight-recorder dumps: one of the two")
-    if dumps and again:
+    if options.dumps and options.again:
         raise UsageError("--watch with --dumps", hint="dumps are read once; watch a collector or a spool")
     with ExitStack() as open_things:
-        look = _look(run, attempt, spool, dumps, lambda: open_things.enter_context(open_reader(store)))
+        look = _look(options, lambda: open_things.enter_context(open_reader(options.store)))
         verdict = look()
-        _print(verdict, json)
-        if again:
-            verdict = watch(verdict, look, _accusation, lambda newer: _print(newer, json), every)
-    raise typer.Exit(int(verdict.kind not in (None, Kind.INSUFFICIENT_EVIDENCE)))
+        _print(verdict, options.json)
+        if options.again:
+            verdict = watch(verdict, look, _accusation, lambda newer: _print(newer, options.json), options.every)
+    return int(verdict.kind not in (None, Kind.INSUFFICIENT_EVIDENCE))
 
 
-def _look(
-    run: str | None, attempt: int | None, spool: Path | None, dumps: Path | None, reader: Callable[[], Reader]
-) -> Look:
-    """How to come to a verdict, again and again."""
+def _look(options: HangOptions, reader: Callable[[], Reader]) -> Look:
+    """A function that reads the evidence again and returns a verdict."""
+    run, attempt, spool, dumps = options.run, options.attempt, options.spool, options.dumps
     if dumps:
         return lambda: judge(evidence_from_dumps(read_dumps(dumps)))
     if spool:

@@ -1,4 +1,4 @@
-"""The `rankscope` command: one short file for each subcommand, imported when that subcommand runs.
+"""The `rankscope` command. Options of a subcommand are imported for it alone, and its work when it runs.
 
 exit status     0 nothing found    1 findings    2 wrong use or unreadable input    3 store or collector unreachable
                70 a defect of ours, with a traceback    128 + n ended by signal n    141 the reader of a pipe closed it
@@ -8,12 +8,20 @@ import os
 import sys
 import traceback
 from dataclasses import dataclass
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
+
+from telemetry.files.private_modes import private_umask
+from telemetry.printable import write_lines
+from telemetry.process.parent_death import end_with_starter
+from telemetry.process.signals import raise_on_ending
+from telemetry.user_errors import CRASH_STATUS, user_error
+from telemetry.version import __version__
+from ui.cli.commands.command import PIPE_CLOSED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,44 +38,52 @@ class Subcommand:
 
 COMMANDS = {
     "demo": Subcommand(
-        target="ui.cli.demo:demo",
+        target="ui.cli.commands.demo:demo",
         extra="all",
-        help="Train eight ranks in 3D on real text with a slow one among them, and name it.",
+        help="Train eight ranks on real text with one slow rank, and find that rank.",
     ),
-    "train": Subcommand(target="ui.cli.train:train", extra="train", help="Train a recipe."),
+    "train": Subcommand(target="ui.cli.commands.train:train", extra="train", help="Train a recipe."),
     "collect": Subcommand(
-        target="ui.cli.collect:collect",
+        target="ui.cli.commands.collect:collect",
         extra="store",
-        help="Take in spans, keep them in a store, answer queries.",
+        help="Receive spans, store them and answer queries.",
     ),
     "migrate": Subcommand(
-        target="ui.cli.migrate:migrate", extra="store", help="Make or upgrade the tables of a store."
+        target="ui.cli.commands.migrate:migrate", extra="store", help="Make or upgrade the tables of a store."
     ),
     "agent": Subcommand(
-        target="ui.cli.agent:agent",
+        target="ui.cli.commands.agent:agent",
         extra="agent",
-        help="Ship rank files until their ranks have ended and everything is acknowledged.",
+        help="Send rank files to a collector until all ranks have ended and everything is stored.",
     ),
-    "ui": Subcommand(target="ui.cli.ui:ui", extra="ui", help="Serve the dashboard over a collector or a store."),
-    "runs": Subcommand(target="ui.cli.runs:runs", extra="ui", help="List the runs that are stored, newest first."),
-    "doctor": Subcommand(target="ui.cli.doctor:doctor", extra="ui", help="Check this machine."),
+    "ui": Subcommand(
+        target="ui.cli.commands.ui:ui", extra="ui", help="Serve the dashboard over a collector or a store."
+    ),
+    "runs": Subcommand(target="ui.cli.commands.runs:runs", extra="ui", help="List the stored runs, the newest first."),
+    "doctor": Subcommand(target="ui.cli.commands.doctor:doctor", extra="ui", help="Check this machine."),
     "import": Subcommand(
-        target="ui.cli.import_run:import_run", extra="ui", help="Store other people's traces as a run."
+        target="ui.cli.commands.import_run:import_run", extra="ui", help="Store traces of other tools as a run."
     ),
     "simulate": Subcommand(
-        target="ui.cli.simulate:simulate_run",
+        target="ui.cli.commands.simulate:simulate_run",
         extra="ui",
-        help="Simulate a run, and store it as if its ranks had recorded it.",
+        help="Simulate a run and store it like a recorded one.",
     ),
-    "diagnose": Subcommand(target="ui.cli.group:diagnose_app", extra="ui", help="Explain what slows or stalls a run."),
+    "diagnose": Subcommand(
+        target="ui.cli.commands.diagnose:diagnose_app", extra="ui", help="Explain what slows or stalls a run."
+    ),
     "alerts": Subcommand(
-        target="ui.cli.alerts:alerts_app",
+        target="ui.cli.commands.alerts:alerts_app",
         extra="ui",
-        help="Tell people when something goes wrong, once, and when it is over.",
+        help="Send an alert when a problem begins, and again when it ends.",
     ),
-    "export": Subcommand(target="ui.cli.export:export_app", extra="ui", help="A run in the form of others."),
+    "export": Subcommand(
+        target="ui.cli.commands.export:export_app",
+        extra="ui",
+        help="Export a run to OpenTelemetry or as a trace file.",
+    ),
 }
-"""Name -> subcommand. The list of commands needs none of their imports, which take seconds and optional packages."""
+"""Name -> subcommand. The list of commands imports none of them."""
 INTERRUPTED = 130
 PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 """The agent reads its arguments itself: it also runs where this command is not installed."""
@@ -84,8 +100,6 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # Typer would end with 1, which means findings
-            from ui.cli.options import PIPE_CLOSED  # noqa: PLC0415 - takes a second to import
-
             _drop_output()
             raise SystemExit(PIPE_CLOSED) from None
 
@@ -95,11 +109,7 @@ class Commands(TyperGroup):
 
 
 def load_command(name: str) -> Any:
-    """The subcommand ``name``, imported.
-
-    Raises:
-        ModuleNotFoundError: an optional package that it needs is not installed.
-    """
+    """The subcommand ``name`` with its options. What does its work is imported when it runs."""
     module, _, attribute = COMMANDS[name].target.partition(":")
     command = getattr(import_module(module), attribute)
     shelf = typer.Typer()
@@ -121,7 +131,7 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        print(f"rankscope {metadata.version('rankscope')}")
+        print(f"rankscope {__version__}")
         raise typer.Exit
 
 
@@ -137,8 +147,7 @@ def rankscope(
 def main() -> None:
     """Run the command line. A user's error is one message with a hint, never a traceback."""
     try:
-        if sys.argv[1:] != ["--version"]:
-            _prepare_process()
+        _prepare_process()
         app()
     except KeyboardInterrupt:  # before or after the command: Typer ends with the same status
         sys.exit(INTERRUPTED)
@@ -156,10 +165,6 @@ def _prepare_process() -> None:
 
     ``RANKSCOPE_UMASK`` changes their modes from 0600 and 0700.
     """
-    from telemetry.files.private_modes import private_umask  # noqa: PLC0415
-    from telemetry.process.parent_death import end_with_starter  # noqa: PLC0415 - NumPy comes with it
-    from telemetry.process.signals import raise_on_ending  # noqa: PLC0415
-
     end_with_starter()
     raise_on_ending()
     os.umask(private_umask())
@@ -167,9 +172,6 @@ def _prepare_process() -> None:
 
 def _report(error: Exception) -> int:
     """Print the error; the exit status for it."""
-    from telemetry.printable import write_lines  # noqa: PLC0415 - NumPy comes with it
-    from telemetry.user_errors import CRASH_STATUS, user_error  # noqa: PLC0415
-
     command = next((COMMANDS[word] for word in sys.argv[1:] if word in COMMANDS), None)
     wrong = user_error(error, extra=command.extra if command else "all")
     if wrong is None:

@@ -10,7 +10,7 @@ from rich.table import Table
 from diagnose.nodecheck.expectations import Expectations, compared
 from diagnose.nodecheck.node import Begun, NodeChecks, check_node
 from diagnose.nodecheck.result import CheckResult, Verdict
-from ui.cli.options import out, progress
+from ui.cli.output import out, progress
 
 STYLES = {
     Verdict.OK: "green",

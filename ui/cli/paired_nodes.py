@@ -7,7 +7,7 @@ from diagnose.nodecheck.pairs.paired_test import PairedTest, RoundBegun, run_pai
 from diagnose.nodecheck.pairs.records import BadNode, PairedVerdict
 from diagnose.nodecheck.pairs.wire import verdict_object
 from telemetry.printable import printable
-from ui.cli.options import out, progress
+from ui.cli.output import out, progress
 
 
 def pair_this_node(test: PairedTest, *, json: bool) -> bool:

@@ -1,9 +1,9 @@
-"""`rankscope runs`: what is stored."""
+"""The work of `rankscope runs`: list what is stored."""
 
 from collections.abc import Iterator
 from datetime import datetime
 from json import dumps
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.cells import cell_len, chop_cells, set_cell_size
@@ -13,7 +13,8 @@ from diagnose.model.run_state import states_of
 from telemetry.printable import printable
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Runs, StoredRuns, in_portions
-from ui.cli.options import DEFAULT_STORE, JsonOption, StoreOption, out, progress
+from ui.cli.commands.runs import NEWEST, RunsOptions
+from ui.cli.output import out, progress
 from ui.cli.readers import open_reader
 
 COLUMNS = ("run", "attempt", "state", "started", "ranks", "steps")
@@ -21,34 +22,23 @@ NAME_WIDTH = 60
 """On a terminal a longer name takes several lines. Elsewhere it stays whole: other commands take it."""
 
 
-NEWEST = 50
-LimitOption = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        help=f"Print the newest N runs; 0: all of them. Default: {NEWEST}, and all with --json.",
-        show_default=False,
-    ),
-]
-
-
-def runs(store: StoreOption = DEFAULT_STORE, limit: LimitOption = None, json: JsonOption = False) -> None:
-    """List the runs that are stored, newest first."""
-    most = (0 if json else NEWEST) if limit is None else limit
-    with open_reader(store) as reader:
+def runs(options: RunsOptions) -> int:
+    most = (0 if options.json else NEWEST) if options.limit is None else options.limit
+    with open_reader(options.store) as reader:
         names = _stored(reader)
         rows = _rows(reader, names[: most or None])
-    if json:
+    if options.json:
         # Highlighting thousands of rows takes seconds.
         typer.echo(dumps({"schema": 1, "num_runs": len(names), "runs": rows}, indent=2))
     elif not rows:
-        out.print("no run stored yet; record one: `rankscope demo`, or telemetry.start(collector=...) in your loop")
+        out.print("no run stored yet; record one: `rankscope demo`, or rankscope.start(collector=...) in your loop")
     else:
         out.print(table_of(rows, NAME_WIDTH if out.is_terminal else None))
         if most and len(names) > most:
             progress.print(
                 f"{len(names) - most:,} older runs are not shown: --limit N shows more, --limit 0 all of them"
             )
+    return 0
 
 
 def _stored(reader: Reader) -> list[str]:

@@ -1,121 +1,55 @@
-"""`rankscope simulate`: a run of any size with chosen faults, straight into a store."""
+"""The work of `rankscope simulate`: store a simulated run of any size with chosen faults."""
 
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 from shlex import quote
-from typing import Annotated, Literal
-
-import typer
 
 from diagnose.simulate.noise import noise_named
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.run import simulate
 from diagnose.simulate.store import as_run, put_simulation, samples_table
-from diagnose.simulate.truth import KINDS, Truth, check_writable, parse_fault, truth_object, write_truth
+from diagnose.simulate.truth import Truth, check_writable, parse_fault, truth_object, write_truth
 from telemetry.imports.write import open_target
 from telemetry.run_names import checked_run_name
 from telemetry.stores.address import without_password
 from telemetry.topology import Topology
-from ui.cli.options import DEFAULT_STORE, JsonOption, StoreOption, out, progress
-
-DegreeOption = Annotated[int, typer.Option(help="Degree of parallelism.")]
-MeshOption = Annotated[
-    str,
-    typer.Option(
-        help="Axes of the device mesh with their degrees, the slowest first, in place of --dp, --pp and --tp: "
-        "pp=2,dp_shard=4,tp=2.",
-        show_default=False,
-    ),
-]
-ClockOption = Annotated[
-    Literal["host", "device"],
-    typer.Option(help="Clock of the spans. With `device`, the host issues work before the device runs it."),
-]
-FsdpOption = Annotated[
-    bool, typer.Option("--fsdp", help="Shard parameters: gather them by layer inside forwards and backwards.")
-]
-ExposedOption = Annotated[
-    bool, typer.Option("--no-prefetch", help="With --fsdp: gather a layer only when the one before it has ended.")
-]
-ChunksOption = Annotated[
-    int, typer.Option(help="Model chunks on each pipeline rank; above 1 the schedule interleaves.")
-]
-MicrobatchesOption = Annotated[int, typer.Option(help="Microbatches a step on each replica.")]
-StepsOption = Annotated[int, typer.Option(help="Steps.")]
-SeedOption = Annotated[int, typer.Option(help="The same seed makes the same run, but for the time of day.")]
-NoiseOption = Annotated[str, typer.Option(help="How durations scatter: recorded (as real runs do), heavy, or none.")]
-DeviceOption = Annotated[Literal["cuda", "cpu"], typer.Option(help="On cpu processor time is measured.")]
-HostOption = Annotated[int, typer.Option("--ranks-per-host", help="Ranks on each host.")]
-CheckpointOption = Annotated[int, typer.Option("--checkpoint-every", help="Steps between checkpoints; 0: none.")]
-CollectOption = Annotated[bool, typer.Option("--planned-gc", help="All ranks collect garbage at the end of each step.")]
-OffsetOption = Annotated[float, typer.Option("--clock-offset-ms", help="Clocks of hosts are off by up to this.")]
-DriftOption = Annotated[float, typer.Option("--clock-drift-ppm", help="Clocks of hosts run up to this fast or slow.")]
-FaultOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--fault",
-        metavar="KIND:SETTINGS",
-        help=f"A fault, such as slow:rank=5,factor=1.4; may be repeated. Kinds: {', '.join(KINDS)}.",
-        show_default=False,
-    ),
-]
-NameOption = Annotated[str, typer.Option(help="Name of the run.")]
-TruthOption = Annotated[Path | None, typer.Option(help="Write the truth about the faults here.", show_default=False)]
+from ui.cli.commands.simulate import SimulateOptions
+from ui.cli.output import out, progress
 
 
-def simulate_run(
-    dp: DegreeOption = 4,
-    pp: DegreeOption = 2,
-    tp: DegreeOption = 2,
-    mesh: MeshOption = "",
-    chunks: ChunksOption = 1,
-    microbatches: MicrobatchesOption = 8,
-    steps: StepsOption = 40,
-    fault: FaultOption = None,
-    seed: SeedOption = 0,
-    noise: NoiseOption = "recorded",
-    device: DeviceOption = "cuda",
-    clock: ClockOption = "host",
-    fsdp: FsdpOption = False,
-    no_prefetch: ExposedOption = False,
-    ranks_per_host: HostOption = 8,
-    checkpoint_every: CheckpointOption = 0,
-    planned_gc: CollectOption = False,
-    clock_offset_ms: OffsetOption = 0.0,
-    clock_drift_ppm: DriftOption = 0.0,
-    name: NameOption = "simulated",
-    store: StoreOption = DEFAULT_STORE,
-    truth: TruthOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Simulate a run, and store it as if its ranks had recorded it. The truth about its faults stays outside."""
-    plan = SimulatedRun(
-        name=checked_run_name(name.strip()),
-        topology=Topology.parse(mesh) if mesh else Topology(dp=dp, pp=pp, tp=tp),
-        num_chunks=chunks,
-        num_microbatches=microbatches,
-        num_steps=steps,
-        noise=noise_named(noise, on_cpu=device == "cpu"),
-        gpus_per_host=ranks_per_host,
-        clock_offset_ms=clock_offset_ms,
-        clock_drift_ppm=clock_drift_ppm,
-        device=device,
-        clock=clock,
-        fsdp=fsdp,
-        prefetches=not no_prefetch,
-        checkpoint_every=checkpoint_every,
-        collects_by_plan=planned_gc,
-        faults=tuple(parse_fault(text) for text in fault or ()),
-        seed=seed,
-    )
+def simulate_run(options: SimulateOptions) -> int:
+    plan = _plan(options)
     plan = replace(plan, started_ns=time.time_ns() - int(plan.expected_s * 1e9))
-    if truth:
-        check_writable(truth)
-    stored = _store(plan, store)
-    if truth:
-        write_truth(truth, plan, stored.truth)
-    _print(plan, stored, store, json)
+    if options.truth:
+        check_writable(options.truth)
+    stored = _store(plan, options.store)
+    if options.truth:
+        write_truth(options.truth, plan, stored.truth)
+    _print(plan, stored, options.store, options.json)
+    return 0
+
+
+def _plan(options: SimulateOptions) -> SimulatedRun:
+    grid = Topology.parse(options.mesh) if options.mesh else Topology(dp=options.dp, pp=options.pp, tp=options.tp)
+    return SimulatedRun(
+        name=checked_run_name(options.name.strip()),
+        topology=grid,
+        num_chunks=options.chunks,
+        num_microbatches=options.microbatches,
+        num_steps=options.steps,
+        noise=noise_named(options.noise, on_cpu=options.device == "cpu"),
+        gpus_per_host=options.ranks_per_host,
+        clock_offset_ms=options.clock_offset_ms,
+        clock_drift_ppm=options.clock_drift_ppm,
+        device=options.device,
+        clock=options.clock,
+        fsdp=options.fsdp,
+        prefetches=not options.no_prefetch,
+        checkpoint_every=options.checkpoint_every,
+        collects_by_plan=options.planned_gc,
+        faults=tuple(parse_fault(text) for text in options.fault or ()),
+        seed=options.seed,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,17 +3,9 @@
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Annotated, TypeVar
-
-import typer
+from typing import TypeVar
 
 from telemetry.errors import UnreachableError
-from ui.cli.options import finite
-
-WatchOption = Annotated[
-    bool, typer.Option("--watch", help="Check again and again; print what changes. Ctrl-C ends it.")
-]
-EveryOption = Annotated[float, typer.Option(help="Seconds between two checks of --watch.", min=0.2, callback=finite)]
 
 Seen = TypeVar("Seen")
 

@@ -14,7 +14,7 @@ from diagnose.findings import Kind, Severity
 from telemetry.errors import UnreachableError, UsageError
 from tests.deadline import until
 from tests.diagnose.alerts.made_looks import START_NS, Watched, finding, quick
-from ui.cli.alerts import alerts_app
+from ui.cli.commands.alerts import alerts_app
 
 RULES = """
 [hooks.lines]
@@ -27,7 +27,7 @@ argv = ["/bin/sh", "-c", "echo not like this >&2; exit 65"]
 type = "webhook"
 url = "http://127.0.0.1:1"
 """
-ALERTS = [sys.executable, "-c", "from ui.cli.alerts import alerts_app; alerts_app()"]
+ALERTS = [sys.executable, "-c", "from ui.cli.commands.alerts import alerts_app; alerts_app()"]
 
 
 @pytest.fixture

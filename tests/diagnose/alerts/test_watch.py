@@ -27,7 +27,7 @@ from telemetry.stores.interface import Query
 from telemetry.stores.queries import Runs
 from telemetry.wire.client import CollectorClient
 from tests.diagnose.alerts.made_looks import START_NS, Watched, finding, policy, quick
-from ui.cli.alerts import alerts_app
+from ui.cli.commands.alerts import alerts_app
 
 
 class NoRuns:

@@ -20,7 +20,7 @@ from tests.integration.processes import Part
 from tests.memory_store import memory_store
 from tests.scenarios.command import rankscope
 from tests.telemetry.served import collecting
-from ui.cli.alerts import alerts_app
+from ui.cli.commands.alerts import alerts_app
 
 RULES = """
 state = "alerts.sqlite"
@@ -34,7 +34,7 @@ path = "{told}"
 resend_s = 0.3
 """
 SLOW_MACHINE_S = 120
-ALERTS = [sys.executable, "-c", "from ui.cli.alerts import alerts_app; alerts_app()"]
+ALERTS = [sys.executable, "-c", "from ui.cli.commands.alerts import alerts_app; alerts_app()"]
 """`rankscope alerts`, without what the other commands import."""
 pytestmark = pytest.mark.chaos
 

@@ -1,0 +1,51 @@
+"""Record what every rank of a training job does.
+
+    import rankscope
+    from rankscope import Stage
+
+    rankscope.start("my-run", collector="http://127.0.0.1:8719")
+    for number, batch in enumerate(loader):
+        with rankscope.step(number):
+            with rankscope.span(Stage.FORWARD_COMPUTE):
+                loss = model(batch)
+            rankscope.sample("loss", loss.item())
+    rankscope.stop()
+
+Before ``start`` and after ``stop`` these functions do nothing, at almost no cost. None of them raises into training,
+blocks it or synchronises a device. What cannot be kept is dropped and counted. Spans nest, and belong to the thread
+that trains; other threads use :func:`record_span`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from rankscope.shadowing import check_own_packages
+
+if TYPE_CHECKING:
+    from telemetry.record.api import Stage, Topology, mark, record_span, sample, span, start, step, stop
+    from telemetry.version import __version__
+
+__all__ = [
+    "Stage",
+    "Topology",
+    "__version__",
+    "mark",
+    "record_span",
+    "sample",
+    "span",
+    "start",
+    "step",
+    "stop",
+]
+
+check_own_packages("telemetry")
+
+if not TYPE_CHECKING:  # a type checker would take any name as one of this module
+
+    def __getattr__(name):
+        """A name of ``__all__``, on first use: the command is below this package and must not load the recorder."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = import_module("telemetry.version" if name == "__version__" else "telemetry.record.api")
+        globals()[name] = getattr(module, name)
+        return globals()[name]

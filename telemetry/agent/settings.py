@@ -1,0 +1,171 @@
+"""What an agent follows and when it acts, and the command line that says so. It loads nothing that takes long."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+
+from telemetry.errors import UsageError
+
+SAYS = "Send the rank files of this host to a collector. Take evidence when ranks make no progress or die."
+MAX_INTERVAL_S = 3600.0
+KEEP_DAYS = 14.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StallSettings:
+    """When a job counts as standing still.
+
+    Raises:
+        UsageError: values that cannot work.
+    """
+
+    factor: float = 5.0
+    """Times the usual step."""
+    floor_s: float = 10.0
+    ceiling_s: float = 300.0
+    confirm_s: float = 1.0
+    """Between the two looks that must show the same."""
+    refresh_s: float = 30.0
+    """Evidence is taken again this often while the stall lasts."""
+
+    def __post_init__(self) -> None:
+        if self.factor <= 1:
+            raise UsageError(f"a stall factor of {self.factor:g}", hint="above 1: a step is no stall")
+        if not 0 < self.floor_s <= self.ceiling_s:
+            raise UsageError(
+                f"a stall floor of {self.floor_s:g} s and a ceiling of {self.ceiling_s:g} s",
+                hint="both above 0, the ceiling not below the floor",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplerSettings:
+    """How often the host is looked at.
+
+    Raises:
+        UsageError: values that cannot work.
+    """
+
+    interval_s: float = 1.0
+    """Between two looks; 0: the host is not sampled."""
+    network_s: float = 0.0
+    """Bytes of the network cards in windows of this length, each shipped: 0.01 shows bursts; 0: not so."""
+
+    def __post_init__(self) -> None:
+        if self.interval_s != 0 and not 0.1 <= self.interval_s <= MAX_INTERVAL_S:
+            raise UsageError(
+                f"a sampling interval of {self.interval_s:g} s",
+                hint=f"0.1 to {MAX_INTERVAL_S:g}; 0 samples nothing at all",
+            )
+        if self.network_s != 0 and not 0.01 <= self.network_s <= 10:
+            raise UsageError(f"network windows of {self.network_s:g} s", hint="0.01 to 10, or 0 for none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """What an agent follows, and whom it tells."""
+
+    spool: Path
+    collector: str
+    token: str | None = None
+    run_id: str | None = None
+    """None: every run under the spool folder."""
+    attempt: int | None = None
+    interval_s: float = 1.0
+    patience_s: float = 60.0
+    """How long to wait for a collector that does not answer once every rank is over."""
+    appear_s: float = 10.0
+    """How long to wait for a first rank."""
+    keep_days: float = KEEP_DAYS
+    """How long rank files that are stored whole are kept; 0: for ever."""
+    stall: StallSettings = field(default_factory=StallSettings)
+    samplers: SamplerSettings = field(default_factory=SamplerSettings)
+
+
+def parse_settings(prog: str, arguments: Sequence[str] | None, *, collector: str | None) -> AgentSettings:
+    """The settings that a command line asks for.
+
+    Raises:
+        SystemExit: status 2, what is wrong is told on stderr.
+        UsageError: values that cannot work together.
+    """
+    parser = _parser(prog, os.environ.get("RANKSCOPE_COLLECTOR") or collector)
+    given = parser.parse_args(arguments)
+    if not given.collector:
+        parser.error("say where the collector is: --collector http://host:port, or RANKSCOPE_COLLECTOR")
+    if not 0 < given.interval <= MAX_INTERVAL_S or not min(given.patience, given.appear, given.keep) >= 0:
+        parser.error(f"--interval is above zero and at most {MAX_INTERVAL_S:g}, nothing below zero")
+    return AgentSettings(
+        spool=given.spool,
+        collector=given.collector,
+        run_id=given.run,
+        attempt=given.attempt,
+        interval_s=given.interval,
+        patience_s=given.patience,
+        appear_s=given.appear,
+        keep_days=given.keep,
+        stall=StallSettings(
+            factor=given.stall_factor, floor_s=given.stall_floor, ceiling_s=max(given.stall_ceiling, given.stall_floor)
+        ),
+        samplers=SamplerSettings(interval_s=given.sample, network_s=given.network),
+    )
+
+
+def _number(text: str) -> float:
+    """A finite number: ``nan`` would pass every bound."""
+    with suppress(ValueError):
+        if isfinite(number := float(text)):
+            return number
+    raise argparse.ArgumentTypeError(f"{text!r} is not a finite number")
+
+
+def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
+    usual, stall, samplers = AgentSettings(spool=Path(), collector=""), StallSettings(), SamplerSettings()
+
+    def told(name: str, otherwise: float) -> str | float:
+        """An agent that a rank starts has no other way to hear of it."""
+        return os.environ.get(f"RANKSCOPE_{name}") or otherwise
+
+    parser = argparse.ArgumentParser(
+        prog=prog, description=SAYS, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--spool", type=Path, required=True, help="folder that ranks write into")
+    parser.add_argument("--run", help="follow this run only")
+    parser.add_argument("--attempt", type=int, help="follow this attempt only")
+    parser.add_argument("--collector", default=collector, help="address, http://host:port")
+    parser.add_argument(
+        "--keep",
+        type=_number,
+        default=usual.keep_days,
+        metavar="DAYS",
+        help="days to keep the files of ranks that have ended and are stored completely; 0: for ever",
+    )
+    seconds = {
+        "--interval": (usual.interval_s, "between two checks of the rank files"),
+        "--patience": (usual.patience_s, "to wait for a collector that does not answer, after every rank has ended"),
+        "--appear": (usual.appear_s, "to wait for the first rank"),
+        "--sample": (
+            told("SAMPLE_S", samplers.interval_s),
+            "between two samples of NICs, GPUs and load; 0: no samples",
+        ),
+        "--network": (told("NETWORK_S", samplers.network_s), "of each window of NIC byte counts; 0: none"),
+        "--stall-floor": (stall.floor_s, "without a step: shorter pauses are never a stall"),
+        "--stall-ceiling": (
+            stall.ceiling_s,
+            "without a step: longer pauses are always a stall, even during a checkpoint",
+        ),
+    }
+    for name, (default, help_text) in seconds.items():
+        parser.add_argument(name, type=_number, default=default, metavar="S", help=f"seconds {help_text}")
+    parser.add_argument(
+        "--stall-factor",
+        type=_number,
+        default=stall.factor,
+        metavar="N",
+        help="a pause longer than N times the usual step is a stall",
+    )
+    return parser

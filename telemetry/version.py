@@ -1,0 +1,3 @@
+"""The version of rankscope: pyproject.toml, ``rankscope.__version__`` and ``rankscope --version`` read it here."""
+
+__version__ = "0.1.0"

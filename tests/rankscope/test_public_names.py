@@ -1,0 +1,25 @@
+"""``import rankscope``: the recorder under the name of the project."""
+
+import subprocess
+import sys
+
+import rankscope
+import telemetry
+from telemetry.record import api
+
+LIGHT = """
+import sys, rankscope, telemetry, diagnose
+assert rankscope.__version__
+print("numpy" in sys.modules, *(hasattr(package, "nothing") for package in (rankscope, telemetry, diagnose)))
+"""
+
+
+def test_both_names_lead_to_one_recorder() -> None:
+    for name in set(rankscope.__all__) - {"__version__"}:
+        assert getattr(rankscope, name) is getattr(telemetry, name) is getattr(api, name)
+    assert set(telemetry.__all__) == set(api.__all__)
+
+
+def test_the_packages_load_without_what_their_names_need() -> None:
+    answer = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == ["False"] * 4

@@ -1,0 +1,94 @@
+"""`rankscope diagnose`, `diagnose hang` and `diagnose whatif`: options."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ui.cli.commands.command import command
+from ui.cli.commands.shared import (
+    DEFAULT_STORE,
+    AttemptOption,
+    EveryOption,
+    FirstStepOption,
+    JsonOption,
+    LastStepOption,
+    RunArgument,
+    SpoolOption,
+    StoreOption,
+    WatchOption,
+)
+
+DEFAULT = "run"
+HangSpoolOption = Annotated[
+    Path | None,
+    typer.Option(help="Read the rank files here, of a running or an ended job. Needs no store.", show_default=False),
+]
+DumpsOption = Annotated[
+    Path | None,
+    typer.Option(help="Read PyTorch flight-recorder dumps here, of any job, with any file names.", show_default=False),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnoseOptions:
+    """Explain what slows or stalls a run. Prints findings, the worst first. Exit status 1 if there are findings.
+
+    For a job that makes no progress, use `rankscope diagnose hang`.
+    """
+
+    run: RunArgument = None
+    store: StoreOption = DEFAULT_STORE
+    attempt: AttemptOption = None
+    first_step: FirstStepOption = None
+    last_step: LastStepOption = None
+    spool: SpoolOption = None
+    json: JsonOption = False
+    again: WatchOption = False
+    every: EveryOption = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HangOptions:
+    """Find the ranks that block a stalled job: in which collective, at which line. Exit status 1 if there are any."""
+
+    run: RunArgument = None
+    spool: HangSpoolOption = None
+    dumps: DumpsOption = None
+    store: StoreOption = DEFAULT_STORE
+    attempt: AttemptOption = None
+    json: JsonOption = False
+    again: WatchOption = False
+    every: EveryOption = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatifOptions:
+    """Compute the time that slow ranks cost, and what each remedy would save. Exit status 1 if there are findings.
+
+    Replays every step as if no rank were slow.
+    """
+
+    run: RunArgument = None
+    store: StoreOption = DEFAULT_STORE
+    attempt: AttemptOption = None
+    first_step: FirstStepOption = None
+    last_step: LastStepOption = None
+    spool: SpoolOption = None
+    json: JsonOption = False
+
+
+class OneByDefault(TyperGroup):
+    """Arguments that do not begin with a subcommand's name are the default's: ``diagnose RUN``, ``diagnose hang``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        named = bool(args) and args[0] in self.commands
+        return super().parse_args(ctx, args if named else [DEFAULT, *args])
+
+
+diagnose_app = typer.Typer(cls=OneByDefault, help="Explain what slows or stalls a run.", no_args_is_help=False)
+diagnose_app.command(DEFAULT)(command(DiagnoseOptions, "ui.cli.diagnose:diagnose"))
+diagnose_app.command("hang")(command(HangOptions, "ui.cli.hang:hang"))
+diagnose_app.command("whatif")(command(WhatifOptions, "ui.cli.whatif:whatif"))

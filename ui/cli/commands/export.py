@@ -1,0 +1,94 @@
+"""`rankscope export otlp` and `rankscope export perfetto`: options."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from ui.cli.commands.command import command
+from ui.cli.commands.shared import (
+    DEFAULT_STORE,
+    AttemptOption,
+    FirstStepOption,
+    JsonOption,
+    LastStepOption,
+    RunArgument,
+    StoreOption,
+)
+
+EndpointOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Address of the receiver, such as http://host:4318. Default: from OTEL_EXPORTER_OTLP_*.",
+        show_default=False,
+    ),
+]
+DetailOption = Annotated[
+    Literal["steps", "stages", "operations"],
+    typer.Option(
+        help="steps: one span for each rank and step. stages: also spans outside microbatches. operations: all spans."
+    ),
+]
+RanksOption = Annotated[
+    str, typer.Option(help="Ranks to export, such as 0-7,12. Default: all.", metavar="LIST", show_default=False)
+]
+HostOption = Annotated[
+    list[str] | None,
+    typer.Option("--host", help="Export only the ranks of this host. Can be repeated.", show_default=False),
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        help="File to write; compressed if its name ends in .gz. "
+        "Default: RUN-steps-A-B.json.gz, or .perfetto-trace for protobuf.",
+        show_default=False,
+    ),
+]
+FormatOption = Annotated[
+    Literal["json", "protobuf"],
+    typer.Option(
+        "--format",
+        help="json: the format of Chrome, which every viewer opens. protobuf: the format of Perfetto; needs the "
+        "extra perfetto.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtlpOptions:
+    """Send the spans and metrics of a run by OTLP. The standard OTEL_* variables apply."""
+
+    run: RunArgument = None
+    store: StoreOption = DEFAULT_STORE
+    endpoint: EndpointOption = None
+    attempt: AttemptOption = None
+    detail: DetailOption = "stages"
+    first_step: FirstStepOption = None
+    last_step: LastStepOption = None
+    json: JsonOption = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerfettoOptions:
+    """Write steps of a run as a trace for Perfetto (ui.perfetto.dev), chrome://tracing and similar tools.
+
+    Default: the newest ten steps.
+    """
+
+    run: RunArgument = None
+    store: StoreOption = DEFAULT_STORE
+    attempt: AttemptOption = None
+    first_step: FirstStepOption = None
+    last_step: LastStepOption = None
+    ranks: RanksOption = ""
+    host: HostOption = None
+    out_file: OutOption = None
+    form: FormatOption = "json"
+    json: JsonOption = False
+
+
+export_app = typer.Typer(help="Export a run to OpenTelemetry or as a trace file.", no_args_is_help=True)
+export_app.command("otlp")(command(OtlpOptions, "ui.cli.export_otlp:export_otlp"))
+export_app.command("perfetto")(command(PerfettoOptions, "ui.cli.export_perfetto:export_perfetto"))

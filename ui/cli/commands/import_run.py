@@ -1,0 +1,68 @@
+"""`rankscope import`: options."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ui.cli.commands.command import command
+from ui.cli.commands.shared import DEFAULT_STORE, JsonOption, StoreOption
+
+
+class Format(StrEnum):
+    """What can be imported."""
+
+    STRAGGLER_ANALYSIS = "straggler-analysis"
+    KINETO = "kineto"
+
+
+FormatArgument = Annotated[
+    Format,
+    typer.Argument(
+        metavar="FORMAT",
+        help="straggler-analysis: trace-NAME.parquet with meta-NAME.yaml in the same folder, or that folder. "
+        "kineto: PyTorch profiler traces, a .json or .json.gz for each rank, or their folder.",
+        show_default=False,
+    ),
+]
+PathsArgument = Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files, or a folder.", show_default=False)]
+NameOption = Annotated[
+    str | None, typer.Option("--name", help="Name of the run. Default: from the files.", show_default=False)
+]
+MetaOption = Annotated[
+    Path | None,
+    typer.Option("--meta", help="straggler-analysis: file of the job's parallel layout.", show_default=False),
+]
+DegreeOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="kineto: degree of parallelism, if the files do not contain it.", show_default=False),
+]
+MeshOption = Annotated[
+    str | None,
+    typer.Option(
+        "--mesh",
+        help="kineto: axes of the device mesh in rank order, the slowest first: pp=2,dp_shard=4,tp=8.",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRunOptions:
+    """Store traces of other tools as a run. Reads everything before it stores anything."""
+
+    format: FormatArgument
+    paths: PathsArgument
+    store: StoreOption = DEFAULT_STORE
+    name: NameOption = None
+    meta: MetaOption = None
+    dp: DegreeOption = None
+    pp: DegreeOption = None
+    tp: DegreeOption = None
+    mesh: MeshOption = None
+    json: JsonOption = False
+
+
+import_run = command(ImportRunOptions, "ui.cli.import_run:import_run")

@@ -1,0 +1,33 @@
+"""`rankscope migrate`: options."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from ui.cli.commands.command import command
+from ui.cli.commands.shared import OwnStoreOption
+
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the SQL that would run. Change nothing.")]
+RetentionOption = Annotated[
+    int | None,
+    typer.Option(
+        envvar="RANKSCOPE_RETENTION_DAYS",
+        min=0,
+        max=36_500,
+        help="Days to keep spans, samples, samples of hosts and OpenTelemetry rows. 0: for ever. Default: no change.",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigrateOptions:
+    """Make or upgrade the tables of a store. A collector does this when it starts. Stored rows do not change."""
+
+    store: OwnStoreOption = "embedded:rankscope-store"
+    dry_run: DryRunOption = False
+    retention_days: RetentionOption = None
+
+
+migrate = command(MigrateOptions, "ui.cli.migrate:migrate")

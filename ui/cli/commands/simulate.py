@@ -1,0 +1,100 @@
+"""`rankscope simulate`: options."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from ui.cli.commands.command import command
+from ui.cli.commands.shared import DEFAULT_STORE, JsonOption, StoreOption
+
+FAULT_KINDS = (
+    *("slow", "throttle", "stage", "sequences", "gc", "link", "flap", "data-stall", "drift", "contention", "decline"),
+    *("loss", "checkpoint"),
+)
+"""As ``diagnose.simulate.truth`` has them, which takes long to load."""
+DegreeOption = Annotated[int, typer.Option(help="Degree of parallelism.")]
+MeshOption = Annotated[
+    str,
+    typer.Option(
+        help="Axes of the device mesh with their degrees, the slowest first: pp=2,dp_shard=4,tp=2. "
+        "Replaces --dp, --pp and --tp.",
+        show_default=False,
+    ),
+]
+ClockOption = Annotated[
+    Literal["host", "device"],
+    typer.Option(help="Clock of the spans. With `device`, the host issues work before the device runs it."),
+]
+FsdpOption = Annotated[
+    bool,
+    typer.Option(
+        "--fsdp", help="Shard parameters. Each layer gathers its parameters during the forward and the backward pass."
+    ),
+]
+ExposedOption = Annotated[
+    bool, typer.Option("--no-prefetch", help="With --fsdp: gather a layer only after the layer before it has ended.")
+]
+ChunksOption = Annotated[
+    int, typer.Option(help="Model chunks on each pipeline rank. Above 1 the schedule is interleaved.")
+]
+MicrobatchesOption = Annotated[int, typer.Option(help="Microbatches of a step on each replica.")]
+StepsOption = Annotated[int, typer.Option(help="Steps.")]
+SeedOption = Annotated[int, typer.Option(help="The same seed gives the same run, except for the time of day.")]
+NoiseOption = Annotated[
+    str, typer.Option(help="Variation of durations: recorded (as in real runs), heavy (long tails), or none.")
+]
+DeviceOption = Annotated[
+    Literal["cuda", "cpu"], typer.Option(help="Device of the ranks. With `cpu`, processor time is recorded.")
+]
+HostOption = Annotated[int, typer.Option("--ranks-per-host", help="Ranks on each host.")]
+CheckpointOption = Annotated[int, typer.Option("--checkpoint-every", help="Steps between checkpoints. 0: none.")]
+CollectOption = Annotated[bool, typer.Option("--planned-gc", help="All ranks collect garbage at the end of each step.")]
+OffsetOption = Annotated[float, typer.Option("--clock-offset-ms", help="Largest clock offset of a host.")]
+DriftOption = Annotated[float, typer.Option("--clock-drift-ppm", help="Largest clock drift of a host.")]
+FaultOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fault",
+        metavar="KIND:SETTINGS",
+        help=f"Fault, such as slow:rank=5,factor=1.4. Can be repeated. Kinds: {', '.join(FAULT_KINDS)}.",
+        show_default=False,
+    ),
+]
+NameOption = Annotated[str, typer.Option(help="Name of the run.")]
+TruthOption = Annotated[
+    Path | None, typer.Option(help="Write the ground truth of the faults to this file.", show_default=False)
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateOptions:
+    """Simulate a run and store it like a recorded one. The ground truth of its faults is not stored."""
+
+    dp: DegreeOption = 4
+    pp: DegreeOption = 2
+    tp: DegreeOption = 2
+    mesh: MeshOption = ""
+    chunks: ChunksOption = 1
+    microbatches: MicrobatchesOption = 8
+    steps: StepsOption = 40
+    fault: FaultOption = None
+    seed: SeedOption = 0
+    noise: NoiseOption = "recorded"
+    device: DeviceOption = "cuda"
+    clock: ClockOption = "host"
+    fsdp: FsdpOption = False
+    no_prefetch: ExposedOption = False
+    ranks_per_host: HostOption = 8
+    checkpoint_every: CheckpointOption = 0
+    planned_gc: CollectOption = False
+    clock_offset_ms: OffsetOption = 0.0
+    clock_drift_ppm: DriftOption = 0.0
+    name: NameOption = "simulated"
+    store: StoreOption = DEFAULT_STORE
+    truth: TruthOption = None
+    json: JsonOption = False
+
+
+simulate_run = command(SimulateOptions, "ui.cli.simulate:simulate_run")

@@ -1,0 +1,65 @@
+"""`rankscope train`: options."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ui.cli.commands.command import command
+from ui.cli.commands.demo import FaultOption
+
+RecipeOption = Annotated[str, typer.Option(help="tiny_cpu (eight ranks on the CPU), one_gpu or megascale_175b.")]
+DataOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        help="Text file, folder of text, or .bin file of uint16 tokens. Default: the sources of Python.",
+        show_default=False,
+    ),
+]
+CollectorOption = Annotated[
+    str | None,
+    typer.Option(envvar="RANKSCOPE_COLLECTOR", help="Address of the collector. An agent on this host sends the spans."),
+]
+StepsOption = Annotated[int | None, typer.Option(min=1, help="Steps. Default: the recipe's.", show_default=False)]
+RunOption = Annotated[str | None, typer.Option(help="Name of the run. Default: recipe and time.", show_default=False)]
+OutOption = Annotated[Path, typer.Option(help="Folder for logs, ground truth and rank files.")]
+DegreeOption = Annotated[
+    int | None, typer.Option(min=1, help="Degree of parallelism. Default: the recipe's.", show_default=False)
+]
+PeakOption = Annotated[
+    float | None, typer.Option(help="Dense peak of one device in TFLOP/s, for MFU.", show_default=False)
+]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        help="Seconds after which a collective or a transfer fails. Must exceed the longest link loss to survive. "
+        "Default: torch's.",
+        show_default=False,
+    ),
+]
+TelemetryOption = Annotated[bool, typer.Option("--telemetry/--no-telemetry", help="Record spans.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainOptions:
+    """Train a recipe. Starts all ranks on this machine; under torchrun this process is one rank."""
+
+    recipe: RecipeOption = "tiny_cpu"
+    data: DataOption = None
+    steps: StepsOption = None
+    dp: DegreeOption = None
+    pp: DegreeOption = None
+    tp: DegreeOption = None
+    seed: Annotated[int, typer.Option(help="The same seed gives the same loss.")] = 0
+    peak_tflops: PeakOption = None
+    collective_timeout: TimeoutOption = None
+    run: RunOption = None
+    out: OutOption = Path("rankscope-out/train")
+    collector: CollectorOption = None
+    fault: FaultOption = "none"
+    telemetry: TelemetryOption = True
+
+
+train = command(TrainOptions, "ui.cli.train:train")
