@@ -236,7 +236,8 @@ def _confidence(slow: Slowness) -> float:
 def _summary(view: RunView, ranks: list[int], worst: Slowness, share_of_step: float, window: StepWindow) -> str:
     since = f" since step {window.first_step}" if worst.stretch.first > MIN_STEPS else ""
     return (
-        f"{named(view, ranks)}: {worst.stage.label} {worst.ratio:.2f}x its peers in {worst.share:.0%} of steps{since}; "
+        f"{named(view, ranks)}: {worst.stage.label} takes {worst.ratio:.2f}x its peers' time in {worst.share:.0%} "
+        f"of steps{since}; "
         f"costs {share_of_step:.0%} of each step"
     )
 
@@ -244,8 +245,8 @@ def _summary(view: RunView, ranks: list[int], worst: Slowness, share_of_step: fl
 def _next_step(view: RunView, ranks: list[int]) -> str:
     host = view.hosts[ranks[0]] or "its host"
     return (
-        f"on {host}: look for lowered clocks, heat, ECC or Xid errors and other processes "
-        f"(nvidia-smi -q, dmesg, top); if it stays slow after a restart, drain the host and replace "
+        f"on {host}: check for low clocks, high temperature, ECC or Xid errors and other processes "
+        f"(nvidia-smi -q, dmesg, top). If it stays slow after a restart, drain the host and replace "
         f"rank{'s' if len(ranks) > 1 else ''} {_listed(ranks)}"
     )
 

@@ -179,7 +179,7 @@ def _longest(lengths: Floats, view: RunView) -> Evidence:
     row, _, microbatch, dp = np.unravel_index(np.nanargmax(replicas), replicas.shape)
     step, ratio = int(view.steps[row]), float(np.exp(np.nanmax(replicas)))
     of_replica = f"microbatch {microbatch} of {view.topology.replica(int(dp))}"
-    words = f"{of_replica} in step {step}: {ratio:.2f}x the geometric mean of its step"
+    words = f"{of_replica} in step {step}: {ratio:.2f}x the geometric mean of the step"
     return {"longest": words, "steps": [step]}
 
 
@@ -195,10 +195,10 @@ def _finding(view: RunView, correlation: float, spread: float, lost_ns: float, t
         window=view.window,
         seconds_lost=lost_ns * num_steps / 1e9,
         confidence=round(correlation * num_steps / (num_steps + 2), 2),
-        summary=f"microbatches take unequally long (they vary by {spread:.0%}), forward and backward alike "
-        f"(correlation {correlation:.2f}): sequence lengths differ; costs {share_of_step:.0%} of each step",
-        next_step="balance sequences by length over replicas and microbatches: sort or pack them by the sum of squared "
-        "lengths, not by tokens alone",
+        summary=f"microbatch times vary by {spread:.0%}, in forward and backward alike "
+        f"(correlation {correlation:.2f}): the sequence lengths differ; costs {share_of_step:.0%} of each step",
+        next_step="balance the sequences over replicas and microbatches: sort or pack them by the sum of squared "
+        "lengths, not by the number of tokens",
         evidence={
             "correlation": round(correlation, 3),
             "variation_over_microbatches": round(spread, 3),

@@ -107,8 +107,8 @@ def _finding(view: RunView, one: Contended, why: Witness | None) -> Finding | No
 
 def _kept(one: Contended) -> str:
     if one.by_whole_time:
-        return f"its own work takes {one.ratio:.2f}x that of its peers"
-    return f"kept off the processor for {one.extra:.1f}x its computing time beyond its peers"
+        return f"compute takes {one.ratio:.2f}x its peers' time"
+    return f"waits for a CPU {one.extra:.1f}x its compute time longer than its peers"
 
 
 def _measured(one: Contended) -> dict[str, float]:

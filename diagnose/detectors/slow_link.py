@@ -208,7 +208,7 @@ def _finding(view: RunView, part: Part) -> Finding | None:
         seconds_lost=lost_ns * worst.stretch.length / 1e9,
         confidence=round(certainty if part.initiating else 0.7 * certainty, 2),
         summary=f"{_who(view, part)}: {worst.stage.label} transfers take {worst.ratio:.1f}x as long as "
-        f"{worst.against.value}, and nobody came late{_since(view, worst)}; "
+        f"{worst.against.value}, and no rank was late{_since(view, worst)}; "
         f"costs up to {lost_ns / step_ns:.0%} of each step",
         next_step=_next_step(view, part),
         evidence={
@@ -265,12 +265,12 @@ def _next_step(view: RunView, part: Part) -> str:
     if part.initiating:
         host = view.hosts[part.initiating[0]] or "its host"
         return (
-            f"on {host}: look at the network card and cable (ethtool -S, ibstat, link_downed and symbol errors), then "
-            "at the switch port; measure it alone with nccl-tests against a healthy host, and drain the host if it lags"
+            f"on {host}: check the network card and the cable (ethtool -S, ibstat, link_downed, symbol errors), then "
+            "the switch port. Measure with nccl-tests against a healthy host. Drain the host if it is slow"
         )
     hosts = sorted({view.hosts[rank] for group in part.groups for rank in group.ranks} - {""})
     named = list_some(hosts, 8) or "their hosts"
     return (
-        f"the members cannot be distinguished: measure the links between {named} pair by pair (nccl-tests)"
-        " and look at their switch ports for errors and congestion"
+        f"measure the links between {named} pair by pair (nccl-tests): the records do not show which one is slow."
+        " Check their switch ports for errors and congestion"
     )

@@ -113,7 +113,7 @@ def _jump(series: FloatVector, pace: FloatVector) -> Rise | None:
 class Against(Enum):
     """What a slow group was compared with."""
 
-    PEERS = "its peers"
+    PEERS = "on their peers"
     PAST = "before"
 
 

@@ -197,7 +197,7 @@ def recorders_of(evidence: HangEvidence) -> list[str]:
     ranks: dict[str, list[int]] = defaultdict(list)
     for rank, one in evidence.ranks.items():
         if one.recorder:
-            ranks["files of torch" if one.recorder.startswith(_FILE) else one.recorder].append(rank)
+            ranks["torch files" if one.recorder.startswith(_FILE) else one.recorder].append(rank)
     named = sorted(ranks.items())[:MOST_NAMED]
     return [f"{name} of {'rank' if len(told) == 1 else 'ranks'} {fold_ranks(told)}" for name, told in named]
 

@@ -119,7 +119,7 @@ def test_a_rank_that_waits_elsewhere_hears_who_is_busiest_without_blame() -> Non
     finding = the_finding(told)
     assert finding.evidence["cause"] == "crowded"
     assert "process" not in finding.evidence
-    assert finding.summary.endswith("beyond its peers; the busiest there: pid 99 backup takes 0.99 of core 6 of cpu-01")
+    assert finding.summary.endswith("the busiest process: pid 99 backup uses 0.99 of core 6 of cpu-01")
 
 
 def test_a_counter_that_stands_still_is_told_once_a_minute_and_known_meanwhile() -> None:

@@ -56,4 +56,4 @@ def test_a_job_that_stands_still_is_explained_by_an_unlike_host() -> None:
     )
     finding = the_finding(seen(told(change=odd(Metric.HOST_CPU_BUSY, 0.0)), view=standing))
     assert finding.hosts == ["gpu-03"]
-    assert "no step was finished for" in finding.summary
+    assert "no step has finished for" in finding.summary

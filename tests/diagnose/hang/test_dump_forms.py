@@ -127,7 +127,7 @@ def test_an_operation_that_all_entered_and_none_ended_accuses_nobody(tmp_path: P
         write_pickle(tmp_path, rank, waiting(rank, behind=-1))
     verdict = _judged(tmp_path)
     assert (verdict.kind, verdict.initiating) == ("hung-collective", ())
-    assert "none ended it" in verdict.headline
+    assert "none finished it" in verdict.headline
 
 
 def test_a_hostile_pickle_runs_nothing(tmp_path: Path) -> None:

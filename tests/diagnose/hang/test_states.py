@@ -167,8 +167,8 @@ def test_a_rank_that_fell_over_a_mismatch_is_not_accused(beside: tuple[str, ...]
     verdict = judge(_one_that_fell(_said("collective-mismatch", *beside)))
     assert (verdict.kind, verdict.initiating) == ("collective-mismatch", ())
     assert verdict.headline.startswith("rank 3 died (SIGABRT) on host-0")
-    assert "over a collective mismatch" in verdict.headline
-    assert verdict.next_step.startswith("compare what rank 3 and the peers issue")
+    assert "after a collective mismatch" in verdict.headline
+    assert verdict.next_step.startswith("compare the collective of rank 3 with")
     finding = hang_finding(verdict)
     assert finding is not None
     assert "log_of_rank_3" in finding.evidence
