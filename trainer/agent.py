@@ -89,9 +89,7 @@ class AgentKeeper:
     def _tell(self, status: int) -> None:
         if status:
             log = self._options.out / "logs" / "agent.log"
-            print(
-                f"agent ended with status {status}: what it has not sent stays in the spool; see {log}", file=sys.stderr
-            )
+            print(f"agent ended with status {status}: unsent records stay in the spool; see {log}", file=sys.stderr)
 
     def _give_up(self, process: subprocess.Popen[bytes]) -> None:
         status = self._end(process)

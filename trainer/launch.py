@@ -176,7 +176,7 @@ def _obituary(processes: Sequence[BaseProcess], out: Path) -> str:
     ended = {rank: process.exitcode for rank, process in enumerate(processes) if process.exitcode not in (None, 0)}
     odd = {rank: code for rank, code in ended.items() if code != FAILED} or ended
     words = [f"rank {rank} {_manner(code)} (pid {processes[rank].pid})" for rank, code in odd.items()]
-    return f"training failed: {', '.join(words)}\n\nhint: its last words are in {log_path(out, min(odd))}"
+    return f"training failed: {', '.join(words)}\n\nhint: see its log {log_path(out, min(odd))}"
 
 
 def _manner(exitcode: int | None) -> str:

@@ -143,7 +143,9 @@ class Ledger:
             _set_aside(database, hook, spoiled)
         if spoiled:
             numbers = ", ".join(map(str, spoiled))
-            raise SpoiledNoticesError(f"notices that cannot be read are set aside, in `aside` of the ledger: {numbers}")
+            raise SpoiledNoticesError(
+                f"unreadable notices are moved to the table `aside` of the alert state: {numbers}"
+            )
         return [notice for notice in notices.values() if notice is not None]
 
     def taken(self, hook: str, notices: Iterable[Notice]) -> None:
@@ -173,7 +175,7 @@ class Ledger:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
             if self._database is None:
-                raise sqlite3.ProgrammingError("the ledger is closed")
+                raise sqlite3.ProgrammingError("the alert state is closed")
             with self._database:
                 self._database.execute("BEGIN")
                 yield self._database
@@ -201,23 +203,23 @@ def _hold(path: Path) -> int:
             os.close(folder.open(path.name, os.O_RDWR | os.O_CREAT))
     except OSError as error:
         raise UsageError(
-            f"cannot keep alerts in {path}: {error.strerror}",
-            hint="say where: --state FILE, or `state` in the file of rules",
+            f"cannot write the alert state to {path}: {error.strerror}",
+            hint="name another file: --state FILE, or `state` in the rules file",
         ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
         raise UsageError(
-            f"another watcher keeps its alerts in {path}",
-            hint="let it be, end it, or give this one its own: --state FILE",
+            f"another watcher uses the alert state {path}",
+            hint="end that watcher, or use another file here: --state FILE",
         ) from error
     return descriptor
 
 
 def _open(path: Path, *, ours: bool) -> sqlite3.Connection:
     if path.exists() and not path.is_file():
-        raise UnreadableError(f"{path} is not a regular file", hint="name another one: --state FILE")
+        raise UnreadableError(f"{path} is not a regular file", hint="name another file: --state FILE")
     with told_of(path), ExitStack() as until_known:
         database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         until_known.callback(database.close)

@@ -100,7 +100,7 @@ def _what(alert: Alert, state: State) -> Iterator[str]:
     yield from filter(None, (cost_of(alert.account), alert.account.next_step))
     if alert.held_back_by:
         cause = state.alerts.get(alert.held_back_by)
-        yield f"not told: held back by {cause.kind if cause else 'its cause'}"
+        yield f"not sent: held back by {cause.kind if cause else 'its cause'}"
 
 
 def _filled(cell: str, width: int) -> str:

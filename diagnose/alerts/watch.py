@@ -83,9 +83,9 @@ class Watcher:
             outcome = advance(self.state, seen, self._policy)
             self._ledger.store(outcome)
         except Exception as error:  # a full disk, or a finding that nothing was prepared for
-            self._complaints.begin("ledger", f"alerts cannot be written down, and wait: {_words(error)}")
+            self._complaints.begin("ledger", f"alerts cannot be saved and are delayed: {_words(error)}")
             return
-        self._complaints.end("ledger", "alerts are written down again")
+        self._complaints.end("ledger", "alerts are saved again")
         self.state = outcome.state
         for hook in {hook for telling in outcome.tellings for hook in telling.hooks}:
             self._wake(hook)
@@ -125,7 +125,7 @@ class Watcher:
         return look
 
     def _complain(self, error: Exception) -> None:
-        self._complaints.begin("store", f"{_words(error)}; alerts stand still until it answers")
+        self._complaints.begin("store", f"{_words(error)}; alerts do not change until the store answers")
 
     def _wake(self, hook: str) -> None:
         for dispatcher in self._dispatchers:

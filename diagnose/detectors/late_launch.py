@@ -190,7 +190,7 @@ def _who(view: RunView, late: list[LateReplica]) -> str:
 def _beside_work(own_ratio: float) -> str:
     if own_ratio < MAX_OWN_RATIO:
         return "although its compute time is normal"
-    return f"(more than its compute time, {own_ratio:.2f}x its peers', explains)"
+    return f"(its compute time, {own_ratio:.2f}x its peers', explains only a part)"
 
 
 def _gc_words(with_gc: int, num_late: int) -> str:

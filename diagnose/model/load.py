@@ -79,7 +79,7 @@ def load_view(
     ranks = reader.read(Ranks(run_id=run_id, attempt=attempt))
     if not ranks.num_rows:
         raise UnknownRunError(
-            f"no rank of {run_id!r} attempt {attempt} has reported", hint="`rankscope runs` lists what is stored"
+            f"no rank of {run_id!r} attempt {attempt} has sent records", hint="`rankscope runs` lists what is stored"
         )
     history, starts_ns = _history(reader, run_id, attempt)
     asked = _rows(history.steps, window)

@@ -174,7 +174,7 @@ def test_garbage_collected_by_all_at_random_is_nobodys_in_particular(topology: T
     )
     (finding,) = detect_late_launch(make_meeting_view(topology, delays=delays, seed=seed))
     assert finding.suspects == ()
-    assert "fluctuate both ways" in finding.summary
+    assert "varies in both directions" in finding.summary
     assert finding.evidence["late_launches_with_gc"] >= 3
     assert finding.evidence["late_launches_with_gc"] == pytest.approx(finding.evidence["late_launches"], rel=0.25)
 
@@ -247,7 +247,7 @@ def test_work_that_is_longer_than_that_of_peers_is_not_called_as_long() -> None:
     (alike,) = detect_late_launch(make_meeting_view(TWO, delays=delays))
     (longer,) = detect_late_launch(make_meeting_view(TWO, delays=delays, slow={1: 1.3}))
     assert "although its compute time is normal" in alike.summary
-    assert "beyond what its own work, 1.3" in longer.summary
+    assert "its compute time, 1.3" in longer.summary
     assert longer.ranks == []
 
 

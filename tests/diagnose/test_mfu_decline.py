@@ -161,7 +161,7 @@ def test_waiting_that_grew_while_compute_stayed_flat_is_told(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_one_rank_that_slows_all_is_not_taken_for_the_network(seed: int) -> None:
     (finding,) = detect_mfu_decline(with_stages(seed=seed, slow_rank=5, waits=True))
-    assert "backward-compute (own work) +" in finding.summary
+    assert "backward-compute (compute time) +" in finding.summary
     assert "most on rank 5" in finding.summary
     assert "network" not in finding.summary
     assert str(finding.evidence["grew_ms_per_step"]).count("+") == 2
@@ -218,7 +218,7 @@ def test_compute_that_grew_on_all_ranks_of_a_pipeline_is_not_taken_for_the_waiti
     topology: Topology, seed: int
 ) -> None:
     decline = told_of("slow:host=gpu-000,factor=1.5,first_step=25", topology=topology, seed=seed)[Kind.MFU_DECLINE]
-    assert "backward-compute (own work) +" in decline.summary
+    assert "backward-compute (compute time) +" in decline.summary
     assert "network" not in decline.summary
     assert "clocks, temperature" in decline.next_step
 

@@ -26,7 +26,7 @@ def test_a_host_that_became_unlike_as_steps_became_slower_is_named() -> None:
     finding = the_finding(view)
     assert finding.hosts == ["gpu-03"]
     assert finding.seconds_lost > 60
-    assert "times as long since step 150" in finding.summary
+    assert "x as long since step 150" in finding.summary
 
 
 @pytest.mark.parametrize("from_s", [20.0, 100.0])

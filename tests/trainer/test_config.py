@@ -17,7 +17,7 @@ from trainer.recipes import RECIPES, recipe_named
         (lambda: ModelConfig(sequence_length=128, window=48), "window 48"),
         (lambda: ModelConfig(num_layers=0), "num_layers is 0"),
         (lambda: ParallelConfig(dp=0), "dp is 0"),
-        (lambda: ParallelConfig(pp=8, num_microbatches=4), "leave a pipeline of 8 stages empty"),
+        (lambda: ParallelConfig(pp=8, num_microbatches=4), "are too few for a pipeline of 8 stages"),
         (lambda: ParallelConfig(num_chunks=2), "without a pipeline"),
         (lambda: ParallelConfig(pp=2, num_chunks=2, num_microbatches=3), "num_microbatches 3"),
         (lambda: DataConfig(path=Path("/nowhere/at/all")), "no data at /nowhere/at/all"),

@@ -101,8 +101,8 @@ def test_a_hook_that_refuses_for_now_is_asked_until_it_takes_them(ledger: Ledger
         until(lambda: not ledger.num_waiting())
     assert hook.taken == told
     assert said == [
-        "hook log: status 503; what waits for it is kept and tried again",
-        "hook log: takes notices again",
+        "hook log: status 503; its notices are kept and retried",
+        "hook log: accepts notices again",
     ]
 
 
@@ -210,7 +210,7 @@ def test_what_may_be_mended_is_told_once(ledger: Ledger) -> None:
     tell(ledger, 1, "log")
     with working(ledger, hook, said=said):
         until(lambda: not ledger.num_waiting())
-    assert said[0] == "hook log: status 401; what waits for it is kept and tried again; hint: is its token still good?"
+    assert said[0] == "hook log: status 401; its notices are kept and retried; hint: is its token still good?"
     assert len(said) == 2
 
 
@@ -222,7 +222,7 @@ def test_a_notice_that_cannot_be_read_is_told_and_holds_up_no_other(ledger: Ledg
     with working(ledger, hook, said=said):
         until(lambda: not ledger.num_waiting())
     assert hook.taken == [told[0], told[2]]
-    assert said == ["hook log: notices that cannot be read are set aside, in `aside` of the ledger: 2"]
+    assert said == ["hook log: unreadable notices are moved to the table `aside` of the alert state: 2"]
 
 
 class Broken:
@@ -253,7 +253,7 @@ def test_an_outbox_that_breaks_is_told_once_and_ends_no_hook(ledger: Ledger) -> 
     dispatcher.finish(10)
     assert hook.taken == told
     assert said == [
-        "outbox of hook log: KeyError: 'what is this?'; tried again",
+        "outbox of hook log: KeyError: 'what is this?'; retrying",
         "outbox of hook log: works again",
     ]
 
@@ -324,7 +324,7 @@ def test_what_cannot_be_struck_out_is_sent_once_and_told_once(ledger: Ledger, ba
     dispatcher.finish(10)
     assert hook.taken == told
     assert said == [
-        "outbox of hook log: OperationalError: database or disk is full; tried again",
+        "outbox of hook log: OperationalError: database or disk is full; retrying",
         "outbox of hook log: works again",
     ]
 

@@ -96,7 +96,7 @@ def test_an_end_replaces_the_repetition_before_it(ledger: Ledger) -> None:
 
 
 def test_a_second_watcher_is_told_so(ledger: Ledger, path: Path) -> None:
-    with pytest.raises(UsageError, match="another watcher keeps its alerts in"):
+    with pytest.raises(UsageError, match="another watcher uses the alert state"):
         Ledger(path)
     ledger.close()
     Ledger(path).close()
@@ -178,7 +178,7 @@ def test_a_file_that_is_no_ledger_is_refused_and_left_alone(tmp_path: Path) -> N
     other = tmp_path / "notes.txt"
     other.write_text("dear diary, " * 100)
     for opened in (Ledger, read_ledger):
-        with pytest.raises(UnreadableError, match="holds no alerts"):
+        with pytest.raises(UnreadableError, match="is not an alert state file"):
             opened(other)
     assert other.read_text() == "dear diary, " * 100
 
@@ -250,7 +250,7 @@ def test_a_ledger_that_is_spoiled_is_a_users_error(path: Path, spoil_it: Callabl
         read_ledger(path)
     with pytest.raises(UnreadableError) as started:
         start(path)
-    assert {listed.value.hint, started.value.hint} == {"move it away, or say --state FILE"}
+    assert {listed.value.hint, started.value.hint} == {"move it away, or name another file: --state FILE"}
 
 
 def start(path: Path) -> None:
@@ -266,5 +266,5 @@ def test_a_full_disk_is_told_as_such_and_costs_nobody_the_file(path: Path, code:
     error.sqlite_errorcode = code
     with pytest.raises(UnreadableError) as raised, told_of(path):
         raise error
-    assert "cannot be used now: disk I/O error" in raised.value.message
-    assert "what it holds is kept" in raised.value.hint
+    assert "cannot be used: disk I/O error" in raised.value.message
+    assert "the saved alerts are kept" in raised.value.hint

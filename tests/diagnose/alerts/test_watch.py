@@ -105,7 +105,7 @@ def test_a_store_that_does_not_answer_is_told_once_and_once_more_when_it_does(sc
     scene.reader.silent = False
     scene.watcher.look(5)
     scene.watcher.look(5)
-    assert scene.said == ["nobody there; alerts stand still until it answers", "the store answers again"]
+    assert scene.said == ["nobody there; alerts do not change until the store answers", "the store answers again"]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_store_that_breaks_ends_nothing_and_is_told_once(scene: Scene, broken:
     assert all(alert.is_alive for alert in scene.watcher.state.alerts.values())
     scene.reader.broken = None
     scene.watcher.look(5)
-    assert scene.said == [f"{said}; alerts stand still until it answers", "the store answers again"]
+    assert scene.said == [f"{said}; alerts do not change until the store answers", "the store answers again"]
 
 
 def test_news_that_cannot_be_asked_for_is_none(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +259,7 @@ def test_what_cannot_be_written_down_has_not_happened_yet(scene: Scene, monkeypa
     assert scene.ledger.num_waiting() == {"log": 1}
     assert [line.split(":")[0] for line in scene.said] == [
         "alerts cannot be written down, and wait",
-        "alerts are written down again",
+        "alerts are saved again",
     ]
 
 
@@ -318,7 +318,7 @@ def test_rows_of_another_kind_are_told_and_end_nothing(scene: Scene, rows: pa.Ta
     watcher.look(5)
     watcher.news()
     assert len(scene.said) == 1
-    assert scene.said[0].endswith("alerts stand still until it answers")
+    assert scene.said[0].endswith("alerts do not change until the store answers")
 
 
 class Garbage(BaseHTTPRequestHandler):

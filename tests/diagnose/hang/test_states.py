@@ -263,7 +263,7 @@ def test_where_nobody_saw_the_end_the_verdict_says_so_and_is_unsure() -> None:
         states[rank] |= {"process": "dead", "living": "alive"}
     verdict = judge(evidence_from_states(states))
     assert verdict.confidence <= 0.5
-    assert any("nobody saw" in note for note in verdict.evidence.notes)
+    assert any("no stall was observed" in note for note in verdict.evidence.notes)
 
 
 MESH = Topology.parse("pp=2,dp_shard=2,tp=2")

@@ -71,10 +71,10 @@ def test_a_notice_is_title_and_text(hook: Hook, services: Apprise) -> None:
 
 def test_what_is_refused_is_told_again_and_no_address_with_it(hook: Hook, services: Apprise) -> None:
     services.takes = False
-    with pytest.raises(HookError, match="a service did not take it") as refused:
+    with pytest.raises(HookError, match="a service rejected the notice") as refused:
         hook.send([made_notice()])
     services.breaks = True
-    with pytest.raises(HookError, match="a service did not take it") as broken:
+    with pytest.raises(HookError, match="a service rejected the notice") as broken:
         hook.send([made_notice()])
     assert refused.value.again
     assert broken.value.again
