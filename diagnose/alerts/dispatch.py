@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from diagnose.alerts.alert_store import SpoiledNoticesError
 from diagnose.alerts.hooks.interface import Hook, HookError
-from diagnose.alerts.ledger import SpoiledNoticesError
 from diagnose.alerts.notice import Complaints, Notice
 
 MAX_ASKED_S = 3600.0
@@ -32,7 +32,7 @@ IDLE_S = 5.0
 
 
 class Outbox(Protocol):
-    """What hooks have not taken yet. For any thread; see ``ledger.Ledger``."""
+    """What hooks have not taken yet. For any thread; see ``alert_store.AlertStore``."""
 
     def waiting(self, hook: str, most: int) -> list[Notice]:
         """The oldest of it. Raises ``SpoiledNoticesError`` once where some cannot be read and were set aside."""
@@ -114,7 +114,7 @@ class Dispatcher:
         self._complaints.end(self._outbox_name, f"{self._outbox_name}: works again")
 
     def _complain(self, error: Exception) -> None:
-        # At the end the ledger is closed under us.
+        # At the end the alert_store is closed under us.
         if not self._ending.is_set():
             text = f"{self._outbox_name}: {type(error).__name__}: {error}; retrying"
             self._complaints.begin(self._outbox_name, text)

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from diagnose.alerts.alert import URGENCY, Alert, Phase
-from diagnose.alerts.ledger import Waiting
+from diagnose.alerts.alert_store import Waiting
 from diagnose.alerts.life import State
 from diagnose.alerts.wording import cost_of, lasting, over_words
 from telemetry.printable import one_line

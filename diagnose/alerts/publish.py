@@ -3,7 +3,7 @@
     look --> each attempt looked at: a row          --every 15 s-->  POST /v1/batches/alerts  --> table `alerts`
              each alert that is not over: a row     --at once, where its phase changed-->
 
-The ledger stays the truth of the watcher. A row that gets lost is told again a little later.
+The alert_store stays the truth of the watcher. A row that gets lost is told again a little later.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,9 +1,9 @@
-"""Alerts and notices as the text that the ledger keeps.
+"""Alerts and notices as the text that the alert_store keeps.
 
-What goes wrong with the ledger's file, in words for its user.
+What goes wrong with the alert_store's file, in words for its user.
 
 the disk is full or ill, the file is kept by others    it may be well later: nothing is to be moved away
-it is no ledger, torn, or holds what nobody can read   another file is needed
+it is no alert_store, torn, or holds what nobody can read   another file is needed
 """
 
 import json

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
-from diagnose.model.meetings import least_excess, noise_between_steps
+from diagnose.model.collectives import least_excess, noise_between_steps
 from diagnose.model.peers import (
     MEDIAN_EFFICIENCY,
     Excess,

@@ -26,7 +26,7 @@ from diagnose.detectors.late_origin import (
 )
 from diagnose.detectors.launch_offsets import Offsets, launch_offsets
 from diagnose.findings import Evidence, Finding, Kind, Role, Suspect, severity_of
-from diagnose.model.meetings import Floats
+from diagnose.model.collectives import Floats
 from diagnose.model.operations import Bools
 from diagnose.model.peers import robust_sigma
 from diagnose.model.view import RunView

@@ -15,7 +15,7 @@ import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.detectors.launch_offsets import Offsets
-from diagnose.model.meetings import Floats, Ints, least_excess, noise_between_steps
+from diagnose.model.collectives import Floats, Ints, least_excess, noise_between_steps
 from diagnose.model.operations import Operations
 from diagnose.model.peers import FloatVector, Stretch, highest_stretch, measure_excess, robust_sigma
 from diagnose.model.view import RunView

@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from diagnose.detectors.evidence import insufficient
 from diagnose.findings import Finding, Kind, limit_by_cost
+from diagnose.model.compute_time import WORK_STAGES, without_inner
 from diagnose.model.operations import Operations
-from diagnose.model.own_work import WORK_STAGES, without_inner
 from diagnose.model.step_time import step_time_ns
 from diagnose.model.view import IntVector, RunView
 from diagnose.pipeline import Report, diagnose_view, worst_first

@@ -11,11 +11,11 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from diagnose.alerts.alert_store import AlertStore, default_state_file, read_alert_store
 from diagnose.alerts.dispatch import Dispatcher
 from diagnose.alerts.hooks.interface import Hook, HookError
 from diagnose.alerts.hooks.log import MAX_LINE
 from diagnose.alerts.hooks.registry import make_hook
-from diagnose.alerts.ledger import Ledger, default_state_file, read_ledger
 from diagnose.alerts.listing import num_firing, state_object, state_text
 from diagnose.alerts.notice import Complaints, Notice
 from diagnose.alerts.settings import (
@@ -74,13 +74,13 @@ def run(
     stop = ended_by_signals()
     complaints = Complaints(lambda text: progress.print(Text(one_line(text, MAX_LINE))))
     with ExitStack() as open_things:
-        ledger = open_things.enter_context(Ledger(_state_file(settings)))
-        for name, count in ledger.drop_all_but(hook.name for hook in hooks).items():
+        alert_store = open_things.enter_context(AlertStore(_state_file(settings)))
+        for name, count in alert_store.drop_all_but(hook.name for hook in hooks).items():
             complaints.tell(f"hook {name} is no longer there: {count} notices that waited for it are dropped")
-        dispatchers = [Dispatcher(hook, ledger, complaints) for hook in hooks]
+        dispatchers = [Dispatcher(hook, alert_store, complaints) for hook in hooks]
         watcher = Watcher(
             open_reader=partial(open_reader, store),
-            ledger=ledger,
+            alert_store=alert_store,
             policy=settings.policy(hooks),
             dispatchers=dispatchers,
             complaints=complaints,
@@ -98,7 +98,7 @@ def run(
 def list_alerts(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
     """Alerts that are pending, firing, or were resolved within a day. Exit status 1 when any fires."""
     path = _state_file(_settings(config, state, ""))
-    stands, waiting = read_ledger(path)
+    stands, waiting = read_alert_store(path)
     if json:
         # Beyond ASCII there are characters that terminals obey.
         out.print_json(data=state_object(stands, waiting), ensure_ascii=True)

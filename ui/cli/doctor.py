@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from diagnose.nodecheck.expectations import Expectations, read_expectations
-from diagnose.nodecheck.meeting import HINT, Meeting
 from diagnose.nodecheck.node import NodeChecks
 from diagnose.nodecheck.pairs.paired_test import PairedTest
+from diagnose.nodecheck.rendezvous import HINT, Rendezvous
 from telemetry.errors import UsageError
 from ui.cli.clocks import tell_clocks
 from ui.cli.fitness import fitness, fitness_object, fitness_table
@@ -58,7 +58,7 @@ def doctor(
     json: JsonOption = False,
 ) -> None:
     """Check this machine. Exit status 1 when something is amiss."""
-    meeting = _meeting(rdzv_endpoint, node_rank, nnodes, interface)
+    rendezvous = _rendezvous(rdzv_endpoint, node_rank, nnodes, interface)
     if node and pairs:
         raise UsageError("--node and --pairs are two tests", hint="one after the other")
     if run is not None and (node or pairs):
@@ -67,24 +67,26 @@ def doctor(
         amiss = tell_clocks(store, run, attempt, json=json)
     elif node:
         place = {} if folder is None else {"folder": folder}
-        checks = NodeChecks(deadline_s=seconds, interface=interface, meeting=meeting, beside_others=force, **place)
+        checks = NodeChecks(
+            deadline_s=seconds, interface=interface, rendezvous=rendezvous, beside_others=force, **place
+        )
         amiss = check_this_node(checks, read_expectations(expect) if expect else Expectations(), json=json)
     elif pairs:
-        if meeting is None:
+        if rendezvous is None:
             raise UsageError("--pairs needs to know where nodes meet", hint=HINT)
-        amiss = pair_this_node(PairedTest(meeting=meeting, deadline_s=seconds), json=json)
+        amiss = pair_this_node(PairedTest(rendezvous=rendezvous, deadline_s=seconds), json=json)
     else:
         amiss = _check_fitness(json=json)
     raise typer.Exit(int(amiss))
 
 
-def _meeting(endpoint: str | None, index: int | None, nodes: int | None, interface: str | None) -> Meeting | None:
+def _rendezvous(endpoint: str | None, index: int | None, nodes: int | None, interface: str | None) -> Rendezvous | None:
     """All three of its options, or none."""
     if endpoint is None and index is None and nodes is None:
         return None
     if endpoint is None or index is None or nodes is None:
         raise UsageError("--rdzv-endpoint, --node-rank and --nnodes belong together", hint=HINT)
-    return Meeting(endpoint=endpoint, index=index, nodes=nodes, interface=interface)
+    return Rendezvous(endpoint=endpoint, index=index, nodes=nodes, interface=interface)
 
 
 def _check_fitness(*, json: bool) -> bool:

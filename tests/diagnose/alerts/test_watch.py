@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from diagnose.alerts.ledger import Ledger, Waiting, read_ledger
+from diagnose.alerts.alert_store import AlertStore, Waiting, read_alert_store
 from diagnose.alerts.life import UNKNOWN_S, State
 from diagnose.alerts.listing import state_object, state_text
 from diagnose.alerts.notice import Complaints
@@ -55,11 +55,11 @@ class Scene:
     def __init__(self, path: Path, state: State) -> None:
         self.said: list[str] = []
         self.reader = NoRuns()
-        self.ledger = Ledger(path)
+        self.alert_store = AlertStore(path)
         self.now_ns = START_NS + 5_000_000_000
         self.watcher = Watcher(
             open_reader=self.reader.open,
-            ledger=self.ledger,
+            alert_store=self.alert_store,
             policy=policy(),
             dispatchers=(),
             complaints=Complaints(self.said.append),
@@ -72,7 +72,7 @@ class Scene:
 def scene(tmp_path: Path) -> Iterator[Scene]:
     made = Scene(tmp_path / "alerts.sqlite", State())
     yield made
-    made.ledger.close()
+    made.alert_store.close()
 
 
 def firing() -> State:
@@ -250,13 +250,13 @@ def test_what_cannot_be_written_down_has_not_happened_yet(scene: Scene, monkeypa
         raise sqlite3.OperationalError("database or disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(scene.ledger, "store", full)
+        patched.setattr(scene.alert_store, "store", full)
         scene.watcher.look(5)
         scene.watcher.look(5)
     assert [str(alert.phase) for alert in scene.watcher.state.alerts.values()] == ["firing"]
     scene.watcher.look(5)
     assert [str(alert.phase) for alert in scene.watcher.state.alerts.values()] == ["resolved"]
-    assert scene.ledger.num_waiting() == {"log": 1}
+    assert scene.alert_store.num_waiting() == {"log": 1}
     assert [line.split(":")[0] for line in scene.said] == [
         "alerts cannot be written down, and wait",
         "alerts are saved again",
@@ -276,13 +276,13 @@ def test_an_address_that_is_none_ends_the_command(tmp_path: Path) -> None:
     def refuse() -> NoRuns:
         raise UsageError("no address", hint="none")
 
-    with Ledger(tmp_path / "alerts.sqlite") as ledger:
+    with AlertStore(tmp_path / "alerts.sqlite") as alert_store:
         watcher = Watcher(
-            open_reader=refuse, ledger=ledger, policy=policy(), dispatchers=(), complaints=Complaints(print)
+            open_reader=refuse, alert_store=alert_store, policy=policy(), dispatchers=(), complaints=Complaints(print)
         )
         with pytest.raises(UsageError):
             watcher.open()
-    assert read_ledger(tmp_path / "alerts.sqlite")[0] == State()
+    assert read_alert_store(tmp_path / "alerts.sqlite")[0] == State()
 
 
 class Foreign(NoRuns):
@@ -308,7 +308,7 @@ def test_rows_of_another_kind_are_told_and_end_nothing(scene: Scene, rows: pa.Ta
     scene.reader = Foreign(rows)
     watcher = Watcher(
         open_reader=scene.reader.open,
-        ledger=scene.ledger,
+        alert_store=scene.alert_store,
         policy=policy(),
         dispatchers=(),
         complaints=Complaints(scene.said.append),

@@ -63,12 +63,12 @@ def default_state_file(environment: Mapping[str, str] = os.environ) -> Path:
     return (Path(folder) if os.path.isabs(folder) else Path.home() / ".local" / "state") / "rankscope/alerts.sqlite"
 
 
-class Ledger:
+class AlertStore:
     """The file, as one watcher and the threads of its hooks use it. For any thread.
 
     Raises:
         UsageError: another watcher has it, or it cannot be made there.
-        UnreadableError: it is no ledger, or one of another version.
+        UnreadableError: it is no alert_store, or one of another version.
     """
 
     def __init__(self, path: Path) -> None:
@@ -181,11 +181,11 @@ class Ledger:
                 yield self._database
 
 
-def read_ledger(path: Path) -> tuple[State, dict[str, Waiting]]:
-    """What stands in a ledger and what waits for each hook, without disturbing its watcher.
+def read_alert_store(path: Path) -> tuple[State, dict[str, Waiting]]:
+    """What stands in a alert_store and what waits for each hook, without disturbing its watcher.
 
     Raises:
-        UnreadableError: it is no ledger, or one of another version.
+        UnreadableError: it is no alert_store, or one of another version.
     """
     if not path.exists() or (path.is_file() and not path.stat().st_size):
         return State(), {}
