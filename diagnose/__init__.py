@@ -1,4 +1,4 @@
-"""Questions in, findings out: why a run is slow, who is to blame, what it costs."""
+"""Diagnosis of a run: why it is slow or stalled, which rank or host causes it, and what it costs."""
 
 from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
 from diagnose.model.load import load_view, newest_attempt

@@ -1,13 +1,12 @@
-"""What survives ``kill -9``: alerts and unsent notices, in one SQLite file.
+"""Alerts and unsent notices in one SQLite file, which survive ``kill -9``.
 
-    alerts(fingerprint, body)                               the state between two looks
-    outbox(hook, number, fingerprint, repeated, body)       what a hook has not taken yet, in order of number
+    alerts(fingerprint, body)                               the state between two checks
+    outbox(hook, number, fingerprint, repeated, body)       unsent notices of a hook, in order of number
     numbers(next_number)
-    aside(hook, number, body)                               notices that nobody can read any more
+    aside(hook, number, body)                               unreadable notices
 
-One look is one transaction: what stands and what is to be told are written together, so that neither is ever without
-the other. A notice leaves the outbox once its hook has taken it. A process that is killed between the two tells it
-again: at least once.
+One check is one transaction: alerts and their notices are always written together. A notice leaves the outbox after its
+hook has accepted it. If the process is killed in between, the notice is sent again (at least once).
 
 Beside the file lies ``FILE.lock``, locked while a watcher lives; the kernel unlocks it with the process.
 """
@@ -182,7 +181,7 @@ class AlertStore:
 
 
 def read_alert_store(path: Path) -> tuple[State, dict[str, Waiting]]:
-    """What stands in a alert_store and what waits for each hook, without disturbing its watcher.
+    """What stands in an alert store and what waits for each hook, without disturbing its watcher.
 
     Raises:
         UnreadableError: it is no alert_store, or one of another version.

@@ -114,7 +114,7 @@ class Dispatcher:
         self._complaints.end(self._outbox_name, f"{self._outbox_name}: works again")
 
     def _complain(self, error: Exception) -> None:
-        # At the end the alert_store is closed under us.
+        # At the end the alert store is closed under us.
         if not self._ending.is_set():
             text = f"{self._outbox_name}: {type(error).__name__}: {error}; retrying"
             self._complaints.begin(self._outbox_name, text)

@@ -1,4 +1,4 @@
-"""What stands, for people and for programs."""
+"""The list of alerts, as text and as JSON."""
 
 import time
 from collections import Counter

@@ -1,6 +1,4 @@
-"""What one look at the store brought: the input of the state machine.
-
-One look at a store: which runs are alive, and what is wrong with them.
+"""One check of the store: the active runs and their findings. The result is the input of the state machine.
 
     Runs, Heartbeats --> attempts that are alive --load--> newest 200 steps --diagnose--> findings that hold now
                                                            newest 40 of them --'                             |--> Look

@@ -1,7 +1,4 @@
-"""An alert in words: the notice that people read.
-
-A sample alert, for trying a hook.
-"""
+"""The text of an alert: the notice that people read, and a test alert for trying a hook."""
 
 import time
 from urllib.parse import urlencode

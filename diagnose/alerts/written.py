@@ -1,9 +1,7 @@
-"""Alerts and notices as the text that the alert_store keeps.
+"""Alerts and notices as the text in the alert store, and errors of its file in words for the user.
 
-What goes wrong with the alert_store's file, in words for its user.
-
-the disk is full or ill, the file is kept by others    it may be well later: nothing is to be moved away
-it is no alert_store, torn, or holds what nobody can read   another file is needed
+disk full or faulty, file locked by another process     may recover: keep the file
+no alert store, damaged, or unreadable                  another file is needed
 """
 
 import json

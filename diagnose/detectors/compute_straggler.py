@@ -1,13 +1,13 @@
-"""compute-straggler: a rank whose own work takes longer than its peers', step after step.
+"""compute-straggler: a rank whose compute takes longer than that of its peers, step after step.
 
     log ratio to peers     rank 4   ..-.'..-.'.._'..     around zero: silent
                            rank 5   ..-._''''''''''''    high from a step on: a straggler since then
                            rank 6   .'._'.-''_.-.'_.     jitter without persistence: silent
 
-Per compute stage and rank: log of own work over the median of its peers, the stretch of steps in which it is high,
+Per compute stage and rank: log of compute time over the median of its peers, the stretch of steps in which it is high,
 and four conditions, all of which must hold (median ratio, share of steps, significance over the steps, and distance
 from the spread among the other ranks). Source of the comparison: MegaScale 5.1; GREYHOUND's 1.10 bound; median and
-MAD as in EROICA. Victims never show: own work leaves waiting out.
+MAD as in EROICA. Victims do not appear: compute time excludes waiting.
 """
 
 from collections.abc import Set

@@ -3,9 +3,9 @@
     dp0   |fwd 0|fwd 1 |     |bwd 0|bwd 1 |..............|    a long microbatch is long forward and backward, and on
     dp1   |fwd 0|  fwd 1   |     |bwd 0|     bwd 1       |    every pipeline rank that it passes
 
-Forward and backward own work of the same microbatch are correlated over microbatches (0.9 or more: What-if analysis,
+Forward and backward compute of the same microbatch are correlated over microbatches (0.9 or more: What-if analysis,
 OSDI'25, 21% of jobs) after the mean of each rank, chunk and step is taken away: neither a slow rank nor a heavy stage
-nor a slow step can produce that. Nobody is a suspect: it is the data.
+nor a slow step can produce that. No rank is a suspect: the data is the cause.
 """
 
 from dataclasses import dataclass

@@ -1,12 +1,10 @@
-"""insufficient-evidence: what was recorded cannot clear anybody, and silence must not be read as health.
+"""The interface of detectors, what their findings share, and insufficient-evidence.
 
-The seam of detectors: a pure function from a view to findings.
+A detector is a pure function from a view to findings. It reads only the view and keeps no state. If evidence is
+missing it returns no finding: ``detect_missing_evidence`` reports this once for all detectors. Register a new detector
+in ``diagnose/detectors/__init__.py``.
 
-It opens nothing, keeps nothing and may stay silent; what evidence is missing, ``evidence.py`` says for all of them, in
-a finding of kind ``insufficient-evidence``. It reads nothing but the view. Register a new one in
-``diagnose/detectors/__init__.py``.
-
-The accused of a finding: ranks of one host together when they are most of it, else each by itself.
+A finding names ranks of one host together if they are most of the host, else each rank by itself.
 """
 
 from collections.abc import Callable, Sequence

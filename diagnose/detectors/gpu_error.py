@@ -1,4 +1,4 @@
-"""gpu-error: a GPU that reports what no application does to it, or that is gone; one finding with all its faults.
+"""gpu-error: a GPU with hardware errors, or a lost GPU; one finding with all its faults.
 
     gpu5   Xid 48 .. Xid 63 .. rows to remap        one finding, as grave as its gravest fault
     gpu2   lost (Xid 79)                            culprit

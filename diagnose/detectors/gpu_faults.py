@@ -1,4 +1,4 @@
-"""What is wrong with each GPU, from its host's events and counters: faults, graded.
+"""Faults of each GPU with their grade, from the events and counters of its host.
 
 gpu-xid, gpu-error, device-gone            events, by NVIDIA's catalogue of Xids
 uncorrected ECC, rows to remap, NVLink     counters that grew, states that last

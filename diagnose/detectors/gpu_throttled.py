@@ -2,10 +2,10 @@
 
     time throttled   gpu4  ......................     two witnesses: the GPU's own counters, and the spans of its rank
                      gpu5  ......./''''''''--''''''    steps in which gpu5 is throttled beyond its peers: hot
-    own work         rank 5  -----=========-=====      slower than its peers in the hot steps, and than itself in others
+    compute time     rank 5  -----=========-=====      slower than its peers in the hot steps, and than itself in others
 
-Nobody is accused where all are held down alike (a fleet at its power cap is healthy), nor where throttling slowed
-nothing. Because two witnesses agree, each may be less certain than compute-straggler must be alone. Hosts a tenth
+No rank is named if all GPUs are throttled alike (a fleet at its power cap is healthy), or if throttling slowed no
+rank. Because two sources agree, each may be less certain than compute-straggler alone. Hosts a tenth
 slower than others cost MegaScale 0.7% MFU (6.3); lowered clocks are what MegaScan injects. Thresholds ours.
 """
 

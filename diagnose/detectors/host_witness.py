@@ -1,4 +1,4 @@
-"""Who or what keeps ranks off their cores, as their host saw it while it happened.
+"""What keeps ranks off their cores, from the metrics and events of their host.
 
     what the host says, of them against others            cause
     ---------------------------------------------         -------
@@ -10,8 +10,8 @@
     waited for a core, nobody in particular               crowded
     a hypervisor took the time                            steal
 
-Each is the share of time that it cost, beyond what others had of it at the same time: what everybody has explains
-nobody. The largest names the cause. Bounds are ours.
+Each is a share of time, beyond that of the other hosts or ranks at the same time. The largest one names the cause.
+The bounds are ours.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""late-launch: someone comes late to the collectives although its work is no longer than that of its peers.
+"""late-launch: a rank starts its collectives late although its compute time is normal.
 
     one replica     dp0 |---|  dp0 |---|  dp0 |---|     dp1 is the last one step after step, transfers are short:
                     dp1   |-|  dp1   |-|  dp1   |-|     the launch of one of its ranks

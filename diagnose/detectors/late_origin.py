@@ -1,9 +1,9 @@
-"""Which rank of a late replica the lateness came from, if its spans tell.
+"""The rank that causes the lateness of a replica, where spans show it, and replicas that are persistently late.
 
 rank 4   |recv|forward|......gap......|backward|      the only one that did nothing for as long as all are late
 rank 5   |recv|forward|    |-----recv-----|           its neighbours wait inside a receive or a collective
 
-Replicas that come late persistently: step after step, clearly, and later than the replicas differ among each other.
+A replica is persistently late if it is late step after step, by more than replicas differ among each other.
 
 late, share of the step   dp0   .-._.-.._.'     fluctuates around zero
                           dp1   .-._''''''''    late from a step on

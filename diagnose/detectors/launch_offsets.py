@@ -1,4 +1,4 @@
-"""How late each replica comes to its data-parallel collectives, beyond what its own work explains.
+"""How late each replica comes to its data-parallel collectives, beyond what its compute time explains.
 
     dp0   |forward|backward|---- reduce-scatter ----|     late(dp1) = how much later it started than the median of the
     dp1   .....|forward|backward|--- reduce-scatter-|                 others: all end together, durations tell

@@ -1,4 +1,4 @@
-"""slow-link: collectives of which the transfer itself takes long, although nobody came late.
+"""slow-link: collectives whose transfer is slow although no rank is late.
 
     dp group of pp0 tp0   |===|        transfer = the shortest duration among the members: waiting is left out
     dp group of pp0 tp1   |=======|    2.3x the groups that carry the same amount: a link of this group

@@ -1,4 +1,4 @@
-"""Which place explains slow groups: in every slow one, in no fast one, and the only such place.
+"""The place that explains slow groups: the only one in every slow group and in no fast group.
 
     slow   {1, 5}  {5, 7}         rank 1 is in the fast {1, 3}, rank 7 in the fast {3, 7}: it is rank 5
     fast   {1, 3}  {3, 7}  ...
@@ -8,7 +8,7 @@ slow groups cross hosts, only groups that cross hosts clear anybody (where all l
 clear the host), and a host that is in every group there is to
 compare with is not cleared by them: they would all be slow together.
 
-Collectives that became slow and stayed so: compared with their own past, all that are alike together.
+Collectives that became slow and stay slow are compared with their own past, all that are alike together.
 
 dp group {0, 4}  |==| |==| |==| |=====| |=====| |=====|      rises from the fourth step on
 dp group {1, 5}  |==| |==| |==| |=====| |=====| |=====|      and so does the typical one of those alike

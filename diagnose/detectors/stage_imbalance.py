@@ -5,7 +5,7 @@
                     pp2 |=====|
                     pp3 |=========|    the last stage carries the loss: every other stage waits for it
 
-No rank is accused: it is the model's cut that is uneven, and every rank of the stage does what it was given.
+No rank is a suspect: the split of the model into stages is uneven.
 
 A pipeline runs at the pace of its heaviest stage, so what the heaviest has over the mean is lost in every step
 (What-if analysis, OSDI'25: the last stage explains over half the slowdown in 39% of slow jobs). The lower median

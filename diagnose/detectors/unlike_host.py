@@ -1,4 +1,4 @@
-"""unlike-host: a machine that measures otherwise than all that do the same work, minute after minute.
+"""unlike-host: a host whose metrics differ from those of all hosts with the same work, for minutes.
 
     host 0   ~~~~~~~~~~~~~~~~~~~~~~~       windows of 8 samples; how far each host is from the median of the others
     host 1   ~~~~~~~~~~~~~~~~~~~~~~~       (root mean square); unlike is who is far beyond what the others differ by,

@@ -1,11 +1,10 @@
-"""Whether a link that is down explains why a job stands still: then the host's network holds it up, and no rank; and
-while the link may come back in time it is no hang at all.
+"""Whether a lost link explains a stalled job. Then no rank is the cause, and while the link may return it is no hang.
 
     link of host-2   ----.                      .------        the job stopped within moments of the loss
     job              -------|                     |-|  |--     and goes on, perhaps bit by bit, once the link is back
                          down  stands still     up  each connection sends lost packets again
 
-Ranks that left nothing: which of them must be behind, shown by those that wait for them.
+Ranks without records: which of them must be behind, shown by the ranks that wait for them.
 
 A missing rank m is accused when two ranks p stand in one collective and m is the only member that can be late in it
 (one alone may be sick itself), unless m may wait for another suspect s. It may when a group holds both m and s, except

@@ -1,4 +1,4 @@
-"""Which rank fell first: killed, or failed with an error of its own. Those that fell over it come after."""
+"""The rank that died first, by a kill or its own error. The ranks that failed because of it come later."""
 
 from collections.abc import Collection
 from dataclasses import replace

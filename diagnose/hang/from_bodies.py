@@ -1,4 +1,4 @@
-"""What the agents left of a stall, as evidence: texts of four kinds for each rank.
+"""Records that agents took of a stall, as evidence: four kinds of text for each rank.
 
     state             JSON: the live state page, and what the process was doing
     flight-recorder   JSON: torch's own record of collectives
@@ -9,7 +9,7 @@ State pages count operations by axis of the grid, so they need no names of group
 members of its groups (NCCL) it knows the device too, and comes first, unless nothing in it is pending: then the job
 stands in what NCCL does not see.
 
-The rank files of a job, alive or dead, as evidence of why it stands still. No agent and no collector are needed.
+Evidence also comes straight from the rank files of a job, alive or dead, without agent and collector.
 """
 
 import json

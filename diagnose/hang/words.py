@@ -1,5 +1,4 @@
-"""The verdict in words: one line that a tired person understands, and what to do. In the past tense once the job has
-ended."""
+"""The verdict in words: one line for the engineer on call, and the next step. Past tense once the job has ended."""
 
 from enum import StrEnum
 

@@ -1,8 +1,6 @@
-"""A report for people: the verdict first, then evidence, then what to do.
+"""Reports and what-if analyses as text for the terminal: verdict first, then evidence, then the next step.
 
-Output of every command: control characters in text from outside are escaped.
-
-A what-if analysis for people: what it costs, where it sits, what putting it right would gain.
+Control characters in text from outside are escaped.
 """
 
 import time

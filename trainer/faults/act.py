@@ -1,4 +1,4 @@
-"""Faults at work: hooks that stand where a step passes by.
+"""Faults in action: hooks that a step calls before and around its stages.
 
 step ---- before(data-load) -- before(forward-compute) -[begin .. compute .. end]- before(...) ---->
 """

@@ -6,7 +6,7 @@ parallel    y = x + MLP(LN(x)) + Attn(LN(x))
 The branches start from the same tensor and end in the same sum, so that under tensor + sequence parallelism a block
 gathers once and scatters once where the serial block does both twice.
 
-Causal attention with rotary positions over a sliding window.
+The attention is causal, with rotary positions, over a sliding window:
 
 keys:    0 1 2 3 4 5 6 7        a window of 4: the sequence is cut into blocks of 4 queries, each of which looks
 query 3  x x x x                at its own block and the one before it. The work grows with sequence x window,

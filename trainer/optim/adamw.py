@@ -1,7 +1,4 @@
-"""AdamW over shards, and the norm of a gradient that is spread over the whole grid.
-
-The learning rate by step.
-"""
+"""AdamW over shards, the gradient norm over the whole grid, and the learning rate by step."""
 
 import math
 from collections.abc import Sequence

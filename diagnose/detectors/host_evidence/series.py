@@ -1,10 +1,6 @@
-"""What hosts said over a stretch of time, of one device at a time: how much counters grew, what levels were.
+"""Host metrics and events over a period: growth, levels, busy processes, stops; and why ranks waited for a CPU.
 
-Rows of a counter that stood still are missing; one that falls has begun anew.
-
-What events of hosts say: who takes cores or memory, and how long processes of ranks were stopped.
-
-Why ranks were kept off their cores, and what to do about it.
+A counter that did not change has no rows. A counter that falls has restarted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
