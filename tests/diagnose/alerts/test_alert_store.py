@@ -137,7 +137,7 @@ def test_a_notice_that_cannot_be_read_is_set_aside(alert_store: AlertStore, path
     outcome = look(alert_store, State(), 0, STRAGGLER, finding(Kind.DEAD_RANK, 9))
     spoil(path, body)
     assert read_alert_store(path)[1]["log"] == Waiting(count=2, since_ns=0)
-    with pytest.raises(SpoiledNoticesError, match=r"set aside.*: 1$"):
+    with pytest.raises(SpoiledNoticesError, match=r"`aside`.*: 1$"):
         alert_store.waiting("log", 10)
     assert alert_store.waiting("log", 10) == [outcome.tellings[1].notice]
     with sqlite3.connect(path) as database:
@@ -196,7 +196,7 @@ def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_a_users_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="cannot keep alerts"):
+    with pytest.raises(UsageError, match="cannot write the alert state"):
         AlertStore(tmp_path / "file" / "alerts.sqlite")
 
 

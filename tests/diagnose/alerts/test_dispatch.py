@@ -123,7 +123,7 @@ def test_of_a_batch_that_is_refused_for_good_only_the_one_at_fault_is_dropped(al
         until(lambda: not alert_store.num_waiting())
     assert hook.taken == [notice for notice in told if notice.number != 4]
     assert len(said) == 1
-    assert "refused for good, dropped: compute-straggler of [24]" in said[0]
+    assert "rejected, dropped: compute-straggler of [24]" in said[0]
 
 
 def test_a_dead_hook_delays_no_other(alert_store: AlertStore) -> None:
@@ -183,7 +183,7 @@ def test_what_a_hook_did_not_take_for_a_day_is_dropped_and_told_and_blocks_nothi
     with working(alert_store, hook, said=said, now_ns=START_NS + GIVEN_UP_NS + 1):
         until(lambda: not alert_store.num_waiting())
     assert hook.taken == told[1:]
-    assert said[1].startswith("hook deaf: status 500; not taken for a day, dropped: compute-straggler of [0]")
+    assert said[1].startswith("hook deaf: status 500; not accepted for a day, dropped: compute-straggler of [0]")
 
 
 def test_what_is_a_day_old_is_not_dropped_after_a_few_tries(alert_store: AlertStore) -> None:
@@ -337,4 +337,4 @@ def test_what_is_refused_for_good_on_a_full_disk_is_told_once_and_blocks_nothing
     until(lambda: dispatcher.wake() or outbox.refused > 10)
     dispatcher.finish(10)
     assert hook.taken == told[1:]
-    assert len([line for line in said if "refused for good" in line]) == 1
+    assert len([line for line in said if "; rejected" in line]) == 1

@@ -78,7 +78,7 @@ def test_durations_are_text_or_seconds(text: str, seconds: float) -> None:
         ("every = " + "9" * 9000, "test: invalid TOML", "an example"),
         ("every = " + "[" * 5000, "test: invalid TOML", "an example"),
         ("[hooks]\nlog = 3", "test: hooks.log is not a table", "[hooks.log]"),
-        ('[hooks."a b"]\ntype = "log"', "is no name", "letters"),
+        ('[hooks."a b"]\ntype = "log"', "is not a valid name", "letters"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place_and_a_hint(text: str, what: str, hint: str) -> None:

@@ -140,7 +140,7 @@ def test_what_cannot_be_judged_ends_nothing(scene: Scene, monkeypatch: pytest.Mo
     monkeypatch.setattr("diagnose.alerts.watch.advance", lambda *_: 1 / 0)
     scene.watcher.look(5)
     scene.watcher.look(5)
-    assert scene.said == ["alerts cannot be written down, and wait: ZeroDivisionError: division by zero"]
+    assert scene.said == ["alerts cannot be saved and are delayed: ZeroDivisionError: division by zero"]
 
 
 class ManualTime(threading.Event):
@@ -258,7 +258,7 @@ def test_what_cannot_be_written_down_has_not_happened_yet(scene: Scene, monkeypa
     assert [str(alert.phase) for alert in scene.watcher.state.alerts.values()] == ["resolved"]
     assert scene.alert_store.num_waiting() == {"log": 1}
     assert [line.split(":")[0] for line in scene.said] == [
-        "alerts cannot be written down, and wait",
+        "alerts cannot be saved and are delayed",
         "alerts are saved again",
     ]
 

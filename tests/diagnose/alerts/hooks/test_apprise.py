@@ -85,7 +85,7 @@ def test_a_service_that_hangs_holds_nobody_and_is_not_asked_twice(services: Appr
     hook = make_hook("chat", {"type": "apprise", "urls_env": "APPRISE_URLS", "timeout_s": 0.2})
     services.free.clear()
     try:
-        with pytest.raises(HookError, match=r"not taken within 0.2 s"):
+        with pytest.raises(HookError, match=r"no answer within 0.2 s"):
             hook.send([made_notice()])
         with pytest.raises(HookError, match="still holds the last notice"):
             hook.send([made_notice()])

@@ -157,8 +157,10 @@ def test_a_package_does_not_replace_ours() -> None:
 
 @pytest.mark.usefixtures("package")
 def test_a_package_that_does_not_load_is_named() -> None:
-    assert "entry point lost = pigeon_post_that_is_gone:Carrier does not load: ModuleNotFound" in told({"type": "lost"})
-    assert "entry point pigeon = pigeon_post:Carrier does not load: RuntimeError: no pigeons" in told(
+    assert "entry point lost = pigeon_post_that_is_gone:Carrier cannot be loaded: ModuleNotFound" in told(
+        {"type": "lost"}
+    )
+    assert "entry point pigeon = pigeon_post:Carrier cannot be loaded: RuntimeError: no pigeons" in told(
         {"type": "pigeon", "broken": True}
     )
     assert "is not a hook: it lacks name, resend_s, batch, send" in told({"type": "feather"})
