@@ -87,7 +87,7 @@ def test_a_service_that_hangs_holds_nobody_and_is_not_asked_twice(services: Appr
     try:
         with pytest.raises(HookError, match=r"no answer within 0.2 s"):
             hook.send([made_notice()])
-        with pytest.raises(HookError, match="still holds the last notice"):
+        with pytest.raises(HookError, match="still sending the last notice"):
             hook.send([made_notice()])
     finally:
         services.free.set()
