@@ -1,4 +1,4 @@
-"""Questions in, findings out: why a run is slow, which rank causes it, what it costs."""
+"""Diagnosis of a run: why it is slow or stalled, which rank or host causes it, and what it costs."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

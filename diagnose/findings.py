@@ -1,4 +1,4 @@
-"""What a detector says: findings, their suspects, and the one vocabulary of kinds."""
+"""Findings, their suspects, and the kinds of finding."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -42,7 +42,7 @@ LEAST_COST_S = 0.05
 
 
 class Severity(StrEnum):
-    """How soon someone should look: now, today, when convenient."""
+    """How soon someone should act: now, today, when convenient."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -50,14 +50,14 @@ class Severity(StrEnum):
 
 
 def severity_of(share_of_step: float) -> Severity:
-    """Of what costs this share of the step time: a fifth wakes people, a twentieth is for today."""
+    """Severity by share of the step time: critical from 20%, warning from 5%."""
     if share_of_step >= 0.2:
         return Severity.CRITICAL
     return Severity.WARNING if share_of_step >= 0.05 else Severity.INFO
 
 
 class Role(StrEnum):
-    """What part a suspect plays. The headline names only the initiating ones."""
+    """The role of a suspect. The headline names only initiating ranks."""
 
     INITIATING = "initiating"
     VICTIM = "victim"
@@ -66,7 +66,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepWindow:
-    """Steps looked at, both ends included."""
+    """Steps of the window, both ends included."""
 
     first_step: int
     last_step: int
@@ -90,21 +90,21 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One cause, who it sits with, what it costs, and what to do."""
+    """One cause: its ranks or host, its cost, and the next step."""
 
     detector: str
     kind: Kind
     severity: Severity
     suspects: tuple[Suspect, ...]
     stage: str
-    """Label of the stage it shows in; empty when it is none in particular."""
+    """Label of the affected stage; empty if there is none in particular."""
     window: StepWindow
     seconds_lost: float
     """Seconds of job time lost over the window."""
     confidence: float
     """0 to 1."""
     summary: str
-    """One line a tired person understands."""
+    """One line for the engineer on call."""
     next_step: str
     evidence: Evidence = field(default_factory=dict)
 

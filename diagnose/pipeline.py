@@ -1,12 +1,13 @@
-"""Ask every detector, order what they say: the one way from a stored run to a report."""
+"""From a stored run to a report: run every detector, drop the symptoms, sort the findings."""
 
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from diagnose.causes import is_symptom, without_symptoms
 from diagnose.detectors import DETECTORS, Detector
 from diagnose.detectors.evidence import has_tiny_steps, insufficient
-from diagnose.findings import NOT_BY_COST, Finding, Kind, Role, Severity, StepWindow, limit_by_cost
+from diagnose.findings import NOT_BY_COST, Finding, Kind, Severity, StepWindow, limit_by_cost
 from diagnose.hang.finding import hang_finding
 from diagnose.hang.stored import stored_verdict
 from diagnose.hang.verdict import HangVerdict
@@ -18,12 +19,6 @@ from diagnose.model.view import RunView
 from telemetry.errors import UnreadableError
 from telemetry.stores.interface import Reader
 
-MUCH = 0.4
-"""Share of a symptom's cost and of its steps that a cause must have to explain it."""
-MUCH_OF_LATENESS = 0.15
-"""The same where launches come later and later: their cost is what they grew by, and one of many waits. Likewise where
-late ranks compute longer than their peers: on crowded cores more work takes several times its processor time."""
-_NETWORK = (Kind.SLOW_LINK, Kind.NIC_FLAP)
 _URGENCY = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
@@ -38,23 +33,27 @@ class Report:
     num_ranks: int
     findings: tuple[Finding, ...]
     marks: tuple[Mark, ...] = ()
-    """What happened that is no finding, in order of time."""
+    """Events that are no findings, in order of time."""
     losses: tuple[Loss, ...] = ()
-    """Where records are missing, likewise."""
+    """Where records are missing, in order of time."""
     heard: Heard | None = None
-    """Whether the attempt goes on and ships; None where no store was asked."""
+    """Whether the attempt still runs and sends records; None without a store."""
 
     @property
     def exit_status(self) -> int:
         """1 where a finding is more than information. Missing evidence does not count."""
-        wrong = (one for one in self.findings if one.kind is not Kind.INSUFFICIENT_EVIDENCE)
-        return int(any(one.severity is not Severity.INFO for one in wrong))
+        return int(
+            any(
+                finding.severity is not Severity.INFO and finding.kind is not Kind.INSUFFICIENT_EVIDENCE
+                for finding in self.findings
+            )
+        )
 
 
 def diagnose_view(view: RunView) -> Report:
     """All findings about a view, the worst first."""
     view = with_effects(view)
-    found = [limit_by_cost(finding) for detect in DETECTORS for finding in _asked(detect, view)]
+    found = [limit_by_cost(finding) for detect in DETECTORS for finding in _run_detector(detect, view)]
     if has_tiny_steps(view):
         found = [finding for finding in found if finding.kind in NOT_BY_COST]
     findings = worst_first(without_symptoms(found))
@@ -69,94 +68,35 @@ def diagnose_view(view: RunView) -> Report:
     )
 
 
-def _asked(detect: Detector, view: RunView) -> list[Finding]:
-    """What a detector says. One that trips over odd data says that, and costs none of the others' words."""
+def _run_detector(detect: Detector, view: RunView) -> list[Finding]:
+    """Findings of one detector. If it fails on unexpected data, one finding reports this; other detectors go on."""
     try:
         return detect(view)
     except Exception as error:
         name = detect.__name__.removeprefix("detect_").replace("_", "-")
-        told = f"the detector {name} could not look: {type(error).__name__}: {error}"
-        return [insufficient(view, told, "tell the makers of rankscope, with the run if you can", detector=name)]
+        summary = f"the detector {name} failed: {type(error).__name__}: {error}"
+        next_step = "report this to the rankscope project, if possible with the run"
+        return [insufficient(view, summary, next_step, detector=name)]
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """By severity; among equals what says whose fault it is before what does not, then by the time they cost."""
-    return sorted(findings, key=lambda one: (_URGENCY[one.severity], not _tells_why(one), -one.seconds_lost))
+    """By severity, then findings that show a cause before symptoms, then by the time they cost."""
+    return sorted(
+        findings,
+        key=lambda finding: (_URGENCY[finding.severity], not _shows_cause(finding), -finding.seconds_lost),
+    )
 
 
-def _tells_why(finding: Finding) -> bool:
-    return not _is_symptom(finding) and finding.kind is not Kind.INSUFFICIENT_EVIDENCE
-
-
-def without_symptoms(findings: list[Finding]) -> list[Finding]:
-    """Findings without the symptoms that another one explains: one that costs much of it, over much of its steps.
-
-    Symptoms are a decline, late launches and slow links that nobody in particular is to blame for, slowness of a rank
-    whose GPU is held down or whose host says why, late launches of a rank that computes longer than its peers, and
-    slight slowness beside a sick network, or on a host whose cores are crowded: there processor time is
-    not what it was. A host that merely looks unlike others steps back behind whoever is accused.
-    """
-    return [one for one in findings if not any(_explains(cause, one) for cause in findings if _is_cause(cause, one))]
-
-
-def _is_symptom(finding: Finding) -> bool:
-    vague = finding.kind in (Kind.LATE_LAUNCH, Kind.SLOW_LINK) and not finding.ranks
-    return vague or finding.kind is Kind.MFU_DECLINE
-
-
-def _is_cause(cause: Finding, symptom: Finding) -> bool:
-    """Another symptom may explain a decline, a decline nothing; steps that are lost to a sick loss are no slower."""
-    if cause.kind in (Kind.LOSS_ANOMALY, Kind.INSUFFICIENT_EVIDENCE):
-        return False
-    if symptom.kind is Kind.MFU_DECLINE:
-        return cause.kind is not Kind.MFU_DECLINE
-    if symptom.kind is Kind.UNLIKE_HOST:
-        return cause.kind is not Kind.UNLIKE_HOST and bool(cause.hosts)
-    if symptom.kind is Kind.COMPUTE_STRAGGLER and (cause.kind is Kind.GPU_THROTTLED or _has_witness(cause)):
-        return 2 * len({*cause.ranks} & {*symptom.ranks}) >= len(symptom.ranks)
-    if _is_late_by_work(symptom, cause):
-        return True
-    if symptom.kind is Kind.COMPUTE_STRAGGLER and symptom.severity is Severity.INFO:
-        near = cause.kind is Kind.HOST_CONTENTION and bool({*cause.hosts} & {*symptom.hosts})
-        return near or (cause.kind in _NETWORK and cause.severity is not Severity.INFO)
-    return _is_symptom(symptom) and not _is_symptom(cause)
-
-
-def _is_late_by_work(late: Finding, slow: Finding) -> bool:
-    """Whether one finding puts down to launches what the other puts down to work of the same ranks. Lateness by
-    collections of garbage is neither: work leaves them out."""
-    if late.kind is not Kind.LATE_LAUNCH or slow.kind is not Kind.COMPUTE_STRAGGLER:
-        return False
-    by_gc = 2 * _number(late, "late_launches_with_gc") >= max(1.0, _number(late, "late_launches"))
-    accused = {one.rank for one in late.suspects if one.role is not Role.VICTIM}
-    return bool(accused & {*slow.ranks}) and not by_gc
-
-
-def _number(finding: Finding, name: str) -> float:
-    value = finding.evidence.get(name, 0)
-    return float(value) if isinstance(value, (int, float)) else 0.0
-
-
-def _has_witness(finding: Finding) -> bool:
-    """Whether a host itself says what keeps its ranks from computing: paging takes processor time, too."""
-    return finding.kind is Kind.HOST_CONTENTION and "cause" in finding.evidence
-
-
-def _explains(cause: Finding, symptom: Finding) -> bool:
-    first = max(cause.window.first_step, symptom.window.first_step)
-    last = min(cause.window.last_step, symptom.window.last_step)
-    common = max(0, last - first + 1) / (symptom.window.last_step - symptom.window.first_step + 1)
-    least = MUCH_OF_LATENESS if cause.kind is Kind.LATE_LAUNCH or _is_late_by_work(symptom, cause) else MUCH
-    return common >= MUCH and cause.seconds_lost >= least * symptom.seconds_lost
+def _shows_cause(finding: Finding) -> bool:
+    return not is_symptom(finding) and finding.kind is not Kind.INSUFFICIENT_EVIDENCE
 
 
 def diagnose_run(reader: Reader, run_id: str, attempt: int, window: StepWindow | None = None) -> Report:
-    """All findings about a stored attempt: its stall, if there is one, then what slowed it; over its newest 200 steps
-    where no window is given.
+    """All findings about a stored attempt: its stall, if any, then slowdowns. Without a window: its newest 200 steps.
 
     Raises:
         UnknownRunError: the store holds no such attempt.
-        UnreachableError: nobody answers.
+        UnreachableError: the store does not answer.
     """
     report = diagnose_view(load_view(reader, run_id, attempt, window))
     losses, heard = load_losses(reader, run_id, attempt), heard_of(reader, run_id, attempt)
@@ -164,7 +104,7 @@ def diagnose_run(reader: Reader, run_id: str, attempt: int, window: StepWindow |
 
 
 def stall_first(report: Report, reader: Reader) -> Report:
-    """With the stall of the attempt, if there is one, in front of what slowed it. Evidence that cannot be read must not
+    """The report with the stall of the attempt, if any, as its first finding. Evidence that cannot be read must not
     hide the other findings: ``diagnose hang`` reports it."""
     with suppress(UnreadableError):
         return with_stall(report, stored_verdict(reader, report.run_id, report.attempt))
@@ -178,10 +118,10 @@ def with_stall(report: Report, verdict: HangVerdict | None) -> Report:
 
 
 def _without_twins(stall: Finding, findings: tuple[Finding, ...]) -> list[Finding]:
-    """What a detector says of the very card that the stall is put down to, the stall says better."""
+    """Without NIC findings about the card that explains the stall: the finding of the stall says the same."""
     device = stall.evidence.get("device")
     return [
-        one
-        for one in findings
-        if one.kind is not Kind.NIC_FLAP or (one.evidence.get("device"), one.hosts) != (device, stall.hosts)
+        finding
+        for finding in findings
+        if finding.kind is not Kind.NIC_FLAP or (finding.evidence.get("device"), finding.hosts) != (device, stall.hosts)
     ]

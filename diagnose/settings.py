@@ -1,4 +1,4 @@
-"""Thresholds that people set: everything else follows from the noise of the run itself.
+"""Thresholds that users set. All others follow from the noise of the run itself.
 
 RANKSCOPE_FLAPS            3        losses of link after which a NIC is a finding, not a mark
 RANKSCOPE_FLAPS_WITHIN_S   43200    counted over so long

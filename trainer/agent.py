@@ -65,7 +65,8 @@ class AgentKeeper:
         restart starts at once, one that is killed is started again. Where no rank has left a file there is nothing to
         wait for."""
         if self._process is not None and not self._has_ranks():
-            return self._end(self._process)
+            self._end(self._process)
+            return
         if self._restart_s is not None and self._drain_s():
             self._start()
         began_s = time.monotonic()
@@ -73,7 +74,8 @@ class AgentKeeper:
             with suppress(subprocess.TimeoutExpired):
                 status = self._process.wait(timeout=LOOK_EVERY_S)
                 if status >= 0:
-                    return self._tell(status)
+                    self._tell(status)
+                    return
                 time.sleep(FIRST_PAUSE_S)
                 self._start()
         if self._process is not None:
@@ -88,9 +90,7 @@ class AgentKeeper:
     def _tell(self, status: int) -> None:
         if status:
             log = self._options.out / "logs" / "agent.log"
-            print(
-                f"agent ended with status {status}: what it has not sent stays in the spool; see {log}", file=sys.stderr
-            )
+            print(f"agent ended with status {status}: unsent records stay in the spool; see {log}", file=sys.stderr)
 
     def _give_up(self, process: subprocess.Popen[bytes]) -> None:
         status = self._end(process)

@@ -55,7 +55,8 @@ class ModelConfig:
         _divides("num_heads", self.num_heads, "hidden_size", self.hidden_size)
         if self.head_size % 2:
             raise UsageError(
-                f"heads of {self.head_size} numbers cannot be rotated", hint="make hidden_size / num_heads even"
+                f"rotary positions need an even head size, not {self.head_size}",
+                hint="make hidden_size / num_heads even",
             )
         if not 0 <= self.window <= self.sequence_length:
             raise UsageError(
@@ -93,13 +94,13 @@ class ParallelConfig:
         assert self.topology.world_size
         if self.num_microbatches < self.pp:
             raise UsageError(
-                f"{self.num_microbatches} microbatches leave a pipeline of {self.pp} stages empty",
+                f"{self.num_microbatches} microbatches are too few for a pipeline of {self.pp} stages",
                 hint=f"at least {self.pp} microbatches",
             )
         if self.num_chunks == 1:
             return
         if self.pp == 1:
-            raise UsageError("num_chunks without a pipeline", hint="set pp to 2 or more, or num_chunks to 1")
+            raise UsageError("num_chunks needs a pipeline", hint="set pp to 2 or more, or num_chunks to 1")
         _divides("pp", self.pp, "num_microbatches", self.num_microbatches)
 
     @property
@@ -129,8 +130,9 @@ class DataConfig:
         if self.path is not None and not self.path.exists():
             raise UsageError(
                 f"no data at {self.path}",
-                hint="--data takes a text file, a folder of text, or a .bin of uint16 tokens; leave it out to train "
-                "on Python's own sources",
+                hint="use a text file, a folder of text, or a .bin file of uint16 tokens. Without --data, training "
+                "uses "
+                "the Python sources",
             )
 
 
@@ -185,7 +187,7 @@ class TrainConfig:
         if self.collective_timeout_s is not None and not 0 < self.collective_timeout_s < inf:
             raise UsageError(
                 f"collective_timeout_s is {self.collective_timeout_s}",
-                hint="seconds above 0, more than a link may flap; leave it out for torch's own",
+                hint="use seconds above 0, longer than a link flap; without it, torch's default applies",
             )
         model, parallel = self.model, self.parallel
         _divides("pipeline stages", parallel.num_stages, "num_layers", model.num_layers)

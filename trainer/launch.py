@@ -118,7 +118,7 @@ def _start(config: TrainConfig, options: RunOptions, tokens: Tokens | None, init
     """On a CPU by fork, from a process that has torch and no threads; CUDA does not survive a fork."""
     (options.out / "logs").mkdir(parents=True, exist_ok=True)
     fork = config.device == "cpu"
-    context: Any = torch.multiprocessing.start_processes(
+    context: Any = torch.multiprocessing.start_processes(  # type: ignore[no-untyped-call]
         _child,
         args=(config, options, tokens if fork else None, init_method, os.getpid()),
         nprocs=config.parallel.topology.world_size,
@@ -176,7 +176,7 @@ def _obituary(processes: Sequence[BaseProcess], out: Path) -> str:
     ended = {rank: process.exitcode for rank, process in enumerate(processes) if process.exitcode not in (None, 0)}
     odd = {rank: code for rank, code in ended.items() if code != FAILED} or ended
     words = [f"rank {rank} {_manner(code)} (pid {processes[rank].pid})" for rank, code in odd.items()]
-    return f"training failed: {', '.join(words)}\n\nhint: its last words are in {log_path(out, min(odd))}"
+    return f"training failed: {', '.join(words)}\n\nhint: see its log {log_path(out, min(odd))}"
 
 
 def _manner(exitcode: int | None) -> str:
@@ -189,8 +189,9 @@ def _end_all(processes: Sequence[BaseProcess]) -> None:
     living = [process for process in processes if process.exitcode is None]
     for process in living:
         process.terminate()
-        with suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGCONT)
+        if process.pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGCONT)
     deadline = time.monotonic() + GRACE_S
     while living and time.monotonic() < deadline:
         wait_for_any([process.sentinel for process in living], SETTLE_S)

@@ -4,6 +4,7 @@ step   data-load | pipeline: forward- and backward-compute, sends, receives, gat
 """
 
 import gc
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -85,7 +86,7 @@ class Trainer:
         inputs = (batch.inputs,) if place.pp == 0 else ()
         last = place.pp == topology.pp - 1
         losses: list[Tensor] = []
-        keywords = {"targets": batch.targets, "target": batch.targets} if last else {}
+        keywords: dict[str, Any] = {"targets": batch.targets, "target": batch.targets} if last else {}
         with loss_parallel():
             self.schedule.step(*inputs, **keywords, losses=losses if last else None, return_outputs=False)
         if last and place.tp == 0:

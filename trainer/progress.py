@@ -62,21 +62,24 @@ class HostReadout:
         return ready
 
 
+def _recorded_event() -> Any:
+    event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record()
+    return event
+
+
 class DeviceReadout:
     """On a GPU they come some steps later; the step lasts from one event to the next. Only ``wait`` waits."""
 
     def __init__(self) -> None:
         self._open: deque[tuple[int, Tensor, Any]] = deque()
-        self._last: Any = torch.cuda.Event(enable_timing=True)
-        self._last.record()
+        self._last = _recorded_event()
 
     def put(self, step: int, totals: Tensor) -> None:
         """As on the host; the copy is queued behind the step."""
         copy = torch.empty(totals.shape, dtype=totals.dtype, pin_memory=True)
         copy.copy_(totals, non_blocking=True)
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        self._open.append((step, copy, event))
+        self._open.append((step, copy, _recorded_event()))
 
     def ready(self, *, wait: bool = False) -> list[StepFigures]:
         """Figures that have come since the last call, in order of steps; with ``wait``, all of them."""

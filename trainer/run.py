@@ -7,7 +7,7 @@ rankscope train --+-- RANK in the environment (torchrun, a driver): this process
     loop.py       what a step is
     model/        the transformer, cut into pipeline stages       parallel/    mesh, tensor, data, pipeline
     optim/        AdamW on shards, schedule                       data/        text to batches
-    fault/        what can be broken on purpose                   config.py    every setting; recipes.py whole ones
+    faults/       faults to inject                                config.py    every setting; recipes.py whole ones
 """
 
 import os

@@ -63,7 +63,7 @@ class KeptAlive:
             if self._ending.is_set():
                 return
             pause_s = self._pauses.after_death(self._clock_s())
-            self._say(f"the watcher of alerts ended ({status}); it is started again in {pause_s:g} s")
+            self._say(f"the alert watcher ended ({status}); it restarts in {pause_s:g} s")
             self._ending.wait(pause_s)
 
     def _lived(self) -> str:

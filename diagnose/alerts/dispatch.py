@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from diagnose.alerts.alert_store import SpoiledNoticesError
 from diagnose.alerts.hooks.interface import Hook, HookError
-from diagnose.alerts.ledger import SpoiledNoticesError
 from diagnose.alerts.notice import Complaints, Notice
 
 MAX_ASKED_S = 3600.0
@@ -32,7 +32,7 @@ IDLE_S = 5.0
 
 
 class Outbox(Protocol):
-    """What hooks have not taken yet. For any thread; see ``ledger.Ledger``."""
+    """What hooks have not taken yet. For any thread; see ``alert_store.AlertStore``."""
 
     def waiting(self, hook: str, most: int) -> list[Notice]:
         """The oldest of it. Raises ``SpoiledNoticesError`` once where some cannot be read and were set aside."""
@@ -114,9 +114,9 @@ class Dispatcher:
         self._complaints.end(self._outbox_name, f"{self._outbox_name}: works again")
 
     def _complain(self, error: Exception) -> None:
-        # At the end the ledger is closed under us.
+        # At the end the alert store is closed under us.
         if not self._ending.is_set():
-            text = f"{self._outbox_name}: {type(error).__name__}: {error}; tried again"
+            text = f"{self._outbox_name}: {type(error).__name__}: {error}; retrying"
             self._complaints.begin(self._outbox_name, text)
 
     @property
@@ -136,7 +136,7 @@ class Dispatcher:
             elif len(notices) > 1:
                 self._alone = len(notices)
             else:
-                self._complaints.tell(f"{self._named(failure)}; refused for good, dropped: {notices[0].summary}")
+                self._complaints.tell(f"{self._named(failure)}; rejected, dropped: {notices[0].summary}")
                 self._struck(notices)
 
     def _waiting(self) -> list[Notice]:
@@ -161,7 +161,7 @@ class Dispatcher:
     def _struck(self, notices: Sequence[Notice]) -> None:
         self._finished_with(notices)
         self._failures = 0
-        self._complaints.end(self.hook.name, f"hook {self.hook.name}: takes notices again")
+        self._complaints.end(self.hook.name, f"hook {self.hook.name}: accepts notices again")
 
     def _finished_with(self, notices: Sequence[Notice]) -> None:
         """Never to be sent again, even where that cannot be written down yet."""
@@ -185,12 +185,12 @@ class Dispatcher:
             return
         self._finished_with(old)
         for notice in old:
-            self._complaints.tell(f"{self._named(failure)}; not taken for a day, dropped: {notice.summary}")
+            self._complaints.tell(f"{self._named(failure)}; not accepted for a day, dropped: {notice.summary}")
 
     def _paused(self, failure: HookError) -> bool:
         """Wait before the next try; whether the end came meanwhile."""
         self._failures += 1
-        kept = "what waits for it is kept and tried again"
+        kept = "its notices are kept and retried"
         hint = f"; hint: {failure.hint}" if failure.hint else ""
         self._complaints.begin(self.hook.name, f"{self._named(failure)}; {kept}{hint}")
         return self._ending.wait(self._backoff.pause_s(self._failures, failure.after_s))

@@ -1,77 +1,28 @@
-"""Which alerts are held back because another one explains them.
+"""Which alerts are held back because another alert explains them; the table is ``diagnose/causes.py``.
 
-    nic-flap ----------+--> hung-collective, slow-link, late-launch, data-stall, mfu-decline ...
-    dead-rank ---------+
-                       |    while the cause is seen, and a minute more; what is still seen then is told
-    compute-straggler -+--> mfu-decline, and late-launch and slow-link that name nobody
+    cause   ....FFFFFFFFFFFFFFFF..........       F: firing
+    effect  ......hhhhhhhhhhhhhhhhhhFFFF         h: held back, up to a minute after the cause has ended
 
-A cause must be told to everybody who would have been told of the effect, and holds back only what people have not been
-told yet. What is critical, or names another host than its cause, is held back for two minutes at the most: a flap may
-explain why a job stands still, and why others look slow, but not forever.
+A cause must reach every hook that the effect would reach. It holds back only what has not been sent yet. A critical
+alert, or an alert about another host, is held back for at most two minutes: a flap may explain why a job stalls, and
+why other hosts look slow, but not forever.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 
 from diagnose.alerts.alert import Alert
 from diagnose.alerts.rules import Policy
-from diagnose.findings import Kind, Severity
+from diagnose.causes import TABLE, Reach, Relation
+from diagnose.findings import Severity
 
 AFTERMATH_NS = 60_000_000_000
-"""A cause that is no longer seen explains what comes within this."""
-BRIEFLY_NS = 120_000_000_000
-"""What is critical, or elsewhere, is held back no longer."""
-
-
-class Reach(StrEnum):
-    """Which alerts of the run a cause explains."""
-
-    RUN = "anywhere in the run"
-    HOST = "on the same host"
-    NOBODY = "where nobody is named"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inhibition:
-    """A row of the table."""
-
-    cause: Kind
-    effects: frozenset[Kind]
-    reach: Reach
-
-
-def _row(cause: Kind, reach: Reach, *effects: Kind) -> Inhibition:
-    return Inhibition(cause=cause, effects=frozenset(effects), reach=reach)
-
-
-_WAITING = (Kind.LATE_LAUNCH, Kind.SLOW_LINK, Kind.DATA_STALL, Kind.MFU_DECLINE)
-_SLOW_HOST = (Kind.COMPUTE_STRAGGLER, Kind.LATE_LAUNCH, Kind.DATA_STALL, Kind.UNLIKE_HOST)
-
-TABLE: tuple[Inhibition, ...] = (
-    _row(Kind.NIC_FLAP, Reach.RUN, Kind.HUNG_COLLECTIVE, *_WAITING),
-    _row(Kind.GPU_ERROR, Reach.RUN, Kind.HUNG_COLLECTIVE, *_WAITING),
-    _row(Kind.GPU_ERROR, Reach.HOST, Kind.DEAD_RANK, Kind.GPU_THROTTLED, *_SLOW_HOST),
-    _row(Kind.DEAD_RANK, Reach.RUN, Kind.HUNG_COLLECTIVE, *_WAITING),
-    _row(Kind.COLLECTIVE_MISMATCH, Reach.RUN, Kind.HUNG_COLLECTIVE, *_WAITING),
-    _row(Kind.HUNG_COLLECTIVE, Reach.RUN, *_WAITING),
-    _row(Kind.GPU_THROTTLED, Reach.HOST, *_SLOW_HOST),
-    _row(Kind.GPU_THROTTLED, Reach.RUN, Kind.MFU_DECLINE),
-    _row(Kind.HOST_CONTENTION, Reach.HOST, *_SLOW_HOST),
-    _row(Kind.HOST_CONTENTION, Reach.RUN, Kind.MFU_DECLINE),
-    _row(Kind.COMPUTE_STRAGGLER, Reach.NOBODY, Kind.LATE_LAUNCH, Kind.SLOW_LINK, Kind.MFU_DECLINE),
-    _row(Kind.COMPUTE_STRAGGLER, Reach.HOST, Kind.UNLIKE_HOST),
-    _row(Kind.SLOW_LINK, Reach.NOBODY, Kind.MFU_DECLINE, Kind.SLOW_LINK),
-    _row(Kind.DATA_STALL, Reach.NOBODY, Kind.LATE_LAUNCH, Kind.MFU_DECLINE, Kind.DATA_STALL),
-    _row(Kind.LATE_LAUNCH, Reach.NOBODY, Kind.MFU_DECLINE, Kind.LATE_LAUNCH),
-    _row(Kind.STAGE_IMBALANCE, Reach.NOBODY, Kind.MFU_DECLINE),
-    _row(Kind.DATA_IMBALANCE, Reach.NOBODY, Kind.MFU_DECLINE),
-)
-"""Who holds back whom. A kind holds back its own where one alert names a place and the other does not."""
+"""A cause that has ended explains effects for this long."""
+MAX_URGENT_NS = 120_000_000_000
+"""A critical alert, or one about another host, is held back for at most this long."""
 
 
 class Causes:
-    """The alerts that explain others, ordered for asking."""
+    """The alerts that may explain others, indexed by run, kind and host."""
 
     def __init__(self, alerts: Iterable[Alert], policy: Policy, now_ns: int) -> None:
         self._policy = policy
@@ -84,16 +35,16 @@ class Causes:
 
     def _add(self, alert: Alert) -> None:
         key = (alert.run, alert.kind)
-        # One that names a place explains the most: it is what is asked for.
-        if key not in self._of_run or not _names_somebody(self._of_run[key]):
+        # An alert that names a place explains more than one that does not.
+        if key not in self._of_run or not _is_named(self._of_run[key]):
             self._of_run[key] = alert
         for host in alert.hosts:
             self._of_host.setdefault((*key, host), alert)
 
     def of(self, effect: Alert) -> Alert | None:
-        """A cause that holds ``effect`` back now; None where it may be told."""
+        """A cause that holds ``effect`` back now; None if it may be sent."""
         for row in TABLE:
-            if effect.kind in row.effects:
+            if row.alerts is not None and effect.kind in row.effects:
                 for cause in self._candidates(row, effect):
                     if self._holds_back(cause, effect):
                         return cause
@@ -104,24 +55,25 @@ class Causes:
             return False
         is_elsewhere = bool(effect.hosts) and not effect.hosts & cause.hosts
         is_urgent = effect.account.severity is Severity.CRITICAL or is_elsewhere
-        return not is_urgent or self._now_ns - effect.changed_ns < BRIEFLY_NS
+        return not is_urgent or self._now_ns - effect.changed_ns < MAX_URGENT_NS
 
-    def _candidates(self, row: Inhibition, effect: Alert) -> list[Alert]:
-        key = (effect.run, str(row.cause))
-        if row.reach is Reach.HOST:
-            return _known(self._of_host, [(*key, host) for host in sorted(effect.hosts)])
-        if row.reach is Reach.NOBODY and _names_somebody(effect):
+    def _candidates(self, row: Relation, effect: Alert) -> list[Alert]:
+        keys = [(effect.run, str(kind)) for kind in sorted(row.causes)]
+        if row.alerts is Reach.HOST:
+            return _known(self._of_host, [(*key, host) for key in keys for host in sorted(effect.hosts)])
+        if row.alerts is not Reach.UNNAMED:
+            return _known(self._of_run, keys)
+        if _is_named(effect):
             return []
-        found = _known(self._of_run, [key])
-        return [one for one in found if row.cause != effect.kind or _names_somebody(one)]
+        return [cause for cause in _known(self._of_run, keys) if cause.kind not in row.effects or _is_named(cause)]
 
     def _reaches_all(self, cause: Alert, effect: Alert) -> bool:
         return {*self._policy.rule(effect.kind).hooks} <= {*self._policy.rule(cause.kind).hooks}
 
 
-def _names_somebody(alert: Alert) -> bool:
+def _is_named(alert: Alert) -> bool:
     return "rank" in alert.labels or "host" in alert.labels
 
 
-def _known(alerts: Mapping[tuple[object, ...], Alert], keys: list[tuple[object, ...]]) -> list[Alert]:
+def _known(alerts: Mapping[tuple[object, ...], Alert], keys: Iterable[tuple[object, ...]]) -> list[Alert]:
     return [alerts[key] for key in keys if key in alerts]

@@ -1,4 +1,4 @@
-"""What stands, for people and for programs."""
+"""The list of alerts, as text and as JSON."""
 
 import time
 from collections import Counter
@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from diagnose.alerts.alert import URGENCY, Alert, Phase
-from diagnose.alerts.ledger import Waiting
+from diagnose.alerts.alert_store import Waiting
 from diagnose.alerts.life import State
 from diagnose.alerts.wording import cost_of, lasting, over_words
 from telemetry.printable import one_line
@@ -100,7 +100,7 @@ def _what(alert: Alert, state: State) -> Iterator[str]:
     yield from filter(None, (cost_of(alert.account), alert.account.next_step))
     if alert.held_back_by:
         cause = state.alerts.get(alert.held_back_by)
-        yield f"not told: held back by {cause.kind if cause else 'its cause'}"
+        yield f"not sent: held back by {cause.kind if cause else 'its cause'}"
 
 
 def _filled(cell: str, width: int) -> str:

@@ -1,6 +1,4 @@
-"""What one look at the store brought: the input of the state machine.
-
-One look at a store: which runs are alive, and what is wrong with them.
+"""One check of the store: the active runs and their findings. The result is the input of the state machine.
 
     Runs, Heartbeats --> attempts that are alive --load--> newest 200 steps --diagnose--> findings that hold now
                                                            newest 40 of them --'                             |--> Look
@@ -174,15 +172,15 @@ class Watching:
             name = f"run {run_id}/{attempt}"
             try:
                 seen.append(self._seen(reader, life, period_s, now_ns))
-                self._complaints.end(name, f"{name}: looked at again")
+                self._complaints.end(name, f"{name}: diagnosed again")
             except UnreachableError:
                 raise
             except RankscopeError as error:
                 failed.add((run_id, attempt))
-                self._complaints.begin(name, f"{name}: cannot be looked at: {error.message}")
+                self._complaints.begin(name, f"{name}: cannot be diagnosed: {error.message}")
             except Exception as error:  # one run that a detector trips over must not end the watch over all others
                 failed.add((run_id, attempt))
-                self._complaints.begin(name, f"{name}: cannot be looked at: {type(error).__name__}: {error}")
+                self._complaints.begin(name, f"{name}: cannot be diagnosed: {type(error).__name__}: {error}")
         self._complaints.forget_all_but("run ", frozenset(f"run {run_id}/{attempt}" for run_id, attempt in alive))
         known = frozenset((row["run_id"], row["attempt"]) for row in rows)
         return Look(now_ns=self._clock_ns(), runs=tuple(seen), failed=frozenset(failed), known=known)
@@ -231,10 +229,12 @@ class Watching:
 
     def _tell_of_crowd(self, number: int) -> None:
         if number > MOST_RUNS:
-            words = f"{number} runs are alive: the newest {MOST_RUNS} are looked at, alerts of the others stand still"
+            words = (
+                f"{number} runs are active: only the newest {MOST_RUNS} are checked, alerts of the others do not change"
+            )
             self._complaints.begin("crowd", words)
         else:
-            self._complaints.end("crowd", "all runs that are alive are looked at again")
+            self._complaints.end("crowd", "all active runs are checked again")
 
 
 def _happened(reader: Reader, attempt: Attempt, names: tuple[str, ...] = ()) -> Hashable:

@@ -1,10 +1,10 @@
-"""What is told to people: one alert at one moment of its life, in a form that every hook can spell.
+"""A notice: one alert at one moment of its life, in a form that every hook can send.
 
     finding --rules--> alert (state machine) --outbox--> Notice --hook--> Alertmanager, PagerDuty, Slack, a command ...
 
 Labels identify an alert and never change while it lives; numbers and words that change stand beside them.
 
-Troubles of the watcher itself, told once each: when they begin, and when they are over.
+``Complaints`` reports errors of the watcher itself once each: when they begin and when they end.
 """
 
 import threading

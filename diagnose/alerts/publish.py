@@ -3,7 +3,7 @@
     look --> each attempt looked at: a row          --every 15 s-->  POST /v1/batches/alerts  --> table `alerts`
              each alert that is not over: a row     --at once, where its phase changed-->
 
-The ledger stays the truth of the watcher. A row that gets lost is told again a little later.
+The alert_store stays the truth of the watcher. A row that gets lost is told again a little later.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -68,11 +68,11 @@ class Publisher:
             self._owed = True
             said = error.message if isinstance(error, RankscopeError) else f"{type(error).__name__}: {error}"
             hint = f" ({error.hint})" if isinstance(error, RankscopeError) else ""
-            self._complaints.begin("dashboard", f"alerts do not reach the dashboard: {said}{hint}")
+            self._complaints.begin("dashboard", f"the dashboard does not receive alerts: {said}{hint}")
             return
         self._owed = False
         self._told = {_trouble(alert): alert for alert in alerts.values()}
-        self._complaints.end("dashboard", "alerts reach the dashboard again")
+        self._complaints.end("dashboard", "the dashboard receives alerts again")
 
     def _is_news(self, alert: Alert) -> bool:
         before = self._told.get(_trouble(alert))

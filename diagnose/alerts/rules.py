@@ -1,9 +1,7 @@
-"""When findings of a kind become alerts, and who is told: values, checked by ``settings.py``.
+"""The rules: when findings become alerts, which hooks get them, and which alert a finding belongs to.
 
-Which alert a finding belongs to.
-
-The one with its fingerprint; else a living one of the same kind, run and device that shares a rank with it: a trouble
-that is seen on rank 5 now and on ranks 4 and 5 a moment later is one trouble. Else it is a new one.
+A finding belongs to the alert with its fingerprint. Else it belongs to an active alert of the same kind, run and device
+that shares a rank: rank 5 now, and ranks 4 and 5 a moment later, are one problem. Else it starts a new alert.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -72,7 +72,7 @@ def read_settings(path: Path) -> Settings:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise UnreadableError(
-            f"{path}: {why}", hint="name a file of rules: --config FILE; see docs/guides/alerts.md"
+            f"{path}: {why}", hint="name a rules file: --config FILE; see docs/guides/alerts.md"
         ) from None
     settings = parse_settings(text, where=str(path))
     return replace(settings, state=settings.state and path.parent / settings.state)
@@ -83,7 +83,9 @@ def parse_settings(text: str, *, where: str) -> Settings:
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # numbers of ten thousand digits, and a thousand brackets, too
-        raise UnreadableError(f"{where}: no TOML: {error}", hint="see docs/guides/alerts.md for an example") from None
+        raise UnreadableError(
+            f"{where}: invalid TOML: {error}", hint="see docs/guides/alerts.md for an example"
+        ) from None
     top = _Table(document, where, "", ("dashboard", "every", "state", "flapping", "rules", "hooks"))
     hooks = _hooks(top, where)
     flapping = top.table("flapping", ("times", "within", "quiet"))
@@ -119,7 +121,7 @@ def checked_dashboard(address: str, where: str = "--dashboard") -> str:
         UsageError: it is none.
     """
     if address and not re.fullmatch(r"https?://[^\s?#]+", address):
-        raise UsageError(f"{where}: dashboard is {address!r}", hint='an address such as "http://127.0.0.1:8719"')
+        raise UsageError(f"{where}: dashboard is {address!r}", hint='use an address such as "http://127.0.0.1:8719"')
     return address
 
 
@@ -135,7 +137,7 @@ def checked_state(path: Path, where: str = "--state") -> Path:
         whole = Path()
     if not whole.name or "\0" in str(whole):
         raise UsageError(
-            f"{where} is {str(path)!r}", hint="the path of a file, such as /var/lib/rankscope/alerts.sqlite"
+            f"{where} is {str(path)!r}", hint="use the path of a file, such as /var/lib/rankscope/alerts.sqlite"
         )
     return whole
 
@@ -144,7 +146,7 @@ def _hooks(top: "_Table", where: str) -> Mapping[str, Mapping[str, object]]:
     tables = top.tables("hooks")
     for name in tables:
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
-            raise UsageError(f"{where}: hooks.{name!r} is no name", hint="letters, digits, - and _")
+            raise UsageError(f"{where}: hooks.{name!r} is not a valid name", hint="use only letters, digits, - and _")
     return tables or LOG
 
 
@@ -152,7 +154,7 @@ def _rules(top: "_Table", where: str, hooks: Mapping[str, object]) -> dict[str, 
     tables = top.tables("rules", beside=_OF_RULE)
     for kind in tables:
         if kind not in set(Kind):
-            raise UsageError(f"{where}: rules.{kind}: no such kind of finding", hint=_nearest(kind, Kind))
+            raise UsageError(f"{where}: rules.{kind}: unknown kind of finding", hint=_nearest(kind, Kind))
     for_all = top.table("rules", (*_OF_RULE, *tables))
     return {
         str(kind): _rule(
@@ -182,7 +184,7 @@ class _Table:
         self._name = name
         for key in values:
             if key not in (names := list(known)):
-                raise UsageError(f"{self._at(key)}: no such key", hint=_nearest(key, names))
+                raise UsageError(f"{self._at(key)}: unknown key", hint=_nearest(key, names))
 
     def table(self, key: str, known: Iterable[str]) -> "_Table":
         """A table in this one; an empty one where there is none."""
@@ -194,7 +196,7 @@ class _Table:
         for name, value in named.items():
             if not isinstance(value, dict):
                 raise UsageError(
-                    f"{self._at(key)}.{name} is no table",
+                    f"{self._at(key)}.{name} is not a table",
                     hint=f"write [{key}.{name}]" + (f", or one of {', '.join(beside)}" if beside else ""),
                 )
         return named

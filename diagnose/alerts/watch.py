@@ -1,6 +1,6 @@
 """The watcher: look, let the state machine judge, write it down, let the hooks' threads work; again and again.
 
-    reader --Watching--> Look --advance--> Outcome --one transaction--> ledger --wake--> a dispatcher for each hook
+    reader --Watching--> Look --advance--> Outcome --one transaction--> alert_store --wake--> a dispatcher for each hook
       |                                                                   |
       |                                                                   `--publish--> collector: the dashboard's page
       +-- no look: told once; all alerts stand still                      +-- full disk: told once; as if not seen yet
@@ -15,8 +15,8 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 
 from diagnose.alerts.alert import Phase
+from diagnose.alerts.alert_store import AlertStore
 from diagnose.alerts.dispatch import Dispatcher
-from diagnose.alerts.ledger import Ledger
 from diagnose.alerts.life import State, advance
 from diagnose.alerts.look import Look, Watching
 from diagnose.alerts.notice import Complaints
@@ -49,14 +49,14 @@ class Watcher:
         self,
         *,
         open_reader: OpenReader,
-        ledger: Ledger,
+        alert_store: AlertStore,
         policy: Policy,
         dispatchers: Sequence[Dispatcher],
         complaints: Complaints,
         clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        self.state: State = ledger.load()
-        self._ledger = ledger
+        self.state: State = alert_store.load()
+        self._alert_store = alert_store
         self._policy = policy
         self._dispatchers = dispatchers
         self._complaints = complaints
@@ -81,11 +81,11 @@ class Watcher:
         seen = self._seen(period_s)
         try:
             outcome = advance(self.state, seen, self._policy)
-            self._ledger.store(outcome)
+            self._alert_store.store(outcome)
         except Exception as error:  # a full disk, or a finding that nothing was prepared for
-            self._complaints.begin("ledger", f"alerts cannot be written down, and wait: {_words(error)}")
+            self._complaints.begin("alert_store", f"alerts cannot be saved and are delayed: {_words(error)}")
             return
-        self._complaints.end("ledger", "alerts are written down again")
+        self._complaints.end("alert_store", "alerts are saved again")
         self.state = outcome.state
         for hook in {hook for telling in outcome.tellings for hook in telling.hooks}:
             self._wake(hook)
@@ -125,7 +125,7 @@ class Watcher:
         return look
 
     def _complain(self, error: Exception) -> None:
-        self._complaints.begin("store", f"{_words(error)}; alerts stand still until it answers")
+        self._complaints.begin("store", f"{_words(error)}; alerts do not change until the store answers")
 
     def _wake(self, hook: str) -> None:
         for dispatcher in self._dispatchers:

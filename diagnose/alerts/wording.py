@@ -1,7 +1,4 @@
-"""An alert in words: the notice that people read.
-
-A sample alert, for trying a hook.
-"""
+"""The text of an alert: the notice that people read, and a test alert for trying a hook."""
 
 import time
 from urllib.parse import urlencode
@@ -72,7 +69,7 @@ def cost_of(account: Account) -> str:
 
 def over_words(alert: Alert, ends_ns: int) -> str:
     """``over after 12 min: rank 5 ...``."""
-    return f"over after {lasting((ends_ns - alert.began_ns) / 1e9)}: {alert.account.summary}"
+    return f"resolved after {lasting((ends_ns - alert.began_ns) / 1e9)}: {alert.account.summary}"
 
 
 def _clock(at_ns: int) -> str:
@@ -100,8 +97,8 @@ def sample_notices(now_ns: int, dashboard: str) -> tuple[Notice, Notice]:
         window=StepWindow(first_step=100, last_step=140),
         seconds_lost=12.7,
         confidence=1.0,
-        summary="sample of `rankscope alerts test`, nothing is wrong: rank 5 (host sample-host) computes slowly",
-        next_step="none: this is a sample",
+        summary="test alert of `rankscope alerts test`, not a real problem: rank 5 (host sample-host) computes slowly",
+        next_step="none: this is a test alert",
     )
     labels = labels_of(finding, f"sample-{now_ns // 1_000_000_000}", 0)
     firing = Alert(

@@ -1,9 +1,7 @@
-"""Alerts and notices as the text that the ledger keeps.
+"""Alerts and notices as the text in the alert store, and errors of its file in words for the user.
 
-What goes wrong with the ledger's file, in words for its user.
-
-the disk is full or ill, the file is kept by others    it may be well later: nothing is to be moved away
-it is no ledger, torn, or holds what nobody can read   another file is needed
+disk full or faulty, file locked by another process     may recover: keep the file
+no alert store, damaged, or unreadable                  another file is needed
 """
 
 import json
@@ -70,14 +68,14 @@ def _text(values: dict[str, Any]) -> str:
     return json.dumps(values, separators=(",", ":"))
 
 
-MOVE_IT = "move it away, or say --state FILE"
+MOVE_IT = "move it away, or name another file: --state FILE"
 _OF_THE_DISK = {
-    sqlite3.SQLITE_FULL: "make room on its disk; what it holds is kept",
-    sqlite3.SQLITE_IOERR: "is its disk full, or ill? what it holds is kept",
-    sqlite3.SQLITE_READONLY: "may this user write there, and is the disk mounted for that?",
-    sqlite3.SQLITE_PERM: "may this user read and write there?",
-    sqlite3.SQLITE_CANTOPEN: "is it a file, and may this user read and write it and its folder?",
-    sqlite3.SQLITE_BUSY: "whoever uses it now may let it go: try again",
+    sqlite3.SQLITE_FULL: "free disk space; the saved alerts are kept",
+    sqlite3.SQLITE_IOERR: "check whether the disk is full or faulty; the saved alerts are kept",
+    sqlite3.SQLITE_READONLY: "check that this user may write there and that the disk is not mounted read-only",
+    sqlite3.SQLITE_PERM: "check that this user may read and write there",
+    sqlite3.SQLITE_CANTOPEN: "check that it is a file, and that this user may read and write it and its folder",
+    sqlite3.SQLITE_BUSY: "another process uses it: retry",
 }
 """Errors of SQLite that say nothing against the file -> what to do."""
 
@@ -94,7 +92,7 @@ def told_of(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         # The lowest byte is what is wrong, the others are where.
         hint = _OF_THE_DISK.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "")
-        what = "cannot be used now" if hint else "holds no alerts"
+        what = "cannot be used" if hint else "is not an alert state file"
         raise UnreadableError(f"{path} {what}: {error}", hint=hint or MOVE_IT) from error
     except NO_RECORD as error:
         told = f"{type(error).__name__}: {error}"

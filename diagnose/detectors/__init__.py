@@ -1,4 +1,4 @@
-"""The detectors, in the order in which they are asked."""
+"""The detectors, in the order in which they run."""
 
 from diagnose.detectors.checkpoint_slow import detect_slow_checkpoints
 from diagnose.detectors.compute_straggler import detect_compute_stragglers

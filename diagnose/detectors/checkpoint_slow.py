@@ -142,7 +142,7 @@ def _rank_finding(view: RunView, ranks: list[int], slow: list[SlowSave]) -> Find
     lost_ns = max((float(one.excess_ns.sum()) for one in blocking), default=0.0)
     share = min(1.0, lost_ns / float(view.step_ns.sum()))
     hosts = ", ".join(sorted({view.hosts[rank] or "its host" for rank in ranks}))
-    cost = f"training stands {share:.0%} of the time for it" if blocking else "in the background of training"
+    cost = f"training is blocked {share:.0%} of the time" if blocking else "training continues meanwhile"
     return _finding(
         view,
         rows=worst.rows,
@@ -153,8 +153,8 @@ def _rank_finding(view: RunView, ranks: list[int], slow: list[SlowSave]) -> Find
         confidence=round(worst.share * len(worst.rows) / (len(worst.rows) + 1), 2),
         summary=f"{named(view, ranks)}: {worst.stage.label} takes {worst.ratio:.2f}x its peers', "
         f"{_seconds(worst.excess_ns)} more, in {_checkpoints(view, worst.rows)}; {cost}",
-        next_step=f"on {hosts}: look at the disk or mount that checkpoints go to, at free memory and at other writers "
-        "(iostat -x 1, nfsiostat, free); compare bytes written, in case it holds more than its peers",
+        next_step=f"on {hosts}: check the disk or mount for checkpoints, free memory and other writers "
+        "(iostat -x 1, nfsiostat, free). Compare the bytes written with those of its peers.",
         evidence={
             "ratio": round(worst.ratio, 3),
             "checkpoints": len(worst.rows),
@@ -187,9 +187,9 @@ def _blocking(view: RunView) -> list[Finding]:
             suspects=(),
             lost_ns=float(typical_ns.sum()),
             confidence=round(len(rows) / (len(rows) + 1), 2),
-            summary=f"training stands {share:.0%} of the time for checkpoint-snapshot on every rank: "
+            summary=f"checkpoint-snapshot blocks training {share:.0%} of the time on every rank: "
             f"{_seconds(typical_ns)} in {_checkpoints(view, rows)}, one every {every} steps",
-            next_step="save less often, or copy to pinned host memory and write from there in the background",
+            next_step="save less often, or copy to pinned host memory and write to disk in the background",
             evidence={
                 "share_of_time": round(share, 4),
                 "checkpoints": len(rows),
@@ -221,9 +221,10 @@ def _overlapping(view: RunView, accused: set[int]) -> list[Finding]:
             suspects=(),
             lost_ns=0.0,
             confidence=round(len(rows) / (len(rows) + 1), 2),
-            summary=f"checkpoint-write is still going when the next checkpoint begins on {len(ranks)} of "
+            summary=f"checkpoint-write still runs when the next checkpoint begins, on {len(ranks)} of "
             f"{view.topology.world_size} ranks, by {_seconds(behind_ns)}, in {_checkpoints(view, rows)}",
-            next_step="save less often or write to faster storage: writes that pile up take memory, then stop training",
+            next_step="save less often, or use faster storage. Unfinished writes fill the memory and then block "
+            "training.",
             evidence={
                 "ranks": ranks[:64],
                 "num_ranks": len(ranks),

@@ -1,13 +1,13 @@
-"""compute-straggler: a rank whose own work takes longer than its peers', step after step.
+"""compute-straggler: a rank whose compute takes longer than that of its peers, step after step.
 
     log ratio to peers     rank 4   ..-.'..-.'.._'..     around zero: silent
                            rank 5   ..-._''''''''''''    high from a step on: a straggler since then
                            rank 6   .'._'.-''_.-.'_.     jitter without persistence: silent
 
-Per compute stage and rank: log of own work over the median of its peers, the stretch of steps in which it is high,
+Per compute stage and rank: log of compute time over the median of its peers, the stretch of steps in which it is high,
 and four conditions, all of which must hold (median ratio, share of steps, significance over the steps, and distance
 from the spread among the other ranks). Source of the comparison: MegaScale 5.1; GREYHOUND's 1.10 bound; median and
-MAD as in EROICA. Victims never show: own work leaves waiting out.
+MAD as in EROICA. Victims do not appear: compute time excludes waiting.
 """
 
 from collections.abc import Set
@@ -236,7 +236,8 @@ def _confidence(slow: Slowness) -> float:
 def _summary(view: RunView, ranks: list[int], worst: Slowness, share_of_step: float, window: StepWindow) -> str:
     since = f" since step {window.first_step}" if worst.stretch.first > MIN_STEPS else ""
     return (
-        f"{named(view, ranks)}: {worst.stage.label} {worst.ratio:.2f}x its peers in {worst.share:.0%} of steps{since}; "
+        f"{named(view, ranks)}: {worst.stage.label} takes {worst.ratio:.2f}x its peers' time in {worst.share:.0%} "
+        f"of steps{since}; "
         f"costs {share_of_step:.0%} of each step"
     )
 
@@ -244,8 +245,8 @@ def _summary(view: RunView, ranks: list[int], worst: Slowness, share_of_step: fl
 def _next_step(view: RunView, ranks: list[int]) -> str:
     host = view.hosts[ranks[0]] or "its host"
     return (
-        f"on {host}: look for lowered clocks, heat, ECC or Xid errors and other processes "
-        f"(nvidia-smi -q, dmesg, top); if it stays slow after a restart, drain the host and replace "
+        f"on {host}: check for low clocks, high temperature, ECC or Xid errors and other processes "
+        f"(nvidia-smi -q, dmesg, top). If it stays slow after a restart, drain the host and replace "
         f"rank{'s' if len(ranks) > 1 else ''} {_listed(ranks)}"
     )
 

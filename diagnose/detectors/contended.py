@@ -1,14 +1,10 @@
-"""Which ranks are kept from their work, by spans alone: one among its peers and neighbours, or most of a host.
+"""Ranks that wait for a CPU, found from spans alone: one rank among its peers and neighbours, or most of a host.
 
-    rank 4   |cpu|..|cpu|.|cpu|          .  own wall time without processor time
+    rank 4   |cpu|..|cpu|.|cpu|          .  compute span without CPU time
     rank 5   |cpu|.......|cpu|.....|cpu|    above its peers of the pipeline stage, above the others of its host, in most
                                             steps of a stretch, by much more than it moves and than others lie apart
 
 Robust statistics as in compute-straggler; thresholds ours.
-
-How long ranks on processors were off their cores while they computed: own wall time less processor time.
-
-What a rank is expected to show: what its peers do.
 """
 
 from collections.abc import Mapping
@@ -17,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
-from diagnose.model.meetings import least_excess, noise_between_steps
+from diagnose.model.collectives import least_excess, noise_between_steps
 from diagnose.model.peers import (
     MEDIAN_EFFICIENCY,
     Excess,

@@ -3,9 +3,9 @@
     dp0   |fwd 0|fwd 1 |     |bwd 0|bwd 1 |..............|    a long microbatch is long forward and backward, and on
     dp1   |fwd 0|  fwd 1   |     |bwd 0|     bwd 1       |    every pipeline rank that it passes
 
-Forward and backward own work of the same microbatch are correlated over microbatches (0.9 or more: What-if analysis,
+Forward and backward compute of the same microbatch are correlated over microbatches (0.9 or more: What-if analysis,
 OSDI'25, 21% of jobs) after the mean of each rank, chunk and step is taken away: neither a slow rank nor a heavy stage
-nor a slow step can produce that. Nobody is a suspect: it is the data.
+nor a slow step can produce that. No rank is a suspect: the data is the cause.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.findings import Evidence, Finding, Kind, severity_of
-from diagnose.model.meetings import Floats
+from diagnose.model.collectives import Floats
 from diagnose.model.peers import medians
 from diagnose.model.view import RunView
 from telemetry.stages import Stage
@@ -179,7 +179,7 @@ def _longest(lengths: Floats, view: RunView) -> Evidence:
     row, _, microbatch, dp = np.unravel_index(np.nanargmax(replicas), replicas.shape)
     step, ratio = int(view.steps[row]), float(np.exp(np.nanmax(replicas)))
     of_replica = f"microbatch {microbatch} of {view.topology.replica(int(dp))}"
-    words = f"{of_replica} in step {step}: {ratio:.2f}x the geometric mean of its step"
+    words = f"{of_replica} in step {step}: {ratio:.2f}x the geometric mean of the step"
     return {"longest": words, "steps": [step]}
 
 
@@ -195,10 +195,10 @@ def _finding(view: RunView, correlation: float, spread: float, lost_ns: float, t
         window=view.window,
         seconds_lost=lost_ns * num_steps / 1e9,
         confidence=round(correlation * num_steps / (num_steps + 2), 2),
-        summary=f"microbatches take unequally long (they vary by {spread:.0%}), forward and backward alike "
-        f"(correlation {correlation:.2f}): sequence lengths differ; costs {share_of_step:.0%} of each step",
-        next_step="balance sequences by length over replicas and microbatches: sort or pack them by the sum of squared "
-        "lengths, not by tokens alone",
+        summary=f"microbatch times vary by {spread:.0%}, in forward and backward alike "
+        f"(correlation {correlation:.2f}): the sequence lengths differ; costs {share_of_step:.0%} of each step",
+        next_step="balance the sequences over replicas and microbatches: sort or pack them by the sum of squared "
+        "lengths, not by the number of tokens",
         evidence={
             "correlation": round(correlation, 3),
             "variation_over_microbatches": round(spread, 3),

@@ -160,9 +160,10 @@ def _shared_finding(view: RunView, stalls: Stalls) -> Finding:
         view,
         stalls,
         suspects=(),
-        summary=f"data-load is long on most ranks at once in {_told(view, stalls)}: nobody's loader in particular",
-        next_step="look at the storage that all ranks read from, its cache and its network; if it is well, "
-        "give the loaders more workers and a deeper prefetch",
+        summary=f"data-load is slow on most ranks at the same time in {_told(view, stalls)}: no single loader is "
+        "the cause",
+        next_step="check the shared storage, its cache and its network. If they are healthy, "
+        "give the loaders more workers and prefetch more batches",
     )
 
 
@@ -173,9 +174,9 @@ def _rank_finding(view: RunView, ranks: list[int], stalls: list[Stalls]) -> Find
         view,
         worst,
         suspects=initiating(view, ranks),
-        summary=f"{named(view, ranks)}: data-load is long, unlike its peers', in {_told(view, worst)}",
-        next_step=f"on {hosts}: look at the loader's workers, the processor, the local disk and the mount "
-        f"(top, iostat -x 1, nfsiostat) and at the shard that it reads from step {view.steps[worst.rows[0]]} on",
+        summary=f"{named(view, ranks)}: data-load is slower than on its peers in {_told(view, worst)}",
+        next_step=f"on {hosts}: check the loader's workers, the CPU, the local disk and the mount "
+        f"(top, iostat -x 1, nfsiostat), and the data shard that it reads from step {view.steps[worst.rows[0]]} on",
     )
 
 

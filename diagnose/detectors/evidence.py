@@ -1,12 +1,10 @@
-"""insufficient-evidence: what was recorded cannot clear anybody, and silence must not be read as health.
+"""The interface of detectors, what their findings share, and insufficient-evidence.
 
-The seam of detectors: a pure function from a view to findings.
+A detector is a pure function from a view to findings. It reads only the view and keeps no state. If evidence is
+missing it returns no finding: ``detect_missing_evidence`` reports this once for all detectors. Register a new detector
+in ``diagnose/detectors/__init__.py``.
 
-It opens nothing, keeps nothing and may stay silent; what evidence is missing, ``evidence.py`` says for all of them, in
-a finding of kind ``insufficient-evidence``. It reads nothing but the view. Register a new one in
-``diagnose/detectors/__init__.py``.
-
-The accused of a finding: ranks of one host together when they are most of it, else each by itself.
+A finding names ranks of one host together if they are most of the host, else each rank by itself.
 """
 
 from collections.abc import Callable, Sequence
@@ -81,16 +79,20 @@ def detect_missing_evidence(view: RunView) -> list[Finding]:
         return []
     if has_tiny_steps(view):
         typical_us = float(np.median(view.step_ns)) / 1e3
-        return [insufficient(view, f"steps take {typical_us:.3g} µs: too short to compare durations", _LENGTHEN)]
+        return [insufficient(view, f"steps take {typical_us:.3g} µs: too short for a comparison", _LENGTHEN)]
     if view.work and (missing := _ranks_without_work(view)):
         which = f"{len(missing)} of {view.topology.world_size} ranks recorded no compute (ranks {name_some(missing)})"
-        return [insufficient(view, f"{which}: no detector can judge them", _FIND)]
+        return [insufficient(view, f"{which}: they cannot be compared", _FIND)]
     if not view.work:
-        return [insufficient(view, "no compute spans: nothing says how long a rank's own work takes", _RECORD)]
+        return [insufficient(view, "no compute spans are recorded: the compute time of the ranks is unknown", _RECORD)]
     if len(view.steps) < MIN_STEPS:
-        return [insufficient(view, f"{len(view.steps)} finished steps are too few to compare ranks", _WAIT)]
+        return [insufficient(view, f"{len(view.steps)} finished steps are too few for a comparison of ranks", _WAIT)]
     if np.unique(view.pp_of_rank, return_counts=True)[1].max() == 1 and view.topology.pp == 1:
-        return [insufficient(view, "a single rank has no peer that does the same work", _PEERS)]
+        return [
+            insufficient(
+                view, "the run has a single rank: comparison needs at least two ranks that do the same work", _PEERS
+            )
+        ]
     return []
 
 
@@ -104,13 +106,11 @@ def _ranks_without_work(view: RunView) -> list[int]:
     return np.flatnonzero(silent).tolist()
 
 
-_FIND = "look whether their agents ship (`rankscope runs`, the agent's log), or whether their traces were left out"
+_FIND = "check that their agents send records (`rankscope runs`, the agent's log), or import their traces too"
 _LENGTHEN = "begin a step once per optimizer update: see examples/instrument_your_loop.py"
 _RECORD = "record forward-compute and backward-compute: see examples/instrument_your_loop.py"
-_WAIT = (
-    f"a verdict needs {MIN_STEPS} finished steps: choose a wider window, or wait for more of them if the run goes on"
-)
-_PEERS = "compare it with its own past in the dashboard's overview; with two ranks or more they are compared"
+_WAIT = f"choose a window with at least {MIN_STEPS} finished steps, or wait if the run continues"
+_PEERS = "compare the run with its past steps: see the overview of the dashboard"
 
 
 def insufficient(view: RunView, summary: str, next_step: str, *, detector: str = NAME) -> Finding:

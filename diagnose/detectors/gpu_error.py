@@ -1,4 +1,4 @@
-"""gpu-error: a GPU that reports what no application does to it, or that is gone; one finding with all its faults.
+"""gpu-error: a GPU with hardware errors, or a lost GPU; one finding with all its faults.
 
     gpu5   Xid 48 .. Xid 63 .. rows to remap        one finding, as grave as its gravest fault
     gpu2   lost (Xid 79)                            culprit
@@ -38,19 +38,20 @@ _CONFIDENCES = {Grade.FATAL: 0.95, Grade.SERVICE: 0.9, Grade.APPLICATION: 0.4}
 ASSUMED_FACTOR = 0.7
 """Of confidence, where nobody knows which rank has the GPU."""
 _TO_DO = {
-    "RESTART_APP": "restart the job without this GPU; if it comes again, drain the host",
-    "RESET_GPU": "drain the host and reset the GPU (nvidia-smi --gpu-reset); if it comes again, replace it",
-    "RESTART_BM": "drain the host and power it off and on; if the GPU does not come back, replace it",
+    "RESTART_APP": "restart the job without this GPU. If the error comes back, drain the host",
+    "RESET_GPU": "drain the host and reset the GPU (nvidia-smi --gpu-reset). If the error comes back, replace the GPU",
+    "RESTART_BM": "drain the host and power-cycle it. If the GPU stays missing, replace it",
     "RESTART_VM": "drain the host and restart the virtual machine",
-    "CHECK_MECHANICALS": "drain the host and check the GPU's power cables and seat",
-    "UPDATE_SWFW": "update driver and firmware",
-    "WORKFLOW_NVLINK": "look at the links (nvidia-smi nvlink -s -e, dmesg), drain the host, reset the GPU; if it comes "
-    "again, have it and its cables or board checked",
+    "CHECK_MECHANICALS": "drain the host; check the power cables and the seating of the GPU",
+    "UPDATE_SWFW": "update the driver and the firmware",
+    "WORKFLOW_NVLINK": "check the links (nvidia-smi nvlink -s -e, dmesg), drain the host and reset the GPU. If the "
+    "errors come "
+    "back, have the GPU, its cables and its board checked",
 }
-_OTHERWISE = "drain the host, look into dmesg and nvidia-smi -q, and ask the vendor"
+_OTHERWISE = "drain the host, read dmesg and nvidia-smi -q, and contact the vendor"
 _IF_APPLICATION = (
-    "look into the application first: run it with CUDA_LAUNCH_BLOCKING=1 or under compute-sanitizer; if only this GPU "
-    "has it, whatever runs there, drain the host"
+    "check the application first: run it with CUDA_LAUNCH_BLOCKING=1 or under compute-sanitizer. If the error follows "
+    "this GPU and not the application, drain the host"
 )
 
 
@@ -118,7 +119,7 @@ def _sick(view: RunView, gpu: Gpu, faults: list[Fault], ranks: Ranks, culprits: 
     if not suspects:
         return None
     worst = max(faults, key=lambda fault: fault.grade)
-    told = "; its neighbours' NVLink errors follow from it" if gpu in culprits else ""
+    told = "; it also causes the NVLink errors of its neighbours" if gpu in culprits else ""
     return _finding(
         view,
         faults,
@@ -135,7 +136,7 @@ def _who(view: RunView, gpu: Gpu, suspects: Sequence[Suspect], ranks: Ranks) -> 
     if known:
         return f"{named(view, known)}: {gpu.device}"
     presumed = ranks.on([gpu])
-    words = f" (rank {fold_ranks(presumed)}'s, if ranks have GPUs in their order)" if presumed else ""
+    words = f" (rank {fold_ranks(presumed)}'s, if GPUs are assigned in rank order)" if presumed else ""
     return f"host {gpu.host}: {gpu.device}{words}"
 
 
@@ -173,7 +174,7 @@ def _application(view: RunView, blamed: Mapping[Gpu, list[Fault]], ranks: Ranks)
 
 def _where(view: RunView, here: list[int], first: Gpu, ranks: Ranks) -> str:
     where = f"{named(view, here)}, first on rank {ranks.on([first])[0]}" if len(here) > 1 else named(view, here)
-    return where if ranks.assumed.isdisjoint(here) else f"{where}, if ranks have GPUs in their order"
+    return where if ranks.assumed.isdisjoint(here) else f"{where}, if GPUs are assigned in rank order"
 
 
 def _listed(faults: Iterable[Fault]) -> str:
@@ -185,7 +186,7 @@ def _listed(faults: Iterable[Fault]) -> str:
 def _when(view: RunView, faults: Sequence[Fault]) -> str:
     row = _row(view, faults[0])
     if row is None:
-        return "before the first step that is looked at"
+        return "before the first step of the window"
     assert view.step_start_ns is not None
     over = faults[0].at_ns > view.step_start_ns[row] + view.step_ns[row]
     return f"{'after' if over else 'in'} step {int(view.steps[row])}"

@@ -1,4 +1,4 @@
-"""What is wrong with each GPU, from its host's events and counters: faults, graded.
+"""Faults of each GPU with their grade, from the events and counters of its host.
 
 gpu-xid, gpu-error, device-gone            events, by NVIDIA's catalogue of Xids
 uncorrected ECC, rows to remap, NVLink     counters that grew, states that last
@@ -120,8 +120,8 @@ def _from_states(view: RunView) -> Iterator[Fault]:
 _RECOVERY_ACTIONS = {
     1: ("a reset", "RESET_GPU"),
     2: ("a reboot of the host", "RESTART_BM"),
-    3: ("an end of its traffic with other GPUs", "RESET_GPU"),
-    4: ("a reset once its traffic with other GPUs has ended", "RESET_GPU"),
+    3: ("an end of peer-to-peer traffic", "RESET_GPU"),
+    4: ("a reset after its peer-to-peer traffic has ended", "RESET_GPU"),
     5: ("a recovery of its IMEX domain", "CONTACT_SUPPORT"),
     6: ("a reset of its PCIe bus", "RESET_GPU"),
     7: ("a reboot of the host", "RESTART_BM"),
@@ -136,7 +136,7 @@ def _asked_for(action: int) -> tuple[str, str]:
 
 _STATES: dict[str, Callable[[int], tuple[str, str]]] = {
     Metric.GPU_REMAP_FAILED: lambda _: ("a memory row could not be remapped", "CONTACT_SUPPORT"),
-    Metric.GPU_REMAP_PENDING: lambda _: ("memory rows wait for a reset to be remapped", "RESET_GPU"),
+    Metric.GPU_REMAP_PENDING: lambda _: ("memory rows are remapped at the next reset", "RESET_GPU"),
     Metric.GPU_RECOVERY_ACTION: _asked_for,
 }
 """States that last: what one means, and what to do."""

@@ -2,10 +2,10 @@
 
     time throttled   gpu4  ......................     two witnesses: the GPU's own counters, and the spans of its rank
                      gpu5  ......./''''''''--''''''    steps in which gpu5 is throttled beyond its peers: hot
-    own work         rank 5  -----=========-=====      slower than its peers in the hot steps, and than itself in others
+    compute time     rank 5  -----=========-=====      slower than its peers in the hot steps, and than itself in others
 
-Nobody is accused where all are held down alike (a fleet at its power cap is healthy), nor where throttling slowed
-nothing. Because two witnesses agree, each may be less certain than compute-straggler must be alone. Hosts a tenth
+No rank is named if all GPUs are throttled alike (a fleet at its power cap is healthy), or if throttling slowed no
+rank. Because two sources agree, each may be less certain than compute-straggler alone. Hosts a tenth
 slower than others cost MegaScale 0.7% MFU (6.3); lowered clocks are what MegaScan injects. Thresholds ours.
 """
 
@@ -23,13 +23,14 @@ from telemetry.host_metrics import Metric
 
 NAME = "gpu-throttled"
 _LOOK_AT = {
-    Reason.POWER: "compare power limit and draw with a peer (nvidia-smi -q -d POWER,PERFORMANCE): a limit set lower, "
-    "or a lost feed of the node",
-    Reason.THERMAL: "look at its cooling: inlet temperature, fans or coolant flow, dust, a loose heat sink "
+    Reason.POWER: "compare power limit and draw with a peer (nvidia-smi -q -d POWER,PERFORMANCE). Look for a lower "
+    "limit "
+    "or a failed power feed of the node",
+    Reason.THERMAL: "check the cooling: inlet temperature, fans or coolant flow, dust, a loose heat sink "
     "(nvidia-smi -q -d TEMPERATURE)",
-    Reason.POWER_BRAKE: "the node's power supply asks GPUs to slow down: look at power supplies and feeds "
+    Reason.POWER_BRAKE: "check the power supplies and feeds of the node: they signal the GPUs to slow down "
     "(ipmitool sel list)",
-    Reason.SYNC_BOOST: "a slower GPU of its boost group holds it down: find that one, or dissolve the group",
+    Reason.SYNC_BOOST: "find the slower GPU in its sync-boost group, or remove the group",
 }
 
 
@@ -70,10 +71,11 @@ def _finding(view: RunView, ranks: list[int], slowed: list[Throttled], gpus: Seq
         window=window,
         seconds_lost=max(0.0, worst.excess_ns) * len(rows) / 1e9,
         confidence=round(worst.share * len(rows) / (len(rows) + 2), 2),
-        summary=f"{named(view, ranks)}: {_devices(gpus, ranks)} throttled by {worst.reason} {worst.throttled:.0%} of "
-        f"the time, its peers {worst.peers_throttled:.0%}{since}{_told_clocks(clocks)}; computes {worst.ratio:.2f}x as "
-        f"long, costs {share_of_step:.0%} of each such step",
-        next_step=f"on {view.hosts[ranks[0]]}: {_LOOK_AT[worst.reason]}; drain the host if it stays throttled",
+        summary=f"{named(view, ranks)}: {_devices(gpus, ranks)} is throttled ({worst.reason}) {worst.throttled:.0%} of "
+        f"the time, its peers {worst.peers_throttled:.0%}{since}{_told_clocks(clocks)}; compute takes "
+        f"{worst.ratio:.2f}x as "
+        f"long and costs {share_of_step:.0%} of each such step",
+        next_step=f"on {view.hosts[ranks[0]]}: {_LOOK_AT[worst.reason]}; drain the host if throttling persists",
         evidence=_evidence(worst, gpus, ranks, clocks, share_of_step),
     )
 
@@ -109,7 +111,7 @@ def _clocks(view: RunView, worst: Throttled, gpus: Sequence[Gpu | None]) -> _Clo
 def _told_clocks(clocks: _Clocks) -> str:
     if np.isnan(clocks.own_mhz) or np.isnan(clocks.peers_mhz):
         return ""
-    return f", at {clocks.own_mhz:.0f} MHz against {clocks.peers_mhz:.0f}"
+    return f", at {clocks.own_mhz:.0f} MHz against {clocks.peers_mhz:.0f} MHz"
 
 
 def _evidence(

@@ -1,19 +1,19 @@
-"""host-contention: a rank that wants to compute but is kept off the processor, more than anyone beside it.
+"""host-contention: a rank that waits for a CPU more than its peers and neighbours.
 
-    rank 4   |cpu|..|cpu|.|cpu|          .  own wall time without processor time: everybody has some on a busy machine
+    rank 4   |cpu|..|cpu|.|cpu|          .  compute span without CPU time: common on a busy machine
     rank 5   |cpu|.......|cpu|.....|cpu|    a stopped process, or a core shared with a competing load: twice as much
 
-Only ranks on processors tell (own wall time less processor time; collectives inside are left out, so whoever merely
-waits does not show). Where collectives were not recorded, a rank that waits inside a compute looks as if it was kept
-off its core. Its computes then take as long as those of its peers, and such a rank is not named.
+Only for ranks that compute on CPUs. The measure is wall time less CPU time, without the collectives inside, so a rank
+that only waits for others does not appear. If collectives are not recorded, a rank that waits inside a compute span
+looks as if it waited for a CPU. Its spans are as long as those of its peers, and such a rank is not named.
 
 On a machine with more ranks than cores all have much of it, scattered widely from step to step:
 a rank is named only if it lies far from its peers of the pipeline stage and from the others on its host, a host if
 most of its ranks are high and those of the others are not (``contended.py``).
 
-What the hosts saw meanwhile (``host_witness.py``) says why; and where it is strong by itself, and tells of as much time
-as was lost, spans that are less clear will do. Want of memory is told by all of the time that own work takes, and never
-without a witness. A busy host that slows nobody is nobody's trouble.
+Host metrics (``host_witness.py``) show the cause. If they are strong and account for the lost time, less clear spans
+are enough. Lack of memory is judged by the whole compute time, and needs host metrics. A busy host that slows no rank
+is not reported.
 """
 
 from collections.abc import Iterable
@@ -107,8 +107,8 @@ def _finding(view: RunView, one: Contended, why: Witness | None) -> Finding | No
 
 def _kept(one: Contended) -> str:
     if one.by_whole_time:
-        return f"its own work takes {one.ratio:.2f}x that of its peers"
-    return f"kept off the processor for {one.extra:.1f}x its computing time beyond its peers"
+        return f"compute takes {one.ratio:.2f}x its peers' time"
+    return f"waits for a CPU {one.extra:.1f}x its compute time longer than its peers"
 
 
 def _measured(one: Contended) -> dict[str, float]:

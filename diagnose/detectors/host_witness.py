@@ -1,4 +1,4 @@
-"""Who or what keeps ranks off their cores, as their host saw it while it happened.
+"""What keeps ranks off their cores, from the metrics and events of their host.
 
     what the host says, of them against others            cause
     ---------------------------------------------         -------
@@ -10,8 +10,8 @@
     waited for a core, nobody in particular               crowded
     a hypervisor took the time                            steal
 
-Each is the share of time that it cost, beyond what others had of it at the same time: what everybody has explains
-nobody. The largest names the cause. Bounds are ours.
+Each is a share of time, beyond that of the other hosts or ranks at the same time. The largest one names the cause.
+The bounds are ours.
 """
 
 from collections.abc import Iterator, Sequence
@@ -97,7 +97,7 @@ class HostWitness:
         yield from self._stopped(accused)
         quota = self._of_ranks(Metric.RANK_THROTTLED_NS, accused)
         if quota is not None and quota.share >= MIN_SHARE:
-            words = f"the processor quota of its cgroup held it back for {min(1.0, quota.share):.0%} of the time"
+            words = f"the CPU quota of its cgroup throttled it {min(1.0, quota.share):.0%} of the time"
             yield Witness(cause=Cause.QUOTA, share=min(1.0, quota.share), words=words, strong=quota.strong)
         yield from self._memory(accused)
         yield from self._waited(accused, 0.0 if quota is None else quota.share)
@@ -109,7 +109,7 @@ class HostWitness:
         share = sum(stops) / 1e9 / (accused.period.length_ns / 1e9 * len(accused.ranks))
         if share >= MIN_SHARE:
             times = "once" if len(stops) == 1 else f"{len(stops)} times"
-            words = f"its process was seen stopped by a signal {times}, for {sum(stops) / 1e9:.1f} s"
+            words = f"a signal stopped its process {times}, for {sum(stops) / 1e9:.1f} s"
             yield Witness(cause=Cause.STOPPED, share=share, words=words, strong=share >= STRONG_SHARE)
 
     def _memory(self, accused: Accused) -> Iterator[Witness]:
@@ -125,7 +125,7 @@ class HostWitness:
         holder = self._holder(short, accused)
         process = "" if holder is None else holder.process
         held = "" if holder is None else f"; pid {process} holds {holder.amount / 2**30:.1f} GiB"
-        words = f"it waits for memory: processes of its host stood for {stalled.share:.0%} of the time{held}"
+        words = f"memory is short: processes of its host waited for memory {stalled.share:.0%} of the time{held}"
         yield Witness(cause=Cause.MEMORY, share=stalled.share, words=words, process=process, strong=stalled.strong)
 
     def _waited(self, accused: Accused, quota_share: float) -> Iterator[Witness]:
@@ -145,8 +145,8 @@ class HostWitness:
             taken = beside[0].amount if share is None else share
             yield Witness(cause=Cause.PROCESS, share=taken, words=words, process=beside[0].process, strong=strong)
         elif share is not None:
-            busiest = f"; the busiest there: {busy[0].words(accused.host)}" if busy else ""
-            words = f"it waited for a core for {share:.0%} of the time beyond its peers{busiest}"
+            busiest = f"; the busiest process: {busy[0].words(accused.host)}" if busy else ""
+            words = f"it waited for a core {share:.0%} of the time more than its peers{busiest}"
             yield Witness(cause=Cause.CROWDED, share=share, words=words, strong=strong)
 
     def _steal(self, accused: Accused) -> Iterator[Witness]:
@@ -154,7 +154,7 @@ class HostWitness:
         stolen = self._measures.mean_levels(Metric.HOST_CPU_STEAL, places, accused.period)
         excess = _excess(stolen[0], stolen[1:])
         if excess is not None and excess.share >= MIN_SHARE:
-            words = f"a hypervisor took {excess.share:.0%} of its host's processor time"
+            words = f"the hypervisor took {excess.share:.0%} of the CPU time of its host"
             yield Witness(cause=Cause.STEAL, share=excess.share, words=words, strong=excess.strong)
 
     def _of_ranks(self, metric: Metric, accused: Accused) -> Excess | None:

@@ -1,4 +1,4 @@
-"""late-launch: someone comes late to the collectives although its work is no longer than that of its peers.
+"""late-launch: a rank starts its collectives late although its compute time is normal.
 
     one replica     dp0 |---|  dp0 |---|  dp0 |---|     dp1 is the last one step after step, transfers are short:
                     dp1   |-|  dp1   |-|  dp1   |-|     the launch of one of its ranks
@@ -26,7 +26,7 @@ from diagnose.detectors.late_origin import (
 )
 from diagnose.detectors.launch_offsets import Offsets, launch_offsets
 from diagnose.findings import Evidence, Finding, Kind, Role, Suspect, severity_of
-from diagnose.model.meetings import Floats
+from diagnose.model.collectives import Floats
 from diagnose.model.operations import Bools
 from diagnose.model.peers import robust_sigma
 from diagnose.model.view import RunView
@@ -161,7 +161,7 @@ def _persistent(view: RunView, offsets: Offsets, late: list[LateReplica]) -> Fin
         window=window,
         seconds_lost=worst.cost * float(view.step_ns[stretch.rows].sum()) / 1e9,
         confidence=round(certainty if worst.origin is not None else 0.7 * certainty, 2),
-        summary=f"{_who(view, late)}: comes {worst.late_ns / 1e6:.0f} ms late to {offsets.stage.label} in "
+        summary=f"{_who(view, late)}: starts {offsets.stage.label} {worst.late_ns / 1e6:.0f} ms late in "
         f"{worst.share:.0%} of steps{since} {_beside_work(own_ratio)}"
         f"{_gc_words(worst.num_with_gc, stretch.length)}; costs {worst.cost:.0%} of each step",
         next_step=_look_at(view, worst.origin, worst.num_with_gc > stretch.length // 2),
@@ -189,8 +189,8 @@ def _who(view: RunView, late: list[LateReplica]) -> str:
 
 def _beside_work(own_ratio: float) -> str:
     if own_ratio < MAX_OWN_RATIO:
-        return "although its work is no longer than its peers'"
-    return f"beyond what its own work, {own_ratio:.2f}x that of its peers, explains"
+        return "although its compute time is normal"
+    return f"(its compute time, {own_ratio:.2f}x its peers', explains only a part)"
 
 
 def _gc_words(with_gc: int, num_late: int) -> str:
@@ -199,11 +199,11 @@ def _gc_words(with_gc: int, num_late: int) -> str:
 
 def _look_at(view: RunView, origin: int | None, gc: bool) -> str:
     if gc:
-        return "plan the collection on all ranks together: gc.disable() and gc.collect() every N steps on all of them"
+        return "run garbage collection on all ranks in the same step: gc.disable(), then gc.collect() every N steps"
     where = "its ranks" if origin is None else f"rank {origin} ({view.hosts[origin] or 'unknown host'})"
     return (
-        f"look at what the main thread of {where} does between its operations (py-spy dump, stray synchronisation, "
-        "logging, page faults, CPU clocks and pinning)"
+        f"check what the main thread of {where} does between operations (py-spy dump): synchronisation, "
+        "logging, page faults, CPU clocks, pinning"
     )
 
 
@@ -240,8 +240,8 @@ def _fluctuating(
         summary=_told(view, offsets, collections if by_gc else None, growth, rank) + f"; costs {cost:.0%} of each step",
         next_step=_look_at(view, rank, by_gc)
         if by_gc
-        else "mark garbage collection (it is recorded by default) and look for work that differs from step to step: "
-        "allocator, logging, data-dependent shapes; synchronise the ranks' collection every N steps",
+        else "record garbage collection (on by default) and check for work that differs from step to step: "
+        "allocator, logging, data-dependent shapes. Run garbage collection on all ranks in the same step",
         evidence=_evidence(late, collections, growth, cost),
     )
 
@@ -257,10 +257,12 @@ def _told(
     view: RunView, offsets: Offsets, collections: _Collections | None, growth: _Growth | None, rank: int | None
 ) -> str:
     who = (
-        f"{view.describe(rank)}: comes late" if rank is not None else "launches fluctuate both ways over the replicas:"
+        f"{view.describe(rank)}: starts"
+        if rank is not None
+        else "the launch offset between replicas varies in both directions:"
     )
     told = [
-        f"{who} to {offsets.stage.label} in irregular steps" if rank is not None else f"{who} {offsets.stage.label}"
+        f"{who} {offsets.stage.label} late in irregular steps" if rank is not None else f"{who} {offsets.stage.label}"
     ]
     if growth is not None:
         told.append(f"offsets grow with the steps, from {growth.first:.0%} to {growth.last:.0%} of a step")

@@ -1,9 +1,9 @@
-"""Which rank of a late replica the lateness came from, if its spans tell.
+"""The rank that causes the lateness of a replica, where spans show it, and replicas that are persistently late.
 
 rank 4   |recv|forward|......gap......|backward|      the only one that did nothing for as long as all are late
 rank 5   |recv|forward|    |-----recv-----|           its neighbours wait inside a receive or a collective
 
-Replicas that come late persistently: step after step, clearly, and later than the replicas differ among each other.
+A replica is persistently late if it is late step after step, by more than replicas differ among each other.
 
 late, share of the step   dp0   .-._.-.._.'     fluctuates around zero
                           dp1   .-._''''''''    late from a step on
@@ -15,7 +15,7 @@ import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.detectors.launch_offsets import Offsets
-from diagnose.model.meetings import Floats, Ints, least_excess, noise_between_steps
+from diagnose.model.collectives import Floats, Ints, least_excess, noise_between_steps
 from diagnose.model.operations import Operations
 from diagnose.model.peers import FloatVector, Stretch, highest_stretch, measure_excess, robust_sigma
 from diagnose.model.view import RunView

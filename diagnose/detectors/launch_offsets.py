@@ -1,4 +1,4 @@
-"""How late each replica comes to its data-parallel collectives, beyond what its own work explains.
+"""How late each replica comes to its data-parallel collectives, beyond what its compute time explains.
 
     dp0   |forward|backward|---- reduce-scatter ----|     late(dp1) = how much later it started than the median of the
     dp1   .....|forward|backward|--- reduce-scatter-|                 others: all end together, durations tell
@@ -12,7 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.model.meetings import DP_STAGES, Floats, Meetings, group_meetings, median_of_others, starts_late_ns
+from diagnose.model.collectives import (
+    DP_STAGES,
+    Collectives,
+    Floats,
+    group_collectives,
+    median_of_others,
+    starts_late_ns,
+)
 from diagnose.model.view import Basis, RunView, Work
 from telemetry.stages import Stage
 from telemetry.topology import Topology
@@ -55,12 +62,12 @@ def launch_offsets(view: RunView) -> Offsets | None:
     stages = [stage for stage in (*DP_STAGES, Stage.OPTIMIZER_CLIP) if stage in view.operations]
     if view.topology.dp < 2 or not view.work or not stages:
         return None
-    meetings = [one for stage in stages for one in group_meetings(stage, view.operations[stage], view.topology)]
-    if not meetings:
+    collectives = [one for stage in stages for one in group_collectives(stage, view.operations[stage], view.topology)]
+    if not collectives:
         return None
-    late = [_latest(one, starts_late_ns(one)) for one in meetings]
+    late = [_latest(one, starts_late_ns(one)) for one in collectives]
     rank_late = np.fmax.reduce(late)
-    behind = np.fmax.reduce([_latest(one, _after_first_ns(one.duration_ns)) for one in meetings])
+    behind = np.fmax.reduce([_latest(one, _after_first_ns(one.duration_ns)) for one in collectives])
     own, gc = _own_ns(view), _gc_ns(view)
     excess = over_peers(own, view)
     replicas = _latest_of_replica(rank_late, view)
@@ -71,14 +78,14 @@ def launch_offsets(view: RunView) -> Offsets | None:
         behind_ns=_latest_of_replica(behind, view),
         gc_ns=gc,
         own_ratio=_median_ratio(own, excess),
-        stage=meetings[int(np.argmax([np.nansum(np.maximum(one, 0.0)) for one in late]))].stage,
+        stage=collectives[int(np.argmax([np.nansum(np.maximum(one, 0.0)) for one in late]))].stage,
     )
 
 
-def _latest(meetings: Meetings, late: Floats) -> Floats:
+def _latest(collectives: Collectives, late: Floats) -> Floats:
     """The largest of [steps, occurrences, groups, members], for each rank: [steps, ranks]."""
-    found = np.empty((len(late), meetings.ranks.size))
-    found[:, meetings.ranks] = np.fmax.reduce(late, axis=1)
+    found = np.empty((len(late), collectives.ranks.size))
+    found[:, collectives.ranks] = np.fmax.reduce(late, axis=1)
     return found
 
 

@@ -263,20 +263,21 @@ def _told(one: Episode) -> str:
     name = one.metric.replace("-", " ")
     if not one.is_number:
         what = "NaN" if np.isnan(one.peak) else "infinite"
-        end = f"last at step {one.last_step}, then finite again" if one.over else "and has not come back"
+        end = f"last at step {one.last_step}, then finite again" if one.over else "and still is"
         return f"{name} is {what} since step {one.first_step} ({one.num_values} values), {end}"
     jumped = f"{name} jumped from {one.level:.3g} to {one.peak:.3g} at step {one.first_step}"
     values = f"{one.num_values} value" + ("s" if one.num_values > 1 else "")
-    return f"{jumped} and " + (f"came back after {values}" if one.over else f"has not come back ({values} so far)")
+    return f"{jumped} and " + (f"recovered after {values}" if one.over else f"has not recovered ({values} so far)")
 
 
 def _next_step(worst: Episode) -> str:
     if not worst.is_number or worst.lasts:
         return (
-            f"go back to a checkpoint before step {worst.first_step} and replay that step's data: the same again "
-            "points to data or learning rate, a different outcome to a faulty device; look at the loss scale, if any"
+            f"restart from a checkpoint before step {worst.first_step} with the same data. The same jump "
+            "points to data or learning rate; a different result points to a faulty device. Check the loss scale, "
+            "if any"
         )
-    return f"look at the batch of step {worst.first_step} and at the learning rate; act only if it comes again"
+    return f"check the batch of step {worst.first_step} and the learning rate. Act only if the jump repeats"
 
 
 def _evidence(worst: Episode, episodes: list[Episode]) -> Evidence:

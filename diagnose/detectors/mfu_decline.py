@@ -36,7 +36,7 @@ MIN_Z = 5.0
 WAITING = {stage for stage in Stage if stage.stage_class is StageClass.COMMUNICATION} | {Stage.OPTIMIZER_CLIP}
 """Stages that take as long as somebody else makes them; clipping sums over all ranks."""
 IN_BACKGROUND = {Stage.STEP, Stage.CHECKPOINT_WRITE}
-OFF_CORE = "compute (off the core)"
+OFF_CORE = "compute (off CPU)"
 """Over all compute stages: it is the host's, and strikes one or another."""
 
 
@@ -120,7 +120,7 @@ def what_grew(view: RunView, before: StepWindow, after: StepWindow) -> list[Grow
 
 def _durations(view: RunView) -> list[tuple[str, bool, FloatMatrix]]:
     """Label, whether it is waiting, and nanoseconds [steps, ranks] of everything that a step is made of."""
-    found = [(f"{stage.label} (own work)", False, work.ns) for stage, work in view.work.items()]
+    found = [(f"{stage.label} (compute time)", False, work.ns) for stage, work in view.work.items()]
     if (time := off_core(view)) is not None:
         found.append((OFF_CORE, False, time.off_ns))
     for stage, operations in view.operations.items():
@@ -168,7 +168,7 @@ def _finding(view: RunView, decline: Decline) -> Finding:
         seconds_lost=rise.lost_ns / 1e9,
         confidence=round(rise.share * steps / (steps + 2), 2),
         summary=f"{_told(view, decline)}; "
-        + (_cause(rise, grown) if view.work or view.operations else "no stage is recorded that could say why"),
+        + (_cause(rise, grown) if view.work or view.operations else "no stage is recorded that shows the cause"),
         next_step=_next_step(decline, grown),
         evidence=_evidence(decline, grown or [], share),
     )
@@ -180,7 +180,7 @@ def _is_over(view: RunView, decline: Decline) -> bool:
 
 def _told(view: RunView, decline: Decline) -> str:
     rise = decline.rise
-    how = "took" if _is_over(view, decline) else "take" if rise.sudden else "have crept up and take"
+    how = "took" if _is_over(view, decline) else "take" if rise.sudden else "gradually take"
     when = f"from step {decline.after.first_step} to {decline.after.last_step}, then recovered"
     since = when if _is_over(view, decline) else f"since step {decline.after.first_step}"
     numbers = f"{rise.before_ns / 1e6:.4g} -> {rise.after_ns / 1e6:.4g} ms"
@@ -213,19 +213,19 @@ def _together_ns(own: list[Growth]) -> float:
 
 def _cause(rise: Rise, grown: list[Growth] | None) -> str:
     if grown is None:
-        return "what changed with it is not in the window"
+        return "the window does not contain the change"
     main = _main(rise, grown)
     if not main:
-        return "no recorded stage grew with it: the time goes elsewhere"
+        return "no recorded stage became slower: the time is lost between spans"
     labels = ", ".join(f"{one.label} +{one.ns / 1e6:.3g} ms" for one in main[:3])
     if main[0].waiting:
-        return f"communication or waiting grew ({labels}), {_compute(grown)}: late launch or network"
-    return f"{labels} a step, {'on every rank' if main[0].everywhere else f'the most on rank {main[0].rank}'}"
+        return f"communication or waiting grew ({labels}), {_compute(grown)}: a late rank or the network"
+    return f"{labels} a step, {'on every rank' if main[0].everywhere else f'most on rank {main[0].rank}'}"
 
 
 def _compute(grown: list[Growth]) -> str:
     own_ns = _together_ns([one for one in grown if not one.waiting])
-    return f"own work little (+{own_ns / 1e6:.3g} ms at most)" if own_ns else "compute flat"
+    return f"compute grew by at most {own_ns / 1e6:.3g} ms" if own_ns else "compute did not grow"
 
 
 def _next_step(decline: Decline, grown: list[Growth] | None) -> str:
@@ -233,15 +233,15 @@ def _next_step(decline: Decline, grown: list[Growth] | None) -> str:
     if grown is None:
         first = max(decline.before.first_step, decline.before.last_step + 1 - MAX_ROWS)
         last = max(min(since + MAX_ROWS, decline.after.last_step), since)
-        return f"see what changed: rankscope diagnose --first-step {first} --last-step {last}"
+        return f"run: rankscope diagnose --first-step {first} --last-step {last}"
     main = _main(decline.rise, grown)
     if not main:
-        return f"compare a step before step {since} with one after it in the timeline: what lies between the spans"
+        return f"compare the gaps between spans before and after step {since} in the timeline"
     if not main[0].waiting:
         return _look_at_hosts(main, since)
     return (
-        f"look at step {since} in the timeline for the rank that comes last: garbage collection, host load; "
-        "if none does, check links and switches"
+        f"find the last rank in step {since} in the timeline; check its garbage collection and host load. "
+        "If no rank is last, check links and switches"
     )
 
 
@@ -249,8 +249,8 @@ def _look_at_hosts(own: list[Growth], since: int) -> str:
     """Longer work is kept off its core for longer, too: then that is no trouble of its own."""
     where = "all hosts" if own[0].everywhere else f"the host of rank {own[0].rank}"
     if all(one.label == OFF_CORE for one in own):
-        return f"look at what else takes the cores of {where} since step {since}: other processes, limits on processors"
-    return f"look at what changed on {where} at step {since}: clocks, heat, other processes, data"
+        return f"check what else uses the cores of {where} since step {since}: other processes, CPU limits"
+    return f"check what changed on {where} at step {since}: clocks, temperature, other processes, data"
 
 
 def _evidence(decline: Decline, grown: list[Growth], share: float) -> Evidence:

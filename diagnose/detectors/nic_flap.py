@@ -82,7 +82,7 @@ def _standing(view: RunView, outage: Outage) -> Finding:
     """What ``diagnose/hang`` says a little later, when it is sure that the job stands still."""
     down_s, home = outage.seconds(view.fleet.seen_ns), _home(view, outage.host)
     patience = patience_of(view.words)
-    until = f"; it gives up after {patience.seconds:.3g} s ({patience.words})" if patience.seconds else ""
+    until = f"; the job aborts after {patience.seconds:.3g} s ({patience.words})" if patience.seconds else ""
     return Finding(
         detector=NAME,
         kind=Kind.NIC_FLAP,
@@ -93,8 +93,9 @@ def _standing(view: RunView, outage: Outage) -> Finding:
         seconds_lost=view.fleet.still_s,
         confidence=0.8,
         summary=f"{outage.device} of {outage.host} (ranks {fold_ranks(home)}) {outage.manner} {down_s:.1f} s ago "
-        f"and is down; no rank has moved for {view.fleet.still_s:.1f} s{until}",
-        next_step=f"wait for it; if it stays down, on {outage.host}: dmesg and ethtool -S {outage.device}, the cable "
+        f"and is down; no rank has made progress for {view.fleet.still_s:.1f} s{until}",
+        next_step=f"wait for the link. If it stays down: on {outage.host}, check dmesg, ethtool -S "
+        f"{outage.device}, the cable "
         "and the switch port",
         evidence={
             "device": outage.device,
@@ -133,10 +134,11 @@ def _finding(view: RunView, card: Flapping) -> Finding:
         seconds_lost=lost_s,
         confidence=round(len(hurt) / (len(hurt) + 1), 2),
         summary=f"{card.device} of {card.host} (ranks {fold_ranks(_home(view, card.host))}) {_happened(card)}, "
-        f"{longest_s:.1f} s at the longest{'; it is down now' if last.lasts else ''}; "
-        f"the job stood still for {lost_s:.1f} s over it{_outlook(worst_s, patience)}",
-        next_step=f"on {card.host}: dmesg and ethtool -S {card.device} for link errors, then the cable or transceiver "
-        "and the switch port (signal strength); drain the host when it goes on",
+        f"for up to {longest_s:.1f} s{'; it is down now' if last.lasts else ''}; "
+        f"the job stalled for {lost_s:.1f} s{_outlook(worst_s, patience)}",
+        next_step=f"on {card.host}: check dmesg and ethtool -S {card.device} for link errors, then the cable, the "
+        "transceiver "
+        "and the switch port (signal strength). Drain the host if it continues",
         evidence={
             "device": card.device,
             "flaps": card.count,
@@ -175,10 +177,10 @@ def _outlook(worst_s: float, patience: Patience) -> str:
         return ""
     limit = f"{patience.seconds:.3g} s ({patience.words})"
     if not survives:
-        return f"; it waits {limit} at most: the next one may end it"
+        return f"; the job waits at most {limit}: the next link loss can abort it"
     if worst_s >= CLOSE * patience.seconds:
-        return f"; it waits {limit} at most: one a little longer ends it"
-    return f"; it waits up to {limit}, so it lives through such flaps"
+        return f"; the job waits at most {limit}: a slightly longer link loss aborts it"
+    return f"; the job waits up to {limit} and survives such flaps"
 
 
 def _home(view: RunView, host: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""slow-link: meetings of which the transfer itself takes long, although nobody came late.
+"""slow-link: collectives whose transfer is slow although no rank is late.
 
     dp group of pp0 tp0   |===|        transfer = the shortest duration among the members: waiting is left out
     dp group of pp0 tp1   |=======|    2.3x the groups that carry the same amount: a link of this group
@@ -29,11 +29,11 @@ from diagnose.detectors.slow_places import (
     parts_of,
 )
 from diagnose.findings import Finding, Kind, Role, Suspect, severity_of
-from diagnose.model.meetings import (
+from diagnose.model.collectives import (
     PAIRS,
+    Collectives,
     Floats,
-    Meetings,
-    all_meetings,
+    all_collectives,
     least_excess,
     noise_between_steps,
     round_trips,
@@ -68,24 +68,24 @@ def detect_slow_link(view: RunView) -> list[Finding]:
         return []
     slow: list[SlowGroup] = []
     fast: list[FastGroups] = []
-    for meetings in _meetings(view):
-        total_ns = meetings.transfer_total_ns()
-        log_ratio = _log_ratio(total_ns, meetings)
-        found = _slower_than_peers(meetings, total_ns, log_ratio)
+    for collectives in _collectives(view):
+        total_ns = collectives.transfer_total_ns()
+        log_ratio = _log_ratio(total_ns, collectives)
+        found = _slower_than_peers(collectives, total_ns, log_ratio)
         moved = set(found)
         if not found:
-            rises = find_rises(meetings, total_ns, view)
-            found, moved = _slower_than_before(meetings, total_ns, rises), rises.moved
+            rises = find_rises(collectives, total_ns, view)
+            found, moved = _slower_than_before(collectives, total_ns, rises), rises.moved
         slow.extend(found.values())
-        fast.extend(_fast_groups(meetings, log_ratio, list(found), list(moved)))
+        fast.extend(_fast_groups(collectives, log_ratio, list(found), list(moved)))
     slow = _without_decline(slow, fast)
     findings = [_finding(view, part) for part in parts_of(slow, fast, view)] if slow else []
     return [one for one in findings if one is not None]
 
 
-def _meetings(view: RunView) -> list[Meetings]:
-    """All meetings; under gloo the pairs' round trips in place of pairs, because sends end before they arrive."""
-    found = all_meetings(view.operations, view.topology)
+def _collectives(view: RunView) -> list[Collectives]:
+    """All collectives; under gloo the pairs' round trips in place of pairs, because sends end before they arrive."""
+    found = all_collectives(view.operations, view.topology)
     buffered = any(one.get("backend") == "gloo" for one in view.words)
     trips = round_trips(view.operations, view.topology) if buffered else None
     if trips is None:
@@ -101,31 +101,31 @@ def _without_decline(slow: list[SlowGroup], fast: Sequence[FastGroups]) -> list[
     return [group for group in slow if group.against is Against.PEERS] if everywhere else slow
 
 
-def _fast_groups(meetings: Meetings, log_ratio: Floats, slow: list[int], moved: list[int]) -> list[FastGroups]:
+def _fast_groups(collectives: Collectives, log_ratio: Floats, slow: list[int], moved: list[int]) -> list[FastGroups]:
     """Of each set of groups that are alike: those that did not slow down, and those as fast as the rest."""
     columns = np.arange(log_ratio.shape[1])
     steady, unmoved = ~np.isin(columns, slow), ~np.isin(columns, moved)
     fast = steady & (medians(log_ratio, axis=0) < np.log(FAST_RATIO))
     return [
         FastGroups(
-            unmoved=meetings.ranks[mine & unmoved],
-            steady=meetings.ranks[mine & steady],
-            fast=meetings.ranks[mine & fast],
-            everyone=meetings.ranks[mine],
+            unmoved=collectives.ranks[mine & unmoved],
+            steady=collectives.ranks[mine & steady],
+            fast=collectives.ranks[mine & fast],
+            everyone=collectives.ranks[mine],
         )
-        for mine in (meetings.alike == alike for alike in np.unique(meetings.alike))
+        for mine in (collectives.alike == alike for alike in np.unique(collectives.alike))
     ]
 
 
-def _log_ratio(total_ns: Floats, meetings: Meetings) -> Floats:
+def _log_ratio(total_ns: Floats, collectives: Collectives) -> Floats:
     """Log of each group's transfer over the median of those alike, [steps, groups]."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        log_ratio = np.log(total_ns / peer_median(total_ns, meetings.alike))
+        log_ratio = np.log(total_ns / peer_median(total_ns, collectives.alike))
     log_ratio[~np.isfinite(log_ratio)] = np.nan
     return log_ratio
 
 
-def _slower_than_peers(meetings: Meetings, total_ns: Floats, log_ratio: Floats) -> dict[int, SlowGroup]:
+def _slower_than_peers(collectives: Collectives, total_ns: Floats, log_ratio: Floats) -> dict[int, SlowGroup]:
     """Slow groups by their column."""
     noise = noise_between_steps(log_ratio, NOISE_FLOOR)
     least = max(np.log(MIN_RATIO), least_excess(MIN_Z, noise, len(log_ratio)))
@@ -142,24 +142,24 @@ def _slower_than_peers(meetings: Meetings, total_ns: Floats, log_ratio: Floats) 
         restless = noise_between_steps(log_ratio[stretch.rows], NOISE_FLOOR)  # everybody may be, for a while
         if excess.median < least_excess(MIN_Z, restless, excess.num_rows):
             continue
-        if excess.median < MIN_SPREADS * _spread_of_others(column, log_ratio[stretch.rows], meetings):
+        if excess.median < MIN_SPREADS * _spread_of_others(column, log_ratio[stretch.rows], collectives):
             continue
         found[column] = _slow_group(
-            meetings, column, stretch, total_ns, np.exp(excess.median), excess.share, Against.PEERS
+            collectives, column, stretch, total_ns, np.exp(excess.median), excess.share, Against.PEERS
         )
     return found
 
 
-def _spread_of_others(column: int, log_ratio: Floats, meetings: Meetings) -> float:
+def _spread_of_others(column: int, log_ratio: Floats, collectives: Collectives) -> float:
     """How far apart groups lie that nobody suspects: an only peer, the mirror image, is left out, too."""
     others = np.ones(log_ratio.shape[1], dtype=bool)
-    alike = meetings.alike == meetings.alike[column]
+    alike = collectives.alike == collectives.alike[column]
     others[alike if alike.sum() == 2 else column] = False
     return robust_sigma(medians(log_ratio[:, others], axis=0), SPREAD_FLOOR)
 
 
 def _slow_group(
-    meetings: Meetings,
+    collectives: Collectives,
     column: int,
     stretch: Stretch,
     total_ns: Floats,
@@ -169,8 +169,8 @@ def _slow_group(
 ) -> SlowGroup:
     level_ns = float(np.nanmedian(total_ns[stretch.rows, column]))
     return SlowGroup(
-        stage=meetings.stage,
-        ranks=tuple(meetings.ranks[column].tolist()),
+        stage=collectives.stage,
+        ranks=tuple(collectives.ranks[column].tolist()),
         stretch=stretch,
         ratio=float(ratio),
         share=share,
@@ -179,12 +179,12 @@ def _slow_group(
     )
 
 
-def _slower_than_before(meetings: Meetings, total_ns: Floats, rises: Rises) -> dict[int, SlowGroup]:
+def _slower_than_before(collectives: Collectives, total_ns: Floats, rises: Rises) -> dict[int, SlowGroup]:
     """Groups that became slow and stayed so, by their column."""
     last = len(total_ns) - 1
     return {
         column: _slow_group(
-            meetings, column, Stretch(first=one.row, last=last), total_ns, one.ratio, one.share, Against.PAST
+            collectives, column, Stretch(first=one.row, last=last), total_ns, one.ratio, one.share, Against.PAST
         )
         for column, one in rises.slow.items()
     }
@@ -208,7 +208,7 @@ def _finding(view: RunView, part: Part) -> Finding | None:
         seconds_lost=lost_ns * worst.stretch.length / 1e9,
         confidence=round(certainty if part.initiating else 0.7 * certainty, 2),
         summary=f"{_who(view, part)}: {worst.stage.label} transfers take {worst.ratio:.1f}x as long as "
-        f"{worst.against.value}, and nobody came late{_since(view, worst)}; "
+        f"{worst.against.value}, and no rank was late{_since(view, worst)}; "
         f"costs up to {lost_ns / step_ns:.0%} of each step",
         next_step=_next_step(view, part),
         evidence={
@@ -265,12 +265,12 @@ def _next_step(view: RunView, part: Part) -> str:
     if part.initiating:
         host = view.hosts[part.initiating[0]] or "its host"
         return (
-            f"on {host}: look at the network card and cable (ethtool -S, ibstat, link_downed and symbol errors), then "
-            "at the switch port; measure it alone with nccl-tests against a healthy host, and drain the host if it lags"
+            f"on {host}: check the network card and the cable (ethtool -S, ibstat, link_downed, symbol errors), then "
+            "the switch port. Measure with nccl-tests against a healthy host. Drain the host if it is slow"
         )
     hosts = sorted({view.hosts[rank] for group in part.groups for rank in group.ranks} - {""})
     named = list_some(hosts, 8) or "their hosts"
     return (
-        f"the members cannot be distinguished: measure the links between {named} pair by pair (nccl-tests)"
-        " and look at their switch ports for errors and congestion"
+        f"measure the links between {named} pair by pair (nccl-tests): the records do not show which one is slow."
+        " Check their switch ports for errors and congestion"
     )

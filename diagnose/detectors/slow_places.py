@@ -1,14 +1,14 @@
-"""Which place explains slow groups: in every slow one, in no fast one, and the only such place.
+"""The place that explains slow groups: the only one in every slow group and in no fast group.
 
     slow   {1, 5}  {5, 7}         rank 1 is in the fast {1, 3}, rank 7 in the fast {3, 7}: it is rank 5
     fast   {1, 3}  {3, 7}  ...
 
-A rank where one explains all, else a host. Meetings inside a host tell nothing about its network card: where all
+A rank where one explains all, else a host. Collectives inside a host tell nothing about its network card: where all
 slow groups cross hosts, only groups that cross hosts clear anybody (where all lie inside one host, only those inside
 clear the host), and a host that is in every group there is to
 compare with is not cleared by them: they would all be slow together.
 
-Meetings that became slow and stayed so: compared with their own past, all that are alike together.
+Collectives that became slow and stay slow are compared with their own past, all that are alike together.
 
 dp group {0, 4}  |==| |==| |==| |=====| |=====| |=====|      rises from the fourth step on
 dp group {1, 5}  |==| |==| |==| |=====| |=====| |=====|      and so does the typical one of those alike
@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.detectors.evidence import MIN_STEPS
-from diagnose.model.meetings import Floats, Ints, Meetings
+from diagnose.model.collectives import Collectives, Floats, Ints
 from diagnose.model.peers import MEDIAN_EFFICIENCY, FloatVector, Stretch, medians, robust_sigma
 from diagnose.model.view import RunView
 from telemetry.stages import Stage
@@ -54,13 +54,13 @@ class Rises:
     """Those, and what did not stay as it was: in a decline that goes on, some rise late."""
 
 
-def find_rises(meetings: Meetings, total_ns: Floats, view: RunView) -> Rises:
+def find_rises(collectives: Collectives, total_ns: Floats, view: RunView) -> Rises:
     """Where groups that are alike became slow, and which of them did."""
     found: dict[int, Rise] = {}
     moved: set[int] = set()
     pace = _pace_of_compute(view)
-    for alike in np.unique(meetings.alike):
-        columns = np.flatnonzero(meetings.alike == alike)
+    for alike in np.unique(collectives.alike):
+        columns = np.flatnonzero(collectives.alike == alike)
         typical = medians(total_ns[:, columns], axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
             rise = _jump(np.log(typical), pace)
@@ -113,7 +113,7 @@ def _jump(series: FloatVector, pace: FloatVector) -> Rise | None:
 class Against(Enum):
     """What a slow group was compared with."""
 
-    PEERS = "its peers"
+    PEERS = "on their peers"
     PAST = "before"
 
 

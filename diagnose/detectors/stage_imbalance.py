@@ -5,7 +5,7 @@
                     pp2 |=====|
                     pp3 |=========|    the last stage carries the loss: every other stage waits for it
 
-No rank is accused: it is the model's cut that is uneven, and every rank of the stage does what it was given.
+No rank is a suspect: the split of the model into stages is uneven.
 
 A pipeline runs at the pace of its heaviest stage, so what the heaviest has over the mean is lost in every step
 (What-if analysis, OSDI'25: the last stage explains over half the slowdown in 39% of slow jobs). The lower median
@@ -72,10 +72,10 @@ def _imbalance(view: RunView, heaviest: int, per_stage: FloatMatrix, excess: Exc
         window=view.window,
         seconds_lost=lost_ns * excess.num_rows / 1e9,
         confidence=round(excess.share * excess.num_rows / (excess.num_rows + 2), 2),
-        summary=f"pipeline stage pp{heaviest} has {np.exp(excess.median):.2f}x the work of the other stages "
+        summary=f"pipeline stage pp{heaviest} computes {np.exp(excess.median):.2f}x as long as the other stages "
         f"in {excess.share:.0%} of steps; costs {share_of_step:.0%} of each step",
-        next_step=f"move layers from pp{heaviest} to the lighter stages; "
-        "the first and last stage carry the embedding and the loss and want fewer",
+        next_step=f"move layers from pp{heaviest} to the other stages. "
+        "The first and the last stage also hold embedding and loss: give them fewer layers",
         evidence=_evidence(view, heaviest, per_stage, excess),
     )
 
@@ -91,9 +91,9 @@ def _cannot_tell(view: RunView, heaviest: int, per_stage: FloatMatrix, excess: E
         window=view.window,
         seconds_lost=0.0,
         confidence=0.0,
-        summary=f"pipeline stage pp{heaviest} takes {np.exp(excess.median):.2f}x as long as the others, but "
-        f"{view.describe(rank)} is alone in it: a heavy stage and a slow rank look the same",
-        next_step="run it with dp or tp of 2 or more, or on another host, to tell the two apart",
+        summary=f"pipeline stage pp{heaviest} computes {np.exp(excess.median):.2f}x as long as the others, but "
+        f"{view.describe(rank)} is its only rank: it may be a large stage or a slow rank",
+        next_step="run with dp or tp of at least 2, or on another host, to distinguish the two",
         evidence=_evidence(view, heaviest, per_stage, excess),
     )
 

@@ -1,7 +1,7 @@
-"""GPUs whose clocks are held down, beside the work of their ranks: two witnesses that must agree.
+"""Throttled GPUs and the compute time of their ranks: both must agree.
 
 share of each step for which a GPU is throttled, by reason,  less that of its peers   >= MIN_EXTRA: a hot step
-own work of the rank over that of its peers,  in hot steps,  less that in calm steps  >= MIN_RATIO: slowed by it
+compute of the rank  over that of its peers,  in hot steps,  less that in calm steps  >= MIN_RATIO: slowed by it
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""unlike-host: a machine that measures otherwise than all that do the same work, minute after minute.
+"""unlike-host: a host whose metrics differ from those of all hosts with the same work, for minutes.
 
     host 0   ~~~~~~~~~~~~~~~~~~~~~~~       windows of 8 samples; how far each host is from the median of the others
     host 1   ~~~~~~~~~~~~~~~~~~~~~~~       (root mean square); unlike is who is far beyond what the others differ by,
@@ -111,14 +111,14 @@ def _groups(view: RunView) -> list[list[str]]:
 def _trouble(view: RunView) -> Trouble | None:
     """None where steps go on as ever."""
     if not len(view.steps):
-        return Trouble(first_ns=0, lost_s=0.0, words="the trainer tells nothing")
+        return Trouble(first_ns=0, lost_s=0.0, words="the ranks send no records")
     if view.step_start_ns is None:
         return None
     usual_ns = float(np.median(view.step_ns))
     ended_ns = int(view.step_start_ns[-1] + view.step_ns[-1])
     if view.fleet.seen_ns - ended_ns > max(STILL_S * 1e9, STILL_STEPS * usual_ns):
         still_s = (view.fleet.seen_ns - ended_ns) / 1e9
-        return Trouble(first_ns=ended_ns, lost_s=still_s, words=f"no step was finished for {still_s:.0f} s")
+        return Trouble(first_ns=ended_ns, lost_s=still_s, words=f"no step has finished for {still_s:.0f} s")
     return _slower(view, view.step_start_ns)
 
 
@@ -134,7 +134,7 @@ def _slower(view: RunView, start_ns: IntVector) -> Trouble | None:
     if not len(slow):
         return None
     lost_s = (rise.after_ns - rise.before_ns) * len(slow) / 1e9
-    words = f"steps take {rise.ratio:.2f} times as long since step {steps[rise.first]}"
+    words = f"steps take {rise.ratio:.2f}x as long since step {steps[rise.first]}"
     began_ns = int(start_ns[slow[0]]) if len(slow) < len(view.steps) else 0
     return Trouble(first_ns=began_ns, lost_s=lost_s, words=words)
 
@@ -245,7 +245,7 @@ def _expected(values: FloatMatrix) -> FloatMatrix:
 def _finding(view: RunView, one: Unlike, trouble: Trouble, also: list[Unlike]) -> Finding:
     ranks = [rank for rank, host in enumerate(view.hosts) if host == one.host]
     since = time.strftime("%H:%M:%S UTC", time.gmtime(one.first_ns // 1_000_000_000))
-    more = f"; so {', '.join(str(other.feature.metric) for other in also)}" if also else ""
+    more = f"; also {', '.join(str(other.feature.metric) for other in also)}" if also else ""
     return Finding(
         detector=NAME,
         kind=Kind.UNLIKE_HOST,
@@ -255,10 +255,11 @@ def _finding(view: RunView, one: Unlike, trouble: Trouble, also: list[Unlike]) -
         window=view.window,
         seconds_lost=trouble.lost_s,
         confidence=round(MAX_CONFIDENCE * one.share, 2),
-        summary=f"host {one.host} (ranks {fold_ranks(ranks)}): unlike the hosts of the same work since {since}, "
-        f"{one.feature.metric} {one.own:.4g} where they have {one.others:.4g} {one.feature.unit}{more}; "
+        summary=f"host {one.host} (ranks {fold_ranks(ranks)}): differs from the hosts with the same work since "
+        f"{since}: "
+        f"{one.feature.metric} {one.own:.4g} against {one.others:.4g} {one.feature.unit}{more}; "
         f"{trouble.words}",
-        next_step=f"look at {one.host} first: what changed at {since}; after draining it: rankscope doctor --node",
+        next_step=f"check what changed on {one.host} at {since}. After draining it, run: rankscope doctor --node",
         evidence={
             "metric": str(one.feature.metric),
             "own": float(f"{one.own:.5g}"),

@@ -1,11 +1,10 @@
-"""Whether a link that is down explains why a job stands still: then the host's network holds it up, and no rank; and
-while the link may come back in time it is no hang at all.
+"""Whether a lost link explains a stalled job. Then no rank is the cause, and while the link may return it is no hang.
 
     link of host-2   ----.                      .------        the job stopped within moments of the loss
     job              -------|                     |-|  |--     and goes on, perhaps bit by bit, once the link is back
                          down  stands still     up  each connection sends lost packets again
 
-Ranks that left nothing: which of them must be behind, shown by those that wait for them.
+Ranks without records: which of them must be behind, shown by the ranks that wait for them.
 
 A missing rank m is accused when two ranks p stand in one collective and m is the only member that can be late in it
 (one alone may be sick itself), unless m may wait for another suspect s. It may when a group holds both m and s, except
@@ -174,24 +173,24 @@ def cut_off_headline(evidence: HangEvidence, found: CutOff) -> str:
     who = f"{outage.device} of {outage.host} {outage.manner}"
     cut = f"rank{'s' if len(found.ranks) > 1 else ''} {fold_ranks(found.ranks)} cut off"
     if network.gave_up:
-        return f"{who} for {_seconds(found.down_s)}, {cut}: the job waited for it and gave up"
+        return f"{who} for {_seconds(found.down_s)}, {cut}: the job waited and then aborted"
     if not outage.lasts:
         is_about = evidence.tense("is about", "was about")
-        return f"{who} for {_seconds(found.down_s)} and has it again, {cut} meanwhile: the job {is_about} to go on"
+        return f"{who} for {_seconds(found.down_s)} and is up again, {cut} meanwhile: the job {is_about} to continue"
     if evidence.has_ended:
-        return f"{who}, {cut}: the job waited for it until its end"
+        return f"{who}, {cut}: the job waited for the link until it ended"
     limit = network.patience
-    until = f"; it gives up after {limit.seconds:g} s ({limit.words})" if limit.seconds else ""
-    return f"{who} {_seconds(found.down_s)} ago, {cut}: the job waits for it{until}"
+    until = f"; it aborts after {limit.seconds:g} s ({limit.words})" if limit.seconds else ""
+    return f"{who} {_seconds(found.down_s)} ago, {cut}: the job waits for the link{until}"
 
 
 def cut_off_next_step(found: CutOff) -> str:
     """What to do now."""
     outage = found.outage
-    look = f"on {outage.host}: dmesg and ethtool -S {outage.device}, the cable and the switch port"
+    look = f"on {outage.host}, check dmesg, ethtool -S {outage.device}, the cable and the switch port"
     if found.is_flap:
-        return f"nothing yet: a link that comes back in time costs only the wait; if it stays down, {look}"
-    return f"{look}; restart without the host"
+        return f"wait: the job continues if the link returns in time. If it stays down: {look}"
+    return f"{look}. Restart without the host"
 
 
 def _seconds(seconds: float) -> str:

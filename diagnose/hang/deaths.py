@@ -1,4 +1,4 @@
-"""Which rank fell first: killed, or failed with an error of its own. Those that fell over it come after."""
+"""The rank that died first, by a kill or its own error. The ranks that failed because of it come later."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -10,7 +10,7 @@ STILL_NS = 5_000_000_000
 TOGETHER_NS = 1_000_000
 TOGETHER_ACROSS_HOSTS_NS = 1_000_000_000
 LAST_WORDS_NS = 60_000_000_000
-UNSEEN = "all processes are gone and nobody saw them stand still: this is where they were"
+UNSEEN = "all processes are gone and no stall was observed: these are their last states"
 """A note on evidence that may be that of a healthy job, ended in an instant."""
 INTERRUPTIONS = ("KeyboardInterrupt", "SystemExit")
 CONSEQUENCES = ("gloo-connection", "nccl-error", "nccl-warning", "watchdog-timeout")

@@ -92,12 +92,12 @@ def read_dump(data: bytes, name: str) -> RankDump:
     try:
         found = _parse(data)
         if not isinstance(found, Mapping) or not ("entries" in found or "pg_status" in found):
-            raise ValueError("it holds neither entries nor pg_status")
+            raise ValueError("it has neither entries nor pg_status")
         return _dump(found)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, MemoryError) as error:
         raise UnreadableError(
-            f"{name} is no flight-recorder dump ({_plainly(error)})",
-            hint="a dump is a pickle or JSON as torch._C._distributed_c10d._dump_fr_trace() writes it",
+            f"{name} is not a flight-recorder dump ({_plainly(error)})",
+            hint="a dump is a pickle or JSON written by torch._C._distributed_c10d._dump_fr_trace()",
         ) from None
 
 
@@ -113,7 +113,7 @@ def _parse(data: bytes) -> Any:
 def _dump(found: Mapping[str, Any]) -> RankDump:
     entries = found.get("entries") or []
     if not isinstance(entries, list | tuple) or len(entries) > MAX_ENTRIES:
-        raise ValueError("entries is no list")
+        raise ValueError("entries is not a list")
     return RankDump(
         version=_text(found.get("version"))[:32],
         groups=_groups(found.get("pg_config") or {}),
@@ -125,7 +125,7 @@ def _dump(found: Mapping[str, Any]) -> RankDump:
 
 def _groups(config: Any) -> dict[str, DumpGroup]:
     if not isinstance(config, Mapping):
-        raise ValueError("pg_config is no object")
+        raise ValueError("pg_config is not an object")
     groups: dict[str, DumpGroup] = {}
     for key, value in config.items():
         name = _text(value.get("name", key))
@@ -155,7 +155,7 @@ def _checked(members: tuple[int, ...]) -> tuple[int, ...]:
 
 def _statuses(status: Any) -> dict[str, DumpStatus]:
     if not isinstance(status, Mapping):
-        raise ValueError("pg_status is no object")
+        raise ValueError("pg_status is not an object")
     return {
         _text(local_id): DumpStatus(
             enqueued=_number(one.get("last_enqueued_collective"), -1),

@@ -39,17 +39,17 @@ def read_dumps(folder: Path) -> DumpSet:
             dump = _read(path)
             rank = _rank_of(path.name, dump)
         except (UnreadableError, OSError) as error:
-            notes.append(f"left out: {getattr(error, 'message', None) or error}")
+            notes.append(f"ignored: {getattr(error, 'message', None) or error}")
             continue
         if by_rank.setdefault(rank, dump) != dump:
             raise UsageError(
                 f"two different dumps of rank {rank} under {folder}, one of them {path.name}",
-                hint="give the folder of one job and one attempt",
+                hint="name the folder of a single job and attempt",
             )
     if not by_rank:
         raise UnreadableError(
             f"no flight-recorder dump among the {len(paths)} files of {folder}; {notes[0]}",
-            hint="give the folder that TORCH_FR_DUMP_TEMP_FILE (or TORCH_NCCL_DEBUG_INFO_TEMP_FILE) names",
+            hint="name the folder set in TORCH_FR_DUMP_TEMP_FILE (or TORCH_NCCL_DEBUG_INFO_TEMP_FILE)",
         )
     return DumpSet(by_rank=by_rank, notes=tuple(notes))
 
@@ -58,11 +58,11 @@ def _files(folder: Path) -> list[Path]:
     try:
         paths = [folder] if folder.is_file() else list(_regular_files(folder))
     except OSError as error:
-        raise UsageError(f"{folder}: {error.strerror}", hint="may you read it?") from None
+        raise UsageError(f"{folder}: {error.strerror}", hint="check the read permission") from None
     paths.sort(key=lambda path: [int(part) for part in _NUMBER.findall(path.name)] or [0])
     if not paths:
-        what = "is empty" if folder.is_dir() else "is no file or folder" if folder.exists() else "is not there"
-        raise UsageError(f"{folder} {what}", hint="give the folder that the dumps are in: --dumps DIR")
+        what = "is empty" if folder.is_dir() else "is not a file or folder" if folder.exists() else "does not exist"
+        raise UsageError(f"{folder} {what}", hint="name the folder of the dumps: --dumps DIR")
     return paths
 
 
@@ -73,7 +73,7 @@ def _regular_files(folder: Path) -> Iterator[Path]:
 def _read(path: Path) -> RankDump:
     content = read_input(path, max_bytes=MAX_DUMP_BYTES)
     if not content:
-        raise UnreadableError(f"{path.name} has 0 bytes", hint="a dump has some kilobytes to megabytes")
+        raise UnreadableError(f"{path.name} has 0 bytes", hint="a dump has kilobytes to megabytes")
     return read_dump(content, path.name)
 
 
@@ -90,4 +90,6 @@ def _rank_of(name: str, dump: RankDump) -> int:
     for rank in named:
         if rank < MAX_RANKS and (possible is None or rank in possible):
             return rank
-    raise UnreadableError(f"neither the name of {name} nor its groups tell the rank", hint="put the rank into its name")
+    raise UnreadableError(
+        f"the rank of {name} is unknown: neither its name nor its groups show it", hint="add the rank to the file name"
+    )

@@ -1,4 +1,4 @@
-"""What is known of a job that stands still: one record a rank, whatever it came from.
+"""Evidence of a stalled job: one record for each rank, from any source.
 
     flight-recorder dumps  -----------------.
     state pages, stacks, logs of a spool  --+-->  HangEvidence  --judge.py-->  HangVerdict
@@ -7,9 +7,7 @@
 A rank's *fronts* say how far it has come in each group: ``entered`` operations were issued by its host, ``completed``
 ones have ended. What lies between is *pending*. Numbers count from 1 within a group and are the same on all members.
 
-Which flight recorders the evidence of a hang came from, in words.
-
-Stacks merged over ranks: each once, with the ranks that stand in it.
+Also here: the flight recorders used, in words, and stacks merged over ranks.
 """
 
 from collections import defaultdict
@@ -197,7 +195,7 @@ def recorders_of(evidence: HangEvidence) -> list[str]:
     ranks: dict[str, list[int]] = defaultdict(list)
     for rank, one in evidence.ranks.items():
         if one.recorder:
-            ranks["files of torch" if one.recorder.startswith(_FILE) else one.recorder].append(rank)
+            ranks["torch files" if one.recorder.startswith(_FILE) else one.recorder].append(rank)
     named = sorted(ranks.items())[:MOST_NAMED]
     return [f"{name} of {'rank' if len(told) == 1 else 'ranks'} {fold_ranks(told)}" for name, told in named]
 

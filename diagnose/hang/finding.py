@@ -1,4 +1,4 @@
-"""A hang's verdict as a finding: the same shape that every detector gives."""
+"""The verdict on a hang as a finding, like those of detectors."""
 
 from collections.abc import Iterator
 

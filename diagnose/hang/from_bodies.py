@@ -1,4 +1,4 @@
-"""What the agents left of a stall, as evidence: texts of four kinds for each rank.
+"""Records that agents took of a stall, as evidence: four kinds of text for each rank.
 
     state             JSON: the live state page, and what the process was doing
     flight-recorder   JSON: torch's own record of collectives
@@ -9,7 +9,7 @@ State pages count operations by axis of the grid, so they need no names of group
 members of its groups (NCCL) it knows the device too, and comes first, unless nothing in it is pending: then the job
 stands in what NCCL does not see.
 
-The rank files of a job, alive or dead, as evidence of why it stands still. No agent and no collector are needed.
+Evidence also comes straight from the rank files of a job, alive or dead, without agent and collector.
 """
 
 import json
@@ -58,7 +58,7 @@ def evidence_from_bodies(bodies: Iterable[Body], run_id: str = "", attempt: int 
         try:
             found[body.kind][body.rank] = _read(body)
         except MALFORMED as error:
-            notes.append(f"left out {body.kind} of rank {body.rank}: {str(error).splitlines()[0][:120]}")
+            notes.append(f"ignored {body.kind} of rank {body.rank}: {str(error).splitlines()[0][:120]}")
     evidence = _counted(found["state"], found["flight-recorder"])
     ranks = {
         rank: replace(one, stack=found["stack"].get(rank, ()), log=found["log"].get(rank, ()))
@@ -95,7 +95,7 @@ def _main_stack(value: Mapping[str, Any]) -> tuple[str, ...]:
 def _counted(states: Mapping[int, Any], dumps: Mapping[int, RankDump]) -> HangEvidence:
     """Fronts from whichever source sees more, the rest from the states."""
     if not states and not dumps:
-        raise UnreadableError("nothing was left of a stall that can be read", hint="is an agent running on each host?")
+        raise UnreadableError("no readable records of a stall", hint="check that an agent runs on each host")
     by_state = evidence_from_states(states) if states else None
     named = sum(bool(dump.groups) for dump in dumps.values())
     if by_state is not None and 2 * named <= len(states):
@@ -138,7 +138,7 @@ def evidence_from_spool(spool: Path, run_id: str | None = None, attempt: int | N
     evidence = evidence_from_bodies(bodies, run_id, attempt)
     lives = _lives(spool, run_id, attempt)
     if lives and _moves(evidence):
-        note = f"something began {evidence.still_s:.1f} s ago; look again, or --watch"
+        note = f"the last progress was {evidence.still_s:.1f} s ago; run again, or use --watch"
         return HangEvidence(world_size=0, groups=(), ranks={}, run_id=run_id, attempt=attempt, notes=(note,))
     return replace(evidence, network=spooled_network(spool, run_id, attempt), has_ended=not lives)
 
@@ -153,7 +153,7 @@ def _newest(spool: Path, run_id: str | None, attempt: int | None) -> tuple[str, 
     if not began:
         raise UsageError(
             f"no rank file under {spool}",
-            hint=f"name the folder that ranks write into: --spool DIR; here it is {spool_of()}",
+            hint=f"name the folder where ranks write: --spool DIR (default {spool_of()})",
         )
     return max(began)[1:]
 

@@ -1,4 +1,4 @@
-"""From evidence to verdict: who holds the job up.
+"""From evidence to verdict: which ranks block the job.
 
 mismatch?          members disagree on an operation: the minority
 link down?         a host without its link, if the job stopped as it was lost

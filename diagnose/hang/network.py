@@ -1,4 +1,4 @@
-"""What hosts said of their links while the job stood still, and how long it waits for them."""
+"""Link events of the hosts during a stall, and how long the job waits for a link."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress

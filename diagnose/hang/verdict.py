@@ -1,4 +1,4 @@
-"""The verdict over a job that stands still, as commands and pages show it."""
+"""The verdict on a stalled job, as commands and pages show it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class State(StrEnum):
     WAITING = "waiting"
     """A victim: it waits, directly or over others, for one that is behind."""
     MISSING = "missing"
-    """It left nothing to judge it by."""
+    """It left no records."""
     UNKNOWN = "unknown"
     """Neither is shown."""
 
@@ -52,11 +52,11 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangVerdict:
-    """Who holds the job up. A pure function of the evidence."""
+    """Which ranks block the job. A pure function of the evidence."""
 
     evidence: HangEvidence
     kind: Kind | None
-    """None: nothing stands still."""
+    """None: nothing is stalled."""
     initiating: tuple[int, ...]
     states: Mapping[int, State]
     """Of every rank of the job."""

@@ -1,5 +1,4 @@
-"""The verdict in words: one line that a tired person understands, and what to do. In the past tense once the job has
-ended."""
+"""The verdict in words: one line for the engineer on call, and the next step. Past tense once the job has ended."""
 
 from enum import StrEnum
 
@@ -31,24 +30,25 @@ class Cause(StrEnum):
 
 
 NEXT_STEPS = {
-    Cause.NEVER_ENTERED: "look at the stack of {ranks}{host}: its host code stands still; then restart without it",
-    Cause.DEVICE: "check the GPU of {ranks}{host} (Xid in dmesg, nvidia-smi -q) and its links; drain the host",
-    Cause.STOPPED: "somebody or something stopped {ranks}{host}: kill -CONT, or find the debugger that holds it",
-    Cause.DEAD: "read the last lines of {ranks}{host} and dmesg there (OOM killer, Xid); restart without the host",
-    Cause.DIED_TOGETHER: "look for what ended them all: dmesg there (OOM killer), the scheduler, the launcher's log",
-    Cause.FELL_OVER_MISMATCH: "compare what {ranks} and the peers issue there: a branch, a shape, or a batch "
-    "differs; ask again once all evidence is in",
-    Cause.MISSING: "see whether {ranks}{host} still exists, and take a dump of it",
-    Cause.MISMATCH: "compare the code path of {ranks} with its peers': a branch, a shape, or a batch differs there",
-    Cause.LEFT_OUT: "find the branch on which {ranks} skips the collective that its peers issue",
-    Cause.ALL_ENTERED: "check the links between the members' hosts, and NCCL's log (NCCL_DEBUG=INFO) of the group",
-    Cause.CIRCLE: "compare the order in which these ranks issue their collectives: it differs",
+    Cause.NEVER_ENTERED: "read the stack of {ranks}{host}: its Python code is blocked. Then restart without this host",
+    Cause.DEVICE: "check the GPU of {ranks}{host} (Xid in dmesg, nvidia-smi -q) and its links. Drain the host",
+    Cause.STOPPED: "resume {ranks}{host} with kill -CONT, or detach the debugger from it",
+    Cause.DEAD: "read the end of the log of {ranks}{host} and dmesg there (OOM killer, Xid). Restart without the host",
+    Cause.DIED_TOGETHER: "find what ended all of them: check dmesg there (OOM killer), the scheduler and the log "
+    "of the launcher",
+    Cause.FELL_OVER_MISMATCH: "compare the collective of {ranks} with those of the peers: a branch, a shape or a batch "
+    "differs. Run again when all records have arrived",
+    Cause.MISSING: "check whether the process of {ranks}{host} still exists, and take a dump of it",
+    Cause.MISMATCH: "compare the code path of {ranks} with its peers: a branch, a shape or a batch differs",
+    Cause.LEFT_OUT: "find the branch where {ranks} skips a collective that its peers issue",
+    Cause.ALL_ENTERED: "check the links between the hosts of the group, and its NCCL log (NCCL_DEBUG=INFO)",
+    Cause.CIRCLE: "compare the order in which these ranks issue their collectives. The order differs",
     Cause.NOTHING: "nothing",
 }
 AFTER_THE_END = {
-    Cause.NEVER_ENTERED: "look at the stack of {ranks}{host}: its host code stood still; then restart without it",
-    Cause.STOPPED: "find out what stopped {ranks}{host}: a SIGSTOP, or a debugger that held it",
-    Cause.MISSING: "read the last lines of {ranks}{host} and dmesg there (OOM killer, Xid)",
+    Cause.NEVER_ENTERED: "read the stack of {ranks}{host}: its Python code was blocked. Then restart without this host",
+    Cause.STOPPED: "find what stopped {ranks}{host}: a SIGSTOP or a debugger",
+    Cause.MISSING: "read the end of the log of {ranks}{host} and dmesg there (OOM killer, Xid)",
 }
 """In place of those of ``NEXT_STEPS`` that need a process that lives."""
 
@@ -57,23 +57,22 @@ def headline(
     evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...], cause: Cause, mismatch: Mismatch | None
 ) -> str:
     """The verdict in one line."""
-    who, is_are, them = _who(ranks), _be(evidence, ranks), "they" if len(ranks) > 1 else "it"
+    who, is_are, them = _who(ranks), _be(evidence, ranks), "them" if len(ranks) > 1 else "it"
     where = _where(evidence, ranks)
     match cause:
         case Cause.NEVER_ENTERED:
             return f"{who} {is_are} behind: never entered {_awaited(evidence, graph, ranks)}{where}"
         case Cause.DEVICE:
-            return f"{who} {is_are} stuck: entered {_own(evidence, graph, ranks)} and did not end it, though others did"
+            return f"{who} {is_are} stuck: entered {_own(evidence, graph, ranks)} and did not finish it, but others did"
         case Cause.STOPPED:
             return f"{who} {is_are} stopped (SIGSTOP or a debugger){_behind(evidence, graph, ranks)}{where}"
         case Cause.DEAD:
             return f"{who} {_manner(evidence, ranks)}{_last_seen(evidence, ranks)}{_behind(evidence, graph, ranks)}"
         case Cause.MISSING if ranks:
             awaited = _awaited(evidence, graph, ranks)
-            be = evidence.tense("be", "have been")
-            return f"{who} {is_are} behind: left nothing, and only {them} can {be} late in {awaited}"
+            return f"{who} {is_are} behind: no records of {them}, and all other members entered {awaited}"
         case Cause.LEFT_OUT:
-            return f"{who} {is_are} out of step: left out an operation that its peers issued{where}"
+            return f"{who} {is_are} out of step: skipped an operation that its peers issued{where}"
         case _:
             return _nobody(evidence, graph, cause, mismatch, who)
 
@@ -83,29 +82,31 @@ def _nobody(evidence: HangEvidence, graph: WaitGraph, cause: Cause, mismatch: Mi
         members = _group(evidence, mismatch.group)
         if not mismatch.odd:
             disagree = evidence.tense("disagree", "disagreed")
-            return f"members of {members} {disagree} on operation #{mismatch.seq}: {mismatch.others}; no majority"
+            return (
+                f"members of {members} {disagree} on operation #{mismatch.seq}: {mismatch.others}; there is no majority"
+            )
         return f"{who} issued {mismatch.theirs} as #{mismatch.seq} of {members}, its peers {mismatch.others}"
     if cause is Cause.ALL_ENTERED:
         (group, seq), ranks = next(iter(graph.stuck.items()))
         op = graph.blocked[ranks[0]].op
-        entered = f"all of {_group(evidence, group)} entered {op} #{seq} and none ended it"
+        entered = f"all of {_group(evidence, group)} entered {op} #{seq} and none finished it"
         return f"{entered}: the network or a device {_be(evidence, ())} stuck"
     if cause is Cause.DIED_TOGETHER:
-        return f"{_who(first_to_fall(evidence))} died together: nothing shows which was first"
+        return f"{_who(first_to_fall(evidence))} died together: the first one is unknown"
     if cause is Cause.FELL_OVER_MISMATCH:
         first = first_to_fall(evidence)
         told = f"{_who(first)} {_manner(evidence, first)}{_last_seen(evidence, first)}"
-        over = "over a collective mismatch: a peer sent something else"
-        return f"{told}, {over}, and nothing shows who {_be(evidence, ())} wrong"
+        over = "after a collective mismatch: a peer sent something else"
+        return f"{told}, {over}; the wrong rank is unknown"
     if cause is Cause.MISSING:
         late = sorted(graph.roots())
         wait = evidence.tense("wait", "waited")
-        return f"{_who(tuple(late))} left nothing, and others {wait} there: too little evidence to accuse anyone"
+        return f"{_who(tuple(late))} left no records, and others {wait}: too little evidence for a verdict"
     if cause is Cause.CIRCLE:
         ranks = tuple(sorted({rank for wait in graph.waits.values() for rank in wait.on}))
         wait = evidence.tense("wait", "waited")
-        return f"{_who(ranks)} {wait} for one another: a deadlock, and nothing shows who left the order"
-    return "nothing stands still"
+        return f"{_who(ranks)} {wait} for each other (deadlock); the rank with the wrong order is unknown"
+    return "nothing is stalled"
 
 
 def next_step(evidence: HangEvidence, ranks: tuple[int, ...], cause: Cause) -> str:

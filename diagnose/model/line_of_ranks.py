@@ -22,8 +22,8 @@ class LineOfRanks:
         self._length = end - self._zero + 1
         if self._length * everything[0].start_ns.shape[2] >= 2**62:
             raise UsageError(
-                f"steps that lie {self._length / 8.64e13:.1f} days apart, on {everything[0].start_ns.shape[2]} ranks",
-                hint="look at fewer steps: --first-step, --last-step",
+                f"the steps are {self._length / 8.64e13:.1f} days apart, on {everything[0].start_ns.shape[2]} ranks",
+                hint="choose fewer steps: --first-step, --last-step",
             )
 
     def flat(self, some: list[Operations]) -> tuple[Int64s, Int64s, Int64s]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from diagnose.findings import StepWindow
 from diagnose.model.chosen_steps import ChosenSteps
-from diagnose.model.own_work import INNER_STAGES, own_time
+from diagnose.model.compute_time import INNER_STAGES, compute_time_of
 from diagnose.model.view import IntVector, RunView, Series
 from diagnose.settings import DetectorSettings
 from telemetry.errors import UnknownRunError, UsageError
@@ -79,7 +79,7 @@ def load_view(
     ranks = reader.read(Ranks(run_id=run_id, attempt=attempt))
     if not ranks.num_rows:
         raise UnknownRunError(
-            f"no rank of {run_id!r} attempt {attempt} has reported", hint="`rankscope runs` lists what is stored"
+            f"no rank of {run_id!r} attempt {attempt} has sent records", hint="`rankscope runs` lists what is stored"
         )
     history, starts_ns = _history(reader, run_id, attempt)
     asked = _rows(history.steps, window)
@@ -115,7 +115,7 @@ def _view(chosen: ChosenSteps) -> RunView:
     operations = {stage: one for stage, one in loaded.items() if stage not in INNER_STAGES}
     inner = {stage: one for stage, one in loaded.items() if stage in INNER_STAGES}
     on_device = chosen.on_device()
-    own = own_time(operations, inner, chosen.topology.index["pp"], on_device=on_device)
+    own = compute_time_of(operations, inner, chosen.topology.index["pp"], on_device=on_device)
     return RunView(
         run_id=chosen.run_id,
         attempt=chosen.attempt,

@@ -107,7 +107,7 @@ def _one_stage(rows: pa.Table, steps: Int64s, num_ranks: int) -> Operations:
     if (cells := int(np.prod(shape))) > MAX_CELLS:
         raise UsageError(
             f"a rank has {shape[1]:,} operations of one stage in one step: {cells:,} places for all ranks and steps",
-            hint="look at fewer steps: --first-step, --last-step",
+            hint="choose fewer steps: --first-step, --last-step",
         )
     cell = ((row * shape[1] + occurrence) * num_ranks + rank)[inside]
     return Operations(

@@ -1,7 +1,7 @@
 """Which spans are one operation: a send and its receive, or the members of a collective.
 
     place       who meets: the sender and the receiver of a direction, or the group of a stage
-    number      which of the meetings there it is:   as it was recorded, or the n-th of its rank in the step
+    number      which of the collectives there it is:   as it was recorded, or the n-th of its rank in the step
 
     rank 0   |s 0|  |s 1|                  rank 0   |-- gather 7 ----|
     rank 2     |r 0--|r 1|                 rank 1         |= gather 7 =|
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.model.meetings import DP_STAGES, PAIRS, TP_STAGES
+from diagnose.model.collectives import DP_STAGES, PAIRS, TP_STAGES
 from diagnose.model.operations import NO_GROUP, recorded_masks, usual_mask
 from diagnose.model.span_columns import Ints, SpanColumns
 from telemetry.stages import STAGE_BY_CODE, Stage, Stream
@@ -40,7 +40,7 @@ class Places:
     place: Ints
     """Spans of equal number meet each other; ``NOBODY`` where there is nobody to meet."""
     size: Ints
-    """How many belong to one meeting there; 0 for nobody."""
+    """How many belong to one collective there; 0 for nobody."""
 
 
 def meeting_places(

@@ -75,9 +75,9 @@ def join(store: Any, member: Member) -> None:
 
 
 def all_reduce_for(
-    measure_s: float, member: Member, size_bytes: int, own_work: Callable[[], object] = lambda: None
+    measure_s: float, member: Member, size_bytes: int, compute_time: Callable[[], object] = lambda: None
 ) -> Repeated:
-    """``own_work``, then an all-reduce of ``size_bytes``, again and again."""
+    """``compute_time``, then an all-reduce of ``size_bytes``, again and again."""
     own = torch.full((size_bytes // 4,), float(member.rank + 1), device=member.device)
     shared = torch.empty_like(own)
     right = member.world_size * (member.world_size + 1) / 2
@@ -88,7 +88,7 @@ def all_reduce_for(
         dist.all_reduce(shared)
         return bool(shared[0] > 0), bool((shared[1:] == right).all())
 
-    return _repeat(measure_s, member, own_work, collective)
+    return _repeat(measure_s, member, compute_time, collective)
 
 
 def all_to_all_for(measure_s: float, member: Member, size_bytes: int) -> Repeated:
@@ -110,14 +110,14 @@ def all_to_all_for(measure_s: float, member: Member, size_bytes: int) -> Repeate
 def _repeat(
     measure_s: float,
     member: Member,
-    own_work: Callable[[], object],
+    compute_time: Callable[[], object],
     collective: Callable[[bool], tuple[bool, bool]],
 ) -> Repeated:
     own_s, whole_s = list[float](), list[float]()
     is_right, ends, deadline = True, False, None
     while not ends:
         begun = time.perf_counter()
-        own_work()
+        compute_time()
         synchronize(member.device)
         worked = time.perf_counter()
         ends, was_right = collective(deadline is not None and worked > deadline)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from diagnose.nodecheck.answers import SilenceError, ask
-from diagnose.nodecheck.meeting import Meeting
+from diagnose.nodecheck.rendezvous import Rendezvous
 from diagnose.nodecheck.result import CheckResult, failed
 from telemetry.errors import UsageError
 
@@ -33,7 +33,7 @@ class NodeChecks:
     """Where the disk is tried."""
     interface: str | None = None
     """The one network interface to try; None: all with hardware behind them."""
-    meeting: Meeting | None = None
+    rendezvous: Rendezvous | None = None
     """Neighbours to all-reduce with; None: none."""
     beside_others: bool = False
     """Also on a host whose ranks are recording and on GPUs in use by others: takes memory and time from them."""
@@ -55,7 +55,7 @@ class NodeChecks:
     @property
     def silence_s(self) -> float:
         """No check, nor what comes before the first, takes longer."""
-        patience_s = self.meeting.patience_s if self.meeting else 0.0
+        patience_s = self.rendezvous.patience_s if self.rendezvous else 0.0
         return max(START_S, patience_s + 2 * self.deadline_s)
 
 

@@ -69,15 +69,15 @@ def _collectives(checks: NodeChecks, members: list[str], tell: Tell) -> Iterator
         yield [_on(checks, all_to_all.CHECK, f"{len(members)} processes", call)]
     else:
         tell(skipped(all_to_all.CHECK, "", "one GPU: nobody to talk to" if members else "no CUDA device that is free"))
-    if checks.meeting is None:
+    if checks.rendezvous is None:
         tell(skipped(neighbours.CHECK, "", "no neighbours given (--rdzv-endpoint, --node-rank, --nnodes)"))
         return
     if not members:
         tell(skipped(neighbours.CHECK, "", "no CUDA device that is free"))
         return
-    call = partial(neighbours.run, meeting=checks.meeting, device=members[0])
-    deadline_s = checks.meeting.patience_s + checks.deadline_s
-    yield [_on(checks, neighbours.CHECK, checks.meeting.endpoint, call, deadline_s)]
+    call = partial(neighbours.run, rendezvous=checks.rendezvous, device=members[0])
+    deadline_s = checks.rendezvous.patience_s + checks.deadline_s
+    yield [_on(checks, neighbours.CHECK, checks.rendezvous.endpoint, call, deadline_s)]
 
 
 def _copy(checks: NodeChecks, source: str, target: str) -> Task:

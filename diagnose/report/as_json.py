@@ -1,9 +1,4 @@
-"""A report as one JSON object, schema 1: what scripts and tests read.
-
-A hang's verdict as one JSON object: that of ``diagnose``, and the ranks that left nothing.
-
-A what-if analysis as one JSON object, schema 1.
-"""
+"""A report, the verdict on a hang, or a what-if analysis as one JSON object, schema 1."""
 
 from dataclasses import asdict
 from typing import Any

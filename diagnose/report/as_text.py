@@ -1,8 +1,6 @@
-"""A report for people: the verdict first, then evidence, then what to do.
+"""Reports and what-if analyses as text for the terminal: verdict first, then evidence, then the next step.
 
-Output of every command: control characters in text from outside are escaped.
-
-A what-if analysis for people: what it costs, where it sits, what putting it right would gain.
+Control characters in text from outside are escaped.
 """
 
 import time
@@ -65,14 +63,14 @@ def mark_line(mark: Mark) -> str:
     """``12:03:44 data0 of host-2 lost its link for 3.1 s, and the job stood still for 3.5 s: ...``"""
     times = f" {mark.count} times" if mark.count > 1 else ""
     lasted = f"{mark.seconds:.1f} s ago, and it is down" if mark.lasts else f"for {mark.seconds:.1f} s"
-    held = f", and the job stood still for {mark.held_s:.1f} s: {mark.stretched[0]}" if mark.stretched else ""
+    held = f", and the job stalled for {mark.held_s:.1f} s: {mark.stretched[0]}" if mark.stretched else ""
     return f"{_clock(mark.at_ns)} {mark.device} of {mark.host} lost its link{times} {lasted}{held}"
 
 
 def _loss(loss: Loss) -> str:
     """``12:03:44 rank 3 misses 16384 records of 2.1 s, before step 812: rank files were at their cap ...``"""
     how_many, _, why = loss.text.partition(": ")
-    return f"{_clock(loss.at_ns)} rank {loss.rank} misses {how_many}, before step {loss.step}: {why}"
+    return f"{_clock(loss.at_ns)} rank {loss.rank} lost {how_many}, before step {loss.step}: {why}"
 
 
 def _silence(heard: Heard | None) -> Iterator[str]:
@@ -88,8 +86,8 @@ def _clock(at_ns: int) -> str:
 
 def _looked_at(report: Report) -> str:
     if not report.num_steps:
-        return "no step was finished" if _end(report.heard) else "no finished step yet"
-    return f"no rank or stage stands out over {report.num_steps} steps of {report.num_ranks} ranks"
+        return "no step has finished" if _end(report.heard) else "no finished step yet"
+    return f"no slow rank or stage in {report.num_steps} steps of {report.num_ranks} ranks"
 
 
 def _heading(report: Report) -> Text:
@@ -149,16 +147,20 @@ def _parts(conclusion: Conclusion) -> Iterator[RenderableType]:
 
 def _headline(step_s: float, figures: WhatIf, error: float) -> Text:
     return line(
-        f"a step takes {step_s:.3f} s: {figures.slowdown:.3f}x as slow as with all workers alike, "
-        f"{figures.waste:.1%} of the time is lost; "
-        f"the replay misses the measured steps by {error:.1%}",
+        f"a step takes {step_s:.3f} s: {figures.slowdown:.3f}x as long as with equally fast workers, "
+        f"{figures.waste:.1%} of the time is lost. "
+        f"The replay differs from the measured steps by {error:.1%}",
         style="bold",
     )
 
 
 def _shares(figures: WhatIf) -> Table:
     """Times the ideal step that a step takes with one part alone as it was."""
-    table = Table(title="ideal step with one part as it was, times ideal", title_justify="left", box=None)
+    table = Table(
+        title="step time with one part as measured and the rest ideal, relative to the ideal step",
+        title_justify="left",
+        box=None,
+    )
     for name in ("pipeline rank, replica", "", "stage", ""):
         table.add_column(name, header_style="bold")
     places = [
@@ -179,7 +181,8 @@ def _explained(figures: WhatIf) -> str:
     if figures.m_w is None or figures.m_s is None:
         return ""
     return (
-        f"of the slowdown, the worst 3% of workers explain {figures.m_w:.0%}, the last pipeline stage {figures.m_s:.0%}"
+        f"the slowest 3% of workers explain {figures.m_w:.0%} of the slowdown, the last pipeline stage "
+        f"{figures.m_s:.0%}"
     )
 
 

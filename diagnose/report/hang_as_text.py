@@ -50,8 +50,8 @@ def _since(verdict: HangVerdict) -> str:
     seconds = evidence.still_s
     steps = [one.step for one in evidence.ranks.values() if one.step >= 0]
     at_step = f", in step {max(steps)}" if steps else ""
-    moved = evidence.tense("has moved for {:.0f} s", "had moved for {:.0f} s when it was looked at")
-    return f"{at_step}, nothing {moved.format(seconds)}" if seconds else at_step
+    moved = evidence.tense("has made progress for {:.0f} s", "had made progress for {:.0f} s at the time of the check")
+    return f"{at_step}, no rank {moved.format(seconds)}" if seconds else at_step
 
 
 def _picture(verdict: HangVerdict) -> Iterator[Text]:
@@ -157,7 +157,7 @@ def _notes(verdict: HangVerdict) -> Iterator[Text]:
     missing = verdict.evidence.missing
     if missing:
         ranks = "rank" if len(missing) == 1 else "ranks"
-        yield line(f"{INDENT}{ranks} {fold_ranks(missing)} left nothing to judge by", style="yellow")
+        yield line(f"{INDENT}{ranks} {fold_ranks(missing)} left no records", style="yellow")
     notes = verdict.evidence.notes
     for note in notes[:MAX_ROWS]:
         yield line(f"{INDENT}{note}", style="dim")

@@ -79,7 +79,7 @@ class Placed(Lasting):
 def check_somewhere(fault: Placed, scene: Scene, example: str) -> None:
     scene.check_place(fault.rank, fault.host)
     if fault.rank < 0 and not fault.host:
-        raise UsageError("a fault without a place", hint=f"rank= or host=, such as {example}")
+        raise UsageError("a fault needs a place", hint=f"rank= or host=, such as {example}")
 
 
 def check_least(least: float, **setting: float) -> None:
@@ -96,4 +96,4 @@ def check_share(share: float) -> None:
 def check_network(scene: Scene, axis: str) -> None:
     degrees = {"dp": scene.topology.dp, "pp": scene.topology.pp}
     if max(degrees.values() if axis == "all" else [degrees[axis]]) == 1:
-        raise UsageError("a fault of a network that nobody uses", hint="a larger --dp or --pp, or another axis=")
+        raise UsageError("the fault is on a network that no rank uses", hint="a larger --dp or --pp, or another axis=")

@@ -54,7 +54,9 @@ class Flap(Placed):
         check_least(1, times=self.times)
         check_network(scene, "all")
         if not self._struck(scene):
-            raise UsageError("a flap of a card that nothing goes over", hint="another place, or fewer --ranks-per-host")
+            raise UsageError(
+                "the flap is on a card that carries no traffic", hint="another place, or fewer --ranks-per-host"
+            )
 
     def strike(self, conditions: Conditions, random: np.random.Generator) -> Blame:
         scene = conditions.scene
@@ -108,7 +110,7 @@ class Collections(Placed):
     def check(self, scene: Scene) -> None:
         scene.check_place(self.rank, self.host)
         if scene.collects_by_plan:
-            raise UsageError("irregular collections where they are planned", hint="leave out --planned-gc")
+            raise UsageError("irregular garbage collection conflicts with --planned-gc", hint="remove --planned-gc")
         check_least(1.0, every=self.every)
         check_least(0.0, ms=self.ms)
         check_share(self.share)
@@ -136,7 +138,7 @@ class Contention(Placed):
         check_somewhere(self, scene, "contention:host=gpu-000,factor=1.5")
         check_least(1.0, factor=self.factor)
         if not scene.on_cpu:
-            raise UsageError("contention where compute is on GPUs", hint="add --device cpu")
+            raise UsageError("host contention needs compute on the CPU", hint="add --device cpu")
 
     def strike(self, conditions: Conditions, random: np.random.Generator) -> Blame:
         conditions.wall[self.rows(conditions.scene), self.ranks(conditions.scene)] *= self.factor
@@ -199,7 +201,7 @@ class SlowWriter(Placed):
         scene.check_place(self.rank, self.host)
         check_least(1.0, factor=self.factor)
         if not scene.checkpoint_every:
-            raise UsageError("a slow checkpoint in a run without any", hint="add --checkpoint-every 10")
+            raise UsageError("a slow checkpoint needs a run with checkpoints", hint="add --checkpoint-every 10")
 
     def strike(self, conditions: Conditions, random: np.random.Generator) -> Blame:
         conditions.write[self.rows(conditions.scene), self.ranks(conditions.scene)] *= self.factor

@@ -95,15 +95,15 @@ class SimulatedRun:
             if not 0 <= getattr(self, name) <= most:
                 raise UsageError(f"{name} is {getattr(self, name)}", hint=f"0 to {most:,.0f}")
         if self.checkpoint_every > MAX_STEP or self.first_step > MAX_STEP:
-            raise UsageError("a step beyond all bounds", hint=f"steps go up to {MAX_STEP:,}")
+            raise UsageError("a step number is too large", hint=f"steps go up to {MAX_STEP:,}")
         for name in ("num_chunks", "num_microbatches"):
             if getattr(self, name) > MAX_NUMBERED:
                 raise UsageError(f"{name} is {getattr(self, name)}", hint=f"at most {MAX_NUMBERED:,} have a number")
         self._check_schedule()
         if self.clock == "device" and self.device == "cpu":
-            raise UsageError("a device clock on cpu", hint="--clock device needs --device cuda")
+            raise UsageError("--clock device does not work on the CPU", hint="use --device cuda")
         if self.fsdp and self.topology.dp == 1:
-            raise UsageError("no axis to shard parameters over", hint="a dp above 1, or --mesh dp_shard=4")
+            raise UsageError("the grid has no axis to shard parameters", hint="use --dp above 1, or --mesh dp_shard=4")
         if self.host_names and len(self.host_names) < self._num_hosts:
             raise UsageError(
                 f"{len(self.host_names)} hosts for {self.topology.world_size} ranks",
@@ -125,7 +125,7 @@ class SimulatedRun:
         if self.num_chunks > 1 and (self.topology.pp == 1 or self.num_microbatches % self.topology.pp):
             raise UsageError(
                 f"{self.num_chunks} chunks, {self.topology.pp} pipeline ranks, {self.num_microbatches} microbatches",
-                hint="interleaving needs --pp above 1 and microbatches in whole multiples of it",
+                hint="interleaving needs --pp above 1, and --microbatches must be a multiple of --pp",
             )
         operations = 2 + 2 * (self.topology.tp > 1) + 4 * (self.topology.pp > 1)
         if self.fsdp:
@@ -133,7 +133,7 @@ class SimulatedRun:
         num_spans = operations * self.num_chunks * self.num_microbatches * self.topology.world_size * self.num_steps
         if num_spans > MAX_SPANS:
             raise UsageError(
-                f"about {num_spans:,} spans", hint=f"{MAX_SPANS:,} are possible: fewer --steps or --microbatches"
+                f"about {num_spans:,} spans", hint=f"the limit is {MAX_SPANS:,}: use fewer --steps or --microbatches"
             )
 
     @property

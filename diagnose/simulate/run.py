@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from diagnose.model.compute_time import INNER_STAGES, WORK_STAGES, compute_time_of
 from diagnose.model.fleet import Fleet
 from diagnose.model.operations import Operations
-from diagnose.model.own_work import INNER_STAGES, WORK_STAGES, own_time
 from diagnose.model.view import RunView, Series
 from diagnose.simulate.agents import told_by_agents
 from diagnose.simulate.clocks import Timeline, clocks_of, read_by_hosts
@@ -126,7 +126,7 @@ def view(simulation: Simulation) -> RunView:
     hidden = {Stage.STEP, *inner}
     seen = {stage: one for stage, one in simulation.operations.items() if stage not in hidden}
     on_device = plan.clock == "device"
-    own = own_time(seen, inner, plan.topology.index["pp"], on_device=on_device)
+    own = compute_time_of(seen, inner, plan.topology.index["pp"], on_device=on_device)
     return RunView(
         run_id=plan.name,
         attempt=0,

@@ -102,7 +102,7 @@ def _value(kind: Any, value: str, name: str, text: str) -> Any:
     try:
         number = kind(value)
     except ValueError:
-        raise UsageError(f"fault {text!r}: {name} is no number: {value!r}", hint=f"such as {name}=1") from None
+        raise UsageError(f"fault {text!r}: {name} is not a number: {value!r}", hint=f"such as {name}=1") from None
     if kind is not str and not 0 <= number < inf:  # also true of NaN
         raise UsageError(f"fault {text!r}: {name} is {value}", hint=f"{name} is a finite number from 0")
     return number
@@ -187,7 +187,7 @@ def check_writable(path: Path) -> None:
         # Without O_NONBLOCK a FIFO that has no reader would wait for one.
         os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, file_mode()))
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}", hint="--truth names a file that can be written") from error
+        raise UsageError(f"{path}: {error.strerror}", hint="use --truth with a writable file") from error
 
 
 def write_truth(path: Path, plan: SimulatedRun, truth: Sequence[Truth]) -> None:

@@ -50,7 +50,7 @@ class Throttle(Placed):
         check_least(1.0, factor=self.factor)
         check_least(2, period=self.period)
         if scene.on_cpu:
-            raise UsageError("a GPU that is throttled where compute is on CPUs", hint="leave out --device cpu")
+            raise UsageError("a throttled GPU needs compute on the GPU", hint="remove --device cpu")
 
     def strike(self, conditions: Conditions, random: np.random.Generator) -> Blame:
         rows, ranks = self.rows(conditions.scene), self.ranks(conditions.scene)

@@ -68,7 +68,7 @@ def choose(
     table = reader.read(Ranks(run_id=run_id, attempt=attempt))
     if not table.num_rows:
         raise UnknownRunError(
-            f"no rank of {run_id!r} attempt {attempt} has reported", hint="`rankscope runs` lists what is stored"
+            f"no rank of {run_id!r} attempt {attempt} has sent records", hint="`rankscope runs` lists what is stored"
         )
     first, last = _stored_steps(reader, run_id, attempt)
     topology = topology_of(table)
@@ -134,7 +134,7 @@ def _chosen_ranks(hosts: tuple[str, ...], ranks: str, wanted: Sequence[str]) -> 
             raise UsageError(f"no host {host!r} in this run", hint=f"its hosts: {known}")
     kept = tuple(rank for rank in chosen if not wanted or hosts[rank] in wanted)
     if not kept:
-        raise UsageError(f"none of ranks {ranks} is on {', '.join(wanted)}", hint="leave out --ranks or --host")
+        raise UsageError(f"none of ranks {ranks} is on {', '.join(wanted)}", hint="remove --ranks or --host")
     return kept
 
 

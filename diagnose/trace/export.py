@@ -49,7 +49,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         UsageError: it cannot be written.
     """
     if path.exists() and not path.is_file():  # a device would be replaced by a file
-        raise UsageError(f"{path} is not a regular file", hint="--out names a file, new or to be replaced")
+        raise UsageError(f"{path} is not a regular file", hint="use --out with a file")
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.unlink(missing_ok=True)
@@ -57,7 +57,9 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
             yield file
         part.replace(path)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}", hint="--out names a file where there is room for it") from error
+        raise UsageError(
+            f"{path}: {error.strerror}", hint="use --out with a file on a disk with enough space"
+        ) from error
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
@@ -242,8 +244,8 @@ def _form(form: Format) -> Callable[[BinaryIO, Instant], Trace]:
         from diagnose.trace.protobuf_trace import ProtobufTrace  # noqa: PLC0415 - perfetto is an optional extra
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"no Perfetto package here: {error}",
-            hint="pip install 'rankscope[perfetto]' brings it; --format json needs none",
+            f"the perfetto package is not installed: {error}",
+            hint="pip install 'rankscope[perfetto]', or use --format json",
         ) from error
     return ProtobufTrace
 
@@ -259,7 +261,7 @@ def _first_ns(reach: list[tuple[str, tuple[int, int]]], clock: ReferenceClock) -
 
 
 def _about(choice: Choice, seen: Survey, arrows: Flights, clocks: str) -> Words:
-    left_out = {"arrows left out": arrows.num_backward} if arrows.num_backward else {}
+    left_out = {"arrows omitted": arrows.num_backward} if arrows.num_backward else {}
     return {
         "run": choice.run_id,
         "attempt": choice.attempt,

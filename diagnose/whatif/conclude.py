@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from diagnose.detectors.evidence import insufficient
 from diagnose.findings import Finding, Kind, limit_by_cost
+from diagnose.model.compute_time import WORK_STAGES, without_inner
 from diagnose.model.operations import Operations
-from diagnose.model.own_work import WORK_STAGES, without_inner
 from diagnose.model.step_time import step_time_ns
 from diagnose.model.view import IntVector, RunView
 from diagnose.pipeline import Report, diagnose_view, worst_first
@@ -75,7 +75,7 @@ def balanced_stages(run: Replayed) -> Fix | None:
             for pp in np.unique(slots.pp):
                 mine = of_stage & (slots.pp == pp)
                 own[mine] *= own[of_stage].mean() / own[mine].mean()
-    return _fix(run, own, "pipeline stages balanced")
+    return _fix(run, own, "balanced pipeline stages")
 
 
 def equal_microbatches(run: Replayed) -> Fix:
@@ -83,7 +83,7 @@ def equal_microbatches(run: Replayed) -> Fix:
     slots, own = run.times.slots, run.assumptions.own_s.copy()
     for same in _alike(slots):
         own[same] = own[same].mean(axis=(0, 1), keepdims=True)
-    return _fix(run, own, "microbatches of equal work")
+    return _fix(run, own, "equal microbatches")
 
 
 def planned_collections(run: Replayed, operations: Mapping[Stage, Operations], topology: Topology) -> Fix | None:
@@ -101,7 +101,7 @@ def planned_collections(run: Replayed, operations: Mapping[Stage, Operations], t
     each_rank_ns = sum(float(ns[run.times.rows].sum()) for ns in collecting.values()) / topology.world_size
     if each_rank_ns == 0:
         return None
-    return _fix(run, np.maximum(own, 0), "collections planned on all ranks together", costs_s=each_rank_ns / 1e9)
+    return _fix(run, np.maximum(own, 0), "garbage collection in the same step on all ranks", costs_s=each_rank_ns / 1e9)
 
 
 def _lanes(collecting: Mapping[Stage, Array], run: Replayed, topology: Topology, slot: int) -> Array:
@@ -206,14 +206,14 @@ def replay_of(view: RunView) -> tuple[Replayed | None, str]:
     try:
         return replayed(
             view.operations, view.topology, view.hosts, view.work
-        ), "no step holds the same operations on every rank"
+        ), "no step has the same operations on every rank"
     except CircularProgramError:
-        return None, "the recorded operations wait for each other in a circle: they are not all of a step, or misnamed"
+        return None, "the recorded operations wait for each other in a cycle: some are missing or have a wrong name"
 
 
 def missed(error: float) -> str:
     """Why nothing is concluded from a replay that is so far off, as a share of the measured time."""
-    return f"the replay misses the measured step times by {error:.1%}: something that matters was not recorded"
+    return f"the replay differs from the measured step times by {error:.1%}: important operations are not recorded"
 
 
 def _refused(report: Report, view: RunView, why: str) -> Report:
@@ -222,8 +222,8 @@ def _refused(report: Report, view: RunView, why: str) -> Report:
 
 
 _RECORD = (
-    "record compute, pipeline and data-parallel stages on every rank, or choose steps without checkpoints and "
-    "evaluation: --first-step, --last-step; `rankscope diagnose` needs none of this"
+    "record compute, pipeline and data-parallel stages on every rank, or choose steps without checkpoint and "
+    "evaluation (--first-step, --last-step). `rankscope diagnose` works without"
 )
 
 
@@ -247,7 +247,7 @@ def _priced(finding: Finding, cures: Mapping[int | Kind, Fix]) -> Finding:
     fix = cures.get(finding.ranks[0]) if alone else cures.get(finding.kind) if by_kind else None
     if fix is None:
         return finding
-    saved = f"{fix.share:.1%} of step time" if fix.gains else "too little to be measured"
+    saved = f"{fix.share:.1%} of step time" if fix.gains else "too small to measure"
     return replace(
         finding,
         seconds_lost=max(fix.saved_s, 0.0),

@@ -58,7 +58,7 @@ class IdealSteps:
     def refusal_of(self, step: int) -> str:
         """Why the timeline says nothing about a step; empty where it does."""
         if step not in self.steps:
-            return f"step {step} does not hold the same operations on every rank"
+            return f"step {step} does not have the same operations on every rank"
         at = int(np.searchsorted(self.steps, step))
         error = abs(float(self.replayed_ns[at] / self.measured_ns[at]) - 1)
         return missed(error) if error > MAX_REPLAY_ERROR else ""

@@ -2,8 +2,8 @@
 
     on one rank     recv -> compute -> send;   computes in order;   each transfer stream in order
                     params-all-gather of a chunk -> its first forward;   computes -> gc -> gradients -> optimizer
-    between ranks   a *meeting* ends for its members once the last has begun: the two sides of a transfer, the embedding
-                    gradients of first and last stage, the gradient norm of all, a data-parallel collective of its group
+    between ranks   a *collective* ends for its members once the last has begun: the two sides of a transfer, the
+                    embedding gradients of first and last stage, the gradient norm of all ranks, a data-parallel group
 
 Source of the rules: What-if analysis (arXiv 2505.05713, section 3.2) and its published artifact.
 """
@@ -15,8 +15,8 @@ from enum import IntEnum
 
 import numpy as np
 
-from diagnose.model.meetings import DP_STAGES
-from diagnose.model.own_work import WORK_STAGES
+from diagnose.model.collectives import DP_STAGES
+from diagnose.model.compute_time import WORK_STAGES
 from diagnose.whatif.slots import Slots
 from diagnose.whatif.transfers import DIRECTIONS, Transfers
 from telemetry.stages import Stage
@@ -25,7 +25,7 @@ DP_STREAM = (Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER)
 
 
 class Across(IntEnum):
-    """Which lanes of a meeting wait for each other, beside its slots."""
+    """Which lanes of a collective wait for each other, beside its slots."""
 
     NONE = 0
     DP = 1
@@ -34,7 +34,7 @@ class Across(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """Slots that end together: a meeting, or one slot by itself. Of a slot by itself the lanes in ``across`` end
+    """Slots that end together: a collective, or one slot by itself. Of a slot by itself the lanes in ``across`` end
     together, too, where computes gather parameters inside: each works, and then waits for the slowest."""
 
     slots: tuple[int, ...]
@@ -69,9 +69,9 @@ def link(slots: Slots, transfers: Transfers, num_pp: int, num_dp: int, *, in_ste
             _chain(before, slots.of(pp, *DP_STREAM))
             _link_parameters(before, slots, pp)
         _link_ending(before, slots, pp, uses_dp=num_dp > 1)
-    meetings = list(_meetings(slots, transfers, num_pp, num_dp))
+    collectives = list(_collectives(slots, transfers, num_pp, num_dp))
     known = tuple(tuple(dict.fromkeys(one)) for one in before)
-    return Program(slots=slots, rounds=_ordered(slots, known, meetings, in_step=in_step), before=known)
+    return Program(slots=slots, rounds=_ordered(slots, known, collectives, in_step=in_step), before=known)
 
 
 def _chain(before: list[list[int]], slots: Sequence[int], after: Iterable[int] = ()) -> None:
@@ -156,7 +156,7 @@ def _link_scatters(before: list[list[int]], slots: Slots, scatters: list[int], p
         seen.add(chunk)
 
 
-def _meetings(slots: Slots, transfers: Transfers, num_pp: int, num_dp: int) -> Iterable[Round]:
+def _collectives(slots: Slots, transfers: Transfers, num_pp: int, num_dp: int) -> Iterable[Round]:
     is_transfer = np.isin(slots.stage, [way.stage for way in DIRECTIONS])
     for slot in np.flatnonzero(is_transfer).tolist():
         other = int(transfers.other_side[slot])
@@ -170,7 +170,7 @@ def _meetings(slots: Slots, transfers: Transfers, num_pp: int, num_dp: int) -> I
 
 
 def _by_occurrence(slots: Slots, stage: Stage, across: Across) -> Iterable[Round]:
-    """One meeting of all pipeline ranks for each occurrence."""
+    """One collective of all pipeline ranks for each occurrence."""
     members: dict[int, list[int]] = defaultdict(list)
     for slot in np.flatnonzero(slots.stage == stage).tolist():
         members[int(slots.occurrence[slot])].append(slot)
@@ -179,17 +179,17 @@ def _by_occurrence(slots: Slots, stage: Stage, across: Across) -> Iterable[Round
 
 
 def _ordered(
-    slots: Slots, before: Sequence[Sequence[int]], meetings: list[Round], *, in_step: bool
+    slots: Slots, before: Sequence[Sequence[int]], collectives: list[Round], *, in_step: bool
 ) -> tuple[Round, ...]:
-    """Meetings, and slots by themselves, each after all it depends on."""
-    met = {slot for one in meetings for slot in one.slots}
+    """Collectives, and slots by themselves, each after all it depends on."""
+    met = {slot for one in collectives for slot in one.slots}
     together = np.isin(slots.stage, WORK_STAGES) & in_step
     alone = [
         Round(slots=(slot,), meets=False, across=Across.ALL if together[slot] else Across.NONE)
         for slot in range(len(slots))
         if slot not in met
     ]
-    rounds = [*meetings, *alone]
+    rounds = [*collectives, *alone]
     round_of = {slot: number for number, one in enumerate(rounds) for slot in one.slots}
     waits = [{round_of[earlier] for slot in one.slots for earlier in before[slot]} for one in rounds]
     followers: dict[int, list[int]] = defaultdict(list)

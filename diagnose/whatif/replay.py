@@ -2,7 +2,7 @@
 
     begin = latest end of what comes before (+ gap)
     end   = begin + duration                                  a slot by itself
-    end   = latest begin of the members + own transfer        a meeting
+    end   = latest begin of the members + own transfer        a collective
     end   = latest begin + duration of the lanes              a compute that gathers parameters inside
 
 One pass over the rounds; each round is a few array operations over all lanes at once. Lanes are
@@ -30,7 +30,7 @@ Lane = npt.NDArray[np.float64]
 """Seconds, [assumptions, steps, dp, tp]; an axis of length one stands for all its lanes."""
 
 Durations = Callable[[int], Lane]
-"""Slot -> what it takes: its own duration, or its transfer where it is in a meeting."""
+"""Slot -> what it takes: its own duration, or its transfer where it is in a collective."""
 Watch = Callable[[int, Lane, Lane], None]
 """Told of each slot, its begin and its end."""
 
@@ -49,10 +49,10 @@ def replay(
         begins = [_begin(program.before[slot], ends, gaps(slot) if gaps else None) for slot in one.slots]
         if one.meets:
             latest = _latest(begins, one.across)
-            meeting_ends = [latest + durations(slot) for slot in one.slots]
+            collective_ends = [latest + durations(slot) for slot in one.slots]
         else:
-            meeting_ends = [_latest([begins[0] + durations(one.slots[0])], one.across)]
-        for slot, begin, end in zip(one.slots, begins, meeting_ends, strict=True):
+            collective_ends = [_latest([begins[0] + durations(one.slots[0])], one.across)]
+        for slot, begin, end in zip(one.slots, begins, collective_ends, strict=True):
             if watch:
                 watch(slot, begin, end)
             if uses[slot]:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from diagnose.model.compute_time import WORK_STAGES
 from diagnose.model.gathers import gathers_by_layer
 from diagnose.model.operations import Bools, Int64s, Operations
-from diagnose.model.own_work import WORK_STAGES
 from diagnose.model.view import Work
 from telemetry.stages import Stage
 from telemetry.topology import Topology

@@ -25,7 +25,7 @@ COLLECTIVE = re.compile("never entered [a-z-]+ #[0-9]+ of [a-z]+")
 SAID = {
     "slow rank": "compute-straggler",
     "slow stage": "stage-imbalance",
-    "long sequences": "microbatches take unequally long",
+    "long sequences": "microbatch times vary by",
     "flap": "nic-flap",
     "hang": "hung-collective",
     "healthy": "Nothing found",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from diagnose.model.meetings import all_meetings, group_meetings
+from diagnose.model.collectives import all_collectives, group_collectives
 from diagnose.model.partners import NOBODY, meeting_places, whole_operations
 from diagnose.pipeline import diagnose_view
 from diagnose.simulate.run import simulate, view
@@ -55,8 +55,8 @@ def test_who_meets_is_what_was_recorded_else_what_the_stage_implies() -> None:
     topology = Topology.parse("dp_replicate=2,dp_shard=2")
     shards = peer_of_mask(topology.mask("dp_shard"))
     durations = [[30.0, 12.0, 10.0, 50.0]]
-    (recorded,) = group_meetings(Stage.PARAMS_ALL_GATHER, operations(durations, [[shards] * 4]), topology)
-    (implied,) = group_meetings(Stage.PARAMS_ALL_GATHER, operations(durations), topology)
+    (recorded,) = group_collectives(Stage.PARAMS_ALL_GATHER, operations(durations, [[shards] * 4]), topology)
+    (implied,) = group_collectives(Stage.PARAMS_ALL_GATHER, operations(durations), topology)
     assert recorded.ranks.tolist() == [[0, 1], [2, 3]]
     assert recorded.transfer_ns.tolist() == [[[12, 10]]]
     assert implied.ranks.tolist() == [[0, 1, 2, 3]]
@@ -66,7 +66,7 @@ def test_operations_before_and_after_the_mesh_was_known_are_of_one_group() -> No
     topology = Topology.parse("dp_replicate=2,dp_shard=2")
     before, after = peer_of_axes(("dp_shard", "cp"), 2), peer_of_mask(topology.mask("dp_shard"))
     made = operations([[30.0, 12.0, 10.0, 50.0], [3.0, 4.0, 6.0, 5.0]], [[before] * 4, [after] * 4])
-    (found,) = group_meetings(Stage.PARAMS_ALL_GATHER, made, topology)
+    (found,) = group_collectives(Stage.PARAMS_ALL_GATHER, made, topology)
     assert found.transfer_ns.tolist() == [[[12, 10], [3, 5]]]
 
 
@@ -75,7 +75,7 @@ def test_axes_of_one_rank_make_no_group_of_their_own() -> None:
     topology = Topology.parse("dp_replicate=1,dp_shard=4")
     shards = peer_of_mask(topology.mask_of(range(4)))
     made = operations([[3.0, 4.0, 5.0, 6.0], [7.0, 8.0, 9.0, 10.0]], [[shards] * 4, [-1] * 4])
-    (found,) = group_meetings(Stage.PARAMS_ALL_GATHER, made, topology)
+    (found,) = group_collectives(Stage.PARAMS_ALL_GATHER, made, topology)
     assert found.transfer_ns.tolist() == [[[3], [7]]]
 
 
@@ -83,7 +83,7 @@ def test_groups_of_one_stage_along_different_axes_are_kept_apart() -> None:
     topology = Topology.parse("dp_replicate=2,dp_shard=2")
     shards, replicas = (peer_of_mask(topology.mask(name)) for name in ("dp_shard", "dp_replicate"))
     made = operations([[3.0, 4.0, 5.0, 6.0], [7.0, 8.0, 9.0, 10.0]], [[shards] * 4, [replicas] * 4])
-    found = all_meetings({Stage.GRADS_ALL_REDUCE: made}, topology)
+    found = all_collectives({Stage.GRADS_ALL_REDUCE: made}, topology)
     assert {tuple(map(tuple, one.ranks.tolist())): one.transfer_ns.tolist() for one in found} == {
         ((0, 1), (2, 3)): [[[3, 5]]],
         ((0, 2), (1, 3)): [[[7, 8]]],

@@ -142,7 +142,7 @@ def test_writes_that_are_still_going_when_the_next_begins_are_told() -> None:
     write_ns[ROWS[6]] *= np.array([5.0, 8.0, 12.0, 14.0, 16.0, 18.0])[:, None]  # ten seconds from one to the next
     (finding,) = detect_slow_checkpoints(view_of(GRIDS[0], checkpoint_write=write_ns))
     assert finding.suspects == ()
-    assert "still going when the next checkpoint begins on 8 of 8 ranks" in finding.summary
+    assert "still runs when the next checkpoint begins, on 8 of 8 ranks" in finding.summary
     assert finding.evidence["checkpoints"] == 3
     assert finding.evidence["last_behind_s"] == pytest.approx(6.0)
 

@@ -8,7 +8,7 @@ from diagnose.findings import Kind, Severity
 from diagnose.model.view import RunView, Work
 from telemetry.stages import Stage
 from telemetry.topology import Topology
-from tests.diagnose.made_meetings import as_operations
+from tests.diagnose.made_collectives import as_operations
 from tests.diagnose.made_view import make_view
 
 GRIDS = [Topology(dp=2, pp=2, tp=2), Topology(dp=8, pp=4, tp=2), Topology(dp=16), Topology(dp=4, pp=2)]

@@ -90,7 +90,7 @@ def test_loads_that_are_long_everywhere_at_once_accuse_nobody(
     load_ns[rows] += 200e6
     (finding,) = detect_data_stall(view_of(load_ns, topology))
     assert finding.suspects == ()
-    assert "most ranks at once" in finding.summary
+    assert "most ranks at the same time" in finding.summary
 
 
 @pytest.mark.parametrize("num_stalls", [1, 2])

@@ -14,8 +14,8 @@ import pytest
 from diagnose.detectors.host_contention import detect_host_contention
 from diagnose.detectors.late_launch import detect_late_launch
 from diagnose.findings import Kind
+from diagnose.model.compute_time import compute_time_of
 from diagnose.model.operations import operations_of
-from diagnose.model.own_work import own_time
 from diagnose.model.view import RunView, Series
 from diagnose.pipeline import diagnose_view
 from telemetry.stages import STAGE_BY_LABEL
@@ -30,7 +30,7 @@ def recorded_view(name: str) -> RunView:
     tables = [_table(int(STAGE_BY_LABEL[label]), columns) for label, columns in RECORDED[name]["stages"].items()]
     steps = np.unique(tables[0]["step"].to_numpy())
     operations = operations_of(pa.concat_tables(tables), steps, num_ranks=2)
-    own = own_time(operations, {})
+    own = compute_time_of(operations, {})
     step_ns = np.array(RECORDED[name]["step_us"]) * 1e3
     return RunView(
         run_id=name,

@@ -91,7 +91,7 @@ def test_a_gpu_that_fell_off_the_bus_is_named_with_its_rank_and_nobody_else(seed
     assert finding.evidence["gpus"] == [f"gpu-{rank // 8:02d}/gpu{rank % 8}"]
     assert finding.evidence["xids"] == [79]
     assert "Xid 79 (the GPU fell off the bus)" in finding.summary
-    assert "power it off and on" in finding.next_step
+    assert "power-cycle it" in finding.next_step
 
 
 def test_all_faults_of_a_gpu_are_one_finding_the_gravest_first() -> None:
@@ -113,17 +113,21 @@ def test_all_faults_of_a_gpu_are_one_finding_the_gravest_first() -> None:
     assert finding.severity is Severity.CRITICAL
     assert finding.evidence["xids"] == [31, 45, 48]
     assert finding.summary.count("Xid 48") == 1
-    assert finding.summary.index("Xid 48") < finding.summary.index("memory rows wait") < finding.summary.index("Xid 31")
+    assert (
+        finding.summary.index("Xid 48")
+        < finding.summary.index("memory rows are remapped")
+        < finding.summary.index("Xid 31")
+    )
 
 
 @pytest.mark.parametrize(
     ("action", "words", "to_do"),
     [
-        (2, "asks for a reboot of the host", "power it off and on"),
-        (4, "asks for a reset once its traffic with other GPUs has ended", "reset the GPU"),
+        (2, "asks for a reboot of the host", "power-cycle it"),
+        (4, "asks for a reset after its peer-to-peer traffic has ended", "reset the GPU"),
         (6, "asks for a reset of its PCIe bus", "reset the GPU"),
-        (7, "asks for a reboot of the host", "power it off and on"),
-        (12, "asks for recovery action 12", "ask the vendor"),
+        (7, "asks for a reboot of the host", "power-cycle it"),
+        (12, "asks for recovery action 12", "contact the vendor"),
     ],
 )
 def test_what_the_driver_asks_for_is_told_as_it_numbers_it(action: int, words: str, to_do: str) -> None:
@@ -136,8 +140,8 @@ def test_what_the_driver_asks_for_is_told_as_it_numbers_it(action: int, words: s
     ("metric", "words", "to_do"),
     [
         (Metric.GPU_ECC_UNCORRECTED, "1 uncorrected memory errors", "reset the GPU"),
-        (Metric.GPU_REMAP_PENDING, "memory rows wait for a reset to be remapped", "reset the GPU"),
-        (Metric.GPU_REMAP_FAILED, "a memory row could not be remapped", "ask the vendor"),
+        (Metric.GPU_REMAP_PENDING, "memory rows are remapped at the next reset", "reset the GPU"),
+        (Metric.GPU_REMAP_FAILED, "a memory row could not be remapped", "contact the vendor"),
         (Metric.GPU_RECOVERY_ACTION, "the driver asks for a reset", "reset the GPU"),
     ],
 )
@@ -176,7 +180,7 @@ def test_a_fault_that_the_application_may_have_made_is_told_as_such(number: int)
     assert finding.ranks == [5]
     assert finding.severity is Severity.INFO
     assert "the application may be the cause" in finding.summary
-    assert "look into the application first" in finding.next_step
+    assert "check the application first" in finding.next_step
 
 
 def test_the_same_fault_of_the_application_on_many_gpus_is_one_finding() -> None:
@@ -204,7 +208,7 @@ def test_neighbours_whose_links_broke_with_a_lost_gpu_are_victims() -> None:
     broken = [xid(74, rank, at_ns=AT_NS + SECOND_NS) for rank in (0, 1, 3)]
     finding = only(detect_gpu_errors(with_parts(xid(79, 2), gone(2), *broken)))
     assert finding.ranks == [2]
-    assert "neighbours' NVLink errors follow" in finding.summary
+    assert "causes the NVLink errors of its neighbours" in finding.summary
 
 
 def test_a_link_error_by_itself_is_fatal() -> None:
@@ -260,7 +264,7 @@ def test_a_rank_that_does_not_tell_its_gpu_is_no_culprit_and_the_gpu_is_named_wi
     known, assumed = (only(detect_gpu_errors(with_parts(xid(79, 5), view=view))) for view in (VIEW, ASSUMED))
     assert (assumed.ranks, assumed.hosts) == ([], [HOST])
     assert [(one.rank, one.role) for one in assumed.suspects] == [(5, Role.UNKNOWN)]
-    assert assumed.summary.startswith(f"host {HOST}: gpu5 (rank 5's, if ranks have GPUs in their order): Xid 79")
+    assert assumed.summary.startswith(f"host {HOST}: gpu5 (rank 5's, if GPUs are assigned in rank order): Xid 79")
     assert (assumed.evidence["hosts"], assumed.evidence["gpus"]) == ([HOST], [f"{HOST}/gpu5"])
     assert assumed.next_step.startswith(f"on {HOST}: ")
     assert assumed.confidence < known.confidence
@@ -269,7 +273,7 @@ def test_a_rank_that_does_not_tell_its_gpu_is_no_culprit_and_the_gpu_is_named_wi
 def test_a_fault_of_the_application_accuses_no_rank_that_does_not_tell_its_gpu() -> None:
     finding = only(detect_gpu_errors(with_parts(xid(31, 5), view=ASSUMED)))
     assert finding.ranks == []
-    assert "if ranks have GPUs in their order" in finding.summary
+    assert "if GPUs are assigned in rank order" in finding.summary
 
 
 def test_the_only_rank_of_a_host_needs_not_tell_its_gpu() -> None:

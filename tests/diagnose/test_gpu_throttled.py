@@ -122,7 +122,9 @@ def test_the_reason_decides_what_to_do_next(metric: str, reason: str, hint: str)
 def test_the_summary_names_rank_host_gpu_share_and_clocks() -> None:
     view = make_view(Topology(dp=16), slow={9: 1.3})
     (finding,) = detect_gpu_throttled(with_gpus(view, [Throttling(rank=9, share=0.5)]))
-    assert finding.summary.startswith("rank 9 (host gpu-01, dp9 pp0 tp0): gpu1 throttled by power cap 50% of the time")
+    assert finding.summary.startswith(
+        "rank 9 (host gpu-01, dp9 pp0 tp0): gpu1 is throttled (power cap) 50% of the time"
+    )
     assert f"at {LOW_MHZ:.0f} MHz against {FULL_MHZ:.0f}" in finding.summary
     assert finding.evidence["gpus"] == ["gpu-01/gpu1"]
 

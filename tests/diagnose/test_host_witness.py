@@ -103,7 +103,7 @@ def test_the_process_on_the_core_of_the_rank_is_named(every_ns: int) -> None:
     assert finding.ranks == [SLOW]
     assert finding.evidence["cause"] == "process"
     assert finding.evidence["process"] == "4711 stress-ng (cpu)"
-    assert finding.summary.endswith(": pid 4711 stress-ng (cpu) takes 0.90 of core 1, where rank 9 runs")
+    assert finding.summary.endswith(": pid 4711 stress-ng (cpu) uses 0.90 of core 1, where rank 9 runs")
     assert "pid 4711 stress-ng (cpu)" in finding.next_step
 
 
@@ -119,7 +119,7 @@ def test_a_rank_that_waits_elsewhere_hears_who_is_busiest_without_blame() -> Non
     finding = the_finding(told)
     assert finding.evidence["cause"] == "crowded"
     assert "process" not in finding.evidence
-    assert finding.summary.endswith("beyond its peers; the busiest there: pid 99 backup takes 0.99 of core 6 of cpu-01")
+    assert finding.summary.endswith("the busiest process: pid 99 backup uses 0.99 of core 6 of cpu-01")
 
 
 def test_a_counter_that_stands_still_is_told_once_a_minute_and_known_meanwhile() -> None:
@@ -133,7 +133,7 @@ def test_a_counter_that_stands_still_is_told_once_a_minute_and_known_meanwhile()
 
 def test_a_process_of_many_cores_is_named_where_the_rank_waited() -> None:
     told = Told(run_delay={SLOW: 0.5}).beside(CLEAR, busy(CLEAR, "cpu-01", "", "4711 make 6.50"))
-    assert the_finding(told).summary.endswith(": pid 4711 make takes 6.50 of the cores of cpu-01")
+    assert the_finding(told).summary.endswith(": pid 4711 make uses 6.50 of the cores of cpu-01")
 
 
 @pytest.mark.parametrize("after_s", [-30.0, 600.0])
@@ -161,7 +161,7 @@ def test_stops_by_a_signal_are_counted_and_timed() -> None:
     events.append(replace(events[0], device="rank4", at_ns=begin))
     finding = the_finding(Told().beside(CLEAR, *events))
     assert finding.evidence["cause"] == "stopped"
-    assert "stopped by a signal 3 times, for 3.0 s" in finding.summary
+    assert "a signal stopped its process 3 times, for 3.0 s" in finding.summary
 
 
 def test_the_quota_of_its_cgroup_is_named_and_not_who_happens_to_be_there() -> None:
@@ -246,7 +246,7 @@ def test_paging_that_takes_processor_time_is_want_of_memory(seed: int, heavy: bo
     finding = the_finding(told.beside(view))
     assert (finding.ranks, finding.evidence["cause"]) == ([SLOW], "memory")
     assert finding.evidence["own_time_ratio"] == pytest.approx(1.6, rel=0.1)
-    assert "its own work takes 1." in finding.summary
+    assert "compute takes 1." in finding.summary
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from diagnose.findings import Kind, Role, Severity
 from diagnose.model.view import Basis, RunView, Work
 from telemetry.stages import Stage
 from telemetry.topology import Topology
-from tests.diagnose.made_meetings import GRIDS, Delays, Floats, as_operations, made_large_view, make_meeting_view
+from tests.diagnose.made_collectives import GRIDS, Delays, Floats, as_operations, made_large_view, make_collective_view
 
 SMALL, MIDDLE, FLAT, NO_TP = GRIDS
 TWO = Topology(dp=2)
@@ -39,7 +39,7 @@ def growing(topology: Topology, until_ns: float, seed: int, num_steps: int = 120
 @pytest.mark.parametrize("topology", [*GRIDS, TWO], ids=str)
 @pytest.mark.parametrize("seed", range(20))
 def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
-    assert detect_late_launch(make_meeting_view(topology, seed=seed)) == []
+    assert detect_late_launch(make_collective_view(topology, seed=seed)) == []
 
 
 @pytest.mark.parametrize("topology", [*GRIDS, TWO], ids=str)
@@ -47,7 +47,7 @@ def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
 @pytest.mark.parametrize("launch_jitter_ns", [0.5e6, 15e6])
 @pytest.mark.parametrize("seed", range(20))
 def test_heavy_jitter_yields_nothing(topology: Topology, jitter: float, launch_jitter_ns: float, seed: int) -> None:
-    view = make_meeting_view(topology, jitter=jitter, launch_jitter_ns=launch_jitter_ns, seed=seed)
+    view = make_collective_view(topology, jitter=jitter, launch_jitter_ns=launch_jitter_ns, seed=seed)
     assert detect_late_launch(view) == []
 
 
@@ -59,7 +59,7 @@ def test_nobody_is_accused_of_a_while_in_which_everybody_comes_late_at_random(
 ) -> None:
     late = np.zeros((40, topology.world_size))
     late[10:22] = np.random.default_rng(seed).exponential(60e6, late[10:22].shape)
-    assert detect_late_launch(make_meeting_view(topology, delays=Delays(**{delay: late}), seed=seed)) == []
+    assert detect_late_launch(make_collective_view(topology, delays=Delays(**{delay: late}), seed=seed)) == []
 
 
 @pytest.mark.parametrize("topology", [*GRIDS, TWO], ids=str)
@@ -68,7 +68,7 @@ def test_nobody_is_accused_of_a_while_in_which_everybody_comes_late_at_random(
 def test_a_rank_late_by_itself_is_named_and_nobody_else(topology: Topology, late_ns: float, seed: int) -> None:
     culprit = int(np.random.default_rng(seed).integers(topology.world_size))
     delays = Delays(before_launch=of_rank(topology, culprit, late_ns))
-    (finding,) = detect_late_launch(make_meeting_view(topology, delays=delays, seed=seed))
+    (finding,) = detect_late_launch(make_collective_view(topology, delays=delays, seed=seed))
     assert finding.kind is Kind.LATE_LAUNCH
     assert finding.ranks == [culprit]
     assert finding.evidence["late_ms"] == pytest.approx(late_ns / 1e6, rel=0.35)
@@ -80,7 +80,7 @@ def test_a_rank_late_by_itself_is_named_and_nobody_else(topology: Topology, late
 def test_a_rank_that_makes_its_whole_replica_late_is_found_by_its_gap(topology: Topology, seed: int) -> None:
     culprit = int(np.random.default_rng(seed).integers(topology.world_size))
     delays = Delays(before_compute=of_rank(topology, culprit, 60e6))
-    (finding,) = detect_late_launch(make_meeting_view(topology, delays=delays, seed=seed))
+    (finding,) = detect_late_launch(make_collective_view(topology, delays=delays, seed=seed))
     assert finding.ranks == [culprit]
     inside = topology.pp * topology.tp
     first = culprit // inside * inside
@@ -93,7 +93,7 @@ def test_a_rank_that_makes_its_whole_replica_late_is_found_by_its_gap(topology: 
 def test_a_replica_late_without_a_trace_of_who_began_names_nobody(seed: int) -> None:
     late = of_rank(MIDDLE, 0, 0.0)
     late[:, 16:24] = 60e6
-    (finding,) = detect_late_launch(make_meeting_view(MIDDLE, delays=Delays(before_compute=late), seed=seed))
+    (finding,) = detect_late_launch(make_collective_view(MIDDLE, delays=Delays(before_compute=late), seed=seed))
     assert finding.ranks == []
     assert {(one.rank, one.role) for one in finding.suspects} == {(rank, Role.UNKNOWN) for rank in range(16, 24)}
     assert finding.summary.startswith("replica dp2 (ranks 16-23)")
@@ -103,7 +103,7 @@ def test_a_replica_late_without_a_trace_of_who_began_names_nobody(seed: int) -> 
 def test_a_host_of_which_most_ranks_are_late_is_one_finding(seed: int) -> None:
     late = np.zeros((40, 16))
     late[:, 4:8] = 60e6  # hosts of four ranks
-    (finding,) = detect_late_launch(make_meeting_view(FLAT, delays=Delays(before_launch=late), seed=seed))
+    (finding,) = detect_late_launch(make_collective_view(FLAT, delays=Delays(before_launch=late), seed=seed))
     assert finding.ranks == [4, 5, 6, 7]
     assert finding.summary.startswith("host gpu-01 (ranks 4-7)")
 
@@ -111,7 +111,7 @@ def test_a_host_of_which_most_ranks_are_late_is_one_finding(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_lateness_that_begins_in_the_middle_is_dated(seed: int) -> None:
     delays = Delays(before_launch=of_rank(SMALL, 5, 50e6, from_row=20))
-    (finding,) = detect_late_launch(make_meeting_view(SMALL, delays=delays, seed=seed))
+    (finding,) = detect_late_launch(make_collective_view(SMALL, delays=delays, seed=seed))
     assert abs(finding.window.first_step - 120) <= 1
     assert f"since step {finding.window.first_step}" in finding.summary
 
@@ -124,7 +124,7 @@ def test_a_rank_late_by_its_own_work_is_no_late_launch(
     topology: Topology, basis: Basis, factor: float, seed: int
 ) -> None:
     culprit = int(np.random.default_rng(seed).integers(topology.world_size))
-    view = with_basis(make_meeting_view(topology, slow={culprit: factor}, seed=seed), basis)
+    view = with_basis(make_collective_view(topology, slow={culprit: factor}, seed=seed), basis)
     assert detect_late_launch(view) == []
 
 
@@ -136,13 +136,13 @@ def with_basis(view: RunView, basis: Basis) -> RunView:
 @pytest.mark.parametrize("topology", [MIDDLE, NO_TP], ids=str)
 @pytest.mark.parametrize("seed", range(5))
 def test_a_heavy_stage_is_no_late_launch(topology: Topology, seed: int) -> None:
-    assert detect_late_launch(make_meeting_view(topology, heavy_stage={topology.pp - 1: 2.0}, seed=seed)) == []
+    assert detect_late_launch(make_collective_view(topology, heavy_stage={topology.pp - 1: 2.0}, seed=seed)) == []
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_rank_kept_off_its_core_is_no_late_launch(seed: int) -> None:
     off = of_rank(FLAT, 3, 60e6)
-    view = with_basis(make_meeting_view(FLAT, delays=Delays(before_launch=off), seed=seed), Basis.PROCESSOR_TIME)
+    view = with_basis(make_collective_view(FLAT, delays=Delays(before_launch=off), seed=seed), Basis.PROCESSOR_TIME)
     assert len(detect_late_launch(replace(view, off_cpu={Stage.FORWARD_COMPUTE: np.zeros_like(off)}))) == 1
     assert detect_late_launch(replace(view, off_cpu={Stage.FORWARD_COMPUTE: off})) == []
 
@@ -150,7 +150,7 @@ def test_a_rank_kept_off_its_core_is_no_late_launch(seed: int) -> None:
 @pytest.mark.parametrize("stage", [Stage.DATA_LOAD, Stage.CHECKPOINT_SNAPSHOT])
 def test_a_rank_that_waits_for_its_data_or_saves_is_no_late_launch(stage: Stage) -> None:
     late = of_rank(SMALL, 3, 60e6)
-    view = make_meeting_view(SMALL, delays=Delays(before_compute=late))
+    view = make_collective_view(SMALL, delays=Delays(before_compute=late))
     loading = as_operations(1e6 + late[:, None], np.zeros((40, 1, 8)))
     assert detect_late_launch(replace(view, operations={**view.operations, stage: loading})) == []
 
@@ -160,10 +160,10 @@ def test_a_rank_that_waits_for_its_data_or_saves_is_no_late_launch(stage: Stage)
 def test_garbage_collected_by_one_rank_in_irregular_steps_is_its_own(topology: Topology, seed: int) -> None:
     culprit = int(np.random.default_rng(seed).integers(topology.world_size))
     delays = Delays(gc=bursts(topology, [culprit], 80e6, every=2.5, seed=seed))
-    (finding,) = detect_late_launch(make_meeting_view(topology, delays=delays, seed=seed))
+    (finding,) = detect_late_launch(make_collective_view(topology, delays=delays, seed=seed))
     assert finding.ranks == [culprit]
     assert "gc in " in finding.summary
-    assert "collection on all ranks together" in finding.next_step
+    assert "garbage collection on all ranks in the same step" in finding.next_step
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
@@ -172,9 +172,9 @@ def test_garbage_collected_by_all_at_random_is_nobodys_in_particular(topology: T
     delays = Delays(
         gc=bursts(topology, list(range(topology.world_size)), 60e6, every=1.5 * topology.world_size, seed=seed)
     )
-    (finding,) = detect_late_launch(make_meeting_view(topology, delays=delays, seed=seed))
+    (finding,) = detect_late_launch(make_collective_view(topology, delays=delays, seed=seed))
     assert finding.suspects == ()
-    assert "fluctuate both ways" in finding.summary
+    assert "varies in both directions" in finding.summary
     assert finding.evidence["late_launches_with_gc"] >= 3
     assert finding.evidence["late_launches_with_gc"] == pytest.approx(finding.evidence["late_launches"], rel=0.25)
 
@@ -182,7 +182,7 @@ def test_garbage_collected_by_all_at_random_is_nobodys_in_particular(topology: T
 def test_garbage_collected_inside_compute_counts_as_well() -> None:
     """Processor time of a collection in the middle of forward is no work of the rank's own."""
     collected = bursts(FLAT, [7], 80e6, every=2.5, seed=1)
-    view = make_meeting_view(FLAT, delays=Delays(gc=collected), seed=1)
+    view = make_collective_view(FLAT, delays=Delays(gc=collected), seed=1)
     view.work[Stage.FORWARD_COMPUTE].ns[:] += collected
     (finding,) = detect_late_launch(view)
     assert finding.ranks == [7]
@@ -192,7 +192,7 @@ def test_garbage_collected_inside_compute_counts_as_well() -> None:
 def test_collections_planned_on_all_ranks_together_are_no_finding(seed: int) -> None:
     together = np.zeros((40, 16))
     together[::5] = 80e6
-    assert detect_late_launch(make_meeting_view(FLAT, delays=Delays(gc=together), seed=seed)) == []
+    assert detect_late_launch(make_collective_view(FLAT, delays=Delays(gc=together), seed=seed)) == []
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -201,20 +201,20 @@ def test_a_planned_collection_is_not_the_cause_of_other_lateness(seed: int) -> N
     together, late = np.zeros((40, 16)), np.zeros((40, 16))
     together[::5] = 80e6
     late[np.arange(0, 40, 5), random.permutation(16)[:8]] = 120e6
-    view = make_meeting_view(FLAT, delays=Delays(gc=together, before_launch=late), seed=seed)
+    view = make_collective_view(FLAT, delays=Delays(gc=together, before_launch=late), seed=seed)
     assert detect_late_launch(view) == []
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_lasting_spread_among_all_replicas_is_no_late_launch(seed: int) -> None:
     late = np.zeros((40, 16)) + np.random.default_rng(seed).uniform(0, 60e6, 16)
-    assert detect_late_launch(make_meeting_view(FLAT, delays=Delays(before_launch=late), seed=seed)) == []
+    assert detect_late_launch(make_collective_view(FLAT, delays=Delays(before_launch=late), seed=seed)) == []
 
 
 @pytest.mark.parametrize("topology", [SMALL, MIDDLE], ids=str)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_gap_before_the_first_span_of_a_step_counts(topology: Topology, seed: int) -> None:
-    view = make_meeting_view(topology, delays=Delays(before_compute=of_rank(topology, 3, 60e6)), seed=seed)
+    view = make_collective_view(topology, delays=Delays(before_compute=of_rank(topology, 3, 60e6)), seed=seed)
     known = {stage: one for stage, one in view.operations.items() if stage is not Stage.PARAMS_ALL_GATHER}
     (finding,) = detect_late_launch(replace(view, operations=known))
     assert finding.ranks == [3]
@@ -223,19 +223,19 @@ def test_a_gap_before_the_first_span_of_a_step_counts(topology: Topology, seed: 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_late_rank_that_also_works_longer_is_not_accused_of_its_launch(seed: int) -> None:
     delays = Delays(before_launch=of_rank(FLAT, 5, 80e6))
-    (finding,) = detect_late_launch(make_meeting_view(FLAT, slow={5: 1.1}, delays=delays, seed=seed))
+    (finding,) = detect_late_launch(make_collective_view(FLAT, slow={5: 1.1}, delays=delays, seed=seed))
     assert finding.ranks == []
 
 
 def test_collections_that_cost_next_to_nothing_are_left_unsaid() -> None:
-    assert detect_late_launch(make_meeting_view(FLAT, delays=Delays(gc=bursts(FLAT, [7], 15e6, 8, seed=0)))) == []
+    assert detect_late_launch(make_collective_view(FLAT, delays=Delays(gc=bursts(FLAT, [7], 15e6, 8, seed=0)))) == []
 
 
 @pytest.mark.parametrize("topology", [TWO, FLAT, MIDDLE], ids=str)
 @pytest.mark.parametrize("seed", range(8))
 def test_offsets_that_grow_with_the_steps_are_told_and_nobody_is_accused(topology: Topology, seed: int) -> None:
     delays = Delays(before_launch=growing(topology, 120e6, seed))
-    (finding,) = detect_late_launch(make_meeting_view(topology, delays=delays, num_steps=120, seed=seed))
+    (finding,) = detect_late_launch(make_collective_view(topology, delays=delays, num_steps=120, seed=seed))
     assert finding.suspects == ()
     assert "grow with the steps" in finding.summary
     assert finding.evidence["slope_of_step_time_per_step"] > 0
@@ -244,22 +244,22 @@ def test_offsets_that_grow_with_the_steps_are_told_and_nobody_is_accused(topolog
 
 def test_work_that_is_longer_than_that_of_peers_is_not_called_as_long() -> None:
     delays = Delays(before_launch=of_rank(TWO, 1, 80e6))
-    (alike,) = detect_late_launch(make_meeting_view(TWO, delays=delays))
-    (longer,) = detect_late_launch(make_meeting_view(TWO, delays=delays, slow={1: 1.3}))
-    assert "although its work is no longer than its peers'" in alike.summary
-    assert "beyond what its own work, 1.3" in longer.summary
+    (alike,) = detect_late_launch(make_collective_view(TWO, delays=delays))
+    (longer,) = detect_late_launch(make_collective_view(TWO, delays=delays, slow={1: 1.3}))
+    assert "although its compute time is normal" in alike.summary
+    assert "its compute time, 1.3" in longer.summary
     assert longer.ranks == []
 
 
 def test_the_cost_is_the_wait_that_the_late_rank_causes() -> None:
-    view = make_meeting_view(SMALL, delays=Delays(before_launch=of_rank(SMALL, 5, 60e6)), jitter=0.001)
+    view = make_collective_view(SMALL, delays=Delays(before_launch=of_rank(SMALL, 5, 60e6)), jitter=0.001)
     (finding,) = detect_late_launch(view)
     assert finding.seconds_lost == pytest.approx(40 * 0.060, rel=0.1)
     assert finding.severity is Severity.CRITICAL
 
 
 def test_no_clock_of_one_host_is_compared_with_that_of_another() -> None:
-    view = make_meeting_view(NO_TP, delays=Delays(before_compute=of_rank(NO_TP, 5, 60e6)))
+    view = make_collective_view(NO_TP, delays=Delays(before_compute=of_rank(NO_TP, 5, 60e6)))
     (before,) = detect_late_launch(view)
     for one in view.operations.values():
         one.start_ns[..., 4:] += 10**12
@@ -269,12 +269,12 @@ def test_no_clock_of_one_host_is_compared_with_that_of_another() -> None:
 
 @pytest.mark.parametrize("topology", [Topology(pp=4, tp=2), Topology()], ids=str)
 def test_without_replicas_there_is_nobody_to_be_late_for(topology: Topology) -> None:
-    assert detect_late_launch(make_meeting_view(topology)) == []
+    assert detect_late_launch(make_collective_view(topology)) == []
 
 
 def test_five_steps_are_too_few_to_accuse() -> None:
     delays = Delays(before_launch=of_rank(SMALL, 5, 80e6, num_steps=5))
-    assert detect_late_launch(make_meeting_view(SMALL, delays=delays, num_steps=5)) == []
+    assert detect_late_launch(make_collective_view(SMALL, delays=delays, num_steps=5)) == []
 
 
 def test_twelve_thousand_healthy_ranks_yield_nothing() -> None:

@@ -122,7 +122,7 @@ def test_a_decline_that_was_over_before_the_window_yields_nothing() -> None:
 def test_a_slow_drift_is_found(num_steps: int, growth: float, seed: int) -> None:
     step_ns = step_times(num_steps, seed=seed) * np.linspace(1.0, growth, num_steps)
     (finding,) = detect_mfu_decline(view_of(step_ns))
-    assert "crept up" in finding.summary
+    assert "gradually take" in finding.summary
     assert finding.evidence["sudden"] == 0
     assert finding.window.last_step == num_steps - 1
 
@@ -154,22 +154,22 @@ def with_stages(*, seed: int, slow_rank: int | None, waits: bool) -> RunView:
 def test_waiting_that_grew_while_compute_stayed_flat_is_told(seed: int) -> None:
     (finding,) = detect_mfu_decline(with_stages(seed=seed, slow_rank=None, waits=True))
     assert "communication or waiting grew (grads-reduce-scatter +" in finding.summary
-    assert "compute flat: late launch or network" in finding.summary
+    assert "compute did not grow: a late rank or the network" in finding.summary
     assert "links and switches" in finding.next_step
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_one_rank_that_slows_all_is_not_taken_for_the_network(seed: int) -> None:
     (finding,) = detect_mfu_decline(with_stages(seed=seed, slow_rank=5, waits=True))
-    assert "backward-compute (own work) +" in finding.summary
-    assert "the most on rank 5" in finding.summary
+    assert "backward-compute (compute time) +" in finding.summary
+    assert "most on rank 5" in finding.summary
     assert "network" not in finding.summary
     assert str(finding.evidence["grew_ms_per_step"]).count("+") == 2
 
 
 def test_a_decline_that_no_stage_explains_says_so() -> None:
     (finding,) = detect_mfu_decline(with_stages(seed=0, slow_rank=None, waits=False))
-    assert "no recorded stage grew" in finding.summary
+    assert "no recorded stage became slower" in finding.summary
     assert "links" not in finding.next_step
 
 
@@ -198,10 +198,10 @@ def test_a_machine_that_others_crowd_is_not_taken_for_the_network(
 ) -> None:
     told = told_of(f"contention:host=gpu-000,factor={factor},first_step=25", topology=topology, noise=noise, seed=seed)
     decline = told[Kind.MFU_DECLINE]
-    assert "compute (off the core) +" in decline.summary
+    assert "compute (off CPU) +" in decline.summary
     assert "on every rank" in decline.summary
     assert "network" not in decline.summary
-    assert "look at what else takes the cores of all hosts" in decline.next_step
+    assert "check what else uses the cores of all hosts" in decline.next_step
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -218,9 +218,9 @@ def test_compute_that_grew_on_all_ranks_of_a_pipeline_is_not_taken_for_the_waiti
     topology: Topology, seed: int
 ) -> None:
     decline = told_of("slow:host=gpu-000,factor=1.5,first_step=25", topology=topology, seed=seed)[Kind.MFU_DECLINE]
-    assert "backward-compute (own work) +" in decline.summary
+    assert "backward-compute (compute time) +" in decline.summary
     assert "network" not in decline.summary
-    assert "clocks, heat" in decline.next_step
+    assert "clocks, temperature" in decline.next_step
 
 
 def test_own_work_that_grew_by_little_is_not_called_flat() -> None:
@@ -230,7 +230,7 @@ def test_own_work_that_grew_by_little_is_not_called_flat() -> None:
     made = replace(made, work={Stage.BACKWARD_COMPUTE: Work(ns=work_ns, basis=Basis.PROCESSOR_TIME)})
     (finding,) = detect_mfu_decline(made)
     assert "communication or waiting grew" in finding.summary
-    assert "own work little (+" in finding.summary
+    assert "compute grew by at most" in finding.summary
 
 
 def test_a_run_without_stages_says_so() -> None:
@@ -245,7 +245,7 @@ def test_a_change_before_the_window_says_how_to_see_it() -> None:
     step_ns[400:] *= 1.3
     view = with_history(step_ns, num_steps=WINDOW)
     (finding,) = detect_mfu_decline(view)
-    assert "what changed with it is not in the window" in finding.summary
+    assert "the window does not contain the change" in finding.summary
     assert "--first-step 350 --last-step 450" in finding.next_step
 
 

@@ -129,9 +129,9 @@ def test_flaps_are_counted_over_as_long_as_the_setting_says() -> None:
 @pytest.mark.parametrize(
     ("timeout_s", "severity", "words"),
     [
-        ("60", Severity.CRITICAL, "lives through such flaps"),
-        ("15", Severity.CRITICAL, "one a little longer ends it"),
-        ("8", Severity.CRITICAL, "the next one may end it"),
+        ("60", Severity.CRITICAL, "survives such flaps"),
+        ("15", Severity.CRITICAL, "a slightly longer link loss aborts it"),
+        ("8", Severity.CRITICAL, "the next link loss can abort it"),
     ],
 )
 def test_the_outlook_holds_the_longest_stand_against_the_jobs_patience(

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from diagnose.alerts.alert import account_of
+from diagnose.causes import without_symptoms
 from diagnose.detectors import DETECTORS
 from diagnose.findings import NOT_BY_COST, Finding, Kind, Role, Severity, StepWindow, Suspect, limit_by_cost
 from diagnose.model.view import RunView
-from diagnose.pipeline import diagnose_view, without_symptoms, worst_first
+from diagnose.pipeline import diagnose_view, worst_first
 from telemetry.topology import Topology
 from tests.diagnose.made_operations import around, with_history
 from tests.diagnose.made_view import make_view
@@ -39,7 +40,7 @@ def test_a_detector_that_trips_costs_none_of_the_others_words(monkeypatch: pytes
     view = make_view(Topology(dp=2, pp=2, tp=2), slow={3: 1.5})
     kinds = {finding.kind: finding.summary for finding in diagnose_view(view).findings}
     assert set(kinds) == {Kind.COMPUTE_STRAGGLER, Kind.INSUFFICIENT_EVIDENCE}
-    assert "odd-things could not look: ZeroDivisionError" in kinds[Kind.INSUFFICIENT_EVIDENCE]
+    assert "odd-things failed: ZeroDivisionError" in kinds[Kind.INSUFFICIENT_EVIDENCE]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind not in NOT_BY_COST])

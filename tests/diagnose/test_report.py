@@ -23,12 +23,12 @@ def text_of(slow: dict[int, float]) -> str:
 def test_the_text_leads_with_the_verdict() -> None:
     first = text_of({5: 1.4}).splitlines()[0]
     assert first.startswith("rank 5 (host gpu-00, dp1 pp0 tp1): ")
-    assert "its peers in" in first
+    assert "its peers' time in" in first
     assert "of each step" in first
 
 
 def test_the_text_of_a_healthy_run_says_so_and_what_was_looked_at() -> None:
-    assert text_of({}).startswith("nothing found: no rank or stage stands out over 40 steps of 8 ranks")
+    assert text_of({}).startswith("nothing found: no slow rank or stage in 40 steps of 8 ranks")
 
 
 def test_the_object_has_the_fields_that_scripts_rely_on() -> None:

@@ -1,8 +1,8 @@
 import numpy as np
 import pyarrow as pa
 
+from diagnose.model.compute_time import compute_time_of
 from diagnose.model.operations import operations_of
-from diagnose.model.own_work import own_time
 from diagnose.model.self_time import self_time_ns
 from telemetry.stages import Stage
 
@@ -50,7 +50,7 @@ def test_the_victim_of_a_slow_tensor_peer_has_the_same_self_time_as_ever() -> No
     )
     operations = operations_of(rows, ints(7), num_ranks=2)
     inner = operations.pop(Stage.TP_ALL_REDUCE)
-    own = own_time(operations, {Stage.TP_ALL_REDUCE: inner})
+    own = compute_time_of(operations, {Stage.TP_ALL_REDUCE: inner})
     assert own.work[Stage.FORWARD_COMPUTE].ns.tolist() == [[55, 95]]
 
 
@@ -67,7 +67,7 @@ def test_a_collection_of_the_host_is_not_inside_a_compute_that_a_device_measured
         }
     )
     operations = operations_of(rows, ints(7), num_ranks=1)
-    work = [own_time(operations, {}, on_device=on_device).work for on_device in (False, True)]
+    work = [compute_time_of(operations, {}, on_device=on_device).work for on_device in (False, True)]
     assert [one[Stage.FORWARD_COMPUTE].ns.tolist() for one in work] == [[[60]], [[100]]]
 
 
@@ -84,6 +84,6 @@ def test_time_that_gradients_are_reduced_inside_a_backward_may_be_waiting() -> N
             **{name: [-1] * 5 for name in ("microbatch", "chunk", "peer")},
         }
     )
-    own = own_time(operations_of(rows, ints(7), num_ranks=2), {})
+    own = compute_time_of(operations_of(rows, ints(7), num_ranks=2), {})
     assert own.off_cpu[Stage.BACKWARD_COMPUTE].tolist() == [[70, 40]]
     assert own.overlap[Stage.BACKWARD_COMPUTE].tolist() == [[60, 10]]

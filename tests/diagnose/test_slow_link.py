@@ -4,7 +4,7 @@ import pytest
 from diagnose.detectors.slow_link import detect_slow_link
 from diagnose.findings import Kind, Role, Severity
 from telemetry.topology import Topology
-from tests.diagnose.made_meetings import GRIDS, Delays, SlowGroups, made_large_view, make_meeting_view
+from tests.diagnose.made_collectives import GRIDS, Delays, SlowGroups, made_large_view, make_collective_view
 
 SMALL, MIDDLE, FLAT, NO_TP = GRIDS
 
@@ -20,14 +20,14 @@ def slow_ranks(
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @pytest.mark.parametrize("seed", range(20))
 def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
-    assert detect_slow_link(make_meeting_view(topology, seed=seed)) == []
+    assert detect_slow_link(make_collective_view(topology, seed=seed)) == []
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @pytest.mark.parametrize("jitter", [0.3, 1.0])
 @pytest.mark.parametrize("seed", range(20))
 def test_heavy_jitter_yields_nothing(topology: Topology, jitter: float, seed: int) -> None:
-    assert detect_slow_link(make_meeting_view(topology, jitter=jitter, launch_jitter_ns=10e6, seed=seed)) == []
+    assert detect_slow_link(make_collective_view(topology, jitter=jitter, launch_jitter_ns=10e6, seed=seed)) == []
 
 
 @pytest.mark.parametrize("topology", [SMALL, NO_TP], ids=str)
@@ -38,7 +38,7 @@ def test_nobody_is_accused_of_a_while_in_which_all_transfers_are_restless(
 ) -> None:
     factor = np.ones((40, topology.world_size))
     factor[10:22] = np.exp(np.random.default_rng(seed).normal(0.0, restless, factor[10:22].shape))
-    assert detect_slow_link(make_meeting_view(topology, slow_groups=SlowGroups(of_rank=factor), seed=seed)) == []
+    assert detect_slow_link(make_collective_view(topology, slow_groups=SlowGroups(of_rank=factor), seed=seed)) == []
 
 
 @pytest.mark.parametrize("topology", [SMALL, MIDDLE], ids=str)
@@ -46,7 +46,7 @@ def test_nobody_is_accused_of_a_while_in_which_all_transfers_are_restless(
 @pytest.mark.parametrize("seed", range(8))
 def test_a_rank_whose_groups_are_all_slow_is_named_and_nobody_else(topology: Topology, times: float, seed: int) -> None:
     culprit = int(np.random.default_rng(seed).integers(topology.world_size))
-    view = make_meeting_view(topology, slow_groups=slow_ranks(topology, [culprit], times), seed=seed, ranks_a_host=1)
+    view = make_collective_view(topology, slow_groups=slow_ranks(topology, [culprit], times), seed=seed, ranks_a_host=1)
     (finding,) = detect_slow_link(view)
     assert finding.kind is Kind.SLOW_LINK
     assert finding.ranks == [culprit]
@@ -59,7 +59,7 @@ def test_a_rank_whose_groups_are_all_slow_is_named_and_nobody_else(topology: Top
 def test_a_slow_network_card_of_a_host_is_one_finding_of_that_host(host: int, seed: int) -> None:
     topology = Topology(dp=4, pp=4, tp=2)
     members = [2 * host, 2 * host + 1]
-    view = make_meeting_view(topology, slow_groups=slow_ranks(topology, members, 3.0), ranks_a_host=2, seed=seed)
+    view = make_collective_view(topology, slow_groups=slow_ranks(topology, members, 3.0), ranks_a_host=2, seed=seed)
     (finding,) = detect_slow_link(view)
     assert (finding.ranks, finding.hosts) == (members, [f"gpu-{host:02d}"])
     assert finding.summary.startswith(f"host gpu-{host:02d} (ranks {members[0]}-{members[1]})")
@@ -71,7 +71,7 @@ def test_a_host_whose_inner_transfers_are_all_slow_is_one_finding(seed: int) -> 
     edges = {(rank, rank + 4): 4.0 for rank in range(16, 20)}
     topology = Topology(dp=4, pp=2, tp=4)
     (finding,) = detect_slow_link(
-        make_meeting_view(topology, slow_groups=SlowGroups(of_edge=edges), ranks_a_host=8, seed=seed)
+        make_collective_view(topology, slow_groups=SlowGroups(of_edge=edges), ranks_a_host=8, seed=seed)
     )
     assert finding.hosts == ["gpu-02"]
     assert finding.ranks == list(range(16, 24))
@@ -82,7 +82,7 @@ def test_fast_transfers_inside_a_host_do_not_clear_its_network_card(seed: int) -
     topology = Topology(dp=4, pp=6, tp=2)
     edges = dict.fromkeys([(2, 4), (3, 5), (6, 8), (7, 9)], 4.0)  # in and out of ranks 4 to 7
     (finding,) = detect_slow_link(
-        make_meeting_view(topology, slow_groups=SlowGroups(of_edge=edges), ranks_a_host=4, seed=seed)
+        make_collective_view(topology, slow_groups=SlowGroups(of_edge=edges), ranks_a_host=4, seed=seed)
     )
     assert (finding.ranks, finding.hosts) == ([4, 5, 6, 7], ["gpu-01"])
 
@@ -90,7 +90,7 @@ def test_fast_transfers_inside_a_host_do_not_clear_its_network_card(seed: int) -
 @pytest.mark.parametrize("seed", range(5))
 def test_the_end_of_a_pipeline_is_not_accused_because_nothing_clears_it(seed: int) -> None:
     """Rank 1 is in a fast pair, rank 0 in no other pair at all: it may still be the link."""
-    view = make_meeting_view(Topology(dp=4, pp=3), slow_groups=SlowGroups(of_edge={(0, 1): 4.0}), seed=seed)
+    view = make_collective_view(Topology(dp=4, pp=3), slow_groups=SlowGroups(of_edge={(0, 1): 4.0}), seed=seed)
     (finding,) = detect_slow_link(view)
     assert finding.ranks == []
 
@@ -99,14 +99,14 @@ def test_the_end_of_a_pipeline_is_not_accused_because_nothing_clears_it(seed: in
 def test_a_spread_among_all_pairs_is_no_slow_link(seed: int) -> None:
     random = np.random.default_rng(seed)
     edges = {(rank, rank + 2): float(np.exp(random.normal(0.0, 0.4))) for rank in range(MIDDLE.world_size)}
-    assert detect_slow_link(make_meeting_view(MIDDLE, slow_groups=SlowGroups(of_edge=edges), seed=seed)) == []
+    assert detect_slow_link(make_collective_view(MIDDLE, slow_groups=SlowGroups(of_edge=edges), seed=seed)) == []
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_groups_that_became_slow_together_are_one_finding_and_nobody_is_accused(seed: int) -> None:
     topology = Topology(dp=4, tp=4)
     faults = slow_ranks(topology, list(range(4)), 3.0, from_row=20)
-    (finding,) = detect_slow_link(make_meeting_view(topology, slow_groups=faults, ranks_a_host=4, seed=seed))
+    (finding,) = detect_slow_link(make_collective_view(topology, slow_groups=faults, ranks_a_host=4, seed=seed))
     assert (finding.ranks, finding.window.first_step) == ([], 120)
     assert finding.summary.startswith("4 groups (first: ranks 0, 4, 8, 12)")
 
@@ -114,7 +114,7 @@ def test_groups_that_became_slow_together_are_one_finding_and_nobody_is_accused(
 @pytest.mark.parametrize("edge", [(1, 3), (9, 11)])
 @pytest.mark.parametrize("seed", range(5))
 def test_a_slow_pair_leaves_open_which_end_it_is(edge: tuple[int, int], seed: int) -> None:
-    (finding,) = detect_slow_link(make_meeting_view(MIDDLE, slow_groups=SlowGroups(of_edge={edge: 4.0}), seed=seed))
+    (finding,) = detect_slow_link(make_collective_view(MIDDLE, slow_groups=SlowGroups(of_edge={edge: 4.0}), seed=seed))
     assert finding.ranks == []
     assert {(suspect.rank, suspect.role) for suspect in finding.suspects} == {(rank, Role.UNKNOWN) for rank in edge}
     assert finding.summary.startswith(f"the link between ranks {edge[0]}, {edge[1]}: ")
@@ -123,7 +123,7 @@ def test_a_slow_pair_leaves_open_which_end_it_is(edge: tuple[int, int], seed: in
 @pytest.mark.parametrize("from_row", [10, 25])
 @pytest.mark.parametrize("seed", range(8))
 def test_the_only_group_is_compared_with_its_own_past_and_nobody_is_accused(from_row: int, seed: int) -> None:
-    view = make_meeting_view(FLAT, slow_groups=slow_ranks(FLAT, [5], 3.0, from_row=from_row), seed=seed)
+    view = make_collective_view(FLAT, slow_groups=slow_ranks(FLAT, [5], 3.0, from_row=from_row), seed=seed)
     findings = detect_slow_link(view)
     assert [finding.ranks for finding in findings] == [[]]
     assert findings[0].window.first_step == 100 + from_row
@@ -133,13 +133,13 @@ def test_the_only_group_is_compared_with_its_own_past_and_nobody_is_accused(from
 
 
 def test_a_group_that_was_always_slow_and_has_no_peer_is_not_accused() -> None:
-    assert detect_slow_link(make_meeting_view(FLAT, slow_groups=slow_ranks(FLAT, [5], 3.0))) == []
+    assert detect_slow_link(make_collective_view(FLAT, slow_groups=slow_ranks(FLAT, [5], 3.0))) == []
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @pytest.mark.parametrize("seed", range(10))
 def test_a_slow_rank_makes_others_wait_but_no_transfer_slow(topology: Topology, seed: int) -> None:
-    assert detect_slow_link(make_meeting_view(topology, slow={topology.world_size - 1: 2.0}, seed=seed)) == []
+    assert detect_slow_link(make_collective_view(topology, slow={topology.world_size - 1: 2.0}, seed=seed)) == []
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
@@ -147,28 +147,28 @@ def test_a_slow_rank_makes_others_wait_but_no_transfer_slow(topology: Topology, 
 def test_a_late_launch_is_no_slow_link(topology: Topology, seed: int) -> None:
     late = np.zeros((40, topology.world_size))
     late[:, 1] = 60e6
-    assert detect_slow_link(make_meeting_view(topology, delays=Delays(before_launch=late), seed=seed)) == []
+    assert detect_slow_link(make_collective_view(topology, delays=Delays(before_launch=late), seed=seed)) == []
 
 
 def test_a_busier_machine_is_no_slow_link() -> None:
     slow = dict.fromkeys(range(16), 1.0)
-    view = make_meeting_view(FLAT, slow_groups=slow_ranks(FLAT, list(range(16)), 2.0, from_row=20), slow=slow)
+    view = make_collective_view(FLAT, slow_groups=slow_ranks(FLAT, list(range(16)), 2.0, from_row=20), slow=slow)
     for stage in view.work:
         view.operations[stage].duration_ns[20:] *= 2
     assert detect_slow_link(view) == []
 
 
 def test_what_costs_next_to_nothing_is_left_unsaid() -> None:
-    view = make_meeting_view(MIDDLE, slow_groups=SlowGroups(of_edge={(1, 3): 1.2}))
+    view = make_collective_view(MIDDLE, slow_groups=SlowGroups(of_edge={(1, 3): 1.2}))
     assert detect_slow_link(view) == []
-    view = make_meeting_view(MIDDLE, slow_groups=SlowGroups(of_edge={(1, 3): 4.0}))
+    view = make_collective_view(MIDDLE, slow_groups=SlowGroups(of_edge={(1, 3): 4.0}))
     view.step_ns[:] = 10e9
     assert detect_slow_link(view) == []
 
 
 @pytest.mark.parametrize(("times", "severity"), [(1.7, Severity.WARNING), (12.0, Severity.CRITICAL)])
 def test_the_severity_follows_the_cost(times: float, severity: Severity) -> None:
-    view = make_meeting_view(SMALL, slow_groups=slow_ranks(SMALL, [5], times), ranks_a_host=1)
+    view = make_collective_view(SMALL, slow_groups=slow_ranks(SMALL, [5], times), ranks_a_host=1)
     (finding,) = detect_slow_link(view)
     assert finding.severity is severity
     assert finding.seconds_lost == pytest.approx(
@@ -178,13 +178,13 @@ def test_the_severity_follows_the_cost(times: float, severity: Severity) -> None
 
 def test_two_slow_ranks_are_two_findings() -> None:
     topology = Topology(dp=4, pp=2, tp=4)
-    view = make_meeting_view(topology, slow_groups=slow_ranks(topology, [0, 29], 3.0), ranks_a_host=1)
+    view = make_collective_view(topology, slow_groups=slow_ranks(topology, [0, 29], 3.0), ranks_a_host=1)
     assert sorted(finding.ranks for finding in detect_slow_link(view)) == [[0], [29]]
 
 
 def test_five_steps_are_too_few_to_accuse() -> None:
     faults = slow_ranks(SMALL, [5], 5.0, num_steps=5)
-    assert detect_slow_link(make_meeting_view(SMALL, slow_groups=faults, num_steps=5)) == []
+    assert detect_slow_link(make_collective_view(SMALL, slow_groups=faults, num_steps=5)) == []
 
 
 def test_twelve_thousand_healthy_ranks_yield_nothing() -> None:
@@ -197,5 +197,5 @@ def test_a_card_that_slows_down_in_a_small_grid_is_that_hosts(host: int, seed: i
     """Half of the pairs that are alike slow down, and all data-parallel groups of one pipeline stage."""
     members = [2 * host, 2 * host + 1]
     slowed = slow_ranks(SMALL, members, 4.0, from_row=15)
-    (finding,) = detect_slow_link(make_meeting_view(SMALL, slow_groups=slowed, ranks_a_host=2, seed=seed))
+    (finding,) = detect_slow_link(make_collective_view(SMALL, slow_groups=slowed, ranks_a_host=2, seed=seed))
     assert (finding.ranks, finding.hosts) == (members, [f"gpu-{host:02d}"])

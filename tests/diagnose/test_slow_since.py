@@ -1,10 +1,10 @@
-"""Meetings against their own past: those that rise, and not those that are merely alike."""
+"""Collectives against their own past: those that rise, and not those that are merely alike."""
 
 import numpy as np
 import pytest
 
 from diagnose.detectors.slow_places import Rises, find_rises
-from diagnose.model.meetings import Meetings
+from diagnose.model.collectives import Collectives
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.made_operations import around
@@ -17,14 +17,14 @@ def found_in(factors: list[float], seed: int = 0) -> Rises:
     """Of pairs that are all alike; each takes so many times as long from ROW on."""
     total_ns = around(5e6, (STEPS, len(factors)), jitter=0.05, seed=seed)
     total_ns[ROW:] *= np.array(factors)
-    meetings = Meetings(
+    collectives = Collectives(
         stage=Stage.FORWARD_SEND,
         duration_ns=np.repeat(total_ns[:, None, :, None], 2, axis=3),
         ranks=np.arange(2 * len(factors)).reshape(-1, 2),
         alike=np.zeros(len(factors), dtype=np.int64),
     )
     view = make_view(Topology(dp=len(factors), pp=2), num_steps=STEPS, seed=seed)
-    return find_rises(meetings, total_ns, view)
+    return find_rises(collectives, total_ns, view)
 
 
 def rises_of(factors: list[float], seed: int = 0) -> dict[int, tuple[int, float]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.alerts.ledger import read_ledger
+from diagnose.alerts.alert_store import read_alert_store
 from telemetry.host_metrics import Happening
 from telemetry.stores.queries import Alerts, HighWater
 from telemetry.wire.client import CollectorClient
@@ -108,6 +108,6 @@ def test_ten_thousand_findings_cost_no_span_and_tell_each_incident_once(tmp_path
     assert fired == {f"host=node-{rank:03d}": 1 for rank in range(NUM_SICK)}
     assert told("resolved") == []
     assert shown["run_id"].to_pylist().count(FLEET) == MOST_SHOWN
-    state, waiting = read_ledger(tmp_path / "alerts.sqlite")
+    state, waiting = read_alert_store(tmp_path / "alerts.sqlite")
     assert [alert.run for alert in state.alerts.values()].count((FLEET, 0)) == NUM_SICK
     assert not waiting

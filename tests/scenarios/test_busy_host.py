@@ -116,7 +116,7 @@ def test_who_crowds_the_core_of_a_rank_and_who_lacks_memory_are_named(tmp_path: 
         limit.cut(LEFT_BYTES)
         finding = the_contention(job, "memory")
         assert (finding.ranks, finding.hosts) == ([LIMITED_RANK], ["box"])
-        assert "waits for memory" in finding.summary
+        assert "waited for memory" in finding.summary
 
 
 def _folders(spool: Path) -> int:

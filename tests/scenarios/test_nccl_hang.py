@@ -85,4 +85,4 @@ def test_what_torch_writes_on_a_timeout_is_taken_as_the_ranks_end(tmp_path: Path
         finding = diagnosed(collector)
     assert {one["source"] for one in found.values()} == {f"file:{spool}/{PREFIX}{rank}" for rank in range(16)}
     assert set(finding["ranks"]) == injected(cases()[0])
-    assert finding["evidence"]["flight_recorders"] == ["files of torch of ranks 0-15"]
+    assert finding["evidence"]["flight_recorders"] == ["torch files of ranks 0-15"]

@@ -52,7 +52,7 @@ def test_nothing_is_found_in_a_healthy_simulated_run(tmp_path: Path) -> None:
         (("--fault", "slow:rank=5"), "factor= is missing"),
         (("--noise", "loud"), "recorded"),
         (("--steps", 0), "num_steps is 0"),
-        (("--chunks", 3, "--microbatches", 7), "whole multiples"),
+        (("--chunks", 3, "--microbatches", 7), "must be a multiple"),
         (("--dp", 0), "dp is 0"),
         (("--name", ""), "'' cannot name a run"),
     ],

@@ -34,7 +34,7 @@ def test_it_names_the_worker_that_the_time_goes_to(store: str) -> None:
 def test_people_read_what_each_remedy_would_gain(store: str) -> None:
     answer = rankscope("diagnose", "whatif", "--store", store)
     assert "rank 11 like its peers" in answer.out
-    assert "pipeline stages balanced" in answer.out
+    assert "balanced pipeline stages" in answer.out
     assert "as slow as with all workers alike" in answer.out
 
 

@@ -60,7 +60,7 @@ def test_a_spec_says_what_is_to_break(spec: str, fault: Fault | None) -> None:
         ("slow", "rank= is missing"),
         ("slow:rank=5", "factor= is missing"),
         ("slow:rank=8,factor=1.4", "no rank 8"),
-        ("slow:rank=five,factor=1.4", "rank is no number: 'five'"),
+        ("slow:rank=five,factor=1.4", "rank is not a number: 'five'"),
         ("slow:rank=-1,factor=1.4", "no rank -1"),
         ("slow:rank=5,factor=0.5", "factor is 0.5"),
         ("slow:rank=5,factor=nan", "factor is nan"),

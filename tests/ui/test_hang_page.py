@@ -168,7 +168,7 @@ def test_evidence_that_cannot_be_read_is_said_here_and_hides_nothing_elsewhere(s
     row = {"rank": 1, "at_ns": run.now_ns + 1, "kind": "state", "body": "{"}
     run.leave_evidence(store, [row])
     reads = Reads(StoreReader(store))
-    assert "nothing was left of a stall that can be read" in said("hang-verdict", reads, run="damaged")
+    assert "no readable records of a stall" in said("hang-verdict", reads, run="damaged")
     assert "rank 5" in said("verdict", reads, view=View.OVERVIEW, run="damaged")
 
 

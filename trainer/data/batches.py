@@ -37,7 +37,7 @@ class Batches:
         if len(tokens) <= self._length:
             raise UsageError(
                 f"{len(tokens)} tokens are too few for sequences of {self._length}",
-                hint="more text, or a smaller sequence_length",
+                hint="use more text, or a smaller sequence_length",
             )
 
     def at(self, step: int) -> Batch:

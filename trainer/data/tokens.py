@@ -40,7 +40,7 @@ def load_tokens(config: DataConfig, *, vocab_size: int) -> Tokens:
     largest = int(tokens.max()) if path.suffix == ".bin" else BYTE_VOCAB - 1
     if largest >= vocab_size:
         raise UsageError(
-            f"token {largest} in {path} is outside of a vocabulary of {vocab_size}", hint="raise vocab_size"
+            f"token {largest} in {path} is outside the vocabulary of {vocab_size}", hint="raise vocab_size"
         )
     return tokens
 
@@ -49,7 +49,7 @@ def _mapped(path: Path) -> Tokens:
     with open_input(path) as file:
         size_bytes = os.fstat(file.fileno()).st_size
         if size_bytes % 2:
-            raise UsageError(f"{path} is no array of uint16", hint="its size in bytes must be even")
+            raise UsageError(f"{path} is not an array of uint16", hint="its size in bytes must be even")
         if not size_bytes:
             return np.empty(0, dtype="<u2")
         return np.memmap(file, dtype="<u2", mode="r")

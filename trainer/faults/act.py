@@ -1,4 +1,4 @@
-"""Faults at work: hooks that stand where a step passes by.
+"""Faults in action: hooks that a step calls before and around its stages.
 
 step ---- before(data-load) -- before(forward-compute) -[begin .. compute .. end]- before(...) ---->
 """
@@ -161,7 +161,7 @@ class Dying(Healthy):
             return
         self._fuse.blow(self.step, stage)
         if self._fault.how == "raise":
-            raise RuntimeError("fault: this rank was told to fail")
+            raise RuntimeError("fault: this rank fails on purpose")
         if self._fault.how == "exit":
             os._exit(EXIT_STATUS)
         os.kill(os.getpid(), signal.SIGKILL)

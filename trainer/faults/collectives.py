@@ -38,7 +38,7 @@ def stand_in_groups(grid: Grid, hook: Healthy) -> None:
     for axis in AXES:
         group = grid.mesh.get_group(axis)
         if isinstance(group, TracedGroup):
-            group.collective = _asking(hook, group)  # type: ignore[method-assign]
+            group.collective = _asking(hook, group)  # type: ignore[method-assign, assignment]
 
 
 def _asking(hook: Healthy, group: TracedGroup) -> Issue:
@@ -58,7 +58,7 @@ def done_work() -> Any:
     """The work of an operation that nobody issued: nothing to wait for, outputs as they were."""
     future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
     future.set_result([])
-    return torch._C._distributed_c10d._create_work_from_future(future)
+    return torch._C._distributed_c10d._create_work_from_future(future)  # type: ignore[attr-defined]
 
 
 def resized(argument: Any, wrong: Wrong) -> Any:

@@ -34,7 +34,7 @@ class GpuDrag:
         self._open.append((stage, begun, _event()))
         self._resolve()
         if active and self._seen_ms[stage]:
-            torch.cuda._sleep(round((self._factor - 1) * median(self._seen_ms[stage]) * self._cycles_per_ms))
+            _sleep(round((self._factor - 1) * median(self._seen_ms[stage]) * self._cycles_per_ms))
 
     def _resolve(self) -> None:
         while self._open and self._open[0][2].query():
@@ -42,17 +42,21 @@ class GpuDrag:
             self._seen_ms[stage].append(begin.elapsed_time(end))
 
 
+def _sleep(cycles: int) -> None:
+    torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+
+
 def _event() -> Any:
-    event = torch.cuda.Event(enable_timing=True)
+    event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     event.record()
     return event
 
 
 def _cycles_per_ms() -> float:
     """Measured before training begins, where waiting is allowed."""
-    torch.cuda._sleep(CALIBRATION_CYCLES)
+    _sleep(CALIBRATION_CYCLES)
     begin = _event()
-    torch.cuda._sleep(CALIBRATION_CYCLES)
+    _sleep(CALIBRATION_CYCLES)
     end = _event()
     end.synchronize()
     return CALIBRATION_CYCLES / float(begin.elapsed_time(end))

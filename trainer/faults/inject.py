@@ -234,7 +234,7 @@ def _value(kind: Any, text: str, name: str, spec: str) -> Any:
     try:
         return kind(text)
     except ValueError:
-        raise UsageError(f"fault {spec!r}: {name} is no number: {text!r}", hint=HINT) from None
+        raise UsageError(f"fault {spec!r}: {name} is not a number: {text!r}", hint=HINT) from None
 
 
 def write_truth(

@@ -10,6 +10,7 @@ from typing import Any
 
 from telemetry import Stage
 from trainer.faults.act import Healthy
+from trainer.model.block import ParallelBlock
 from trainer.model.transformer import TransformerStage
 
 
@@ -22,5 +23,6 @@ def stand_before_collectives(stages: Sequence[TransformerStage], hook: Healthy) 
     for stage in stages:
         stage.register_forward_pre_hook(before(Stage.PARAMS_ALL_GATHER), prepend=True)
         for block in stage.blocks.values():
+            assert isinstance(block, ParallelBlock)
             block.branches.register_forward_pre_hook(before(Stage.TP_ALL_GATHER), prepend=True)
             block.branches.register_forward_hook(before(Stage.TP_REDUCE_SCATTER), prepend=True)

@@ -6,7 +6,7 @@ parallel    y = x + MLP(LN(x)) + Attn(LN(x))
 The branches start from the same tensor and end in the same sum, so that under tensor + sequence parallelism a block
 gathers once and scatters once where the serial block does both twice.
 
-Causal attention with rotary positions over a sliding window.
+The attention is causal, with rotary positions, over a sliding window:
 
 keys:    0 1 2 3 4 5 6 7        a window of 4: the sequence is cut into blocks of 4 queries, each of which looks
 query 3  x x x x                at its own block and the one before it. The work grows with sequence x window,
@@ -45,7 +45,8 @@ class Attention(nn.Module):
         cosine, sine = rotary_angles(x.shape[1], self.head_size, query.device, query.dtype)
         query, key = rotate(query, cosine, sine), rotate(key, cosine, sine)
         heads = windowed_attention(query, key, value, window=self.window)
-        return self.out(heads.transpose(1, 2).flatten(2))
+        out: Tensor = self.out(heads.transpose(1, 2).flatten(2))
+        return out
 
 
 @lru_cache(maxsize=8)
@@ -72,11 +73,11 @@ def windowed_attention(query: Tensor, key: Tensor, value: Tensor, *, window: int
     if window in (0, length):
         return F.scaled_dot_product_attention(query, key, value, is_causal=True)
     blocks = length // window
-    queries = query.unflatten(2, (blocks, window)).transpose(1, 2).flatten(0, 1)
+    queries = torch.unflatten(query, 2, (blocks, window)).transpose(1, 2).flatten(0, 1)
     keys, values = (_with_block_before(x, window) for x in (key, value))
     seen = _band(batch, blocks, window, query.device)
     heads = F.scaled_dot_product_attention(queries, keys, values, attn_mask=seen)
-    return heads.unflatten(0, (batch, blocks)).transpose(1, 2).flatten(2, 3)
+    return torch.unflatten(heads, 0, (batch, blocks)).transpose(1, 2).flatten(2, 3)
 
 
 def _with_block_before(x: Tensor, window: int) -> Tensor:
@@ -104,7 +105,8 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(4 * config.hidden_size, config.hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(F.gelu(self.up(x)))
+        out: Tensor = self.down(F.gelu(self.up(x)))
+        return out
 
 
 class Branches(nn.Module):
@@ -116,7 +118,8 @@ class Branches(nn.Module):
         self.feed_forward = FeedForward(config)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.attention(x) + self.feed_forward(x)
+        out: Tensor = self.attention(x) + self.feed_forward(x)
+        return out
 
 
 class ParallelBlock(nn.Module):
@@ -128,4 +131,5 @@ class ParallelBlock(nn.Module):
         self.branches = Branches(config)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.branches(self.norm(x))
+        out: Tensor = x + self.branches(self.norm(x))
+        return out

@@ -5,8 +5,6 @@ layers 8, stages 4      stage 0            stage 1     stage 2     stage 3
 
 Names of parameters carry the number of the layer in the whole model, so that a parameter has the same name, and from
 its name the same first values, however the model is cut.
-
-Cross-entropy of the next token.
 """
 
 import zlib

@@ -1,7 +1,4 @@
-"""AdamW over shards, and the norm of a gradient that is spread over the whole grid.
-
-The learning rate by step.
-"""
+"""AdamW over shards, the gradient norm over the whole grid, and the learning rate by step."""
 
 import math
 from collections.abc import Sequence
@@ -58,7 +55,7 @@ class ShardedAdamW:
         """
         self._take_gradients()
         shares = [_copies(parameter) ** -0.5 for parameter, shard in self._pairs()]
-        norms = torch._foreach_norm([shard.grad for _, shard in self._pairs()])
+        norms = torch._foreach_norm(self._gradients())
         torch._foreach_mul_(norms, shares)
         return torch.stack(norms).square().sum() if norms else torch.zeros(())
 
@@ -66,7 +63,10 @@ class ShardedAdamW:
         """Scale all gradients so that their norm, ``norm`` now, is at most the allowed one. No device sync."""
         if self.config.max_gradient_norm:
             scale = (self.config.max_gradient_norm / (norm + SMALL)).clamp(max=1.0)
-            torch._foreach_mul_([shard.grad for _, shard in self._pairs()], scale)
+            torch._foreach_mul_(self._gradients(), scale)
+
+    def _gradients(self) -> list[Tensor]:
+        return [shard.grad for _, shard in self._pairs() if shard.grad is not None]
 
     def step(self, number: int) -> None:
         """Update with the rate of step ``number``, then forget the gradients."""

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
+from torch.distributed.pipelining.stage import _PipelineStageBase
 
 from telemetry import Stage, span
 from telemetry.record.collectives.process_group import describe_transfer
@@ -91,7 +92,9 @@ class TracedStage(PipelineStage):
 def make_schedule(stages: Sequence[TransformerStage], config: TrainConfig, grid: Grid, hook: ComputeHook) -> Schedule:
     """The schedule that runs this rank's ``stages``, chunk by chunk; gradients come out averaged over microbatches."""
     group = grid.mesh.get_group("pp")
-    traced = [_traced(stage, chunk, config, grid, group, hook) for chunk, stage in enumerate(stages)]
+    traced: list[_PipelineStageBase] = [
+        _traced(stage, chunk, config, grid, group, hook) for chunk, stage in enumerate(stages)
+    ]
     num_microbatches = config.parallel.num_microbatches
     if len(traced) == 1:
         return Schedule1F1B(traced[0], num_microbatches, loss_fn=_loss_of)

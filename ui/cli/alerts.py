@@ -9,11 +9,11 @@ from pathlib import Path
 
 from rich.text import Text
 
+from diagnose.alerts.alert_store import AlertStore, default_state_file, read_alert_store
 from diagnose.alerts.dispatch import Dispatcher
 from diagnose.alerts.hooks.interface import Hook, HookError
 from diagnose.alerts.hooks.log import MAX_LINE
 from diagnose.alerts.hooks.registry import make_hook
-from diagnose.alerts.ledger import Ledger, default_state_file, read_ledger
 from diagnose.alerts.listing import num_firing, state_object, state_text
 from diagnose.alerts.notice import Complaints, Notice
 from diagnose.alerts.settings import (
@@ -43,13 +43,13 @@ def run(options: WatcherOptions) -> int:
     stop = ended_by_signals()
     complaints = Complaints(lambda text: progress.print(Text(one_line(text, MAX_LINE))))
     with ExitStack() as open_things:
-        ledger = open_things.enter_context(Ledger(_state_file(settings)))
-        for name, count in ledger.drop_all_but(hook.name for hook in hooks).items():
+        alert_store = open_things.enter_context(AlertStore(_state_file(settings)))
+        for name, count in alert_store.drop_all_but(hook.name for hook in hooks).items():
             complaints.tell(f"hook {name} is no longer there: {count} notices that waited for it are dropped")
-        dispatchers = [Dispatcher(hook, ledger, complaints) for hook in hooks]
+        dispatchers = [Dispatcher(hook, alert_store, complaints) for hook in hooks]
         watcher = Watcher(
             open_reader=partial(open_reader, options.store),
-            ledger=ledger,
+            alert_store=alert_store,
             policy=settings.policy(hooks),
             dispatchers=dispatchers,
             complaints=complaints,
@@ -68,7 +68,7 @@ def run(options: WatcherOptions) -> int:
 
 def list_alerts(options: ListOptions) -> int:
     path = _state_file(_settings(options.config, options.state, ""))
-    stands, waiting = read_ledger(path)
+    stands, waiting = read_alert_store(path)
     if options.json:
         # Beyond ASCII there are characters that terminals obey.
         out.print_json(data=state_object(stands, waiting), ensure_ascii=True)

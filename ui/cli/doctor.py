@@ -1,9 +1,9 @@
 """The work of `rankscope doctor`: check this machine, this node, nodes in pairs, or the clocks of a run."""
 
 from diagnose.nodecheck.expectations import Expectations, read_expectations
-from diagnose.nodecheck.meeting import HINT, Meeting
 from diagnose.nodecheck.node import NodeChecks
 from diagnose.nodecheck.pairs.paired_test import PairedTest
+from diagnose.nodecheck.rendezvous import HINT
 from telemetry.errors import UsageError
 from ui.cli.clocks import tell_clocks
 from ui.cli.commands.doctor import DoctorOptions
@@ -14,7 +14,7 @@ from ui.cli.paired_nodes import pair_this_node
 
 
 def doctor(options: DoctorOptions) -> int:
-    meeting = _meeting(options)
+    rendezvous = _rendezvous(options)
     if options.node and options.pairs:
         raise UsageError("--node and --pairs are two tests", hint="one after the other")
     if options.run is not None and (options.node or options.pairs):
@@ -22,18 +22,18 @@ def doctor(options: DoctorOptions) -> int:
     if options.run is not None:
         return int(tell_clocks(options.store, options.run, options.attempt, json=options.json))
     if options.node:
-        return int(_check_node(options, meeting))
+        return int(_check_node(options, rendezvous))
     if options.pairs:
-        return int(_test_pairs(options, meeting))
+        return int(_test_pairs(options, rendezvous))
     return int(_check_fitness(json=options.json))
 
 
-def _check_node(options: DoctorOptions, meeting: Meeting | None) -> bool:
+def _check_node(options: DoctorOptions, rendezvous: Rendezvous | None) -> bool:
     place = {} if options.folder is None else {"folder": options.folder}
     checks = NodeChecks(
         deadline_s=options.seconds,
         interface=options.interface,
-        meeting=meeting,
+        rendezvous=rendezvous,
         beside_others=options.force,
         **place,
     )
@@ -41,20 +41,20 @@ def _check_node(options: DoctorOptions, meeting: Meeting | None) -> bool:
     return check_this_node(checks, expectations, json=options.json)
 
 
-def _test_pairs(options: DoctorOptions, meeting: Meeting | None) -> bool:
-    if meeting is None:
+def _test_pairs(options: DoctorOptions, rendezvous: Rendezvous | None) -> bool:
+    if rendezvous is None:
         raise UsageError("--pairs needs to know where nodes meet", hint=HINT)
-    return pair_this_node(PairedTest(meeting=meeting, deadline_s=options.seconds), json=options.json)
+    return pair_this_node(PairedTest(rendezvous=rendezvous, deadline_s=options.seconds), json=options.json)
 
 
-def _meeting(options: DoctorOptions) -> Meeting | None:
+def _rendezvous(options: DoctorOptions) -> Rendezvous | None:
     """Where the nodes meet: all three of its options, or none."""
     endpoint, index, nodes = options.rdzv_endpoint, options.node_rank, options.nnodes
     if endpoint is None and index is None and nodes is None:
         return None
     if endpoint is None or index is None or nodes is None:
         raise UsageError("--rdzv-endpoint, --node-rank and --nnodes belong together", hint=HINT)
-    return Meeting(endpoint=endpoint, index=index, nodes=nodes, interface=options.interface)
+    return Rendezvous(endpoint=endpoint, index=index, nodes=nodes, interface=options.interface)
 
 
 def _check_fitness(*, json: bool) -> bool:

@@ -21,7 +21,7 @@ def pair_this_node(test: PairedTest, *, json: bool) -> bool:
 
 
 def _take_part(test: PairedTest) -> PairedVerdict:
-    with progress.status(f"waiting for {test.meeting.nodes} nodes at {test.meeting.endpoint}") as status:
+    with progress.status(f"waiting for {test.rendezvous.nodes} nodes at {test.rendezvous.endpoint}") as status:
         for told in run_paired_test(test):
             if isinstance(told, RoundBegun):
                 status.update(f"round {told.round + 1}: {' '.join(f'{a}-{b}' for a, b in told.pairs)}")

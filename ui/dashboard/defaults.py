@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.findings import Finding, Kind
-from diagnose.model.meetings import TP_STAGES, met_along
+from diagnose.model.collectives import TP_STAGES, met_along
 from diagnose.model.run_state import RunState
 from diagnose.pipeline import Report
 from telemetry.errors import UsageError

@@ -53,7 +53,7 @@ def values(times: StageTimes | PooledTimes, metric: Metric) -> Floats:
 
 def waited_for_ns(times: StageTimes | PooledTimes) -> Floats:
     """How long the others of its group waited for each rank, at their median: all leave a collective together, so
-    that who comes later is in it for a shorter time (the late-arriver rule of ``diagnose.model.meetings``). Shape as
+    that who comes later is in it for a shorter time (the late-arriver rule of ``diagnose.model.collectives``). Shape as
     ``times.ns``; NaN where there is nobody to wait."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.maximum(0.0, times.ns / times.ratio - times.ns)

@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
+from diagnose.model.collectives import met_along
+from diagnose.model.compute_time import WORK_STAGES
 from diagnose.model.gathers import LEAST_GATHERS
-from diagnose.model.meetings import met_along
-from diagnose.model.own_work import WORK_STAGES
 from diagnose.model.peers import peer_median
 from telemetry.named_groups import settled
 from telemetry.stages import Stage, StageClass

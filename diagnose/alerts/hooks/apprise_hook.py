@@ -44,16 +44,16 @@ class AppriseHook:
 
     def send(self, notices: Sequence[Notice]) -> None:
         if self._thread and self._thread.is_alive():
-            raise HookError(f"hook {self.name}: a service still holds the last notice", again=True)
+            raise HookError(f"hook {self.name}: a service is still sending the last notice", again=True)
         taken: list[bool] = []
         # Its services keep timeouts of their own, and only between two bytes.
         self._thread = threading.Thread(target=self._tell, args=(tuple(notices), taken), daemon=True)
         self._thread.start()
         self._thread.join(self._timeout_s)
         if self._thread.is_alive():
-            raise HookError(f"hook {self.name}: not taken within {self._timeout_s:g} s", again=True)
+            raise HookError(f"hook {self.name}: no answer within {self._timeout_s:g} s", again=True)
         if taken != [True] * len(notices):
-            raise HookError(f"hook {self.name}: a service did not take it", again=True)
+            raise HookError(f"hook {self.name}: a service rejected the notice", again=True)
 
     def _tell(self, notices: Sequence[Notice], taken: list[bool]) -> None:
         # What its services raise may hold an address.

@@ -70,7 +70,7 @@ class CommandHook:
         self.name = name
         self.resend_s = self._keys.resend_s
         if not shutil.which(self._keys.argv[0]):
-            raise UsageError(f"hook {name}: there is no program {self._keys.argv[0]!r}", hint="give its whole path")
+            raise UsageError(f"hook {name}: program {self._keys.argv[0]!r} not found", hint="name its full path")
 
     def send(self, notices: Sequence[Notice]) -> None:
         for notice in notices:
@@ -106,7 +106,7 @@ class CommandHook:
         except OSError as error:  # no room for another process
             raise self._error(str(error)) from error
         if said is None:
-            raise self._error(f"not over within {self._keys.timeout_s:g} s, killed")
+            raise self._error(f"killed: did not finish within {self._keys.timeout_s:g} s")
         return process.returncode, said.decode("utf-8", "replace")
 
     def _error(self, told: str, *, again: bool = True) -> HookError:

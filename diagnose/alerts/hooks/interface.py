@@ -1,10 +1,10 @@
-"""The seam of hooks: where notices go.
+"""The interface of hooks, which send notices to receivers.
 
 A hook sends what it is given and returns when the receiver has taken it. It keeps no queue and tries once: order,
 retries with back-off and isolation from other hooks are the dispatcher's (``diagnose/alerts/dispatch.py``), which
 calls ``send`` from a thread of that hook alone. It may block for its timeout and no longer.
 
-A hook that keeps what it is told: for tests, and for whoever looks from inside the process.
+``MemoryHook`` keeps notices in memory: for tests and for code in the same process.
 """
 
 from collections.abc import Sequence

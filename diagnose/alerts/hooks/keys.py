@@ -68,7 +68,7 @@ def _refuse_unknown(
             continue
         if key in wanted:
             raise UsageError(
-                f"hook {hook}: {key} is a secret and stands in no configuration",
+                f"hook {hook}: {key} is a secret and must not be in the configuration",
                 hint=f'write {key}_env = "NAME" (a variable of the environment) or {key}_file = "PATH"',
             )
         close = get_close_matches(key, known, n=1)
@@ -93,18 +93,18 @@ def _secret(hook: str, table: Mapping[str, object], name: str) -> SecretStr | No
     if not said:
         return None
     if len(said) > 1:
-        raise UsageError(f"hook {hook}: {' and '.join(said)} say the same thing", hint="keep one of them")
+        raise UsageError(f"hook {hook}: {' and '.join(said)} set the same value", hint="remove all but one")
     key = said[0]
     place = _checked(hook, key, Words, table[key])
     found = (_plain(hook, key, place) if key == name else _found(hook, key, place)).strip()
     if not (found and found.isprintable()):
-        raise UsageError(f"hook {hook}: what {key} says is empty or more than one line", hint="set it")
+        raise UsageError(f"hook {hook}: the value from {key} is empty or has more than one line", hint="set it")
     return SecretStr(found)
 
 
 def _plain(hook: str, key: str, address: str) -> str:
     if "@" in address.partition("://")[2].partition("/")[0]:
-        raise UsageError(f"hook {hook}: {key} holds a user and a password", hint=f"use {key}_env or {key}_file")
+        raise UsageError(f"hook {hook}: {key} contains a user and a password", hint=f"use {key}_env or {key}_file")
     return address
 
 
@@ -116,9 +116,9 @@ def _found(hook: str, key: str, place: str) -> str:
     try:
         return read_input(Path(place), max_bytes=MAX_SECRET_BYTES).decode()
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UsageError(
-            f"hook {hook}: the file that {key} names: {why}", hint="one line of text with nothing else than the secret"
+            f"hook {hook}: the file that {key} names: {why}", hint="write only the secret, in one line"
         ) from None
 
 
@@ -129,13 +129,11 @@ def _checked(hook: str, key: str, of_type: Any, value: object) -> Any:
         return TypeAdapter(of_type).validate_python(value, strict=True)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
-        raise UsageError(
-            f"hook {hook}: {key}: {first['msg']}", hint="docs/guides/alert-hooks.md has all keys"
-        ) from None
+        raise UsageError(f"hook {hook}: {key}: {first['msg']}", hint="see docs/guides/alert-hooks.md") from None
 
 
 def _refuse_nul(hook: str, key: str, value: object) -> None:
     """No path, argument or variable of this system has one."""
     words = value if isinstance(value, tuple) else (value,)
     if any(isinstance(word, str) and "\0" in word for word in words):
-        raise UsageError(f"hook {hook}: {key} has a NUL character in it", hint="take it out")
+        raise UsageError(f"hook {hook}: {key} contains a NUL character", hint="remove it")

@@ -43,7 +43,9 @@ class LogHook:
         self.batch = keys.batch
         self._path = Path(keys.path) if keys.path else None
         if self._path and not self._path.parent.is_dir():
-            raise UsageError(f"hook {name}: there is no folder {self._path.parent}", hint="make it, or change path")
+            raise UsageError(
+                f"hook {name}: folder {self._path.parent} does not exist", hint="create it, or change path"
+            )
 
     def send(self, notices: Sequence[Notice]) -> None:
         lines = "".join(f"{log_line(notice)}\n" for notice in notices)

@@ -37,10 +37,10 @@ LONG_SEGMENT = 16
 FOR_GOOD = (400, 410, 413, 422)
 """What is wrong with the notice itself, or says that nobody will ever be there again."""
 _MAY_MEND = {
-    401: "is its token, or its user and password, still good?",
-    403: "may this token, or this user, send here?",
-    404: "is its url still right?",
-    405: "is its url still right?",
+    401: "check that the token, or the user and password, are valid",
+    403: "check that this token or user may send here",
+    404: "check the url",
+    405: "check the url",
 }
 
 
@@ -101,7 +101,7 @@ class Receiver:
         try:
             answer = _run(self._ask(json.dumps(body).encode(), sent))
         except TimeoutError:
-            raise self._error(f"no whole answer within {self._timeout_s:g} s", again=True) from None
+            raise self._error(f"no complete answer within {self._timeout_s:g} s", again=True) from None
         except (httpx.HTTPError, OSError) as error:
             raise self._error(str(error) or type(error).__name__, again=True) from None
         self._judge(answer)
@@ -129,7 +129,7 @@ class Receiver:
             return
         told = f"status {status}: {answer.words}" if answer.words else f"status {status}"
         if 300 <= status < 400:
-            told = f"status {status}: it redirects, which is not followed; give the final address"
+            told = f"status {status}: redirects are not followed; set the final address"
             raise self._error(told, again=False)
         after_s = _asked_wait_s(answer.headers, time.time())
         raise self._error(told, again=status not in FOR_GOOD, after_s=after_s, hint=_MAY_MEND.get(status, ""))
@@ -185,11 +185,11 @@ def _parsed(hook: str, url: str) -> httpx.URL:
     except (httpx.InvalidURL, ValueError):
         parsed = httpx.URL("")
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise UsageError(f"hook {hook}: its url is no address", hint="it begins with http:// or https://")
+        raise UsageError(f"hook {hook}: its url is not an address", hint="begin it with http:// or https://")
     if not _can_be_asked(parsed):
         raise UsageError(
-            f"hook {hook}: its url has a host or a port that cannot be",
-            hint="a name, an address ([::1] in brackets), and a port from 1 to 65535",
+            f"hook {hook}: its url has an invalid host or port",
+            hint="use a name or an address ([::1] in brackets), and a port from 1 to 65535",
         )
     return parsed
 
@@ -212,7 +212,7 @@ def _authorization(hook: str, token: SecretStr | None) -> dict[str, str]:
     if token is None:
         return {}
     if not token.get_secret_value().isascii():
-        raise UsageError(f"hook {hook}: its token has letters beyond ASCII", hint="is it the right one?")
+        raise UsageError(f"hook {hook}: its token has non-ASCII characters", hint="check the token")
     return {"Authorization": f"Bearer {token.get_secret_value()}"}
 
 

@@ -60,13 +60,13 @@ def _made(name: str, table: Mapping[str, object], point: EntryPoint) -> Hook:
         raise
     except Exception as error:
         raise UsageError(
-            f"hook {name}: entry point {point.name} = {point.value} does not load: {type(error).__name__}: {error}",
-            hint="update or remove the package that brings it",
+            f"hook {name}: entry point {point.name} = {point.value} cannot be loaded: {type(error).__name__}: {error}",
+            hint="update or remove the package that provides it",
         ) from error
     lacks = [part for part in ("name", "resend_s", "batch", "send") if not hasattr(hook, part)]
     if lacks:
         raise UsageError(
-            f"hook {name}: entry point {point.name} = {point.value} makes no hook: it lacks {', '.join(lacks)}",
+            f"hook {name}: entry point {point.name} = {point.value} is not a hook: it lacks {', '.join(lacks)}",
             hint="see docs/guides/alert-hooks.md",
         )
     return hook

@@ -41,7 +41,7 @@ class WebhookHook:
     def __init__(self, name: str, table: Mapping[str, object]) -> None:
         keys = read_keys(WebhookKeys, name, table)
         if keys.envelope == "cloudevents" and keys.batch > 1:
-            raise UsageError(f"hook {name}: a CloudEvent tells of one notice", hint="leave batch out")
+            raise UsageError(f"hook {name}: a CloudEvent holds a single notice", hint="remove batch")
         self.name = name
         self.resend_s = keys.resend_s
         self.batch = keys.batch

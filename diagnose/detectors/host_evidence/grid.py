@@ -1,10 +1,10 @@
-"""What hosts measured, put on one grid of time: a row a host, a column a period.
+"""Host metrics on one time grid: a row for each host, a column for each period.
 
 counters    how fast they grew; one that falls has begun anew, and a row is missing where one stood still
 levels      as they were
 a host's devices: their sum (network), the lowest (of its GPUs the one that holds up the others), the highest
 
-What machines are compared by, and what counts as a difference: bounds are ours.
+``FEATURES`` lists the metrics compared and the least difference; the bounds are ours.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,10 +1,6 @@
-"""What hosts said over a stretch of time, of one device at a time: how much counters grew, what levels were.
+"""Host metrics and events over a period: growth, levels, busy processes, stops; and why ranks waited for a CPU.
 
-Rows of a counter that stood still are missing; one that falls has begun anew.
-
-What events of hosts say: who takes cores or memory, and how long processes of ranks were stopped.
-
-Why ranks were kept off their cores, and what to do about it.
+A counter that did not change has no rows. A counter that falls has restarted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -68,23 +64,26 @@ def next_step(witness: Witness | None) -> str:
     if witness is None:
         return _NEXT_STEPS[None]
     if witness.cause is Cause.PROCESS:
-        return f"end pid {witness.process} or move it to other cores (taskset, a cpuset), or pin the ranks to their own"
+        return (
+            f"end pid {witness.process}, move it to other cores (taskset, a cpuset), or pin the ranks to separate cores"
+        )
     if witness.cause is Cause.MEMORY and witness.process:
-        return f"give the ranks memory: end or limit pid {witness.process}; then vmstat 1 must show no swapping"
+        return f"free memory: end or limit pid {witness.process}. Then check with vmstat 1 that swapping has stopped"
     return _NEXT_STEPS[witness.cause]
 
 
 _NEXT_STEPS: dict[Cause | None, str] = {
-    None: "look for other processes on its cores, a stopped or niced process and quotas (top, ps -o stat,ni,psr, "
-    "cpu.stat of its cgroup); pin the rank to cores of its own",
-    Cause.CROWDED: "look for who shares its cores (top, ps -eo pid,psr,pcpu,comm --sort=-pcpu; a container does not "
-    "see its neighbours); pin the rank to cores of its own",
-    Cause.STOPPED: "find who stops it: a debugger, a scheduler that suspends jobs, a shell's job control, a freezer",
-    Cause.QUOTA: "raise or lift the processor limit of its container (cpu.max, resources.limits.cpu), or give it whole "
+    None: "check for other processes on its cores, a stopped or niced process and quotas (top, ps -o stat,ni,psr, "
+    "cpu.stat of its cgroup). Pin the rank to separate cores",
+    Cause.CROWDED: "find the processes on its cores, on the host itself and not in a container "
+    "(top, ps -eo pid,psr,pcpu,comm --sort=-pcpu). Pin the rank to separate cores",
+    Cause.STOPPED: "find what stops the process: a debugger, a scheduler that suspends jobs, shell job control, or "
+    "a cgroup freezer",
+    Cause.QUOTA: "raise or remove the CPU limit of its container (cpu.max, resources.limits.cpu), or assign whole "
     "cores",
-    Cause.MEMORY: "give the ranks memory: look at what holds it (ps --sort=-rss, memory.stat and memory.max of the "
-    "cgroup) and at swapping (vmstat 1)",
-    Cause.STEAL: "the machine shares its cores with others: ask for dedicated ones, or take it out of the job",
+    Cause.MEMORY: "free memory: check what uses it (ps --sort=-rss, memory.stat and memory.max of the "
+    "cgroup) and check swapping (vmstat 1)",
+    Cause.STEAL: "other virtual machines use the same cores: get dedicated cores, or remove the machine from the job",
 }
 
 
@@ -186,7 +185,7 @@ class Taker:
     def words(self, host: str) -> str:
         """``pid 4711 stress-ng takes 0.90 of core 3 of gpu-03``."""
         where = f"core {self.device.removeprefix('core')}" if self.device else "the cores"
-        return f"pid {self.process} takes {self.amount:.2f} of {where} of {host}"
+        return f"pid {self.process} uses {self.amount:.2f} of {where} of {host}"
 
 
 def takers(events: Iterable[HostEvent]) -> list[Taker]:

@@ -18,21 +18,21 @@ from typing import Any
 
 import torch.distributed as dist
 
-from diagnose.nodecheck.meeting import HINT, Meeting
 from diagnose.nodecheck.pairs.judge import judge
 from diagnose.nodecheck.pairs.paired_test import MARGIN_S, PairedTest
 from diagnose.nodecheck.pairs.plan import Pair, pairs
 from diagnose.nodecheck.pairs.records import PairedVerdict, PairRun
 from diagnose.nodecheck.pairs.wire import verdict_object
+from diagnose.nodecheck.rendezvous import HINT, Rendezvous
 from telemetry.errors import UnreachableError
 
 
 class Board:
     """Words by key, over one connection."""
 
-    def __init__(self, store: Any, meeting: Meeting) -> None:
+    def __init__(self, store: Any, rendezvous: Rendezvous) -> None:
         self._store = store
-        self._endpoint = meeting.endpoint
+        self._endpoint = rendezvous.endpoint
 
     def put(self, key: str, value: object) -> None:
         """Raises:
@@ -128,8 +128,8 @@ class Coordinator:
 
     def _welcome(self) -> None:
         """Who has not come in time is absent."""
-        deadline = time.monotonic() + self._test.meeting.patience_s
-        for node in range(self._test.meeting.nodes):
+        deadline = time.monotonic() + self._test.rendezvous.patience_s
+        for node in range(self._test.rendezvous.nodes):
             here = self._board.get(f"here/{node}", deadline - time.monotonic())
             if here is not None:
                 self._here[node] = here
@@ -150,7 +150,7 @@ class Coordinator:
         return share
 
     def _verdict(self) -> PairedVerdict:
-        nodes = range(self._test.meeting.nodes)
+        nodes = range(self._test.rendezvous.nodes)
         return PairedVerdict(
             hosts=tuple(self._here[node]["host"] if node in self._here else "" for node in nodes),
             runs=tuple(self._runs),

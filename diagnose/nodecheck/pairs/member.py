@@ -2,9 +2,9 @@
 
 from diagnose.nodecheck.answers import Tell, serve
 from diagnose.nodecheck.bounded import first_line
-from diagnose.nodecheck.meeting import find_address
 from diagnose.nodecheck.network import interface_named
 from diagnose.nodecheck.pairs.paired_test import PairedTest
+from diagnose.nodecheck.rendezvous import find_address
 from telemetry.errors import UsageError
 
 
@@ -12,10 +12,10 @@ def work(test: PairedTest, tell: Tell) -> None:
     """Raises:
     UsageError: torch is missing, there is no such interface, or the endpoint is not node 0's.
     """
-    if test.meeting.interface:
-        interface_named(test.meeting.interface)
-    if test.meeting.index == 0:
-        find_address(test.meeting)
+    if test.rendezvous.interface:
+        interface_named(test.rendezvous.interface)
+    if test.rendezvous.index == 0:
+        find_address(test.rendezvous)
     try:
         from diagnose.nodecheck.pairs.rounds import take_part  # noqa: PLC0415 - torch is an optional extra
     except ImportError as error:

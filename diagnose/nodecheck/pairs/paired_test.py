@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from diagnose.nodecheck.answers import SilenceError, ask
-from diagnose.nodecheck.meeting import HINT, Meeting
 from diagnose.nodecheck.node import MIN_DEADLINE_S, START_S
 from diagnose.nodecheck.pairs.plan import Pair
 from diagnose.nodecheck.pairs.records import PairedVerdict
+from diagnose.nodecheck.rendezvous import HINT, Rendezvous
 from telemetry.errors import UnreachableError, UsageError
 
 MEMBER = "diagnose.nodecheck.pairs.member"
@@ -23,7 +23,7 @@ MARGIN_S = 5.0
 class PairedTest:
     """One node's part in the test."""
 
-    meeting: Meeting
+    rendezvous: Rendezvous
     deadline_s: float = 15.0
     """For each round: a pair that has not finished by then has failed."""
     measure_s: float = 1.5
@@ -40,7 +40,7 @@ class PairedTest:
     @property
     def silence_s(self) -> float:
         """No round, nor what comes before the first, takes longer."""
-        return START_S + self.meeting.patience_s + 2 * self.deadline_s + MARGIN_S
+        return START_S + self.rendezvous.patience_s + 2 * self.deadline_s + MARGIN_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,12 +26,12 @@ from diagnose.nodecheck.answers import Tell
 from diagnose.nodecheck.bounded import BURIAL_S, run_bounded
 from diagnose.nodecheck.collective import Member, all_reduce_for, host_store, join, reach_store
 from diagnose.nodecheck.devices import is_gpu
-from diagnose.nodecheck.meeting import HINT, Meeting, listen
 from diagnose.nodecheck.network import interface_towards
 from diagnose.nodecheck.pairs.coordinator import Board, Coordinator
 from diagnose.nodecheck.pairs.paired_test import MARGIN_S, PairedTest, RoundBegun
 from diagnose.nodecheck.pairs.plan import Pair
 from diagnose.nodecheck.pairs.wire import read_verdict
+from diagnose.nodecheck.rendezvous import HINT, Rendezvous, listen
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.process.parent_death import tie_to_parent
 
@@ -49,11 +49,11 @@ class Share:
 
 
 def work_together(
-    meeting: Meeting, pair: tuple[int, int], key: str, devices: Sequence[str], measure_s: float, deadline_s: float
+    rendezvous: Rendezvous, pair: tuple[int, int], key: str, devices: Sequence[str], measure_s: float, deadline_s: float
 ) -> Share:
     """This node's share in ``pair``; both sides call this with the same ``key``."""
-    first_rank = pair.index(meeting.index) * len(devices)
-    interface = meeting.interface or interface_towards(meeting.host)
+    first_rank = pair.index(rendezvous.index) * len(devices)
+    interface = rendezvous.interface or interface_towards(rendezvous.host)
     members = [
         Member(
             rank=first_rank + place,
@@ -64,7 +64,7 @@ def work_together(
         )
         for place, device in enumerate(devices)
     ]
-    calls = [partial(_iterate, meeting, member, key, measure_s) for member in members]
+    calls = [partial(_iterate, rendezvous, member, key, measure_s) for member in members]
     outcomes = run_bounded(calls, deadline_s)
     if errors := [outcome.error for outcome in outcomes if outcome.error]:
         return Share(seconds=None, reason=errors[0])
@@ -72,8 +72,8 @@ def work_together(
     return max(shares, key=lambda share: (share.seconds is None, share.seconds or 0.0))
 
 
-def _iterate(meeting: Meeting, member: Member, key: str, measure_s: float) -> Share:
-    join(dist.PrefixStore(key, reach_store(meeting.host, meeting.port, member.timeout_s)), member)
+def _iterate(rendezvous: Rendezvous, member: Member, key: str, measure_s: float) -> Share:
+    join(dist.PrefixStore(key, reach_store(rendezvous.host, rendezvous.port, member.timeout_s)), member)
     size = 4096 if is_gpu(member.device) else 512
     a = torch.randn(size, size, device=member.device)
     b, out = torch.randn_like(a), torch.empty_like(a)
@@ -90,17 +90,17 @@ def take_part(test: PairedTest, tell: Tell) -> None:
         UsageError: the endpoint is not ours, the seat is taken, or this node came too late.
         UnreachableError: node 0 does not answer.
     """
-    if test.meeting.index:
+    if test.rendezvous.index:
         _pass_rounds(test, tell)
         return
-    with _hosting(test.meeting):
+    with _hosting(test.rendezvous):
         _pass_rounds(test, tell)
 
 
 def _pass_rounds(test: PairedTest, tell: Tell) -> None:
     own_devices = _devices(test)
-    board = _come(test.meeting, len(own_devices))
-    coordinator = Coordinator(board, test) if test.meeting.index == 0 else None
+    board = _come(test.rendezvous, len(own_devices))
+    coordinator = Coordinator(board, test) if test.rendezvous.index == 0 else None
     for round in itertools.count():
         if coordinator:
             coordinator.plan(round)
@@ -110,7 +110,7 @@ def _pass_rounds(test: PairedTest, tell: Tell) -> None:
         planned = tuple((first, second) for first, second in plan["pairs"])
         tell(RoundBegun(round=round, pairs=planned))
         _play(test, board, round, planned, own_devices[: plan["num_devices"]])
-    board.put(f"read/{test.meeting.index}", True)
+    board.put(f"read/{test.rendezvous.index}", True)
     if coordinator:
         coordinator.wait_for_readers()
     tell(read_verdict(plan["verdict"]))  # whoever hears it may end this process
@@ -122,18 +122,18 @@ def _devices(test: PairedTest) -> list[str]:
     return found.value or ["cpu"]
 
 
-def _come(meeting: Meeting, num_devices: int) -> Board:
+def _come(rendezvous: Rendezvous, num_devices: int) -> Board:
     """Raises:
     UnreachableError: the store does not answer.
     UsageError: another node has this index.
     """
     try:
-        board = Board(reach_store(meeting.host, meeting.port, meeting.patience_s), meeting)
+        board = Board(reach_store(rendezvous.host, rendezvous.port, rendezvous.patience_s), rendezvous)
     except dist.DistError as error:
-        raise UnreachableError(f"no answer from node 0 at {meeting.endpoint}", hint=HINT) from error
-    if not board.take_seat(meeting.index):
-        raise UsageError(f"two nodes say that they are node {meeting.index}", hint=HINT)
-    board.put(f"here/{meeting.index}", {"host": socket.gethostname(), "num_devices": num_devices})
+        raise UnreachableError(f"no answer from node 0 at {rendezvous.endpoint}", hint=HINT) from error
+    if not board.take_seat(rendezvous.index):
+        raise UsageError(f"two nodes say that they are node {rendezvous.index}", hint=HINT)
+    board.put(f"here/{rendezvous.index}", {"host": socket.gethostname(), "num_devices": num_devices})
     return board
 
 
@@ -142,30 +142,30 @@ def _plan(board: Board, test: PairedTest, round: int) -> dict[str, Any]:
     UnreachableError: node 0 is silent.
     UsageError: the test began without this node.
     """
-    wait_s = test.meeting.patience_s if round == 0 else 2 * test.deadline_s
+    wait_s = test.rendezvous.patience_s if round == 0 else 2 * test.deadline_s
     plan: dict[str, Any] | None = board.get(f"plan/{round}", wait_s + 2 * MARGIN_S)
     if plan is None:
         raise board.gone()
-    if test.meeting.index not in plan["present"]:
-        message = f"node {test.meeting.index} came too late: the others have begun"
+    if test.rendezvous.index not in plan["present"]:
+        message = f"node {test.rendezvous.index} came too late: the others have begun"
         raise UsageError(message, hint="start the nodes within a minute of each other")
     return plan
 
 
 def _play(test: PairedTest, board: Board, round: int, planned: Sequence[Pair], own_devices: Sequence[str]) -> None:
     """This node's part in a round; nothing when it sits out."""
-    index = test.meeting.index
+    index = test.rendezvous.index
     for pair in planned:
         if index in pair:
             key = f"pair/{round}/{pair[0]}-{pair[1]}"
-            share = work_together(test.meeting, pair, key, own_devices, test.measure_s, test.deadline_s)
+            share = work_together(test.rendezvous, pair, key, own_devices, test.measure_s, test.deadline_s)
             board.put(f"share/{round}/{index}", asdict(share))
 
 
 @contextmanager
-def _hosting(meeting: Meeting) -> Iterator[None]:
+def _hosting(rendezvous: Rendezvous) -> Iterator[None]:
     """The store's server in a process of its own, so that this one has no threads and may fork."""
-    listener = listen(meeting)
+    listener = listen(rendezvous)
     context = multiprocessing.get_context("fork")
     host = context.Process(target=_host, args=(listener, os.getpid()))
     host.start()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.alerts.ledger import Ledger
+from diagnose.alerts.alert_store import AlertStore
 from diagnose.alerts.life import advance
 from diagnose.alerts.look import Look, RunSeen, Sighting
 from diagnose.alerts.notice import Notice, Status
@@ -85,26 +85,26 @@ def day(path: Path, seed: int) -> tuple[list[Incident], list[Notice], int]:
     told: list[Notice] = []
     outage_s = range(0)
     restarts = 0
-    ledger = Ledger(path)
-    state = ledger.load()
+    alert_store = AlertStore(path)
+    state = alert_store.load()
     for now_s in range(0, DAY_S, EVERY_S):
         if chance.random() < 0.001:
             outage_s = range(now_s, now_s + chance.randrange(5, 60))
         if chance.random() < 0.005:
             restarts += 1
-            ledger.close()
-            ledger = Ledger(path)
-            state = ledger.load()
+            alert_store.close()
+            alert_store = AlertStore(path)
+            state = alert_store.load()
         now_ns = START_NS + now_s * SECOND_NS
         seen = tuple(Sighting(finding=one, sharp=True) for one in seen_at(now_s, incidents, chance))
         look = Look(now_ns=now_ns, runs=(RunSeen(run_id=RUN, attempt=0, step_s=1, sightings=seen),))
         outcome = advance(state, Look(now_ns=now_ns, blind=True) if now_s in outage_s else look, rules)
-        ledger.store(outcome)
+        alert_store.store(outcome)
         state = outcome.state
-        while waiting := ledger.waiting("log", 100):
-            ledger.taken("log", waiting)
+        while waiting := alert_store.waiting("log", 100):
+            alert_store.taken("log", waiting)
             told += waiting
-    ledger.close()
+    alert_store.close()
     return incidents, told, restarts
 
 

@@ -29,9 +29,7 @@ def test_what_dies_is_started_again_after_pauses_that_double(tmp_path: Path) -> 
     with KeptAlive(command, said.append, first_pause_s=0.01, clock_s=lambda: 0.0):
         until(lambda: len(said) >= 3)
     assert told.read_text().count("born") >= 3
-    assert said[:3] == [
-        f"the watcher of alerts ended (status 3); it is started again in {s:g} s" for s in (0.01, 0.02, 0.04)
-    ]
+    assert said[:3] == [f"the alert watcher ended (status 3); it restarts in {s:g} s" for s in (0.01, 0.02, 0.04)]
 
 
 def test_what_cannot_be_started_is_told(tmp_path: Path) -> None:

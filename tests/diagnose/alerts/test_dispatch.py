@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from diagnose.alerts.alert_store import AlertStore
 from diagnose.alerts.dispatch import GIVEN_UP_NS, MIN_TRIES, Backoff, Dispatcher
 from diagnose.alerts.hooks.interface import Hook, HookError, MemoryHook
-from diagnose.alerts.ledger import Ledger
 from diagnose.alerts.life import advance
 from diagnose.alerts.look import Look, RunSeen, Sighting
 from diagnose.alerts.notice import Complaints, Notice
@@ -25,26 +25,26 @@ MOST_BYTES = 160 * 2**20
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    with Ledger(tmp_path / "alerts.sqlite") as opened:
+def alert_store(tmp_path: Path) -> Iterator[AlertStore]:
+    with AlertStore(tmp_path / "alerts.sqlite") as opened:
         yield opened
 
 
-def tell(ledger: Ledger, count: int, *hooks: str, first_rank: int = 0) -> list[Notice]:
+def tell(alert_store: AlertStore, count: int, *hooks: str, first_rank: int = 0) -> list[Notice]:
     """Fill the outbox with the alerts of a look that finds ``count`` troubles."""
     found = (finding(Kind.COMPUTE_STRAGGLER, 8 * (first_rank + number)) for number in range(count))
     run = RunSeen(run_id=RUN, attempt=0, step_s=1, sightings=tuple(Sighting(finding=one, sharp=True) for one in found))
-    outcome = advance(ledger.load(), Look(now_ns=START_NS, runs=(run,)), policy(hooks=hooks, for_s=0))
-    ledger.store(outcome)
+    outcome = advance(alert_store.load(), Look(now_ns=START_NS, runs=(run,)), policy(hooks=hooks, for_s=0))
+    alert_store.store(outcome)
     return [telling.notice for telling in outcome.tellings]
 
 
 @contextmanager
 def working(
-    ledger: Ledger, *hooks: Hook, said: list[str] | None = None, now_ns: int = START_NS
+    alert_store: AlertStore, *hooks: Hook, said: list[str] | None = None, now_ns: int = START_NS
 ) -> Iterator[list[Dispatcher]]:
     complaints = Complaints((said if said is not None else []).append)
-    dispatchers = [Dispatcher(hook, ledger, complaints, AT_ONCE, clock_ns=lambda: now_ns) for hook in hooks]
+    dispatchers = [Dispatcher(hook, alert_store, complaints, AT_ONCE, clock_ns=lambda: now_ns) for hook in hooks]
     for one in dispatchers:
         one.start()
     try:
@@ -85,85 +85,85 @@ class Picky(MemoryHook):
         super().send(notices)
 
 
-def test_notices_arrive_in_order_and_leave_the_outbox(ledger: Ledger) -> None:
+def test_notices_arrive_in_order_and_leave_the_outbox(alert_store: AlertStore) -> None:
     hook = MemoryHook("log", batch=7)
-    told = tell(ledger, 100, "log")
-    with working(ledger, hook):
-        until(lambda: not ledger.num_waiting())
+    told = tell(alert_store, 100, "log")
+    with working(alert_store, hook):
+        until(lambda: not alert_store.num_waiting())
     assert hook.taken == told
 
 
-def test_a_hook_that_refuses_for_now_is_asked_until_it_takes_them(ledger: Ledger) -> None:
+def test_a_hook_that_refuses_for_now_is_asked_until_it_takes_them(alert_store: AlertStore) -> None:
     hook = MemoryHook("log", batch=3)
     hook.refusals = [HookError("status 503", again=True) for _ in range(5)]
-    told, said = tell(ledger, 10, "log"), []
-    with working(ledger, hook, said=said):
-        until(lambda: not ledger.num_waiting())
+    told, said = tell(alert_store, 10, "log"), []
+    with working(alert_store, hook, said=said):
+        until(lambda: not alert_store.num_waiting())
     assert hook.taken == told
     assert said == [
-        "hook log: status 503; what waits for it is kept and tried again",
-        "hook log: takes notices again",
+        "hook log: status 503; its notices are kept and retried",
+        "hook log: accepts notices again",
     ]
 
 
 @pytest.mark.parametrize("mistake", [ZeroDivisionError("oops"), SystemExit(1), asyncio.CancelledError()])
-def test_what_a_hook_raises_by_mistake_is_a_refusal_for_now(ledger: Ledger, mistake: BaseException) -> None:
+def test_what_a_hook_raises_by_mistake_is_a_refusal_for_now(alert_store: AlertStore, mistake: BaseException) -> None:
     hook = MemoryHook("log")
     hook.refusals = [mistake]  # type: ignore[list-item]
-    told = tell(ledger, 2, "log")
-    with working(ledger, hook):
-        until(lambda: not ledger.num_waiting())
+    told = tell(alert_store, 2, "log")
+    with working(alert_store, hook):
+        until(lambda: not alert_store.num_waiting())
     assert hook.taken == told
 
 
-def test_of_a_batch_that_is_refused_for_good_only_the_one_at_fault_is_dropped(ledger: Ledger) -> None:
+def test_of_a_batch_that_is_refused_for_good_only_the_one_at_fault_is_dropped(alert_store: AlertStore) -> None:
     hook, said = Picky(4, batch=10), []
-    told = tell(ledger, 12, "picky")
-    with working(ledger, hook, said=said):
-        until(lambda: not ledger.num_waiting())
+    told = tell(alert_store, 12, "picky")
+    with working(alert_store, hook, said=said):
+        until(lambda: not alert_store.num_waiting())
     assert hook.taken == [notice for notice in told if notice.number != 4]
     assert len(said) == 1
-    assert "refused for good, dropped: compute-straggler of [24]" in said[0]
+    assert "rejected, dropped: compute-straggler of [24]" in said[0]
 
 
-def test_a_dead_hook_delays_no_other(ledger: Ledger) -> None:
+def test_a_dead_hook_delays_no_other(alert_store: AlertStore) -> None:
     dead, well = Blocking("dead"), MemoryHook("well")
-    told = tell(ledger, 20, "dead", "well")
-    with working(ledger, dead, well):
+    told = tell(alert_store, 20, "dead", "well")
+    with working(alert_store, dead, well):
         until(dead.asked.is_set)
-        until(lambda: ledger.num_waiting() == {"dead": 20})
+        until(lambda: alert_store.num_waiting() == {"dead": 20})
         dead.released.set()
     assert well.taken == told
 
 
-def test_what_comes_later_is_sent_when_it_is_there(ledger: Ledger) -> None:
+def test_what_comes_later_is_sent_when_it_is_there(alert_store: AlertStore) -> None:
     hook = MemoryHook("log")
-    with working(ledger, hook) as (dispatcher,):
+    with working(alert_store, hook) as (dispatcher,):
         for number in range(3):
-            tell(ledger, 1, "log", first_rank=number)
+            tell(alert_store, 1, "log", first_rank=number)
             dispatcher.wake()
-            until(lambda: not ledger.num_waiting(), seconds=4)
+            until(lambda: not alert_store.num_waiting(), seconds=4)
     assert [notice.labels["rank"] for notice in hook.taken] == ["0", "8", "16"]
 
 
-def test_at_the_end_what_can_be_sent_is_sent_and_the_rest_is_kept(ledger: Ledger) -> None:
+def test_at_the_end_what_can_be_sent_is_sent_and_the_rest_is_kept(alert_store: AlertStore) -> None:
     well, ill = MemoryHook("well"), MemoryHook("ill")
     ill.refusals = [HookError("refused", again=True, after_s=3600)] * 100
-    told = tell(ledger, 30, "well", "ill")
-    with working(ledger, well, ill):
+    told = tell(alert_store, 30, "well", "ill")
+    with working(alert_store, well, ill):
         pass
     assert well.taken == told
-    assert ledger.num_waiting() == {"ill": 30}
+    assert alert_store.num_waiting() == {"ill": 30}
 
 
-def test_a_hook_that_ends_after_the_ledger_was_closed_hurts_nobody(ledger: Ledger) -> None:
+def test_a_hook_that_ends_after_the_ledger_was_closed_hurts_nobody(alert_store: AlertStore) -> None:
     hook = Blocking("slow")
-    tell(ledger, 1, "slow")
-    dispatcher = Dispatcher(hook, ledger, Complaints(print), AT_ONCE)
+    tell(alert_store, 1, "slow")
+    dispatcher = Dispatcher(hook, alert_store, Complaints(print), AT_ONCE)
     dispatcher.start()
     until(hook.asked.is_set)
     dispatcher.finish(0)
-    ledger.close()
+    alert_store.close()
     hook.released.set()
     dispatcher.finish(10)
 
@@ -177,74 +177,74 @@ class Deaf(MemoryHook):
         super().send(notices)
 
 
-def test_what_a_hook_did_not_take_for_a_day_is_dropped_and_told_and_blocks_nothing(ledger: Ledger) -> None:
+def test_what_a_hook_did_not_take_for_a_day_is_dropped_and_told_and_blocks_nothing(alert_store: AlertStore) -> None:
     hook, said = Deaf("deaf"), []
-    told = tell(ledger, 3, "deaf")
-    with working(ledger, hook, said=said, now_ns=START_NS + GIVEN_UP_NS + 1):
-        until(lambda: not ledger.num_waiting())
+    told = tell(alert_store, 3, "deaf")
+    with working(alert_store, hook, said=said, now_ns=START_NS + GIVEN_UP_NS + 1):
+        until(lambda: not alert_store.num_waiting())
     assert hook.taken == told[1:]
-    assert said[1].startswith("hook deaf: status 500; not taken for a day, dropped: compute-straggler of [0]")
+    assert said[1].startswith("hook deaf: status 500; not accepted for a day, dropped: compute-straggler of [0]")
 
 
-def test_what_is_a_day_old_is_not_dropped_after_a_few_tries(ledger: Ledger) -> None:
+def test_what_is_a_day_old_is_not_dropped_after_a_few_tries(alert_store: AlertStore) -> None:
     hook = MemoryHook("log", batch=2)
     hook.refusals = [HookError("no network yet", again=True)] * (MIN_TRIES - 1)
-    told = tell(ledger, 3, "log")
-    with working(ledger, hook, now_ns=START_NS + 2 * GIVEN_UP_NS):
-        until(lambda: not ledger.num_waiting())
+    told = tell(alert_store, 3, "log")
+    with working(alert_store, hook, now_ns=START_NS + 2 * GIVEN_UP_NS):
+        until(lambda: not alert_store.num_waiting())
     assert hook.taken == told
 
 
-def test_what_is_not_a_day_old_is_kept_however_often_it_is_refused(ledger: Ledger) -> None:
+def test_what_is_not_a_day_old_is_kept_however_often_it_is_refused(alert_store: AlertStore) -> None:
     hook = MemoryHook("log")
     hook.refusals = [HookError("status 500", again=True)] * (5 * MIN_TRIES)
-    told = tell(ledger, 3, "log")
-    with working(ledger, hook, now_ns=START_NS + GIVEN_UP_NS):
-        until(lambda: not ledger.num_waiting())
+    told = tell(alert_store, 3, "log")
+    with working(alert_store, hook, now_ns=START_NS + GIVEN_UP_NS):
+        until(lambda: not alert_store.num_waiting())
     assert hook.taken == told
 
 
-def test_what_may_be_mended_is_told_once(ledger: Ledger) -> None:
+def test_what_may_be_mended_is_told_once(alert_store: AlertStore) -> None:
     hook, said = MemoryHook("log"), []
     hook.refusals = [HookError("status 401", again=True, hint="is its token still good?")] * 5
-    tell(ledger, 1, "log")
-    with working(ledger, hook, said=said):
-        until(lambda: not ledger.num_waiting())
-    assert said[0] == "hook log: status 401; what waits for it is kept and tried again; hint: is its token still good?"
+    tell(alert_store, 1, "log")
+    with working(alert_store, hook, said=said):
+        until(lambda: not alert_store.num_waiting())
+    assert said[0] == "hook log: status 401; its notices are kept and retried; hint: is its token still good?"
     assert len(said) == 2
 
 
-def test_a_notice_that_cannot_be_read_is_told_and_holds_up_no_other(ledger: Ledger, tmp_path: Path) -> None:
+def test_a_notice_that_cannot_be_read_is_told_and_holds_up_no_other(alert_store: AlertStore, tmp_path: Path) -> None:
     hook, said = MemoryHook("log"), []
-    told = tell(ledger, 3, "log")
+    told = tell(alert_store, 3, "log")
     with sqlite3.connect(tmp_path / "alerts.sqlite") as database:
         database.execute("UPDATE outbox SET body = '{}' WHERE number = 2")
-    with working(ledger, hook, said=said):
-        until(lambda: not ledger.num_waiting())
+    with working(alert_store, hook, said=said):
+        until(lambda: not alert_store.num_waiting())
     assert hook.taken == [told[0], told[2]]
-    assert said == ["hook log: notices that cannot be read are set aside, in `aside` of the ledger: 2"]
+    assert said == ["hook log: unreadable notices are moved to the table `aside` of the alert state: 2"]
 
 
 class Broken:
     """An outbox that nobody is prepared for, for as long as it is told to be."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, alert_store: AlertStore) -> None:
+        self._alert_store = alert_store
         self.times_left = 2
 
     def waiting(self, hook: str, most: int) -> list[Notice]:
         if self.times_left:
             self.times_left -= 1
             raise KeyError("what is this?")
-        return self._ledger.waiting(hook, most)
+        return self._alert_store.waiting(hook, most)
 
     def taken(self, hook: str, notices: Sequence[Notice]) -> None:
-        self._ledger.taken(hook, notices)
+        self._alert_store.taken(hook, notices)
 
 
-def test_an_outbox_that_breaks_is_told_once_and_ends_no_hook(ledger: Ledger) -> None:
-    hook, said, outbox = MemoryHook("log"), [], Broken(ledger)
-    told = tell(ledger, 1, "log")
+def test_an_outbox_that_breaks_is_told_once_and_ends_no_hook(alert_store: AlertStore) -> None:
+    hook, said, outbox = MemoryHook("log"), [], Broken(alert_store)
+    told = tell(alert_store, 1, "log")
     dispatcher = Dispatcher(hook, outbox, Complaints(said.append), AT_ONCE)
     dispatcher.start()
     until(lambda: outbox.times_left == 1)
@@ -253,21 +253,21 @@ def test_an_outbox_that_breaks_is_told_once_and_ends_no_hook(ledger: Ledger) -> 
     dispatcher.finish(10)
     assert hook.taken == told
     assert said == [
-        "outbox of hook log: KeyError: 'what is this?'; tried again",
+        "outbox of hook log: KeyError: 'what is this?'; retrying",
         "outbox of hook log: works again",
     ]
 
 
-def test_a_hook_outlives_standard_error(ledger: Ledger) -> None:
+def test_a_hook_outlives_standard_error(alert_store: AlertStore) -> None:
     def gone(text: str) -> None:
         raise BrokenPipeError(text)
 
     hook = MemoryHook("log")
     hook.refusals = [HookError("status 500", again=True)]
-    told = tell(ledger, 2, "log")
-    dispatcher = Dispatcher(hook, ledger, Complaints(gone), AT_ONCE)
+    told = tell(alert_store, 2, "log")
+    dispatcher = Dispatcher(hook, alert_store, Complaints(gone), AT_ONCE)
     dispatcher.start()
-    until(lambda: not ledger.num_waiting())
+    until(lambda: not alert_store.num_waiting())
     dispatcher.finish(10)
     assert hook.taken == told
 
@@ -281,14 +281,14 @@ def test_pauses_double_up_to_a_bound_and_are_as_long_as_the_receiver_asks() -> N
     assert shortest.pause_s(1, 1e9) == 3600
 
 
-def test_ten_thousand_findings_in_a_look_arrive_in_order_in_bounded_memory(ledger: Ledger) -> None:
+def test_ten_thousand_findings_in_a_look_arrive_in_order_in_bounded_memory(alert_store: AlertStore) -> None:
     hooks = [MemoryHook("log", batch=100), MemoryHook("manager", batch=64)]
     before_bytes = peak_bytes()
-    told = tell(ledger, 10_000, "log", "manager")
+    told = tell(alert_store, 10_000, "log", "manager")
     assert len(told) == 10_000
     assert peak_bytes() - before_bytes < MOST_BYTES
-    with working(ledger, *hooks):
-        until(lambda: not ledger.num_waiting(), every=0.2)
+    with working(alert_store, *hooks):
+        until(lambda: not alert_store.num_waiting(), every=0.2)
     for hook in hooks:
         assert [notice.number for notice in hook.taken] == list(range(1, 10_001))
 
@@ -296,45 +296,45 @@ def test_ten_thousand_findings_in_a_look_arrive_in_order_in_bounded_memory(ledge
 class Full:
     """An outbox on a disk that is full until it is told otherwise: it can be read."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, alert_store: AlertStore) -> None:
+        self._alert_store = alert_store
         self.is_full = True
         self.refused = 0
 
     def waiting(self, hook: str, most: int) -> list[Notice]:
-        return self._ledger.waiting(hook, most)
+        return self._alert_store.waiting(hook, most)
 
     def taken(self, hook: str, notices: Sequence[Notice]) -> None:
         if self.is_full:
             self.refused += 1
             raise sqlite3.OperationalError("database or disk is full")
-        self._ledger.taken(hook, notices)
+        self._alert_store.taken(hook, notices)
 
 
 @pytest.mark.parametrize("batch", [1, 2])
-def test_what_cannot_be_struck_out_is_sent_once_and_told_once(ledger: Ledger, batch: int) -> None:
-    hook, said, outbox = MemoryHook("log", batch=batch), [], Full(ledger)
-    told = tell(ledger, 3, "log")
+def test_what_cannot_be_struck_out_is_sent_once_and_told_once(alert_store: AlertStore, batch: int) -> None:
+    hook, said, outbox = MemoryHook("log", batch=batch), [], Full(alert_store)
+    told = tell(alert_store, 3, "log")
     dispatcher = Dispatcher(hook, outbox, Complaints(said.append), AT_ONCE)
     dispatcher.start()
     until(lambda: dispatcher.wake() or outbox.refused > 10)
     outbox.is_full = False
-    until(lambda: dispatcher.wake() or not ledger.num_waiting())
+    until(lambda: dispatcher.wake() or not alert_store.num_waiting())
     until(lambda: len(said) == 2)
     dispatcher.finish(10)
     assert hook.taken == told
     assert said == [
-        "outbox of hook log: OperationalError: database or disk is full; tried again",
+        "outbox of hook log: OperationalError: database or disk is full; retrying",
         "outbox of hook log: works again",
     ]
 
 
-def test_what_is_refused_for_good_on_a_full_disk_is_told_once_and_blocks_nothing(ledger: Ledger) -> None:
-    hook, said, outbox = Picky(1, batch=2), [], Full(ledger)
-    told = tell(ledger, 3, "picky")
+def test_what_is_refused_for_good_on_a_full_disk_is_told_once_and_blocks_nothing(alert_store: AlertStore) -> None:
+    hook, said, outbox = Picky(1, batch=2), [], Full(alert_store)
+    told = tell(alert_store, 3, "picky")
     dispatcher = Dispatcher(hook, outbox, Complaints(said.append), AT_ONCE)
     dispatcher.start()
     until(lambda: dispatcher.wake() or outbox.refused > 10)
     dispatcher.finish(10)
     assert hook.taken == told[1:]
-    assert len([line for line in said if "refused for good" in line]) == 1
+    assert len([line for line in said if "; rejected" in line]) == 1

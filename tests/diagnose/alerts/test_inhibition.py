@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from diagnose.alerts.inhibition import TABLE
 from diagnose.alerts.life import State, advance
 from diagnose.alerts.look import Look, RunSeen, Sighting
+from diagnose.causes import TABLE, Reach
 from diagnose.findings import Kind, Severity
 from tests.diagnose.alerts.made_looks import START_NS, Watched, finding, policy, quick, words
 
@@ -121,11 +121,26 @@ def test_another_run_is_explained_by_nothing_here() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(Kind))
-def test_nothing_holds_itself_back_by_others(kind: Kind) -> None:
-    """Two kinds that held back each other would both stay untold."""
-    reached, front = set(), {kind}
-    while front:
-        effects = {effect for row in TABLE if row.cause in front for effect in row.effects if effect != row.cause}
-        assert kind not in effects
-        reached |= front
-        front = effects - reached
+def test_no_kind_holds_itself_back_through_others(kind: Kind) -> None:
+    """Two alerts that held back each other would both stay unsent. Nodes are kinds that name a place or do not."""
+    for named in (True, False):
+        reached: set[tuple[Kind, bool]] = set()
+        front = _effects_of(kind, named)
+        while front:
+            assert (kind, named) not in front
+            reached |= front
+            front = {effect for cause in front for effect in _effects_of(*cause)} - reached
+
+
+def _effects_of(cause: Kind, named: bool) -> set[tuple[Kind, bool]]:
+    found: set[tuple[Kind, bool]] = set()
+    for row in TABLE:
+        if cause not in row.causes or row.alerts is None:
+            continue
+        if row.alerts is Reach.UNNAMED and (named or cause not in row.effects):
+            found |= {(effect, False) for effect in row.effects}
+        if row.alerts is Reach.HOST and named:
+            found |= {(effect, True) for effect in row.effects}
+        if row.alerts is Reach.RUN:
+            found |= {(effect, place) for effect in row.effects for place in (True, False)}
+    return found

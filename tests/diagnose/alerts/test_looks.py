@@ -95,10 +95,10 @@ def test_one_run_that_cannot_be_looked_at_spoils_no_other(
         seen = watching.look(reader, period_s=5)
         assert [run.run_id for run in seen.runs] == ["tuesday"]
         assert seen.failed == {("monday", 0)}
-    assert said == ["run monday/0: cannot be looked at: ZeroDivisionError: in a detector"]
+    assert said == ["run monday/0: cannot be diagnosed: ZeroDivisionError: in a detector"]
     monkeypatch.undo()
     assert len(watching.look(reader, period_s=5).runs) == 2
-    assert said[1:] == ["run monday/0: looked at again"]
+    assert said[1:] == ["run monday/0: diagnosed again"]
 
 
 def test_an_empty_store_has_nothing_to_tell(store: EmbeddedStore) -> None:
@@ -170,7 +170,7 @@ def test_of_too_many_runs_the_newest_are_looked_at_and_the_others_are_not_over(s
     assert len(seen.failed) == 2
     assert not seen.failed & {(run.run_id, run.attempt) for run in seen.runs}
     assert said == [
-        f"{MOST_RUNS + 2} runs are alive: the newest {MOST_RUNS} are looked at, alerts of the others stand still"
+        f"{MOST_RUNS + 2} runs are active: only the newest {MOST_RUNS} are checked, alerts of the others do not change"
     ]
 
 

@@ -104,7 +104,7 @@ def test_a_collector_that_refuses_is_told_of_once_asked_rarely_and_told_everythi
     telling.tells(watched)
     (rows,) = refusing.tables
     assert sorted(rows["phase"].to_pylist()) == ["looked", "resolved"]
-    assert telling.said[1:] == ["alerts reach the dashboard again"]
+    assert telling.said[1:] == ["the dashboard receives alerts again"]
 
 
 def test_what_goes_on_is_told_again_every_quarter_of_a_minute() -> None:

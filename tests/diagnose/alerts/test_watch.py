@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from diagnose.alerts.ledger import Ledger, Waiting, read_ledger
+from diagnose.alerts.alert_store import AlertStore, Waiting, read_alert_store
 from diagnose.alerts.life import UNKNOWN_S, State
 from diagnose.alerts.listing import state_object, state_text
 from diagnose.alerts.notice import Complaints
@@ -55,11 +55,11 @@ class Scene:
     def __init__(self, path: Path, state: State) -> None:
         self.said: list[str] = []
         self.reader = NoRuns()
-        self.ledger = Ledger(path)
+        self.alert_store = AlertStore(path)
         self.now_ns = START_NS + 5_000_000_000
         self.watcher = Watcher(
             open_reader=self.reader.open,
-            ledger=self.ledger,
+            alert_store=self.alert_store,
             policy=policy(),
             dispatchers=(),
             complaints=Complaints(self.said.append),
@@ -72,7 +72,7 @@ class Scene:
 def scene(tmp_path: Path) -> Iterator[Scene]:
     made = Scene(tmp_path / "alerts.sqlite", State())
     yield made
-    made.ledger.close()
+    made.alert_store.close()
 
 
 def firing() -> State:
@@ -105,7 +105,7 @@ def test_a_store_that_does_not_answer_is_told_once_and_once_more_when_it_does(sc
     scene.reader.silent = False
     scene.watcher.look(5)
     scene.watcher.look(5)
-    assert scene.said == ["nobody there; alerts stand still until it answers", "the store answers again"]
+    assert scene.said == ["nobody there; alerts do not change until the store answers", "the store answers again"]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_store_that_breaks_ends_nothing_and_is_told_once(scene: Scene, broken:
     assert all(alert.is_alive for alert in scene.watcher.state.alerts.values())
     scene.reader.broken = None
     scene.watcher.look(5)
-    assert scene.said == [f"{said}; alerts stand still until it answers", "the store answers again"]
+    assert scene.said == [f"{said}; alerts do not change until the store answers", "the store answers again"]
 
 
 def test_news_that_cannot_be_asked_for_is_none(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_what_cannot_be_judged_ends_nothing(scene: Scene, monkeypatch: pytest.Mo
     monkeypatch.setattr("diagnose.alerts.watch.advance", lambda *_: 1 / 0)
     scene.watcher.look(5)
     scene.watcher.look(5)
-    assert scene.said == ["alerts cannot be written down, and wait: ZeroDivisionError: division by zero"]
+    assert scene.said == ["alerts cannot be saved and are delayed: ZeroDivisionError: division by zero"]
 
 
 class ManualTime(threading.Event):
@@ -250,16 +250,16 @@ def test_what_cannot_be_written_down_has_not_happened_yet(scene: Scene, monkeypa
         raise sqlite3.OperationalError("database or disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(scene.ledger, "store", full)
+        patched.setattr(scene.alert_store, "store", full)
         scene.watcher.look(5)
         scene.watcher.look(5)
     assert [str(alert.phase) for alert in scene.watcher.state.alerts.values()] == ["firing"]
     scene.watcher.look(5)
     assert [str(alert.phase) for alert in scene.watcher.state.alerts.values()] == ["resolved"]
-    assert scene.ledger.num_waiting() == {"log": 1}
+    assert scene.alert_store.num_waiting() == {"log": 1}
     assert [line.split(":")[0] for line in scene.said] == [
-        "alerts cannot be written down, and wait",
-        "alerts are written down again",
+        "alerts cannot be saved and are delayed",
+        "alerts are saved again",
     ]
 
 
@@ -276,13 +276,13 @@ def test_an_address_that_is_none_ends_the_command(tmp_path: Path) -> None:
     def refuse() -> NoRuns:
         raise UsageError("no address", hint="none")
 
-    with Ledger(tmp_path / "alerts.sqlite") as ledger:
+    with AlertStore(tmp_path / "alerts.sqlite") as alert_store:
         watcher = Watcher(
-            open_reader=refuse, ledger=ledger, policy=policy(), dispatchers=(), complaints=Complaints(print)
+            open_reader=refuse, alert_store=alert_store, policy=policy(), dispatchers=(), complaints=Complaints(print)
         )
         with pytest.raises(UsageError):
             watcher.open()
-    assert read_ledger(tmp_path / "alerts.sqlite")[0] == State()
+    assert read_alert_store(tmp_path / "alerts.sqlite")[0] == State()
 
 
 class Foreign(NoRuns):
@@ -308,7 +308,7 @@ def test_rows_of_another_kind_are_told_and_end_nothing(scene: Scene, rows: pa.Ta
     scene.reader = Foreign(rows)
     watcher = Watcher(
         open_reader=scene.reader.open,
-        ledger=scene.ledger,
+        alert_store=scene.alert_store,
         policy=policy(),
         dispatchers=(),
         complaints=Complaints(scene.said.append),
@@ -318,7 +318,7 @@ def test_rows_of_another_kind_are_told_and_end_nothing(scene: Scene, rows: pa.Ta
     watcher.look(5)
     watcher.news()
     assert len(scene.said) == 1
-    assert scene.said[0].endswith("alerts stand still until it answers")
+    assert scene.said[0].endswith("alerts do not change until the store answers")
 
 
 class Garbage(BaseHTTPRequestHandler):

@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from diagnose.alerts.ledger import read_ledger
+from diagnose.alerts.alert_store import read_alert_store
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import Alerts
@@ -58,7 +58,7 @@ class Scene:
 
     def waiting(self) -> int:
         """Notices that were not sent yet."""
-        return sum(one.count for one in read_ledger(self.rules.parent / "alerts.sqlite")[1].values())
+        return sum(one.count for one in read_alert_store(self.rules.parent / "alerts.sqlite")[1].values())
 
     def looks_again(self) -> None:
         """The watcher has looked and told since this was asked."""

@@ -92,7 +92,7 @@ def test_a_rank_without_a_dump_that_all_others_wait_for_is_named_and_said_to_be_
     verdict = _judged(tmp_path)
     assert verdict.initiating == (BEHIND,)
     assert verdict.evidence.missing == (BEHIND,)
-    assert "left nothing" in verdict.headline
+    assert "no records" in verdict.headline
 
 
 def test_one_witness_alone_accuses_no_missing_rank(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_one_witness_alone_accuses_no_missing_rank(tmp_path: Path) -> None:
     write_pickle(tmp_path, 0, dump(members, {"0": (9, 8)}, [entry("0", 9, 17)]))
     verdict = _judged(tmp_path)
     assert verdict.initiating == ()
-    assert "rank 1 left nothing" in verdict.headline
+    assert "rank 1 left no records" in verdict.headline
 
 
 def test_a_rank_that_issued_another_shape_is_named(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_an_operation_that_all_entered_and_none_ended_accuses_nobody(tmp_path: P
         write_pickle(tmp_path, rank, waiting(rank, behind=-1))
     verdict = _judged(tmp_path)
     assert (verdict.kind, verdict.initiating) == ("hung-collective", ())
-    assert "none ended it" in verdict.headline
+    assert "none finished it" in verdict.headline
 
 
 def test_a_hostile_pickle_runs_nothing(tmp_path: Path) -> None:

@@ -19,4 +19,4 @@ def shown(run_id: str) -> list[str]:
 
 @pytest.mark.parametrize(("run_id", "lines"), [("llm-7b", ["run llm-7b, attempt 2"]), ("", [])])
 def test_the_run_stands_below_where_it_is_known(run_id: str, lines: list[str]) -> None:
-    assert shown(run_id) == ["nothing stands still", *lines]
+    assert shown(run_id) == ["nothing is stalled", *lines]

@@ -167,8 +167,8 @@ def test_a_rank_that_fell_over_a_mismatch_is_not_accused(beside: tuple[str, ...]
     verdict = judge(_one_that_fell(_said("collective-mismatch", *beside)))
     assert (verdict.kind, verdict.initiating) == ("collective-mismatch", ())
     assert verdict.headline.startswith("rank 3 died (SIGABRT) on host-0")
-    assert "over a collective mismatch" in verdict.headline
-    assert verdict.next_step.startswith("compare what rank 3 and the peers issue")
+    assert "after a collective mismatch" in verdict.headline
+    assert verdict.next_step.startswith("compare the collective of rank 3 with")
     finding = hang_finding(verdict)
     assert finding is not None
     assert "log_of_rank_3" in finding.evidence
@@ -263,7 +263,7 @@ def test_where_nobody_saw_the_end_the_verdict_says_so_and_is_unsure() -> None:
         states[rank] |= {"process": "dead", "living": "alive"}
     verdict = judge(evidence_from_states(states))
     assert verdict.confidence <= 0.5
-    assert any("nobody saw" in note for note in verdict.evidence.notes)
+    assert any("no stall was observed" in note for note in verdict.evidence.notes)
 
 
 MESH = Topology.parse("pp=2,dp_shard=2,tp=2")

@@ -64,8 +64,8 @@ def test_nobody_is_told_to_continue_a_process_that_is_gone() -> None:
 def test_the_text_tells_when_the_job_ended() -> None:
     text = text_of(ended(alive()))
     assert f"run made, attempt 0, ended {local_time(ENDED_NS)}" in text
-    assert "nothing had moved for 60 s when it was looked at" in text
-    assert "nothing has moved for 60 s" in text_of(judge(alive()))
+    assert "no rank had made progress for 60 s at the time of the check" in text
+    assert "no rank has made progress for 60 s" in text_of(judge(alive()))
 
 
 def test_a_run_has_ended_once_no_rank_lives() -> None:

@@ -82,7 +82,7 @@ def test_processor_time_is_measured_on_cpus_alone() -> None:
     assert (on_cpu[Stage.FORWARD_SEND].cpu_ns == -1).all()
 
 
-def own_work(simulation: Simulation) -> np.ndarray:
+def compute_time(simulation: Simulation) -> np.ndarray:
     """Processor time of forwards and backwards, [steps, ranks]."""
     return sum(simulation.operations[stage].cpu_ns.sum(axis=1) for stage in COMPUTE)  # type: ignore[return-value]
 
@@ -107,7 +107,7 @@ def self_time(simulation: Simulation) -> np.ndarray:
 )
 def test_a_fault_changes_the_work_of_its_ranks_alone(fault: str, ranks: range | list[int], factor: float) -> None:
     healthy, faulty = simulate(plan(device="cpu")), simulate(plan(fault, device="cpu"))
-    ratio = own_work(faulty) / own_work(healthy)
+    ratio = compute_time(faulty) / compute_time(healthy)
     others = np.setdiff1d(np.arange(16), ranks)
     assert (ratio[:, others] == 1.0).all()
     np.testing.assert_allclose(ratio[:, list(ranks)], factor, atol=1e-6)

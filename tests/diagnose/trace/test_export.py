@@ -216,7 +216,7 @@ def test_hosts_of_which_nothing_is_known_are_told_and_keep_their_stamps(
     assert len(trace.arrows) + written.left_out == counted
     assert keys(trace) == expected(stored(store, "blind", 2, 11))
     ((_, _, _, about),) = [one for one in trace.instants if one[2] == "rankscope"]
-    assert (about["run"], about["arrows left out"]) == ("blind", written.left_out)
+    assert (about["run"], about["arrows omitted"]) == ("blind", written.left_out)
 
 
 def test_ranks_and_hosts_are_chosen(store: Store, tmp_path: Path) -> None:

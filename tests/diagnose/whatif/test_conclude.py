@@ -63,7 +63,7 @@ def test_nothing_is_concluded_from_a_replay_that_misses_the_measured_steps() -> 
     assert told.report.exit_status == 1
     assert whatif_object(told)["slowdown"] is None
     assert told.replay_error == pytest.approx(1 - 1 / 1.1, abs=0.01)
-    assert "the replay misses the measured step times by" in told.report.findings[0].summary
+    assert "the replay differs from the measured step times by" in told.report.findings[0].summary
     assert told.fixes == ()
     assert told.figures is not None
 
@@ -87,7 +87,7 @@ def test_a_single_rank_is_replayed_alone() -> None:
 
 def test_what_would_gain_less_than_nothing_is_told_as_no_gain() -> None:
     told = conclude(_view("slow:rank=11,factor=1.5", noise=SILENT))
-    loss = Fix(change="pipeline stages balanced", saved_s=-0.42, share=-0.013)
+    loss = Fix(change="balanced pipeline stages", saved_s=-0.42, share=-0.013)
     console = Console(width=120)
     with console.capture() as capture:
         console.print(whatif_text(replace(told, fixes=(loss,))))

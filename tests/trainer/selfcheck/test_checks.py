@@ -26,8 +26,8 @@ from diagnose.nodecheck.checks import (
 )
 from diagnose.nodecheck.checks.pattern import base_words
 from diagnose.nodecheck.expectations import Expectations
-from diagnose.nodecheck.meeting import Meeting
 from diagnose.nodecheck.network import Interface
+from diagnose.nodecheck.rendezvous import Rendezvous
 from diagnose.nodecheck.result import CheckResult, Verdict
 from tests.integration.processes import free_port
 
@@ -159,10 +159,10 @@ def test_the_member_that_breaks_a_collective_is_named() -> None:
 @pytest.mark.gloo
 def test_neighbours_all_reduce_with_each_other() -> None:
     endpoint = f"127.0.0.1:{free_port()}"
-    meetings = [Meeting(endpoint=endpoint, index=index, nodes=2, patience_s=LONG_S) for index in range(2)]
+    meetings = [Rendezvous(endpoint=endpoint, index=index, nodes=2, patience_s=LONG_S) for index in range(2)]
     calls = [
-        partial(neighbours.run, meeting=meeting, device="cpu", measure_s=0.05, size_bytes=1 << 16)
-        for meeting in meetings
+        partial(neighbours.run, rendezvous=rendezvous, device="cpu", measure_s=0.05, size_bytes=1 << 16)
+        for rendezvous in meetings
     ]
     outcomes = run_bounded(calls, LONG_S)
     assert [outcome.error for outcome in outcomes] == ["", ""]

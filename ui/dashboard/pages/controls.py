@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.model.meetings import met_along
+from diagnose.model.collectives import met_along
 from telemetry.stages import STAGE_BY_CODE, STAGE_BY_LABEL, Stage
 from ui.dashboard.pages.interface import control_id
 from ui.dashboard.view_state import (

@@ -71,10 +71,10 @@ def test_a_notice_is_title_and_text(hook: Hook, services: Apprise) -> None:
 
 def test_what_is_refused_is_told_again_and_no_address_with_it(hook: Hook, services: Apprise) -> None:
     services.takes = False
-    with pytest.raises(HookError, match="a service did not take it") as refused:
+    with pytest.raises(HookError, match="a service rejected the notice") as refused:
         hook.send([made_notice()])
     services.breaks = True
-    with pytest.raises(HookError, match="a service did not take it") as broken:
+    with pytest.raises(HookError, match="a service rejected the notice") as broken:
         hook.send([made_notice()])
     assert refused.value.again
     assert broken.value.again
@@ -85,9 +85,9 @@ def test_a_service_that_hangs_holds_nobody_and_is_not_asked_twice(services: Appr
     hook = make_hook("chat", {"type": "apprise", "urls_env": "APPRISE_URLS", "timeout_s": 0.2})
     services.free.clear()
     try:
-        with pytest.raises(HookError, match=r"not taken within 0.2 s"):
+        with pytest.raises(HookError, match=r"no answer within 0.2 s"):
             hook.send([made_notice()])
-        with pytest.raises(HookError, match="still holds the last notice"):
+        with pytest.raises(HookError, match="still sending the last notice"):
             hook.send([made_notice()])
     finally:
         services.free.set()

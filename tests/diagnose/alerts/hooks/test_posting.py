@@ -57,7 +57,7 @@ def test_a_receiver_in_trouble_is_asked_again(receiver: HttpReceiver, status: in
 
 @pytest.mark.parametrize(
     ("status", "hint"),
-    [(401, "token"), (403, "token"), (404, "its url"), (405, "its url"), (407, ""), (409, ""), (423, "")],
+    [(401, "token"), (403, "token"), (404, "the url"), (405, "its url"), (407, ""), (409, ""), (423, "")],
 )
 def test_what_somebody_may_mend_is_sent_again(receiver: HttpReceiver, status: int, hint: str) -> None:
     receiver.behaviour = answers(status, b"not you")
@@ -110,7 +110,7 @@ def test_a_receiver_that_is_slow_holds_nobody_beyond_the_timeout(
     receiver.behaviour = behaviour
     error = refusal(webhook(receiver, timeout_s=SHORT_S))
     assert error.again
-    assert "no whole answer within 0.3 s" in str(error)
+    assert "no complete answer within 0.3 s" in str(error)
 
 
 @pytest.mark.parametrize("behaviour", [breaks_off_in_its_body, says_nothing_and_closes])
@@ -211,5 +211,5 @@ def test_no_secret_is_logged_or_told(
 
 @pytest.mark.parametrize("url", ["ops.example.org", "ftp://ops", "http://", "http://[::1"])
 def test_what_is_no_address_is_refused_at_once(url: str) -> None:
-    with pytest.raises(UsageError, match="hook ops: its url is no address"):
+    with pytest.raises(UsageError, match="hook ops: its url is not an address"):
         make_hook("ops", {"type": "webhook", "url": url})

@@ -72,7 +72,7 @@ def test_a_type_that_is_missing_or_misspelt_is_told() -> None:
         ({"batch": True}, "hook ops: batch: Input should be a valid integer"),
         ({"envelope": "paper"}, "hook ops: envelope: Input should be 'none' or 'cloudevents'"),
         ({"url": 7}, "hook ops: url: Input should be a valid string"),
-        ({"envelope": "cloudevents", "batch": 2}, "a CloudEvent tells of one notice"),
+        ({"envelope": "cloudevents", "batch": 2}, "a CloudEvent holds a single notice"),
     ],
 )
 def test_a_wrong_key_is_told_by_hook_and_key(change: dict[str, object], expected: str) -> None:
@@ -112,7 +112,7 @@ def test_a_secret_in_the_configuration_is_refused_and_not_repeated(table: dict[s
 
 def test_where_a_secret_goes_is_told() -> None:
     words = told({"type": "slack", "url": f"https://hooks.slack.com/services/{SECRET}"})
-    assert "url is a secret and stands in no configuration\n\nhint: write url_env = " in words
+    assert "url is a secret and must not be in the configuration\n\nhint: write url_env = " in words
 
 
 def test_a_secret_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -122,12 +122,12 @@ def test_a_secret_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch, tmp
     with (without_end := tmp_path / "long").open("wb") as file:
         file.truncate(2**43)
     assert "the variable that token_env names is not set" in told({**WEBHOOK, "token_env": "NOT_SET_ANYWHERE"})
-    assert "token_env says is empty" in told({**WEBHOOK, "token_env": "EMPTY"})
+    assert "token_env is empty" in told({**WEBHOOK, "token_env": "EMPTY"})
     assert "No such file" in told({**WEBHOOK, "token_file": str(tmp_path / "none")})
     assert "more than one line" in told({**WEBHOOK, "token_file": str(tmp_path / "lines")})
-    assert "it is no text" in told({**WEBHOOK, "token_file": str(tmp_path / "binary")})
+    assert "it is not text" in told({**WEBHOOK, "token_file": str(tmp_path / "binary")})
     assert "Larger than" in told({**WEBHOOK, "token_file": str(without_end)})
-    assert "say the same thing" in told({**WEBHOOK, "token_file": str(tmp_path / "lines"), "token_env": "EMPTY"})
+    assert "set the same value" in told({**WEBHOOK, "token_file": str(tmp_path / "lines"), "token_env": "EMPTY"})
 
 
 def test_labels_that_alertmanager_would_refuse_are_refused_before() -> None:
@@ -139,8 +139,8 @@ def test_labels_that_alertmanager_would_refuse_are_refused_before() -> None:
 
 
 def test_a_program_or_folder_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
-    assert "there is no program '/none/such'" in told({"type": "command", "argv": ["/none/such"]})
-    assert "there is no folder" in told({"type": "log", "path": str(tmp_path / "none" / "alerts.log")})
+    assert "program '/none/such' not found" in told({"type": "command", "argv": ["/none/such"]})
+    assert "does not exist" in told({"type": "log", "path": str(tmp_path / "none" / "alerts.log")})
 
 
 @pytest.mark.usefixtures("package")
@@ -157,11 +157,13 @@ def test_a_package_does_not_replace_ours() -> None:
 
 @pytest.mark.usefixtures("package")
 def test_a_package_that_does_not_load_is_named() -> None:
-    assert "entry point lost = pigeon_post_that_is_gone:Carrier does not load: ModuleNotFound" in told({"type": "lost"})
-    assert "entry point pigeon = pigeon_post:Carrier does not load: RuntimeError: no pigeons" in told(
+    assert "entry point lost = pigeon_post_that_is_gone:Carrier cannot be loaded: ModuleNotFound" in told(
+        {"type": "lost"}
+    )
+    assert "entry point pigeon = pigeon_post:Carrier cannot be loaded: RuntimeError: no pigeons" in told(
         {"type": "pigeon", "broken": True}
     )
-    assert "makes no hook: it lacks name, resend_s, batch, send" in told({"type": "feather"})
+    assert "is not a hook: it lacks name, resend_s, batch, send" in told({"type": "feather"})
 
 
 def test_without_apprise_it_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from dash import html
 from dash.development.base_component import Component
 
-from diagnose.model.meetings import met_along
+from diagnose.model.collectives import met_along
 from telemetry.stages import Stage, StageClass
 from ui.dashboard.data import Reads
 from ui.dashboard.data.heat_map import pooled_times, stage_times

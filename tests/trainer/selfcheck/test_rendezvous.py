@@ -4,12 +4,12 @@ import socket
 
 import pytest
 
-from diagnose.nodecheck.meeting import Meeting, find_address, listen
 from diagnose.nodecheck.network import interface_named, interface_towards
 from diagnose.nodecheck.pairs.coordinator import as_run
 from diagnose.nodecheck.pairs.judge import cause_of, judge
 from diagnose.nodecheck.pairs.records import PairedVerdict, PairRun
 from diagnose.nodecheck.pairs.wire import read_verdict, verdict_object
+from diagnose.nodecheck.rendezvous import Rendezvous, find_address, listen
 from telemetry.errors import UsageError
 from tests.integration.processes import free_port
 
@@ -33,24 +33,24 @@ def verdict_of(*runs: PairRun) -> PairedVerdict:
 )
 def test_a_meeting_that_cannot_be_is_refused(endpoint: str, index: int, nodes: int) -> None:
     with pytest.raises(UsageError):
-        Meeting(endpoint=endpoint, index=index, nodes=nodes)
+        Rendezvous(endpoint=endpoint, index=index, nodes=nodes)
 
 
 def test_an_address_of_the_sixth_version_is_taken_apart() -> None:
-    meeting = Meeting(endpoint="[fd00::2]:29500", index=0, nodes=2)
-    assert (meeting.host, meeting.port) == ("fd00::2", 29500)
+    rendezvous = Rendezvous(endpoint="[fd00::2]:29500", index=0, nodes=2)
+    assert (rendezvous.host, rendezvous.port) == ("fd00::2", 29500)
 
 
 def test_whether_node_0_can_listen_is_told_early() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"cannot listen on 127.0.0.1:{port}"):
-            find_address(Meeting(endpoint=f"127.0.0.1:{port}", index=0, nodes=2))
+            find_address(Rendezvous(endpoint=f"127.0.0.1:{port}", index=0, nodes=2))
     with pytest.raises(UsageError, match=r"cannot listen on 192\.0\.2\.77:1"):
-        find_address(Meeting(endpoint="192.0.2.77:1", index=0, nodes=2))
-    meeting = Meeting(endpoint=f"127.0.0.1:{free_port()}", index=0, nodes=2)
-    find_address(meeting)
-    listen(meeting).close()
+        find_address(Rendezvous(endpoint="192.0.2.77:1", index=0, nodes=2))
+    rendezvous = Rendezvous(endpoint=f"127.0.0.1:{free_port()}", index=0, nodes=2)
+    find_address(rendezvous)
+    listen(rendezvous).close()
 
 
 def test_the_loopback_leads_to_itself() -> None:

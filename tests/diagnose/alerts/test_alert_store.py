@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.alerts.ledger import Ledger, SpoiledNoticesError, Waiting, default_state_file, read_ledger
+from diagnose.alerts.alert_store import AlertStore, SpoiledNoticesError, Waiting, default_state_file, read_alert_store
 from diagnose.alerts.life import Outcome, State, advance
 from diagnose.alerts.look import Look, RunSeen, Sighting
 from diagnose.alerts.rules import Policy
@@ -32,114 +32,114 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ledger(path: Path) -> Iterator[Ledger]:
-    with Ledger(path) as opened:
+def alert_store(path: Path) -> Iterator[AlertStore]:
+    with AlertStore(path) as opened:
         yield opened
 
 
-def look(ledger: Ledger, state: State, at_s: float, *findings: Finding, rules: Policy = RULES) -> Outcome:
+def look(alert_store: AlertStore, state: State, at_s: float, *findings: Finding, rules: Policy = RULES) -> Outcome:
     """One look, written down."""
     seen = tuple(Sighting(finding=one, sharp=True) for one in findings)
     run = RunSeen(run_id=RUN, attempt=0, step_s=1, sightings=seen)
     outcome = advance(state, Look(now_ns=START_NS + int(at_s * SECOND_NS), runs=(run,)), rules)
-    ledger.store(outcome)
+    alert_store.store(outcome)
     return outcome
 
 
 def test_the_ledger_and_its_lock_are_private_under_any_umask(path: Path) -> None:
     before = os.umask(0)
     try:
-        with Ledger(path) as ledger:
-            look(ledger, State(), 0, STRAGGLER)
+        with AlertStore(path) as alert_store:
+            look(alert_store, State(), 0, STRAGGLER)
             assert modes_below(path.parent.parent) == {"folders": {0o700}, "files": {0o600}}
     finally:
         os.umask(before)
 
 
-def test_what_was_stored_is_what_is_loaded(ledger: Ledger) -> None:
-    outcome = look(ledger, State(), 0, STRAGGLER, finding(Kind.DEAD_RANK, 9))
-    assert ledger.load() == outcome.state
-    assert ledger.waiting("log", 10) == [telling.notice for telling in outcome.tellings]
+def test_what_was_stored_is_what_is_loaded(alert_store: AlertStore) -> None:
+    outcome = look(alert_store, State(), 0, STRAGGLER, finding(Kind.DEAD_RANK, 9))
+    assert alert_store.load() == outcome.state
+    assert alert_store.waiting("log", 10) == [telling.notice for telling in outcome.tellings]
 
 
-def test_a_notice_leaves_the_outbox_of_the_hook_that_took_it(ledger: Ledger) -> None:
-    look(ledger, State(), 0, STRAGGLER)
-    ledger.taken("log", ledger.waiting("log", 10))
-    assert ledger.num_waiting() == {"pager": 1}
+def test_a_notice_leaves_the_outbox_of_the_hook_that_took_it(alert_store: AlertStore) -> None:
+    look(alert_store, State(), 0, STRAGGLER)
+    alert_store.taken("log", alert_store.waiting("log", 10))
+    assert alert_store.num_waiting() == {"pager": 1}
 
 
-def test_a_look_that_cannot_be_written_leaves_nothing_behind(ledger: Ledger) -> None:
-    first = look(ledger, State(), 0, STRAGGLER)
+def test_a_look_that_cannot_be_written_leaves_nothing_behind(alert_store: AlertStore) -> None:
+    first = look(alert_store, State(), 0, STRAGGLER)
     twice = Outcome(state=State(next_number=9), tellings=first.tellings)  # the same number again
     with pytest.raises(sqlite3.IntegrityError):
-        ledger.store(twice)
-    assert ledger.load() == first.state
-    assert ledger.num_waiting() == {"log": 1, "pager": 1}
+        alert_store.store(twice)
+    assert alert_store.load() == first.state
+    assert alert_store.num_waiting() == {"log": 1, "pager": 1}
 
 
-def test_a_repetition_replaces_the_unsent_one_before_it_and_nothing_else(ledger: Ledger) -> None:
+def test_a_repetition_replaces_the_unsent_one_before_it_and_nothing_else(alert_store: AlertStore) -> None:
     state = State()
     for at_s in range(0, 3600, 30):
-        state = look(ledger, state, at_s, STRAGGLER).state
-    waiting = ledger.waiting("log", 1000)
+        state = look(alert_store, state, at_s, STRAGGLER).state
+    waiting = alert_store.waiting("log", 1000)
     assert [notice.repeated for notice in waiting] == [False, True]
     assert waiting[-1].number == state.next_number - 1
 
 
-def test_an_end_replaces_the_repetition_before_it(ledger: Ledger) -> None:
+def test_an_end_replaces_the_repetition_before_it(alert_store: AlertStore) -> None:
     state = State()
     for at_s in range(0, 90, 30):
-        state = look(ledger, state, at_s, STRAGGLER).state
+        state = look(alert_store, state, at_s, STRAGGLER).state
     for at_s in range(90, 180, 30):
-        state = look(ledger, state, at_s).state
-    assert [str(notice.status) for notice in ledger.waiting("log", 10)] == ["firing", "resolved"]
+        state = look(alert_store, state, at_s).state
+    assert [str(notice.status) for notice in alert_store.waiting("log", 10)] == ["firing", "resolved"]
 
 
-def test_a_second_watcher_is_told_so(ledger: Ledger, path: Path) -> None:
-    with pytest.raises(UsageError, match="another watcher keeps its alerts in"):
-        Ledger(path)
-    ledger.close()
-    Ledger(path).close()
+def test_a_second_watcher_is_told_so(alert_store: AlertStore, path: Path) -> None:
+    with pytest.raises(UsageError, match="another watcher uses the alert state"):
+        AlertStore(path)
+    alert_store.close()
+    AlertStore(path).close()
 
 
 def test_the_lock_dies_with_its_process(path: Path) -> None:
     code = (
-        "from pathlib import Path; from diagnose.alerts.ledger import Ledger; "
-        f"held = Ledger(Path({str(path)!r})); print(1, flush=True); input()"
+        "from pathlib import Path; from diagnose.alerts.alert_store import AlertStore; "
+        f"held = AlertStore(Path({str(path)!r})); print(1, flush=True); input()"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline()
         with pytest.raises(UsageError):
-            Ledger(path)
+            AlertStore(path)
         other.kill()
-    Ledger(path).close()
+    AlertStore(path).close()
 
 
-def test_reading_disturbs_no_watcher(ledger: Ledger, path: Path) -> None:
-    outcome = look(ledger, State(), 0, STRAGGLER)
-    state, waiting = read_ledger(path)
+def test_reading_disturbs_no_watcher(alert_store: AlertStore, path: Path) -> None:
+    outcome = look(alert_store, State(), 0, STRAGGLER)
+    state, waiting = read_alert_store(path)
     assert state.alerts == outcome.state.alerts
     assert waiting == dict.fromkeys(("log", "pager"), Waiting(count=1, since_ns=START_NS))
-    look(ledger, outcome.state, 5, STRAGGLER)
+    look(alert_store, outcome.state, 5, STRAGGLER)
 
 
-def test_how_long_the_oldest_notice_waits_is_known(ledger: Ledger, path: Path) -> None:
-    state = look(ledger, State(), 0, STRAGGLER).state
-    look(ledger, state, 300, STRAGGLER, finding(Kind.DEAD_RANK, 9))
-    assert read_ledger(path)[1]["log"].since_ns == START_NS
-    ledger.taken("log", ledger.waiting("log", 1))
-    assert read_ledger(path)[1]["log"].since_ns == START_NS + 300 * SECOND_NS
+def test_how_long_the_oldest_notice_waits_is_known(alert_store: AlertStore, path: Path) -> None:
+    state = look(alert_store, State(), 0, STRAGGLER).state
+    look(alert_store, state, 300, STRAGGLER, finding(Kind.DEAD_RANK, 9))
+    assert read_alert_store(path)[1]["log"].since_ns == START_NS
+    alert_store.taken("log", alert_store.waiting("log", 1))
+    assert read_alert_store(path)[1]["log"].since_ns == START_NS + 300 * SECOND_NS
 
 
 @pytest.mark.parametrize("body", ["", "{}", "[]", '{"told_ns": 1}', "null"])
-def test_a_notice_that_cannot_be_read_is_set_aside(ledger: Ledger, path: Path, body: str) -> None:
-    outcome = look(ledger, State(), 0, STRAGGLER, finding(Kind.DEAD_RANK, 9))
+def test_a_notice_that_cannot_be_read_is_set_aside(alert_store: AlertStore, path: Path, body: str) -> None:
+    outcome = look(alert_store, State(), 0, STRAGGLER, finding(Kind.DEAD_RANK, 9))
     spoil(path, body)
-    assert read_ledger(path)[1]["log"] == Waiting(count=2, since_ns=0)
-    with pytest.raises(SpoiledNoticesError, match=r"set aside.*: 1$"):
-        ledger.waiting("log", 10)
-    assert ledger.waiting("log", 10) == [outcome.tellings[1].notice]
+    assert read_alert_store(path)[1]["log"] == Waiting(count=2, since_ns=0)
+    with pytest.raises(SpoiledNoticesError, match=r"`aside`.*: 1$"):
+        alert_store.waiting("log", 10)
+    assert alert_store.waiting("log", 10) == [outcome.tellings[1].notice]
     with sqlite3.connect(path) as database:
         assert database.execute("SELECT hook, number, body FROM aside").fetchall() == [("log", 1, body)]
 
@@ -150,12 +150,14 @@ def spoil(path: Path, body: str) -> None:
         database.execute("UPDATE outbox SET body = ? WHERE hook = 'log' AND number = 1", (body,))
 
 
-def test_a_notice_that_does_not_say_when_it_was_to_be_told_is_as_old_as_its_alert(ledger: Ledger, path: Path) -> None:
-    (telling, *_) = look(ledger, State(), 0, STRAGGLER).tellings
+def test_a_notice_that_does_not_say_when_it_was_to_be_told_is_as_old_as_its_alert(
+    alert_store: AlertStore, path: Path
+) -> None:
+    (telling, *_) = look(alert_store, State(), 0, STRAGGLER).tellings
     body = json.loads(notice_text(telling.notice))
     del body["told_ns"]
     spoil(path, json.dumps(body))
-    assert ledger.waiting("log", 1) == [telling.notice]
+    assert alert_store.waiting("log", 1) == [telling.notice]
 
 
 def test_whoever_reads_a_ledger_while_it_is_made_finds_it_empty(tmp_path: Path) -> None:
@@ -163,22 +165,22 @@ def test_whoever_reads_a_ledger_while_it_is_made_finds_it_empty(tmp_path: Path) 
         for number in range(40):
             path = tmp_path / f"{number}.sqlite"
             path.touch()
-            read = [threads.submit(read_ledger, path) for _ in range(8)]
-            with Ledger(path) as ledger:
-                assert ledger.load() == State()
+            read = [threads.submit(read_alert_store, path) for _ in range(8)]
+            with AlertStore(path) as alert_store:
+                assert alert_store.load() == State()
             assert [one.result() for one in read] == [(State(), {})] * 8
 
 
 def test_where_no_watcher_ever_was_nothing_stands(tmp_path: Path) -> None:
-    assert read_ledger(tmp_path / "none.sqlite") == (State(), {})
+    assert read_alert_store(tmp_path / "none.sqlite") == (State(), {})
     assert not list(tmp_path.iterdir())
 
 
 def test_a_file_that_is_no_ledger_is_refused_and_left_alone(tmp_path: Path) -> None:
     other = tmp_path / "notes.txt"
     other.write_text("dear diary, " * 100)
-    for opened in (Ledger, read_ledger):
-        with pytest.raises(UnreadableError, match="holds no alerts"):
+    for opened in (AlertStore, read_alert_store):
+        with pytest.raises(UnreadableError, match="is not an alert state file"):
             opened(other)
     assert other.read_text() == "dear diary, " * 100
 
@@ -189,25 +191,25 @@ def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
     database.execute("PRAGMA user_version = 99")
     database.close()
     with pytest.raises(UnreadableError, match="another version"):
-        Ledger(path)
+        AlertStore(path)
 
 
 def test_a_place_that_cannot_be_written_is_a_users_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="cannot keep alerts"):
-        Ledger(tmp_path / "file" / "alerts.sqlite")
+    with pytest.raises(UsageError, match="cannot write the alert state"):
+        AlertStore(tmp_path / "file" / "alerts.sqlite")
 
 
-def test_what_waits_for_a_hook_that_is_gone_is_dropped(ledger: Ledger) -> None:
-    look(ledger, State(), 0, STRAGGLER)
-    assert ledger.drop_all_but(["log"]) == {"pager": 1}
-    assert ledger.num_waiting() == {"log": 1}
+def test_what_waits_for_a_hook_that_is_gone_is_dropped(alert_store: AlertStore) -> None:
+    look(alert_store, State(), 0, STRAGGLER)
+    assert alert_store.drop_all_but(["log"]) == {"pager": 1}
+    assert alert_store.num_waiting() == {"log": 1}
 
 
-def test_what_waits_for_hooks_that_are_still_there_is_kept(ledger: Ledger) -> None:
-    look(ledger, State(), 0, STRAGGLER)
-    assert ledger.drop_all_but(name for name in ("pager", "log")) == {}
-    assert ledger.num_waiting() == {"log": 1, "pager": 1}
+def test_what_waits_for_hooks_that_are_still_there_is_kept(alert_store: AlertStore) -> None:
+    look(alert_store, State(), 0, STRAGGLER)
+    assert alert_store.drop_all_but(name for name in ("pager", "log")) == {}
+    assert alert_store.num_waiting() == {"log": 1, "pager": 1}
 
 
 def test_the_usual_place_follows_the_environment() -> None:
@@ -243,21 +245,21 @@ def altered(sql: str) -> Callable[[Path], None]:
     ],
 )
 def test_a_ledger_that_is_spoiled_is_a_users_error(path: Path, spoil_it: Callable[[Path], None]) -> None:
-    with Ledger(path) as ledger:
-        look(ledger, State(), 0, STRAGGLER)
+    with AlertStore(path) as alert_store:
+        look(alert_store, State(), 0, STRAGGLER)
     spoil_it(path)
     with pytest.raises(UnreadableError) as listed:
-        read_ledger(path)
+        read_alert_store(path)
     with pytest.raises(UnreadableError) as started:
         start(path)
-    assert {listed.value.hint, started.value.hint} == {"move it away, or say --state FILE"}
+    assert {listed.value.hint, started.value.hint} == {"move it away, or name another file: --state FILE"}
 
 
 def start(path: Path) -> None:
-    """What a watcher does with its ledger first."""
-    with Ledger(path) as ledger:
-        ledger.drop_all_but(["log"])
-        ledger.load()
+    """What a watcher does with its alert_store first."""
+    with AlertStore(path) as alert_store:
+        alert_store.drop_all_but(["log"])
+        alert_store.load()
 
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE])
@@ -266,5 +268,5 @@ def test_a_full_disk_is_told_as_such_and_costs_nobody_the_file(path: Path, code:
     error.sqlite_errorcode = code
     with pytest.raises(UnreadableError) as raised, told_of(path):
         raise error
-    assert "cannot be used now: disk I/O error" in raised.value.message
-    assert "what it holds is kept" in raised.value.hint
+    assert "cannot be used: disk I/O error" in raised.value.message
+    assert "the saved alerts are kept" in raised.value.hint

@@ -29,7 +29,7 @@ INNER_STAGES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnTime:
+class ComputeTime:
     """What each rank did by itself in each compute stage."""
 
     work: dict[Stage, Work]
@@ -41,13 +41,13 @@ class OwnTime:
     along a pipeline do not count: a receive that is posted early is no wait."""
 
 
-def own_time(
+def compute_time_of(
     operations: Mapping[Stage, Operations],
     inner: Mapping[Stage, Operations],
     pp_of_rank: IntVector | None = None,
     *,
     on_device: bool = False,
-) -> OwnTime:
+) -> ComputeTime:
     """Own time in the compute stages of ``operations``; ``inner`` holds the collectives inside them. ``pp_of_rank``:
     pipeline stage of each rank, all one where left out. ``on_device``: a device measured the computes. The host issued
     them long before, so a collection that it made meanwhile was not inside."""
@@ -58,9 +58,9 @@ def own_time(
     collected = _collected(compute, operations)
     if not compute or not all(bool((one.cpu_ns[one.present] >= 0).all()) for one in compute.values()):
         work = {stage: _work(one, own[stage] - collected[stage], Basis.SELF_TIME) for stage, one in compute.items()}
-        return OwnTime(work=_beside_gathers(work, compute, operations, inner, pp_of_rank), off_cpu={}, overlap={})
+        return ComputeTime(work=_beside_gathers(work, compute, operations, inner, pp_of_rank), off_cpu={}, overlap={})
     beside = without_inner(compute, {**inner, **_of_gradients(operations)})
-    return OwnTime(
+    return ComputeTime(
         work={stage: _work(one, one.cpu_ns - collected[stage], Basis.PROCESSOR_TIME) for stage, one in compute.items()},
         off_cpu={stage: summed(np.maximum(own[stage] - one.cpu_ns, 0), one.present) for stage, one in compute.items()},
         overlap={stage: summed(own[stage] - beside[stage], one.present) for stage, one in compute.items()},

@@ -15,7 +15,7 @@ MAX_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
+class Rendezvous:
     """One node's way to the others."""
 
     endpoint: str
@@ -47,31 +47,31 @@ class Meeting:
         return int(self.endpoint.rpartition(":")[2])
 
 
-def listen(meeting: Meeting) -> socket.socket:
+def listen(rendezvous: Rendezvous) -> socket.socket:
     """The socket of the store, on the endpoint's address alone.
 
     Raises:
         UsageError: it is not ours, or taken.
     """
-    with _an_address_of_ours(meeting) as family:
-        return socket.create_server((meeting.host, meeting.port), family=family, backlog=meeting.nodes)
+    with _an_address_of_ours(rendezvous) as family:
+        return socket.create_server((rendezvous.host, rendezvous.port), family=family, backlog=rendezvous.nodes)
 
 
-def find_address(meeting: Meeting) -> None:
+def find_address(rendezvous: Rendezvous) -> None:
     """Tell early, and to nobody else, whether the store can listen.
 
     Raises:
         UsageError: the endpoint is not ours, or taken.
     """
-    with _an_address_of_ours(meeting) as family, socket.socket(family) as tried:
+    with _an_address_of_ours(rendezvous) as family, socket.socket(family) as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        tried.bind((meeting.host, meeting.port))
+        tried.bind((rendezvous.host, rendezvous.port))
 
 
 @contextmanager
-def _an_address_of_ours(meeting: Meeting) -> Iterator[socket.AddressFamily]:
+def _an_address_of_ours(rendezvous: Rendezvous) -> Iterator[socket.AddressFamily]:
     try:
-        yield socket.getaddrinfo(meeting.host, meeting.port, type=socket.SOCK_STREAM)[0][0]
+        yield socket.getaddrinfo(rendezvous.host, rendezvous.port, type=socket.SOCK_STREAM)[0][0]
     except OSError as error:
         hint = "node 0 hosts the store: --rdzv-endpoint must be a free port at an address of its own"
-        raise UsageError(f"cannot listen on {meeting.endpoint}: {error.strerror}", hint=hint) from error
+        raise UsageError(f"cannot listen on {rendezvous.endpoint}: {error.strerror}", hint=hint) from error

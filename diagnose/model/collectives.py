@@ -39,8 +39,8 @@ PAIRS = ((Stage.FORWARD_SEND, Stage.FORWARD_RECV, 1), (Stage.BACKWARD_SEND, Stag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meetings:
-    """All meetings of one stage. A meeting that not every member recorded is left out: NaN."""
+class Collectives:
+    """All collectives of one stage. A collective that not every member recorded is left out: NaN."""
 
     stage: Stage
     duration_ns: Floats
@@ -76,21 +76,24 @@ def met_along(stage: Stage) -> Axis | None:
     return "dp" if stage in DP_STAGES else "tp" if stage in TP_STAGES else None
 
 
-def all_meetings(operations: Mapping[Stage, Operations], topology: Topology) -> list[Meetings]:
+def all_collectives(operations: Mapping[Stage, Operations], topology: Topology) -> list[Collectives]:
     """Collectives of parameters and gradients, and transfers along the pipeline, as far as they were recorded."""
     groups = [
-        one for stage in DP_STAGES if stage in operations for one in group_meetings(stage, operations[stage], topology)
+        one
+        for stage in DP_STAGES
+        if stage in operations
+        for one in group_collectives(stage, operations[stage], topology)
     ]
     pairs = [
-        pair_meetings(send, operations[send], operations[recv], topology, towards=towards)
+        pair_transfers(send, operations[send], operations[recv], topology, towards=towards)
         for send, recv, towards in PAIRS
         if send in operations and recv in operations
     ]
     return [one for one in (*groups, *pairs) if len(one.ranks)]
 
 
-def group_meetings(stage: Stage, one: Operations, topology: Topology) -> list[Meetings]:
-    """Meetings of the groups of a collective, one entry for each set of axes that such groups lie along: those that
+def group_collectives(stage: Stage, one: Operations, topology: Topology) -> list[Collectives]:
+    """Collectives of the groups of a collective, one entry for each set of axes that such groups lie along: those that
     were recorded, else those of the stage. The gradient norm is seen by the replicas of each place alone. Groups of a
     single rank are left out."""
     found = []
@@ -99,13 +102,13 @@ def group_meetings(stage: Stage, one: Operations, topology: Topology) -> list[Me
         if ranks.shape[1] > 1:
             duration = complete(topology.grouped(duration_ns, mask))
             alike = topology.index["pp"][ranks[:, 0]]
-            found.append(Meetings(stage=stage, duration_ns=duration, ranks=ranks, alike=alike))
+            found.append(Collectives(stage=stage, duration_ns=duration, ranks=ranks, alike=alike))
     return found
 
 
-def pair_meetings(
+def pair_transfers(
     stage: Stage, sends: Operations, receives: Operations, topology: Topology, *, towards: int
-) -> Meetings:
+) -> Collectives:
     """The n-th send of a rank to its peer with the n-th receive of that peer from it.
 
     Without recorded peers the next (or previous) pipeline rank of the same dp and tp is meant. Left out are ranks
@@ -119,7 +122,7 @@ def pair_meetings(
     most = min(sends.duration_ns.shape[1], receives.duration_ns.shape[1])
     duration = np.stack([sends.duration_ns[:, :most, sender], receives.duration_ns[:, :most, receiver]], axis=3)
     same = sends.present.sum(axis=1)[:, sender] == receives.present.sum(axis=1)[:, receiver]
-    return Meetings(
+    return Collectives(
         stage=stage,
         duration_ns=complete(np.where(same[:, None, :, None], duration, ABSENT)),
         ranks=np.stack([sender, receiver], axis=1),
@@ -127,7 +130,7 @@ def pair_meetings(
     )
 
 
-def round_trips(operations: Mapping[Stage, Operations], topology: Topology) -> Meetings | None:
+def round_trips(operations: Mapping[Stage, Operations], topology: Topology) -> Collectives | None:
     """Pairs of pipeline neighbours, where a send ends as soon as it is buffered (gloo), so that no duration tells how
     long the transfer took; None where there are none.
 
@@ -148,7 +151,7 @@ def round_trips(operations: Mapping[Stage, Operations], topology: Topology) -> M
     half = np.stack([(there[a, b] + back[b, a]) / 2 for a, b in pairs], axis=1)
     half[half <= 0] = np.nan
     ranks = np.array(pairs, dtype=np.int64)
-    return Meetings(
+    return Collectives(
         stage=Stage.FORWARD_SEND,
         duration_ns=np.repeat(half[:, None, :, None], 2, axis=3),
         ranks=ranks,
@@ -223,9 +226,9 @@ def least_excess(z: float, noise: float, num_rows: int) -> float:
     return float(z * MEDIAN_EFFICIENCY * noise / np.sqrt(max(num_rows, 1)))
 
 
-def starts_late_ns(meetings: Meetings) -> Floats:
+def starts_late_ns(collectives: Collectives) -> Floats:
     """How much later than the median of the others each member started, [steps, occurrences, groups, members].
 
     Negative for one that started earlier. All members end together: who started later has the shorter duration.
     """
-    return median_of_others(meetings.duration_ns) - meetings.duration_ns
+    return median_of_others(collectives.duration_ns) - collectives.duration_ns

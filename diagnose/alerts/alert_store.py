@@ -1,13 +1,12 @@
-"""What survives ``kill -9``: alerts and unsent notices, in one SQLite file.
+"""Alerts and unsent notices in one SQLite file, which survive ``kill -9``.
 
-    alerts(fingerprint, body)                               the state between two looks
-    outbox(hook, number, fingerprint, repeated, body)       what a hook has not taken yet, in order of number
+    alerts(fingerprint, body)                               the state between two checks
+    outbox(hook, number, fingerprint, repeated, body)       unsent notices of a hook, in order of number
     numbers(next_number)
-    aside(hook, number, body)                               notices that nobody can read any more
+    aside(hook, number, body)                               unreadable notices
 
-One look is one transaction: what stands and what is to be told are written together, so that neither is ever without
-the other. A notice leaves the outbox once its hook has taken it. A process that is killed between the two tells it
-again: at least once.
+One check is one transaction: alerts and their notices are always written together. A notice leaves the outbox after its
+hook has accepted it. If the process is killed in between, the notice is sent again (at least once).
 
 Beside the file lies ``FILE.lock``, locked while a watcher lives; the kernel unlocks it with the process.
 """
@@ -63,12 +62,12 @@ def default_state_file(environment: Mapping[str, str] = os.environ) -> Path:
     return (Path(folder) if os.path.isabs(folder) else Path.home() / ".local" / "state") / "rankscope/alerts.sqlite"
 
 
-class Ledger:
+class AlertStore:
     """The file, as one watcher and the threads of its hooks use it. For any thread.
 
     Raises:
         UsageError: another watcher has it, or it cannot be made there.
-        UnreadableError: it is no ledger, or one of another version.
+        UnreadableError: it is no alert_store, or one of another version.
     """
 
     def __init__(self, path: Path) -> None:
@@ -143,7 +142,9 @@ class Ledger:
             _set_aside(database, hook, spoiled)
         if spoiled:
             numbers = ", ".join(map(str, spoiled))
-            raise SpoiledNoticesError(f"notices that cannot be read are set aside, in `aside` of the ledger: {numbers}")
+            raise SpoiledNoticesError(
+                f"unreadable notices are moved to the table `aside` of the alert state: {numbers}"
+            )
         return [notice for notice in notices.values() if notice is not None]
 
     def taken(self, hook: str, notices: Iterable[Notice]) -> None:
@@ -173,17 +174,17 @@ class Ledger:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
             if self._database is None:
-                raise sqlite3.ProgrammingError("the ledger is closed")
+                raise sqlite3.ProgrammingError("the alert state is closed")
             with self._database:
                 self._database.execute("BEGIN")
                 yield self._database
 
 
-def read_ledger(path: Path) -> tuple[State, dict[str, Waiting]]:
-    """What stands in a ledger and what waits for each hook, without disturbing its watcher.
+def read_alert_store(path: Path) -> tuple[State, dict[str, Waiting]]:
+    """What stands in an alert store and what waits for each hook, without disturbing its watcher.
 
     Raises:
-        UnreadableError: it is no ledger, or one of another version.
+        UnreadableError: it is no alert_store, or one of another version.
     """
     if not path.exists() or (path.is_file() and not path.stat().st_size):
         return State(), {}
@@ -201,23 +202,23 @@ def _hold(path: Path) -> int:
             os.close(folder.open(path.name, os.O_RDWR | os.O_CREAT))
     except OSError as error:
         raise UsageError(
-            f"cannot keep alerts in {path}: {error.strerror}",
-            hint="say where: --state FILE, or `state` in the file of rules",
+            f"cannot write the alert state to {path}: {error.strerror}",
+            hint="name another file: --state FILE, or `state` in the rules file",
         ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
         raise UsageError(
-            f"another watcher keeps its alerts in {path}",
-            hint="let it be, end it, or give this one its own: --state FILE",
+            f"another watcher uses the alert state {path}",
+            hint="end that watcher, or use another file here: --state FILE",
         ) from error
     return descriptor
 
 
 def _open(path: Path, *, ours: bool) -> sqlite3.Connection:
     if path.exists() and not path.is_file():
-        raise UnreadableError(f"{path} is not a regular file", hint="name another one: --state FILE")
+        raise UnreadableError(f"{path} is not a regular file", hint="name another file: --state FILE")
     with told_of(path), ExitStack() as until_known:
         database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         until_known.callback(database.close)

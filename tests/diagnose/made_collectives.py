@@ -39,7 +39,7 @@ class Delays:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowGroups:
-    """Factors of transfer, [steps, ranks]: a meeting takes the largest of its members'."""
+    """Factors of transfer, [steps, ranks]: a collective takes the largest of its members'."""
 
     of_rank: Floats | float = 1.0
     of_edge: dict[tuple[int, int], float] = field(default_factory=dict)
@@ -59,7 +59,7 @@ def as_operations(duration_ns: Floats, start_ns: Floats, peer: npt.NDArray[np.in
     )
 
 
-def make_meeting_view(
+def make_collective_view(
     topology: Topology,
     *,
     num_steps: int = 40,
@@ -172,7 +172,7 @@ def _side(
 def made_large_view() -> RunView:
     """12,288 ranks, 20 steps, 8 occurrences of every stage."""
     topology = Topology(dp=192, pp=8, tp=8)
-    view = make_meeting_view(topology, num_steps=20, ranks_a_host=8)
+    view = make_collective_view(topology, num_steps=20, ranks_a_host=8)
 
     def eightfold(one: Operations) -> Operations:
         return Operations(**{name: np.repeat(getattr(one, name)[:, :1], 8, axis=1) for name in Operations.__slots__})

@@ -1,18 +1,18 @@
 import numpy as np
 import pytest
 
-from diagnose.model.meetings import (
-    all_meetings,
-    group_meetings,
+from diagnose.model.collectives import (
+    all_collectives,
+    group_collectives,
     median_of_others,
-    pair_meetings,
+    pair_transfers,
     round_trips,
     starts_late_ns,
 )
 from diagnose.model.operations import ABSENT, Operations
 from telemetry.stages import Stage
 from telemetry.topology import Topology
-from tests.diagnose.made_meetings import as_operations, make_meeting_view
+from tests.diagnose.made_collectives import as_operations, make_collective_view
 
 TWO_BY_TWO = Topology(dp=2, pp=2)
 
@@ -24,33 +24,33 @@ def operations(duration_ns: list[list[float]], peer: list[list[int]] | None = No
 
 
 def test_the_last_to_come_has_the_shortest_duration_and_waits_for_nobody() -> None:
-    meetings = group_meetings(Stage.GRADS_REDUCE_SCATTER, operations([[30, 12, 10, 50]]), TWO_BY_TWO)[0]
-    assert meetings.ranks.tolist() == [[0, 2], [1, 3]]
-    assert meetings.transfer_ns.tolist() == [[[10, 12]]]
-    assert meetings.wait_ns.tolist() == [[[[20, 0], [0, 38]]]]
-    assert starts_late_ns(meetings).tolist() == [[[[-20, 20], [38, -38]]]]
+    collectives = group_collectives(Stage.GRADS_REDUCE_SCATTER, operations([[30, 12, 10, 50]]), TWO_BY_TWO)[0]
+    assert collectives.ranks.tolist() == [[0, 2], [1, 3]]
+    assert collectives.transfer_ns.tolist() == [[[10, 12]]]
+    assert collectives.wait_ns.tolist() == [[[[20, 0], [0, 38]]]]
+    assert starts_late_ns(collectives).tolist() == [[[[-20, 20], [38, -38]]]]
 
 
 @pytest.mark.parametrize("topology", [TWO_BY_TWO, Topology(dp=3, pp=2, tp=2), Topology(dp=4)], ids=str)
 def test_groups_are_those_of_the_grid(topology: Topology) -> None:
-    view = make_meeting_view(topology, num_steps=2)
-    meetings = group_meetings(Stage.PARAMS_ALL_GATHER, view.operations[Stage.PARAMS_ALL_GATHER], topology)[0]
-    assert [tuple(group) for group in meetings.ranks.tolist()] == list(topology.groups(along="dp"))
-    assert meetings.alike.tolist() == [topology.place(group[0]).pp for group in meetings.ranks.tolist()]
+    view = make_collective_view(topology, num_steps=2)
+    collectives = group_collectives(Stage.PARAMS_ALL_GATHER, view.operations[Stage.PARAMS_ALL_GATHER], topology)[0]
+    assert [tuple(group) for group in collectives.ranks.tolist()] == list(topology.groups(along="dp"))
+    assert collectives.alike.tolist() == [topology.place(group[0]).pp for group in collectives.ranks.tolist()]
 
 
 def test_a_meeting_that_a_member_did_not_record_is_left_out() -> None:
-    meetings = group_meetings(Stage.PARAMS_ALL_GATHER, operations([[30, 12, 10, np.nan]]), TWO_BY_TWO)[0]
-    assert np.isnan(meetings.duration_ns[0, 0, 1]).all()
-    assert meetings.transfer_total_ns()[0, 0] == 10
-    assert np.isnan(meetings.transfer_total_ns()[0, 1])
+    collectives = group_collectives(Stage.PARAMS_ALL_GATHER, operations([[30, 12, 10, np.nan]]), TWO_BY_TWO)[0]
+    assert np.isnan(collectives.duration_ns[0, 0, 1]).all()
+    assert collectives.transfer_total_ns()[0, 0] == 10
+    assert np.isnan(collectives.transfer_total_ns()[0, 1])
 
 
 def test_the_n_th_send_meets_the_n_th_receive_of_its_peer() -> None:
     none = np.nan
     sends = operations([[5, none, 6, none], [7, none, 8, none]], [[1, ABSENT, 3, ABSENT]] * 2)
     receives = operations([[none, 50, none, 60], [none, 4, none, 80]], [[ABSENT, 0, ABSENT, 2]] * 2)
-    pairs = pair_meetings(Stage.FORWARD_SEND, sends, receives, TWO_BY_TWO, towards=1)
+    pairs = pair_transfers(Stage.FORWARD_SEND, sends, receives, TWO_BY_TWO, towards=1)
     assert pairs.ranks.tolist() == [[0, 1], [2, 3]]
     assert pairs.transfer_ns[0].tolist() == [[5, 6], [4, 8]]
     assert pairs.wait_ns[0, 1].tolist() == [[3, 0], [0, 72]]
@@ -60,7 +60,7 @@ def test_the_n_th_send_meets_the_n_th_receive_of_its_peer() -> None:
 @pytest.mark.parametrize(("towards", "senders"), [(1, [0, 2]), (-1, [1, 3])])
 def test_without_recorded_peers_the_neighbour_in_the_pipeline_is_meant(towards: int, senders: list[int]) -> None:
     every = operations([[5, 5, 5, 5]])
-    pairs = pair_meetings(Stage.FORWARD_SEND, every, every, TWO_BY_TWO, towards=towards)
+    pairs = pair_transfers(Stage.FORWARD_SEND, every, every, TWO_BY_TWO, towards=towards)
     assert pairs.ranks.tolist() == [[rank, rank + towards] for rank in senders]
 
 
@@ -68,7 +68,7 @@ def test_steps_in_which_one_side_counts_more_are_left_out() -> None:
     none = np.nan
     sends = operations([[5, none, 6, none], [none, none, 8, none]])
     receives = operations([[none, 50, none, 60], [none, 4, none, 80]])
-    pairs = pair_meetings(Stage.FORWARD_SEND, sends, receives, TWO_BY_TWO, towards=1)
+    pairs = pair_transfers(Stage.FORWARD_SEND, sends, receives, TWO_BY_TWO, towards=1)
     assert np.isnan(pairs.duration_ns[0, :, 0]).all()
     assert not np.isnan(pairs.duration_ns[0, :, 1]).any()
 
@@ -77,13 +77,13 @@ def test_a_rank_that_sends_to_several_peers_is_left_out() -> None:
     none = np.nan
     sends = operations([[5, none, 6, none], [7, none, 8, none]], [[1, -1, 3, -1], [3, -1, 3, -1]])
     receives = operations([[none, 50, none, 60], [none, 4, none, 80]], [[-1, 0, -1, 2]] * 2)
-    pairs = pair_meetings(Stage.FORWARD_SEND, sends, receives, TWO_BY_TWO, towards=1)
+    pairs = pair_transfers(Stage.FORWARD_SEND, sends, receives, TWO_BY_TWO, towards=1)
     assert pairs.ranks.tolist() == [[2, 3]]
 
 
 def test_a_data_parallel_degree_of_one_has_no_groups_to_meet() -> None:
     topology = Topology(pp=2)
-    assert {one.stage for one in all_meetings(make_meeting_view(topology).operations, topology)} == {
+    assert {one.stage for one in all_collectives(make_collective_view(topology).operations, topology)} == {
         Stage.FORWARD_SEND,
         Stage.BACKWARD_SEND,
     }
@@ -103,11 +103,11 @@ def test_the_median_of_the_others_leaves_a_member_itself_out(count: int, seed: i
 
 def test_no_clock_is_compared() -> None:
     topology = Topology(dp=4, pp=2)
-    view = make_meeting_view(topology, seed=3)
-    before = [one.wait_ns for one in all_meetings(view.operations, topology)]
+    view = make_collective_view(topology, seed=3)
+    before = [one.wait_ns for one in all_collectives(view.operations, topology)]
     for one in view.operations.values():
         one.start_ns[..., 1::3] += 10**13
-    after = [one.wait_ns for one in all_meetings(view.operations, topology)]
+    after = [one.wait_ns for one in all_collectives(view.operations, topology)]
     assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(before, after, strict=True))
 
 
@@ -135,6 +135,6 @@ def test_a_round_trip_tells_the_transfer_of_a_pair_whatever_their_clocks_say(ske
 
 
 def test_a_pair_that_sends_one_way_alone_makes_no_round_trip() -> None:
-    view = make_meeting_view(TWO_BY_TWO, num_steps=2)
+    view = make_collective_view(TWO_BY_TWO, num_steps=2)
     one_way = {stage: one for stage, one in view.operations.items() if stage is not Stage.BACKWARD_RECV}
     assert round_trips(one_way, TWO_BY_TWO) is None
