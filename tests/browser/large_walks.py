@@ -86,7 +86,7 @@ WALKS: dict[str, tuple[Use, ...]] = {
         typed("rank", "12", "rank=12"),
         clicked("grid", 30, 30, "rank=(?!12)"),
         followed(f"rank {SLOW_RANK}", f"rank={SLOW_RANK}"),
-        followed("Turn it in 3D", "view=grid.*form=3d"),
+        followed("Show in 3D", "view=grid.*form=3d"),
     ),
     f"view=whatif&run={LARGE}&steps=20-": (
         typed("last", "23", "steps=20-23"),
@@ -103,9 +103,9 @@ WALKS: dict[str, tuple[Use, ...]] = {
         picked("family", "Network", "family=network"),
         *STEPS,
         followed("gpu-0100", "host=gpu-0100"),
-        followed("Its ranks in the grid", "view=grid.*rank=800"),
+        followed("Show ranks in grid", "view=grid.*rank=800"),
         gone_back("view=fleet"),
-        followed("Clock of the host", "view=clock.*host=gpu-0100"),
+        followed("Clock of this host", "view=clock.*host=gpu-0100"),
     ),
     f"view=clock&run={LARGE}": (
         listed("host", "gpu-1535", "host=gpu-1535"),

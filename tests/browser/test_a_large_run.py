@@ -69,7 +69,7 @@ def test_a_page_is_drawn_light_and_dark_and_little_travels(page: Page, address: 
     opened.open(address + search)
     assert opened.megabytes() <= MAX_MB
     light, before = background(page), told(page)
-    page.get_by_role("button", name="light or dark").click()
+    page.get_by_role("button", name="switch between light and dark").click()
     page.wait_for_function("document.documentElement.dataset.mantineColorScheme === 'dark'")
     page.wait_for_function(DRAWN)
     assert background(page) < 80 < 200 < light

@@ -82,7 +82,7 @@ def test_the_colour_scheme_is_switched_and_remembered(page: Page, address: str) 
     page.emulate_media(color_scheme="light")
     page.goto(address)
     expect(page.get_by_role("link", name="slow-rank-5")).to_be_visible()
-    page.get_by_role("button", name="light or dark").click()
+    page.get_by_role("button", name="switch between light and dark").click()
     page.wait_for_function("document.documentElement.dataset.mantineColorScheme === 'dark'")
     page.reload()
     expect(page.get_by_role("link", name="slow-rank-5")).to_be_visible()
@@ -212,7 +212,15 @@ def test_every_control_is_reached_by_keyboard_and_has_a_name(page: Page, address
             )
         )
     reached = " ".join(names)
-    for name in ("Skip to content", "Overview", "Timeline", "light or dark", "Stage", "From step", "Copy link"):
+    for name in (
+        "Skip to content",
+        "Overview",
+        "Timeline",
+        "switch between light and dark",
+        "Stage",
+        "From step",
+        "Copy link",
+    ):
         assert name in reached
 
 

@@ -36,7 +36,7 @@ MOST_BYTES = 1_500_000
 LONG_S = 60.0
 SHOWN = ViewState(view=View.GRID, run="moves")
 STUCK_VIEW = ViewState(view=View.GRID, run="stuck")
-GROUP_LINES = ["the replicas of its place", "its pipeline: activations", "its tensor group"]
+GROUP_LINES = ["its replicas", "its pipeline: activations", "its tensor group"]
 
 
 @pytest.fixture(scope="module")

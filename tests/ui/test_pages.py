@@ -99,7 +99,7 @@ def test_where_nobody_meets_nobody_is_said_to_be_waited_for(store: EmbeddedStore
     run.introduce(store)
     run.advance(store, 3)
     state, reads = ViewState(view=View.HEAT_MAP, run="alone", metric=Metric.WAIT), Reads(StoreReader(store))
-    assert "Nobody is waited for" in text_of(state, reads, "heat-says")
+    assert "No waiting time for this stage" in text_of(state, reads, "heat-says")
     for name, shown in (("cells", state), ("grid", replace(state, view=View.GRID, colour=Colour.METRIC))):
         plotted = draw_chart(name, shown, reads, None)
         assert plotted is not None

@@ -77,7 +77,7 @@ def figure(name: str, reads: Reads, state: ViewState = SLOW) -> go.Figure:
 
 def test_the_cost_is_told_in_one_sentence(analysed: Reads) -> None:
     text = said("whatif-says", SLOW, analysed)
-    assert "with all workers alike it would take" in text
+    assert "with all workers equally fast it would take" in text
     assert "GPU hours of steps 0 to 39 are lost" in text
     assert "Few workers are to blame: the worst is dp1 pp0" in text
 
@@ -124,7 +124,7 @@ def test_the_worst_parts_stand_in_a_table_with_links(analysed: Reads) -> None:
     assert "worker dp1 pp0" in text
     assert "4-5 on gpu-002" in text
     assert "view=heatmap&run=slow" in text
-    assert "the worst worker as fast as ideal" in said("whatif-gains", SLOW, analysed)
+    assert "slowest worker made ideal" in said("whatif-gains", SLOW, analysed)
 
 
 def test_the_window_is_that_of_the_address(analysed: Reads) -> None:

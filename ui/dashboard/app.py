@@ -65,8 +65,8 @@ class Refused:
             nonlocal is_refused
             if message["type"] == "http.response.start" and message["status"] == 500:
                 is_refused = True
-                log.warning("a question of a page could not be read, or its answer not be written")
-                said = {"error": "This question could not be read or answered: load the page anew"}
+                log.warning("a request of a page could not be read, or its answer could not be written")
+                said = {"error": "The request could not be read or answered: reload the page"}
                 await JSONResponse(said, status_code=400)(scope, receive, send)
             elif not is_refused:
                 await send(message)

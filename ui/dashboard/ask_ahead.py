@@ -76,4 +76,4 @@ def ask(state: ViewState, reads: Reads) -> None:
     except (RankscopeError, StillWorking):
         pass
     except Exception:
-        log.exception("%s could not be asked ahead", state.search())
+        log.exception("data of %s could not be loaded in advance", state.search())

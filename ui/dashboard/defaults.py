@@ -82,7 +82,7 @@ def chosen_steps(state: ViewState, facts: RunFacts, newest: int = NEWEST_STEPS) 
     if state.steps.first > last or state.steps.last < first:
         raise UsageError(
             f"Steps {state.steps.first} to {state.steps.last} are not stored",
-            hint=f"this run has steps {first} to {last}: choose some of those",
+            hint=f"this run has steps {first} to {last}: choose steps in this range",
         )
     return StepRange(max(first, state.steps.first), min(last, state.steps.last))
 

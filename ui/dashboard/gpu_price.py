@@ -40,5 +40,5 @@ def price_from_environment(environment: Mapping[str, str] = os.environ) -> GpuPr
     except ValueError:
         an_hour = math.nan
     if not 0 <= an_hour < math.inf or len(currency) > 12:
-        raise UsageError(f"{VARIABLE} is {text!r}", hint='a number from 0, and a currency if you like: "2.10 EUR"')
+        raise UsageError(f"{VARIABLE} is {text!r}", hint='a number from 0, optionally with a currency: "2.10 EUR"')
     return GpuPrice(an_hour=an_hour, currency=currency.strip())

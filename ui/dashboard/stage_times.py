@@ -25,7 +25,7 @@ from ui.dashboard.figures.pooling import max_columns, ranks_a_row
 from ui.dashboard.records import Floats, Ints, PooledTimes, RunFacts, StageTimes
 from ui.dashboard.view_state import Clock, Metric
 
-WALL = "wall time, waiting for others included"
+WALL = "wall time, including waiting for other ranks"
 PROCESSOR = "processor time"
 MAX_CELLS = 240_000
 """Ranks times steps that are asked for one by one."""

@@ -43,7 +43,7 @@ def _answer(request: Request, reader: Reader, reads: Reads, at_work: threading.L
     if form not in [*Format]:
         return _refused(400, f"No form {form[:40]!r}", f"{FORM} is one of: {', '.join(Format)}")
     if not at_work.acquire(blocking=False):
-        return _refused(503, "Another trace is being written", "come back in some seconds")
+        return _refused(503, "Another trace is being written", "retry in some seconds")
     try:
         return _written(parse_search(request.url.query).state, Format(form), reader, reads)
     except RankscopeError as error:
@@ -55,7 +55,7 @@ def _answer(request: Request, reader: Reader, reads: Reads, at_work: threading.L
 def _written(state: ViewState, form: Format, reader: Reader, reads: Reads) -> Response:
     facts = reads.facts(state)
     if not len(facts.steps.step):
-        raise UsageError("No step is stored yet", hint="come back when the first one has ended")
+        raise UsageError("No step is stored yet", hint="retry when the first step has ended")
     shown = scene(state, reads)
     steps = chosen_steps(state, facts) if state.steps else StepRange(shown.step, shown.step)
     choice = chosen_trace(facts, steps, shown.rows, reads, reader)

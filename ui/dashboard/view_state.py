@@ -261,7 +261,7 @@ class _Fields:
             return convert(text)
         except (ValueError, KeyError):
             shown = text if len(text) <= 40 else text[:40] + "…"
-            self._notes.append(f"{name}={shown} in the address is not understood; the default is shown")
+            self._notes.append(f"{name}={shown} in the address is not valid; the default is shown")
             return default
 
 

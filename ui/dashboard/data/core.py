@@ -304,7 +304,7 @@ class Reads(Asking):
     def _facts(self, run: RunSummary) -> tuple[Places, StepTimes, tuple[Stage, ...], int]:
         ranks = self._ranks(run.run_id, run.attempt, run.last_ns)
         if not ranks.num_rows:
-            raise UnknownRunError(f"No rank of {run.run_id} has reported yet", hint="this page looks again by itself")
+            raise UnknownRunError(f"No rank of {run.run_id} has reported yet", hint="this page updates automatically")
         counts = self.ask(run, StageCounts(run_id=run.run_id, attempt=run.attempt))
         codes = counts["stage"].to_pylist()
         stages = tuple(stage for code, stage in STAGE_BY_CODE.items() if code in codes)

@@ -43,8 +43,8 @@ def num_spans(facts: RunFacts, steps: StepRange, rows: Rows, reads: Reads) -> in
     found = int(ints(reads.ask(run, query), "spans").sum())
     if found > MAX_SPANS:
         raise UsageError(
-            f"{count(found, 'span')}, more than the {MAX_SPANS:,} that a page gives away",
-            hint=f"this writes them all: {command(facts, steps, rows)}",
+            f"{count(found, 'span')}: the limit of this page is {MAX_SPANS:,}",
+            hint=f"this command writes all of them: {command(facts, steps, rows)}",
         )
     return found
 

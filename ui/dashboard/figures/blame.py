@@ -129,7 +129,7 @@ def fixing(worst: WorstWorkers, topology: Topology, ideal_s: float, *, step_s: f
     scale = step_s / float(worst.step_s[0])
     ideal_s *= scale
     last_fixed = worst.workers[worst.num_fixed[1:] - 1].tolist()
-    names = ["as it is", *(f"with {topology.replica(dp)} pp{pp}" for dp, pp in last_fixed)]
+    names = ["as measured", *(f"with {topology.replica(dp)} pp{pp}" for dp, pp in last_fixed)]
     curve = go.Scatter(
         x=worst.num_fixed,
         y=worst.step_s * scale,

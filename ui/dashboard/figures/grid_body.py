@@ -25,7 +25,7 @@ from ui.dashboard.figures.style import BLUE, CLEAR, GREY, ON_LIGHT, SELECTED, fr
 from ui.dashboard.records import Ints
 
 MAX_CONES = 64
-LINE_NAMES = {"tp": "its tensor group", "pp": "its pipeline: activations", "dp": "the replicas of its place"}
+LINE_NAMES = {"tp": "its tensor group", "pp": "its pipeline: activations", "dp": "its replicas"}
 DASHES = {"tp": "solid", "dp": "dash", "pp": "dot"}
 
 Points = npt.NDArray[np.int16]
@@ -42,7 +42,7 @@ def group_lines(at: Points, groups: Mapping[Axis, Sequence[int]]) -> Iterator[go
 def wait_lines(at: Points, path: Sequence[int]) -> Iterator[go.Scatter3d]:
     """From the chosen rank to the root."""
     if len(path) > 1:
-        yield _line(at, path, "whom it waits for, to the root", {"color": SELECTED, "width": 9})
+        yield _line(at, path, "waiting chain, to the root cause", {"color": SELECTED, "width": 9})
 
 
 def _line(at: Points, ranks: Sequence[int], name: str, line: dict[str, object]) -> go.Scatter3d:

@@ -35,7 +35,7 @@ def layout(live: Live) -> Component:
         darkIcon=html.Span("☾", className="scheme-icon"),
         variant="default",
         size="lg",
-        **{"aria-label": "light or dark"},
+        **{"aria-label": "switch between light and dark"},
     )
     header = html.Header(
         [

@@ -48,7 +48,7 @@ def scene(state: ViewState, reads: Reads) -> Scene:
     steps = chosen_steps(state, facts, newest=DEFAULT_STEPS)
     hosts = hosts_of(facts)
     if not hosts or (state.host and state.host not in hosts):
-        raise UsageError(f"No rank told that it ran on host {state.host}", hint="choose one from the list of hosts")
+        raise UsageError(f"No rank ran on host {state.host}", hint="choose one from the list of hosts")
     if state.host and state.family:
         return Scene(facts=facts, host=state.host, family=state.family, steps=steps)
     findings = findings_of_hosts(reads.reports.of(facts.summary), hosts)
@@ -69,7 +69,7 @@ def told(one: Scene, reads: Reads) -> HostScene:
 
 
 MAX_HOSTS = 50
-COLUMNS = ("Host", "Ranks", "Finding", "Troubles", "Losses of link", "GPUs held down", "CPU pressure")
+COLUMNS = ("Host", "Ranks", "Finding", "Fault events", "Link losses", "GPU throttling", "CPU pressure")
 NO_TROUBLE = HostTrouble()
 
 
@@ -116,12 +116,12 @@ def draw_hosts(state: ViewState, reads: Reads) -> Component:
     findings = findings_of_hosts(reads.reports.of(facts.summary), ranks)
     rows = worst_first(ranks, findings, troubles(reads, facts, chosen.steps))
     shown = rows[:MAX_HOSTS] + [row for row in rows[MAX_HOSTS:] if row.host == chosen.host]
-    more = f"; {count(len(rows) - len(shown), 'more host')} with less trouble not listed: choose by name above"
+    more = f"; {count(len(rows) - len(shown), 'more host')} with fewer faults not listed: choose a host by name above"
     head = dmc.TableThead(dmc.TableTr([dmc.TableTh(name) for name in COLUMNS]))
     table = dmc.Table(
         [head, dmc.TableTbody([_row(row, chosen, state) for row in shown])], className="small-table", stickyHeader=True
     )
-    title = f"Hosts over steps {chosen.steps.first} to {chosen.steps.last}, the most trouble first"
+    title = f"Hosts over steps {chosen.steps.first} to {chosen.steps.last}, most faults first"
     return html.Section(
         [
             heading(title + (more if len(rows) > len(shown) else "")),

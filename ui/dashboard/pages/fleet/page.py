@@ -37,7 +37,7 @@ def skeleton() -> Component:
         className="panel controls",
     )
     title = html.Div(loading(40), id=region_id("fleet-title"))
-    label = "the steps of the host's ranks and, on the same axis of time, its samples; events are listed below"
+    label = "step times of the host's ranks and, on the same time axis, its samples; events are listed below"
     return dmc.Stack(
         [
             controls,
@@ -86,7 +86,7 @@ def draw_links(state: ViewState, reads: Reads) -> Component:
     run = shown.facts.summary
     clock = ViewState(view=View.CLOCK, run=run.run_id, attempt=run.attempt, host=shown.host)
     grid = ViewState(view=View.GRID, run=run.run_id, attempt=run.attempt, rank=shown.ranks[0])
-    others = [link_button("Clock of the host", clock), link_button("Its ranks in the grid", grid)]
+    others = [link_button("Clock of this host", clock), link_button("Show ranks in grid", grid)]
     return html.Div([*window_links(state, DEFAULT_STEPS), *others], className="links")
 
 
@@ -132,15 +132,15 @@ def draw_happened(state: ViewState, reads: Reads) -> Component | None:
 def _says(shown: Scene, found: HostScene) -> str:
     troubles = sum(map(is_trouble, found.events))
     others, marks = len(found.events) - troubles, len(found.marks)
-    told = [f"{count(troubles, 'trouble')} shown" if troubles else "no trouble"]
+    told = [f"{count(troubles, 'fault event')} shown" if troubles else "no fault event"]
     told += [count(others, "other event")] * bool(others) + [count(marks, "mark")] * bool(marks)
-    return f"All times are {shown.host}'s own clock, so nothing is shifted. {', '.join(told).capitalize()}."
+    return f"All times are from the clock of {shown.host}. {', '.join(told).capitalize()}."
 
 
 def _nothing_told(shown: Scene) -> str:
     return (
-        f"{shown.host} told no {FAMILY_IN_WORDS[shown.family]} samples in these steps: choose other samples or steps. "
-        "What a host lacks is not read, and an agent that was started with --sample 0 reads nothing."
+        f"{shown.host} has no {FAMILY_IN_WORDS[shown.family]} samples in these steps. Choose other samples or steps. "
+        "A host without such a device has no samples, nor has an agent that was started with --sample 0."
     )
 
 

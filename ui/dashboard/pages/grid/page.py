@@ -33,8 +33,8 @@ from ui.dashboard.wording import degrees
 COLOURS = {Colour.STATE: "State", Colour.BLAME: "Blame", Colour.METRIC: "Time of a stage"}
 FORMS = {Form.SLICES: "Slices", Form.BODY: "3D"}
 LABEL = (
-    "the ranks of the grid, each coloured by what was chosen above; what is known of the chosen rank stands beside, "
-    "and its neighbours are links there"
+    "the ranks of the grid, coloured as chosen above; details of the chosen rank, with links to its neighbours, are "
+    "beside the grid"
 )
 
 
@@ -117,17 +117,21 @@ def _lines(shown: Scene, state: ViewState) -> Component:
     said = [
         ("tp", f"tensor group of rank {shown.rank}", grid.tp > 1),
         ("pp", "its pipeline", grid.pp > 1),
-        ("dp", "the replicas of its place", grid.dp > 1),
+        ("dp", "its replicas", grid.dp > 1),
     ]
     items = [html.Li([html.Span(className=f"line-sample {axis}"), words]) for axis, words, is_there in said if is_there]
     if waits:
-        items.append(html.Li("→ whom it waits for, to the root"))
+        items.append(html.Li("→ waiting chain of the rank, to the root cause"))
     elif grid.pp > 1:
-        items.append(html.Li("→ the way of activations"))
+        items.append(html.Li("→ direction of activations"))
     if state.form is Form.BODY:
-        items.append(html.Li("Drag to turn, wheel to come nearer."))
+        items.append(html.Li("Drag to rotate, use the wheel to zoom."))
         if grid.world_size > MAX_SEEN_THROUGH:
-            items.append(html.Li("Of so many ranks: the slices through the chosen one, and whoever stands out."))
+            items.append(
+                html.Li(
+                    "Too many ranks to draw all: only the slices through the chosen rank and the outliers are shown."
+                )
+            )
     return html.Ul(items, className="legend", **{"aria-label": "lines of the grid"})
 
 

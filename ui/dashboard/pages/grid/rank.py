@@ -28,7 +28,7 @@ NAMES: dict[Axis, str] = {"dp": "replicas", "pp": "pipeline", "tp": "tensor grou
 def rank_panel(shown: Scene, state: ViewState, reads: Reads) -> list[Component | None]:
     """Of a hang everything that was left of the rank; else what its agent and the findings say of it."""
     how = standings(reads, shown.facts, shown.verdict)
-    groups = part("Its groups: walk from rank to rank", _groups(shown, how, state))
+    groups = part("Groups of this rank. Click a rank to choose it", _groups(shown, how, state))
     first: list[Component | None]
     if shown.verdict is not None:
         first = rank_details(shown.verdict, shown.rank, shown.facts, replace(state, view=View.GRID))
@@ -58,9 +58,9 @@ def _place(shown: Scene, reads: Reads) -> Iterator[tuple[str, str | Component]]:
     yield "host", f"{facts.hosts[rank] or 'unknown'}, rank {facts.local_ranks[rank]} there"
     said = last_said(reads, facts).get(rank)
     if said is None:
-        yield "its agent", "said nothing of it"
+        yield "agent", "no report about this rank"
         return
-    yield "last said in step", f"{said.step:,}"
+    yield "last reported step", f"{said.step:,}"
     if said.stage is not None and said.alive:
         yield "in stage", said.stage.label
     if said.dropped:
@@ -123,7 +123,7 @@ def _links(shown: Scene, state: ViewState) -> Component:
     exactly = replace(state, run=run.run_id, attempt=run.attempt, rank=shown.rank)
     of_rank = timeline_of(exactly, shown.rank, state.step)
     groups = {Group.PP: "pipeline", Group.TP: "tensor group", Group.DP: "replicas", Group.ALL: "neighbours"}
-    lines: list[Component | str] = ["Timeline of its "]
+    lines: list[Component | str] = ["Timeline with its "]
     for group, name in groups.items():
         lines += [dcc.Link(name, href=replace(of_rank, group=group).search()), " · "]
     others = {"Heat map": replace(exactly, view=View.HEAT_MAP)}
@@ -147,7 +147,7 @@ def _findings(shown: Scene, reads: Reads) -> Component | None:
         for finding in (report.findings if report else ())
         if shown.rank in finding.ranks or (host and host in finding.hosts)
     ]
-    return part("Findings that name it or its host", html.Ul(told, className="plain-list")) if told else None
+    return part("Findings that name this rank or its host", html.Ul(told, className="plain-list")) if told else None
 
 
 def _marks(shown: Scene, reads: Reads) -> Component | None:
@@ -155,7 +155,7 @@ def _marks(shown: Scene, reads: Reads) -> Component | None:
     if not marks:
         return None
     items = [html.Li(f"{clock(mark.at_ns)} {mark.name} {mark.text}") for mark in marks[:MAX_MARKS]]
-    return part("Its newest marks", html.Ul(items, className="plain-list"))
+    return part("Newest marks of this rank", html.Ul(items, className="plain-list"))
 
 
 def _host(shown: Scene, reads: Reads) -> Component | None:
@@ -165,7 +165,7 @@ def _host(shown: Scene, reads: Reads) -> Component | None:
         return None
     events = host_events(reads, shown.facts, host, shown.steps)
     if not events:
-        return part(f"{host}: cards, GPUs, host", dmc.Text("No event told in these steps.", size="sm", c="dimmed"))
+        return part(f"{host}: cards, GPUs, host", dmc.Text("No event in these steps.", size="sm", c="dimmed"))
     newest = [html.Li(_event_in_words(event)) for event in reversed(events[-MAX_EVENTS:])]
     title = f"{host}: cards, GPUs, host" + (f", the newest of {len(events):,} events" * (len(events) > MAX_EVENTS))
     return part(title, html.Ul(newest, className="plain-list"))

@@ -52,7 +52,7 @@ def skeleton() -> Component:
             [html.Div(loading(52), id=region_id("grid-title")), html.Div(id=region_id("choose-rank"))],
             className="grid-head",
         ),
-        label="the grid of ranks, each coloured by its state; the list below says the same of the chosen rank",
+        label="the grid of ranks, coloured by state; the list below has the same information for the chosen rank",
         height_px=240,
     )
     left = html.Div([grid, html.Div(id=region_id("chain"))], className="stacked")
@@ -98,7 +98,7 @@ def draw_choice(state: ViewState, reads: Reads) -> Component | None:
     """The rank, for those who know its number, and the grid as a body."""
     if reads.hang(reads.facts(state)) is None:
         return None
-    turned = link_button("Turn it in 3D", replace(state, view=View.GRID, form=Form.BODY))
+    turned = link_button("Show in 3D", replace(state, view=View.GRID, form=Form.BODY))
     return bar(number_input("Rank", "rank", control_values(state, reads)["rank"], "first behind"), turned)
 
 
@@ -123,7 +123,7 @@ def draw_chain(state: ViewState, reads: Reads) -> Component | None:
     if scene is None:
         return None
     waits = scene.verdict.evidence.tense("waits", "waited")
-    return panel(f"Whom rank {scene.rank} {waits} for", chain_list(scene.verdict, scene.rank, scene.facts, state))
+    return panel(f"Rank {scene.rank} {waits} for", chain_list(scene.verdict, scene.rank, scene.facts, state))
 
 
 def draw_rank(state: ViewState, reads: Reads) -> Component | None:

@@ -40,7 +40,7 @@ COLUMNS = (
     Column("MFU", RunOrder.MFU, f"the lowest first; {RECENT_IN_WORDS}", number=True),
     Column("Goodput", RunOrder.GOODPUT, "the lowest first; see below the table", number=True),
     Column("Started", RunOrder.STARTED, "the newest first"),
-    Column("Last heard"),
+    Column("Last heartbeat"),
 )
 
 
@@ -79,9 +79,11 @@ def draw_runs(state: ViewState, reads: Reads) -> Component:
 
 
 def _says(runs: RunList) -> str:
-    stored = f"{count(runs.num_stored, 'run')} stored, {runs.num_living:,} living"
+    stored = f"{count(runs.num_stored, 'run')} stored, {runs.num_living:,} live"
     named = f"; {runs.num_found:,} found" if runs.num_found < runs.num_stored else ""
-    cut = f"; the first {len(runs.rows)} are shown: search for the others" if runs.num_found > len(runs.rows) else ""
+    cut = (
+        f"; the first {len(runs.rows)} are shown. Search to find the others" if runs.num_found > len(runs.rows) else ""
+    )
     among = (
         f" (first among the {runs.num_compared} with the newest heartbeats)"
         if runs.num_found > runs.num_compared

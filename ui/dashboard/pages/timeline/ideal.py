@@ -20,8 +20,8 @@ from ui.dashboard.wording import duration
 log = logging.getLogger(__name__)
 
 OTHERWISE = (
-    "Choose a step without a checkpoint or an evaluation, or record compute, pipeline and data-parallel stages on "
-    "every rank, in the order in which a step needs them."
+    "Choose a step without a checkpoint or an evaluation. Every rank must record its compute, pipeline and "
+    "data-parallel stages in the order of the step."
 )
 
 
@@ -36,7 +36,7 @@ def draw_ideal(state: ViewState, reads: Reads) -> Component | None:
     except StillWorking:
         return at_work(
             f"Replaying steps {asked.steps.first} to {asked.steps.last} ({asked.num_operations:,} operations) for the "
-            "ideal timeline. It appears by itself."
+            "ideal timeline. The page updates automatically."
         )
     if isinstance(found, NotReplayed):
         return _refused(found.why)
@@ -63,9 +63,9 @@ def _said(found: IdealSteps, shown: Scene, asked: Asked) -> Component:
     run = shown.facts.summary
     whatif = ViewState(view=View.WHAT_IF, run=run.run_id, attempt=run.attempt, steps=asked.steps).search()
     basis = (
-        "The strip below each rank's bars shows the same operations with the mean compute and the median transfer of "
-        f"all ranks in steps {found.steps[0]} to {found.steps[-1]}, each as soon as what it needs is there. Both begin "
-        "together."
+        "The strip below each rank's bars shows the same operations in the ideal step. Each operation takes the mean "
+        f"compute time or the median transfer time of all ranks in steps {found.steps[0]} to {found.steps[-1]}, and "
+        "starts as soon as its inputs are ready. Both timelines begin at the same time."
     )
     lines = [
         dmc.Text(loss_in_words(*found.cost_of(shown.step)), fw=600),
@@ -76,8 +76,8 @@ def _said(found: IdealSteps, shown: Scene, asked: Asked) -> Component:
 
 def loss_in_words(took_ns: float, ideal_ns: float) -> str:
     """``This step takes 442 ms; with all ranks alike it would take 380 ms: 62.0 ms (14.0%) are lost.``"""
-    both = f"This step takes {duration(took_ns)}; with all ranks alike it would take {duration(ideal_ns)}"
+    both = f"This step takes {duration(took_ns)}; if all ranks were equally fast, it would take {duration(ideal_ns)}"
     lost_ns = took_ns - ideal_ns
     if lost_ns <= 0:
-        return f"{both}: nothing is lost."
-    return f"{both}: {duration(lost_ns)} ({lost_ns / took_ns:.1%}) are lost."
+        return f"{both}: no time is lost."
+    return f"{both}: {duration(lost_ns)} ({lost_ns / took_ns:.1%}) is lost."

@@ -56,8 +56,12 @@ def area_details(area: Area, ranks: tuple[int, ...], found: list[StageStatistics
     return dmc.Stack(
         [
             html.Div([html.H2("Marked area", className="panel-title"), close], className="details-head"),
-            dmc.Text(f"{where}, {when}. Of spans that reach beyond it the part inside counts.", size="xs", c="dimmed"),
-            _table(found) if found else dmc.Text("No span lies in it.", size="sm"),
+            dmc.Text(
+                f"{where}, {when}. A span that crosses its edge counts only with the part inside.",
+                size="xs",
+                c="dimmed",
+            ),
+            _table(found) if found else dmc.Text("The area contains no span.", size="sm"),
         ],
         gap="xs",
         mb="md",
@@ -79,8 +83,8 @@ def _row(one: StageStatistics) -> Component:
 AROUND = 10
 """Steps of the wider file."""
 HOW = (
-    "Open the file with “Open trace file” of ui.perfetto.dev, or of a copy of it that you serve yourself: its page "
-    "reads the file inside your browser. Nothing leaves this machine unless you take it there."
+    "Choose “Open trace file” on ui.perfetto.dev, or on your own copy of it. Perfetto reads the file inside your "
+    "browser and uploads nothing."
 )
 
 
@@ -94,7 +98,11 @@ def draw_trace(state: ViewState, reads: Reads) -> Component:
         [
             html.Summary("Open in Perfetto", className="button"),
             html.Div(
-                [html.P(f"A trace file of ranks {ranks}, with arrows between them:"), html.Ul(offers), html.P(HOW)]
+                [
+                    html.P(f"Trace file of ranks {ranks}, with the transfers between them as arrows:"),
+                    html.Ul(offers),
+                    html.P(HOW),
+                ]
             ),
         ],
         className="trace-files",
@@ -115,7 +123,7 @@ def _offer(shown: Scene, steps: StepRange, reads: Reads) -> Component:
         spans = num_spans(shown.facts, steps, shown.rows, reads)
     except UsageError as error:
         whole = html.Code(command(shown.facts, steps, shown.rows))
-        return html.Li([f"{named}: {error.message}. The command writes them all: ", whole])
+        return html.Li([f"{named}: {error.message}. This command writes all of them: ", whole])
     run, rows = shown.facts.summary, shown.rows
     exactly = ViewState(
         view=View.TIMELINE,
@@ -223,7 +231,7 @@ def draw_details(state: ViewState, reads: Reads) -> Component:
     chosen = held.where((held.rank == state.span.rank) & (held.seq == state.span.seq))
     if not len(chosen):
         key = f"{state.span.rank}-{state.span.seq}"
-        return notice("That span is not here", f"Step {shown.step} of these ranks holds no record {key}.")
+        return notice("Span not found", f"These ranks have no record {key} in step {shown.step}.")
     origin_ns = int(held.start_ns.min())
     strip = known_strip(state, shown, reads)
     ideal_ns = ideal_duration_ns(strip, chosen, held, shown.facts) if strip else None
@@ -249,7 +257,7 @@ def _row_name(facts: RunFacts, rank: int) -> str:
 def _left_out(fitting: Drawn, rows: Rows, num_unasked: int) -> list[str]:
     notes = []
     if num_unasked:
-        notes.append(f"{count(num_unasked, 'span')} left out: the shortest of lanes that hold thousands.")
+        notes.append(f"{count(num_unasked, 'span')} not shown: the shortest spans of very full lanes.")
     if rows.num_left_out:
         notes.append(
             f"{count(rows.num_left_out, 'rank')} of the {'run' if rows.group is Group.ALL else 'group'} not shown: "

@@ -82,9 +82,9 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
     groups = {group.value: name for group, name in GROUP_NAMES.items() if _has(group, facts)}
     return bar(
         switch("Group", "group", shown["group"], groups),
-        _rank_list(shown["rank"], facts) if _are_listed(facts) else number_input("of rank", "rank", shown["rank"], "0"),
+        _rank_list(shown["rank"], facts) if _are_listed(facts) else number_input("Rank", "rank", shown["rank"], "0"),
         number_input("Step", "step", shown["step"], "newest" if facts.summary.state is RunState.LIVE else "typical"),
-        switch("Ideal timeline", "ideal", shown["ideal"], {HIDDEN: "Hidden", SHOWN: "Below"}),
+        switch("Ideal timeline", "ideal", shown["ideal"], {HIDDEN: "Hidden", SHOWN: "Shown"}),
     )
 
 
@@ -101,7 +101,7 @@ def draw_links(state: ViewState, reads: Reads) -> Component:
     if at > 0:
         before = replace(here, step=int(stored[at - 1]))
         links.insert(0, link_button("← Previous", before, name="step-previous", title="previous step: key ["))
-    links.append(link_button("In the grid", replace(here, view=View.GRID)))
+    links.append(link_button("Show in grid", replace(here, view=View.GRID)))
     return html.Div(links, className="links")
 
 
@@ -118,7 +118,7 @@ def _are_listed(facts: RunFacts) -> bool:
 def _rank_list(shown: object, facts: RunFacts) -> Component:
     places = ((rank, facts.topology.describe(rank)) for rank in range(facts.topology.world_size))
     return dmc.Select(
-        label="of rank",
+        label="Rank",
         id=control_id("rank"),
         value=shown,
         data=[{"value": str(rank), "label": f"{rank} · {place}"} for rank, place in places],
