@@ -12,8 +12,8 @@ from diagnose.pipeline import diagnose_run
 from telemetry.stores.interface import Reader
 from tests.ui.words_of_pages import said
 from ui.dashboard.data import Reads
-from ui.dashboard.data.runs import run_list
-from ui.dashboard.pages.grid.scene import scene
+from ui.dashboard.pages.grid.selection import scene
+from ui.dashboard.pages.runs.listing import run_list
 from ui.dashboard.run_rows import RunRow
 from ui.dashboard.view_state import View, ViewState
 

@@ -17,8 +17,8 @@ from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.data import Reads
 from ui.dashboard.data.fleet import MAX_POINTS, host_scene, troubles
 from ui.dashboard.drawing import draw_chart, draw_region
-from ui.dashboard.figures.host_families import PANELS
-from ui.dashboard.figures.host_panels import DASHES
+from ui.dashboard.pages.fleet.chart import DASHES
+from ui.dashboard.pages.fleet.families import PANELS
 from ui.dashboard.pages.fleet.hosts import scene
 from ui.dashboard.pages.fleet.page import draw_host
 from ui.dashboard.view_state import Family, StepRange, View, ViewState

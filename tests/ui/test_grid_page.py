@@ -23,10 +23,10 @@ from ui.dashboard.background import BackgroundAnswers
 from ui.dashboard.data import Reads
 from ui.dashboard.drawing import draw_chart, draw_region
 from ui.dashboard.figures.grid import rank_grid
-from ui.dashboard.figures.grid_body import rank_body
 from ui.dashboard.figures.grid_colours import GridColours, by_metric, by_standing
 from ui.dashboard.figures.standing import SIGNS, Standing
 from ui.dashboard.pages.controls import after_click
+from ui.dashboard.pages.grid.body import rank_body
 from ui.dashboard.pages.grid.page import draw_grid
 from ui.dashboard.records import StageTimes
 from ui.dashboard.view_state import Colour, Form, Metric, StepRange, View, ViewState

@@ -13,15 +13,16 @@ from tests.deadline import until
 from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.test_spans_buffer import columns_of
+from ui.dashboard.address import parse_search
 from ui.dashboard.background import BackgroundAnswers
 from ui.dashboard.data import Reads
-from ui.dashboard.data.ideal import asked_ideal
 from ui.dashboard.drawing import draw_canvas, draw_region
-from ui.dashboard.figures.lanes import LANES
 from ui.dashboard.live import look
 from ui.dashboard.pages.controls import after_controls
 from ui.dashboard.pages.timeline.ideal import loss_in_words
-from ui.dashboard.view_state import Group, SpanKey, StepRange, View, ViewState, parse_search
+from ui.dashboard.pages.timeline.lanes import LANES
+from ui.dashboard.pages.timeline.replay import asked_ideal
+from ui.dashboard.view_state import Group, SpanKey, StepRange, View, ViewState
 
 SLOW = ViewState(view=View.TIMELINE, run="slow", group=Group.PP, rank=4, step=25, ideal=True)
 LONG_S = 60.0

@@ -14,9 +14,10 @@ from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.words_of_pages import said
+from ui.dashboard.address import Parsed
 from ui.dashboard.data import Reads
 from ui.dashboard.drawing import draw_frame, draw_page
-from ui.dashboard.view_state import Parsed, View, ViewState
+from ui.dashboard.view_state import View, ViewState
 
 S = 1_000_000_000
 OF_A_RUN = [view for view in View if view is not View.RUNS]

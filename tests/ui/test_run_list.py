@@ -20,7 +20,7 @@ from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.told_alerts import made_alert, tell, tell_look
 from ui.dashboard.data import Reads
-from ui.dashboard.data.runs import MOST_COMPARED, MOST_ROWS, run_list
+from ui.dashboard.pages.runs.listing import MOST_COMPARED, MOST_ROWS, run_list
 from ui.dashboard.pages.runs.page import draw_runs
 from ui.dashboard.run_rows import RunRow
 from ui.dashboard.view_state import RunOrder, ViewState

@@ -10,12 +10,13 @@ from diagnose.whatif.analysis import WhatIf
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.ui.few_spans import made_facts
-from ui.dashboard.pages.heat_map.words import heat_in_words
+from ui.dashboard.address import parse_search
+from ui.dashboard.pages.heat_map.summary import heat_in_words
 from ui.dashboard.pages.verdict import Way, ways
 from ui.dashboard.pages.whatif.cost import pattern_in_words
 from ui.dashboard.records import RunFacts, StageTimes, StepTimes
 from ui.dashboard.stage_times import PROCESSOR, WALL
-from ui.dashboard.view_state import Group, Metric, ViewState, parse_search
+from ui.dashboard.view_state import Group, Metric, ViewState
 
 NUM_STEPS = 40
 

@@ -40,7 +40,7 @@ from ui.dashboard.data import Reads
 from ui.dashboard.gpu_price import price_from_environment
 from ui.dashboard.live import tell_news
 from ui.dashboard.pages.frame import layout
-from ui.dashboard.trace_file import give_traces
+from ui.dashboard.pages.timeline.trace_file import give_traces
 
 log = logging.getLogger(__name__)
 

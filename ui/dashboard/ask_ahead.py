@@ -13,10 +13,11 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from telemetry.errors import RankscopeError
+from ui.dashboard.address import parse_search
 from ui.dashboard.background import StillWorking
 from ui.dashboard.data import Reads
 from ui.dashboard.pages import PAGES
-from ui.dashboard.view_state import ViewState, parse_search
+from ui.dashboard.view_state import ViewState
 
 log = logging.getLogger(__name__)
 

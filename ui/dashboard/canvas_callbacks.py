@@ -11,10 +11,10 @@ import dash
 from dash import ALL, MATCH, ClientsideFunction, Input, Output, State, no_update
 from starlette.concurrency import run_in_threadpool
 
+from ui.dashboard.address import parse_search
 from ui.dashboard.callbacks import ARRIVED, HERE, SEARCH, came_with_page
 from ui.dashboard.data import Reads
 from ui.dashboard.drawing import draw_canvas, mark_canvas
-from ui.dashboard.view_state import parse_search
 
 HANDS = ("clicked", "marked", "pins", "zoomed")
 """Properties that tell what somebody did on a canvas."""

@@ -32,16 +32,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
 from telemetry.errors import RankscopeError, UnknownRunError
+from ui.dashboard.address import parse_search
 from ui.dashboard.background import StillWorking
 from ui.dashboard.data import Reads
 from ui.dashboard.data.alerts import told_alerts
 from ui.dashboard.data.fleet import agents_said
-from ui.dashboard.data.ideal import look_for_ideal
-from ui.dashboard.data.runs import run_list
 from ui.dashboard.data.whatif import look_for_whatif
 from ui.dashboard.drawing import is_of
 from ui.dashboard.pages.panels import problem
-from ui.dashboard.view_state import Colour, View, ViewState, parse_search
+from ui.dashboard.pages.runs.listing import run_list
+from ui.dashboard.pages.timeline.replay import look_for_ideal
+from ui.dashboard.view_state import Colour, View, ViewState
 
 SHOW_STALLS = (View.OVERVIEW, View.GRID, View.HANG)
 SHOW_HOSTS = (View.GRID, View.FLEET)

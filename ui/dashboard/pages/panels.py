@@ -105,7 +105,7 @@ class SpanTimeline(Component):  # type: ignore[misc]
 
     What it is given:
 
-    * ``data``: what ``ui.dashboard.figures.spans_buffer`` makes; None draws nothing
+    * ``data``: what ``ui.dashboard.pages.timeline.spans_buffer`` makes; None draws nothing
     * ``selected``: ``{"rank": 5, "seq": "1042"}``, or None
     * ``zoom``: ``[first, last]`` in nanoseconds from the earliest span; None shows all
     * ``pinned``: ranks whose rows stay at the top

@@ -16,8 +16,8 @@ from diagnose.ranges import list_some
 from telemetry.clocks.align_evidence import DISPUTED, ENDS, ORDER, PINGS, REFERENCE, UNALIGNED, HostClock
 from telemetry.errors import UsageError
 from ui.dashboard.data import Reads
-from ui.dashboard.data.clock import clock_history, clocks_now
-from ui.dashboard.figures.clock_offset import HEIGHT_PX, clock_offset
+from ui.dashboard.pages.clock.measured import clock_history, clocks_now
+from ui.dashboard.pages.clock.offset import HEIGHT_PX, clock_offset
 from ui.dashboard.pages.controls import bar, titled
 from ui.dashboard.pages.interface import Chart, Page, Region, control_id, region_id
 from ui.dashboard.pages.panels import chart_panel, heading, loading

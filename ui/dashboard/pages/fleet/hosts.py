@@ -17,7 +17,7 @@ from telemetry.errors import UsageError
 from ui.dashboard.data import Reads
 from ui.dashboard.data.fleet import HostScene, HostTrouble, host_scene, troubles
 from ui.dashboard.defaults import FAMILY_OF, chosen_steps, findings_of_hosts
-from ui.dashboard.figures.host_families import metrics_of
+from ui.dashboard.pages.fleet.families import metrics_of
 from ui.dashboard.pages.panels import heading
 from ui.dashboard.records import RunFacts
 from ui.dashboard.view_state import Family, StepRange, View, ViewState
@@ -25,7 +25,7 @@ from ui.dashboard.wording import count, ranks_in_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class HostSelection:
     """Which host, which of its samples, over which steps."""
 
     facts: RunFacts
@@ -38,7 +38,7 @@ class Scene:
         return [rank for rank, host in enumerate(self.facts.hosts) if host == self.host]
 
 
-def scene(state: ViewState, reads: Reads) -> Scene:
+def selection(state: ViewState, reads: Reads) -> HostSelection:
     """The detectors are asked only where the address leaves host or samples open.
 
     Raises:
@@ -50,12 +50,12 @@ def scene(state: ViewState, reads: Reads) -> Scene:
     if not hosts or (state.host and state.host not in hosts):
         raise UsageError(f"No rank ran on host {state.host}", hint="choose one from the list of hosts")
     if state.host and state.family:
-        return Scene(facts=facts, host=state.host, family=state.family, steps=steps)
+        return HostSelection(facts=facts, host=state.host, family=state.family, steps=steps)
     findings = findings_of_hosts(reads.reports.of(facts.summary), hosts)
     host = state.host or (next(iter(findings), hosts[0]))
     telling = [findings[one].kind for one in (host, *findings) if one in findings]
     family = next((FAMILY_OF[kind] for kind in telling if kind in FAMILY_OF), Family.NETWORK)
-    return Scene(facts=facts, host=host, family=state.family or family, steps=steps)
+    return HostSelection(facts=facts, host=host, family=state.family or family, steps=steps)
 
 
 def hosts_of(facts: RunFacts) -> list[str]:
@@ -63,7 +63,7 @@ def hosts_of(facts: RunFacts) -> list[str]:
     return list(dict.fromkeys(filter(None, facts.hosts)))
 
 
-def told(one: Scene, reads: Reads) -> HostScene:
+def told(one: HostSelection, reads: Reads) -> HostScene:
     """What its host told."""
     return host_scene(reads, one.facts, one.host, metrics_of(one.family), one.steps)
 
@@ -108,7 +108,7 @@ def worst_first(
 def draw_hosts(state: ViewState, reads: Reads) -> Component:
     """The worst, the chosen one wherever it stands, and how many more there are."""
     facts = reads.facts(state)
-    chosen = scene(state, reads)
+    chosen = selection(state, reads)
     ranks: dict[str, list[int]] = {host: [] for host in hosts_of(facts)}
     for rank, host in enumerate(facts.hosts):
         if host:
@@ -131,7 +131,7 @@ def draw_hosts(state: ViewState, reads: Reads) -> Component:
     )
 
 
-def _row(row: HostRow, chosen: Scene, state: ViewState) -> Component:
+def _row(row: HostRow, chosen: HostSelection, state: ViewState) -> Component:
     here, one = row.host == chosen.host, row.trouble
     family = FAMILY_OF.get(row.finding.kind, state.family) if row.finding else state.family
     address = replace(state, view=View.FLEET, host=row.host, family=family).search()

@@ -11,11 +11,11 @@ from diagnose.model.fleet import HostEvent
 from diagnose.model.load import DEFAULT_STEPS
 from ui.dashboard.data import Reads
 from ui.dashboard.data.fleet import HostScene, is_trouble
-from ui.dashboard.figures.host_curves import curves_of, happenings
-from ui.dashboard.figures.host_families import PANELS
-from ui.dashboard.figures.host_panels import host_panels
 from ui.dashboard.pages.controls import bar, link_button, switch, titled, window_inputs, window_links, window_values
-from ui.dashboard.pages.fleet.hosts import Scene, draw_hosts, hosts_of, scene, told
+from ui.dashboard.pages.fleet.chart import host_panels
+from ui.dashboard.pages.fleet.curves import curves_of, happenings
+from ui.dashboard.pages.fleet.families import PANELS
+from ui.dashboard.pages.fleet.hosts import HostSelection, draw_hosts, hosts_of, selection, told
 from ui.dashboard.pages.interface import Chart, Page, Region, control_id, region_id
 from ui.dashboard.pages.panels import chart_panel, loading, panel
 from ui.dashboard.records import MarkRow
@@ -51,7 +51,7 @@ def skeleton() -> Component:
 
 def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
     """Host, family and steps of a view."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     return {
         "host": shown.host,
         "family": shown.family.value,
@@ -82,7 +82,7 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
 
 def draw_links(state: ViewState, reads: Reads) -> Component:
     """Ranges of steps that are wanted often, the clock of the host, and its ranks in the grid."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     run = shown.facts.summary
     clock = ViewState(view=View.CLOCK, run=run.run_id, attempt=run.attempt, host=shown.host)
     grid = ViewState(view=View.GRID, run=run.run_id, attempt=run.attempt, rank=shown.ranks[0])
@@ -92,7 +92,7 @@ def draw_links(state: ViewState, reads: Reads) -> Component:
 
 def draw_title(state: ViewState, reads: Reads) -> Component:
     """What the chart shows, whose time it is, and what is missing."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     run, found = shown.facts.summary, told(shown, reads)
     exactly = replace(
         state, run=run.run_id, attempt=run.attempt, host=shown.host, family=shown.family, steps=shown.steps
@@ -106,7 +106,7 @@ def draw_title(state: ViewState, reads: Reads) -> Component:
 
 def draw_host(state: ViewState, reads: Reads) -> go.Figure | None:
     """The picture; none where the host's ranks recorded no step and it told nothing."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     found = told(shown, reads)
     if not found.ranks and not found.series:
         return None
@@ -118,7 +118,7 @@ def draw_host(state: ViewState, reads: Reads) -> go.Figure | None:
 
 def draw_happened(state: ViewState, reads: Reads) -> Component | None:
     """Events of the host and marks of its ranks in words, the newest first."""
-    found = told(scene(state, reads), reads)
+    found = told(selection(state, reads), reads)
     rows = [*map(_of_event, found.events), *map(_of_mark, found.marks)]
     if not rows:
         return panel("Events and marks", dmc.Text("None in these steps.", size="sm", c="dimmed"))
@@ -129,7 +129,7 @@ def draw_happened(state: ViewState, reads: Reads) -> Component | None:
     return panel(title, dmc.TableScrollContainer(dmc.Table([head, body], className="small-table"), minWidth=420))
 
 
-def _says(shown: Scene, found: HostScene) -> str:
+def _says(shown: HostSelection, found: HostScene) -> str:
     troubles = sum(map(is_trouble, found.events))
     others, marks = len(found.events) - troubles, len(found.marks)
     told = [f"{count(troubles, 'fault event')} shown" if troubles else "no fault event"]
@@ -137,7 +137,7 @@ def _says(shown: Scene, found: HostScene) -> str:
     return f"All times are from the clock of {shown.host}. {', '.join(told).capitalize()}."
 
 
-def _nothing_told(shown: Scene) -> str:
+def _nothing_told(shown: HostSelection) -> str:
     return (
         f"{shown.host} has no {FAMILY_IN_WORDS[shown.family]} samples in these steps. Choose other samples or steps. "
         "A host without such a device has no samples, nor has an agent that was started with --sample 0."
@@ -169,5 +169,5 @@ PAGE = Page(
     },
     charts={"host": Chart(draw=draw_host)},
     control_values=control_values,
-    ahead=lambda state, reads: told(scene(state, reads), reads),
+    ahead=lambda state, reads: told(selection(state, reads), reads),
 )

@@ -14,11 +14,11 @@ from ui.dashboard.data.heat_map import stage_times
 from ui.dashboard.defaults import chosen_stage, suspects, worst_finding
 from ui.dashboard.figures.chain import hops, path
 from ui.dashboard.figures.grid import rank_grid
-from ui.dashboard.figures.grid_body import MAX_SEEN_THROUGH, rank_body
 from ui.dashboard.figures.grid_colours import GridColours, by_blame, by_metric, by_standing
 from ui.dashboard.pages.controls import bar, number_input, switch, titled
+from ui.dashboard.pages.grid.body import MAX_SEEN_THROUGH, rank_body
 from ui.dashboard.pages.grid.rank import rank_panel
-from ui.dashboard.pages.grid.scene import Scene, scene
+from ui.dashboard.pages.grid.selection import RankSelection, selection
 from ui.dashboard.pages.hang.verdict import legend
 from ui.dashboard.pages.heat_map import page as heat_map
 from ui.dashboard.pages.interface import Chart, Page, Region, region_id
@@ -75,7 +75,7 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
 
 def draw_says(state: ViewState, reads: Reads) -> Component:
     """The picture in words."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     if state.colour is Colour.METRIC:
         return heat_map.draw_says(state, reads)
     if state.colour is Colour.BLAME:
@@ -83,7 +83,7 @@ def draw_says(state: ViewState, reads: Reads) -> Component:
     return html.Div(_state_in_words(shown, state, reads), role="status")
 
 
-def _state_in_words(shown: Scene, state: ViewState, reads: Reads) -> list[Component]:
+def _state_in_words(shown: RankSelection, state: ViewState, reads: Reads) -> list[Component]:
     if shown.verdict is not None:
         address = replace(state, view=View.HANG).search()
         return [
@@ -104,7 +104,7 @@ def _state_in_words(shown: Scene, state: ViewState, reads: Reads) -> list[Compon
 
 def draw_title(state: ViewState, reads: Reads) -> Component:
     """What is drawn: the degrees, the way to choose a rank, and what colours and lines mean."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     run, grid = shown.facts.summary, shown.facts.topology
     exactly = replace(state, run=run.run_id, attempt=run.attempt, rank=shown.rank)
     head = titled(f"{degrees(grid)}. Click a rank", exactly)
@@ -112,7 +112,7 @@ def draw_title(state: ViewState, reads: Reads) -> Component:
     return html.Div([head, colours, _lines(shown, state)])
 
 
-def _lines(shown: Scene, state: ViewState) -> Component:
+def _lines(shown: RankSelection, state: ViewState) -> Component:
     grid, waits = shown.facts.topology, _waits(shown)
     said = [
         ("tp", f"tensor group of rank {shown.rank}", grid.tp > 1),
@@ -137,7 +137,7 @@ def _lines(shown: Scene, state: ViewState) -> Component:
 
 def draw_grid(state: ViewState, reads: Reads) -> go.Figure | None:
     """The picture; None where what-if concludes nothing, or no rank has a value."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     facts, cells = shown.facts, _cells(shown, state, reads)
     if cells is None:
         return None
@@ -149,11 +149,11 @@ def draw_grid(state: ViewState, reads: Reads) -> go.Figure | None:
     return rank_grid(facts.topology, cells, facts.hosts, chosen=shown.rank, path=along, keep=keep, with_groups=True)
 
 
-def _waits(shown: Scene) -> Sequence[int]:
+def _waits(shown: RankSelection) -> Sequence[int]:
     return () if shown.verdict is None else path(hops(shown.verdict, shown.rank))
 
 
-def _cells(shown: Scene, state: ViewState, reads: Reads) -> GridColours | None:
+def _cells(shown: RankSelection, state: ViewState, reads: Reads) -> GridColours | None:
     facts = shown.facts
     if state.colour is Colour.STATE:
         return by_standing(standings(reads, facts, shown.verdict))
@@ -168,7 +168,7 @@ def _cells(shown: Scene, state: ViewState, reads: Reads) -> GridColours | None:
 
 def draw_rank(state: ViewState, reads: Reads) -> Component:
     """All about the chosen rank."""
-    return html.Div(rank_panel(scene(state, reads), state, reads), className="panel")
+    return html.Div(rank_panel(selection(state, reads), state, reads), className="panel")
 
 
 PAGE = Page(
@@ -181,5 +181,5 @@ PAGE = Page(
     },
     charts={"grid": Chart(draw=draw_grid)},
     control_values=control_values,
-    ahead=lambda state, reads: _cells(scene(state, reads), state, reads),
+    ahead=lambda state, reads: _cells(selection(state, reads), state, reads),
 )

@@ -15,7 +15,7 @@ from ui.dashboard.data.fleet import host_events
 from ui.dashboard.data.grid import last_said, standings
 from ui.dashboard.figures.standing import Standing
 from ui.dashboard.pages.controls import link_button, timeline_of
-from ui.dashboard.pages.grid.scene import Scene
+from ui.dashboard.pages.grid.selection import RankSelection
 from ui.dashboard.pages.hang.rank import rank_details
 from ui.dashboard.pages.rank_chip import data_flow, facts_list, part, standing_badge, standing_chip
 from ui.dashboard.view_state import Group, View, ViewState
@@ -25,7 +25,7 @@ MAX_EVENTS, MAX_MARKS = 6, 6
 NAMES: dict[Axis, str] = {"dp": "replicas", "pp": "pipeline", "tp": "tensor group"}
 
 
-def rank_panel(shown: Scene, state: ViewState, reads: Reads) -> list[Component | None]:
+def rank_panel(shown: RankSelection, state: ViewState, reads: Reads) -> list[Component | None]:
     """Of a hang everything that was left of the rank; else what its agent and the findings say of it."""
     how = standings(reads, shown.facts, shown.verdict)
     groups = part("Groups of this rank. Click a rank to choose it", _groups(shown, how, state))
@@ -37,7 +37,7 @@ def rank_panel(shown: Scene, state: ViewState, reads: Reads) -> list[Component |
     return [first[0], _links(shown, state), groups, *first[1:], _host(shown, reads)]
 
 
-def _calm(shown: Scene, how: Sequence[Standing], state: ViewState, reads: Reads) -> list[Component | None]:
+def _calm(shown: RankSelection, how: Sequence[Standing], state: ViewState, reads: Reads) -> list[Component | None]:
     rank, grid = shown.rank, shown.facts.topology
     head = html.Div(
         [html.H2(f"Rank {rank}", className="panel-title"), standing_badge(how[rank])], className="details-head"
@@ -52,7 +52,7 @@ def _calm(shown: Scene, how: Sequence[Standing], state: ViewState, reads: Reads)
     ]
 
 
-def _place(shown: Scene, reads: Reads) -> Iterator[tuple[str, str | Component]]:
+def _place(shown: RankSelection, reads: Reads) -> Iterator[tuple[str, str | Component]]:
     facts, rank = shown.facts, shown.rank
     yield "place", facts.topology.describe(rank)
     yield "host", f"{facts.hosts[rank] or 'unknown'}, rank {facts.local_ranks[rank]} there"
@@ -67,7 +67,7 @@ def _place(shown: Scene, reads: Reads) -> Iterator[tuple[str, str | Component]]:
         yield "records lost", f"{said.dropped:,}"
 
 
-def _groups(shown: Scene, how: Sequence[Standing], state: ViewState) -> Component:
+def _groups(shown: RankSelection, how: Sequence[Standing], state: ViewState) -> Component:
     """A row a direction of the grid: the neighbours before and after, all members, and how they stand. Where the
     replicas lie along several axes of the mesh, a row for each of those follows."""
     head = html.Tr([html.Th(name) for name in ("group", "before", "after", "ranks")])
@@ -92,7 +92,7 @@ def _apart(topology: Topology) -> Sequence[str]:
 def _group_row(
     title: str,
     members: Sequence[int],
-    shown: Scene,
+    shown: RankSelection,
     how: Sequence[Standing],
     state: ViewState,
     *,
@@ -117,7 +117,7 @@ def _neighbour(
     return standing_chip(rank, how[rank], state, label=str(rank))
 
 
-def _links(shown: Scene, state: ViewState) -> Component:
+def _links(shown: RankSelection, state: ViewState) -> Component:
     """The same rank on the other pages."""
     run, host = shown.facts.summary, shown.facts.hosts[shown.rank]
     exactly = replace(state, run=run.run_id, attempt=run.attempt, rank=shown.rank)
@@ -139,7 +139,7 @@ def _links(shown: Scene, state: ViewState) -> Component:
     )
 
 
-def _findings(shown: Scene, reads: Reads) -> Component | None:
+def _findings(shown: RankSelection, reads: Reads) -> Component | None:
     host = shown.facts.hosts[shown.rank]
     report = reads.reports.of(shown.facts.summary)
     told = [
@@ -150,7 +150,7 @@ def _findings(shown: Scene, reads: Reads) -> Component | None:
     return part("Findings that name this rank or its host", html.Ul(told, className="plain-list")) if told else None
 
 
-def _marks(shown: Scene, reads: Reads) -> Component | None:
+def _marks(shown: RankSelection, reads: Reads) -> Component | None:
     marks = [mark for mark in reads.marks(shown.facts.summary) if mark.rank == shown.rank]
     if not marks:
         return None
@@ -158,7 +158,7 @@ def _marks(shown: Scene, reads: Reads) -> Component | None:
     return part("Newest marks of this rank", html.Ul(items, className="plain-list"))
 
 
-def _host(shown: Scene, reads: Reads) -> Component | None:
+def _host(shown: RankSelection, reads: Reads) -> Component | None:
     """What its cards, GPUs and host told, the newest first."""
     host = shown.facts.hosts[shown.rank]
     if not host:

@@ -16,7 +16,7 @@ from ui.dashboard.defaults import NEWEST_STEPS, chosen_stage, chosen_steps, susp
 from ui.dashboard.figures.heat_map import pooling_in_words, rank_by_step
 from ui.dashboard.figures.host_boxes import host_boxes, over_steps
 from ui.dashboard.pages.controls import bar, link_button, switch, titled, window_inputs, window_links, window_values
-from ui.dashboard.pages.heat_map.words import heat_in_words
+from ui.dashboard.pages.heat_map.summary import heat_in_words
 from ui.dashboard.pages.interface import Chart, Page, Region, control_id, region_id
 from ui.dashboard.pages.panels import chart_panel, heading, loading, notice
 from ui.dashboard.records import PooledTimes, RunFacts, StageTimes
@@ -37,11 +37,11 @@ METRICS = {
 NOT_OWN_NOTE = "Compute time is not known for all of these steps. Wall time is shown: a rank that waits looks slow too."
 WAIT_NOTE = (
     "Median time that the other ranks of the group waited for this rank. All ranks leave a collective together, so "
-    "the last to arrive spends the shortest time in it. The cause can be an earlier pipeline stage: see blame in the grid."
+    "the last to arrive spends the shortest time in it. The cause can be an earlier pipeline stage: see the grid."
 )
 
 NO_WAIT_NOTE = (
-    "Either {stage} is not a collective, or its groups lie along different axes of the mesh. Choose another collective, "
+    "Either {stage} is not a collective, or its groups lie along different axes of the mesh. Choose another stage, "
     "or colour by ratio."
 )
 GATHERS_NOTE = (

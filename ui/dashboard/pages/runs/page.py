@@ -8,11 +8,11 @@ from dash.development.base_component import Component
 
 from diagnose.model.run_state import RunState
 from ui.dashboard.data import Reads
-from ui.dashboard.data.runs import RunList, run_list
 from ui.dashboard.pages.controls import text_input
 from ui.dashboard.pages.interface import Page, Region, region_id
 from ui.dashboard.pages.panels import empty_store, loading, notice
 from ui.dashboard.pages.run_cells import UNKNOWN, findings_cell, mean_of_steps, state_cell
+from ui.dashboard.pages.runs.listing import RunList, run_list
 from ui.dashboard.run_rows import GOODPUT_IN_WORDS, RecentMean, RunRow
 from ui.dashboard.view_state import RunOrder, View, ViewState
 from ui.dashboard.wording import count, duration, stamp

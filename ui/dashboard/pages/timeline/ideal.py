@@ -9,11 +9,11 @@ from dash.development.base_component import Component
 from diagnose.whatif.ideal_steps import IdealSteps, NotReplayed
 from ui.dashboard.background import StillWorking
 from ui.dashboard.data import Reads
-from ui.dashboard.data.ideal import asked_ideal, ideal_of, known_ideal
 from ui.dashboard.data.whatif import Asked
-from ui.dashboard.figures.ideal_strip import IdealStrip, ideal_strip
 from ui.dashboard.pages.panels import at_work, notice
-from ui.dashboard.pages.timeline.scene import Scene, scene, spans
+from ui.dashboard.pages.timeline.ideal_strip import IdealStrip, ideal_strip
+from ui.dashboard.pages.timeline.replay import asked_ideal, ideal_of, known_ideal
+from ui.dashboard.pages.timeline.selection import StepSelection, selection, spans
 from ui.dashboard.view_state import View, ViewState
 from ui.dashboard.wording import duration
 
@@ -29,7 +29,7 @@ def draw_ideal(state: ViewState, reads: Reads) -> Component | None:
     """Nothing where nobody asked."""
     if not state.ideal:
         return None
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     asked = asked_ideal(shown.facts, shown.step, reads)
     try:
         found = ideal_of(shown.facts, asked, reads)
@@ -45,7 +45,7 @@ def draw_ideal(state: ViewState, reads: Reads) -> Component | None:
     return _said(found, shown, asked)
 
 
-def known_strip(state: ViewState, shown: Scene, reads: Reads) -> IdealStrip | None:
+def known_strip(state: ViewState, shown: StepSelection, reads: Reads) -> IdealStrip | None:
     """What is drawn below the real bars, once it is known; a picture neither waits for it nor fails with it."""
     try:
         found = known_ideal(state, shown.facts, shown.step, reads)
@@ -59,7 +59,7 @@ def _refused(why: str) -> Component:
     return notice("No ideal timeline for this step", [html.P(f"{why[:1].upper()}{why[1:]}."), OTHERWISE])
 
 
-def _said(found: IdealSteps, shown: Scene, asked: Asked) -> Component:
+def _said(found: IdealSteps, shown: StepSelection, asked: Asked) -> Component:
     run = shown.facts.summary
     whatif = ViewState(view=View.WHAT_IF, run=run.run_id, attempt=run.attempt, steps=asked.steps).search()
     basis = (

@@ -17,30 +17,30 @@ from diagnose.ranges import fold_ranks
 from diagnose.trace.export import Format, can_write
 from telemetry.errors import UsageError
 from ui.dashboard.data import Reads
-from ui.dashboard.data.timeline import command, num_spans, same_work, spans_left_out, trace_address
 from ui.dashboard.defaults import Rows, suspects
-from ui.dashboard.figures.area import StageStatistics, ranks_within, statistics
-from ui.dashboard.figures.ideal_strip import ideal_duration_ns
-from ui.dashboard.figures.spans_buffer import Drawn, fit, spans_buffer
-from ui.dashboard.figures.step_shares import gaps_by_rank, shares_by_rank
 from ui.dashboard.figures.style import STAGE_COLOURS
 from ui.dashboard.pages.controls import titled
 from ui.dashboard.pages.interface import Canvas, Page, Region, region_id
 from ui.dashboard.pages.panels import canvas_panel, loading, notice
+from ui.dashboard.pages.timeline.area import StageStatistics, ranks_within, statistics
+from ui.dashboard.pages.timeline.export import command, num_spans, same_work, spans_left_out, trace_address
 from ui.dashboard.pages.timeline.ideal import draw_ideal, known_strip
-from ui.dashboard.pages.timeline.scene import (
+from ui.dashboard.pages.timeline.ideal_strip import ideal_duration_ns
+from ui.dashboard.pages.timeline.selection import (
     GROUP_NAMES,
-    Scene,
+    StepSelection,
     aligned,
     control_values,
     displayed,
     draw_controls,
     draw_links,
     drawn,
-    scene,
+    selection,
     spans,
 )
 from ui.dashboard.pages.timeline.span_details import span_details, where_the_step_went
+from ui.dashboard.pages.timeline.spans_buffer import Drawn, fit, spans_buffer
+from ui.dashboard.pages.timeline.step_shares import gaps_by_rank, shares_by_rank
 from ui.dashboard.records import RunFacts
 from ui.dashboard.view_state import Area, Group, StepRange, View, ViewState
 from ui.dashboard.wording import count, duration, ranks_in_words
@@ -90,7 +90,7 @@ HOW = (
 
 def draw_trace(state: ViewState, reads: Reads) -> Component:
     """Folded until somebody opens it."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     ranks = fold_ranks(shown.rows.ranks)
     windows = dict.fromkeys((StepRange(shown.step, shown.step), _around(shown)))
     offers = [_offer(shown, steps, reads) for steps in windows]
@@ -109,7 +109,7 @@ def draw_trace(state: ViewState, reads: Reads) -> Component:
     )
 
 
-def _around(shown: Scene) -> StepRange:
+def _around(shown: StepSelection) -> StepRange:
     """The step among its stored neighbours."""
     stored = shown.facts.steps.step
     at = int(np.searchsorted(stored, shown.step))
@@ -117,7 +117,7 @@ def _around(shown: Scene) -> StepRange:
     return StepRange(int(stored[first]), int(stored[min(first + AROUND, len(stored)) - 1]))
 
 
-def _offer(shown: Scene, steps: StepRange, reads: Reads) -> Component:
+def _offer(shown: StepSelection, steps: StepRange, reads: Reads) -> Component:
     named = f"step {steps.first}" if steps.first == steps.last else f"steps {steps.first} to {steps.last}"
     try:
         spans = num_spans(shown.facts, steps, shown.rows, reads)
@@ -164,7 +164,7 @@ def skeleton() -> Component:
 
 def draw_problem(state: ViewState, reads: Reads) -> Component | None:
     """Nothing, unless there is nothing to show."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     if len(spans(shown, reads)):
         return None
     return notice("No span recorded", f"None of these ranks recorded a span in step {shown.step}.")
@@ -172,7 +172,7 @@ def draw_problem(state: ViewState, reads: Reads) -> Component | None:
 
 def draw_title(state: ViewState, reads: Reads) -> Component:
     """What the picture shows, and what it leaves out."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     run, rows = shown.facts.summary, shown.rows
     exactly = replace(state, run=run.run_id, attempt=run.attempt, group=rows.group, rank=rows.rank, step=shown.step)
     unasked = spans_left_out(reads, run, shown.step, rows.ranks)
@@ -186,7 +186,7 @@ def draw_title(state: ViewState, reads: Reads) -> Component:
 
 def spans_key(state: ViewState, reads: Reads) -> str:
     """Tells one picture's spans from another's: a step that has ended stays as it is while its run goes on."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     one_clock, run = aligned(shown, reads), shown.facts.summary
     content = hashlib.blake2s(one_clock.note.encode(), digest_size=16)
     for column in (one_clock.spans.seq, one_clock.spans.start_ns, one_clock.spans.duration_ns):
@@ -198,7 +198,7 @@ def spans_key(state: ViewState, reads: Reads) -> str:
 
 def draw_spans(state: ViewState, reads: Reads) -> dict[str, object] | None:
     """The picture."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     one_clock = aligned(shown, reads)
     if not len(one_clock.spans):
         return None
@@ -217,14 +217,14 @@ def draw_area(state: ViewState, reads: Reads) -> Component | None:
     """The statistics of the area that is marked."""
     if state.area is None:
         return None
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     ranks = ranks_within(state.area, displayed(state, shown.rows))
     return area_details(state.area, ranks, statistics(spans(shown, reads), state.area, ranks), state)
 
 
 def draw_details(state: ViewState, reads: Reads) -> Component:
     """The chosen span, else where each rank's step went."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     held = spans(shown, reads)
     if state.span is None:
         return where_the_step_went(shares_by_rank(held), gaps_by_rank(held), marked_ranks(state, reads))
@@ -238,7 +238,7 @@ def draw_details(state: ViewState, reads: Reads) -> Component:
     return span_details(chosen, same_work(reads, shown.facts, chosen), origin_ns, shown.facts, state, ideal_ns)
 
 
-def _title(shown: Scene) -> str:
+def _title(shown: StepSelection) -> str:
     wall = shown.facts.steps.duration_ns[shown.facts.steps.step == shown.step]
     return f"Step {shown.step}, {_which(shown.rows)}" + (f": {duration(float(wall[0]))}" if len(wall) else "")
 

@@ -10,8 +10,8 @@ from dash.development.base_component import Component
 
 from diagnose.model.operations import recorded_masks
 from telemetry.stages import STAGE_BY_CODE, Stage, StageClass, Stream
-from ui.dashboard.figures.step_shares import Gap, StepShares
 from ui.dashboard.figures.style import STAGE_COLOURS
+from ui.dashboard.pages.timeline.step_shares import Gap, StepShares
 from ui.dashboard.records import SPAN_COLUMNS, Floats, RunFacts, SpanColumns
 from ui.dashboard.view_state import ViewState
 from ui.dashboard.wording import class_name, duration, ranks_in_words, size

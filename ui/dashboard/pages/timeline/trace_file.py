@@ -17,12 +17,13 @@ from starlette.responses import PlainTextResponse, Response
 from diagnose.trace.export import Format, export_trace
 from telemetry.errors import RankscopeError, UnknownRunError, UnreachableError, UsageError
 from telemetry.stores.interface import Reader
+from ui.dashboard.address import parse_search
 from ui.dashboard.data import Reads
-from ui.dashboard.data.timeline import FORM, PATH, chosen_trace
 from ui.dashboard.defaults import chosen_steps
 from ui.dashboard.one_clock import clock_note
-from ui.dashboard.pages.timeline.scene import scene
-from ui.dashboard.view_state import StepRange, ViewState, parse_search
+from ui.dashboard.pages.timeline.export import FORM, PATH, chosen_trace
+from ui.dashboard.pages.timeline.selection import selection
+from ui.dashboard.view_state import StepRange, ViewState
 
 TYPES = {Format.JSON: "application/gzip", Format.PROTOBUF: "application/octet-stream"}
 RETRY_S = "5"
@@ -56,7 +57,7 @@ def _written(state: ViewState, form: Format, reader: Reader, reads: Reads) -> Re
     facts = reads.facts(state)
     if not len(facts.steps.step):
         raise UsageError("No step is stored yet", hint="retry when the first step has ended")
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     steps = chosen_steps(state, facts) if state.steps else StepRange(shown.step, shown.step)
     choice = chosen_trace(facts, steps, shown.rows, reads, reader)
     with tempfile.TemporaryDirectory(prefix="rankscope-trace-") as folder:

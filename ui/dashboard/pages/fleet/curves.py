@@ -16,7 +16,7 @@ from diagnose.model.fleet import HostEvent, HostSeries
 from diagnose.model.gpus import knots
 from diagnose.model.outages import Outage, find_outages
 from telemetry.host_metrics import Happening
-from ui.dashboard.figures.host_families import HELD_DOWN, Panel, Reading
+from ui.dashboard.pages.fleet.families import HELD_DOWN, Panel, Reading
 from ui.dashboard.records import Floats, Ints, MarkRow
 from ui.dashboard.wording import NS_PER_S
 

@@ -33,11 +33,11 @@ import numpy.typing as npt
 from diagnose.model.partners import NOBODY, NOT_NUMBERED, alike, meeting_places, recorded_numbers
 from telemetry.stages import STAGE_BY_CODE, Stage
 from telemetry.topology import Topology
-from ui.dashboard.figures.ideal_strip import IdealStrip, packed_strip, stages_of
-from ui.dashboard.figures.lanes import IDEAL_LANES, LANES, Prop, in_ticks, lane_of, packed, tick_of
-from ui.dashboard.figures.step_shares import Gap
 from ui.dashboard.figures.style import STAGE_COLOURS, STAGE_SHORT
 from ui.dashboard.one_clock import OneClock
+from ui.dashboard.pages.timeline.ideal_strip import IdealStrip, packed_strip, stages_of
+from ui.dashboard.pages.timeline.lanes import IDEAL_LANES, LANES, Prop, in_ticks, lane_of, packed, tick_of
+from ui.dashboard.pages.timeline.step_shares import Gap
 from ui.dashboard.records import Ints, RunFacts, SpanColumns
 
 NO_FLOW = 0

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
-from ui.dashboard.figures.host_curves import Curves, Happened, HostCurve, levels, natural
 from ui.dashboard.figures.series import MARKERS_BELOW
 from ui.dashboard.figures.style import GREY, TICKS_PX, TROUBLE, framed, plain
+from ui.dashboard.pages.fleet.curves import Curves, Happened, HostCurve, levels, natural
 from ui.dashboard.records import Floats, Ints, RankSpans
 from ui.dashboard.wording import NS_PER_S, local_ms
 
