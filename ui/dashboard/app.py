@@ -1,18 +1,12 @@
-"""The dashboard: a Dash application whose address decides everything that is shown.
+"""The dashboard: a Dash application. The address of a page determines everything that the page shows.
 
-address --> page: its skeleton, and regions, charts and canvases that are ready --> those that are not, each on its own
+address --> page: its skeleton and the parts that are ready --> the other parts, each with a request of its own
    ^                                    |
-   +---- controls, clicks, links  <-----+   asked or told (live.py): has anything arrived? then the live ones again
+   +---- controls, clicks, links  <-----+   live.py: has new data arrived? then the live parts are drawn again
 
-The dashboard's own scripts as one file, and its styles as another.
-
-A browser that has them all still takes milliseconds to look each of them up; one whose address tells what is in it need
-not be asked for again.
-
-What Dash cannot read is refused, and what goes wrong in a callback is written down: Dash itself answers both with
-500, and writes nothing. An answer that it cannot write, which is rare, cannot be told from what it cannot read.
-
-The dashboard on a port of its own, over a store or a collector elsewhere.
+All scripts are served as one file and all styles as another, at addresses that contain a digest of the content, so that
+a browser caches them for good. Requests that Dash cannot read are answered with 400, and errors in callbacks are
+logged: Dash itself answers both with 500 and logs nothing.
 """
 
 import hashlib

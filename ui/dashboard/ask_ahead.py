@@ -1,8 +1,9 @@
-"""What a page asks first is asked as soon as its address is known: the browser loads its scripts meanwhile. Of a
-page with figures it is told to load plotly, too, which Dash asks for when the first of them is to be drawn.
+"""Load the data of a page as soon as its address is known, while the browser still loads the scripts.
 
 browser   |-- address --|-------- scripts --------|-- page ----|
-server                  |-- facts, sums, cells --|    answers are there
+server                  |-- facts, sums, cells --|    answers are cached
+
+For a page with figures, a header makes the browser load plotly at the same time.
 """
 
 import logging

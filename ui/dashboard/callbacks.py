@@ -1,4 +1,4 @@
-"""What happens when the address changes, when something has arrived, and when somebody uses a control.
+"""The callbacks of a page: after a new address, after new data, and after the use of a control.
 
 address --> page: where it is another one, its skeleton with the parts that are ready --> here --> parts that are not
 clock   --> known: what is stored by now; where that is not what the page was drawn from --> freshness --> its parts

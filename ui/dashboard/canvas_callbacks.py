@@ -1,8 +1,8 @@
-"""What happens between the address and a canvas: it is drawn, it is told what is chosen, it tells what hands did.
+"""The callbacks of a canvas: from the address to the picture, and from pointer and keys back to the address.
 
 address --> spans (only when others are to be shown), what is chosen, marked and pinned, where it is zoomed to
    ^                                        |
-   +---- what hands did on the canvas  <----+      in the browser alone: assets/address.js
+   +---- pointer and keys on the canvas <---+      in the browser alone: assets/address.js
 """
 
 from typing import Any

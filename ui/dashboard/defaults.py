@@ -1,4 +1,4 @@
-"""What a page shows where its address leaves it open: the suspect, a typical step, the newest steps."""
+"""The defaults of a page: the suspect rank, a typical step, the newest steps."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

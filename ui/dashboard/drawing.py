@@ -1,4 +1,4 @@
-"""Drawing the parts of a page, with what can go wrong turned into words. Every function may block on a query."""
+"""Draw the parts of a page, and turn errors into messages. Every function may block on a query."""
 
 import hashlib
 import json

@@ -1,7 +1,7 @@
-"""The first answer of a page: its skeleton, with those of its parts in place that are drawn within a moment.
+"""The first answer of a page: its skeleton, with those parts that are drawn in time.
 
-address --> skeleton --> regions, charts, canvases, each drawn in a thread --> in time: in their places
-                                                                          --> late: asked for once the page is up
+address --> skeleton --> regions, charts, canvases, each drawn in a thread --> in time: part of the first answer
+                                                                          --> late: the page requests them afterwards
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What an hour of one GPU costs, where somebody says so: RANKSCOPE_GPU_HOUR_PRICE, such as ``2.10`` or ``2.10 EUR``."""
+"""The price of a GPU hour, from RANKSCOPE_GPU_HOUR_PRICE, such as ``2.10`` or ``2.10 EUR``."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""How the time in a stage is read: against the peers', in milliseconds, against the step, or by who was waited for."""
+"""The readings of the time in a stage: ratio to peers, milliseconds, share of the step, wait caused."""
 
 from typing import NamedTuple
 

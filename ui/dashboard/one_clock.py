@@ -1,4 +1,4 @@
-"""Spans of several hosts drawn on one clock: what the collector knows of their clocks, and what it does not."""
+"""Spans of several hosts on one clock, and a note on the clocks that are not aligned."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""A run in a row of the list: what it shows, and which runs come first. Values in, values out."""
+"""The rows of the list of runs, and their order. Pure functions of values."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""From sums by rank and step to the times that a heat map shows, and which of them are asked for.
+"""The stage times of a heat map, from sums by rank and step, and which of them are queried.
 
-ranks x steps <= MAX_CELLS   each step by itself: sums of the store; compute as the detectors see it (own work) where
+ranks x steps <= MAX_CELLS   each step by itself: sums of the store; compute time as the detectors use it, where
                              that takes at most MAX_OWN_OPERATIONS
               more           each rank's mean over all steps, and a picture that the store has pooled: HeatCells
 """

@@ -1,4 +1,4 @@
-"""What a page shows: every choice of its user, and the address that holds them all."""
+"""What a page shows: every choice of its user, and the address that holds them."""
 
 from dataclasses import dataclass
 from enum import StrEnum

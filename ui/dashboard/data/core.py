@@ -1,4 +1,4 @@
-"""What pages ask about a run: questions in, records out."""
+"""The queries about a run that several pages share. They return records."""
 
 import time
 from collections.abc import Callable

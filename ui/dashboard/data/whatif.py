@@ -1,6 +1,6 @@
-"""What slowness costs in some steps: bounded, and of many operations worked out in the background.
+"""The cost of slow ranks in some steps. Large analyses are bounded and run in the background.
 
-A live run's newest steps are replayed anew once ten more of them are whole, not at every step.
+For a live run the newest steps are replayed again after ten more complete steps, not after every step.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Who waits for whom: the way from a rank to the root, and whom a rank holds up."""
+"""Waiting chains: from a rank to the root cause, and the ranks that a rank delays."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

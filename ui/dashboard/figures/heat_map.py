@@ -1,4 +1,4 @@
-"""The heat map: rank by step, coloured by time or by its ratio to the peers'."""
+"""The heat map: rank by step, coloured by time or by the ratio to the peers."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

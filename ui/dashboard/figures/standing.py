@@ -1,7 +1,6 @@
-"""What a rank is to a hang, or to a run that moves, as people see it: a word, a symbol and a colour, each of which
-tells it alone.
+"""The state of a rank, as a word, a symbol and a colour. Each of the three is unambiguous alone.
 
-The colours are told apart by colour-blind people (Okabe and Ito's, lightness apart), on white and on black.
+Colour-blind people can distinguish the colours (Okabe and Ito's, different in lightness), on white and on black.
 """
 
 from collections.abc import Mapping

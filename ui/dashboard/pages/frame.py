@@ -1,4 +1,4 @@
-"""The frame around every page: name, way between the views, state of the run, light or dark."""
+"""The frame around every page: name, links to the views, state of the run, light and dark."""
 
 import dash_mantine_components as dmc
 from dash import dcc, html

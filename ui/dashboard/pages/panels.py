@@ -1,8 +1,6 @@
-"""Boxes that a page is made of: a chart or a canvas under its heading, a heading with text.
+"""The building blocks of pages: panels with charts, canvases or text, and notices for pages without data.
 
-The timeline as a Dash component. The browser's half is ``assets/timeline/``: plain scripts that Dash serves.
-
-What a page says when there is nothing to draw: why, and what to do.
+:class:`SpanTimeline` is the timeline as a Dash component; its browser part is ``assets/timeline/``.
 """
 
 from typing import Any, ClassVar

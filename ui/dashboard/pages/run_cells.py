@@ -1,4 +1,4 @@
-"""What stands in the cells of the list of runs, and in the overview likewise."""
+"""The cells of the list of runs. The overview uses some of them."""
 
 import dash_mantine_components as dmc
 from dash import html

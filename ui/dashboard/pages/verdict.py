@@ -1,7 +1,4 @@
-"""The findings of a run: the worst in one sentence with the way to it, then each with its evidence.
-
-From a finding to the views that show it, the most telling first.
-"""
+"""The findings of a run: the worst in one sentence, then each with its evidence and links to the views that show it."""
 
 from dataclasses import replace
 from typing import NamedTuple

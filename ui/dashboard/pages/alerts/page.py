@@ -1,8 +1,6 @@
-"""Alerts: what fires now, what may soon, and what is over. It shows what the watcher told, and changes nothing.
+"""The alerts page: alerts that are firing, pending or over, as the watcher reported them. The page changes nothing.
 
-One alert: what, where, since when, what it costs, what to do, and how to make it quiet.
-
-How to make an alert quiet elsewhere. Text only: the dashboard changes nothing.
+Each alert shows what, where, since when, cost, next step, and how to silence it elsewhere.
 """
 
 import shlex

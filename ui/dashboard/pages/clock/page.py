@@ -1,6 +1,6 @@
-"""The clocks: how those of the hosts lie apart, how surely, and what is not aligned and why.
+"""The clock page: the offsets between the clocks of the hosts, their bounds, and why a clock is not aligned.
 
-The table of `rankscope doctor --run` on the page: of each host offset, bound, drift, and what they rest on.
+The table is that of `rankscope doctor --run`: offset, bound, drift and evidence of each host.
 """
 
 from collections.abc import Iterable, Sequence

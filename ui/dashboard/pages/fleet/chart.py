@@ -1,9 +1,9 @@
-"""One host over some steps: the steps of its ranks, and below, on the same axis of time, what the host told.
+"""One host over some steps: the steps of its ranks and, below on the same time axis, the samples of the host.
 
 step     ___/''|________|_____      from spans
-gpu0     ___________    |           from samples; a line with words wherever something happened
+gpu0     ___________    |           from samples; a labelled line for each event
 gpu1     ----------------
-         12:03:40     12:03:50      the host's own clock throughout: nothing has to be aligned
+         12:03:40     12:03:50      all on the host's own clock: no alignment is needed
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,9 +1,9 @@
-"""From samples of a host to curves: levels as they are, counters as what they grew by.
+"""Convert samples of a host to curves: levels unchanged, counters as rates.
 
-counter   o.....o/o''o''o     told rarely while it stands still: it stood where it was, and did not grow slowly
-rate      ______/'|______     between two looks that rate, not a slope
+counter   o.....o/o''o''o     sampled rarely while constant: constant in between, not growing slowly
+rate      ______/'|______     constant between two samples, not a slope
 
-What happened on a host, as lines across a chart: losses of link, Xids, signals, GPUs held down, marks of ranks.
+Events are lines across a chart: link losses, Xids, signals, GPU throttling, marks of ranks.
 """
 
 import re

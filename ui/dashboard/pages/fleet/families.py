@@ -1,4 +1,4 @@
-"""Which samples of a host stand in which panel, and how each is read."""
+"""The panels of each family of samples, and how each metric becomes a curve."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

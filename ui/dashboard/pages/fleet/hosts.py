@@ -1,7 +1,4 @@
-"""The table of hosts: who has most trouble, first.
-
-What the fleet page is about, every open choice of its address made.
-"""
+"""The table of hosts, those with most faults first, and the host that the page shows."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The fleet: NIC, GPU and host samples beside the steps of the same seconds, one host at a time."""
+"""The fleet page: NIC, GPU and host samples beside the steps of the same time, for one host at a time."""
 
 from dataclasses import replace
 

@@ -1,12 +1,10 @@
-"""The 3D grid of ranks as a body that can be turned: a mark a rank, the chosen one's groups as lines through it.
+"""The 3D grid of ranks as a body that rotates: a mark per rank, and the groups of the chosen rank as lines.
 
     tp  dp          activations go along pp, from stage to stage
     | /             gradients come back the same way
     |/____ pp
 
-Of more ranks than can be seen through, the slices through the chosen one are drawn, faintly, and whoever stands out.
-
-Lines through the body of ranks: the chosen rank's groups, whom it waits for, and which way it goes.
+With too many ranks only the outliers and, faintly, the slices through the chosen rank are drawn.
 """
 
 import re

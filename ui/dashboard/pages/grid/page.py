@@ -1,4 +1,4 @@
-"""The grid: dp x pp x tp in one picture, coloured by state, blame or a stage's time; and all about one rank of it."""
+"""The grid page: dp x pp x tp in one picture, coloured by state, blame or stage time, and details of one rank."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""All about the chosen rank of the grid: its groups and neighbours, where its data goes, its host, the ways on."""
+"""Details of the chosen rank of the grid: groups, neighbours, data flow, host, and links to other pages."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What the grid page is about, every open choice of its address made."""
+"""The rank and the steps that the grid page shows, with all defaults applied."""
 
 from dataclasses import dataclass
 

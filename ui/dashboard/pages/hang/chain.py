@@ -1,4 +1,4 @@
-"""The waiting chain as a list: a rank, why it waits for the next, and so on to the root."""
+"""The waiting chain as a list: a rank, why it waits for the next one, and so on to the root cause."""
 
 from dash import html
 from dash.development.base_component import Component

@@ -1,4 +1,4 @@
-"""The hang view: who holds the job up. The verdict, the grid of ranks, and all about one rank: its chain, its place."""
+"""The hang page: the verdict, the grid of ranks, and the waiting chain and evidence of one rank."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""All about one rank of a job that stands still."""
+"""Details of one rank of a stalled job."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The verdict over a job that stands still: in full on its page, in a line on the overview."""
+"""The verdict on a stalled job: in full on the hang page, in short on the overview."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

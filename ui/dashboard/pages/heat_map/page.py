@@ -1,4 +1,4 @@
-"""The heat map: which rank is slow, in which stage, since when. Hosts as boxes, then rank by step."""
+"""The heat map page: which rank is slow, in which stage, since when. Hosts as boxes, then rank by step."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The heat map in a sentence: which rank, which pipeline stage, or who waits."""
+"""A one-sentence summary of the heat map: the slow rank, the slow pipeline stage, or the waiting ranks."""
 
 import math
 

@@ -1,7 +1,4 @@
-"""A run at a glance: the worst finding in a sentence, the numbers of the moment, the curves, all findings.
-
-What findings cost together. Values in, values out.
-"""
+"""The overview of a run: the worst finding in a sentence, the newest numbers, the curves, all findings."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""The list of runs, trouble first: one row a run, whose name leads to its overview."""
+"""The list of runs: one row per run, those with problems first. The name of a run links to its overview."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple

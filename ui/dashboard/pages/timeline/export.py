@@ -1,7 +1,4 @@
-"""What the timeline asks beside its spans.
-
-What of a view becomes a trace file that a page gives away: a window of steps of the ranks in sight, bounded.
-"""
+"""The queries of the timeline besides its spans, and the choice of spans for a trace file, which is bounded."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The ideal timeline below the real one: how much of the step is lost, in a sentence, or why that cannot be said."""
+"""The sentence above the ideal timeline: the time lost in the step, or why it is not known."""
 
 import logging
 

@@ -1,8 +1,6 @@
-"""The timeline: every span of a step on the ranks of a group; click a span for all about it.
+"""The timeline page: every span of a step on the ranks of a group.
 
-The way from a timeline to Perfetto: files to download, and what to do with them.
-
-The statistics of a marked area of the timeline, as a table.
+Beside it are the details of the chosen span or the statistics of the marked area; trace files for Perfetto are links.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""The ideal timeline of a step: asked for in the background, and bounded. Neighbouring steps share one."""
+"""The ideal timeline of a step, computed in the background and bounded. Neighbouring steps share one replay."""
 
 from functools import partial
 

@@ -1,7 +1,4 @@
-"""What the timeline page is about, every open choice of its address made.
-
-Above the timeline: group, rank and step, and the way to other steps.
-"""
+"""The ranks and the step that the timeline shows, with all defaults applied, and the controls that set them."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""One span in full, and how it compares with the same work on its peers."""
+"""The details of one span, and its comparison with the same work on its peers."""
 
 from collections.abc import Iterator
 from dataclasses import replace

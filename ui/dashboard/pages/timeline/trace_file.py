@@ -1,7 +1,7 @@
-"""The route that gives away what a timeline shows as a trace: ``/trace`` with the view's address, and ``form=json``.
+"""The route ``/trace``: it returns the spans of a timeline as a trace file. Its query holds the view and ``form``.
 
-It is a route of the server itself, so it passes the same gates as every other. One file is written at a time, in a
-thread: whoever comes meanwhile is told to come back.
+The server checks its access like that of every other route. Only one file is written at a time, in a thread; other
+requests get an answer to retry later.
 """
 
 import tempfile

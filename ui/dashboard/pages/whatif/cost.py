@@ -1,4 +1,4 @@
-"""What slowness costs, in sentences and in numbers."""
+"""The cost of slow ranks, in sentences and in numbers."""
 
 from collections.abc import Iterator
 

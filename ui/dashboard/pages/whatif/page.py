@@ -1,6 +1,6 @@
-"""What slowness costs, and what putting each thing right would give: the steps replayed as if nobody were slow.
+"""The what-if page: the cost of slow ranks, from a replay of the steps in which all ranks are equally fast.
 
-A slowdown in tables: what each remedy would give, and the worst parts with the ways to them.
+Two tables show the savings of each change, and the parts with the largest slowdown.
 """
 
 from collections.abc import Iterator, Sequence
