@@ -52,7 +52,7 @@ WALKS: dict[str, tuple[Use, ...]] = {
         *STEPS,
         clicked("cells", 100, 12, "view=timeline.*step=12"),
         gone_back("view=heatmap"),
-        followed("In the grid", "view=grid.*colour=metric"),
+        followed("Show in grid", "view=grid.*colour=metric"),
     ),
     f"view=timeline&run={LARGE}&group=pp&rank=4242&step=12": (
         picked("group", "Data", "group=dp"),
@@ -68,7 +68,7 @@ WALKS: dict[str, tuple[Use, ...]] = {
         followed("Newest", "^(?!.*step=)"),
         picked("ideal", "Below", "ideal=shown"),
         picked("ideal", "Hidden", "^(?!.*ideal=)"),
-        followed("In the grid", "view=grid"),
+        followed("Show in grid", "view=grid"),
     ),
     f"view=grid&run={LARGE}": (
         typed("rank", "4242", "rank=4242"),
@@ -94,7 +94,7 @@ WALKS: dict[str, tuple[Use, ...]] = {
         gone_back("view=whatif"),
         followed("heat map", "view=heatmap"),
         gone_back("view=whatif"),
-        followed("In the grid", "view=grid.*colour=blame"),
+        followed("Show in grid", "view=grid.*colour=blame"),
     ),
     f"view=fleet&run={LARGE}": (
         listed("host", "gpu-0530", "host=gpu-0530"),

@@ -108,7 +108,7 @@ def test_an_empty_store_says_how_to_fill_it_and_fills_by_itself(page: Page) -> N
         ("?view=heatmap&run=slow-rank-5&steps=1000-2000", "this run has steps 0 to 39"),
         ("?view=timeline&run=slow-rank-5&step=999", "Step 999 is not stored"),
         pytest.param("?view=timeline&run=slow-rank-5&rank=64", "There is no rank 64", marks=pytest.mark.long),
-        ("?view=timeline&run=slow-rank-5&step=3&span=0-999999", "That span is not here"),
+        ("?view=timeline&run=slow-rank-5&step=3&span=0-999999", "Span not found"),
         pytest.param("?view=heatmap&run=slow-rank-5&stage=gc", "No rank recorded gc", marks=pytest.mark.long),
     ],
 )

@@ -103,7 +103,7 @@ def test_one_host_has_nothing_to_align(store: EmbeddedStore) -> None:
     run.introduce(store)
     run.advance(store, 3)
     said = text_of(replace(SHOWN, run="alone"), Reads(StoreReader(store)), "clock-says")
-    assert "there is nothing to align" in said
+    assert "no alignment is needed" in said
 
 
 def test_a_run_that_no_collector_watched_is_estimated_on_the_spot(store: EmbeddedStore) -> None:

@@ -128,7 +128,7 @@ def test_a_gpu_that_is_held_down_is_said_where_it_begins(
     figure = figure_of(replace(SHOWN, family=Family.GPU), reads)
     (note,) = (note for note in figure.layout.annotations if note.text == "gpu1 throttled: thermal")
     assert note.x == pytest.approx(local_ms(told[1].started_ns + 10 * S), abs=1_001)
-    assert [trace.name for trace in figure.data][2:] == ["gpu0", "gpu1", "gpu1 heat", "gpu1 heat (hardware)"]
+    assert [trace.name for trace in figure.data][2:] == ["gpu0", "gpu1", "gpu1 heat", "gpu1 thermal (hardware)"]
 
 
 def test_cores_are_left_out_of_the_hosts_samples(reads: Reads) -> None:

@@ -63,7 +63,7 @@ def test_no_part_of_a_page_claims_what_nobody_sees(store: EmbeddedStore) -> None
     reads = reads_at(store, shipped_until_killed(store, "unseen", 12))
     assert "No stall is known" in said("hang-verdict", reads, run="unseen")
     assert "No stall" not in said("grid-says", reads, view=View.GRID, run="unseen")
-    assert "8 running, 0 ended in order, 0 gone, when last heard of at 20" in said(
+    assert "8 running, 0 ended normally, 0 lost (last heartbeat: 20" in said(
         "events", reads, view=View.OVERVIEW, run="unseen"
     )
 
@@ -72,5 +72,5 @@ def test_a_run_that_ended_before_a_step_is_told_of_in_the_past(store: EmbeddedSt
     reads = reads_at(store, shipped_until_killed(store, "short", 0, ended=True))
     page = json.dumps(draw_page(ViewState(view=View.OVERVIEW, run="short"), reads).make())
     assert "No step was recorded" in page
-    assert "The run was last heard of at 20" in page
+    assert "The last heartbeat arrived at 20" in page
     assert "when the first step ends" not in page

@@ -136,7 +136,7 @@ def test_findings_come_from_the_watcher_else_from_whoever_looked_else_nobody_did
     assert found["alert"].worst == "compute-straggler, rank 5, gpu-03"
     assert found["seen"] is not None
     assert found["seen"].worst == "compute-straggler, rank 5, gpu-03"
-    assert "not looked at" in text_of(ViewState(), reads)
+    assert "not analysed" in text_of(ViewState(), reads)
 
 
 class Recording:

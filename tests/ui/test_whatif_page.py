@@ -79,7 +79,7 @@ def test_the_cost_is_told_in_one_sentence(analysed: Reads) -> None:
     text = said("whatif-says", SLOW, analysed)
     assert "with all workers equally fast it would take" in text
     assert "GPU hours of steps 0 to 39 are lost" in text
-    assert "Few workers are to blame: the worst is dp1 pp0" in text
+    assert "A few workers cause most of it. The slowest is dp1 pp0" in text
 
 
 def test_a_price_is_told_where_one_is_given(slow: StoreReader) -> None:
@@ -155,14 +155,14 @@ def test_of_a_large_run_the_newest_steps_are_replayed_and_the_command_is_named(s
     assert "these are the newest 7 of 40 steps" in text
     assert "rankscope diagnose whatif slow --attempt 0 --first-step 0 --last-step 39" in text
     too_large = said("whatif-says", SLOW, patient(Reads(slow, max_operations=each - 1)))
-    assert "too many for a page" in too_large
+    assert "too many for this page" in too_large
     assert "rankscope diagnose whatif slow" in too_large
 
 
 def test_where_nothing_is_slow_nothing_is_taken_apart(store: EmbeddedStore) -> None:
     store_simulated(store, "even", num_steps=6)
     reads, state = patient(Reads(StoreReader(store))), replace(SLOW, run="even")
-    assert "there is nothing to take apart" in said("whatif-says", state, reads)
+    assert "is not broken down" in said("whatif-says", state, reads)
     assert plotted("workers", state, reads).panel == "panel hidden"
     assert said("whatif-worst", state, reads) == "null"
 
