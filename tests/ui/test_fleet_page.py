@@ -19,7 +19,7 @@ from ui.dashboard.data.fleet import MAX_POINTS, host_scene, troubles
 from ui.dashboard.drawing import draw_chart, draw_region
 from ui.dashboard.pages.fleet.chart import DASHES
 from ui.dashboard.pages.fleet.families import PANELS
-from ui.dashboard.pages.fleet.hosts import scene
+from ui.dashboard.pages.fleet.hosts import selection
 from ui.dashboard.pages.fleet.page import draw_host
 from ui.dashboard.view_state import Family, StepRange, View, ViewState
 from ui.dashboard.wording import local_ms
@@ -144,7 +144,7 @@ def test_a_host_that_tells_nothing_shows_its_steps_and_says_so(reads: Reads) -> 
 
 
 def test_the_page_opens_on_the_host_of_the_worst_finding(reads: Reads) -> None:
-    assert scene(ViewState(view=View.FLEET, run=RUN), reads).host == SICK
+    assert selection(ViewState(view=View.FLEET, run=RUN), reads).host == SICK
 
 
 def test_a_view_that_names_its_host_does_not_wait_for_the_detectors(told: tuple[EmbeddedStore, SyntheticRun]) -> None:

@@ -62,7 +62,7 @@ def test_every_page_of_a_run_says_once_what_the_command_says(store: EmbeddedStor
 def test_no_part_of_a_page_claims_what_nobody_sees(store: EmbeddedStore) -> None:
     reads = reads_at(store, shipped_until_killed(store, "unseen", 12))
     assert "No stall is known" in said("hang-verdict", reads, run="unseen")
-    assert "No stall" not in said("grid-says", reads, view=View.GRID, run="unseen")
+    assert "The job is not stalled" not in said("grid-says", reads, view=View.GRID, run="unseen")
     assert "8 running, 0 ended normally, 0 lost (last heartbeat: 20" in said(
         "events", reads, view=View.OVERVIEW, run="unseen"
     )

@@ -89,7 +89,7 @@ def test_waiting_is_shown_of_a_stage_in_which_ranks_meet_and_what_held_them_up_i
     assert "see the grid" in said
     assert control_values(state, reads)["stage"] == "grads-reduce-scatter"
     tensor = text_of(replace(state, stage=Stage.TP_ALL_GATHER), reads, "heat-says")
-    assert "the others wait for rank 5 (host gpu-03, dp1 pp0 tp1)" in tensor
+    assert "for rank 5 (host gpu-03, dp1 pp0 tp1)" in tensor
     assert after_controls(state, {"stage": "optimizer"}).metric is Metric.RATIO
     assert after_controls(state, {"stage": "tp-all-gather"}).metric is Metric.WAIT
 

@@ -77,7 +77,7 @@ def figure(name: str, reads: Reads, state: ViewState = SLOW) -> go.Figure:
 
 def test_the_cost_is_told_in_one_sentence(analysed: Reads) -> None:
     text = said("whatif-says", SLOW, analysed)
-    assert "with all workers equally fast it would take" in text
+    assert "if all workers were equally fast, it would take" in text
     assert "GPU hours of steps 0 to 39 are lost" in text
     assert "A few workers cause most of it. The slowest is dp1 pp0" in text
 

@@ -30,7 +30,7 @@ def no_stall_in_words(run: RunSummary) -> str:
     """What is known of a run without a stall: of one that is over, or ships nothing, nobody looks at the present."""
     if run.heard.is_silent:
         return "No stall is known"
-    return "No stall was recorded" if run.is_over or run.state is RunState.DIED else "No stall"
+    return "No stall was recorded" if run.is_over or run.state is RunState.DIED else "The job is not stalled"
 
 
 def state_badge(state: RunState) -> Component:
