@@ -152,7 +152,7 @@ def test_a_look_tells_when_it_is_there(busy: tuple[Reads, threading.Event]) -> N
 def test_of_a_large_run_the_newest_steps_are_replayed_and_the_command_is_named(slow: StoreReader) -> None:
     each = asked_for(Reads(slow).facts(SLOW), SLOW, Reads(slow)).num_operations // 40
     text = said("whatif-says", SLOW, patient(Reads(slow, max_operations=7 * each)))
-    assert "these are the newest 7 of 40 steps" in text
+    assert "It shows the newest 7 of 40 steps" in text
     assert "rankscope diagnose whatif slow --attempt 0 --first-step 0 --last-step 39" in text
     too_large = said("whatif-says", SLOW, patient(Reads(slow, max_operations=each - 1)))
     assert "too many for this page" in too_large
