@@ -139,7 +139,7 @@ def test_cores_are_left_out_of_the_hosts_samples(reads: Reads) -> None:
 def test_a_host_that_tells_nothing_shows_its_steps_and_says_so(reads: Reads) -> None:
     state = replace(SHOWN, host=SILENT)
     assert [trace.name for trace in figure_of(state, reads).data] == ["rank 6", "rank 7"]
-    assert "told no network samples" in text_of(state, reads, "fleet-title")
+    assert "has no network samples" in text_of(state, reads, "fleet-title")
     assert "None in these steps" in text_of(state, reads, "happened")
 
 

@@ -54,7 +54,7 @@ def test_without_a_choice_the_rank_that_is_behind_is_shown(judged: Judged) -> No
     assert FAULT in words
     assert "nccl-connect" in words
     assert "3 ranks directly: 1, 4, 7" in words
-    assert "7 in all" in words
+    assert "7 in total" in words
     assert "tp [4-5] ▶ 1 behind 40 40 41" in words
 
 
