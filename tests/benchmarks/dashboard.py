@@ -32,8 +32,9 @@ from tests.benchmarks.large_runs import LARGE, LONG, LONG_STEPS, SMALL, STUCK, b
 from tests.deadline import until
 from tests.parts import require
 from tests.ui.served_dashboard import serving
+from ui.dashboard.address import parse_search
 from ui.dashboard.data.reports import REPORT_AFTER_S
-from ui.dashboard.view_state import View, parse_search
+from ui.dashboard.view_state import View
 
 FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 TURNS = 3

@@ -52,7 +52,7 @@ WALKS: dict[str, tuple[Use, ...]] = {
         *STEPS,
         clicked("cells", 100, 12, "view=timeline.*step=12"),
         gone_back("view=heatmap"),
-        followed("In the grid", "view=grid.*colour=metric"),
+        followed("Show in grid", "view=grid.*colour=metric"),
     ),
     f"view=timeline&run={LARGE}&group=pp&rank=4242&step=12": (
         picked("group", "Data", "group=dp"),
@@ -68,7 +68,7 @@ WALKS: dict[str, tuple[Use, ...]] = {
         followed("Newest", "^(?!.*step=)"),
         picked("ideal", "Below", "ideal=shown"),
         picked("ideal", "Hidden", "^(?!.*ideal=)"),
-        followed("In the grid", "view=grid"),
+        followed("Show in grid", "view=grid"),
     ),
     f"view=grid&run={LARGE}": (
         typed("rank", "4242", "rank=4242"),
@@ -86,7 +86,7 @@ WALKS: dict[str, tuple[Use, ...]] = {
         typed("rank", "12", "rank=12"),
         clicked("grid", 30, 30, "rank=(?!12)"),
         followed(f"rank {SLOW_RANK}", f"rank={SLOW_RANK}"),
-        followed("Turn it in 3D", "view=grid.*form=3d"),
+        followed("Show in 3D", "view=grid.*form=3d"),
     ),
     f"view=whatif&run={LARGE}&steps=20-": (
         typed("last", "23", "steps=20-23"),
@@ -94,7 +94,7 @@ WALKS: dict[str, tuple[Use, ...]] = {
         gone_back("view=whatif"),
         followed("heat map", "view=heatmap"),
         gone_back("view=whatif"),
-        followed("In the grid", "view=grid.*colour=blame"),
+        followed("Show in grid", "view=grid.*colour=blame"),
     ),
     f"view=fleet&run={LARGE}": (
         listed("host", "gpu-0530", "host=gpu-0530"),
@@ -103,9 +103,9 @@ WALKS: dict[str, tuple[Use, ...]] = {
         picked("family", "Network", "family=network"),
         *STEPS,
         followed("gpu-0100", "host=gpu-0100"),
-        followed("Its ranks in the grid", "view=grid.*rank=800"),
+        followed("Show ranks in grid", "view=grid.*rank=800"),
         gone_back("view=fleet"),
-        followed("Clock of the host", "view=clock.*host=gpu-0100"),
+        followed("Clock of this host", "view=clock.*host=gpu-0100"),
     ),
     f"view=clock&run={LARGE}": (
         listed("host", "gpu-1535", "host=gpu-1535"),

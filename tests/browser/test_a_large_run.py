@@ -69,7 +69,7 @@ def test_a_page_is_drawn_light_and_dark_and_little_travels(page: Page, address: 
     opened.open(address + search)
     assert opened.megabytes() <= MAX_MB
     light, before = background(page), told(page)
-    page.get_by_role("button", name="light or dark").click()
+    page.get_by_role("button", name="switch between light and dark").click()
     page.wait_for_function("document.documentElement.dataset.mantineColorScheme === 'dark'")
     page.wait_for_function(DRAWN)
     assert background(page) < 80 < 200 < light
@@ -102,7 +102,7 @@ def test_the_overview_names_the_flap_and_the_throttled_rank(page: Page, address:
 def test_the_heat_map_shows_who_is_slow_and_since_when(page: Page, address: str) -> None:
     page.goto(f"{address}view=heatmap&run={LONG}&{EVERY_STEP}")
     page.wait_for_function(DRAWN)
-    expect(region(page, "heat-says")).to_contain_text(f"highest is rank {SLOW_RANK}")
+    expect(region(page, "heat-says")).to_contain_text(f"the slowest is rank {SLOW_RANK}")
     steps, slow = figure_data(page, "cells", SLOW_STEPS)
     assert slow == steps[-len(slow) :]
     assert abs(slow[0] - SLOW_FROM) < steps[1] - steps[0]

@@ -28,7 +28,7 @@ SAID = {
     "long sequences": "microbatch times vary by",
     "flap": "nic-flap",
     "hang": "hung-collective",
-    "healthy": "Nothing found",
+    "healthy": "No finding",
 }
 """On the Overview, first of all."""
 
@@ -47,7 +47,7 @@ def culprit(run: Unlabelled) -> list[str | re.Pattern[str]]:
         case "long sequences":
             return ["data group"]
         case _:
-            return ["No rank stands out"]
+            return ["No rank is slower than its peers"]
 
 
 def find(page: Page, address: str, run: Unlabelled) -> None:

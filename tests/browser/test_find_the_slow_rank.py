@@ -48,7 +48,7 @@ def test_the_heat_map_shows_the_slow_rank(page: Page, address: str) -> None:
     assert ratios[-2] == pytest.approx(1.0, abs=0.05)
     labels = figure(page, "cells").locator(".ytick text").all_text_contents()
     assert [label for label in labels if "suspect" in label] == ["▶ suspect  rank 5 · gpu-03"]
-    expect(region(page, "heat-says")).to_contain_text("highest is rank 5 (host gpu-03, dp1 pp0 tp1), 1.4")
+    expect(region(page, "heat-says")).to_contain_text("the slowest is rank 5 (host gpu-03, dp1 pp0 tp1), 1.4")
 
 
 @pytest.mark.long
@@ -92,10 +92,10 @@ def test_controls_write_the_address_and_going_back_restores_them(page: Page, add
     control(page, "stage").click()
     page.get_by_role("option", name="optimizer", exact=True).click()
     page.wait_for_url("**stage=optimizer**")
-    expect(region(page, "heat-says")).to_contain_text(re.compile("optimizer: .*highest is rank 5"))
+    expect(region(page, "heat-says")).to_contain_text(re.compile("optimizer: .*the slowest is rank 5"))
     page.go_back()
     expect(control(page, "stage")).to_have_value("forward-compute")
-    expect(region(page, "heat-says")).to_contain_text(re.compile("forward-compute: .*highest is rank 5"))
+    expect(region(page, "heat-says")).to_contain_text(re.compile("forward-compute: .*the slowest is rank 5"))
     assert "metric=ms" in page.url
 
 
@@ -126,4 +126,4 @@ def test_brackets_and_links_step_through_the_steps(page: Page, address: str) -> 
 @pytest.mark.long
 def test_a_collective_blames_nobody_for_waiting(page: Page, address: str) -> None:
     page.goto(f"{address}?view=heatmap&run=slow-rank-5&stage=grads-reduce-scatter")
-    expect(region(page, "heat-says")).to_contain_text("who waits longest is a victim")
+    expect(region(page, "heat-says")).to_contain_text("Most of that time is waiting")

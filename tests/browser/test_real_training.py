@@ -72,6 +72,6 @@ def test_the_heat_map_of_a_real_training_marks_the_suspect(
 ) -> None:
     run_id = demo_of_a_slow_rank.answer["run"]
     page.goto(f"{dashboard}?view=heatmap&run={run_id}")
-    expect(region(page, "heat-says")).to_contain_text("highest is rank 5")
+    expect(region(page, "heat-says")).to_contain_text("the slowest is rank 5")
     labels = figure(page, "cells").locator(".ytick text").all_text_contents()
     assert [label for label in labels if "suspect" in label] == [next(label for label in labels if "rank 5" in label)]

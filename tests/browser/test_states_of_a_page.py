@@ -82,7 +82,7 @@ def test_the_colour_scheme_is_switched_and_remembered(page: Page, address: str) 
     page.emulate_media(color_scheme="light")
     page.goto(address)
     expect(page.get_by_role("link", name="slow-rank-5")).to_be_visible()
-    page.get_by_role("button", name="light or dark").click()
+    page.get_by_role("button", name="switch between light and dark").click()
     page.wait_for_function("document.documentElement.dataset.mantineColorScheme === 'dark'")
     page.reload()
     expect(page.get_by_role("link", name="slow-rank-5")).to_be_visible()
@@ -108,7 +108,7 @@ def test_an_empty_store_says_how_to_fill_it_and_fills_by_itself(page: Page) -> N
         ("?view=heatmap&run=slow-rank-5&steps=1000-2000", "this run has steps 0 to 39"),
         ("?view=timeline&run=slow-rank-5&step=999", "Step 999 is not stored"),
         pytest.param("?view=timeline&run=slow-rank-5&rank=64", "There is no rank 64", marks=pytest.mark.long),
-        ("?view=timeline&run=slow-rank-5&step=3&span=0-999999", "That span is not here"),
+        ("?view=timeline&run=slow-rank-5&step=3&span=0-999999", "Span not found"),
         pytest.param("?view=heatmap&run=slow-rank-5&stage=gc", "No rank recorded gc", marks=pytest.mark.long),
     ],
 )
@@ -212,7 +212,15 @@ def test_every_control_is_reached_by_keyboard_and_has_a_name(page: Page, address
             )
         )
     reached = " ".join(names)
-    for name in ("Skip to content", "Overview", "Timeline", "light or dark", "Stage", "From step", "Copy link"):
+    for name in (
+        "Skip to content",
+        "Overview",
+        "Timeline",
+        "switch between light and dark",
+        "Stage",
+        "From step",
+        "Copy link",
+    ):
         assert name in reached
 
 

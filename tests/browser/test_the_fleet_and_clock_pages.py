@@ -34,9 +34,9 @@ def test_the_host_with_most_trouble_is_shown_and_its_samples_are_chosen(page: Pa
     page.wait_for_url("**family=gpu**")
     until(lambda: "SM clock" in figure_data(page, "host", TITLES), what="the GPU's panels")
     region(page, "hosts").get_by_role("link", name=SILENT).click()
-    expect(region(page, "fleet-title")).to_contain_text("told no GPU samples")
+    expect(region(page, "fleet-title")).to_contain_text("has no GPU samples")
     page.go_back()
-    expect(region(page, "fleet-title")).not_to_contain_text("told no GPU samples")
+    expect(region(page, "fleet-title")).not_to_contain_text("has no GPU samples")
     assert f"host={SILENT}" not in page.url
 
 

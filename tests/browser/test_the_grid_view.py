@@ -39,7 +39,7 @@ def test_a_rank_is_clicked_then_its_neighbours_walked_by_keyboard(page: Page, st
     click_cell(page, "grid", row=0, column=3)
     page.wait_for_url("**rank=2**")
     expect(region(page, "grid-rank")).to_contain_text("Rank 2")
-    expect(region(page, "grid-title")).to_contain_text("whom it waits for")
+    expect(region(page, "grid-title")).to_contain_text("waiting chain")
     after = region(page, "grid-rank").locator(".groups .rank-chip").first
     after.focus()
     page.keyboard.press("Enter")
@@ -80,7 +80,7 @@ def test_colours_are_chosen_and_bring_their_controls(page: Page, address: str) -
     wait_until_drawn(page)
     region(page, "grid-controls").get_by_text("Time of a stage", exact=True).click()
     page.wait_for_url("**colour=metric**")
-    expect(region(page, "grid-says")).to_contain_text("forward-compute: highest is rank 5")
+    expect(region(page, "grid-says")).to_contain_text("forward-compute: the slowest is rank 5")
     region(page, "grid-controls").get_by_text("Milliseconds", exact=True).click()
     page.wait_for_url("**metric=ms**")
     region(page, "grid-rank").get_by_role("link", name="replicas").click()

@@ -190,9 +190,9 @@ def test_a_stage_is_found_by_its_name(page: Page, address: str) -> None:
 def test_the_list_of_keys_opens_and_closes(page: Page, address: str) -> None:
     opened(page, address)
     page.keyboard.press("?")
-    expect(page.get_by_role("dialog", name="keys")).to_contain_text("mark an area")
+    expect(page.get_by_role("dialog", name="keyboard shortcuts")).to_contain_text("mark an area")
     page.keyboard.press("Escape")
-    expect(page.get_by_role("dialog", name="keys")).to_be_hidden()
+    expect(page.get_by_role("dialog", name="keyboard shortcuts")).to_be_hidden()
 
 
 def test_pointing_at_a_span_tells_about_it(page: Page, address: str) -> None:
@@ -275,7 +275,7 @@ def test_the_colours_follow_the_page(page: Page, address: str) -> None:
     page.emulate_media(color_scheme="light")
     opened(page, address)
     light = told_by_timeline(page, corner)
-    page.get_by_role("button", name="light or dark").click()
+    page.get_by_role("button", name="switch between light and dark").click()
     page.wait_for_function("document.documentElement.dataset.mantineColorScheme === 'dark'")
     page.wait_for_function("document.querySelector('.span-timeline').timeline.view.frameAsked === null")
     assert light > 200

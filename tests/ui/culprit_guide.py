@@ -11,8 +11,8 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.on_page import region, wait_until_drawn
 from tests.scenarios.unlabelled_runs import Unlabelled
+from ui.dashboard.address import parse_search
 from ui.dashboard.pages import PAGES
-from ui.dashboard.view_state import parse_search
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "find-the-culprit.md"
 MOST_CLICKS = 3

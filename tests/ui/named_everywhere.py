@@ -12,8 +12,8 @@ from diagnose.pipeline import diagnose_run
 from telemetry.stores.interface import Reader
 from tests.ui.words_of_pages import said
 from ui.dashboard.data import Reads
-from ui.dashboard.data.runs import run_list
-from ui.dashboard.pages.grid.scene import scene
+from ui.dashboard.pages.grid.selection import selection
+from ui.dashboard.pages.runs.listing import run_list
 from ui.dashboard.run_rows import RunRow
 from ui.dashboard.view_state import View, ViewState
 
@@ -25,7 +25,7 @@ HEADLINE = re.compile(r"critical:? \S+ rank (\d+) ")
 def named_by_pages(reader: Reader, run_id: str, attempt: int = 0, *, now_s: Callable[[], float]) -> dict[str, Ranks]:
     """By page: Overview, Hang and Grid of one attempt."""
     reads, state = Reads(reader, wall_s=now_s), ViewState(view=View.HANG, run=run_id, attempt=attempt)
-    verdict, grid = reads.hang(reads.facts(state)), scene(state, reads)
+    verdict, grid = reads.hang(reads.facts(state)), selection(state, reads)
     return {
         "hang": verdict.initiating if verdict else (),
         "hang verdict": _headline(said("hang-verdict", reads, run=run_id, attempt=attempt)),

@@ -47,7 +47,7 @@ def test_what_fires_is_told_with_its_place_cost_view_and_silence(store: Embedded
     firing = said(store, "firing")
     for words in ("gpu-03", "12.5 s lost", "(5 min)", "view=overview&run=gpt&attempt=0&steps=10-39&rank=5", "amtool"):
         assert words in firing
-    assert "1 firing, 0 pending. The watcher looks at 1 run now" in said(store, "watcher")
+    assert "1 firing, 0 pending. The watcher checks 1 run now" in said(store, "watcher")
     assert "last told" not in firing
 
 
@@ -57,7 +57,7 @@ def test_phases_stand_apart_and_a_run_shows_its_own(store: EmbeddedStore) -> Non
     assert "of a" in said(store, "firing")
     assert "of b" in said(store, "pending")
     assert "of c" in said(store, "past")
-    assert "Nothing fires" in said(store, "firing", run="b")
+    assert "No alert is firing" in said(store, "firing", run="b")
     assert "of c" not in said(store, "past", run="a")
 
 
@@ -76,8 +76,8 @@ def test_a_watcher_that_fell_silent_is_told(store: EmbeddedStore) -> None:
     assert "last heard of" not in said(store, "watcher", later_s=600)  # no run is at work
     grid = {"dp_size": 1, "pp_size": 1, "tp_size": 1}
     insert(store, "ranks", made("ranks", [grid | {"started_ns": NOW_NS + 590 * S}]), run_id="another")
-    assert "The watcher was last heard of 10 min ago" in said(store, "watcher", later_s=600)
-    assert "it may be over" in said(store, "firing", later_s=600)
+    assert "The watcher last reported 10 min ago" in said(store, "watcher", later_s=600)
+    assert "the alert may be over" in said(store, "firing", later_s=600)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_an_alert_that_cannot_be_read_is_counted_and_breaks_nothing(
     tell(store, alert, at_ns=NOW_NS, body=json.dumps(json.loads(alert_text(alert)) | change))
     tell_look(store, "gpt", at_ns=NOW_NS)
     assert "1 alert cannot be read here" in said(store, "watcher")
-    assert "Nothing fires" in said(store, "firing")
+    assert "No alert is firing" in said(store, "firing")
 
 
 def test_a_silence_is_one_word_a_label_whatever_a_run_is_called() -> None:

@@ -13,9 +13,9 @@ from tests.memory_store import memory_store
 from tests.ui.made_fleet import SICK, SILENT, tell_of_clocks
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.data import Reads
-from ui.dashboard.data.clock import clock_history
 from ui.dashboard.drawing import draw_chart, draw_region
-from ui.dashboard.figures.clock_offset import clock_offset
+from ui.dashboard.pages.clock.measured import clock_history
+from ui.dashboard.pages.clock.offset import clock_offset
 from ui.dashboard.pages.clock.page import draw_offset
 from ui.dashboard.view_state import View, ViewState
 
@@ -103,7 +103,7 @@ def test_one_host_has_nothing_to_align(store: EmbeddedStore) -> None:
     run.introduce(store)
     run.advance(store, 3)
     said = text_of(replace(SHOWN, run="alone"), Reads(StoreReader(store)), "clock-says")
-    assert "there is nothing to align" in said
+    assert "no alignment is needed" in said
 
 
 def test_a_run_that_no_collector_watched_is_estimated_on_the_spot(store: EmbeddedStore) -> None:

@@ -17,9 +17,9 @@ from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.data import Reads
 from ui.dashboard.data.fleet import MAX_POINTS, host_scene, troubles
 from ui.dashboard.drawing import draw_chart, draw_region
-from ui.dashboard.figures.host_families import PANELS
-from ui.dashboard.figures.host_panels import DASHES
-from ui.dashboard.pages.fleet.hosts import scene
+from ui.dashboard.pages.fleet.chart import DASHES
+from ui.dashboard.pages.fleet.families import PANELS
+from ui.dashboard.pages.fleet.hosts import selection
 from ui.dashboard.pages.fleet.page import draw_host
 from ui.dashboard.view_state import Family, StepRange, View, ViewState
 from ui.dashboard.wording import local_ms
@@ -71,7 +71,7 @@ def test_trouble_of_each_host_is_counted_over_the_steps(reads: Reads) -> None:
 def test_the_panel_of_a_host_counts_as_troubles_what_the_table_does(reads: Reads) -> None:
     told = troubles(reads, reads.facts(SHOWN), StepRange(0, 39))[SICK].events
     said = text_of(SHOWN, reads, "fleet-title")
-    assert f"{told} troubles shown, 2 other events" in said
+    assert f"{told} fault events shown, 2 other events" in said
 
 
 def test_a_device_keeps_its_colour_in_all_panels_and_its_reasons_differ_by_dashes(reads: Reads) -> None:
@@ -82,7 +82,7 @@ def test_a_device_keeps_its_colour_in_all_panels_and_its_reasons_differ_by_dashe
             colours[curve.name.split()[0]].add(curve.line.color)
     assert [len(one) for one in colours.values()] == [1, 1]
     assert colours["gpu0"] != colours["gpu1"]
-    held = [curve.line.dash for curve in curves if curve.name.startswith("gpu1 heat")]
+    held = [curve.line.dash for curve in curves if curve.name.startswith("gpu1 thermal")]
     assert len(held) == len(set(held)) == 2
     assert len(DASHES) >= max(len(set(panel.metrics.values())) for panels in PANELS.values() for panel in panels)
 
@@ -126,9 +126,9 @@ def test_a_gpu_that_is_held_down_is_said_where_it_begins(
     reads: Reads, told: tuple[EmbeddedStore, SyntheticRun]
 ) -> None:
     figure = figure_of(replace(SHOWN, family=Family.GPU), reads)
-    (note,) = (note for note in figure.layout.annotations if note.text == "gpu1 held down: heat")
+    (note,) = (note for note in figure.layout.annotations if note.text == "gpu1 throttled: thermal")
     assert note.x == pytest.approx(local_ms(told[1].started_ns + 10 * S), abs=1_001)
-    assert [trace.name for trace in figure.data][2:] == ["gpu0", "gpu1", "gpu1 heat", "gpu1 heat (hardware)"]
+    assert [trace.name for trace in figure.data][2:] == ["gpu0", "gpu1", "gpu1 thermal", "gpu1 thermal (hardware)"]
 
 
 def test_cores_are_left_out_of_the_hosts_samples(reads: Reads) -> None:
@@ -139,12 +139,12 @@ def test_cores_are_left_out_of_the_hosts_samples(reads: Reads) -> None:
 def test_a_host_that_tells_nothing_shows_its_steps_and_says_so(reads: Reads) -> None:
     state = replace(SHOWN, host=SILENT)
     assert [trace.name for trace in figure_of(state, reads).data] == ["rank 6", "rank 7"]
-    assert "told no network samples" in text_of(state, reads, "fleet-title")
+    assert "has no network samples" in text_of(state, reads, "fleet-title")
     assert "None in these steps" in text_of(state, reads, "happened")
 
 
 def test_the_page_opens_on_the_host_of_the_worst_finding(reads: Reads) -> None:
-    assert scene(ViewState(view=View.FLEET, run=RUN), reads).host == SICK
+    assert selection(ViewState(view=View.FLEET, run=RUN), reads).host == SICK
 
 
 def test_a_view_that_names_its_host_does_not_wait_for_the_detectors(told: tuple[EmbeddedStore, SyntheticRun]) -> None:
@@ -186,5 +186,5 @@ def test_of_many_hosts_fifty_are_listed_and_the_others_counted() -> None:
         run.advance(store, 2)
         state = ViewState(view=View.FLEET, run="wide", host="gpu-60", family=Family.HOST)
         said = text_of(state, Reads(StoreReader(store)), "hosts")
-        assert "9 more hosts with less trouble not listed" in said
+        assert "9 more hosts with fewer faults not listed" in said
         assert said.count("run-link") == 51

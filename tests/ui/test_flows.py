@@ -6,7 +6,7 @@ from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.ui.few_spans import made_spans
 from ui.dashboard.data import Reads
-from ui.dashboard.figures.spans_buffer import NO_FLOW, flows, waited_ns
+from ui.dashboard.pages.timeline.spans_buffer import NO_FLOW, flows, waited_ns
 from ui.dashboard.records import SpanColumns
 from ui.dashboard.view_state import ViewState
 

@@ -23,10 +23,10 @@ from ui.dashboard.background import BackgroundAnswers
 from ui.dashboard.data import Reads
 from ui.dashboard.drawing import draw_chart, draw_region
 from ui.dashboard.figures.grid import rank_grid
-from ui.dashboard.figures.grid_body import rank_body
 from ui.dashboard.figures.grid_colours import GridColours, by_metric, by_standing
 from ui.dashboard.figures.standing import SIGNS, Standing
 from ui.dashboard.pages.controls import after_click
+from ui.dashboard.pages.grid.body import rank_body
 from ui.dashboard.pages.grid.page import draw_grid
 from ui.dashboard.records import StageTimes
 from ui.dashboard.view_state import Colour, Form, Metric, StepRange, View, ViewState
@@ -36,7 +36,7 @@ MOST_BYTES = 1_500_000
 LONG_S = 60.0
 SHOWN = ViewState(view=View.GRID, run="moves")
 STUCK_VIEW = ViewState(view=View.GRID, run="stuck")
-GROUP_LINES = ["the replicas of its place", "its pipeline: activations", "its tensor group"]
+GROUP_LINES = ["its replicas", "its pipeline: activations", "its tensor group"]
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def test_a_rank_tells_what_happened_on_its_host_and_to_itself(reads: Reads) -> N
     for words in ("eth0 link-down no carrier", "gpu1 gpu-xid 48 <b>double bit</b>", "restart after a <i>loss</i>"):
         assert words in said
     assert "gpu-seen" not in said
-    assert "No event told" in drawn("grid-rank", replace(SHOWN, rank=0), reads)
+    assert "No event" in drawn("grid-rank", replace(SHOWN, rank=0), reads)
 
 
 def place_of(words: str) -> str:
@@ -161,13 +161,13 @@ def test_colours_may_show_the_time_of_a_stage(reads: Reads, form: Form) -> None:
     ratio = {place_of(words): float(words.split(", ")[-1].split("x")[0]) for words in text if words}
     assert max(ratio, key=lambda place: ratio[place]) == "dp1 pp0 tp1"
     assert "view=" not in drawn("grid-says", state, reads)
-    assert "backward-compute: highest is rank 5" in drawn("grid-says", state, reads)
+    assert "backward-compute: the slowest is rank 5" in drawn("grid-says", state, reads)
 
 
 def test_colours_may_show_who_is_to_blame(reads: Reads) -> None:
     state = ViewState(view=View.GRID, run="replayed", colour=Colour.BLAME)
     reads.background = BackgroundAnswers(4, wait_s=LONG_S)
-    assert "as slow (S)" in drawn("grid-says", state, reads)
+    assert "slowdown (S)" in drawn("grid-says", state, reads)
     words = [text for row in figure_of(state, reads).data[0].text for text in row if text]
     alone = {place_of(text): float(text.split("alone: ")[1].split("x")[0]) for text in words}
     assert alone["dp1 pp0 tp0"] == alone["dp1 pp0 tp1"] == max(alone.values()) > 1.05
@@ -197,7 +197,7 @@ def test_the_body_has_a_mark_for_every_rank_and_a_line_for_every_group(reads: Re
     assert place[2] == (1, 0, 0)
     assert place[5] == (0, 1, 1)
     lines = {trace.name: len(trace.x) for trace in figure.select_traces("scatter3d") if trace.name}
-    assert lines == dict.fromkeys(GROUP_LINES, 2) | {"whom it waits for, to the root": 4}
+    assert lines == dict.fromkeys(GROUP_LINES, 2) | {"waiting chain, to the root cause": 4}
 
 
 @pytest.mark.parametrize("form", list(Form))

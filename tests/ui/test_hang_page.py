@@ -54,7 +54,7 @@ def test_without_a_choice_the_rank_that_is_behind_is_shown(judged: Judged) -> No
     assert FAULT in words
     assert "nccl-connect" in words
     assert "3 ranks directly: 1, 4, 7" in words
-    assert "7 in all" in words
+    assert "7 in total" in words
     assert "tp [4-5] ▶ 1 behind 40 40 41" in words
 
 
@@ -109,8 +109,8 @@ def test_ranks_that_left_nothing_are_named_and_can_be_chosen(judged: Judged) -> 
         evidence=replace(whole.evidence, ranks=ranks),
         states={**whole.states, 3: State.MISSING},
     )
-    assert "1 rank left no evidence: 3" in said("hang-verdict", judged)
-    assert "It left no evidence" in said("rank", judged, rank=3)
+    assert "1 rank without evidence: 3" in said("hang-verdict", judged)
+    assert "No evidence from this rank" in said("rank", judged, rank=3)
 
 
 def test_a_verdict_over_almost_nothing_is_drawn_too(judged: Judged) -> None:

@@ -13,15 +13,16 @@ from tests.deadline import until
 from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.test_spans_buffer import columns_of
+from ui.dashboard.address import parse_search
 from ui.dashboard.background import BackgroundAnswers
 from ui.dashboard.data import Reads
-from ui.dashboard.data.ideal import asked_ideal
 from ui.dashboard.drawing import draw_canvas, draw_region
-from ui.dashboard.figures.lanes import LANES
 from ui.dashboard.live import look
 from ui.dashboard.pages.controls import after_controls
 from ui.dashboard.pages.timeline.ideal import loss_in_words
-from ui.dashboard.view_state import Group, SpanKey, StepRange, View, ViewState, parse_search
+from ui.dashboard.pages.timeline.lanes import LANES
+from ui.dashboard.pages.timeline.replay import asked_ideal
+from ui.dashboard.view_state import Group, SpanKey, StepRange, View, ViewState
 
 SLOW = ViewState(view=View.TIMELINE, run="slow", group=Group.PP, rank=4, step=25, ideal=True)
 LONG_S = 60.0
@@ -60,7 +61,7 @@ def picture(state: ViewState, reads: Reads) -> dict[str, object]:
 
 def test_the_loss_is_told_in_numbers(patient: Reads) -> None:
     text = said(SLOW, patient)
-    assert "with all ranks alike it would take" in text
+    assert "if all ranks were equally fast, it would take" in text
     assert "are lost." in text
     assert "all ranks in steps 20 to 39" in text
 
@@ -159,7 +160,7 @@ def test_of_a_large_run_fewer_neighbours_are_replayed_and_the_step_is_among_them
 
 @pytest.mark.parametrize(
     ("took_ns", "ideal_ns", "end"),
-    [(442e6, 380e6, "would take 380 ms: 62.0 ms (14.0%) are lost."), (380e6, 381e6, "381 ms: nothing is lost.")],
+    [(442e6, 380e6, "would take 380 ms: 62.0 ms (14.0%) is lost."), (380e6, 381e6, "381 ms: no time is lost.")],
 )
 def test_a_loss_reads_as_a_sentence(took_ns: float, ideal_ns: float, end: str) -> None:
     assert loss_in_words(took_ns, ideal_ns).endswith(end)

@@ -14,9 +14,10 @@ from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.words_of_pages import said
+from ui.dashboard.address import Parsed
 from ui.dashboard.data import Reads
 from ui.dashboard.drawing import draw_frame, draw_page
-from ui.dashboard.view_state import Parsed, View, ViewState
+from ui.dashboard.view_state import View, ViewState
 
 S = 1_000_000_000
 OF_A_RUN = [view for view in View if view is not View.RUNS]
@@ -61,8 +62,8 @@ def test_every_page_of_a_run_says_once_what_the_command_says(store: EmbeddedStor
 def test_no_part_of_a_page_claims_what_nobody_sees(store: EmbeddedStore) -> None:
     reads = reads_at(store, shipped_until_killed(store, "unseen", 12))
     assert "No stall is known" in said("hang-verdict", reads, run="unseen")
-    assert "Nothing stands still" not in said("grid-says", reads, view=View.GRID, run="unseen")
-    assert "8 running, 0 ended in order, 0 gone, when last heard of at 20" in said(
+    assert "The job is not stalled" not in said("grid-says", reads, view=View.GRID, run="unseen")
+    assert "8 running, 0 ended normally, 0 lost (last heartbeat: 20" in said(
         "events", reads, view=View.OVERVIEW, run="unseen"
     )
 
@@ -71,5 +72,5 @@ def test_a_run_that_ended_before_a_step_is_told_of_in_the_past(store: EmbeddedSt
     reads = reads_at(store, shipped_until_killed(store, "short", 0, ended=True))
     page = json.dumps(draw_page(ViewState(view=View.OVERVIEW, run="short"), reads).make())
     assert "No step was recorded" in page
-    assert "The run was last heard of at 20" in page
+    assert "The last heartbeat arrived at 20" in page
     assert "when the first step ends" not in page

@@ -23,7 +23,7 @@ from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.words_of_pages import said
 from ui.dashboard.data import Reads
 from ui.dashboard.data.heat_map import pooled_times, stage_times
-from ui.dashboard.data.runs import run_list
+from ui.dashboard.pages.runs.listing import run_list
 from ui.dashboard.run_rows import RunRow
 from ui.dashboard.view_state import Clock, Metric, StepRange, View, ViewState
 from ui.dashboard.wording import duration

@@ -12,8 +12,8 @@ from telemetry.stores.interface import StoreReader
 from tests.memory_store import memory_store
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.data import Reads
-from ui.dashboard.data.runs import run_list
 from ui.dashboard.pages.overview.page import draw_numbers, seconds_lost
+from ui.dashboard.pages.runs.listing import run_list
 from ui.dashboard.pages.runs.page import draw_runs
 from ui.dashboard.records import StepTimes
 from ui.dashboard.view_state import View, ViewState

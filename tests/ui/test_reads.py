@@ -21,14 +21,15 @@ from telemetry.topology import Topology
 from tests.benchmarks.many_runs import MadeRuns
 from tests.ui.counting import Counting
 from tests.ui.synthetic_run import SyntheticRun
+from ui.dashboard.address import parse_search
 from ui.dashboard.data import Reads
 from ui.dashboard.data.core import MAX_SAMPLES
 from ui.dashboard.data.heat_map import pooled_times, stage_times
-from ui.dashboard.data.runs import run_list
-from ui.dashboard.data.timeline import spans_left_out
 from ui.dashboard.metrics import waited_for_ns
+from ui.dashboard.pages.runs.listing import run_list
+from ui.dashboard.pages.timeline.export import spans_left_out
 from ui.dashboard.stage_times import PROCESSOR, WALL
-from ui.dashboard.view_state import Clock, Metric, StepRange, ViewState, parse_search
+from ui.dashboard.view_state import Clock, Metric, StepRange, ViewState
 
 ALL = StepRange(0, 1000)
 MADE = ViewState(run="made")

@@ -30,7 +30,7 @@ def test_a_question_that_makes_no_sense_is_refused_and_written_down(
         answer = httpx.post(f"{address}_dash-update-component", content=body)
         assert httpx.get(address).status_code == 200
     assert answer.status_code == 400
-    assert "load the page anew" in answer.json()["error"]
+    assert "reload the page" in answer.json()["error"]
     assert [one.levelno for one in caplog.records if one.name == "ui.dashboard.app"] == [logging.WARNING]
 
 

@@ -123,7 +123,7 @@ def test_the_evidence_of_a_large_stall_is_read_in_the_background(store: Embedded
     reads = Reads(StoreReader(store), ranks_judged_at_once=7)
     page = ViewState(view=View.HANG, run="stuck")
     before, _ = look(page, reads)
-    assert "Reading what 8 ranks left behind" in text_of("hang-verdict", page, reads)
+    assert "Reading the evidence of 8 ranks" in text_of("hang-verdict", page, reads)
     until(lambda: look(page, reads)[0] != before, what="the verdict")
     assert "rank 5 is behind" in text_of("hang-verdict", page, reads)
     assert "rank 5 is behind" in text_of("verdict", replace(page, view=View.OVERVIEW), reads)

@@ -20,7 +20,7 @@ from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.told_alerts import made_alert, tell, tell_look
 from ui.dashboard.data import Reads
-from ui.dashboard.data.runs import MOST_COMPARED, MOST_ROWS, run_list
+from ui.dashboard.pages.runs.listing import MOST_COMPARED, MOST_ROWS, run_list
 from ui.dashboard.pages.runs.page import draw_runs
 from ui.dashboard.run_rows import RunRow
 from ui.dashboard.view_state import RunOrder, ViewState
@@ -136,7 +136,7 @@ def test_findings_come_from_the_watcher_else_from_whoever_looked_else_nobody_did
     assert found["alert"].worst == "compute-straggler, rank 5, gpu-03"
     assert found["seen"] is not None
     assert found["seen"].worst == "compute-straggler, rank 5, gpu-03"
-    assert "not looked at" in text_of(ViewState(), reads)
+    assert "not analysed" in text_of(ViewState(), reads)
 
 
 class Recording:

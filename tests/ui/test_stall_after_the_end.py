@@ -177,4 +177,4 @@ def test_pages_speak_of_the_stall_of_an_ended_run_in_the_past(embedded: Embedded
     assert f"the run ended {stamp(end_ns)}" in verdict
     assert f"process alive at {clock(run.now_ns + 36 * S)}" in rank
     assert "Held up" in rank
-    assert "Whom rank 5 waited for" in said("chain", over, run="stuck")
+    assert "Rank 5 waited for" in said("chain", over, run="stuck")

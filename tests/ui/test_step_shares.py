@@ -4,7 +4,7 @@ from telemetry.stages import Stage
 from tests.ui.few_spans import made_spans
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.data import Reads
-from ui.dashboard.figures.step_shares import gaps_by_rank, shares_by_rank
+from ui.dashboard.pages.timeline.step_shares import gaps_by_rank, shares_by_rank
 from ui.dashboard.view_state import ViewState
 
 

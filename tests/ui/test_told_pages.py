@@ -22,7 +22,7 @@ from telemetry.stores.interface import Query, StoreReader
 from tests.deadline import until
 from tests.ui.served_dashboard import serving_as_set
 from tests.ui.synthetic_run import SyntheticRun
-from ui.dashboard.view_state import parse_search
+from ui.dashboard.address import parse_search
 
 TOKEN = {"Authorization": "Bearer hush"}
 PATH = "_dash-ws-callback"

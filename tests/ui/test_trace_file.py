@@ -20,11 +20,12 @@ from tests.diagnose.trace.counted import Window, num_collective_arrows, num_span
 from tests.diagnose.trace.opened import Opened, opened_json, opened_protobuf
 from tests.ui.served_dashboard import serving, serving_app
 from tests.ui.synthetic_run import SyntheticRun
+from ui.dashboard.address import parse_search
 from ui.dashboard.app import mount_dashboard
 from ui.dashboard.data import Reads
-from ui.dashboard.data import timeline as trace
 from ui.dashboard.drawing import draw_region
-from ui.dashboard.view_state import Group, View, ViewState, parse_search
+from ui.dashboard.pages.timeline import export as trace
+from ui.dashboard.view_state import Group, View, ViewState
 
 GRID = Topology(dp=2, pp=2, tp=2)
 ALL = ViewState(view=View.TIMELINE, run="made", group=Group.ALL, rank=0, step=20)

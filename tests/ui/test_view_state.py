@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.stages import Stage
+from ui.dashboard.address import parse_search
 from ui.dashboard.view_state import (
     LARGEST,
     MAX_PINS,
@@ -21,7 +22,6 @@ from ui.dashboard.view_state import (
     TimeRange,
     View,
     ViewState,
-    parse_search,
 )
 
 numbers = st.integers(0, LARGEST)

@@ -77,9 +77,9 @@ def figure(name: str, reads: Reads, state: ViewState = SLOW) -> go.Figure:
 
 def test_the_cost_is_told_in_one_sentence(analysed: Reads) -> None:
     text = said("whatif-says", SLOW, analysed)
-    assert "with all workers alike it would take" in text
+    assert "if all workers were equally fast, it would take" in text
     assert "GPU hours of steps 0 to 39 are lost" in text
-    assert "Few workers are to blame: the worst is dp1 pp0" in text
+    assert "A few workers cause most of it. The slowest is dp1 pp0" in text
 
 
 def test_a_price_is_told_where_one_is_given(slow: StoreReader) -> None:
@@ -124,7 +124,7 @@ def test_the_worst_parts_stand_in_a_table_with_links(analysed: Reads) -> None:
     assert "worker dp1 pp0" in text
     assert "4-5 on gpu-002" in text
     assert "view=heatmap&run=slow" in text
-    assert "the worst worker as fast as ideal" in said("whatif-gains", SLOW, analysed)
+    assert "slowest worker made ideal" in said("whatif-gains", SLOW, analysed)
 
 
 def test_the_window_is_that_of_the_address(analysed: Reads) -> None:
@@ -152,17 +152,17 @@ def test_a_look_tells_when_it_is_there(busy: tuple[Reads, threading.Event]) -> N
 def test_of_a_large_run_the_newest_steps_are_replayed_and_the_command_is_named(slow: StoreReader) -> None:
     each = asked_for(Reads(slow).facts(SLOW), SLOW, Reads(slow)).num_operations // 40
     text = said("whatif-says", SLOW, patient(Reads(slow, max_operations=7 * each)))
-    assert "these are the newest 7 of 40 steps" in text
+    assert "It shows the newest 7 of 40 steps" in text
     assert "rankscope diagnose whatif slow --attempt 0 --first-step 0 --last-step 39" in text
     too_large = said("whatif-says", SLOW, patient(Reads(slow, max_operations=each - 1)))
-    assert "too many for a page" in too_large
+    assert "too many for this page" in too_large
     assert "rankscope diagnose whatif slow" in too_large
 
 
 def test_where_nothing_is_slow_nothing_is_taken_apart(store: EmbeddedStore) -> None:
     store_simulated(store, "even", num_steps=6)
     reads, state = patient(Reads(StoreReader(store))), replace(SLOW, run="even")
-    assert "there is nothing to take apart" in said("whatif-says", state, reads)
+    assert "is not broken down" in said("whatif-says", state, reads)
     assert plotted("workers", state, reads).panel == "panel hidden"
     assert said("whatif-worst", state, reads) == "null"
 

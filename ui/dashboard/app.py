@@ -1,18 +1,12 @@
-"""The dashboard: a Dash application whose address decides everything that is shown.
+"""The dashboard: a Dash application. The address of a page determines everything that the page shows.
 
-address --> page: its skeleton, and regions, charts and canvases that are ready --> those that are not, each on its own
+address --> page: its skeleton and the parts that are ready --> the other parts, each with a request of its own
    ^                                    |
-   +---- controls, clicks, links  <-----+   asked or told (live.py): has anything arrived? then the live ones again
+   +---- controls, clicks, links  <-----+   live.py: has new data arrived? then the live parts are drawn again
 
-The dashboard's own scripts as one file, and its styles as another.
-
-A browser that has them all still takes milliseconds to look each of them up; one whose address tells what is in it need
-not be asked for again.
-
-What Dash cannot read is refused, and what goes wrong in a callback is written down: Dash itself answers both with
-500, and writes nothing. An answer that it cannot write, which is rare, cannot be told from what it cannot read.
-
-The dashboard on a port of its own, over a store or a collector elsewhere.
+All scripts are served as one file and all styles as another, at addresses that contain a digest of the content, so that
+a browser caches them for good. Requests that Dash cannot read are answered with 400, and errors in callbacks are
+logged: Dash itself answers both with 500 and logs nothing.
 """
 
 import hashlib
@@ -40,7 +34,7 @@ from ui.dashboard.data import Reads
 from ui.dashboard.gpu_price import price_from_environment
 from ui.dashboard.live import tell_news
 from ui.dashboard.pages.frame import layout
-from ui.dashboard.trace_file import give_traces
+from ui.dashboard.pages.timeline.trace_file import give_traces
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +59,8 @@ class Refused:
             nonlocal is_refused
             if message["type"] == "http.response.start" and message["status"] == 500:
                 is_refused = True
-                log.warning("a question of a page could not be read, or its answer not be written")
-                said = {"error": "This question could not be read or answered: load the page anew"}
+                log.warning("a request of a page could not be read, or its answer could not be written")
+                said = {"error": "The request could not be read or answered: reload the page"}
                 await JSONResponse(said, status_code=400)(scope, receive, send)
             elif not is_refused:
                 await send(message)

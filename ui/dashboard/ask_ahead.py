@@ -1,8 +1,9 @@
-"""What a page asks first is asked as soon as its address is known: the browser loads its scripts meanwhile. Of a
-page with figures it is told to load plotly, too, which Dash asks for when the first of them is to be drawn.
+"""Load the data of a page as soon as its address is known, while the browser still loads the scripts.
 
 browser   |-- address --|-------- scripts --------|-- page ----|
-server                  |-- facts, sums, cells --|    answers are there
+server                  |-- facts, sums, cells --|    answers are cached
+
+For a page with figures, a header makes the browser load plotly at the same time.
 """
 
 import logging
@@ -13,10 +14,11 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from telemetry.errors import RankscopeError
+from ui.dashboard.address import parse_search
 from ui.dashboard.background import StillWorking
 from ui.dashboard.data import Reads
 from ui.dashboard.pages import PAGES
-from ui.dashboard.view_state import ViewState, parse_search
+from ui.dashboard.view_state import ViewState
 
 log = logging.getLogger(__name__)
 
@@ -76,4 +78,4 @@ def ask(state: ViewState, reads: Reads) -> None:
     except (RankscopeError, StillWorking):
         pass
     except Exception:
-        log.exception("%s could not be asked ahead", state.search())
+        log.exception("data of %s could not be loaded in advance", state.search())

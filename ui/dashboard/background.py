@@ -1,4 +1,4 @@
-"""Answers that take long: worked out one after the other in a thread of their own, so that pages never stand still."""
+"""Slow answers, computed one after the other in a background thread, so that no page blocks."""
 
 import os
 import threading

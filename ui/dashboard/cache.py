@@ -1,6 +1,6 @@
-"""Answers kept for a while, bounded in number and bytes. Simultaneous requests for one answer share its computation.
+"""A cache of answers, bounded in number and bytes. Simultaneous requests for one answer share its computation.
 
-How much memory an answer takes: exact for arrays and tables, estimated for small objects.
+The size of an answer is exact for arrays and tables, and estimated for small objects.
 """
 
 import sys

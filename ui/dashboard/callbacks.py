@@ -1,4 +1,4 @@
-"""What happens when the address changes, when something has arrived, and when somebody uses a control.
+"""The callbacks of a page: after a new address, after new data, and after the use of a control.
 
 address --> page: where it is another one, its skeleton with the parts that are ready --> here --> parts that are not
 clock   --> known: what is stored by now; where that is not what the page was drawn from --> freshness --> its parts
@@ -12,6 +12,7 @@ from dash import ALL, MATCH, ClientsideFunction, Input, Output, State, ctx, no_u
 from starlette.concurrency import run_in_threadpool
 
 from telemetry.errors import RankscopeError
+from ui.dashboard.address import parse_search
 from ui.dashboard.ask_ahead import AskAhead
 from ui.dashboard.data import Reads
 from ui.dashboard.drawing import Drawn, draw_chart, draw_frame, draw_page, draw_region, is_of
@@ -19,7 +20,7 @@ from ui.dashboard.first_answer import first_answer
 from ui.dashboard.live import look
 from ui.dashboard.pages import PAGES
 from ui.dashboard.pages.controls import after_click, after_controls
-from ui.dashboard.view_state import ViewState, parse_search
+from ui.dashboard.view_state import ViewState
 
 ADDRESS = Input("url", "search")
 SEARCH = State("url", "search")

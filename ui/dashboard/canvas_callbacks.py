@@ -1,8 +1,8 @@
-"""What happens between the address and a canvas: it is drawn, it is told what is chosen, it tells what hands did.
+"""The callbacks of a canvas: from the address to the picture, and from pointer and keys back to the address.
 
 address --> spans (only when others are to be shown), what is chosen, marked and pinned, where it is zoomed to
    ^                                        |
-   +---- what hands did on the canvas  <----+      in the browser alone: assets/address.js
+   +---- pointer and keys on the canvas <---+      in the browser alone: assets/address.js
 """
 
 from typing import Any
@@ -11,10 +11,10 @@ import dash
 from dash import ALL, MATCH, ClientsideFunction, Input, Output, State, no_update
 from starlette.concurrency import run_in_threadpool
 
+from ui.dashboard.address import parse_search
 from ui.dashboard.callbacks import ARRIVED, HERE, SEARCH, came_with_page
 from ui.dashboard.data import Reads
 from ui.dashboard.drawing import draw_canvas, mark_canvas
-from ui.dashboard.view_state import parse_search
 
 HANDS = ("clicked", "marked", "pins", "zoomed")
 """Properties that tell what somebody did on a canvas."""

@@ -1,4 +1,4 @@
-"""From the Arrow tables of answers to the records that pages and figures are drawn from."""
+"""Convert the Arrow tables of answers to the records that pages and figures use."""
 
 import json
 from collections.abc import Iterator

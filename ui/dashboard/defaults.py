@@ -1,4 +1,4 @@
-"""What a page shows where its address leaves it open: the suspect, a typical step, the newest steps."""
+"""The defaults of a page: the suspect rank, a typical step, the newest steps."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -82,7 +82,7 @@ def chosen_steps(state: ViewState, facts: RunFacts, newest: int = NEWEST_STEPS) 
     if state.steps.first > last or state.steps.last < first:
         raise UsageError(
             f"Steps {state.steps.first} to {state.steps.last} are not stored",
-            hint=f"this run has steps {first} to {last}: choose some of those",
+            hint=f"this run has steps {first} to {last}: choose steps in this range",
         )
     return StepRange(max(first, state.steps.first), min(last, state.steps.last))
 

@@ -1,4 +1,4 @@
-"""Drawing the parts of a page, with what can go wrong turned into words. Every function may block on a query."""
+"""Draw the parts of a page, and turn errors into messages. Every function may block on a query."""
 
 import hashlib
 import json
@@ -16,6 +16,7 @@ from plotly.utils import PlotlyJSONEncoder
 
 from diagnose.model.run_state import NotShipping
 from telemetry.errors import RankscopeError
+from ui.dashboard.address import Parsed
 from ui.dashboard.background import StillWorking
 from ui.dashboard.data import Reads
 from ui.dashboard.pages import PAGES
@@ -34,7 +35,7 @@ from ui.dashboard.pages.panels import (
     stalled_before_a_step,
 )
 from ui.dashboard.still import stilled, written
-from ui.dashboard.view_state import Parsed, View, ViewState
+from ui.dashboard.view_state import View, ViewState
 
 log = logging.getLogger(__name__)
 

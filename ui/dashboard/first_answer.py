@@ -1,7 +1,7 @@
-"""The first answer of a page: its skeleton, with those of its parts in place that are drawn within a moment.
+"""The first answer of a page: its skeleton, with those parts that are drawn in time.
 
-address --> skeleton --> regions, charts, canvases, each drawn in a thread --> in time: in their places
-                                                                          --> late: asked for once the page is up
+address --> skeleton --> regions, charts, canvases, each drawn in a thread --> in time: part of the first answer
+                                                                          --> late: the page requests them afterwards
 """
 
 import asyncio
@@ -47,7 +47,7 @@ async def first_answer(page: Any, state: ViewState, reads: Reads, within_s: floa
         task.cancel()
     for error in (task.exception() for task in ready):
         if error is not None:
-            log.error("a part could not come with its page: %s", state.search(), exc_info=error)
+            log.error("a part of the page could not be drawn with it: %s", state.search(), exc_info=error)
     drawn = [task.result() for task in ready if task.exception() is None]
     placed = {place: values for one in drawn for place, values in one.items()}
     for props in _with_ids(page):

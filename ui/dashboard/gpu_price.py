@@ -1,4 +1,4 @@
-"""What an hour of one GPU costs, where somebody says so: RANKSCOPE_GPU_HOUR_PRICE, such as ``2.10`` or ``2.10 EUR``."""
+"""The price of a GPU hour, from RANKSCOPE_GPU_HOUR_PRICE, such as ``2.10`` or ``2.10 EUR``."""
 
 import math
 import os
@@ -40,5 +40,5 @@ def price_from_environment(environment: Mapping[str, str] = os.environ) -> GpuPr
     except ValueError:
         an_hour = math.nan
     if not 0 <= an_hour < math.inf or len(currency) > 12:
-        raise UsageError(f"{VARIABLE} is {text!r}", hint='a number from 0, and a currency if you like: "2.10 EUR"')
+        raise UsageError(f"{VARIABLE} is {text!r}", hint='a number from 0, optionally with a currency: "2.10 EUR"')
     return GpuPrice(an_hour=an_hour, currency=currency.strip())

@@ -1,4 +1,4 @@
-"""Pages that are told: ``RANKSCOPE_LIVE=websocket``.
+"""Live updates of pages. With ``RANKSCOPE_LIVE=websocket`` the server sends them:
 
     page                     server, for each page, twice a second
       |-- follow me ------------>|
@@ -7,15 +7,14 @@
       |<-- is its page up? ------|
       |-- yes ------------------>|  ui/dashboard/live.py, in a thread
       |<-- what you know? -------|
-      |-- freshness ------------>|  differs: what is stored by now, and whether nobody answers
+      |-- freshness ------------>|  if it differs: the new freshness, and whether the store answers
       |<-- set ------------------|
 
-All pages of a browser share one socket, which ``telemetry/collector/connections.py`` bounds. A page that is told
-nothing, because a proxy cuts sockets or too many are open, asks by itself (``LOOK_EVERY_MS``).
+All pages of a browser share one socket; ``telemetry/collector/connections.py`` limits their number. A page without
+a socket, because a proxy cuts it or too many are open, polls instead (``LOOK_EVERY_MS``).
 
-What is stored by now: the answer differs whenever the parts of a page have something new to draw.
-
-It is texts: a browser holds no integer beyond 2**53, and times in nanoseconds would come back as others than they went.
+The freshness of a page changes whenever its parts have something new to draw. It consists of texts: JavaScript cannot
+hold integers beyond 2**53, such as times in nanoseconds.
 """
 
 import asyncio
@@ -32,16 +31,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
 from telemetry.errors import RankscopeError, UnknownRunError
+from ui.dashboard.address import parse_search
 from ui.dashboard.background import StillWorking
 from ui.dashboard.data import Reads
 from ui.dashboard.data.alerts import told_alerts
 from ui.dashboard.data.fleet import agents_said
-from ui.dashboard.data.ideal import look_for_ideal
-from ui.dashboard.data.runs import run_list
 from ui.dashboard.data.whatif import look_for_whatif
 from ui.dashboard.drawing import is_of
 from ui.dashboard.pages.panels import problem
-from ui.dashboard.view_state import Colour, View, ViewState, parse_search
+from ui.dashboard.pages.runs.listing import run_list
+from ui.dashboard.pages.timeline.replay import look_for_ideal
+from ui.dashboard.view_state import Colour, View, ViewState
 
 SHOW_STALLS = (View.OVERVIEW, View.GRID, View.HANG)
 SHOW_HOSTS = (View.GRID, View.FLEET)

@@ -1,4 +1,4 @@
-"""How the time in a stage is read: against the peers', in milliseconds, against the step, or by who was waited for."""
+"""The readings of the time in a stage: ratio to peers, milliseconds, share of the step, wait caused."""
 
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ READINGS = {
     Metric.RATIO: Reading("x peers", "{:.2f}x", "{:.2f}x its peers"),
     Metric.MILLISECONDS: Reading("ms", "{:.1f} ms", "{:.1f} ms"),
     Metric.SHARE: Reading("% of step", "{:.1f}%", "{:.1f}% of the step"),
-    Metric.WAIT: Reading("% of step", "{:.1f}%", "{:.1f}% of the step waited for it"),
+    Metric.WAIT: Reading("% of step", "{:.1f}%", "others wait {:.1f}% of the step for it"),
 }
 BESIDE = {
     Metric.RATIO: Metric.MILLISECONDS,

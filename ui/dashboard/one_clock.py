@@ -1,4 +1,4 @@
-"""Spans of several hosts drawn on one clock: what the collector knows of their clocks, and what it does not."""
+"""Spans of several hosts on one clock, and a note on the clocks that are not aligned."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -39,9 +39,9 @@ def clock_note(alignment: Alignment) -> str:
     if not alignment.unaligned:
         return f"Clocks of {hosts} aligned {within}."
     if len(alignment.unaligned) == alignment.num_hosts:
-        return f"Clocks of {hosts} are not aligned: rows may be shifted against each other."
+        return f"Clocks of {hosts} are not aligned. Rows may be shifted against each other."
     named = ", ".join(alignment.unaligned[:3]) + (" ..." if len(alignment.unaligned) > 3 else "")
-    return f"Clock of {named} not aligned: rows may be shifted; the others are {within}."
+    return f"Clock of {named} not aligned: its rows may be shifted. The other clocks are aligned {within}."
 
 
 def on_one_clock(spans: SpanColumns, hosts: Sequence[str], clocks: ClockTable) -> OneClock:

@@ -1,4 +1,4 @@
-"""What pages and figures are drawn from: values and columns, whatever store they came from."""
+"""The records that pages and figures are drawn from, independent of the store."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

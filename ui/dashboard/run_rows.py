@@ -1,4 +1,4 @@
-"""A run in a row of the list: what it shows, and which runs come first. Values in, values out."""
+"""The rows of the list of runs, and their order. Pure functions of values."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,10 +12,9 @@ from ui.dashboard.view_state import RunOrder
 OLD_NS = 86_400 * NS_PER_S
 """Trouble of a run that nobody has heard of for so long is no longer put first."""
 GOODPUT_IN_WORDS = (
-    "Goodput: time in steps whose work was kept, as a share of the time from the run's first start, over all its "
-    "attempts, until it was last heard of, by the clock of one host where one was there all the time. A step that a "
-    "later attempt did again counts once. What is missing: starting, restarting, work that was lost, stalls, and "
-    "whatever else is done between steps."
+    "Goodput: the time in steps whose work was kept, divided by the time from the first start of the run to its last "
+    "heartbeat. All attempts count; a repeated step counts once. The rest is start-up, restarts, lost work, stalls, "
+    "and time between steps."
 )
 
 

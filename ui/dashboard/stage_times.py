@@ -1,6 +1,6 @@
-"""From sums by rank and step to the times that a heat map shows, and which of them are asked for.
+"""The stage times of a heat map, from sums by rank and step, and which of them are queried.
 
-ranks x steps <= MAX_CELLS   each step by itself: sums of the store; compute as the detectors see it (own work) where
+ranks x steps <= MAX_CELLS   each step by itself: sums of the store; compute time as the detectors use it, where
                              that takes at most MAX_OWN_OPERATIONS
               more           each rank's mean over all steps, and a picture that the store has pooled: HeatCells
 """
@@ -25,7 +25,7 @@ from ui.dashboard.figures.pooling import max_columns, ranks_a_row
 from ui.dashboard.records import Floats, Ints, PooledTimes, RunFacts, StageTimes
 from ui.dashboard.view_state import Clock, Metric
 
-WALL = "wall time, waiting for others included"
+WALL = "wall time, including waiting for other ranks"
 PROCESSOR = "processor time"
 MAX_CELLS = 240_000
 """Ranks times steps that are asked for one by one."""

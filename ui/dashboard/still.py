@@ -1,7 +1,7 @@
-"""Elements that no callback finds, handed to Dash as one component.
+"""Elements without callbacks, passed to Dash as one component.
 
 Dash keeps state for each of its components, which takes a browser milliseconds each: a table of 64 ranks took two
-seconds. What has no id is only looked at: ``ui/dashboard/assets/still.js`` draws it, with the same components.
+seconds. Elements without an id never change: ``ui/dashboard/assets/still.js`` draws them with the same components.
 
     Div                         Div
       Div id=..                   Div id=..

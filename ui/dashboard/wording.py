@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers, times and ranks as text."""
 
 from collections.abc import Sequence
 from datetime import datetime

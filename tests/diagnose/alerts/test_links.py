@@ -4,8 +4,9 @@ import pytest
 
 from diagnose.findings import Kind
 from tests.diagnose.alerts.made_looks import Watched, finding, quick
+from ui.dashboard.address import parse_search
 from ui.dashboard.defaults import FAMILY_OF
-from ui.dashboard.view_state import StepRange, View, parse_search
+from ui.dashboard.view_state import StepRange, View
 
 
 @pytest.mark.parametrize(("kind", "view"), [(Kind.COMPUTE_STRAGGLER, View.OVERVIEW), (Kind.HUNG_COLLECTIVE, View.HANG)])

@@ -1,7 +1,7 @@
-"""The only part of the dashboard that queries.
+"""The queries of the dashboard.
 
-``core.py`` asks, and keeps the newest answers; a page's own questions stand in a module beside it, named after the
-page, as functions that take :class:`Reads`.
+``core.py`` queries and caches what several pages need. A module beside it holds the queries that two or more pages
+share; the queries of a single page are in the folder of that page. They are functions that take :class:`Reads`.
 """
 
 from ui.dashboard.data.core import Reads

@@ -1,4 +1,4 @@
-"""What the watcher of alerts has told the store."""
+"""The alerts that the watcher has stored."""
 
 import math
 from collections.abc import Mapping

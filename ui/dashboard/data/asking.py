@@ -1,8 +1,8 @@
-"""Typed questions in, tables out, the newest answers kept.
+"""Typed queries in, tables out; the newest answers are cached.
 
-An answer is kept for a query and the run's *freshness* (newest step, newest stamp). A page that asks again and again
-reaches the store only when something has arrived, and twenty open pages ask once. The answer to a newer state replaces
-the older one: a run that goes on takes no more memory than one that is over.
+An answer is kept for a query and the run's *freshness* (newest step, newest stamp). A page that polls
+reaches the store only after new data has arrived, and twenty open pages share one query. A newer answer replaces the
+older one: a live run takes no more memory than a finished one.
 """
 
 import threading

@@ -1,29 +1,24 @@
-"""What pages ask about a run: questions in, records out."""
+"""The queries about a run that several pages share. They return records."""
 
 import time
-from collections.abc import Callable, Hashable
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from diagnose.findings import Finding, StepWindow
-from diagnose.hang.finding import hang_finding
-from diagnose.hang.stored import stored_verdict
-from diagnose.hang.verdict import HangVerdict
+from diagnose.findings import StepWindow
 from diagnose.model.host_clocks import load_clocks
 from diagnose.model.load import load_view
 from diagnose.model.run_state import Heard, state_of
 from diagnose.model.view import RunView
 from telemetry.clocks.align_table import ClockTable
-from telemetry.errors import UnknownRunError, UnreadableError
+from telemetry.errors import UnknownRunError
 from telemetry.printable import one_line
 from telemetry.stages import STAGE_BY_CODE, Stage
 from telemetry.stored_topology import topology_of
 from telemetry.stores.interface import Query, Reader
 from telemetry.stores.queries import (
-    EvidenceCount,
     Heartbeats,
     Marks,
     Ranks,
@@ -37,7 +32,7 @@ from telemetry.stores.queries import (
     StageCounts,
     StoredRuns,
 )
-from ui.dashboard.background import BackgroundAnswers, StillWorking
+from ui.dashboard.background import BackgroundAnswers
 from ui.dashboard.cache import AnswerCache
 from ui.dashboard.columns import (
     ints,
@@ -48,12 +43,11 @@ from ui.dashboard.columns import (
     step_times,
     words,
 )
-from ui.dashboard.data.asking import Asking
-from ui.dashboard.data.reports import RANK_STEPS_AT_ONCE, NewestAnswers, Reports
+from ui.dashboard.data.reports import RANK_STEPS_AT_ONCE, Reports
+from ui.dashboard.data.stalls import RANKS_JUDGED_AT_ONCE, StallReads
 from ui.dashboard.gpu_price import GpuPrice
 from ui.dashboard.one_clock import OneClock, on_one_clock
 from ui.dashboard.records import (
-    EvidenceSeen,
     MarkRow,
     Places,
     RankState,
@@ -66,19 +60,11 @@ from ui.dashboard.records import (
 from ui.dashboard.stage_times import MAX_CELLS, MAX_OWN_OPERATIONS
 from ui.dashboard.view_state import StepRange, ViewState
 
-KEPT_VERDICTS = 8
-"""Each holds all evidence of its run."""
-VERDICTS_BYTES = 64 * 2**20
-KEPT_STALLS = 256
-"""Findings of stalls in the list of runs."""
-STALLS_BYTES = 4 * 2**20
 KEPT_ANALYSES = 16
 """Short analyses, and as many of those that take seconds."""
 ANALYSES_BYTES = 64 * 2**20
 MAX_OPERATIONS = 6_000_000
 """Of one analysis. An estimate of what a page may cost: seconds, and about a gigabyte."""
-RANKS_JUDGED_AT_ONCE = 1024
-"""Ranks whose evidence of a stall a page waits for."""
 METRICS = ("loss", "tokens-per-second", "mfu")
 SHOWN_NAME = 80
 """Characters of a run's name in a message: an address may hold any text."""
@@ -88,7 +74,7 @@ MAX_LANE = 2_000
 """Spans of one rank and stream in a step; of more the longest are asked for."""
 
 
-class Reads(Asking):
+class Reads(StallReads):
     """Answers to what pages ask. Every method may block and may be called from any thread.
 
     Raises:
@@ -109,19 +95,15 @@ class Reads(Asking):
         ranks_judged_at_once: int = RANKS_JUDGED_AT_ONCE,
         gpu_price: GpuPrice | None = None,
     ) -> None:
-        super().__init__(reader, wall_s)
+        super().__init__(reader, wall_s, ranks_judged_at_once)
         self.max_cells = max_cells
         self.max_own_operations = max_own_operations
         self.max_lane = max_lane
-        self._verdicts = AnswerCache(KEPT_VERDICTS, VERDICTS_BYTES)
-        self._stalls = AnswerCache(KEPT_STALLS, STALLS_BYTES)
         self.max_operations = max_operations
         self.analyses = AnswerCache(KEPT_ANALYSES, ANALYSES_BYTES)
         self.background = BackgroundAnswers(KEPT_ANALYSES, max_bytes=ANALYSES_BYTES)
         self.gpu_price = gpu_price
         self.reports = Reports(self, rank_steps_at_once)
-        self._large_verdicts: NewestAnswers[HangVerdict | None] = NewestAnswers(0.0)
-        self._ranks_judged_at_once = ranks_judged_at_once
 
     def run_rows(self) -> list[dict[str, Any]]:
         """Every attempt of every run, newest first: the columns of ``StoredRuns``."""
@@ -198,49 +180,6 @@ class Reads(Asking):
         """When an agent last looked at a rank of the attempt; 0 where none did."""
         return max(self._heartbeats(run.run_id, run.attempt, run.last_ns)["at_ns"].to_pylist(), default=0)
 
-    def evidence_seen(self, run: RunSummary) -> EvidenceSeen:
-        """How much evidence of a stall agents have left. It comes without a step or a stamp of the run moving."""
-        query = EvidenceCount(run_id=run.run_id, attempt=run.attempt)
-        rows = self.ask_of_all(query).to_pylist()
-        return EvidenceSeen(**rows[0]) if rows else EvidenceSeen(num_rows=0, newest_ns=0)
-
-    def hang(self, facts: RunFacts) -> HangVerdict | None:
-        """Who holds an attempt up, or held it up until it ended; None where no stall is known, or it went on since.
-
-        Raises:
-            StillWorking: the evidence of a large job is being read.
-        """
-        run = facts.summary
-        seen = self.evidence_seen(run)
-        if not seen.num_rows:
-            return None
-        # A step that completes, or the end of a rank, may change the verdict.
-        freshness = run.last_step, run.last_ns, seen, run.heard.has_ended
-        return self._verdict((run.run_id, run.attempt), freshness, facts.topology.world_size)
-
-    def stall(self, attempt: tuple[str, int], freshness: Hashable, num_ranks: int) -> Finding | None:
-        """The finding of :meth:`hang`, for a list of many runs: kept until ``freshness`` changes. None also where the
-        evidence of a large job is being read, or cannot be read."""
-
-        def find() -> Finding | None:
-            verdict = self._verdict(attempt, freshness, num_ranks)
-            return None if verdict is None else hang_finding(verdict)
-
-        with suppress(StillWorking, UnreadableError):
-            return self._stalls.get(attempt, find, version=freshness)
-        return None
-
-    def _verdict(self, attempt: tuple[str, int], freshness: Hashable, num_ranks: int) -> HangVerdict | None:
-        def judge() -> HangVerdict | None:
-            return stored_verdict(self._reader, *attempt)
-
-        if num_ranks <= self._ranks_judged_at_once:
-            return self._verdicts.get(attempt, judge, version=freshness)
-        newest = self._large_verdicts.get(attempt, freshness, judge)
-        if newest is None:
-            raise StillWorking
-        return newest.answer
-
     def spans(self, run: RunSummary, step: int, ranks: tuple[int, ...]) -> SpanColumns:
         """The spans of some ranks in a step; of a lane that holds thousands the longest."""
         query = Spans(
@@ -304,7 +243,7 @@ class Reads(Asking):
     def _facts(self, run: RunSummary) -> tuple[Places, StepTimes, tuple[Stage, ...], int]:
         ranks = self._ranks(run.run_id, run.attempt, run.last_ns)
         if not ranks.num_rows:
-            raise UnknownRunError(f"No rank of {run.run_id} has reported yet", hint="this page looks again by itself")
+            raise UnknownRunError(f"No rank of {run.run_id} has reported yet", hint="this page updates automatically")
         counts = self.ask(run, StageCounts(run_id=run.run_id, attempt=run.attempt))
         codes = counts["stage"].to_pylist()
         stages = tuple(stage for code, stage in STAGE_BY_CODE.items() if code in codes)

@@ -1,4 +1,4 @@
-"""What the fleet page asks: what hosts told over some steps, and how much trouble each of them has."""
+"""Queries about hosts: their samples and events over some steps, and the number of faults of each host."""
 
 from collections import defaultdict
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the grid asks: how every rank stands, in a hang or in a run that moves."""
+"""The state of every rank, during a hang or in a running job."""
 
 from diagnose.hang.verdict import HangVerdict
 from diagnose.model.run_state import RunState

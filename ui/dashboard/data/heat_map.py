@@ -1,6 +1,6 @@
-"""What the heat map asks: how long each rank was in a stage, and the same step by step.
+"""The time of each rank in a stage, step by step.
 
-Of a run too large to be asked step by step the store answers with as many cells as a screen has, and no more.
+For a run with too many cells the store returns as many pooled cells as fit on a screen.
 """
 
 import numpy as np

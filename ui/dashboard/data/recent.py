@@ -1,4 +1,4 @@
-"""What an attempt has done of late: the list of runs and the overview of one tell it, from the same questions."""
+"""The newest means of an attempt. The list of runs and the overview use the same queries for them."""
 
 from collections.abc import Iterable
 from dataclasses import replace

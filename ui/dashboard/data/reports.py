@@ -1,6 +1,6 @@
-"""What detectors say of a run: at once of a small one, in the background of one that takes them seconds.
+"""The findings of a run: computed at once for a small run, in the background for a large one.
 
-The newest answer about something that goes on changing, worked out in the background.
+While a newer report is computed in the background, pages get the previous one.
 """
 
 import threading

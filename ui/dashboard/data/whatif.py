@@ -1,6 +1,6 @@
-"""What slowness costs in some steps: bounded, and of many operations worked out in the background.
+"""The cost of slow ranks in some steps. Large analyses are bounded and run in the background.
 
-A live run's newest steps are replayed anew once ten more of them are whole, not at every step.
+For a live run the newest steps are replayed again after ten more complete steps, not after every step.
 """
 
 from dataclasses import dataclass
@@ -49,8 +49,8 @@ def whatif(facts: RunFacts, asked: Asked, reads: Reads) -> Conclusion:
     """
     if asked.num_operations > asked.num_steps * reads.max_operations:
         raise UsageError(
-            f"A step of this run holds {asked.num_operations // asked.num_steps:,} operations: too many for a page",
-            hint=f"the command takes what this machine's memory holds: {command(facts, asked)}",
+            f"A step of this run holds {asked.num_operations // asked.num_steps:,} operations: too many for this page",
+            hint=f"run this command, which is limited only by memory: {command(facts, asked)}",
         )
     key, conclude_it = _key(facts, asked), partial(_conclude, facts, asked, reads)
     return reads.analyses.get(key, conclude_it) if _are_few(asked) else reads.background.get(key, conclude_it)

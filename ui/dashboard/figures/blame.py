@@ -1,7 +1,7 @@
-"""Where a slowdown sits, by what-if: bars of stages and places, workers as a heat map, and what fixing some would give.
+"""Charts of a what-if analysis: bars of stages and places, a heat map of workers, and the step time after fixes.
 
-Values are slowdowns of the ideal step by one part alone; bars start at no slowdown. Each bar and cell holds what a
-click leads to: a rank, or the code of a stage, and a step.
+A value is the slowdown of the ideal step if only this part is as measured; bars start at no slowdown. Each bar and
+cell holds the target of a click: a rank or the code of a stage, and a step.
 """
 
 import numpy as np
@@ -129,7 +129,7 @@ def fixing(worst: WorstWorkers, topology: Topology, ideal_s: float, *, step_s: f
     scale = step_s / float(worst.step_s[0])
     ideal_s *= scale
     last_fixed = worst.workers[worst.num_fixed[1:] - 1].tolist()
-    names = ["as it is", *(f"with {topology.replica(dp)} pp{pp}" for dp, pp in last_fixed)]
+    names = ["as measured", *(f"with {topology.replica(dp)} pp{pp}" for dp, pp in last_fixed)]
     curve = go.Scatter(
         x=worst.num_fixed,
         y=worst.step_s * scale,

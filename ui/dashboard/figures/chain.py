@@ -1,4 +1,4 @@
-"""Who waits for whom: the way from a rank to the root, and whom a rank holds up."""
+"""Waiting chains: from a rank to the root cause, and the ranks that a rank delays."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from diagnose.hang.verdict import HangVerdict, Wait, Why
 from ui.dashboard.wording import ranks_in_words
 
 WHY_IN_WORDS: Mapping[Why, str] = {
-    Why.NEVER_ENTERED: "it has not issued this operation",
-    Why.STUCK_EARLIER: "it issued this operation behind one that has not ended",
-    Why.NO_PARTNER: "it has not issued its half of the transfer",
-    Why.NO_EVIDENCE: "it left nothing, and nobody else in the group can be late",
+    Why.NEVER_ENTERED: "that rank has not issued this operation",
+    Why.STUCK_EARLIER: "that rank issued this operation, but an earlier one has not ended",
+    Why.NO_PARTNER: "that rank has not issued its half of the transfer",
+    Why.NO_EVIDENCE: "no evidence from that rank, and no other rank of the group can be late",
 }
 
 
@@ -85,7 +85,7 @@ def group_in_words(evidence: HangEvidence, index: int) -> str:
         return group.name
     members = ranks_in_words(group.members, limit=3)
     is_whole = group.complete or len(group.members) >= evidence.world_size
-    return f"{group.name} [{members}]" + ("" if is_whole else " and maybe more")
+    return f"{group.name} [{members}]" + ("" if is_whole else " and possibly more")
 
 
 def held_up(verdict: HangVerdict, rank: int) -> HeldUp:

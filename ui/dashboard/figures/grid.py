@@ -1,6 +1,6 @@
-"""The 3D grid of ranks cut into slices side by side: a cell a rank.
+"""The 3D grid of ranks as slices side by side, one cell per rank.
 
-What is drawn over the cells of the grid: the chosen rank, its groups, and arrows from rank to rank.
+The chosen rank, its groups, and arrows from rank to rank are drawn over the cells.
 """
 
 from collections.abc import Mapping, Sequence

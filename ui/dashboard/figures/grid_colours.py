@@ -1,4 +1,4 @@
-"""What the cells of the grid say: each rank's colour, its words, and which ranks must not be overlooked."""
+"""The colour, text and outline of each rank in the grid."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Where each rank of the 3D grid is drawn, so that cells are as large as they can be.
+"""The place of each rank of the 3D grid in the picture. Cells are as large as possible.
 
         pp0        pp1          a row is a data-parallel replica, a block a pipeline stage, its columns tp
 dp0   [0] [1]    [2] [3]        a tall grid is folded into bands of replicas, side by side,

@@ -1,4 +1,4 @@
-"""The heat map: rank by step, coloured by time or by its ratio to the peers'."""
+"""The heat map: rank by step, coloured by time or by the ratio to the peers."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -180,7 +180,7 @@ def colour_bar(colours: Colours) -> dict[str, object]:
     """What the colours mean, beside the picture."""
     bar: dict[str, object] = {"title": {"text": colours.title}, "thickness": 12, "outlinewidth": 0, "len": 1.0}
     if colours.scale is RATIO_SCALE:
-        bar |= {"tickvals": [0.5, 0.75, 1.0, 1.25, 1.5], "ticktext": ["≤0.5", "0.75", "1 equal", "1.25", "≥1.5"]}
+        bar |= {"tickvals": [0.5, 0.75, 1.0, 1.25, 1.5], "ticktext": ["≤0.5", "0.75", "1 = peers", "1.25", "≥1.5"]}
     elif any(colours.is_exceeded):
         ticks = np.linspace(colours.lowest, colours.highest, NUM_TICKS)
         below, above = colours.is_exceeded

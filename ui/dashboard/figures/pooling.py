@@ -1,4 +1,4 @@
-"""Fewer cells than there are values, so that a browser can draw them and a slow rank still shows."""
+"""Pool values into fewer cells: a browser can draw them, and a slow rank stays visible."""
 
 from collections.abc import Callable
 

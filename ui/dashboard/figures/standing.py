@@ -1,7 +1,6 @@
-"""What a rank is to a hang, or to a run that moves, as people see it: a word, a symbol and a colour, each of which
-tells it alone.
+"""The state of a rank, as a word, a symbol and a colour. Each of the three is unambiguous alone.
 
-The colours are told apart by colour-blind people (Okabe and Ito's, lightness apart), on white and on black.
+Colour-blind people can distinguish the colours (Okabe and Ito's, different in lightness), on white and on black.
 """
 
 from collections.abc import Mapping
@@ -41,23 +40,25 @@ class Sign:
 
 SIGNS: Mapping[Standing, Sign] = {
     Standing.BEHIND: Sign(
-        symbol="▶", colour="#d55e00", ink=ON_DARK, marker="triangle-right", means="holds others up: look here"
+        symbol="▶", colour="#d55e00", ink=ON_DARK, marker="triangle-right", means="delays other ranks: start here"
     ),
-    Standing.DEAD: Sign(symbol="✕", colour="#6a1b6e", ink=ON_DARK, marker="x", means="its process is gone"),
+    Standing.DEAD: Sign(symbol="✕", colour="#6a1b6e", ink=ON_DARK, marker="x", means="the process is lost"),
     Standing.SUSPECT: Sign(
-        symbol="▲", colour="#f08c00", ink=ON_LIGHT, marker="triangle-up", means="a finding names it: slow, or ill"
+        symbol="▲", colour="#f08c00", ink=ON_LIGHT, marker="triangle-up", means="named by a finding: slow or faulty"
     ),
-    Standing.WAITING: Sign(
-        symbol="⋯", colour="#8fc7ee", ink=ON_LIGHT, marker="circle", means="a victim: waits for another rank"
-    ),
+    Standing.WAITING: Sign(symbol="⋯", colour="#8fc7ee", ink=ON_LIGHT, marker="circle", means="waits for another rank"),
     Standing.MISSING: Sign(
-        symbol="?", colour="#f0d43a", ink=ON_LIGHT, marker="diamond", means="left nothing to judge it by"
+        symbol="?", colour="#f0d43a", ink=ON_LIGHT, marker="diamond", means="no evidence from this rank"
     ),
     Standing.UNKNOWN: Sign(
-        symbol="·", colour="#a9b0b7", ink=ON_LIGHT, marker="circle-open", means="neither behind nor waiting is shown"
+        symbol="·",
+        colour="#a9b0b7",
+        ink=ON_LIGHT,
+        marker="circle-open",
+        means="the evidence shows neither a late rank nor a waiting rank",
     ),
-    Standing.RUNNING: Sign(symbol="✓", colour="#3fae8c", ink=ON_LIGHT, marker="circle", means="moves on"),
-    Standing.ENDED: Sign(symbol="■", colour="#6f8fa8", ink=ON_LIGHT, marker="square", means="ended in order"),
+    Standing.RUNNING: Sign(symbol="✓", colour="#3fae8c", ink=ON_LIGHT, marker="circle", means="completes steps"),
+    Standing.ENDED: Sign(symbol="■", colour="#6f8fa8", ink=ON_LIGHT, marker="square", means="ended normally"),
 }
 REMARKABLE = (Standing.BEHIND, Standing.DEAD, Standing.SUSPECT, Standing.MISSING)
 """What must not be overlooked among thousands."""

@@ -1,4 +1,4 @@
-"""Controls above a figure: what each sets in the address, and the address after somebody used one."""
+"""Controls above a figure: the field of the address that each sets, and the address after a change."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""The frame around every page: name, way between the views, state of the run, light or dark."""
+"""The frame around every page: name, links to the views, state of the run, light and dark."""
 
 import dash_mantine_components as dmc
 from dash import dcc, html
@@ -35,7 +35,7 @@ def layout(live: Live) -> Component:
         darkIcon=html.Span("☾", className="scheme-icon"),
         variant="default",
         size="lg",
-        **{"aria-label": "light or dark"},
+        **{"aria-label": "switch between light and dark"},
     )
     header = html.Header(
         [

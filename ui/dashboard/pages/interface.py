@@ -1,7 +1,7 @@
-"""What a page is: a skeleton, and parts that are drawn each on its own; those that are ready come with it.
+"""The interface of a page: a skeleton, and parts that are drawn independently.
 
-Every component of a page that callbacks find has an id of one of four kinds: a region is drawn into, a chart or canvas
-is redrawn in place (its zoom stays), a control sets a field of the address, and it is named after that field.
+Components that callbacks use have an id of one of four kinds: a region is replaced, a chart or canvas is redrawn in
+place (its zoom stays), and a control sets the field of the address after which it is named.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,8 +1,6 @@
-"""Boxes that a page is made of: a chart or a canvas under its heading, a heading with text.
+"""The building blocks of pages: panels with charts, canvases or text, and notices for pages without data.
 
-The timeline as a Dash component. The browser's half is ``assets/timeline/``: plain scripts that Dash serves.
-
-What a page says when there is nothing to draw: why, and what to do.
+:class:`SpanTimeline` is the timeline as a Dash component; its browser part is ``assets/timeline/``.
 """
 
 from typing import Any, ClassVar
@@ -22,7 +20,7 @@ from ui.dashboard.wording import capitalized, stamp
 START = "rankscope demo"
 RECORD = """import telemetry
 
-telemetry.start()          # under torchrun it knows its rank
+telemetry.start()          # reads the rank from the environment of torchrun
 with telemetry.step(number):
     with telemetry.span("forward-compute"):
         ..."""
@@ -46,12 +44,12 @@ def empty_store() -> Component:
     return dmc.Stack(
         [
             dmc.Title("No run yet", order=2),
-            dmc.Text("This page fills by itself as soon as a run reports. Two ways to get one:"),
-            dmc.Text("A training of eight ranks on this machine, with a slow one among them:", fw=600, mt="sm"),
+            dmc.Text("This page updates automatically when a run reports. There are two ways to start one:"),
+            dmc.Text("A training run of eight ranks on this machine, one of them slow:", fw=600, mt="sm"),
             dmc.Code(START, block=True),
-            dmc.Text("Your own training loop, in a few lines:", fw=600, mt="sm"),
+            dmc.Text("Your own training loop:", fw=600, mt="sm"),
             dmc.Code(RECORD, block=True),
-            dmc.Text("with RANKSCOPE_COLLECTOR set to the address of this page.", size="sm", c="dimmed"),
+            dmc.Text("Set RANKSCOPE_COLLECTOR to the address of this page.", size="sm", c="dimmed"),
         ],
         gap="xs",
         maw=640,
@@ -68,13 +66,13 @@ def no_step(run: RunSummary) -> Component:
     if run.is_over:
         return notice(
             "No step was recorded",
-            f"The run was last heard of at {stamp(run.heard.heard_ns)}. Look at the training's log, and check that "
-            "the loop ran inside telemetry.step(number).",
+            f"The last heartbeat of the run arrived at {stamp(run.heard.heard_ns)}. Read the log of the training, and "
+            "check that the loop ran inside telemetry.step(number).",
         )
     return notice(
         "No step recorded yet",
-        "The ranks have reported. This page fills by itself when the first step ends; if it does not, look at the "
-        "training's log, and check that the loop runs inside telemetry.step(number).",
+        "The ranks have reported. This page updates automatically when the first step ends. If it does not, read the "
+        "log of the training, and check that the loop runs inside telemetry.step(number).",
     )
 
 
@@ -82,7 +80,7 @@ def stalled_before_a_step(hang_view: str, run: RunSummary) -> Component:
     """The first step does not end, and the agents have looked why. ``hang_view``: the address that tells."""
     link = dcc.Link("Show hang view", href=hang_view, className="button primary")
     title = "The first step did not end" if run.is_over else "The first step does not end"
-    return notice(title, [html.P("The agents have collected what the ranks left."), link])
+    return notice(title, [html.P("The agents have collected evidence from the ranks."), link])
 
 
 def at_work(text: str) -> Component:
@@ -105,7 +103,7 @@ class SpanTimeline(Component):  # type: ignore[misc]
 
     What it is given:
 
-    * ``data``: what ``ui.dashboard.figures.spans_buffer`` makes; None draws nothing
+    * ``data``: what ``ui.dashboard.pages.timeline.spans_buffer`` makes; None draws nothing
     * ``selected``: ``{"rank": 5, "seq": "1042"}``, or None
     * ``zoom``: ``[first, last]`` in nanoseconds from the earliest span; None shows all
     * ``pinned``: ranks whose rows stay at the top

@@ -1,7 +1,4 @@
-"""A rank as a word on the page: its number and what it is to the hang; a click chooses it.
-
-What the pages about one rank are made of: a heading with text, facts in pairs, the way of its data.
-"""
+"""Building blocks of the panels about one rank: a chip that links to a rank, facts in pairs, the data flow."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What stands in the cells of the list of runs, and in the overview likewise."""
+"""The cells of the list of runs. The overview uses some of them."""
 
 import dash_mantine_components as dmc
 from dash import html
@@ -18,10 +18,10 @@ STATE_COLOURS = {
 }
 STATE_IN_WORDS = {
     RunState.LIVE: "a heartbeat arrived within 20 seconds",
-    RunState.SILENT: "no heartbeat for 20 seconds, and no rank reported its end: agents or hosts are down",
-    RunState.ENDED: "every rank ended in order, or nobody watched it",
-    RunState.DIED: "a rank ended over an error, or is gone without an end",
-    RunState.STALLED: "no step ends: agents took evidence of it",
+    RunState.SILENT: "no heartbeat for 20 seconds and no rank has ended: the agents or their hosts are down",
+    RunState.ENDED: "every rank ended normally, or no agent watched the run",
+    RunState.DIED: "a rank ended with an error, or its process is lost",
+    RunState.STALLED: "no step completes; the agents collected evidence",
 }
 UNKNOWN = "—"
 
@@ -30,7 +30,7 @@ def no_stall_in_words(run: RunSummary) -> str:
     """What is known of a run without a stall: of one that is over, or ships nothing, nobody looks at the present."""
     if run.heard.is_silent:
         return "No stall is known"
-    return "No stall was recorded" if run.is_over or run.state is RunState.DIED else "Nothing stands still"
+    return "No stall was recorded" if run.is_over or run.state is RunState.DIED else "The job is not stalled"
 
 
 def state_badge(state: RunState) -> Component:
@@ -46,7 +46,9 @@ def state_cell(state: RunState) -> Component:
 def findings_cell(findings: OpenFindings | None) -> Component:
     """How many findings are open, and the worst in words."""
     if findings is None:
-        return html.Span("not looked at", className="dim", title="No watcher and nobody here has looked at this run")
+        return html.Span(
+            "not analysed", className="dim", title="No watcher has analysed this run, and nobody has opened its pages"
+        )
     if not findings.count:
         return html.Span("none", className="dim")
     count = dmc.Badge(str(findings.count), color=SEVERITY_COLOURS[findings.severity], variant="light", size="md")

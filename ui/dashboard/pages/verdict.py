@@ -1,7 +1,4 @@
-"""The findings of a run: the worst in one sentence with the way to it, then each with its evidence.
-
-From a finding to the views that show it, the most telling first.
-"""
+"""The findings of a run: the worst in one sentence, then each with its evidence and links to the views that show it."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -50,7 +47,7 @@ def ways(finding: Finding, facts: RunFacts) -> list[Way]:
     if finding.kind is Kind.LOSS_ANOMALY:  # whoever is slow would be taken for its cause
         del found[View.HEAT_MAP]
     if finding.kind in PRICED_BY_WHATIF:
-        found[View.WHAT_IF] = Way("what it costs", _at_steps(View.WHAT_IF, finding, facts).search())
+        found[View.WHAT_IF] = Way("cost", _at_steps(View.WHAT_IF, finding, facts).search())
     if finding.kind in FAMILY_OF and finding.hosts:
         found[View.FLEET] = Way("host", _fleet(finding, facts).search())
     first = TELLING.get(finding.kind, View.HEAT_MAP)
@@ -148,7 +145,7 @@ def headline(report: Report, facts: RunFacts) -> Component:
 
 def looking(facts: RunFacts) -> Component:
     """Stands where findings will be told."""
-    text = f"Comparing {count(facts.topology.world_size, 'rank')}: this takes some seconds. The page fills by itself."
+    text = f"Comparing {count(facts.topology.world_size, 'rank')}. The page updates automatically."
     return dmc.Group([dmc.Loader(size="sm"), dmc.Text(text, size="sm")], gap="sm", className="looking")
 
 
@@ -177,8 +174,8 @@ def _all_clear(report: Report) -> Component:
     if report.findings:
         return dmc.Alert(report.findings[0].summary, title="Not enough evidence yet", color="gray", variant="light")
     return dmc.Alert(
-        f"No rank stands out over {steps} ({count(report.num_ranks, 'rank')}).",
-        title="Nothing found",
+        f"No rank is slower than its peers in {steps} ({count(report.num_ranks, 'rank')}).",
+        title="No finding",
         color="teal",
         variant="light",
         className="verdict",

@@ -1,4 +1,4 @@
-// From the server's base64 columns (ui/dashboard/figures/spans_buffer.py) to typed arrays. Times are ticks from the earliest span.
+// From the server's base64 columns (ui/dashboard/pages/timeline/spans_buffer.py) to typed arrays. Times are ticks from the earliest span.
 
 (function (timeline) {
     const ARRAYS = {

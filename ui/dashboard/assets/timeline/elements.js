@@ -2,17 +2,17 @@
 
 (function (timeline) {
     const HELP = [
-        ["W / S, wheel", "zoom in and out about the pointer"],
-        ["A / D, drag", "move left and right; dragging up and down scrolls the rows, as Shift + wheel does"],
-        ["F, double click", "fit: the chosen span, else the marked area, else everything"],
+        ["W / S, wheel", "zoom in and out at the pointer"],
+        ["A / D, drag", "move left and right; drag up and down, or Shift + wheel, to scroll the rows"],
+        ["F, double click", "zoom to the chosen span, to the marked area, or to the whole step"],
         [". / ,", "next and previous span in the lane"],
-        ["↑ / ↓", "the nearest span one lane up or down"],
+        ["↑ / ↓", "nearest span one lane up or down"],
         ["[ / ]", "previous and next step"],
-        ["/", "find a stage by its name; Enter: its next span"],
-        ["Shift + drag", "mark an area: its statistics by stage stand beside the picture"],
-        ["P, click on a name", "keep the row of a rank at the top, or let it go"],
+        ["/", "find a stage by name; Enter: next span of it"],
+        ["Shift + drag", "mark an area: the panel beside the timeline shows its statistics by stage"],
+        ["P, click on a name", "pin the row of a rank to the top, or unpin it"],
         ["0", "show everything"],
-        ["Esc", "close this, then clear search, area and choice"],
+        ["Esc", "close this list, then clear search, area and selection"],
         ["?", "this list"],
     ];
 
@@ -35,9 +35,9 @@
         const parts = {
             zoomIn: button("+", "zoom in", "zoom in: W"),
             zoomOut: button("−", "zoom out", "zoom out: S"),
-            fit: button("Fit", "fit", "fit the choice, or everything: F"),
+            fit: button("Fit", "fit", "zoom to the selection, or to the whole step: F"),
             searchButton: button("Find", "find a stage", "find a stage: /"),
-            helpButton: button("?", "keys", "keys: ?"),
+            helpButton: button("?", "keyboard shortcuts", "keyboard shortcuts: ?"),
             search: make("input", {type: "search", placeholder: "stage …", hidden: true, "aria-label": "stage to find"}),
             found: make("span", {className: "span-timeline-found", role: "status"}),
             legend: make("div", {className: "span-timeline-legend"}),
@@ -69,8 +69,8 @@
 
     function helpOf(id) {
         const rows = HELP.map(([keys, does]) => make("div", {}, make("dt", {textContent: keys}), make("dd", {textContent: does})));
-        const close = button("Close", "close the list of keys", "Esc");
-        const help = make("div", {id, className: "span-timeline-help", role: "dialog", hidden: true, "aria-label": "keys"},
+        const close = button("Close", "close the list of keyboard shortcuts", "Esc");
+        const help = make("div", {id, className: "span-timeline-help", role: "dialog", hidden: true, "aria-label": "keyboard shortcuts"},
             make("dl", {}, ...rows), close);
         close.addEventListener("click", () => { help.hidden = true; });
         return help;

@@ -14,7 +14,7 @@
             `${text(spans.duration[index])} from ${text(spans.start[index])}`,
             [`rank ${rank}`, `step ${spans.step}`, ...microbatch].join(", "),
             ...(peer >= 0 ? [`${way} rank ${peer}`] : []),
-            ...(spans.waited[index] > 0 ? [`waited ${text(spans.waited[index])} for others`] : []),
+            ...(spans.waited[index] > 0 ? [`waited ${text(spans.waited[index])} for other ranks`] : []),
         ];
     }
 
@@ -38,8 +38,8 @@
             `${spans.stages.get(ideal.stage[index]).label}, ideal`,
             `${text(ideal.duration[index])} from ${text(ideal.start[index])}`,
             [`rank ${spans.rows[row].rank}`, `step ${spans.step}`, ...microbatch].join(", "),
-            ...(ideal.waited[index] > 0 ? [`${text(ideal.waited[index])} of it for others`] : []),
-            ...(real >= 0 ? [`as it was: ${text(spans.duration[real])} from ${text(spans.start[real])}`] : []),
+            ...(ideal.waited[index] > 0 ? [`${text(ideal.waited[index])} of it waiting for other ranks`] : []),
+            ...(real >= 0 ? [`measured: ${text(spans.duration[real])} from ${text(spans.start[real])}`] : []),
         ];
     }
 

@@ -1,8 +1,6 @@
-"""Alerts: what fires now, what may soon, and what is over. It shows what the watcher told, and changes nothing.
+"""The alerts page: alerts that are firing, pending or over, as the watcher reported them. The page changes nothing.
 
-One alert: what, where, since when, what it costs, what to do, and how to make it quiet.
-
-How to make an alert quiet elsewhere. Text only: the dashboard changes nothing.
+Each alert shows what, where, since when, cost, next step, and how to silence it elsewhere.
 """
 
 import shlex
@@ -109,27 +107,25 @@ def _facts(told: ToldAlert, now_ns: int) -> list[tuple[str, str]]:
         *((name, alert.labels[name]) for name in PLACES if name in alert.labels),
     ]
     if len(alert.hosts_seen) > len(alert.hosts):
-        facts.append(("hosts by now", list_some(alert.hosts_seen, 8)))
+        facts.append(("hosts so far", list_some(alert.hosts_seen, 8)))
     if alert.held_back_by:
-        facts.append(("told to nobody", f"explained by {alert.held_back_by}"))
+        facts.append(("not sent", f"explained by {alert.held_back_by}"))
     if now_ns - told.told_ns > SILENT_AFTER_NS:
-        facts.append(("last told", f"{stamp(told.told_ns)}: it may be over"))
+        facts.append(("last report", f"{stamp(told.told_ns)}: the alert may be over"))
     return [*facts, ("fingerprint", alert.fingerprint)]
 
 
 def _silence(alert: Alert) -> Component:
     command = amtool_command(alert)
     in_alertmanager = [
-        html.P("In Alertmanager, this alert alone, for two hours:"),
+        html.P("In Alertmanager: silence only this alert for two hours."),
         dmc.Code(command, block=True, className="command"),
     ]
     return html.Details(
         [
-            html.Summary("Make it quiet"),
+            html.Summary("Silence"),
             *(in_alertmanager if command else ()),
-            html.P(
-                "Or in the watcher's file of rules: nobody is told of this kind, in any run. Start the watcher again."
-            ),
+            html.P("Or in the rules file of the watcher: send no alert of this kind. Then restart the watcher."),
             dmc.Code(rule(alert), block=True),
         ],
         className="silence",
@@ -167,7 +163,7 @@ def draw_firing(state: ViewState, reads: Reads) -> Component | None:
     told = told_alerts(reads)
     if not told.heard_ns:
         return None
-    return _cards("Firing", told.of(state.run).in_phase(Phase.FIRING), "Nothing fires.", reads)
+    return _cards("Firing", told.of(state.run).in_phase(Phase.FIRING), "No alert is firing.", reads)
 
 
 def draw_pending(state: ViewState, reads: Reads) -> Component | None:
@@ -219,7 +215,7 @@ def _says(told: ToldAlerts, state: ViewState, now_ns: int) -> list[str | Compone
     firing, pending = (len(told.in_phase(phase)) for phase in (Phase.FIRING, Phase.PENDING))
     watched = sum(now_ns - at_ns <= SILENT_AFTER_NS for at_ns in told.looked_ns.values())
     of_run = f" of {state.run}" if state.run else ""
-    words = f"{firing:,} firing, {pending:,} pending{of_run}. The watcher looks at {count(watched, 'run')} now. "
+    words = f"{firing:,} firing, {pending:,} pending{of_run}. The watcher checks {count(watched, 'run')} now. "
     all_runs = [dcc.Link("Alerts of all runs", href=ViewState(view=View.ALERTS).search())] if state.run else []
     return [words, *all_runs]
 
@@ -227,15 +223,15 @@ def _says(told: ToldAlerts, state: ViewState, now_ns: int) -> list[str | Compone
 def _no_watcher() -> Component:
     return dmc.Stack(
         [
-            dmc.Title("Nobody watches", order=2),
-            dmc.Text("No watcher of alerts has told this store anything. Start one beside the collector:"),
+            dmc.Title("No watcher", order=2),
+            dmc.Text("No alert watcher has reported to this store. Start one together with the collector:"),
             dmc.Code(START, block=True),
-            dmc.Text("or by itself, on any host:"),
+            dmc.Text("Or start it alone, on any host:"),
             dmc.Code(START_APART, block=True),
             dmc.Text(
-                "It must ask a collector: one that reads the store itself tells its hooks alone. Where the collector "
-                "has tokens, the watcher needs the one to read and the one to write. What it says on standard "
-                "error tells why nothing arrives. Rules and hooks: docs/guides/alerts.md.",
+                "The watcher must connect to a collector: if it reads the store directly, this page has no alerts. "
+                "If the collector has tokens, the watcher needs the read token and the write token. If no alert "
+                "arrives, read its standard error. Rules and hooks: docs/guides/alerts.md.",
                 size="sm",
                 c="dimmed",
             ),
@@ -248,9 +244,9 @@ def _no_watcher() -> Component:
 
 def _silent_watcher(heard_ns: int, now_ns: int) -> Component:
     return notice(
-        f"The watcher was last heard of {long_duration((now_ns - heard_ns) / NS_PER_S)} ago, at {stamp(heard_ns)}",
-        "Runs are at work and nobody watches them: what stands here may be over, and what is new is missing. "
-        f"Start it again: {START}",
+        f"The watcher last reported {long_duration((now_ns - heard_ns) / NS_PER_S)} ago, at {stamp(heard_ns)}",
+        "Runs are active, but no watcher checks them. These alerts may be over, and new alerts are missing. "
+        f"Restart the watcher: {START}",
         colour="orange",
     )
 

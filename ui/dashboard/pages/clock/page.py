@@ -1,6 +1,6 @@
-"""The clocks: how those of the hosts lie apart, how surely, and what is not aligned and why.
+"""The clock page: the offsets between the clocks of the hosts, their bounds, and why a clock is not aligned.
 
-The table of `rankscope doctor --run` on the page: of each host offset, bound, drift, and what they rest on.
+The table is that of `rankscope doctor --run`: offset, bound, drift and evidence of each host.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,8 +16,8 @@ from diagnose.ranges import list_some
 from telemetry.clocks.align_evidence import DISPUTED, ENDS, ORDER, PINGS, REFERENCE, UNALIGNED, HostClock
 from telemetry.errors import UsageError
 from ui.dashboard.data import Reads
-from ui.dashboard.data.clock import clock_history, clocks_now
-from ui.dashboard.figures.clock_offset import HEIGHT_PX, clock_offset
+from ui.dashboard.pages.clock.measured import clock_history, clocks_now
+from ui.dashboard.pages.clock.offset import HEIGHT_PX, clock_offset
 from ui.dashboard.pages.controls import bar, titled
 from ui.dashboard.pages.interface import Chart, Page, Region, control_id, region_id
 from ui.dashboard.pages.panels import chart_panel, heading, loading
@@ -25,7 +25,7 @@ from ui.dashboard.view_state import View, ViewState
 from ui.dashboard.wording import count, duration, long_duration
 
 MAX_HOSTS = 50
-COLUMNS = ("Host", "Offset", "Within", "Drift", "Events", "Lasts", "By", "")
+COLUMNS = ("Host", "Offset", "Bound", "Drift", "Events", "Time span", "Method", "Note")
 METHODS = {
     REFERENCE: "the reference",
     ENDS: "ends of collectives",
@@ -47,7 +47,7 @@ def clock_table(now: WindowClocks, chosen: str, state: ViewState) -> Component:
     shown = rows[:MAX_HOSTS] + [one for one in rows[MAX_HOSTS:] if one.host == chosen]
     title = f"Clocks over steps {now.first_step} to {now.last_step}, against {now.clocks[0].reference}"
     if len(rows) > len(shown):
-        title += f"; {count(len(rows) - len(shown), 'more row')}, none less sure, not listed: choose by name below"
+        title += f"; {count(len(rows) - len(shown), 'more row')}, not listed: choose a host by name below"
     head = dmc.TableThead(dmc.TableTr([dmc.TableTh(name) for name in COLUMNS]))
     body = dmc.TableTbody([_row(one, chosen, state) for one in shown])
     table = dmc.Table([head, body], className="small-table", stickyHeader=True)
@@ -110,7 +110,7 @@ def draw_says(state: ViewState, reads: Reads) -> Component:
     refused = [one for one in now.clocks if not one.aligned]
     disputed = [one for one in now.clocks if one.method == DISPUTED]
     if len(hosts) == 1:
-        return _alert("teal", "One clock", f"All ranks ran on {now.clocks[0].host}: there is nothing to align.", [])
+        return _alert("teal", "One clock", f"All ranks ran on {now.clocks[0].host}, so no alignment is needed.", [])
     within = duration(max((one.bound_ns for one in now.clocks), default=0))
     steps = f"steps {now.first_step} to {now.last_step}"
     if not refused and not disputed:
@@ -118,11 +118,11 @@ def draw_says(state: ViewState, reads: Reads) -> Component:
         return _alert("teal", "All clocks are aligned", text, [])
     reasons = [*_reasons("not aligned", refused), *_reasons("disputed", disputed)]
     if not refused:
-        text = f"Aligned within ±{within} over {steps}, but two witnesses disagree: the bound reaches to both."
+        text = f"Aligned within ±{within} over {steps}, but two methods disagree. The bound includes both results."
         return _alert("yellow", f"{count(len(disputed), 'clock')} disputed", text, reasons)
     text = (
-        f"Over {steps}. Their rows on the timeline may be shifted against the others, and no verdict rests on "
-        "differences of their stamps. Durations are right: they need no common clock."
+        f"Over {steps}. On the timeline, rows of these hosts may be shifted against the others. Findings do not use "
+        "their time stamps. Durations are correct: they need no common clock."
     )
     return _alert("orange", f"{len(refused):,} of {count(len(hosts), 'host')} not aligned", text, reasons)
 
@@ -160,9 +160,9 @@ def draw_title(state: ViewState, reads: Reads) -> Component:
     host, run = _chosen(state, now), facts.summary
     windows = clock_history(reads, facts, host)
     num_refused = sum(not clock.aligned for one in windows for clock in one.clocks)
-    notes = [f"What the clock of {host} reads less what that of {now.clocks[0].reference} reads; bars are the bound."]
+    notes = [f"Clock of {host} minus clock of {now.clocks[0].reference}. Error bars show the bound."]
     if len(windows) == 1:
-        notes.append("Only one window of steps is known.")
+        notes.append("Only one window of steps was measured.")
     if num_refused:
         notes.append(f"Not aligned in {num_refused} of {count(len(windows), 'window')}, shaded.")
     exactly = replace(state, run=run.run_id, attempt=run.attempt, host=host)
@@ -195,7 +195,7 @@ def _reasons(what: str, clocks: Sequence[HostClock]) -> list[str]:
     """``not aligned: gpu-003, gpu-004: no collective in common ...``, hosts of one reason together."""
     by_reason: dict[str, list[str]] = {}
     for one in clocks:
-        by_reason.setdefault(one.reason or "no reason told", []).append(one.host)
+        by_reason.setdefault(one.reason or "reason unknown", []).append(one.host)
     return [
         f"{what}: {list_some(list(dict.fromkeys(hosts)), MAX_NAMED)}: {reason}" for reason, hosts in by_reason.items()
     ]

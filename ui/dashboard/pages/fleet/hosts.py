@@ -1,7 +1,4 @@
-"""The table of hosts: who has most trouble, first.
-
-What the fleet page is about, every open choice of its address made.
-"""
+"""The table of hosts, those with most faults first, and the host that the page shows."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,7 +14,7 @@ from telemetry.errors import UsageError
 from ui.dashboard.data import Reads
 from ui.dashboard.data.fleet import HostScene, HostTrouble, host_scene, troubles
 from ui.dashboard.defaults import FAMILY_OF, chosen_steps, findings_of_hosts
-from ui.dashboard.figures.host_families import metrics_of
+from ui.dashboard.pages.fleet.families import metrics_of
 from ui.dashboard.pages.panels import heading
 from ui.dashboard.records import RunFacts
 from ui.dashboard.view_state import Family, StepRange, View, ViewState
@@ -25,7 +22,7 @@ from ui.dashboard.wording import count, ranks_in_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class HostSelection:
     """Which host, which of its samples, over which steps."""
 
     facts: RunFacts
@@ -38,7 +35,7 @@ class Scene:
         return [rank for rank, host in enumerate(self.facts.hosts) if host == self.host]
 
 
-def scene(state: ViewState, reads: Reads) -> Scene:
+def selection(state: ViewState, reads: Reads) -> HostSelection:
     """The detectors are asked only where the address leaves host or samples open.
 
     Raises:
@@ -48,14 +45,14 @@ def scene(state: ViewState, reads: Reads) -> Scene:
     steps = chosen_steps(state, facts, newest=DEFAULT_STEPS)
     hosts = hosts_of(facts)
     if not hosts or (state.host and state.host not in hosts):
-        raise UsageError(f"No rank told that it ran on host {state.host}", hint="choose one from the list of hosts")
+        raise UsageError(f"No rank ran on host {state.host}", hint="choose one from the list of hosts")
     if state.host and state.family:
-        return Scene(facts=facts, host=state.host, family=state.family, steps=steps)
+        return HostSelection(facts=facts, host=state.host, family=state.family, steps=steps)
     findings = findings_of_hosts(reads.reports.of(facts.summary), hosts)
     host = state.host or (next(iter(findings), hosts[0]))
     telling = [findings[one].kind for one in (host, *findings) if one in findings]
     family = next((FAMILY_OF[kind] for kind in telling if kind in FAMILY_OF), Family.NETWORK)
-    return Scene(facts=facts, host=host, family=state.family or family, steps=steps)
+    return HostSelection(facts=facts, host=host, family=state.family or family, steps=steps)
 
 
 def hosts_of(facts: RunFacts) -> list[str]:
@@ -63,13 +60,13 @@ def hosts_of(facts: RunFacts) -> list[str]:
     return list(dict.fromkeys(filter(None, facts.hosts)))
 
 
-def told(one: Scene, reads: Reads) -> HostScene:
+def told(one: HostSelection, reads: Reads) -> HostScene:
     """What its host told."""
     return host_scene(reads, one.facts, one.host, metrics_of(one.family), one.steps)
 
 
 MAX_HOSTS = 50
-COLUMNS = ("Host", "Ranks", "Finding", "Troubles", "Losses of link", "GPUs held down", "CPU pressure")
+COLUMNS = ("Host", "Ranks", "Finding", "Fault events", "Link losses", "GPU throttling", "CPU pressure")
 NO_TROUBLE = HostTrouble()
 
 
@@ -108,7 +105,7 @@ def worst_first(
 def draw_hosts(state: ViewState, reads: Reads) -> Component:
     """The worst, the chosen one wherever it stands, and how many more there are."""
     facts = reads.facts(state)
-    chosen = scene(state, reads)
+    chosen = selection(state, reads)
     ranks: dict[str, list[int]] = {host: [] for host in hosts_of(facts)}
     for rank, host in enumerate(facts.hosts):
         if host:
@@ -116,12 +113,12 @@ def draw_hosts(state: ViewState, reads: Reads) -> Component:
     findings = findings_of_hosts(reads.reports.of(facts.summary), ranks)
     rows = worst_first(ranks, findings, troubles(reads, facts, chosen.steps))
     shown = rows[:MAX_HOSTS] + [row for row in rows[MAX_HOSTS:] if row.host == chosen.host]
-    more = f"; {count(len(rows) - len(shown), 'more host')} with less trouble not listed: choose by name above"
+    more = f"; {count(len(rows) - len(shown), 'more host')} with fewer faults not listed: choose a host by name above"
     head = dmc.TableThead(dmc.TableTr([dmc.TableTh(name) for name in COLUMNS]))
     table = dmc.Table(
         [head, dmc.TableTbody([_row(row, chosen, state) for row in shown])], className="small-table", stickyHeader=True
     )
-    title = f"Hosts over steps {chosen.steps.first} to {chosen.steps.last}, the most trouble first"
+    title = f"Hosts over steps {chosen.steps.first} to {chosen.steps.last}, most faults first"
     return html.Section(
         [
             heading(title + (more if len(rows) > len(shown) else "")),
@@ -131,7 +128,7 @@ def draw_hosts(state: ViewState, reads: Reads) -> Component:
     )
 
 
-def _row(row: HostRow, chosen: Scene, state: ViewState) -> Component:
+def _row(row: HostRow, chosen: HostSelection, state: ViewState) -> Component:
     here, one = row.host == chosen.host, row.trouble
     family = FAMILY_OF.get(row.finding.kind, state.family) if row.finding else state.family
     address = replace(state, view=View.FLEET, host=row.host, family=family).search()

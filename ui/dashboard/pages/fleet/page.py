@@ -1,4 +1,4 @@
-"""The fleet: NIC, GPU and host samples beside the steps of the same seconds, one host at a time."""
+"""The fleet page: NIC, GPU and host samples beside the steps of the same time, for one host at a time."""
 
 from dataclasses import replace
 
@@ -11,11 +11,11 @@ from diagnose.model.fleet import HostEvent
 from diagnose.model.load import DEFAULT_STEPS
 from ui.dashboard.data import Reads
 from ui.dashboard.data.fleet import HostScene, is_trouble
-from ui.dashboard.figures.host_curves import curves_of, happenings
-from ui.dashboard.figures.host_families import PANELS
-from ui.dashboard.figures.host_panels import host_panels
 from ui.dashboard.pages.controls import bar, link_button, switch, titled, window_inputs, window_links, window_values
-from ui.dashboard.pages.fleet.hosts import Scene, draw_hosts, hosts_of, scene, told
+from ui.dashboard.pages.fleet.chart import host_panels
+from ui.dashboard.pages.fleet.curves import curves_of, happenings
+from ui.dashboard.pages.fleet.families import PANELS
+from ui.dashboard.pages.fleet.hosts import HostSelection, draw_hosts, hosts_of, selection, told
 from ui.dashboard.pages.interface import Chart, Page, Region, control_id, region_id
 from ui.dashboard.pages.panels import chart_panel, loading, panel
 from ui.dashboard.records import MarkRow
@@ -37,7 +37,7 @@ def skeleton() -> Component:
         className="panel controls",
     )
     title = html.Div(loading(40), id=region_id("fleet-title"))
-    label = "the steps of the host's ranks and, on the same axis of time, its samples; events are listed below"
+    label = "step times of the host's ranks and, on the same time axis, its samples; events are listed below"
     return dmc.Stack(
         [
             controls,
@@ -51,7 +51,7 @@ def skeleton() -> Component:
 
 def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
     """Host, family and steps of a view."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     return {
         "host": shown.host,
         "family": shown.family.value,
@@ -82,17 +82,17 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
 
 def draw_links(state: ViewState, reads: Reads) -> Component:
     """Ranges of steps that are wanted often, the clock of the host, and its ranks in the grid."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     run = shown.facts.summary
     clock = ViewState(view=View.CLOCK, run=run.run_id, attempt=run.attempt, host=shown.host)
     grid = ViewState(view=View.GRID, run=run.run_id, attempt=run.attempt, rank=shown.ranks[0])
-    others = [link_button("Clock of the host", clock), link_button("Its ranks in the grid", grid)]
+    others = [link_button("Clock of this host", clock), link_button("Show ranks in grid", grid)]
     return html.Div([*window_links(state, DEFAULT_STEPS), *others], className="links")
 
 
 def draw_title(state: ViewState, reads: Reads) -> Component:
     """What the chart shows, whose time it is, and what is missing."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     run, found = shown.facts.summary, told(shown, reads)
     exactly = replace(
         state, run=run.run_id, attempt=run.attempt, host=shown.host, family=shown.family, steps=shown.steps
@@ -106,7 +106,7 @@ def draw_title(state: ViewState, reads: Reads) -> Component:
 
 def draw_host(state: ViewState, reads: Reads) -> go.Figure | None:
     """The picture; none where the host's ranks recorded no step and it told nothing."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     found = told(shown, reads)
     if not found.ranks and not found.series:
         return None
@@ -118,7 +118,7 @@ def draw_host(state: ViewState, reads: Reads) -> go.Figure | None:
 
 def draw_happened(state: ViewState, reads: Reads) -> Component | None:
     """Events of the host and marks of its ranks in words, the newest first."""
-    found = told(scene(state, reads), reads)
+    found = told(selection(state, reads), reads)
     rows = [*map(_of_event, found.events), *map(_of_mark, found.marks)]
     if not rows:
         return panel("Events and marks", dmc.Text("None in these steps.", size="sm", c="dimmed"))
@@ -129,18 +129,18 @@ def draw_happened(state: ViewState, reads: Reads) -> Component | None:
     return panel(title, dmc.TableScrollContainer(dmc.Table([head, body], className="small-table"), minWidth=420))
 
 
-def _says(shown: Scene, found: HostScene) -> str:
+def _says(shown: HostSelection, found: HostScene) -> str:
     troubles = sum(map(is_trouble, found.events))
     others, marks = len(found.events) - troubles, len(found.marks)
-    told = [f"{count(troubles, 'trouble')} shown" if troubles else "no trouble"]
+    told = [f"{count(troubles, 'fault event')} shown" if troubles else "no fault event"]
     told += [count(others, "other event")] * bool(others) + [count(marks, "mark")] * bool(marks)
-    return f"All times are {shown.host}'s own clock, so nothing is shifted. {', '.join(told).capitalize()}."
+    return f"All times are from the clock of {shown.host}. {', '.join(told).capitalize()}."
 
 
-def _nothing_told(shown: Scene) -> str:
+def _nothing_told(shown: HostSelection) -> str:
     return (
-        f"{shown.host} told no {FAMILY_IN_WORDS[shown.family]} samples in these steps: choose other samples or steps. "
-        "What a host lacks is not read, and an agent that was started with --sample 0 reads nothing."
+        f"{shown.host} has no {FAMILY_IN_WORDS[shown.family]} samples in these steps. Choose other samples or steps. "
+        "A host without such a device has no samples, nor has an agent that was started with --sample 0."
     )
 
 
@@ -169,5 +169,5 @@ PAGE = Page(
     },
     charts={"host": Chart(draw=draw_host)},
     control_values=control_values,
-    ahead=lambda state, reads: told(scene(state, reads), reads),
+    ahead=lambda state, reads: told(selection(state, reads), reads),
 )

@@ -1,4 +1,4 @@
-"""The grid: dp x pp x tp in one picture, coloured by state, blame or a stage's time; and all about one rank of it."""
+"""The grid page: dp x pp x tp in one picture, coloured by state, blame or stage time, and details of one rank."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,11 +14,11 @@ from ui.dashboard.data.heat_map import stage_times
 from ui.dashboard.defaults import chosen_stage, suspects, worst_finding
 from ui.dashboard.figures.chain import hops, path
 from ui.dashboard.figures.grid import rank_grid
-from ui.dashboard.figures.grid_body import MAX_SEEN_THROUGH, rank_body
 from ui.dashboard.figures.grid_colours import GridColours, by_blame, by_metric, by_standing
 from ui.dashboard.pages.controls import bar, number_input, switch, titled
+from ui.dashboard.pages.grid.body import MAX_SEEN_THROUGH, rank_body
 from ui.dashboard.pages.grid.rank import rank_panel
-from ui.dashboard.pages.grid.scene import Scene, scene
+from ui.dashboard.pages.grid.selection import RankSelection, selection
 from ui.dashboard.pages.hang.verdict import legend
 from ui.dashboard.pages.heat_map import page as heat_map
 from ui.dashboard.pages.interface import Chart, Page, Region, region_id
@@ -33,8 +33,8 @@ from ui.dashboard.wording import degrees
 COLOURS = {Colour.STATE: "State", Colour.BLAME: "Blame", Colour.METRIC: "Time of a stage"}
 FORMS = {Form.SLICES: "Slices", Form.BODY: "3D"}
 LABEL = (
-    "the ranks of the grid, each coloured by what was chosen above; what is known of the chosen rank stands beside, "
-    "and its neighbours are links there"
+    "the ranks of the grid, coloured as chosen above; details of the chosen rank, with links to its neighbours, are "
+    "beside the grid"
 )
 
 
@@ -75,7 +75,7 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
 
 def draw_says(state: ViewState, reads: Reads) -> Component:
     """The picture in words."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     if state.colour is Colour.METRIC:
         return heat_map.draw_says(state, reads)
     if state.colour is Colour.BLAME:
@@ -83,7 +83,7 @@ def draw_says(state: ViewState, reads: Reads) -> Component:
     return html.Div(_state_in_words(shown, state, reads), role="status")
 
 
-def _state_in_words(shown: Scene, state: ViewState, reads: Reads) -> list[Component]:
+def _state_in_words(shown: RankSelection, state: ViewState, reads: Reads) -> list[Component]:
     if shown.verdict is not None:
         address = replace(state, view=View.HANG).search()
         return [
@@ -104,7 +104,7 @@ def _state_in_words(shown: Scene, state: ViewState, reads: Reads) -> list[Compon
 
 def draw_title(state: ViewState, reads: Reads) -> Component:
     """What is drawn: the degrees, the way to choose a rank, and what colours and lines mean."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     run, grid = shown.facts.summary, shown.facts.topology
     exactly = replace(state, run=run.run_id, attempt=run.attempt, rank=shown.rank)
     head = titled(f"{degrees(grid)}. Click a rank", exactly)
@@ -112,28 +112,32 @@ def draw_title(state: ViewState, reads: Reads) -> Component:
     return html.Div([head, colours, _lines(shown, state)])
 
 
-def _lines(shown: Scene, state: ViewState) -> Component:
+def _lines(shown: RankSelection, state: ViewState) -> Component:
     grid, waits = shown.facts.topology, _waits(shown)
     said = [
         ("tp", f"tensor group of rank {shown.rank}", grid.tp > 1),
         ("pp", "its pipeline", grid.pp > 1),
-        ("dp", "the replicas of its place", grid.dp > 1),
+        ("dp", "its replicas", grid.dp > 1),
     ]
     items = [html.Li([html.Span(className=f"line-sample {axis}"), words]) for axis, words, is_there in said if is_there]
     if waits:
-        items.append(html.Li("→ whom it waits for, to the root"))
+        items.append(html.Li("→ waiting chain of the rank, to the root cause"))
     elif grid.pp > 1:
-        items.append(html.Li("→ the way of activations"))
+        items.append(html.Li("→ direction of activations"))
     if state.form is Form.BODY:
-        items.append(html.Li("Drag to turn, wheel to come nearer."))
+        items.append(html.Li("Drag to rotate, use the wheel to zoom."))
         if grid.world_size > MAX_SEEN_THROUGH:
-            items.append(html.Li("Of so many ranks: the slices through the chosen one, and whoever stands out."))
+            items.append(
+                html.Li(
+                    "Too many ranks to draw all: only the slices through the chosen rank and the outliers are shown."
+                )
+            )
     return html.Ul(items, className="legend", **{"aria-label": "lines of the grid"})
 
 
 def draw_grid(state: ViewState, reads: Reads) -> go.Figure | None:
     """The picture; None where what-if concludes nothing, or no rank has a value."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     facts, cells = shown.facts, _cells(shown, state, reads)
     if cells is None:
         return None
@@ -145,11 +149,11 @@ def draw_grid(state: ViewState, reads: Reads) -> go.Figure | None:
     return rank_grid(facts.topology, cells, facts.hosts, chosen=shown.rank, path=along, keep=keep, with_groups=True)
 
 
-def _waits(shown: Scene) -> Sequence[int]:
+def _waits(shown: RankSelection) -> Sequence[int]:
     return () if shown.verdict is None else path(hops(shown.verdict, shown.rank))
 
 
-def _cells(shown: Scene, state: ViewState, reads: Reads) -> GridColours | None:
+def _cells(shown: RankSelection, state: ViewState, reads: Reads) -> GridColours | None:
     facts = shown.facts
     if state.colour is Colour.STATE:
         return by_standing(standings(reads, facts, shown.verdict))
@@ -164,7 +168,7 @@ def _cells(shown: Scene, state: ViewState, reads: Reads) -> GridColours | None:
 
 def draw_rank(state: ViewState, reads: Reads) -> Component:
     """All about the chosen rank."""
-    return html.Div(rank_panel(scene(state, reads), state, reads), className="panel")
+    return html.Div(rank_panel(selection(state, reads), state, reads), className="panel")
 
 
 PAGE = Page(
@@ -177,5 +181,5 @@ PAGE = Page(
     },
     charts={"grid": Chart(draw=draw_grid)},
     control_values=control_values,
-    ahead=lambda state, reads: _cells(scene(state, reads), state, reads),
+    ahead=lambda state, reads: _cells(selection(state, reads), state, reads),
 )

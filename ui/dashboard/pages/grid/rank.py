@@ -1,4 +1,4 @@
-"""All about the chosen rank of the grid: its groups and neighbours, where its data goes, its host, the ways on."""
+"""Details of the chosen rank of the grid: groups, neighbours, data flow, host, and links to other pages."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from ui.dashboard.data.fleet import host_events
 from ui.dashboard.data.grid import last_said, standings
 from ui.dashboard.figures.standing import Standing
 from ui.dashboard.pages.controls import link_button, timeline_of
-from ui.dashboard.pages.grid.scene import Scene
+from ui.dashboard.pages.grid.selection import RankSelection
 from ui.dashboard.pages.hang.rank import rank_details
 from ui.dashboard.pages.rank_chip import data_flow, facts_list, part, standing_badge, standing_chip
 from ui.dashboard.view_state import Group, View, ViewState
@@ -25,10 +25,10 @@ MAX_EVENTS, MAX_MARKS = 6, 6
 NAMES: dict[Axis, str] = {"dp": "replicas", "pp": "pipeline", "tp": "tensor group"}
 
 
-def rank_panel(shown: Scene, state: ViewState, reads: Reads) -> list[Component | None]:
+def rank_panel(shown: RankSelection, state: ViewState, reads: Reads) -> list[Component | None]:
     """Of a hang everything that was left of the rank; else what its agent and the findings say of it."""
     how = standings(reads, shown.facts, shown.verdict)
-    groups = part("Its groups: walk from rank to rank", _groups(shown, how, state))
+    groups = part("Groups of this rank. Click a rank to choose it", _groups(shown, how, state))
     first: list[Component | None]
     if shown.verdict is not None:
         first = rank_details(shown.verdict, shown.rank, shown.facts, replace(state, view=View.GRID))
@@ -37,7 +37,7 @@ def rank_panel(shown: Scene, state: ViewState, reads: Reads) -> list[Component |
     return [first[0], _links(shown, state), groups, *first[1:], _host(shown, reads)]
 
 
-def _calm(shown: Scene, how: Sequence[Standing], state: ViewState, reads: Reads) -> list[Component | None]:
+def _calm(shown: RankSelection, how: Sequence[Standing], state: ViewState, reads: Reads) -> list[Component | None]:
     rank, grid = shown.rank, shown.facts.topology
     head = html.Div(
         [html.H2(f"Rank {rank}", className="panel-title"), standing_badge(how[rank])], className="details-head"
@@ -52,22 +52,22 @@ def _calm(shown: Scene, how: Sequence[Standing], state: ViewState, reads: Reads)
     ]
 
 
-def _place(shown: Scene, reads: Reads) -> Iterator[tuple[str, str | Component]]:
+def _place(shown: RankSelection, reads: Reads) -> Iterator[tuple[str, str | Component]]:
     facts, rank = shown.facts, shown.rank
     yield "place", facts.topology.describe(rank)
     yield "host", f"{facts.hosts[rank] or 'unknown'}, rank {facts.local_ranks[rank]} there"
     said = last_said(reads, facts).get(rank)
     if said is None:
-        yield "its agent", "said nothing of it"
+        yield "agent", "no report about this rank"
         return
-    yield "last said in step", f"{said.step:,}"
+    yield "last reported step", f"{said.step:,}"
     if said.stage is not None and said.alive:
         yield "in stage", said.stage.label
     if said.dropped:
         yield "records lost", f"{said.dropped:,}"
 
 
-def _groups(shown: Scene, how: Sequence[Standing], state: ViewState) -> Component:
+def _groups(shown: RankSelection, how: Sequence[Standing], state: ViewState) -> Component:
     """A row a direction of the grid: the neighbours before and after, all members, and how they stand. Where the
     replicas lie along several axes of the mesh, a row for each of those follows."""
     head = html.Tr([html.Th(name) for name in ("group", "before", "after", "ranks")])
@@ -92,7 +92,7 @@ def _apart(topology: Topology) -> Sequence[str]:
 def _group_row(
     title: str,
     members: Sequence[int],
-    shown: Scene,
+    shown: RankSelection,
     how: Sequence[Standing],
     state: ViewState,
     *,
@@ -117,13 +117,13 @@ def _neighbour(
     return standing_chip(rank, how[rank], state, label=str(rank))
 
 
-def _links(shown: Scene, state: ViewState) -> Component:
+def _links(shown: RankSelection, state: ViewState) -> Component:
     """The same rank on the other pages."""
     run, host = shown.facts.summary, shown.facts.hosts[shown.rank]
     exactly = replace(state, run=run.run_id, attempt=run.attempt, rank=shown.rank)
     of_rank = timeline_of(exactly, shown.rank, state.step)
     groups = {Group.PP: "pipeline", Group.TP: "tensor group", Group.DP: "replicas", Group.ALL: "neighbours"}
-    lines: list[Component | str] = ["Timeline of its "]
+    lines: list[Component | str] = ["Timeline with its "]
     for group, name in groups.items():
         lines += [dcc.Link(name, href=replace(of_rank, group=group).search()), " · "]
     others = {"Heat map": replace(exactly, view=View.HEAT_MAP)}
@@ -139,7 +139,7 @@ def _links(shown: Scene, state: ViewState) -> Component:
     )
 
 
-def _findings(shown: Scene, reads: Reads) -> Component | None:
+def _findings(shown: RankSelection, reads: Reads) -> Component | None:
     host = shown.facts.hosts[shown.rank]
     report = reads.reports.of(shown.facts.summary)
     told = [
@@ -147,25 +147,25 @@ def _findings(shown: Scene, reads: Reads) -> Component | None:
         for finding in (report.findings if report else ())
         if shown.rank in finding.ranks or (host and host in finding.hosts)
     ]
-    return part("Findings that name it or its host", html.Ul(told, className="plain-list")) if told else None
+    return part("Findings that name this rank or its host", html.Ul(told, className="plain-list")) if told else None
 
 
-def _marks(shown: Scene, reads: Reads) -> Component | None:
+def _marks(shown: RankSelection, reads: Reads) -> Component | None:
     marks = [mark for mark in reads.marks(shown.facts.summary) if mark.rank == shown.rank]
     if not marks:
         return None
     items = [html.Li(f"{clock(mark.at_ns)} {mark.name} {mark.text}") for mark in marks[:MAX_MARKS]]
-    return part("Its newest marks", html.Ul(items, className="plain-list"))
+    return part("Newest marks of this rank", html.Ul(items, className="plain-list"))
 
 
-def _host(shown: Scene, reads: Reads) -> Component | None:
+def _host(shown: RankSelection, reads: Reads) -> Component | None:
     """What its cards, GPUs and host told, the newest first."""
     host = shown.facts.hosts[shown.rank]
     if not host:
         return None
     events = host_events(reads, shown.facts, host, shown.steps)
     if not events:
-        return part(f"{host}: cards, GPUs, host", dmc.Text("No event told in these steps.", size="sm", c="dimmed"))
+        return part(f"{host}: cards, GPUs, host", dmc.Text("No event in these steps.", size="sm", c="dimmed"))
     newest = [html.Li(_event_in_words(event)) for event in reversed(events[-MAX_EVENTS:])]
     title = f"{host}: cards, GPUs, host" + (f", the newest of {len(events):,} events" * (len(events) > MAX_EVENTS))
     return part(title, html.Ul(newest, className="plain-list"))

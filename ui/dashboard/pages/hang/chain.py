@@ -1,4 +1,4 @@
-"""The waiting chain as a list: a rank, why it waits for the next, and so on to the root."""
+"""The waiting chain as a list: a rank, why it waits for the next one, and so on to the root cause."""
 
 from dash import html
 from dash.development.base_component import Component
@@ -40,12 +40,12 @@ def chain_list(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewStat
 def _end_of_chains(rank: int, verdict: HangVerdict, state: ViewState) -> Component:
     """Of a rank that waits for nobody: where chains that end here begin."""
     held = held_up(verdict, rank)
-    words = f"Rank {rank} {verdict.evidence.tense('is not known to wait', 'is not known to have waited')} for anybody."
+    words = f"Rank {rank} {verdict.evidence.tense('waits', 'waited')} for no known rank."
     if not held.total:
         return html.Div(words, className="small")
     far = held.over_others or held.directly
     return html.Div(
-        [f"{words} Chains that end here, to choose from: ", rank_chips(far, verdict, state)], className="small chips"
+        [f"{words} Waiting chains that end here: ", rank_chips(far, verdict, state)], className="small chips"
     )
 
 

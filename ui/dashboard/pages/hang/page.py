@@ -1,4 +1,4 @@
-"""The hang view: who holds the job up. The verdict, the grid of ranks, and all about one rank: its chain, its place."""
+"""The hang page: the verdict, the grid of ranks, and the waiting chain and evidence of one rank."""
 
 from dataclasses import dataclass, replace
 
@@ -33,7 +33,7 @@ from ui.dashboard.wording import degrees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class HangSelection:
     """A verdict and the rank that was chosen."""
 
     facts: RunFacts
@@ -52,7 +52,7 @@ def skeleton() -> Component:
             [html.Div(loading(52), id=region_id("grid-title")), html.Div(id=region_id("choose-rank"))],
             className="grid-head",
         ),
-        label="the grid of ranks, each coloured by its state; the list below says the same of the chosen rank",
+        label="the grid of ranks, coloured by state; the list below has the same information for the chosen rank",
         height_px=240,
     )
     left = html.Div([grid, html.Div(id=region_id("chain"))], className="stacked")
@@ -85,62 +85,62 @@ def draw_verdict(state: ViewState, reads: Reads) -> Component:
 
 def draw_title(state: ViewState, reads: Reads) -> Component | None:
     """What the grid shows: its axes, its colours, and the way to choose a rank."""
-    scene = _scene(state, reads)
-    if scene is None:
+    shown = _selection(state, reads)
+    if shown is None:
         return None
-    run, grid = scene.facts.summary, scene.facts.topology
-    exactly = replace(state, run=run.run_id, attempt=run.attempt, rank=scene.rank)
+    run, grid = shown.facts.summary, shown.facts.topology
+    exactly = replace(state, run=run.run_id, attempt=run.attempt, rank=shown.rank)
     head = titled(f"The grid: {degrees(grid)}. Click a rank", exactly)
-    return html.Div([head, legend(scene.standings)])
+    return html.Div([head, legend(shown.standings)])
 
 
 def draw_choice(state: ViewState, reads: Reads) -> Component | None:
     """The rank, for those who know its number, and the grid as a body."""
     if reads.hang(reads.facts(state)) is None:
         return None
-    turned = link_button("Turn it in 3D", replace(state, view=View.GRID, form=Form.BODY))
+    turned = link_button("Show in 3D", replace(state, view=View.GRID, form=Form.BODY))
     return bar(number_input("Rank", "rank", control_values(state, reads)["rank"], "first behind"), turned)
 
 
 def draw_grid(state: ViewState, reads: Reads) -> go.Figure | None:
     """The picture."""
-    scene = _scene(state, reads)
-    if scene is None:
+    shown = _selection(state, reads)
+    if shown is None:
         return None
     return rank_grid(
-        scene.facts.topology,
-        by_standing(scene.standings),
-        scene.facts.hosts,
-        chosen=scene.rank,
-        path=path(hops(scene.verdict, scene.rank)),
-        keep=f"{scene.facts.summary.run_id}/{scene.facts.summary.attempt}",
+        shown.facts.topology,
+        by_standing(shown.standings),
+        shown.facts.hosts,
+        chosen=shown.rank,
+        path=path(hops(shown.verdict, shown.rank)),
+        keep=f"{shown.facts.summary.run_id}/{shown.facts.summary.attempt}",
     )
 
 
 def draw_chain(state: ViewState, reads: Reads) -> Component | None:
     """From the chosen rank to the root."""
-    scene = _scene(state, reads)
-    if scene is None:
+    shown = _selection(state, reads)
+    if shown is None:
         return None
-    waits = scene.verdict.evidence.tense("waits", "waited")
-    return panel(f"Whom rank {scene.rank} {waits} for", chain_list(scene.verdict, scene.rank, scene.facts, state))
+    waits = shown.verdict.evidence.tense("waits", "waited")
+    return panel(f"Rank {shown.rank} {waits} for", chain_list(shown.verdict, shown.rank, shown.facts, state))
 
 
 def draw_rank(state: ViewState, reads: Reads) -> Component | None:
     """All about the chosen rank."""
-    scene = _scene(state, reads)
-    return scene and html.Div(rank_details(scene.verdict, scene.rank, scene.facts, state), className="panel")
+    shown = _selection(state, reads)
+    return shown and html.Div(rank_details(shown.verdict, shown.rank, shown.facts, state), className="panel")
 
 
 def draw_stacks(state: ViewState, reads: Reads) -> Component | None:
     """Where everybody stands, equal stacks folded into one."""
-    scene = _scene(state, reads)
-    if scene is None:
+    shown = _selection(state, reads)
+    if shown is None:
         return None
-    return panel("Merged stacks of the main threads", merged_stacks(scene.verdict))
+    return panel("Merged stacks of the main threads", merged_stacks(shown.verdict))
 
 
-def _scene(state: ViewState, reads: Reads) -> Scene | None:
+def _selection(state: ViewState, reads: Reads) -> HangSelection | None:
     """The verdict and a rank: that of the address, else the first that holds others up.
 
     Raises:
@@ -155,7 +155,7 @@ def _scene(state: ViewState, reads: Reads) -> Scene | None:
     rank = first if state.rank is None else state.rank
     if rank >= world:
         raise UsageError(f"There is no rank {rank}", hint=f"this run has ranks 0 to {world - 1}")
-    return Scene(facts=facts, verdict=verdict, rank=rank)
+    return HangSelection(facts=facts, verdict=verdict, rank=rank)
 
 
 PAGE = Page(

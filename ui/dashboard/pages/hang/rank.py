@@ -1,4 +1,4 @@
-"""All about one rank of a job that stands still."""
+"""Details of one rank of a stalled job."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,7 +29,7 @@ def rank_details(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewSt
     place = facts_list(_place(verdict, rank, facts, known))
     relations = [_waits_for(verdict, rank, state), _holds_up(verdict, rank), _pipeline(verdict, rank, facts, state)]
     if known is None:
-        return [head, place, *relations, dmc.Text("It left no evidence: no state, no stack, no log.", size="sm")]
+        return [head, place, *relations, dmc.Text("No evidence from this rank: no state, no stack, no log.", size="sm")]
     evidence = verdict.evidence
     return [
         head,
@@ -72,31 +72,27 @@ def _process(known: RankEvidence, evidence: HangEvidence) -> str:
 def _waits_for(verdict: HangVerdict, rank: int, state: ViewState) -> Component:
     chain = hops(verdict, rank)
     if not chain or chain[0].on is None:
-        return part(
-            verdict.evidence.tense("Waits for", "Waited for"), html.Div("nobody that is known", className="small dim")
-        )
+        return part(verdict.evidence.tense("Waits for", "Waited for"), html.Div("no known rank", className="small dim"))
     first, root = chain[0], chain[-1].on
     said: list[str | Component] = [
         rank_chip(first.on, verdict, state) if first.on is not None else "",
         f" in {first.operation} of {first.group}",
     ]
     if root is not None and root != first.on:
-        said += [", in the end for ", rank_chip(root, verdict, state)]
+        said += ["; the chain ends at ", rank_chip(root, verdict, state)]
     return part(verdict.evidence.tense("Waits for", "Waited for"), html.Div(said, className="small"))
 
 
 def _holds_up(verdict: HangVerdict, rank: int) -> Component:
     held = held_up(verdict, rank)
     if not held.total:
-        return part(
-            verdict.evidence.tense("Holds up", "Held up"), html.Div("nobody that is known", className="small dim")
-        )
+        return part(verdict.evidence.tense("Holds up", "Held up"), html.Div("no known rank", className="small dim"))
     lines = [f"{count(len(held.directly), 'rank')} directly: {ranks_in_words(held.directly, counted=False)}"]
     if held.over_others:
         lines.append(
-            f"{count(len(held.over_others), 'rank')} over others: {ranks_in_words(held.over_others, counted=False)}"
+            f"{count(len(held.over_others), 'rank')} indirectly: {ranks_in_words(held.over_others, counted=False)}"
         )
-        lines.append(f"{held.total:,} in all")
+        lines.append(f"{held.total:,} in total")
     return part(
         verdict.evidence.tense("Holds up", "Held up"), html.Div([html.Div(line) for line in lines], className="small")
     )
@@ -140,8 +136,8 @@ def _pending(evidence: HangEvidence, pending: tuple[Pending, ...]) -> Component 
         return None
     lines = [html.Li(_pending_words(evidence, one)) for one in pending[:MAX_PENDING]]
     if len(pending) > MAX_PENDING:
-        lines.append(html.Li(f"{len(pending) - MAX_PENDING:,} more behind them"))
-    return part("Issued and not ended, the oldest first", html.Ul(lines, className="plain-list"))
+        lines.append(html.Li(f"{len(pending) - MAX_PENDING:,} more"))
+    return part("Pending operations, oldest first", html.Ul(lines, className="plain-list"))
 
 
 def _pending_words(evidence: HangEvidence, one: Pending) -> str:
@@ -166,7 +162,7 @@ def _log_line(line: LogLine) -> Component:
 
 def _stack(frames: tuple[str, ...]) -> Component | None:
     if not frames:
-        return part("Stack", dmc.Text("no stack was taken", size="sm", c="dimmed"))
+        return part("Stack", dmc.Text("No stack was collected.", size="sm", c="dimmed"))
     return part("Stack of the main thread, innermost first", html.Pre("\n".join(frames), className="stack"))
 
 
@@ -175,7 +171,7 @@ def _timeline_link(rank: int, facts: RunFacts, state: ViewState) -> Component | 
         return None
     last = int(facts.steps.step[-1])
     address = replace(state, view=View.TIMELINE, rank=rank, group=None, step=last, span=None).search()
-    return dcc.Link(f"step {last:,}, the last that ended, in the timeline", href=address, className="small")
+    return dcc.Link(f"timeline of step {last:,}, the last completed step", href=address, className="small")
 
 
 def _ago(since_ns: int, taken_ns: int) -> str:

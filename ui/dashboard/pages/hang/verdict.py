@@ -1,4 +1,4 @@
-"""The verdict over a job that stands still: in full on its page, in a line on the overview."""
+"""The verdict on a stalled job: in full on the hang page, in short on the overview."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ def verdict_in_full(verdict: HangVerdict, state: ViewState) -> Component:
     if verdict.initiating:
         lines.append(rank_chips(verdict.initiating, verdict, state))
     if missing := verdict.evidence.missing:
-        words = f"{count(len(missing), 'rank')} left no evidence: {ranks_in_words(missing, counted=False)}"
+        words = f"{count(len(missing), 'rank')} without evidence: {ranks_in_words(missing, counted=False)}"
         lines.append(dmc.Text(words, size="sm"))
     if recorders := recorders_of(verdict.evidence):
         lines.append(dmc.Text(f"Flight recorder: {'; '.join(recorders)}", size="sm"))
@@ -48,7 +48,7 @@ def verdict_in_full(verdict: HangVerdict, state: ViewState) -> Component:
 def reading_evidence(facts: RunFacts) -> Component:
     """Stands where the verdict will be told."""
     num_ranks = count(facts.topology.world_size, "rank")
-    return at_work(f"Reading what {num_ranks} left behind: this takes some seconds. The page fills by itself.")
+    return at_work(f"Reading the evidence of {num_ranks}. This takes some seconds. The page updates automatically.")
 
 
 def hang_headline(verdict: HangVerdict, facts: RunFacts) -> Component:
@@ -85,13 +85,13 @@ def nothing_stands_still(run: RunSummary) -> Component:
             [
                 dmc.Text(no_stall_in_words(run), fw=600, size="lg"),
                 dmc.Text(
-                    "When no step ends for several times as long as usual, the agents collect what each rank has "
-                    "left: its state, its flight recorder, its stack, its error text. Then this page shows the grid "
-                    "of ranks with who is behind and who waits, the waiting chain of any rank, and what to do.",
+                    "If a step takes several times as long as usual, the agents collect evidence from each rank: "
+                    "state, flight recorder, stack, error text. This page then shows which ranks are late, which "
+                    "ranks wait, the waiting chain of each rank, and what to do.",
                     size="sm",
                 ),
                 dmc.Text(
-                    f"{_who_looks(run)} For a job whose store is gone: rankscope diagnose hang --spool DIR", size="sm"
+                    f"{_who_looks(run)} If the store is lost, run: rankscope diagnose hang --spool DIR", size="sm"
                 ),
             ],
             gap=6,
@@ -106,8 +106,8 @@ def nothing_stands_still(run: RunSummary) -> Component:
 def _who_looks(run: RunSummary) -> str:
     """Whether the page can still change."""
     if run.heard.is_silent:
-        return f"Nobody has looked since {stamp(run.heard.heard_ns)}."
-    return f"The run was last heard of at {stamp(run.heard.heard_ns)}." if run.is_over else "It fills by itself."
+        return f"The last check was at {stamp(run.heard.heard_ns)}."
+    return f"The last heartbeat arrived at {stamp(run.heard.heard_ns)}." if run.is_over else "It updates automatically."
 
 
 def legend(standings: Sequence[Standing]) -> Component:
@@ -125,7 +125,7 @@ def merged_stacks(verdict: HangVerdict) -> Component:
     """Those of the fewest ranks first: the odd one out is telling."""
     stacks = fold_stacks(verdict.evidence)
     if not stacks:
-        return dmc.Text("No stack was taken.", size="sm", c="dimmed")
+        return dmc.Text("No stack was collected.", size="sm", c="dimmed")
     items: list[Component] = [_stack_item(one.frames, one.ranks, verdict) for one in stacks[:MAX_STACKS]]
     if len(stacks) > MAX_STACKS:
         left = sum(len(one.ranks) for one in stacks[MAX_STACKS:])
@@ -156,13 +156,13 @@ def since_ns(verdict: HangVerdict) -> int:
 def _circumstances(verdict: HangVerdict) -> Iterator[str]:
     taken_ns, since = verdict.evidence.taken_ns, since_ns(verdict)
     if since and taken_ns > since:
-        yield f"since {clock(since)}: for {long_duration((taken_ns - since) / 1e9)} when it was looked at"
+        yield f"since {clock(since)}: for {long_duration((taken_ns - since) / 1e9)} at the time of the check"
     elif since:
         yield f"since {clock(since)}"
     if taken_ns:
-        yield f"looked at {stamp(taken_ns)}"
+        yield f"checked at {stamp(taken_ns)}"
     if verdict.evidence.ended_ns:
-        yield f"the run ended {stamp(verdict.evidence.ended_ns)}"
+        yield f"the run ended at {stamp(verdict.evidence.ended_ns)}"
     if verdict.kind is not None:
         yield f"confidence {verdict.confidence:.0%}"
 
@@ -183,7 +183,7 @@ def _notes(notes: Sequence[str]) -> list[Component]:
     items = [html.Li(note) for note in notes[:MAX_NOTES]]
     if len(notes) > MAX_NOTES:
         items.append(html.Li(f"{len(notes) - MAX_NOTES:,} more"))
-    title = html.Summary(f"{count(len(notes), 'note')} on the evidence")
+    title = html.Summary(f"{count(len(notes), 'note')} about the evidence")
     return [html.Details([title, html.Ul(items)], className="small")]
 
 

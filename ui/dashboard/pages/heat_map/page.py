@@ -1,4 +1,4 @@
-"""The heat map: which rank is slow, in which stage, since when. Hosts as boxes, then rank by step."""
+"""The heat map page: which rank is slow, in which stage, since when. Hosts as boxes, then rank by step."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from ui.dashboard.defaults import NEWEST_STEPS, chosen_stage, chosen_steps, susp
 from ui.dashboard.figures.heat_map import pooling_in_words, rank_by_step
 from ui.dashboard.figures.host_boxes import host_boxes, over_steps
 from ui.dashboard.pages.controls import bar, link_button, switch, titled, window_inputs, window_links, window_values
-from ui.dashboard.pages.heat_map.words import heat_in_words
+from ui.dashboard.pages.heat_map.summary import heat_in_words
 from ui.dashboard.pages.interface import Chart, Page, Region, control_id, region_id
 from ui.dashboard.pages.panels import chart_panel, heading, loading, notice
 from ui.dashboard.records import PooledTimes, RunFacts, StageTimes
@@ -25,8 +25,8 @@ from ui.dashboard.view_state import Clock, Colour, Metric, View, ViewState
 from ui.dashboard.wording import class_name
 
 BASIS_NOTES = {
-    PROCESSOR: "Processor time of the rank's own thread: waiting for others is left out.",
-    WALL: "Wall time: a rank that waits for a slow one looks slow too.",
+    PROCESSOR: "Processor time of the rank's own thread. It excludes waiting for other ranks.",
+    WALL: "Wall time: a rank that waits for a slow rank looks slow too.",
 }
 METRICS = {
     Metric.RATIO.value: "Ratio to peers",
@@ -34,21 +34,19 @@ METRICS = {
     Metric.SHARE.value: "Share of step",
     Metric.WAIT.value: "Wait caused",
 }
-NOT_OWN_NOTE = (
-    "Own work is not known of all these steps, so wall time is shown: a rank that waits for a slow one looks slow too."
-)
+NOT_OWN_NOTE = "Compute time is not known for all of these steps. Wall time is shown: a rank that waits looks slow too."
 WAIT_NOTE = (
-    "How long the others of its group waited for it, at their median: all leave together, so that the last to come "
-    "stays for the shortest time. What held it up may lie before it in its pipeline: blame in the grid tells."
+    "Median time that the other ranks of the group waited for this rank. All ranks leave a collective together, so "
+    "the last to arrive spends the shortest time in it. The cause can be an earlier pipeline stage: see the grid."
 )
 
 NO_WAIT_NOTE = (
-    "No ranks meet in {stage}, or its groups lie along different axes of the mesh: choose another collective, or a "
-    "ratio."
+    "Either {stage} is not a collective, or its groups lie along different axes of the mesh. Choose another stage, "
+    "or colour by ratio."
 )
 GATHERS_NOTE = (
-    " Gathers inside computes are left out: a rank works on during a gather that is prefetched. Own work of "
-    "forward-compute shows who is slow."
+    " Gathers during compute are not counted: a rank computes while a prefetched gather runs. Compute time of "
+    "forward-compute shows the slow rank."
 )
 
 
@@ -65,7 +63,7 @@ def skeleton() -> Component:
                 className="panel controls",
             ),
             html.Div(loading(46), id=region_id("heat-says")),
-            chart_panel("hosts", hosts, label="hosts as boxes, ranks coloured by their median", height_px=110),
+            chart_panel("hosts", hosts, label="hosts as boxes; each rank coloured by its median", height_px=110),
             chart_panel("cells", cells, label="rank by step, coloured", height_px=300),
         ],
         gap="md",
@@ -97,14 +95,14 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
             w=200,
         ),
         switch("Colour shows", "metric", shown["metric"], METRICS),
-        switch("Time counted", "clock", shown["clock"], {"own": "Own work", "wall": "Wall time"}),
+        switch("Time", "clock", shown["clock"], {"own": "Compute time", "wall": "Wall time"}),
         *window_inputs(shown, NEWEST_STEPS),
     )
 
 
 def draw_links(state: ViewState, reads: Reads) -> Component:
     """Ranges of steps that are wanted often, and the same times in the grid."""
-    grid = link_button("In the grid", replace(state, view=View.GRID, colour=Colour.METRIC))
+    grid = link_button("Show in grid", replace(state, view=View.GRID, colour=Colour.METRIC))
     return html.Div([*window_links(state, NEWEST_STEPS), grid], className="links")
 
 
@@ -112,11 +110,11 @@ def draw_says(state: ViewState, reads: Reads) -> Component:
     """The pictures in a sentence, and what time is counted."""
     facts, times = _times(state, reads)
     if not np.isfinite(times.ns).any():
-        return notice("Nothing to show", f"No rank recorded {times.stage.label} in these steps.")
+        return notice("No data", f"No rank recorded {times.stage.label} in these steps.")
     if not has_values(times, state.metric):
         note = NO_WAIT_NOTE.format(stage=times.stage.label)
         more = GATHERS_NOTE if times.stage is Stage.PARAMS_ALL_GATHER else ""
-        return notice("Nobody is waited for", note + more)
+        return notice("No waiting time for this stage", note + more)
     return html.Div(
         [
             dmc.Text(heat_in_words(times, facts, state.metric), fw=600, className="says"),
@@ -138,7 +136,7 @@ def draw_cells_title(state: ViewState, reads: Reads) -> Component:
     """What a cell is, where it stands for several steps or ranks too."""
     pooled = pooling_in_words(_cells(state, reads))
     note = [dmc.Text(pooled, size="sm", className="left-out")] if pooled else []
-    return html.Div([heading("Rank by step: click a cell to see that step"), *note])
+    return html.Div([heading("Rank by step. Click a cell to open that step"), *note])
 
 
 def draw_hosts(state: ViewState, reads: Reads) -> go.Figure | None:
@@ -192,7 +190,7 @@ def _stages(facts: RunFacts) -> list[dict[str, object]]:
 def _basis_note(times: StageTimes, state: ViewState) -> str:
     if state.clock is Clock.OWN and times.basis == WALL and times.stage.stage_class is StageClass.COMPUTE:
         return NOT_OWN_NOTE
-    return BASIS_NOTES.get(times.basis, f"{times.basis.capitalize()}: waiting inside collectives is left out.")
+    return BASIS_NOTES.get(times.basis, f"{times.basis.capitalize()}: it excludes waiting inside collectives.")
 
 
 def ask_ahead(state: ViewState, reads: Reads) -> None:

@@ -1,7 +1,4 @@
-"""A run at a glance: the worst finding in a sentence, the numbers of the moment, the curves, all findings.
-
-What findings cost together. Values in, values out.
-"""
+"""The overview of a run: the worst finding in a sentence, the newest numbers, the curves, all findings."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -175,7 +172,7 @@ def _numbers(facts: RunFacts, reads: Reads) -> Iterator[tuple[str, str, str]]:
             yield title, words(means[name].mean), mean_of_steps(means[name])
     loss = reads.series(facts.summary).get("loss")
     if loss is not None:
-        yield "Loss", f"{loss.value[-1]:.3f}", f"{loss.value[0]:.3f} at first"
+        yield "Loss", f"{loss.value[-1]:.3f}", f"{loss.value[0]:.3f} at the first step"
     yield "Step", f"{int(facts.steps.step[-1]):,}", f"{len(facts.steps.step):,} stored"
     yield _price(facts, reads)
 
@@ -189,7 +186,7 @@ def _price(facts: RunFacts, reads: Reads) -> tuple[str, str, str]:
         return _stall_time(stall, began_ns, facts, reads)
     report = reads.reports.of(facts.summary)
     lost = "…" if report is None else f"{seconds_lost(report.findings, facts.steps):.1f} s"
-    return "Time lost", lost, "to the findings below, each step once"
+    return "Time lost", lost, "sum over the findings; a step counts once"
 
 
 def _stall_time(stall: HangVerdict, began_ns: int, facts: RunFacts, reads: Reads) -> tuple[str, str, str]:
@@ -207,21 +204,23 @@ def _ranks(ranks: list[RankState], run: RunSummary) -> Component:
     dead = [rank.rank for rank in ranks if not rank.alive and not rank.ended]
     dropped = sum(rank.dropped for rank in ranks)
     running, ended = sum(rank.alive for rank in ranks), sum(rank.ended for rank in ranks)
-    words = f"{count(len(ranks), 'rank')}: {running} running, {ended} ended in order, {len(dead)} gone"
+    words = f"{count(len(ranks), 'rank')}: {running} running, {ended} ended normally, {len(dead)} lost"
     if run.heard.is_silent:
-        words += f", when last heard of at {stamp(run.heard.heard_ns)}"
+        words += f" (last heartbeat: {stamp(run.heard.heard_ns)})"
     lines = [dmc.Text(words, size="sm")]
     if dead:
         named = ", ".join(map(str, dead[:16])) + (" …" if len(dead) > 16 else "")
-        lines.append(dmc.Text(f"Gone without an orderly end: rank {named}", size="sm", c="red", fw=600))
+        lines.append(dmc.Text(f"Process lost without a normal exit: rank {named}", size="sm", c="red", fw=600))
     if dropped:
-        lines.append(dmc.Text(f"{count(dropped, 'record')} dropped: views may miss spans", size="sm", c="orange"))
+        lines.append(
+            dmc.Text(f"{count(dropped, 'record')} dropped: some spans are missing on the pages", size="sm", c="orange")
+        )
     return dmc.Stack(lines, gap=4)
 
 
 def _marks(marks: list[MarkRow]) -> Component:
     if not marks:
-        return dmc.Text("The ranks marked nothing.", size="sm", c="dimmed")
+        return dmc.Text("No rank recorded a mark.", size="sm", c="dimmed")
     head = dmc.TableThead(dmc.TableTr([dmc.TableTh(name) for name in ("At", "Step", "Rank", "Mark", "Text")]))
     body = dmc.TableTbody([_mark_row(mark) for mark in marks])
     return dmc.TableScrollContainer(dmc.Table([head, body], className="small-table"), minWidth=420)

@@ -1,4 +1,4 @@
-"""The list of runs, trouble first: one row a run, whose name leads to its overview."""
+"""The list of runs: one row per run, those with problems first. The name of a run links to its overview."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -8,11 +8,11 @@ from dash.development.base_component import Component
 
 from diagnose.model.run_state import RunState
 from ui.dashboard.data import Reads
-from ui.dashboard.data.runs import RunList, run_list
 from ui.dashboard.pages.controls import text_input
 from ui.dashboard.pages.interface import Page, Region, region_id
 from ui.dashboard.pages.panels import empty_store, loading, notice
 from ui.dashboard.pages.run_cells import UNKNOWN, findings_cell, mean_of_steps, state_cell
+from ui.dashboard.pages.runs.listing import RunList, run_list
 from ui.dashboard.run_rows import GOODPUT_IN_WORDS, RecentMean, RunRow
 from ui.dashboard.view_state import RunOrder, View, ViewState
 from ui.dashboard.wording import count, duration, stamp
@@ -40,7 +40,7 @@ COLUMNS = (
     Column("MFU", RunOrder.MFU, f"the lowest first; {RECENT_IN_WORDS}", number=True),
     Column("Goodput", RunOrder.GOODPUT, "the lowest first; see below the table", number=True),
     Column("Started", RunOrder.STARTED, "the newest first"),
-    Column("Last heard"),
+    Column("Last heartbeat"),
 )
 
 
@@ -79,9 +79,11 @@ def draw_runs(state: ViewState, reads: Reads) -> Component:
 
 
 def _says(runs: RunList) -> str:
-    stored = f"{count(runs.num_stored, 'run')} stored, {runs.num_living:,} living"
+    stored = f"{count(runs.num_stored, 'run')} stored, {runs.num_living:,} live"
     named = f"; {runs.num_found:,} found" if runs.num_found < runs.num_stored else ""
-    cut = f"; the first {len(runs.rows)} are shown: search for the others" if runs.num_found > len(runs.rows) else ""
+    cut = (
+        f"; the first {len(runs.rows)} are shown. Search to find the others" if runs.num_found > len(runs.rows) else ""
+    )
     among = (
         f" (first among the {runs.num_compared} with the newest heartbeats)"
         if runs.num_found > runs.num_compared

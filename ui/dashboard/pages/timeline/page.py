@@ -1,8 +1,6 @@
-"""The timeline: every span of a step on the ranks of a group; click a span for all about it.
+"""The timeline page: every span of a step on the ranks of a group.
 
-The way from a timeline to Perfetto: files to download, and what to do with them.
-
-The statistics of a marked area of the timeline, as a table.
+Beside it are the details of the chosen span or the statistics of the marked area; trace files for Perfetto are links.
 """
 
 import hashlib
@@ -17,30 +15,30 @@ from diagnose.ranges import fold_ranks
 from diagnose.trace.export import Format, can_write
 from telemetry.errors import UsageError
 from ui.dashboard.data import Reads
-from ui.dashboard.data.timeline import command, num_spans, same_work, spans_left_out, trace_address
 from ui.dashboard.defaults import Rows, suspects
-from ui.dashboard.figures.area import StageStatistics, ranks_within, statistics
-from ui.dashboard.figures.ideal_strip import ideal_duration_ns
-from ui.dashboard.figures.spans_buffer import Drawn, fit, spans_buffer
-from ui.dashboard.figures.step_shares import gaps_by_rank, shares_by_rank
 from ui.dashboard.figures.style import STAGE_COLOURS
 from ui.dashboard.pages.controls import titled
 from ui.dashboard.pages.interface import Canvas, Page, Region, region_id
 from ui.dashboard.pages.panels import canvas_panel, loading, notice
+from ui.dashboard.pages.timeline.area import StageStatistics, ranks_within, statistics
+from ui.dashboard.pages.timeline.export import command, num_spans, same_work, spans_left_out, trace_address
 from ui.dashboard.pages.timeline.ideal import draw_ideal, known_strip
-from ui.dashboard.pages.timeline.scene import (
+from ui.dashboard.pages.timeline.ideal_strip import ideal_duration_ns
+from ui.dashboard.pages.timeline.selection import (
     GROUP_NAMES,
-    Scene,
+    StepSelection,
     aligned,
     control_values,
     displayed,
     draw_controls,
     draw_links,
     drawn,
-    scene,
+    selection,
     spans,
 )
 from ui.dashboard.pages.timeline.span_details import span_details, where_the_step_went
+from ui.dashboard.pages.timeline.spans_buffer import Drawn, fit, spans_buffer
+from ui.dashboard.pages.timeline.step_shares import gaps_by_rank, shares_by_rank
 from ui.dashboard.records import RunFacts
 from ui.dashboard.view_state import Area, Group, StepRange, View, ViewState
 from ui.dashboard.wording import count, duration, ranks_in_words
@@ -56,8 +54,12 @@ def area_details(area: Area, ranks: tuple[int, ...], found: list[StageStatistics
     return dmc.Stack(
         [
             html.Div([html.H2("Marked area", className="panel-title"), close], className="details-head"),
-            dmc.Text(f"{where}, {when}. Of spans that reach beyond it the part inside counts.", size="xs", c="dimmed"),
-            _table(found) if found else dmc.Text("No span lies in it.", size="sm"),
+            dmc.Text(
+                f"{where}, {when}. A span that crosses its edge counts only with the part inside.",
+                size="xs",
+                c="dimmed",
+            ),
+            _table(found) if found else dmc.Text("The area contains no span.", size="sm"),
         ],
         gap="xs",
         mb="md",
@@ -79,14 +81,14 @@ def _row(one: StageStatistics) -> Component:
 AROUND = 10
 """Steps of the wider file."""
 HOW = (
-    "Open the file with “Open trace file” of ui.perfetto.dev, or of a copy of it that you serve yourself: its page "
-    "reads the file inside your browser. Nothing leaves this machine unless you take it there."
+    "Choose “Open trace file” on ui.perfetto.dev, or on your own copy of it. Perfetto reads the file inside your "
+    "browser and uploads nothing."
 )
 
 
 def draw_trace(state: ViewState, reads: Reads) -> Component:
     """Folded until somebody opens it."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     ranks = fold_ranks(shown.rows.ranks)
     windows = dict.fromkeys((StepRange(shown.step, shown.step), _around(shown)))
     offers = [_offer(shown, steps, reads) for steps in windows]
@@ -94,14 +96,18 @@ def draw_trace(state: ViewState, reads: Reads) -> Component:
         [
             html.Summary("Open in Perfetto", className="button"),
             html.Div(
-                [html.P(f"A trace file of ranks {ranks}, with arrows between them:"), html.Ul(offers), html.P(HOW)]
+                [
+                    html.P(f"Trace file of ranks {ranks}, with the transfers between them as arrows:"),
+                    html.Ul(offers),
+                    html.P(HOW),
+                ]
             ),
         ],
         className="trace-files",
     )
 
 
-def _around(shown: Scene) -> StepRange:
+def _around(shown: StepSelection) -> StepRange:
     """The step among its stored neighbours."""
     stored = shown.facts.steps.step
     at = int(np.searchsorted(stored, shown.step))
@@ -109,13 +115,13 @@ def _around(shown: Scene) -> StepRange:
     return StepRange(int(stored[first]), int(stored[min(first + AROUND, len(stored)) - 1]))
 
 
-def _offer(shown: Scene, steps: StepRange, reads: Reads) -> Component:
+def _offer(shown: StepSelection, steps: StepRange, reads: Reads) -> Component:
     named = f"step {steps.first}" if steps.first == steps.last else f"steps {steps.first} to {steps.last}"
     try:
         spans = num_spans(shown.facts, steps, shown.rows, reads)
     except UsageError as error:
         whole = html.Code(command(shown.facts, steps, shown.rows))
-        return html.Li([f"{named}: {error.message}. The command writes them all: ", whole])
+        return html.Li([f"{named}: {error.message}. This command writes all of them: ", whole])
     run, rows = shown.facts.summary, shown.rows
     exactly = ViewState(
         view=View.TIMELINE,
@@ -156,7 +162,7 @@ def skeleton() -> Component:
 
 def draw_problem(state: ViewState, reads: Reads) -> Component | None:
     """Nothing, unless there is nothing to show."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     if len(spans(shown, reads)):
         return None
     return notice("No span recorded", f"None of these ranks recorded a span in step {shown.step}.")
@@ -164,7 +170,7 @@ def draw_problem(state: ViewState, reads: Reads) -> Component | None:
 
 def draw_title(state: ViewState, reads: Reads) -> Component:
     """What the picture shows, and what it leaves out."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     run, rows = shown.facts.summary, shown.rows
     exactly = replace(state, run=run.run_id, attempt=run.attempt, group=rows.group, rank=rows.rank, step=shown.step)
     unasked = spans_left_out(reads, run, shown.step, rows.ranks)
@@ -178,7 +184,7 @@ def draw_title(state: ViewState, reads: Reads) -> Component:
 
 def spans_key(state: ViewState, reads: Reads) -> str:
     """Tells one picture's spans from another's: a step that has ended stays as it is while its run goes on."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     one_clock, run = aligned(shown, reads), shown.facts.summary
     content = hashlib.blake2s(one_clock.note.encode(), digest_size=16)
     for column in (one_clock.spans.seq, one_clock.spans.start_ns, one_clock.spans.duration_ns):
@@ -190,7 +196,7 @@ def spans_key(state: ViewState, reads: Reads) -> str:
 
 def draw_spans(state: ViewState, reads: Reads) -> dict[str, object] | None:
     """The picture."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     one_clock = aligned(shown, reads)
     if not len(one_clock.spans):
         return None
@@ -209,28 +215,28 @@ def draw_area(state: ViewState, reads: Reads) -> Component | None:
     """The statistics of the area that is marked."""
     if state.area is None:
         return None
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     ranks = ranks_within(state.area, displayed(state, shown.rows))
     return area_details(state.area, ranks, statistics(spans(shown, reads), state.area, ranks), state)
 
 
 def draw_details(state: ViewState, reads: Reads) -> Component:
     """The chosen span, else where each rank's step went."""
-    shown = scene(state, reads)
+    shown = selection(state, reads)
     held = spans(shown, reads)
     if state.span is None:
         return where_the_step_went(shares_by_rank(held), gaps_by_rank(held), marked_ranks(state, reads))
     chosen = held.where((held.rank == state.span.rank) & (held.seq == state.span.seq))
     if not len(chosen):
         key = f"{state.span.rank}-{state.span.seq}"
-        return notice("That span is not here", f"Step {shown.step} of these ranks holds no record {key}.")
+        return notice("Span not found", f"These ranks have no record {key} in step {shown.step}.")
     origin_ns = int(held.start_ns.min())
     strip = known_strip(state, shown, reads)
     ideal_ns = ideal_duration_ns(strip, chosen, held, shown.facts) if strip else None
     return span_details(chosen, same_work(reads, shown.facts, chosen), origin_ns, shown.facts, state, ideal_ns)
 
 
-def _title(shown: Scene) -> str:
+def _title(shown: StepSelection) -> str:
     wall = shown.facts.steps.duration_ns[shown.facts.steps.step == shown.step]
     return f"Step {shown.step}, {_which(shown.rows)}" + (f": {duration(float(wall[0]))}" if len(wall) else "")
 
@@ -249,7 +255,7 @@ def _row_name(facts: RunFacts, rank: int) -> str:
 def _left_out(fitting: Drawn, rows: Rows, num_unasked: int) -> list[str]:
     notes = []
     if num_unasked:
-        notes.append(f"{count(num_unasked, 'span')} left out: the shortest of lanes that hold thousands.")
+        notes.append(f"{count(num_unasked, 'span')} not shown: the shortest spans of very full lanes.")
     if rows.num_left_out:
         notes.append(
             f"{count(rows.num_left_out, 'rank')} of the {'run' if rows.group is Group.ALL else 'group'} not shown: "

@@ -1,4 +1,4 @@
-"""One span in full, and how it compares with the same work on its peers."""
+"""The details of one span, and its comparison with the same work on its peers."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,8 +10,8 @@ from dash.development.base_component import Component
 
 from diagnose.model.operations import recorded_masks
 from telemetry.stages import STAGE_BY_CODE, Stage, StageClass, Stream
-from ui.dashboard.figures.step_shares import Gap, StepShares
 from ui.dashboard.figures.style import STAGE_COLOURS
+from ui.dashboard.pages.timeline.step_shares import Gap, StepShares
 from ui.dashboard.records import SPAN_COLUMNS, Floats, RunFacts, SpanColumns
 from ui.dashboard.view_state import ViewState
 from ui.dashboard.wording import class_name, duration, ranks_in_words, size
@@ -55,10 +55,11 @@ def where_the_step_went(shares: list[StepShares], gaps: list[Gap], suspects: tup
             dmc.Title("Where the step went", order=2, className="panel-title"),
             _scrolled(html.Table([html.Thead(head), html.Tbody(rows)], className="shares"), len(rows)),
             dmc.Text(
-                "Percent of the rank's step. tp, pp, dp: inside a collective or transfer, waiting included.", **_SMALL
+                "Percent of the rank's step. tp, pp, dp: time inside a collective or transfer, including waiting.",
+                **_SMALL,
             ),
             *([dmc.Text(idle, **_SMALL)] if idle else []),
-            dmc.Text("Click a span to see all about it.", size="sm"),
+            dmc.Text("Click a span to see its details.", size="sm"),
         ],
         gap="xs",
     )
@@ -83,8 +84,8 @@ def _facts(
     yield "place", facts.topology.describe(rank)
     yield "host", facts.hosts[rank] or "unknown"
     yield "step", str(row["step"])
-    yield "starts after", duration(max(0, row["start_ns"] - origin_ns))
-    yield "lasts", duration(row["duration_ns"])
+    yield "start in the step", duration(max(0, row["start_ns"] - origin_ns))
+    yield "duration", duration(row["duration_ns"])
     if ideal_ns is not None:
         yield "ideal", _ideal_words(row["duration_ns"], ideal_ns)
     if row["cpu_ns"] >= 0:
@@ -96,14 +97,14 @@ def _facts(
     if row["chunk"] >= 0:
         yield "chunk", str(row["chunk"])
     if row["peer"] >= 0:
-        yield "to or from", f"rank {row['peer']}"
+        yield "peer", f"rank {row['peer']}"
     if mask := int(recorded_masks(span.peer[:1], facts.topology)[0]):
         members = ranks_in_words(facts.topology.group_of(rank, mask))
         yield "group", f"{' x '.join(facts.topology.axes_of(mask))}: ranks {members}"
     if row["size_bytes"] > 0:
         yield "size", size(row["size_bytes"])
         if stage.stage_class is StageClass.COMMUNICATION and row["duration_ns"] > 0:
-            yield "at most", f"{row['size_bytes'] / row['duration_ns']:.2f} GB/s"
+            yield "bandwidth, at most", f"{row['size_bytes'] / row['duration_ns']:.2f} GB/s"
     if row["op_seq"] > 0:
         yield "operation", f"number {row['op_seq']}"
     yield "class, stream", f"{class_name(stage.stage_class)}, {Stream(row['stream']).label}"
@@ -127,9 +128,9 @@ def _comparison(span: SpanColumns, same_work: SpanColumns, facts: RunFacts) -> C
     mine = int(span.rank[0])
     others = total[ranks != mine]
     if not len(others):
-        return dmc.Text("No peer did the same work: nothing to compare with.", size="sm", c="dimmed")
+        return dmc.Text("No peer recorded the same work, so there is no comparison.", size="sm", c="dimmed")
     ratio = float(total[ranks == mine][0] / max(1.0, float(np.median(others))))
-    what = "processor time" if by_cpu else "wall time, waiting included"
+    what = "processor time" if by_cpu else "wall time, including waiting"
     order = np.argsort(-total)[:MAX_PEERS]
     bars = [_peer_bar(int(ranks[at]), float(total[at]), float(total.max()), int(ranks[at]) == mine) for at in order]
     microbatch = f", microbatch {int(span.microbatch[0])}" if span.microbatch[0] >= 0 else ""

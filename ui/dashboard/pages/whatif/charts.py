@@ -1,4 +1,4 @@
-"""The charts of the what-if view, and the analysis that all its parts show."""
+"""The charts of the what-if page, and the analysis that all its parts share."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What slowness costs, in sentences and in numbers."""
+"""The cost of slow ranks, in sentences and in numbers."""
 
 from collections.abc import Iterator
 
@@ -38,8 +38,8 @@ def cost_in_words(found: Conclusion, figures: WhatIf, facts: RunFacts, price: Gp
     lost, spent = _hours(found, figures)
     cost = f", {price.of(lost)}" if price else ""
     return (
-        f"A step takes {_seconds(found.step_s)}; with all workers alike it would take "
-        f"{_seconds(found.ideal_step_s)}: {figures.slowdown:.2f}x as slow (S). {figures.waste:.1%} of the "
+        f"A step takes {_seconds(found.step_s)}; if all workers were equally fast, it would take "
+        f"{_seconds(found.ideal_step_s)}. The slowdown (S) is {figures.slowdown:.2f}x. {figures.waste:.1%} of the "
         f"{_hour(facts)}s of steps {found.steps[0]} to {found.steps[-1]} are lost: {_amount(lost)} of "
         f"{_amount(spent)}{cost}."
     )
@@ -48,24 +48,27 @@ def cost_in_words(found: Conclusion, figures: WhatIf, facts: RunFacts, price: Gp
 def pattern_in_words(figures: WhatIf) -> str:
     """Who or what is to blame: few workers, a pipeline stage, or what all share."""
     if figures.m_w is None or figures.m_s is None:
-        return f"Below {WORTH_EXPLAINING:.2f}x there is nothing to take apart."
+        return f"A slowdown below {WORTH_EXPLAINING:.2f}x is not broken down."
     if figures.m_w >= TO_BLAME:
         dp, pp = figures.worst_first[0].tolist()
         worst = f"{figures.topology.replica(dp)} pp{pp}"
-        return f"Few workers are to blame: the worst is {worst}. Look at its ranks and their host."
+        return f"A few workers cause most of it. The slowest is {worst}: check its ranks and their host."
     if figures.topology.pp > 1 and figures.m_s >= TO_BLAME:
-        return f"The last pipeline stage is to blame{_remedy(figures)}"
+        return f"The last pipeline stage causes most of it{_remedy(figures)}"
     if (pp := _heavy_stage(figures)) is not None:
-        return f"Pipeline stage pp{pp} is to blame, on all its replicas{_remedy(figures)}"
-    return "No few workers and no one stage are to blame: it lies in all, as with unequal microbatches or collections."
+        return f"Pipeline stage pp{pp} causes most of it, on all its replicas{_remedy(figures)}"
+    return (
+        "No single worker or pipeline stage causes most of it. All of them share it, as with unequal microbatches or "
+        "garbage collection."
+    )
 
 
 def _remedy(figures: WhatIf) -> str:
     """Of a pipeline stage. Fewer layers help where it computes; not where its ranks meet over a slow link."""
     worst = max(figures.by_stage, key=lambda label: figures.by_stage[label], default="")
     if worst and stage_of(worst).stage_class is StageClass.COMMUNICATION:
-        return f", most of it in {worst}: look at the links of its hosts, not at its layers."
-    return ": give it fewer layers."
+        return f", mostly in {worst}: check the links of its hosts, not its layers."
+    return ": move layers to other stages."
 
 
 def _heavy_stage(figures: WhatIf) -> int | None:
@@ -94,7 +97,7 @@ def _numbers(
 ) -> Iterator[tuple[str, str, str]]:
     lost, _ = _hours(found, figures)
     yield "Step time", _seconds(found.step_s), f"mean of {count(len(figures.rows), 'step')}"
-    yield "Ideal step time", _seconds(found.ideal_step_s), "all workers alike"
+    yield "Ideal step time", _seconds(found.ideal_step_s), "all workers equally fast"
     yield "Slowdown S", f"{figures.slowdown:.3f}x", "step time / ideal, both replayed"
     yield (
         "Time lost",
@@ -102,19 +105,20 @@ def _numbers(
         f"{_amount(lost)} {_hour(facts)}s" + (f", {price.of(lost)}" if price else ""),
     )
     if figures.m_w is not None and figures.m_s is not None:
-        yield "M_W", f"{figures.m_w:.0%}", "of it goes with the worst 3% of workers"
-        yield "M_S", f"{figures.m_s:.0%}", "of it goes with the last pipeline stage"
+        yield "M_W", f"{figures.m_w:.0%}", "of the slowdown is due to the worst 3% of workers"
+        yield "M_S", f"{figures.m_s:.0%}", "of the slowdown is due to the last pipeline stage"
 
 
 def _basis(found: Conclusion, figures: WhatIf) -> str:
     error = 0.0 if found.replay_error is None else found.replay_error
-    left_out = f"; {count(figures.num_left_out, 'step')} left out, in which a rank did otherwise" * bool(
+    left_out = f"; {count(figures.num_left_out, 'step')} not replayed: a rank ran other operations there" * bool(
         figures.num_left_out
     )
     return (
         f"{count(len(figures.rows), 'step')} replayed, {count(figures.num_operations, 'operation')}{left_out}. The "
-        f"replay misses the measured step times by {error:.1%}. A part alone: it as it was, all else ideal; waiting "
-        "counts for whoever is waited for. What slows all ranks alike does not show."
+        f"replayed step times differ from the measured ones by {error:.1%}. “Alone” means: one part as measured, all "
+        "others ideal. Waiting counts for the rank that is waited for. A cause that slows all ranks equally is not "
+        "visible here."
     )
 
 
@@ -124,8 +128,8 @@ def _bounded(found: Conclusion, figures: WhatIf, facts: RunFacts, asked: Asked) 
     if looked_at >= asked.num_steps:
         return ""
     return (
-        f"{asked.num_operations:,} operations are too many for this page: these are the newest {looked_at} of "
-        f"{asked.num_steps} steps. More of them: {command(facts, asked)}"
+        f"{asked.num_operations:,} operations are too many for this page. It shows the newest {looked_at} of "
+        f"{asked.num_steps} steps. For more, run: {command(facts, asked)}"
     )
 
 

@@ -1,6 +1,6 @@
-"""What slowness costs, and what putting each thing right would give: the steps replayed as if nobody were slow.
+"""The what-if page: the cost of slow ranks, from a replay of the steps in which all ranks are equally fast.
 
-A slowdown in tables: what each remedy would give, and the worst parts with the ways to them.
+Two tables show the savings of each change, and the parts with the largest slowdown.
 """
 
 from collections.abc import Iterator, Sequence
@@ -52,8 +52,8 @@ def gains_table(found: Conclusion, figures: WhatIf) -> Component:
             if number & (number - 1) == 0
         ]
     if not rows:
-        return dmc.Text("Nothing to put right.", size="sm", c="dimmed")
-    return _table(("What if", "Saved in these steps", "Of step time"), rows)
+        return dmc.Text("No change would save time.", size="sm", c="dimmed")
+    return _table(("Change", "Saved in these steps", "Share of step time"), rows)
 
 
 def _gain(saved_s: float, share: float) -> tuple[str, str]:
@@ -64,7 +64,7 @@ def _gain(saved_s: float, share: float) -> tuple[str, str]:
 def worst_table(figures: WhatIf, facts: RunFacts, state: ViewState, step: int) -> Component:
     """The worst workers, places and stages. ``state``: the view, its run named; ``step``: where timelines lead."""
     rows = [*_workers(figures, facts, state, step), *_places(figures, state, step), *_stages(figures, state)]
-    return _table(("Part", "Alone", "Ranks", "Show"), rows)
+    return _table(("Part", "Slowdown alone", "Ranks", "Show"), rows)
 
 
 def _workers(figures: WhatIf, facts: RunFacts, state: ViewState, step: int) -> Iterator[Sequence[object]]:
@@ -109,7 +109,7 @@ def _stages(figures: WhatIf, state: ViewState) -> Iterator[Sequence[object]]:
 
 
 def _worst_in_words(number: int) -> str:
-    return "the worst worker as fast as ideal" if number == 1 else f"the worst {number} workers as fast as ideal"
+    return "slowest worker made ideal" if number == 1 else f"slowest {number} workers made ideal"
 
 
 def _alone(ratio: float) -> str:
@@ -127,11 +127,14 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> Component:
 
 
 CHARTS = {
-    "by-stage": ("By stage: click for its heat map", "slowdown by each stage alone"),
-    "by-pp": ("By pipeline rank: click for its timeline", "slowdown by each pipeline rank alone"),
-    "by-dp": ("By replica: click for its timeline", "slowdown by each data-parallel replica alone"),
-    "workers": ("Workers, pipeline rank by replica: click for the timeline", "slowdown by each worker alone, coloured"),
-    "fixing": ("Step time with so many of the worst workers put right", "step time by number of workers put right"),
+    "by-stage": ("By stage. Click a bar for its heat map", "slowdown by each stage alone"),
+    "by-pp": ("By pipeline rank. Click a bar for its timeline", "slowdown by each pipeline rank alone"),
+    "by-dp": ("By replica. Click a bar for its timeline", "slowdown by each data-parallel replica alone"),
+    "workers": (
+        "Workers: pipeline rank by replica. Click a cell for its timeline",
+        "slowdown by each worker alone, coloured",
+    ),
+    "fixing": ("Step time if the slowest workers are fixed", "step time by number of workers that are fixed"),
 }
 
 
@@ -150,7 +153,7 @@ def skeleton() -> Component:
                 ],
                 className="panel controls",
             ),
-            html.Div(at_work("Reading the steps."), id=region_id("whatif-says")),
+            html.Div(at_work("Reading the steps …"), id=region_id("whatif-says")),
             html.Div(loading(90), id=region_id("whatif-cards")),
             panels["workers"],
             dmc.SimpleGrid([panels["by-pp"], panels["by-dp"]], cols={"base": 1, "lg": 2}),
@@ -173,7 +176,7 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
 
 def draw_links(state: ViewState, reads: Reads) -> Component:
     """Ranges of steps that are wanted often, and the blame in the grid."""
-    grid = link_button("In the grid", replace(state, view=View.GRID, colour=Colour.BLAME))
+    grid = link_button("Show in grid", replace(state, view=View.GRID, colour=Colour.BLAME))
     return html.Div([*window_links(state, NEWEST_STEPS), grid], className="links")
 
 
@@ -185,8 +188,8 @@ def draw_says(state: ViewState, reads: Reads) -> Component:
         found = whatif(facts, asked, reads)
     except StillWorking:
         return at_work(
-            f"Replaying steps {asked.steps.first} to {asked.steps.last} ({asked.num_operations:,} operations): this "
-            "may take some seconds. The page fills by itself."
+            f"Replaying steps {asked.steps.first} to {asked.steps.last} ({asked.num_operations:,} operations). "
+            "This may take some seconds. The page updates automatically."
         )
     if found.figures is None or not found.holds:
         return refusal(found)
@@ -202,7 +205,7 @@ def draw_cards(state: ViewState, reads: Reads) -> Component | None:
 def draw_gains(state: ViewState, reads: Reads) -> Component | None:
     """What each remedy would give."""
     shown = shown_analysis(state, reads)
-    return shown and panel("What putting it right would give", gains_table(shown.found, shown.figures))
+    return shown and panel("Savings by change", gains_table(shown.found, shown.figures))
 
 
 def draw_worst(state: ViewState, reads: Reads) -> Component | None:
@@ -212,7 +215,7 @@ def draw_worst(state: ViewState, reads: Reads) -> Component | None:
         return None
     run = shown.facts.summary
     exactly = replace(state, run=run.run_id, attempt=run.attempt)
-    return panel("Where it sits", worst_table(shown.figures, shown.facts, exactly, shown.step))
+    return panel("Parts with the largest slowdown", worst_table(shown.figures, shown.facts, exactly, shown.step))
 
 
 PAGE = Page(

@@ -1,12 +1,10 @@
-"""The 3D grid of ranks as a body that can be turned: a mark a rank, the chosen one's groups as lines through it.
+"""The 3D grid of ranks as a body that rotates: a mark per rank, and the groups of the chosen rank as lines.
 
     tp  dp          activations go along pp, from stage to stage
     | /             gradients come back the same way
     |/____ pp
 
-Of more ranks than can be seen through, the slices through the chosen one are drawn, faintly, and whoever stands out.
-
-Lines through the body of ranks: the chosen rank's groups, whom it waits for, and which way it goes.
+With too many ranks only the outliers and, faintly, the slices through the chosen rank are drawn.
 """
 
 import re
@@ -25,7 +23,7 @@ from ui.dashboard.figures.style import BLUE, CLEAR, GREY, ON_LIGHT, SELECTED, fr
 from ui.dashboard.records import Ints
 
 MAX_CONES = 64
-LINE_NAMES = {"tp": "its tensor group", "pp": "its pipeline: activations", "dp": "the replicas of its place"}
+LINE_NAMES = {"tp": "its tensor group", "pp": "its pipeline: activations", "dp": "its replicas"}
 DASHES = {"tp": "solid", "dp": "dash", "pp": "dot"}
 
 Points = npt.NDArray[np.int16]
@@ -42,7 +40,7 @@ def group_lines(at: Points, groups: Mapping[Axis, Sequence[int]]) -> Iterator[go
 def wait_lines(at: Points, path: Sequence[int]) -> Iterator[go.Scatter3d]:
     """From the chosen rank to the root."""
     if len(path) > 1:
-        yield _line(at, path, "whom it waits for, to the root", {"color": SELECTED, "width": 9})
+        yield _line(at, path, "waiting chain, to the root cause", {"color": SELECTED, "width": 9})
 
 
 def _line(at: Points, ranks: Sequence[int], name: str, line: dict[str, object]) -> go.Scatter3d:

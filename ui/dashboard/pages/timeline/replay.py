@@ -1,4 +1,4 @@
-"""The ideal timeline of a step: asked for in the background, and bounded. Neighbouring steps share one."""
+"""The ideal timeline of a step, computed in the background and bounded. Neighbouring steps share one replay."""
 
 from functools import partial
 
@@ -37,8 +37,8 @@ def ideal_of(facts: RunFacts, asked: Asked, reads: Reads) -> IdealSteps | NotRep
     """
     if asked.num_steps == 1 and asked.num_operations > reads.max_operations:
         raise UsageError(
-            f"A step of this run holds {asked.num_operations:,} operations: too many to replay for a page",
-            hint=f"the command tells what slowness costs: {command(facts, asked)}",
+            f"A step of this run has {asked.num_operations:,} operations: too many to replay for a page",
+            hint=f"run this command to see the cost of slow ranks: {command(facts, asked)}",
         )
     return reads.background.get(_key(facts, asked), partial(_replay, facts, asked, reads))
 

@@ -1,4 +1,4 @@
-"""What lies in a stretch of the timeline: how often each stage occurs there, and how long it takes."""
+"""Statistics of a marked area of the timeline: count and times of each stage."""
 
 from dataclasses import dataclass
 

@@ -1,9 +1,9 @@
-"""From samples of a host to curves: levels as they are, counters as what they grew by.
+"""Convert samples of a host to curves: levels unchanged, counters as rates.
 
-counter   o.....o/o''o''o     told rarely while it stands still: it stood where it was, and did not grow slowly
-rate      ______/'|______     between two looks that rate, not a slope
+counter   o.....o/o''o''o     sampled rarely while constant: constant in between, not growing slowly
+rate      ______/'|______     constant between two samples, not a slope
 
-What happened on a host, as lines across a chart: losses of link, Xids, signals, GPUs held down, marks of ranks.
+Events are lines across a chart: link losses, Xids, signals, GPU throttling, marks of ranks.
 """
 
 import re
@@ -16,7 +16,7 @@ from diagnose.model.fleet import HostEvent, HostSeries
 from diagnose.model.gpus import knots
 from diagnose.model.outages import Outage, find_outages
 from telemetry.host_metrics import Happening
-from ui.dashboard.figures.host_families import HELD_DOWN, Panel, Reading
+from ui.dashboard.pages.fleet.families import HELD_DOWN, Panel, Reading
 from ui.dashboard.records import Floats, Ints, MarkRow
 from ui.dashboard.wording import NS_PER_S
 
@@ -148,7 +148,7 @@ def levels(found: Sequence[Happened], first_ns: int, last_ns: int, width_px: int
 def _outage(one: Outage, last_ns: int) -> Happened:
     until_ns = one.up_ns or max(one.down_ns, last_ns)
     times = f" {one.count}x" if one.count > 1 else ""
-    lasted = "and is down" if one.lasts else f"for {one.seconds():.1f} s"
+    lasted = "still down" if one.lasts else f"for {one.seconds():.1f} s"
     return Happened(at_ns=one.down_ns, until_ns=until_ns, words=f"{one.device} {one.manner}{times} {lasted}")
 
 
@@ -180,11 +180,11 @@ def _words(event: HostEvent) -> str:
         case Happening.RANK_STOPPED:
             return f"{event.device} stopped"
         case Happening.RANK_CONTINUED:
-            return f"{event.device} goes on"
+            return f"{event.device} continues"
         case Happening.BUSY_PROCESS:
             return f"{' '.join(event.text.split()[1:2])[:24]} takes {event.device or 'cores'}"
         case Happening.MEMORY_SHORT:
-            return "memory is short"
+            return "memory pressure"
         case Happening.OOM_KILL:
             return f"{first} killed, out of memory"
     return ""
@@ -198,7 +198,7 @@ def _held_down(series: Sequence[tuple[str, HostSeries]]) -> Iterator[Happened]:
             high = np.flatnonzero(share >= HELD * NS_PER_S)
             if len(high):
                 begun_ns = int(at_ns[high[0]])
-                words = f"{one.device} held down: {HELD_DOWN[metric]}"
+                words = f"{one.device} throttled: {HELD_DOWN[metric]}"
                 yield Happened(at_ns=begun_ns, until_ns=begun_ns, words=words)
 
 

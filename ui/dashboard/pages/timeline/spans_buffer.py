@@ -1,4 +1,4 @@
-"""Spans as a browser's canvas takes them: typed arrays in base64, as narrow as their values allow.
+"""Spans as data for the canvas in the browser: typed arrays in base64, as narrow as their values allow.
 
     {"count": 2, "tick_ns": 1, "end": 900, "step": 7,
      "rows":    [{"rank": 5, "name": "dp1 pp0 tp1 · gpu-03", "first_seq": "1000"}, ...]    from the top
@@ -6,7 +6,7 @@
      "stages":  {"3": {"label": "forward-compute", "short": "F", "colour": "#62aef0"}, ...}
      "columns": {"start": {"dtype": "u4", "bdata": "..."}, "duration": ..., "row": ..., "lane": ..., "stage": ...,
                  "waited": ..., "flow": ..., "seq": ..., "microbatch": ..., "peer": ...}   ordered by row, lane, start
-     "steps":   {"row": ..., "start": ..., "duration": ...}                               what is drawn pale
+     "steps":   {"row": ..., "start": ..., "duration": ...}                               drawn pale
      "gaps":    {"row": ..., "start": ..., "duration": ..., "cause": ...}, "causes": ["pipeline bubble ...", ...],
      "ideal":   {...}}                                 only where the ideal timeline is shown: see ideal_strip.py
 
@@ -14,10 +14,10 @@ Times count from the earliest span, in ticks of ``tick_ns`` nanoseconds: one whe
 else the least power of ten that 32 bits hold. A ``seq`` counts from its row's ``first_seq``, which is text: JavaScript
 holds no integer of 64 bits. ``waited`` is the first part of a span's duration.
 
-Which spans are one operation, and how long each of them waited for the others.
+Spans of one operation share a flow number, and ``waited`` is how long each of them waited for the others:
 
 rank 0   |-- all-gather 7 ----|         one collective: the same stage, group and number
-rank 1          |= all-gather 7 =|      rank 0 waited until rank 1 came: the pale part
+rank 1          |= all-gather 7 =|      rank 0 waited until rank 1 arrived: the pale part
          ^^^^^^^
 
 rank 1   |s|                            one transfer: sender, receiver and number, or microbatch where none was counted
@@ -33,11 +33,11 @@ import numpy.typing as npt
 from diagnose.model.partners import NOBODY, NOT_NUMBERED, alike, meeting_places, recorded_numbers
 from telemetry.stages import STAGE_BY_CODE, Stage
 from telemetry.topology import Topology
-from ui.dashboard.figures.ideal_strip import IdealStrip, packed_strip, stages_of
-from ui.dashboard.figures.lanes import IDEAL_LANES, LANES, Prop, in_ticks, lane_of, packed, tick_of
-from ui.dashboard.figures.step_shares import Gap
 from ui.dashboard.figures.style import STAGE_COLOURS, STAGE_SHORT
 from ui.dashboard.one_clock import OneClock
+from ui.dashboard.pages.timeline.ideal_strip import IdealStrip, packed_strip, stages_of
+from ui.dashboard.pages.timeline.lanes import IDEAL_LANES, LANES, Prop, in_ticks, lane_of, packed, tick_of
+from ui.dashboard.pages.timeline.step_shares import Gap
 from ui.dashboard.records import Ints, RunFacts, SpanColumns
 
 NO_FLOW = 0

@@ -1,7 +1,7 @@
-"""The route that gives away what a timeline shows as a trace: ``/trace`` with the view's address, and ``form=json``.
+"""The route ``/trace``: it returns the spans of a timeline as a trace file. Its query holds the view and ``form``.
 
-It is a route of the server itself, so it passes the same gates as every other. One file is written at a time, in a
-thread: whoever comes meanwhile is told to come back.
+The server checks its access like that of every other route. Only one file is written at a time, in a thread; other
+requests get an answer to retry later.
 """
 
 import tempfile
@@ -17,12 +17,13 @@ from starlette.responses import PlainTextResponse, Response
 from diagnose.trace.export import Format, export_trace
 from telemetry.errors import RankscopeError, UnknownRunError, UnreachableError, UsageError
 from telemetry.stores.interface import Reader
+from ui.dashboard.address import parse_search
 from ui.dashboard.data import Reads
-from ui.dashboard.data.timeline import FORM, PATH, chosen_trace
 from ui.dashboard.defaults import chosen_steps
 from ui.dashboard.one_clock import clock_note
-from ui.dashboard.pages.timeline.scene import scene
-from ui.dashboard.view_state import StepRange, ViewState, parse_search
+from ui.dashboard.pages.timeline.export import FORM, PATH, chosen_trace
+from ui.dashboard.pages.timeline.selection import selection
+from ui.dashboard.view_state import StepRange, ViewState
 
 TYPES = {Format.JSON: "application/gzip", Format.PROTOBUF: "application/octet-stream"}
 RETRY_S = "5"
@@ -43,7 +44,7 @@ def _answer(request: Request, reader: Reader, reads: Reads, at_work: threading.L
     if form not in [*Format]:
         return _refused(400, f"No form {form[:40]!r}", f"{FORM} is one of: {', '.join(Format)}")
     if not at_work.acquire(blocking=False):
-        return _refused(503, "Another trace is being written", "come back in some seconds")
+        return _refused(503, "Another trace is being written", "retry in some seconds")
     try:
         return _written(parse_search(request.url.query).state, Format(form), reader, reads)
     except RankscopeError as error:
@@ -55,8 +56,8 @@ def _answer(request: Request, reader: Reader, reads: Reads, at_work: threading.L
 def _written(state: ViewState, form: Format, reader: Reader, reads: Reads) -> Response:
     facts = reads.facts(state)
     if not len(facts.steps.step):
-        raise UsageError("No step is stored yet", hint="come back when the first one has ended")
-    shown = scene(state, reads)
+        raise UsageError("No step is stored yet", hint="retry when the first step has ended")
+    shown = selection(state, reads)
     steps = chosen_steps(state, facts) if state.steps else StepRange(shown.step, shown.step)
     choice = chosen_trace(facts, steps, shown.rows, reads, reader)
     with tempfile.TemporaryDirectory(prefix="rankscope-trace-") as folder:

@@ -1,8 +1,8 @@
-"""How far a host's clock lies from the reference's, with the bound of each window, over the run.
+"""The offset of a host's clock from the reference, with the bound of each window, over the run.
 
-offset      |     |          |: the true offset lies within, all through the window
+offset      |     |          |: the true offset is within the bar, in the whole window
           --o--.  |  .--o--
-            |   '-o-'   |    refused windows are shaded: nothing is known there
+            |   '-o-'   |    refused windows are shaded: the offset is not known
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What the clock page asks: how the clocks of a run's hosts lie apart, now and over its steps."""
+"""The measured clock offsets of the hosts of a run, now and over its steps."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,7 @@
-"""The list of runs: its rows, from as many questions for thousands of runs as for a few.
+"""The list of runs: its rows, with the same number of queries for few and for thousands of runs.
 
 every run              its name, start and number of ranks, from tables that hold no spans
-runs that are shown    a few questions for all of them, none of which looks into a single run:
+runs that are shown    a few queries for all of them, none per run:
                        runs that may still change            queried for each list
                        runs that are long over               once a minute, and when new rows arrive
 """

@@ -1,7 +1,4 @@
-"""What the timeline asks beside its spans.
-
-What of a view becomes a trace file that a page gives away: a window of steps of the ranks in sight, bounded.
-"""
+"""The queries of the timeline besides its spans, and the choice of spans for a trace file, which is bounded."""
 
 import numpy as np
 
@@ -43,8 +40,8 @@ def num_spans(facts: RunFacts, steps: StepRange, rows: Rows, reads: Reads) -> in
     found = int(ints(reads.ask(run, query), "spans").sum())
     if found > MAX_SPANS:
         raise UsageError(
-            f"{count(found, 'span')}, more than the {MAX_SPANS:,} that a page gives away",
-            hint=f"this writes them all: {command(facts, steps, rows)}",
+            f"{count(found, 'span')}: the limit of this page is {MAX_SPANS:,}",
+            hint=f"this command writes all of them: {command(facts, steps, rows)}",
         )
     return found
 

@@ -1,4 +1,4 @@
-"""The ideal timeline under the real one, as a browser's canvas takes it.
+"""The ideal timeline below the measured one, as data for the canvas in the browser.
 
     {"lanes":   [first, one past the last],        of the picture's lanes, those of the strip below a rank's own
      "rows":    [0, 0, 1, 1],                      of each row of the picture, its pipeline rank among ``groups``
@@ -7,8 +7,8 @@
      "count": 9, "columns": {"row": ... (a group), "lane": ..., "start": ..., "duration": ..., "waited": ...,
                              "stage": ..., "occurrence": ..., "microbatch": ...}}       ordered by group, lane, start
 
-Ranks of one pipeline rank share one strip, so it travels once. An ideal bar is the ``occurrence``-th of its stage: so
-the browser finds the real one that it stands for.
+All ranks of one pipeline rank share one strip. An ideal bar is the ``occurrence``-th of its stage, so that the browser
+finds the measured bar for it.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ import numpy as np
 
 from diagnose.whatif.ideal_steps import IdealOperations, IdealSteps
 from telemetry.stages import STAGE_BY_CODE, StageClass
-from ui.dashboard.figures.lanes import IDEAL_LANES, LANES, Prop, in_ticks, packed
+from ui.dashboard.pages.timeline.lanes import IDEAL_LANES, LANES, Prop, in_ticks, packed
 from ui.dashboard.records import Ints, RunFacts, SpanColumns
 
 

@@ -1,4 +1,4 @@
-"""Which samples of a host stand in which panel, and how each is read."""
+"""The panels of each family of samples, and how each metric becomes a curve."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,9 +35,9 @@ class Panel:
 HELD_DOWN: Mapping[str, str] = {
     Metric.GPU_THROTTLE_POWER_NS: "power cap",
     Metric.GPU_THROTTLE_BOARD_NS: "board limit",
-    Metric.GPU_THROTTLE_THERMAL_NS: "heat",
-    Metric.GPU_THROTTLE_SOFTWARE_THERMAL_NS: "heat (driver)",
-    Metric.GPU_THROTTLE_HARDWARE_THERMAL_NS: "heat (hardware)",
+    Metric.GPU_THROTTLE_THERMAL_NS: "thermal",
+    Metric.GPU_THROTTLE_SOFTWARE_THERMAL_NS: "thermal (driver)",
+    Metric.GPU_THROTTLE_HARDWARE_THERMAL_NS: "thermal (hardware)",
     Metric.GPU_THROTTLE_POWER_BRAKE_NS: "power brake",
     Metric.GPU_THROTTLE_SYNC_BOOST_NS: "sync boost",
 }
@@ -61,7 +61,7 @@ _NETWORK = (
         scale=MB,
     ),
     Panel(
-        title="Links lost, errors, drops (so far)",
+        title="Link losses, errors, drops (total)",
         unit="",
         metrics={
             Metric.NIC_CARRIER_DOWNS: "lost",
@@ -72,12 +72,12 @@ _NETWORK = (
         reading=Reading.GROWTH,
         hides_zero=True,
     ),
-    Panel(title="TCP segments sent again", unit="/s", metrics={Metric.TCP_RETRANSMITS: ""}, reading=Reading.RATE),
+    Panel(title="TCP retransmissions", unit="/s", metrics={Metric.TCP_RETRANSMITS: ""}, reading=Reading.RATE),
 )
 _GPU = (
     Panel(title="SM clock", unit="MHz", metrics={Metric.GPU_SM_CLOCK_MHZ: ""}),
     Panel(
-        title="Clocks held down, share of the time",
+        title="GPU throttling, share of the time",
         unit="%",
         metrics=HELD_DOWN,
         reading=Reading.RATE,
@@ -89,7 +89,7 @@ _GPU = (
     Panel(title="Utilisation", unit="%", metrics={Metric.GPU_UTILIZATION: ""}, scale=PERCENT),
     Panel(title="Memory used", unit="GiB", metrics={Metric.GPU_MEMORY_USED_BYTES: ""}, scale=GIB),
     Panel(
-        title="Errors (so far)",
+        title="Errors (total)",
         unit="",
         metrics={
             Metric.GPU_ECC_UNCORRECTED: "ECC",
@@ -102,13 +102,13 @@ _GPU = (
 )
 _HOST = (
     Panel(
-        title="Processor time used",
+        title="Processor time",
         unit="%",
         metrics={Metric.HOST_CPU_BUSY: "used", Metric.HOST_CPU_STEAL: "stolen"},
         scale=PERCENT,
     ),
     Panel(
-        title="Pressure: some thread waited for it, share of the time",
+        title="Pressure: share of the time in which a thread waits",
         unit="%",
         metrics={
             Metric.HOST_PRESSURE_CPU_NS: "processor",
@@ -118,16 +118,16 @@ _HOST = (
         reading=Reading.RATE,
         scale=PERCENT_OF_TIME,
     ),
-    Panel(title="Threads that run or want to", unit="", metrics={Metric.HOST_RUN_QUEUE: ""}),
+    Panel(title="Running and runnable threads", unit="", metrics={Metric.HOST_RUN_QUEUE: ""}),
     Panel(
-        title="Ranks kept off a core, share of the time",
+        title="Time that ranks wait for a core, share of the time",
         unit="%",
         metrics={Metric.RANK_RUN_DELAY_NS: "", Metric.RANK_THROTTLED_NS: "by quota"},
         reading=Reading.RATE,
         scale=PERCENT_OF_TIME,
     ),
     Panel(
-        title="Cores used by ranks",
+        title="Cores that ranks use",
         unit="",
         metrics={Metric.RANK_CPU_NS: ""},
         reading=Reading.RATE,
@@ -135,7 +135,7 @@ _HOST = (
     ),
     Panel(title="Memory available", unit="GiB", metrics={Metric.HOST_MEMORY_AVAILABLE_BYTES: ""}, scale=GIB),
     Panel(
-        title="Memory swapped out",
+        title="Swap used",
         unit="MB/s",
         metrics={Metric.HOST_SWAP_OUT_BYTES: ""},
         reading=Reading.RATE,

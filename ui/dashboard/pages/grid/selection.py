@@ -1,4 +1,4 @@
-"""What the grid page is about, every open choice of its address made."""
+"""The rank and the steps that the grid page shows, with all defaults applied."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from ui.dashboard.view_state import StepRange, ViewState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class RankSelection:
     """A run, why it stands still where it does, the rank that was chosen, and the steps that are looked at."""
 
     facts: RunFacts
@@ -20,7 +20,7 @@ class Scene:
     steps: StepRange
 
 
-def scene(state: ViewState, reads: Reads) -> Scene:
+def selection(state: ViewState, reads: Reads) -> RankSelection:
     """The rank of the address, else the first that holds others up, else the first that a finding names, else 0.
 
     Raises:
@@ -31,7 +31,7 @@ def scene(state: ViewState, reads: Reads) -> Scene:
     rank = _first_to_look_at(facts, verdict, reads) if state.rank is None else state.rank
     if rank >= world:
         raise UsageError(f"There is no rank {rank}", hint=f"this run has ranks 0 to {world - 1}")
-    return Scene(facts=facts, verdict=verdict, rank=rank, steps=chosen_steps(state, facts))
+    return RankSelection(facts=facts, verdict=verdict, rank=rank, steps=chosen_steps(state, facts))
 
 
 def _first_to_look_at(facts: RunFacts, verdict: HangVerdict | None, reads: Reads) -> int:

@@ -1,8 +1,6 @@
-"""The lanes of a rank's row in the timeline, from the top: which streams each holds, and how high it is.
+"""The lanes of a rank's row in the timeline, from the top: the streams of each lane, and its height.
 
-A lane without spans takes no room.
-
-Columns and times as a browser takes them: base64 of narrow integers, ticks that 32 bits hold.
+A lane without spans takes no room. Columns are sent as base64 of narrow integers, and times in ticks that fit 32 bits.
 """
 
 import base64

@@ -1,6 +1,6 @@
-"""Where a rank's step went: exclusive shares, and the gaps that no span covers, with their cause.
+"""The time of a rank's step by class, and the gaps that no span covers, with their cause.
 
-compute   |=====|   |===|          an instant counts once, for the first in this order that is under way:
+compute   |=====|   |===|          each instant counts once, for the first active class of this order:
 tp          |=|                    tensor parallel, compute, pipeline, data parallel, host
 pp-recv         |===|
 step      |-------------------|

@@ -1,7 +1,4 @@
-"""What the timeline page is about, every open choice of its address made.
-
-Above the timeline: group, rank and step, and the way to other steps.
-"""
+"""The ranks and the step that the timeline shows, with all defaults applied, and the controls that set them."""
 
 from dataclasses import dataclass, replace
 
@@ -14,16 +11,16 @@ from diagnose.model.run_state import RunState
 from telemetry.topology import AXES
 from ui.dashboard.data import Reads
 from ui.dashboard.defaults import Rows, chosen_rows, chosen_step, slowest_step, suspects, typical_step
-from ui.dashboard.figures.spans_buffer import Drawn, fit
 from ui.dashboard.one_clock import OneClock
 from ui.dashboard.pages.controls import bar, link_button, number_input, switch
 from ui.dashboard.pages.interface import control_id
+from ui.dashboard.pages.timeline.spans_buffer import Drawn, fit
 from ui.dashboard.records import RunFacts, SpanColumns
 from ui.dashboard.view_state import SHOWN, Group, View, ViewState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class StepSelection:
     """Which ranks, in which step."""
 
     facts: RunFacts
@@ -31,11 +28,11 @@ class Scene:
     step: int
 
 
-def scene(state: ViewState, reads: Reads) -> Scene:
+def selection(state: ViewState, reads: Reads) -> StepSelection:
     """The detectors are asked only where the address names no rank: at twelve thousand ranks they take their time."""
     facts = reads.facts(state)
     named = suspects(reads.reports.of(facts.summary)) if state.rank is None else ()
-    return Scene(facts=facts, rows=chosen_rows(state, facts, named), step=chosen_step(state, facts))
+    return StepSelection(facts=facts, rows=chosen_rows(state, facts, named), step=chosen_step(state, facts))
 
 
 def displayed(state: ViewState, rows: Rows) -> tuple[int, ...]:
@@ -44,16 +41,16 @@ def displayed(state: ViewState, rows: Rows) -> tuple[int, ...]:
     return pinned + tuple(rank for rank in rows.ranks if rank not in pinned)
 
 
-def aligned(one: Scene, reads: Reads) -> OneClock:
+def aligned(one: StepSelection, reads: Reads) -> OneClock:
     """The spans of a scene on one clock."""
     return reads.aligned_spans(one.facts, one.step, one.rows.ranks)
 
 
-def spans(one: Scene, reads: Reads) -> SpanColumns:
+def spans(one: StepSelection, reads: Reads) -> SpanColumns:
     return aligned(one, reads).spans
 
 
-def drawn(one: Scene, reads: Reads) -> Drawn:
+def drawn(one: StepSelection, reads: Reads) -> Drawn:
     """As many of the spans as travel to the browser."""
     return fit(spans(one, reads))
 
@@ -66,7 +63,7 @@ MAX_LISTED = 1024
 
 def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
     """Group, rank and step of a view; where the address asks for what is not there, what it asked for."""
-    shown = scene(replace(state, step=None, rank=_there(state, reads)), reads)
+    shown = selection(replace(state, step=None, rank=_there(state, reads)), reads)
     rank = shown.rows.rank if state.rank is None else state.rank
     return {
         "group": (state.group or shown.rows.group).value,
@@ -82,9 +79,9 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
     groups = {group.value: name for group, name in GROUP_NAMES.items() if _has(group, facts)}
     return bar(
         switch("Group", "group", shown["group"], groups),
-        _rank_list(shown["rank"], facts) if _are_listed(facts) else number_input("of rank", "rank", shown["rank"], "0"),
+        _rank_list(shown["rank"], facts) if _are_listed(facts) else number_input("Rank", "rank", shown["rank"], "0"),
         number_input("Step", "step", shown["step"], "newest" if facts.summary.state is RunState.LIVE else "typical"),
-        switch("Ideal timeline", "ideal", shown["ideal"], {HIDDEN: "Hidden", SHOWN: "Below"}),
+        switch("Ideal timeline", "ideal", shown["ideal"], {HIDDEN: "Hidden", SHOWN: "Shown"}),
     )
 
 
@@ -101,7 +98,7 @@ def draw_links(state: ViewState, reads: Reads) -> Component:
     if at > 0:
         before = replace(here, step=int(stored[at - 1]))
         links.insert(0, link_button("← Previous", before, name="step-previous", title="previous step: key ["))
-    links.append(link_button("In the grid", replace(here, view=View.GRID)))
+    links.append(link_button("Show in grid", replace(here, view=View.GRID)))
     return html.Div(links, className="links")
 
 
@@ -118,7 +115,7 @@ def _are_listed(facts: RunFacts) -> bool:
 def _rank_list(shown: object, facts: RunFacts) -> Component:
     places = ((rank, facts.topology.describe(rank)) for rank in range(facts.topology.world_size))
     return dmc.Select(
-        label="of rank",
+        label="Rank",
         id=control_id("rank"),
         value=shown,
         data=[{"value": str(rank), "label": f"{rank} · {place}"} for rank, place in places],

@@ -1,4 +1,4 @@
-"""The heat map in a sentence: which rank, which pipeline stage, or who waits."""
+"""A one-sentence summary of the heat map: the slow rank, the slow pipeline stage, or the waiting ranks."""
 
 import math
 
@@ -35,15 +35,19 @@ def _within_peers(times: StageTimes, facts: RunFacts) -> str:
     slowest: where all of it takes as long, the time on the wall does not tell which of them is slow."""
     median = medians(times.ratio, axis=0)
     if not np.isfinite(median).any():
-        return "no rank has peers to compare with"
+        return "no rank has a peer to compare with"
     highest = int(np.nanargmax(median))
     group = list(facts.topology.group(highest, along="tp"))
     is_shared = times.basis == WALL and np.nanmin(median[group]) > max(SLOW, median[highest] - ALIKE)
     others = np.delete(median, group if is_shared else highest)
-    rest = f"; the others {np.nanmin(others):.2f}x to {np.nanmax(others):.2f}x" if np.isfinite(others).any() else ""
+    rest = (
+        f"; the other ranks: {np.nanmin(others):.2f}x to {np.nanmax(others):.2f}x" if np.isfinite(others).any() else ""
+    )
     if is_shared and len(group) > 1:
-        return f"highest is the tensor group of ranks {ranks_in_words(group)}, {median[highest]:.2f}x its peers{rest}"
-    return f"highest is {facts.describe(highest)}, {median[highest]:.2f}x its peers{rest}"
+        return (
+            f"the slowest is the tensor group of ranks {ranks_in_words(group)}, {median[highest]:.2f}x its peers{rest}"
+        )
+    return f"the slowest is {facts.describe(highest)}, {median[highest]:.2f}x its peers{rest}"
 
 
 def _between_pipeline_stages(times: StageTimes, facts: RunFacts, metric: Metric) -> str:
@@ -55,7 +59,7 @@ def _between_pipeline_stages(times: StageTimes, facts: RunFacts, metric: Metric)
     heaviest = int(np.nanargmax(per_stage))
     others = np.delete(per_stage, heaviest)
     if not np.isfinite(others).any():
-        return f"only pp{heaviest} recorded it"
+        return f"only pp{heaviest} recorded this stage"
     takes, least, most = (
         f"{one:.0f}%" if metric is Metric.SHARE else duration(float(one) * 1e6)
         for one in (per_stage[heaviest], np.nanmin(others), np.nanmax(others))
@@ -73,12 +77,12 @@ def _who_is_waited_for(times: StageTimes, facts: RunFacts) -> str:
     last = int(np.nanargmax(waited_ns))
     most = duration(float(waited_ns[last]))
     if share[last] < LONG_PERCENT:
-        return f"{times.stage.label}: nobody is waited for long, at most {most} a step"
+        return f"{times.stage.label}: no rank keeps others waiting; the longest wait is {most} a step"
     together = np.flatnonzero(waited_ns > TOGETHER * waited_ns[last])
     others = np.delete(share, together)
-    rest = f"; for nobody else longer than {math.ceil(np.nanmax(others))}%" if np.isfinite(others).any() else ""
+    rest = f"; at most {math.ceil(np.nanmax(others))}% for any other rank" if np.isfinite(others).any() else ""
     who = _together(together.tolist(), facts)
-    return f"{times.stage.label}: the others wait for {who}, {most} a step, {share[last]:.0f}% of it{rest}"
+    return f"{times.stage.label}: the other ranks wait {most} a step for {who}, {share[last]:.0f}% of the step{rest}"
 
 
 def _together(ranks: list[int], facts: RunFacts) -> str:
@@ -88,7 +92,7 @@ def _together(ranks: list[int], facts: RunFacts) -> str:
     grid, words = facts.topology, f"ranks {ranks_in_words(ranks)}"
     dp = grid.index["dp"][ranks]
     is_replica = len(ranks) == grid.pp * grid.tp and bool((dp == dp[0]).all())
-    return f"{grid.replica(int(dp[0]))}, that is {words}" if is_replica else words
+    return f"{grid.replica(int(dp[0]))} ({words})" if is_replica else words
 
 
 def _who_waits(times: StageTimes, facts: RunFacts) -> str:
@@ -96,7 +100,7 @@ def _who_waits(times: StageTimes, facts: RunFacts) -> str:
     median = medians(times.ns, axis=0)
     longest, shortest = int(np.nanargmax(median)), int(np.nanargmin(median))
     return (
-        f"{times.stage.label}: longest in it is rank {longest} ({duration(float(median[longest]))}), "
-        f"shortest {facts.describe(shortest)} ({duration(float(median[shortest]))}); "
-        "who waits longest is a victim, the last to arrive waits least"
+        f"{times.stage.label}: rank {longest} spends the longest time in it ({duration(float(median[longest]))}), "
+        f"{facts.describe(shortest)} the shortest ({duration(float(median[shortest]))}). "
+        "Most of that time is waiting: the last rank to arrive waits least"
     )

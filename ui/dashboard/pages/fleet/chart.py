@@ -1,9 +1,9 @@
-"""One host over some steps: the steps of its ranks, and below, on the same axis of time, what the host told.
+"""One host over some steps: the steps of its ranks and, below on the same time axis, the samples of the host.
 
 step     ___/''|________|_____      from spans
-gpu0     ___________    |           from samples; a line with words wherever something happened
+gpu0     ___________    |           from samples; a labelled line for each event
 gpu1     ----------------
-         12:03:40     12:03:50      the host's own clock throughout: nothing has to be aligned
+         12:03:40     12:03:50      all on the host's own clock: no alignment is needed
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
-from ui.dashboard.figures.host_curves import Curves, Happened, HostCurve, levels, natural
 from ui.dashboard.figures.series import MARKERS_BELOW
 from ui.dashboard.figures.style import GREY, TICKS_PX, TROUBLE, framed, plain
+from ui.dashboard.pages.fleet.curves import Curves, Happened, HostCurve, levels, natural
 from ui.dashboard.records import Floats, Ints, RankSpans
 from ui.dashboard.wording import NS_PER_S, local_ms
 
