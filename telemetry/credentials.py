@@ -1,9 +1,8 @@
-"""Secrets: from the environment, or from a file that it names. Never from a command line, where every user could read
-them in the list of processes.
+"""Secrets from the environment, or from a file that it names. Never from the command line, which all users can read.
 
-    RANKSCOPE_TOKEN         everything                                   each also as NAME_FILE: the path of a file
-    RANKSCOPE_WRITE_TOKEN   batches and OpenTelemetry in, nothing out    that holds it and nothing else
-    RANKSCOPE_READ_TOKEN    questions and the dashboard, nothing in
+RANKSCOPE_TOKEN         full access                              also as NAME_FILE: the path of a file
+RANKSCOPE_WRITE_TOKEN   send batches and OpenTelemetry only      that holds only the secret
+RANKSCOPE_READ_TOKEN    queries and the dashboard only
 """
 
 import os

@@ -1,7 +1,7 @@
-"""Names of what samplers read and see: one vocabulary for samplers, stores and detectors. A name is never changed.
+"""Names of the samplers' metrics and events: one vocabulary for samplers, stores and detectors. A name is never changed.
 
-Units stand in the names. Counters start anywhere and grow; a sampler unwraps those that overflow, so a value that falls
-means that the device began anew.
+Units are part of the names. Counters start at any value and grow. A sampler unwraps counters that overflow, so a value
+that falls means that the device was reset.
 """
 
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""Who recorded: the identity of a rank, as its rank file and every batch carry it."""
+"""The identity of a rank, as its rank file and every batch contain it."""
 
 from dataclasses import dataclass, field
 

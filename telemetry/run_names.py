@@ -3,10 +3,8 @@
     letters, digits and marks of any script, spaces within, and  . _ - : @ + = , ( ) [ ] # ~ %
     at most 200 bytes of UTF-8; no dot, dash or space in front, no space at the end
 
-So a name is one file name, one word of a log line, and reads in the order in which it was written. Rows that an older
-version stored under other names can still be read.
-
-Names that come from outside, so that a table can take them.
+So a name is one file name, one word of a log line, and has no characters that change the reading direction. Rows that
+an older version stored under other names can still be read.
 """
 
 import hashlib

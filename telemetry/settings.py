@@ -1,4 +1,4 @@
-"""What a recording process takes from its environment. No library is needed to read it.
+"""Settings of a recording process, from its environment. Reading them needs no library.
 
     RANKSCOPE_DISABLED   1: everything is a no-op           RANKSCOPE_SPOOL      folder of rank files
     RANKSCOPE_RUN        name of the run                    RANKSCOPE_COLLECTOR  URL of the collector

@@ -1,7 +1,7 @@
-"""From what ranks say of their mesh to the topology that they form: the only place that does so.
+"""The topology of a job, from the meshes that its ranks stored.
 
 All ranks of a job have one mesh, but they learn it at different times, and a rank may end before it has. The topology
-that most ranks have counts; of equals that of the lowest rank. ``RunGrids`` chooses rows by the same rule.
+of most ranks counts; if two are equally frequent, that of the lowest rank. ``RunGrids`` selects rows by the same rule.
 """
 
 from collections import Counter

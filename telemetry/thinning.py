@@ -1,10 +1,10 @@
-"""How much of what samplers read is shipped: looks are frequent, rows are few.
+"""Reduces what is shipped of the samplers' readings: samples are frequent, rows are few.
 
-    looks    | | | | |   | | | | |       a level (power, load): its mean over the window
-    windows  '---5 s---' '---5 s---'     a counter: where it stands at the window's end, if it moved since it was
-                                         last told, and once a minute in any case
+    samples  | | | | |   | | | | |       a level (power, load): its mean over the window
+    windows  '---5 s---' '---5 s---'     a counter: its value at the window's end, if it has changed since it was
+                                         last shipped, and once a minute in any case
 
-A hundred levels and a thousand counters that stand still of a host then make twenty rows a second, not eleven hundred.
+For a host with a hundred levels and a thousand constant counters, this gives twenty rows a second, not eleven hundred.
 """
 
 from collections.abc import Iterable

@@ -1,10 +1,10 @@
-"""From an exception to the error that the user of a command reads.
+"""Converts an exception to the error that the user of a command reads.
 
 exception                                    error
 RankscopeError                               itself
-OSError about a path, or of a full disk      UsageError: the path, and what the system says about it
+OSError about a path, or of a full disk      UsageError: the path, and the system's message
 ModuleNotFoundError of an optional package   UsageError: the extra of this package that installs it
-anything else                                None: our defect. The command prints the traceback.
+anything else                                None: a defect. The command prints the traceback.
 """
 
 import errno

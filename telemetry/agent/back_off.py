@@ -1,8 +1,8 @@
-"""How long an agent waits for a collector that cannot take its rows now.
+"""Delay between attempts while the collector cannot accept rows.
 
 failures in a row      1       2       3       4       5 ...
-seconds                0.5     1       2       4       8, 10, 10 ...    or what Retry-After asks for, if that is more
-times                  1 to 2, by chance: thousands of agents that were sent away together come back one by one
+seconds                0.5     1       2       4       8, 10, 10 ...    or Retry-After, if that is longer
+random factor          1 to 2, so that thousands of agents do not retry at the same moment
 """
 
 import random

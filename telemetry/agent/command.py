@@ -1,5 +1,4 @@
-"""The agent as a command: ``rankscope agent``, and ``python -m telemetry.agent`` where only the agent's parts are
-installed. Both are this."""
+"""The agent as a command: ``rankscope agent``, and ``python -m telemetry.agent`` where only the agent is installed."""
 
 import argparse
 import os

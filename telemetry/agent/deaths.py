@@ -1,9 +1,10 @@
-"""When each rank's process ended: who died first matters, and the launcher ends the others within a moment.
+"""When each rank's process ended. The first death matters: the launcher ends the other processes within a moment.
 
-A thread sleeps in the kernel on all processes at once (a pidfd becomes readable as its process ends) and stamps the
-wall clock. Where the kernel knows no pidfd nothing is stamped, and who follows the ranks stamps what it notices by
-looking. Until its parent asks, a dead process also tells what ended it: a rank that somebody terminated is not the
-one that failed.
+One thread waits for all processes at once (a pidfd becomes readable when its process ends) and records the wall-clock
+time. On kernels without pidfd it records nothing; the agent then uses the time at which it noticed the death.
+
+Until the parent reaps it, a dead process also shows its exit status. A rank that another process terminated is not the
+one that failed first.
 """
 
 import os

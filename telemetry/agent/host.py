@@ -1,4 +1,4 @@
-"""The ranks of this host, as the agent follows them: found as they appear, each on its own when one goes wrong."""
+"""The ranks of this host that the agent follows. A fault of one rank does not stop the others."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,14 +1,12 @@
-"""What this host's samplers saw, for every job that has ranks here: on disk first, then shipped.
+"""Ships the readings and events of this host's samplers, for every job that has ranks here.
 
-    samplers --HostWatch--> take, once a second, by a thread of its own --> journal, waiting rows
-                                                                                   |
-                                                      the agent's loop --ship------'
+    samplers --HostWatch--> this thread, once a second --> journal on disk, queue of rows
+                                                                         |
+                                               the agent's loop --ship---'
 
-Nobody else tells whose a host is: each run and attempt that has living ranks here gets the rows. What lasts (a GPU that
-was seen, a link that is down) is told to a job that comes later, too. A collector that is away for long costs the
-oldest rows, and how many is told; events are in the journal all the same.
-
-The agent's way out: rows to whoever stores them.
+The rows go to each run and attempt that has living ranks on this host. A job that starts later also receives the
+current state: GPUs that were found, links that are down. During a long outage of the collector the oldest rows are
+dropped, and their number is logged. Events stay in the journal.
 """
 
 import threading

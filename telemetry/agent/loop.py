@@ -1,11 +1,11 @@
-"""The agent's loop: read what ranks wrote, post it, and only then let go of it.
+"""The agent's loop: read what ranks recorded, send it, and acknowledge it only after it is stored.
 
-every second   look for new ranks -> announce them
-               -> what samplers saw, threads beside this one: host_watch.py
-               -> evidence, where watch.py, a thread likewise, has taken any
+every second   find new ranks -> announce them
+               -> rows of the samplers, which run in threads of their own (host_reports.py)
+               -> evidence, which watch.py collects in a thread of its own
                -> records, until few are left -> acknowledge -> heartbeats
-on a failure   nothing is forgotten: wait a little longer each time, then read the same records again
-at the end     when every rank is over and all of it is stored, the agent ends by itself
+on a failure   nothing is acknowledged: wait longer after each failure, then read the same records again
+at the end     the agent exits once every rank has ended and all its records are stored
 """
 
 import threading

@@ -1,13 +1,11 @@
-"""Which samplers run on this host, and how often.
+"""Which samplers run on this host, how often, and in which threads.
 
-Runs the samplers of this host: a thread each, so that one that hangs in a driver holds up no other.
+    sampler --sample, every second--> thinning --> readings, events --host_reports.py--> host_samples, host_events
 
-sampler --look, every second--> thinning --> what was seen --host_reports.py--> host_samples, host_events
+Each sampler has a thread of its own, so one that hangs in a driver delays no other.
 
-How far this host's clock is off the collector's, as a sampler: a few pings, of which the quickest counts.
-
-One look takes milliseconds, once in half a minute. A collector that is away, or that knows no such route, makes a look
-empty.
+One sampler measures the offset of this host's clock from the collector's: a few pings every half minute, of which the
+quickest counts. It returns nothing if the collector does not answer or has no such route.
 """
 
 import threading

@@ -1,12 +1,12 @@
-"""Does a job stand still? A pure state machine over what the ranks of one host show on their live pages.
+"""Whether a job has stalled: a state machine over the live pages of the ranks of one host, without input or output.
 
-    GOING --no step for longer than usual--> SUSPECTED --nothing moved between two looks--> STALLED
-      ^  <---- something moved: slow ----------'                                               |
+    GOING --no step for longer than usual--> SUSPECTED --nothing changed between two samples--> STALLED
+      ^  <---- something changed: slow --------'                                               |
       '----------------------------- a rank began another step --------------------------------'
 
-How long is too long is learned: ``factor`` times the usual step, within floor and ceiling. The ceiling alone counts
-before the first few steps, while any rank writes a checkpoint or evaluates, and while none is inside a step. The
-ceiling lies below the 600 s after which NCCL's watchdog ends a job.
+The limit is learned: ``factor`` times the usual step, within floor and ceiling. Only the ceiling applies before the
+first few steps, while any rank writes a checkpoint or evaluates, and while no rank is inside a step. The ceiling is
+below the 600 s after which NCCL's watchdog ends a job.
 """
 
 from collections import deque

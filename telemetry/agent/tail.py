@@ -1,10 +1,10 @@
-"""From a rank's records to rows: follows one rank file and speaks in the columns of ``telemetry.tables``.
+"""From a rank's records to rows: follows one rank file and returns the columns of ``telemetry.tables``.
 
-    read:     pin the segment  ->  records, and the hole before them if the rank had to make room  ->  Chunk
+    read:     pin the segment  ->  records, and the gap before them if the rank had to free space  ->  Chunk
     shipped:  acknowledge      ->  sealed segments below are deleted
 
-What is missing is told in the rank's own stream: a mark that bears the number of the last record that is lost. So it is
-stored once, like any record, and what is stored is what was recorded, less what such marks count.
+Missing records are reported by a mark in the rank's own stream. The mark has the number of the last missing record, so
+it is stored once, like any record. What is stored is what was recorded, minus what such marks count.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""Sees by itself that a job stands still or that a rank died, and takes the evidence down: on disk, then for shipping.
+"""Detects a stalled job or a dead rank, and collects evidence: first on disk, then for shipping.
 
-every second, or as a process ends     pages -> logs -> ends -> stall? -> evidence, where there is a reason
+every second, or when a process ends     pages -> logs -> ends -> stall? -> evidence, if there is a reason
 
-A thread of its own, so that neither a silent collector delays the evidence nor a silent rank the heartbeats. While
-nothing is wrong it reads a page of each rank, and asks how long its log is.
+It runs in a thread of its own: a collector that does not answer delays no evidence, and a rank that does not answer
+delays no heartbeat. In normal operation it reads one page of each rank and checks the length of its log.
 """
 
 import threading

@@ -1,7 +1,6 @@
-"""What the agent keeps of the ranks that it watches, as of its last look.
+"""The last known state of the ranks that the agent watches, and the evidence that waits to be shipped.
 
-Evidence that waits to be shipped: of each rank and kind the newest, so a collector that is away for long costs no
-memory.
+Of each rank and kind only the newest evidence is kept, so a long outage of the collector costs no memory.
 """
 
 import threading

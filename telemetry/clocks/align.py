@@ -1,20 +1,21 @@
-"""How far the clocks of hosts lie apart, from what their ranks did together: offset, drift and an error bound for each.
+"""Clock offsets between hosts, from the collectives of their ranks: offset, drift and an error bound for each host.
 
-    ends     collectives end on all members at (nearly) the same instant;      host-1  |-------|      their ends lie as
-             how nearly is estimated, not assumed                              host-2      |---|      far as the clocks
+    ends     collectives end on all members at (nearly) the same instant;      host-1  |-------|      the ends differ by
+             how nearly is estimated, not assumed                              host-2      |---|      the clock offset
 
-    order    nobody ends before the last has begun, nothing is received        host-1  |->            sent before
-             before it was sent: bounds from both sides, and no assumption     host-2        ->|      received
+    order    no member ends before the last has begun, and no message is       host-1  |->            sent before
+             received before it was sent: bounds from both sides               host-2        ->|      received
 
     pings    agent and collector: the offset lies within half of the round trip
 
-Hosts are nodes of a graph. From the *reference*, the host of rank 0, offsets go along the tree of tightest bounds, and
-bounds add up. A clock that jumped begins a new window. What nothing bounds is refused, with the reason.
+Hosts are nodes of a graph. Offsets are relative to the *reference*, the host of rank 0. They are added along the tree
+of tightest bounds, and so are the bounds. A clock that jumped begins a new window. A host without any bound is
+rejected, with the reason.
 
-    what a host's clock reads = what the reference's reads + offset + drift * (its own reading - middle of the window)
+    reading of a host's clock = reading of the reference's + offset + drift * (own reading - middle of the window)
 
-Bounds after Cristian (Distributed Computing 3, 1989) and NTP (RFC 5905, section 8), by messages of the job itself after
-Duda et al. (ICDCS 1987); why a tree: docs/adr/0015.
+Bounds after Cristian (Distributed Computing 3, 1989) and NTP (RFC 5905, section 8), from messages of the job itself
+after Duda et al. (ICDCS 1987). Why a tree: docs/adr/0015.
 """
 
 import heapq

@@ -1,4 +1,4 @@
-"""What clocks are aligned by, and what comes of it: see ``align.py``."""
+"""Input and result of clock alignment: see ``align.py``."""
 
 from dataclasses import dataclass
 

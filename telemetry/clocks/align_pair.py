@@ -1,8 +1,8 @@
-"""One clock against another: from what both saw to pieces on which one line holds, each with its bound.
+"""One clock against another: from shared events to segments with one line each, and the bound of each line.
 
-ends of collectives, many    a line through them; what their scatter may hide is part of the bound; cut down by what
-                             the order of events allows. Where that says something else, the order alone counts.
-else                         the order alone
+many ends of collectives     a line through them; its bound includes what their scatter may hide, and is cut by the
+                             bounds from the order of events. If both disagree, only the order counts.
+otherwise                    the order of events only
 """
 
 from dataclasses import replace

@@ -1,10 +1,10 @@
-"""Stamps of several hosts on one clock: raw stamp and host in, the reference's time and its bound out.
+"""Time stamps of several hosts on one clock. Input: raw stamp and host. Output: the reference's time and its bound.
 
     windows of a host   |-- offset, drift, bound --|-- offset, drift, bound --|        ?
-    stamp                         ^ inside: as it is                                   ^ outside: the nearest, its bound
-                                                                                         grows with the distance
+    stamp                         ^ inside: as it is                                   ^ outside: nearest window, and
+                                                                                         a wider bound
 
-Nothing is rewritten: who draws or compares asks here.
+Stored stamps are not changed: every reader that draws or compares them converts them here.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""How a server of ours says no: a status, the reason and what to do next, as JSON."""
+"""Error responses of the collector and the dashboard: a status, the reason and a hint, as JSON."""
 
 from collections.abc import Callable, Mapping
 

@@ -4,11 +4,16 @@
     POST /v1/query             JSON in, Arrow out
     GET  /healthz  /metrics
 
-Errors are JSON {"error", "hint"}. 400: bad input. 409: the name is taken. 415: another type, or a packed body. 416: the
-numbers of records jump; the answer has "stored", one past the last stored number by rank. 428: announce the rank first.
-429 and 503: retry later (Retry-After). Requests that are refused earlier: ``guard.py``.
+Errors are JSON {"error", "hint"}:
 
-Refused batches in the collector's log: one line for each, up to a limit per minute.
+    400         bad input
+    409         another job already uses the name
+    415         wrong content type, or a compressed body
+    416         record numbers jump; "stored" in the response is the next expected number by rank
+    428         announce the rank first
+    429, 503    retry after Retry-After seconds
+
+``guard.py`` rejects other requests earlier. Refused batches are logged with one line each, up to a limit per minute.
 """
 
 import asyncio

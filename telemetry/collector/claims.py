@@ -1,11 +1,11 @@
-"""Which ranks this collector may write, where several stand over one database.
+"""Which ranks this collector may write, if several collectors share one database.
 
-    claim   write a ballot above all that are there  ->  settle  ->  (marks are read)
-    insert  register with the engine  ->  check: no larger ballot is there  ->  send the rows
+    claim   write a ballot above all existing ones  ->  settle  ->  (marks are read)
+    insert  register with the engine  ->  check: no larger ballot exists  ->  send the rows
 
-The claimer waits for every insert that was registered before its ballot was there; every insert that registers later
-sees the ballot, and stores nothing. So marks that were read after a claim stay true until a check fails, whoever is
-killed, paused or cut off in between. See ``docs/adr/0014-ranks-are-claimed.md``.
+The claiming collector waits for every insert that was registered before its ballot. Every insert that registers later
+sees the ballot and stores nothing. So marks that were read after a claim stay true until a check fails, even if a
+collector is killed, paused or disconnected in between. See ``docs/adr/0014-ranks-are-claimed.md``.
 """
 
 import secrets

@@ -1,9 +1,9 @@
-"""The collector's thread that keeps the table ``host_clocks``: now and then the newest windows of runs that are alive.
+"""The collector's thread that updates the table ``host_clocks``: periodically, for the newest windows of active runs.
 
-    every half minute    Runs --> those with news --> newest two windows --> align --> host_clocks
+    every half minute    Runs --> those with new rows --> newest two windows --> align --> host_clocks
 
-What it asks for is bounded (``clock_evidence.py``), and it may be killed at any moment: the same windows are estimated
-again, by this collector or another, and the newest estimate counts.
+Its queries are bounded (``telemetry/clocks/stored_evidence.py``). It may be killed at any moment: this or another
+collector estimates the same windows again, and the newest estimate counts.
 """
 
 import threading

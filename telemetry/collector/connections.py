@@ -1,20 +1,19 @@
-"""Connections that are too many, or too slow to begin or to read.
+"""Limits on connections and WebSockets: how many there are, and how slowly they may send or read.
 
-    accepted --head within HEAD_S--> request --body: bodies.py--> answer --read at MIN_READ_BYTES a STALL_S--> idle, 5 s
-       |              else closed                                              else cut off
-       +-- more than MAX_CONNECTIONS: cut off at once; one that has not got beyond the handshake of TLS is one, too
+    accepted --head within HEAD_S--> request --body: guard.py--> answer --read at MIN_READ_BYTES a STALL_S--> idle, 5 s
+       |              else closed                                             else closed
+       +-- more than MAX_CONNECTIONS: closed at once; this includes connections that are still in the TLS handshake
 
-The parser is the strict one, the same on every installation; it bounds the head, too (16 KiB). What becomes a
-WebSocket is bounded as one: ``sockets.py``.
+Every installation uses the same strict HTTP parser. It also limits the head (16 KiB).
 
-WebSockets, where they are asked for (``RANKSCOPE_LIVE=websocket``): no more, larger or faster than a page needs.
+WebSockets exist only with ``RANKSCOPE_LIVE=websocket``. Their number, size and rate are limited:
 
-    connections.py --upgrade--> too many: cut off --> gates --> page told of news
-                                                                  |  more than FRAMES_PER_SECOND: cut off
-                                                                  |  told faster than it reads for STALL_S: cut off
-                                                                  |  no answer to a ping, 20 s after 20 s: cut off
+    upgrade --> too many: closed --> guard.py --> page receives updates
+                                                    |  more than FRAMES_PER_SECOND: closed
+                                                    |  reads slower than it is sent for STALL_S: closed
+                                                    |  no answer to a ping, 20 s after 20 s: closed
 
-A page whose socket is cut off goes on by asking.
+A page whose socket is closed falls back to polling.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What the collector counts of itself, as Prometheus reads it."""
+"""The collector's own metrics, in Prometheus format."""
 
 import threading
 from collections import Counter

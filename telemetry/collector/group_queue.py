@@ -1,6 +1,6 @@
-"""Many small requests in, few large groups out: what stands before each thread that stores.
+"""Groups many small requests into few large ones: the queue before each thread that stores.
 
-connections --submit--> [bounded in bytes] --next_group--> one thread stores it, and answers each request
+connections --submit--> [bounded in bytes] --next_group--> one thread stores the group, and answers each request
 """
 
 import threading

@@ -1,27 +1,27 @@
-"""Everything a request passes before it comes to a route, of any server of ours.
+"""All checks that a request passes before it reaches a route, for the collector and the dashboard.
 
-connections.py      rates.py       origins.py        access.py       bodies.py
-too many, too slow  429 too often  421, 403 foreign  401, 403 token  400, 408, 413, 429 body    -> routes
+    connections.py      rates.py       settings.py       guard.py        guard.py
+    too many, too slow  429 too often  421, 403 foreign  401, 403 token  400, 408, 413, 429 body    -> routes
 
-Who may do what with a server, where it has tokens.
+Access, for a server with tokens:
 
-    token    may                                                    asks for more: 403
+    token    may                                                    else
     full     everything
-    write    POST /v1/batches/TABLE, /v1/traces, /v1/metrics, /v1/logs
-    read     everything else: questions, counters, the dashboard
-    any      GET /v1/clock: agents measure how far their clock is off
+    write    POST /v1/batches/TABLE, /v1/traces, /v1/metrics, /v1/logs   403
+    read     everything else: queries, metrics, the dashboard            403
+    any      GET /v1/clock: agents measure the offset of their clock
 
-Without a good token: 401, but for /healthz, which says nothing but whether the store answers.
+A request without a valid token gets 401, except for /healthz, which only says whether the store answers.
 
-Bodies of requests: none too big, none too slow, and not too many at once.
+Bodies of requests:
 
-    head says: longer than max_body_bytes          413, before a byte of it is read
+    declared length above max_body_bytes           413, before any byte of it is read
     more bytes than that arrive                    413
-    not there after body_seconds                   408, and the connection ends
-    all bodies in memory exceed max_total_bytes    429, come back later
-    two lengths, or a length that is none          400, and the connection ends
+    not complete after body_seconds                408, and the connection is closed
+    all bodies in memory exceed max_total_bytes    429, retry later
+    two lengths, or an invalid length              400, and the connection is closed
 
-Bytes count from their arrival to the end of the request, so what waits for the store counts, too.
+Bytes count from their arrival to the end of the request. So this includes bodies that wait for the store.
 """
 
 import asyncio

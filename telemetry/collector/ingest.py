@@ -1,8 +1,8 @@
-"""The one thread of a collector that writes: batches in from many connections, out as few large inserts.
+"""The collector's only writing thread: batches from many connections become few large inserts.
 
     connections --submit--> [queue, bounded] --group--> one insert a table (writer.py) --> acknowledge
 
-A batch is acknowledged when the insert that holds its rows has returned. One thread writes, so that the rows of a rank
+A batch is acknowledged when the insert that holds its rows has returned. With one writing thread, the rows of a rank
 are stored in the order of their numbers.
 """
 

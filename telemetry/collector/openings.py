@@ -1,11 +1,11 @@
-"""One name, one job: which folder's rows a collector takes under the name of a rank.
+"""One name, one job: the folder whose rows a collector accepts under the name of a rank.
 
     announced (row of `ranks`)    rows name a folder                rows name no folder
     not at all                    announce first                    records: stored apart, under folder 0
     folder A                      A: stored    B: announce first    refused: the name is taken
     folder A, then folder B       taken, if records of A are stored; else B takes the place of A
 
-A folder is named by the time at which it was first opened. Records are numbered from 0 in every fresh folder, so the
+A folder is identified by the time at which it was first opened. Records are numbered from 0 in every new folder. So the
 numbers of one folder say nothing about another (``ledger.py``).
 """
 

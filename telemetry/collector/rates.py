@@ -1,6 +1,6 @@
-"""How often one client may ask: a bucket of requests for each address, filled at a steady rate.
+"""Rate limit for each client address: a bucket of requests that is refilled at a steady rate.
 
-429 with Retry-After once it is empty. An address that has been quiet for a while has a full one, and is forgotten.
+An empty bucket gives 429 with Retry-After. The bucket of an address that was idle for a while is full, and is removed.
 """
 
 import time

@@ -1,9 +1,9 @@
 """The collector: one HTTP server that owns the store. One process, one worker, never forked.
 
-What time it is here: ``GET /v1/clock``, for agents that measure how far their host's clock is off.
+``GET /v1/clock`` returns the collector's time, so that agents can measure the offset of their host's clock:
 
     agent      t0 ------->                  -------> t3        offset = ((t1 - t0) + (t2 - t3)) / 2
-    collector           t1 --- answers --- t2                  right within half of (t3 - t0) - (t2 - t1)
+    collector           t1 --- answers --- t2                  exact to half of (t3 - t0) - (t2 - t1)
 
 (NTP, RFC 5905, section 8.)
 """

@@ -1,11 +1,10 @@
-"""What a server can be told, by argument or by environment (``RANKSCOPE_TOKEN``, ``RANKSCOPE_QUEUE_BYTES``, ...).
+"""Settings of a server, from arguments or the environment (``RANKSCOPE_TOKEN``, ``RANKSCOPE_QUEUE_BYTES``, ...).
 
-Pages of other sites in the browser of somebody who may use the server.
+The module also rejects requests that pages of other sites send from a user's browser. Such a page can make the browser
+call loopback, or any server for which the browser has a password. Two things identify it: the host name in the request
+(its own name, made to resolve to 127.0.0.1), and the headers in which the browser reports the origin:
 
-A page can make its reader's browser call loopback, or any server that the browser has a password for. Two things give
-it away: the name it calls by (its own, made to resolve to 127.0.0.1), and what the browser says about where it is from.
-
-    evil.example -> resolves to 127.0.0.1 -> Host: evil.example:8719       421 where no token protects the server
+    evil.example -> resolves to 127.0.0.1 -> Host: evil.example:8719       421 if no token protects the server
     evil.example -> POST http://127.0.0.1:8719/  Sec-Fetch-Site: cross-site  403
     evil.example -> WebSocket ws://127.0.0.1:8719/  Origin: not Host         403
 """

@@ -1,22 +1,20 @@
-"""A group of batches of one table into the store, each row with a ``seq`` exactly once.
+"""Writes a group of batches of one table to the store, each row with a ``seq`` exactly once.
 
-    own the ranks (claims.py) --> is this their folder? (openings.py) --> drop what is stored (ledger.py)
-                              --> one insert, checked once it is registered
-                                                                            |
-              nothing of these ranks is stored: "send it again"  <--- another has claimed them
+    claim the ranks (claims.py) --> check their folder (openings.py) --> drop rows that are stored (ledger.py)
+                                --> one insert, checked once it is registered
+                                                                              |
+    nothing of these ranks is stored: "send it again"  <--- another collector has claimed them
 
-What is known of a rank is forgotten together: that it is held, its folder, and how far it is stored.
+The cached state of a rank is dropped together: its claim, its folder, and its highest stored number.
 
-Rows of many batches as one block, in the order in which the store keeps them.
+Rows of many batches are sorted into one block, in the order of the store:
 
     host a   rank 0: step 7, step 8    rank 1: ...            forward   step 7   rank 0 1 2 3
     host b   rank 2: ...               rank 3: ...      -->             step 8   rank 0 1 2 3
     each rank in the order of its records                     backward  step 7   ...
 
-A server sorts by six columns, row against row; here it is three stable sorts of small numbers, a fifth of the work.
-What it finds sorted it stores as it is.
-
-A store that raises, as those hear of it who sent the rows: come back later, whatever it was.
+A server sorts by comparing rows over six columns. Three stable sorts of small numbers need a fifth of that work. The
+server stores rows that are already sorted as they are.
 """
 
 import time

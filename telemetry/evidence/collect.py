@@ -1,11 +1,11 @@
-"""Evidence of ranks, taken from outside them: states first and at one moment, then what takes its time, side by side.
+"""Collects evidence of ranks from outside: first the state of all at one moment, then slow parts in parallel.
 
     state            always: the live page outlives its process
-    flight-recorder  from torch's worker server while the process lives and is not stopped; else what torch wrote
-    stack            of a process that lives, stopped or not
+    flight-recorder  from torch's worker server if the process lives and is not stopped; else what torch wrote
+    stack            of a living process, stopped or not
     log              what the agent has read so far
 
-One deadline bounds the whole, however many ranks do not answer.
+One deadline bounds the whole collection, however many ranks do not answer.
 """
 
 from collections.abc import Callable, Iterator, Sequence

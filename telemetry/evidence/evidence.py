@@ -1,23 +1,23 @@
-"""What is known of a rank that stands still or died: texts, each of one rank, one kind and one moment.
+"""Evidence about a stalled or dead rank: texts, each of one rank, one kind and one moment.
 
     SPOOL/<run>/<attempt>/rank-00003/evidence/<kind>      the newest of each kind; its time is the file's
     table ``evidence``                                    the same, as shipped
 
     state            JSON object: process, died_ns, step, open stages, operations (rank_state.py)
-    flight-recorder  JSON as torch tells it, cut to what counts, with its source (flight_recorder.py)
+    flight-recorder  JSON from torch, cut to the relevant part, with its source (flight_recorder.py)
     stack            JSON object: tool, threads with their frames (stacks.py)
-    log              JSON list: lines that healthy runs do not say (logs.py)
+    log              JSON list: lines that do not occur in healthy steps (logs.py)
 
-Evidence outlives the stall it was taken of. A reader compares the step in ``state`` with the step on the rank's live
-page, or in its newest heartbeat: where that has gone on, the stall is over. When the next one is taken down, what is
-left of another step goes away, and an empty text in the table takes it back there.
+Evidence stays after the stall. A reader compares the step in ``state`` with the step on the rank's live page, or in its
+newest heartbeat: if that step is later, the stall is over. When evidence of the next stall is taken, files of an older
+step are deleted, and an empty text in the table replaces them there.
 
-Stamps of what an agent tells again and again, of which the newest counts.
+Time stamps of repeated evidence always increase, because the newest counts:
 
     wall clock   10  11  12   4   5   6 ... 12  13      set back by 8
-    stamps       10  11  12  12+ 12+ 12+ ... 12+ 13     + some nanoseconds: what is told last is the newest all the time
+    stamps       10  11  12  12+ 12+ 12+ ... 12+ 13     + some nanoseconds: the last evidence has the newest stamp
 
-An agent that is started again while the clock catches up knows of none before its own.
+An agent that restarts while the clock catches up does not know the earlier stamps.
 """
 
 import json

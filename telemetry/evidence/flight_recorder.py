@@ -1,29 +1,25 @@
-"""The ``flight-recorder`` text of a rank: which recorders torch has in it, and which of them counts.
+"""The ``flight-recorder`` text of a rank: torch's recorders in this rank, and which of them counts.
 
-    dump_nccl_trace_json        NCCL, of which it queries events
-    file:PATH                   what torch wrote on a timeout (dump_files.py)
+    dump_nccl_trace_json        NCCL; it queries CUDA events
+    file:PATH                   what torch wrote on a timeout
     torch_comms_fr_trace_json   torchcomms in torch, likewise
     torchcomms_fr_trace_json    the same as a package
-    fr_trace_json               CPU: gloo. Only what has not ended, whatever is asked for
+    fr_trace_json               CPU: gloo. Only operations that have not ended, whatever the parameters
 
-A text is one dump, cut to what counts, with two more fields: ``source`` names the recorder that it came from, and
-``beside`` holds the dumps of the others that recorded anything. Of several the first in the order above counts.
+A text is one dump, cut to the relevant part, with two more fields: ``source`` is the recorder that it came from, and
+``beside`` holds the dumps of all others that recorded anything. The first one in the order above counts.
 
-No handler here takes the GIL: JSON has no Python stacks. Without parameters a handler returns everything that it holds.
-With ``onlyactive``, a rank that is in no collective returns an empty dump.
+No handler here takes the GIL: JSON has no Python stacks. Without parameters a handler returns all its records. With
+``onlyactive``, a rank that is in no collective returns an empty dump.
 
-To query an event is a CUDA call in a thread of the rank. It may wait for a lock of a device that is dead, so a handler
-may not return. It also makes a graph capture fail that another thread has open, so a rank is asked only while it
-stands still. Source: Handlers.cpp, FlightRecorderDetail.hpp and ProcessGroupNCCL.cpp of torch.
+To query an event is a CUDA call in a thread of the rank. It may wait for a lock of a dead device, so a handler may not
+return. It also makes a graph capture fail that another thread has open. So a rank is queried only while it has stalled.
+Source: Handlers.cpp, FlightRecorderDetail.hpp and ProcessGroupNCCL.cpp of torch.
 
-Flight-recorder dumps that torch wrote for a rank as a collective timed out: found, opened and turned into JSON.
-
-The rank's identity names the places (``telemetry/record/dump_places.py``). They may name any file, so each is
-opened with the rights of the rank's user and without following a link. It counts if it is a regular file of that user,
-under one name, of bounded size, and written since the rank came into the step that it is in.
-
-One file of a user is read and converted at a time, which bounds the memory. A user whose file system does not answer
-delays no other user.
+Dump files: the rank's identity names the places (``telemetry/record/dump_places.py``). They may name any file, so each
+is opened with the rights of the rank's user and without following a link. It counts if it is a regular file of that
+user, under one name, of bounded size, and written since the rank entered its current step. One file of a user is
+converted at a time, which bounds the memory. A user whose file system does not answer delays no other user.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""Events of a host on its disk, beside the rank files: they outlive the agent, and are read where no collector is.
+"""Events of a host on its disk, beside the rank files. They outlive the agent and can be read without a collector.
 
     SPOOL/<run_id>/<attempt>/hosts/<host>.jsonl      one event a line, appended
 
-An event is written here before it is shipped. An agent that starts again ships them all once more: a row that is sent
-twice is the same row.
+An event is written here before it is shipped. An agent that restarts ships all events again: a row that is sent twice
+is the same row.
 """
 
 import io

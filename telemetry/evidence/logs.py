@@ -1,11 +1,11 @@
-"""What ranks print: the last lines of each, less what healthy runs say too, known faults marked.
+"""Log output of ranks: the last lines of each, without lines that healthy steps also print. Known faults are marked.
 
-    /proc/PID/fd/1, fd/2 --> regular files? --> kept open, read on from the last place --> last lines of the rank
+    /proc/PID/fd/1, fd/2 --> regular files? --> kept open, read from the last position --> last lines of the rank
                                                                                 |
-    a step goes by: what the ranks have said so far was no sign of a stall ---> what is usual --> left out
+    a step completes: lines so far are no sign of a stall ---> usual lines --> left out
 
-No cooperation of the rank is needed. Ranks that share one file are told apart by the ``[rank3]:`` that torch puts in
-front of a line. Pipes and terminals are left alone: opening one can disturb its reader.
+The rank does not take part. Ranks that share one file are distinguished by the ``[rank3]:`` that torch puts in front of
+a line. Pipes and terminals are not read: opening one can disturb its reader.
 
 A file is opened once, from the process itself and with the rights of its user, and never again by its path.
 """

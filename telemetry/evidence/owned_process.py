@@ -3,7 +3,7 @@
 A rank file names the process that wrote it, and any user can write any number there. So the owner is read from the
 kernel, through a descriptor of ``/proc/PID``. The descriptor never leads to a later process with the same number.
 
-Is a rank alive, and where is it: its live state page and its process, as a row.
+The heartbeat of a rank comes from its live state page and its process: whether it is alive, and where it is.
 """
 
 import errno

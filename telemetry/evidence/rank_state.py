@@ -1,4 +1,4 @@
-"""The ``state`` of a rank as evidence: its live page, which outlives it, and what its process does."""
+"""The ``state`` of a rank as evidence: its live page, which outlives it, and the state of its process."""
 
 import json
 import time

@@ -1,9 +1,9 @@
-"""Where a rank's Python threads stand: py-spy reads the memory of the process, whatever state it is in.
+"""Python stacks of a rank: py-spy reads the memory of the process, whatever state it is in.
 
-py-spy dump --nonblocking    neither pauses the rank nor needs its help: 15 ms, also of one that is stopped
-worker server                where py-spy is missing or not permitted: torch's C++ thread writes the stacks
+py-spy dump --nonblocking    does not pause the rank and needs no cooperation: 15 ms, also of a stopped process
+worker server                if py-spy is missing or not permitted: a C++ thread of torch writes the stacks
 
-Native frames are not taken: they need the process paused, and the symbols of all of torch read.
+Native frames are not read: this would pause the process and read all symbols of torch.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""What a rank has issued lately, from its own records: a step is a loop, so its past tells what comes where.
+"""What a rank usually issues, from its own records: every step repeats the same operations.
 
-Members of a group that disagree on an operation are two against none where the group has two members. Then the one that
-does something else than a step ago has left the path:
+If a group of two disagrees on an operation, there is no majority. Then the member that differs from its previous step
+is the one that left the usual order:
 
     tp group, step 7   ... #294 all-gather   #295 reduce-scatter ...     24 operations a step
               step 8   ... #318 reduce-scatter                           usually all-gather: this rank skipped one

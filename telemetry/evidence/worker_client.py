@@ -1,15 +1,13 @@
-"""Asks a rank through torch's worker server; it answers while the rank's Python cannot, but not a stopped process.
+"""Queries a rank through torch's worker server. It answers while the rank's Python cannot, but not in a stopped process.
 
-The rank's files name the path of the socket, and may name any path. ``worker_socket`` checks it before it is opened.
-
-Opens the socket of a rank's worker server. The rank's files name its path, and a hostile user may name any path.
+The rank's files name the path of the socket, and a hostile user may name any path. So it is checked first:
 
     SPOOL / run / attempt / rank-N / worker / socket       the folder as the agent knows it, whatever comes before "run"
     TEMP / rankscope-UID-workers / NAME                    TEMP: the agent's temporary folder, or /tmp
     elsewhere                                              only of the agent's own user
 
 Below SPOOL and TEMP each folder belongs to the rank's user, and none is a link or a mount point: a file system that a
-user has mounted (FUSE) can let every request wait. The socket is opened and connected with the rights of that user.
+user has mounted (FUSE) can delay every request. The socket is opened and connected with the rights of that user.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A run to whoever speaks OTLP, by the SDK's own exporters: what OTEL_* variables tell them holds here.
+"""Exports a run over OTLP with the exporters of the OpenTelemetry SDK, so that OTEL_* variables apply.
 
 OTEL_SDK_DISABLED                                              nothing is sent
 OTEL_TRACES_EXPORTER, OTEL_METRICS_EXPORTER = none             nothing of the kind is sent
@@ -6,14 +6,14 @@ OTEL_EXPORTER_OTLP_[TRACES_|METRICS_]ENDPOINT, HEADERS, TIMEOUT, COMPRESSION, CE
 OTEL_BSP_MAX_EXPORT_BATCH_SIZE                                 spans in one request
 OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES                    see resources.py
 
-Metrics of a run as the OpenTelemetry SDK holds them: a gauge each, a point a step, at the time of the step.
+Each metric of a run is a gauge with one point a step, at the time of the step:
 
     rankscope.step.duration   s            mean over the ranks
-    rankscope.loss            1            } what the loop reported by ``sample``:
-    rankscope.mfu             1            } its name, with _ for -
+    rankscope.loss            1            } values from ``sample``:
+    rankscope.mfu             1            } the name, with _ for -
     rankscope.NAME                         }
 
-The SDK's instruments stamp what they are told with the time of telling, so the points are made here.
+The SDK's instruments would stamp each value with the time of the export, so the points are built here.
 """
 
 import logging

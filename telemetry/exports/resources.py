@@ -1,10 +1,10 @@
-"""Who speaks, in OpenTelemetry's words: a run is a service, each rank of an attempt an instance of it.
+"""OpenTelemetry resources: a run is a service, each rank of an attempt is an instance of it.
 
     service.name         the run                 } stable semantic conventions
     service.instance.id  a UUID of the rank      }
-    rankscope.*          what they have no stable name for: attempt, rank, place in the grid, host
+    rankscope.*          attributes without a stable name: attempt, rank, place in the grid, host
 
-``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` have the last word.
+``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` override these.
 """
 
 import uuid

@@ -1,4 +1,4 @@
-"""Spans of a run as the OpenTelemetry SDK holds them, under the ids of the view ``otel_traces``."""
+"""Spans of a run in the form of the OpenTelemetry SDK, with the ids of the view ``otel_traces``."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,12 +1,12 @@
-"""Files that are private to their owner, on machines where other users may be hostile.
+"""Private files on machines with other users who may be hostile.
 
     /var/spool/rankscope  /  run  /  0  /  rank-00003  /  meta.json
-    as the person gave it    ^ no links, one owner, opened from descriptor to descriptor
+    as the user gave it      ^ no links, one owner, opened from descriptor to descriptor
 
 Every file is opened relative to the descriptor of its folder, without following a link, and checked after it is open: a
 regular file, of the folder's owner, under one name. A swap between check and use has no effect. Nothing may be mounted
-below the spool: the owner of a mounted file is what its file system says. New folders have mode 0700 and new files 0600
-under every umask; RANKSCOPE_UMASK=027 lets the group read. Root works with the owner's rights.
+below the spool, because the file system of a mount decides what owner it reports. New folders have mode 0700 and new
+files 0600 under every umask; RANKSCOPE_UMASK=027 lets the group read. Root works with the owner's rights.
 """
 
 import errno

@@ -1,16 +1,16 @@
-"""What every importer makes of the files it is given: a whole run, checked, in memory.
+"""Result of every importer: a whole run, checked, in memory.
 
-    paths --importer--> ImportedRun --write_run--> whatever --store names
+    paths --importer--> ImportedRun --write_run--> the store that --store names
 
-Nothing is stored before everything was read, so a broken file leaves nothing behind.
+Nothing is stored before all files are read, so a broken file leaves no partial run.
 
-Spans of a run that is over, in the order in which they are stored.
+Spans are numbered in the order in which they are stored:
 
     rank 0   operations by start   0 1 2 3 ... n-1      steps   n n+1 ...
     rank 1   operations by start   0 1 2 ...            steps   ...
 
-A rank's steps bear its highest numbers, so they can be written after all operations: a run shows in lists by its
-steps and its ranks, hence one that is half written does not show.
+A rank's steps have its highest numbers, so they are written after all operations. Lists show a run by its steps and
+ranks, so a run that is only half written does not appear.
 """
 
 import json

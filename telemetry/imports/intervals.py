@@ -1,4 +1,4 @@
-"""Stretches of time as two columns, begin and end, in nanoseconds."""
+"""Time intervals as two columns, begin and end, in nanoseconds."""
 
 import numpy as np
 import numpy.typing as npt

@@ -2,13 +2,14 @@
 
     in the file                                             becomes
     ProfilerStep#N                                          step, number N
-    kernels on the GPU but NCCL's; operators without GPU    forward-compute, backward-compute, optimizer: kineto_work
-    NCCL's kernels; gloo: ranges where there is no GPU      collectives and transfers: kineto_stages
+    kernels on the GPU except NCCL's; CPU operators if      forward-compute, backward-compute, optimizer
+    there is no GPU
+    NCCL's kernels; gloo: ranges if there is no GPU         collectives and transfers
     the launch of a kernel                                  issue_ns
 
-The mesh comes from the groups that say what they are (``mesh_tp``, ``TENSOR_MODEL_PARALLEL_GROUP`` ...), or from --mesh
-or --dp, --pp, --tp; without either all ranks are replicas. Ranks whose files are missing are missing in the run.
-Exchanges that have no stage here are left out, and how many is told in the run's words.
+The mesh comes from groups with known descriptions (``mesh_tp``, ``TENSOR_MODEL_PARALLEL_GROUP`` ...), or from --mesh or
+--dp, --pp, --tp. Without either, all ranks are replicas. Ranks without a file are missing in the run. Collectives
+without a stage are left out, and the run's metadata holds their number.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Which rank each file is, and how the ranks of the job lie: from what the files tell, or from the user."""
+"""The rank of each file, and the topology of the job: from the files, or from the user."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""When a rank computed, and what: from kernels on the GPU, or from operators where there is none.
+"""Compute spans and collectives of a rank: from GPU kernels, or from CPU operators if there is no GPU.
 
     host     |- forward: launches -|- autograd: launches -|- Optimizer.step: launches -|
     GPU          |k|k|k| nccl |k|k|      |k|k|  |k|k|          |k|
@@ -6,23 +6,23 @@
                  forward-compute         backward-compute      optimizer
 
 A kernel belongs to the step and the phase in which the host launched it: ``optimizer`` inside torch's own
-``Optimizer.*`` ranges; ``backward-compute`` inside a range that somebody named so, or where autograd calls its
-functions; everything else is ``forward-compute``. Kernels that follow each other at once are one span, so that no span
-holds a wait for another rank. Copies and fills are no work.
+``Optimizer.*`` ranges; ``backward-compute`` inside a user's range of that name, or where autograd calls its functions;
+everything else is ``forward-compute``. Kernels that directly follow each other are one span, so no span contains a wait
+for another rank. Copies and fills do not count as compute.
 
-Which stage a kernel of NCCL, or a ``gloo:`` range, is: from its name and from what kineto records beside it.
+The stage of an NCCL kernel, or of a ``gloo:`` range, comes from its name and from the arguments beside it:
 
     ncclKernel_AllReduce_RING_LL_Sum_float              NCCL up to 2.18
     ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)        since
-    ncclDevKernel_Generic_4(...)                        "Collective name" tells what it is
+    ncclDevKernel_Generic_4(...)                        "Collective name" has the kind
 
     args: "Collective name": "_allgather_base", "In msg nelems": 1048576, "dtype": "BFloat16", "Seq": 7,
           "Process Group Name": "12", "Process Group Description": "mesh_tp", "Process Group Ranks": "[0, 1]",
           "Src Rank": 0, "Dst Rank": 1
 
-The stages are those of live runs (``telemetry/record/collectives/stage_names.py``): by where the ranks of a group lie
-in the mesh, else by its description. If neither is known (gloo, old files), the group is along the only axis there is,
-else dp. A group that is known to lie along no axis has no stage, nor has a transfer whose other side is not known.
+The stages are those of live runs (``telemetry/record/collectives/stage_names.py``): by the axes that the ranks of a
+group span, else by its description. If neither is known (gloo, old files), the group is along the only axis of the
+mesh, else dp. A group along no axis has no stage, nor has a transfer with an unknown peer.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Rank files straight into a store in memory: questions can be asked with no collector alive."""
+"""Loads rank files into a store in memory, so that they can be queried without a collector."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

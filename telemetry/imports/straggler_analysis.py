@@ -3,14 +3,14 @@
     dp_rank  stage  rank  step  optype           start_ts  duration  seq_id  mc  mb_id
     0        0      0     23    forward-compute  0.048943  0.063458  0       0   0
 
-``optype`` is a stage of ours by its very name. Times are seconds, from the beginning of each sampled step. Only the
-first rank of a tensor-parallel group is in the file, so the imported grid is dp x pp x 1; where the ranks that share
-a sequence (dsp) are in it too, each is a data-parallel rank of its own: dp * dsp x pp x 1.
+``optype`` is the name of a stage in rankscope. Times are seconds, from the beginning of each sampled step. The file
+holds only the first rank of a tensor-parallel group, so the imported grid is dp x pp x 1. If the file also holds the
+ranks that share a sequence (dsp), each is a data-parallel rank: dp * dsp x pp x 1.
 
     wall time    |--- step 23 ---| gap |--- step 25 ---| gap |--- step 33 ---|
                                                             the file was written ^
 
-What is not in the file stays unknown: hosts, processor time, launch stamps, sizes.
+Values that the file lacks stay unknown: hosts, processor time, launch stamps, sizes.
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,11 @@
-"""A run that is whole in memory, into whatever ``--store`` names: a collector, or a store at hand.
+"""Writes a run that is complete in memory to the store that ``--store`` names: a collector, or an own store.
 
     operations   ->   steps   ->   ranks
-    unseen by       a run shows      the run is
-    every list      by its steps     complete
+    in no list        run is in       run is
+                      lists           complete
 
-However often it is killed, the same again completes it: rows that are stored already are told by their numbers, as
-a collector does. What is stored of it is compared first, so the rest of one file never joins the half of another.
+An import that was killed is completed by running it again: the numbers of stored rows are skipped, as in a collector.
+Stored rows are first compared with the file, so parts of two different files are never mixed.
 """
 
 import time

@@ -1,15 +1,15 @@
-"""Learning the mesh of a job from the process groups that one rank sees.
+"""Learns the mesh of a job from the process groups that one rank sees.
 
-A group of an axis is a stretch of ranks with one stride. Axes whose degrees and strides fit together cover the world:
+The ranks of an axis have one stride. Axes whose degrees and strides fit together cover all ranks:
 
     mesh_tp [4, 5]   mesh_pp [0, 4]   mesh_fsdp [4, 6]      tp 2 x 1, dp_shard 2 x 2, pp 2 x 4    8 ranks: known
     mesh_tp [4, 5]   mesh_pp [0, 4]                         tp 2 x 1, ........ ? , pp 2 x 4       not yet
 
-Nothing is guessed: as long as the named groups do not cover the world, the mesh is not known. Groups of experts lie
-over the same ranks in another way; they become an axis only where all others stay whole. torch's DeviceMesh makes no
-group along an axis that is all of the world: there, groups of experts alone may cover it.
+The mesh stays unknown until the named groups cover all ranks. Groups of experts divide the same ranks differently. They
+become an axis only if all other axes stay whole. torch's DeviceMesh makes no group along an axis that contains all
+ranks; then groups of experts alone may cover them.
 
-The mesh that the user gives: as an argument of ``start``, or in RANKSCOPE_MESH.
+A mesh that the user gives, as an argument of ``start`` or in RANKSCOPE_MESH, is checked here too.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,15 +1,12 @@
-"""The reader's end of a rank file: records from any number on, while the rank writes, hangs, or is long dead.
+"""The reader of a rank file: records from any number on, whether the rank writes, hangs, or has ended.
 
     reader = RankReader(folder)
     block = reader.read(from_seq=acked)      # committed records of one segment, with the segment's anchor
     ... ship it ...
     reader.reclaim(block.next_seq)           # sealed segments wholly below are deleted
 
-A block never crosses segments and never parts a mark from its texts.
-
-Where ranks record: the folders below a spool.
-
-SPOOL/<run>/<attempt>/rank-00003/
+A block lies in one segment, and a mark and its texts are never separated. Rank folders have the path
+``SPOOL/<run>/<attempt>/rank-00003/``.
 """
 
 import json

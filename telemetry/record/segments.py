@@ -1,4 +1,4 @@
-"""Segments on disk as everyone but the writer sees them: names, headers, committed records."""
+"""Segments on disk for readers: names, headers, committed records."""
 
 import os
 from contextlib import suppress

@@ -1,8 +1,8 @@
-"""From ``start`` to ``stop``: what is wired while a process records.
+"""What is set up and torn down while a process records, from ``start`` to ``stop``.
 
 start()  environment -> the rank's folder -> state page -> worker server -> rank file -> recorder -> agent
-later    the device clock, once this process works on a device
-stop()   device spans under way -> last counts -> sealed
+later    the device clock, once this process uses a device
+stop()   device spans in flight -> last counts -> sealed
 """
 
 import atexit

@@ -1,6 +1,6 @@
-"""What the recorder is made of: where its room comes from, and the functions it gives.
+"""Parts of the recorder: where its room comes from, and the functions it exports.
 
-Spans that cannot be recorded: counted by reason and stage, reported on stderr, and marked in the store.
+Spans that cannot be recorded are counted by reason and stage, reported on stderr, and marked in the store:
 
     span dropped --> count --> 1st, 2nd, 4th, 8th ... and the end of the session: a mark with the number since the last
                         `--> the first of a reason in this process: one line on stderr

@@ -1,4 +1,4 @@
-"""The live state page: what a rank is in the middle of, for another process to look at.
+"""The live state page: what a rank is doing now, for other processes to read.
 
 One page of words, each stored whole, mapped from the file ``state``. It outlives the process.
 """

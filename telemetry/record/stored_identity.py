@@ -1,4 +1,4 @@
-"""The identity of a rank from the JSON in its folder. Whatever writes there, the values fit the ``ranks`` table."""
+"""Reads the identity of a rank from the JSON in its folder, and checks that the values fit the ``ranks`` table."""
 
 from typing import Any
 

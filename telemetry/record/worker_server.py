@@ -3,8 +3,8 @@
     agent  --POST /handler/fr_trace_json---->  SOCKET  -->  the flight recorder, from a C++ thread
            --POST /handler/dump_traceback-->                the stack of every Python thread, without the GIL
 
-A private interface of torch, so it is probed for: without it, or without torch, there is no server, and nothing is
-said. Without a place for the socket there is none, and one line says so. The rank itself sends no request.
+This is a private interface of torch, so it is probed. Without it, or without torch, no server starts and no message is
+printed. If there is no path for the socket, one line is printed. The rank itself sends no request.
 """
 
 import hashlib

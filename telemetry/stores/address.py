@@ -1,4 +1,4 @@
-"""What a store's address may look like, and its parts.
+"""The parts of a store's address, parsed and checked.
 
 clickhouse[s]://user:password@host:port,host:port/database?cluster=NAME&ca_certs=FILE&verify=0
 """

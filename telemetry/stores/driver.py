@@ -1,20 +1,20 @@
-"""One connection to one server, by clickhouse-driver: what is asked of it differently than it does by itself.
+"""One connection to one server, by clickhouse-driver, with faster inserts.
 
-A block of rows on its way to a server, its columns as bytes at once where the driver would look at each value.
+A block of rows for a server: columns are written as bytes at once, where the driver would convert each value.
 
-info | columns, rows | name, type, a flag | values ... | name, type, a flag | values ... |
+    info | columns, rows | name, type, a flag | values ... | name, type, a flag | values ... |
 
-numbers of the column's own type   their memory, as it is
-a text for all rows                its length and bytes, as often as there are rows
-anything else                      as the driver does it
+    numbers of the column's own type   their memory, as it is
+    a text for all rows                its length and bytes, repeated
+    anything else                      by the driver
 
-Arrow columns as the driver of the native protocol takes them.
+Arrow columns in the form that the driver expects:
 
-numbers, strings     NumPy arrays
-timestamp[ns]        NumPy integers: the driver sends a DateTime64(9) as it is, whatever time zone anybody is in
-one text a chunk     RepeatedText
-map                  dicts
-list of any of them  lists
+    numbers, strings     NumPy arrays
+    timestamp[ns]        NumPy integers: the driver sends a DateTime64(9) unchanged, in any time zone
+    one text a chunk     RepeatedText
+    map                  dicts
+    list of any of them  lists
 """
 
 import logging

@@ -1,12 +1,12 @@
 """ClickHouse inside this process: a folder, or memory.
 
-One process may open a folder, and a process may open one folder: others ask the collector that holds it.
+One process can open a folder, and a process can open one folder. Other processes query the collector that holds it.
 Never fork after opening: the engine's threads do not follow, and the child would hang.
 
-On a full disk the engine may take for stored what is not (``whole_parts.py``):
+On a full disk the engine may report an insert as stored although its files are incomplete (``whole_parts.py``):
 
     insert --> every new part whole?  yes: stored
-                  `-- no: raise; before anything else is stored or claimed: close the engine, wait for room, set
+                  `-- no: raise; before the next insert or claim: close the engine, wait for room, set
                       the torn part aside, open the engine
 """
 

@@ -1,12 +1,10 @@
-"""The seam between rankscope and a database that speaks ClickHouse SQL.
+"""The interface between rankscope and a database that speaks ClickHouse SQL.
 
 Two implementations: ``embedded.EmbeddedStore`` (chdb in this process, a folder or memory) and
-``clickhouse.ClickHouseStore`` (a server over native TCP). Who asks: the collector, which owns the store; and,
-for reading only, whoever opened one in memory from rank files.
+``clickhouse.ClickHouseStore`` (a server over native TCP). Users: the collector, which owns the store, and read-only
+commands that load rank files into memory.
 
-What a query is: parameters in, SQL out. The questions themselves stand in ``queries`` and ``host_queries.py``.
-
-Who answers typed queries: a store at hand, or the collector that owns one.
+A query turns parameters into SQL; see ``queries``. It is answered by an own store, or by the collector that owns one.
 """
 
 from collections.abc import Callable, Mapping, Sequence

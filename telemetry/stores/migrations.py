@@ -1,11 +1,11 @@
 """Brings a database to the schema of this version: numbered scripts once each, then the views.
 
-    0001 --> 0002 --> ... --> newest --> views, made anew when their text is another
-      each: its statements, then a row in `migrations`; of the views number 0
+    0001 --> 0002 --> ... --> newest --> views, recreated when their text has changed
+      each: its statements, then a row in `migrations`; the views have number 0
 
-Forwards only, and only by adding: a collector of the version before goes on beside it. Any statement may be repeated,
-so whoever was killed halfway, or came second to another collector that does the same, begins again and arrives there.
-A script that was released is never changed: a new one changes what it made.
+Migrations only go forward and only add, so a collector of the previous version can keep running. Any statement may be
+repeated. So a process that was killed halfway, or runs beside another collector that migrates, starts again and
+finishes. A released script is never changed: a new one changes what it made.
 """
 
 import random

@@ -1,7 +1,4 @@
-"""Connections to a database, a few of them, each used by one thread at a time.
-
-What a question may take of the engine, and how it is told that it asked for too much.
-"""
+"""A small pool of connections to a database, each used by one thread at a time, and the limits of a query."""
 
 import math
 import re

@@ -1,7 +1,8 @@
-"""How long rows are kept: raw ones by a setting, the small tables that say what there was for good.
+"""How long rows are kept: raw rows by a setting, small summary tables for ever.
 
-    RANKSCOPE_RETENTION_DAYS=30    spans, samples, host_samples, otel_*: whole parts go, 30 days after their newest row
-                                   ranks, marks, heartbeats, evidence, host_events, claims ...: stay
+    RANKSCOPE_RETENTION_DAYS=30    spans, samples, host_samples, otel_*: whole parts are deleted 30 days after their
+                                   newest row
+                                   ranks, marks, heartbeats, evidence, host_events, claims ...: kept
 
 See ``docs/adr/0013-raw-rows-go-by-the-part.md``.
 """

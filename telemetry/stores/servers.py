@@ -1,8 +1,8 @@
-"""Which of a database's servers to call, and when again after none answered.
+"""Which of a database's servers to use, and when to retry after none answered.
 
 a: good ----- fails ------.                      pauses: 0.1 s, 0.2 s, ... up to 2 s, each with a random part,
-b: tried next, becomes the first to be asked     so that many collectors do not come back at once
-a: asked again when b fails and a's pause is over
+b: tried next, becomes the first choice          so that many collectors do not retry at once
+a: tried again when b fails and a's pause is over
 """
 
 import random

@@ -1,9 +1,6 @@
-"""The other side of the collector's HTTP: questions and batches, from any process.
+"""The client of the collector's HTTP interface: queries and batches, from any process.
 
-HTTP statuses by which a client of the collector knows the error: the collector answers by this table, and the client
-raises by it.
-
-What a collector answers when it is asked for the time.
+One table maps HTTP statuses to errors. The collector answers by it, and the client raises by it.
 """
 
 from contextlib import suppress

@@ -1,17 +1,17 @@
-"""What travels between agent, collector and readers, and how it is checked on arrival.
+"""The format of data between agent, collector and readers, and its checks on arrival.
 
 POST /v1/batches/{table}   Arrow IPC stream; schema = telemetry.tables.TABLES[table]
                            its metadata: run_id, attempt, and openings "RANK:OPENED_NS,RANK:OPENED_NS ..." of its ranks
 POST /v1/query             JSON {"query": name, "parameters": {...}}  ->  Arrow IPC stream
 
-Arrow IPC from outside, read so that nothing it declares is believed before it is checked.
+Arrow IPC from outside is checked before any size that it declares is used:
 
     | FFFFFFFF | metadata length | metadata: a flatbuffer | body: buffers |   schema first, then record batches
                                      Message: slot 1 kind, slot 2 header
                                      RecordBatch: slot 3 compression
 
-Only the agreed columns are read, so no type of Arrow's but theirs is ever decoded. Packed buffers are refused: a few
-bytes may declare, and unpack to, any number.
+Only the agreed columns are read, so no other Arrow type is ever decoded. Compressed buffers are rejected: a few bytes
+may declare any size, and decompress to it.
 """
 
 import json

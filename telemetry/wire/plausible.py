@@ -1,6 +1,6 @@
-"""Numbers that no job has: refused before they are stored, for they would hide the rows of a later job.
+"""Rejects impossible numbers before they are stored, because they would hide the rows of a later job.
 
-announcements      a grid that exists, a mesh of that grid, the rank within it, words about the run that can be read
+announcements      an existing grid, a mesh of that grid, the rank within it, readable metadata of the run
 every time stamp   between the epoch and a day from now
 rows of no folder  steps below 2**31; rows of an announced folder can harm only that folder's own run
 """

@@ -1,4 +1,4 @@
-"""TLS on both sides of the collector: its certificate, and whom its clients trust."""
+"""TLS on both sides of the collector: its certificate, and the certificates that its clients trust."""
 
 import os
 import ssl

@@ -1,17 +1,17 @@
-"""Has one interface its carrier, and how often was it lost? Told so that state and counts belong to one moment.
+"""Carrier state of one network interface, and how often it was lost. State and counts come from the same moment.
 
-    look:     downs, ups --> carrier --> downs, ups    the same before and after: nothing changed in between
-    netlink:  carrier, ups, downs in one message, not always of one moment: checked against the balance
+    files:    downs, ups --> carrier --> downs, ups    unchanged before and after: all three belong together
+    netlink:  carrier, ups, downs in one message       not always of one moment: checked against the balance
 
-Losses and gains alternate, so ``downs - ups`` has one value while the carrier is there and one more while it is not.
-Which, depends on how the driver began; a look learns it.
+Losses and gains alternate. So ``downs - ups`` has one value with carrier and one more without it. The value depends on
+how the driver began, and is learned from the files.
 
-What sysfs says of the carrier of one interface.
+Files in sysfs, per interface:
 
-carrier              1, 0; EINVAL: its owner took it down
-carrier_down_count   carrier_up_count     since 4.16
-carrier_changes                           both together, before that
-flags, operstate                          where there is no ``carrier`` to read
+    carrier              1, 0; EINVAL: the interface is administratively down
+    carrier_down_count   carrier_up_count     since Linux 4.16
+    carrier_changes                           both together, before that
+    flags, operstate                          if there is no ``carrier`` to read
 """
 
 import errno

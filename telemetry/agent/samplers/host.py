@@ -1,11 +1,11 @@
-"""The host as a sampler: what it has and uses, how the processes of its ranks fare, and who else is busy there.
+"""The host as a sampler: its resources, the processes of its ranks, and other processes that compete with them.
 
-    look --+-- resources          cores, memory, swap, disks, pressure         every look
-           +-- ranks              one RankProcess each                         every look
-           '-- waiting since the look before?  -- yes -->  scan of all processes   busy-process, memory-short
+    sample --+-- resources      cores, memory, swap, disks, pressure         every time
+             +-- ranks          one RankProcess each                         every time
+             '-- did a rank wait since the last sample?  -- yes -->  scan of all processes   busy-process, memory-short
 
-Everything is read from ``/proc`` and the cgroup files directly, held open where they are read every second: that costs
-less than through a library, which knows neither pressure nor how long a process waited for a core.
+All values are read directly from ``/proc`` and the cgroup files. Files that are read every second stay open. This costs
+less than a library, and libraries report neither pressure nor the time for which a process waited for a core.
 """
 
 import os

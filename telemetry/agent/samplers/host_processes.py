@@ -1,10 +1,10 @@
-"""Who else is busy on a host: all its processes, looked at only while somebody is kept waiting.
+"""The busiest processes of a host. All processes are scanned only while a rank waits for a core or for memory.
 
-    somebody waits -- scan -- 2 s -- scan -- 10 s -- scan ...        processor time between two scans -> shares
-                                                                     the newest -> who holds most memory
+    a rank waits -- scan -- 2 s -- scan -- 10 s -- scan ...      processor time between two scans -> shares
+                                                                 the newest scan -> largest memory users
 
-A scan reads one file of each process. The pause after it is at least two thousand times what it took, so that hosts
-with thousands of processes are scanned less often and not at a higher cost.
+A scan reads one file per process. The pause after a scan is at least two thousand times its duration. So the cost does
+not grow with the number of processes: large hosts are scanned less often.
 """
 
 import os

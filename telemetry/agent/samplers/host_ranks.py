@@ -1,11 +1,11 @@
-"""What the kernel says of the processes of ranks: how they run, what keeps them from it, and when they are stopped.
+"""What the kernel reports about the processes of ranks: how they run, what delays them, and when they are stopped.
 
     /proc/PID/stat        processor time, threads, memory, page faults, core, state
-    /proc/PID/schedstat   how long it wanted a core and had none          main thread: it trains
-    /proc/PID/status      how often it left its core, and was made to     main thread
-    cpu.stat              how long the processor quota of its cgroup held it back (versions 1 and 2)
+    /proc/PID/schedstat   time in which it was runnable without a core            main thread: it trains
+    /proc/PID/status      voluntary and involuntary context switches              main thread
+    cpu.stat              throttling by the processor quota of the cgroup (versions 1 and 2)
 
-A stop that begins and ends between two looks leaves no trace.
+A stop that begins and ends between two samples is not visible.
 """
 
 from collections.abc import Iterator, Mapping

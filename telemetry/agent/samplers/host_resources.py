@@ -1,12 +1,12 @@
-"""What a host as a whole has and uses, from ``/proc``.
+"""Resources of the whole host and their use, from ``/proc``.
 
-    stat            time of each core by use, threads that run or want to
-    meminfo         memory there is, and what a process could still get
-    vmstat          pages swapped in and out, page faults, kills for want of memory
+    stat            time of each core by use, number of runnable threads
+    meminfo         total and available memory
+    vmstat          pages swapped in and out, page faults, out-of-memory kills
     diskstats       bytes and busy time of each disk
-    pressure/*      time in which somebody waited for cores, memory or disks; not on every kernel
+    pressure/*      time in which a process waited for cores, memory or disks; not on every kernel
 
-Kernels differ in what they tell: what is missing or makes no sense is left out.
+Kernels differ in what they report. Missing and implausible values are left out.
 """
 
 import os

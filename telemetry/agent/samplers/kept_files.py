@@ -1,12 +1,12 @@
-"""Files of the kernel that are asked again and again: opened once, read by ``pread``.
+"""Kernel files that are read again and again: opened once, then read by ``pread``.
 
-A file of sysfs or ``/proc`` is written anew by the kernel for every read from its start, so one descriptor serves for
-good, at an eighth of the cost of opening it again. And a file of ``/proc/PID`` that is held open belongs to that one
-process: once it has ended the file says nothing, whoever gets the number next. Descriptors are scarce (1024 a process
-by default): past a half of what the process may have, files are opened at each look instead.
+The kernel produces the content of a file in sysfs or ``/proc`` anew for every read from offset 0. So one descriptor is
+enough, at an eighth of the cost of opening the file each time. An open file of ``/proc/PID`` belongs to that process
+only: after its end the file is empty, even if the number is reused. Descriptors are scarce (1024 a process by default):
+once half of the limit is used, further files are opened for each read instead.
 
-    asked --answers--> a number
-      '----fails TRIES times----> retired: costs nothing --try_again()--> asked
+    read --answers--> a number
+      '----fails TRIES times----> retired: not read any more --try_again()--> read
 """
 
 import os

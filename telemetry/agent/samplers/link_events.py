@@ -1,29 +1,29 @@
-"""The kernel's own news of links, over netlink, each stamped with the wall clock of its arrival.
+"""Link changes that the kernel reports over netlink, each with the wall-clock time of its arrival.
 
     kernel --RTM_NEWLINK, RTM_DELLINK--> socket --thread: recv, stamp--> queue --drain()--> NicSampler
 
-A message holds the whole state of a link as it is sent: flags, carrier, and how often the carrier came and went. So a
-lost message (ENOBUFS, a full queue) loses a time, never a count. The kernel sends several for one change, and where a
-link changes fast one for several changes; on a physical NIC it may hold one back for up to a second.
+A message holds the whole state of a link at that moment: flags, carrier, and how often the carrier was lost and gained.
+So a lost message (ENOBUFS, a full queue) loses a time, never a count. The kernel sends several messages for one change,
+and one message for several fast changes. A physical NIC may delay a message for up to a second.
 
     nlmsghdr   length:4 type:2 flags:2 sequence:4 port:4
     ifinfomsg  family:1 pad:1 device-type:2 index:4 flags:4 change:4
-    attribute  length:2 type:2 value, padded to 4            (again and again)
+    attribute  length:2 type:2 value, padded to 4            (repeated)
 
-What has been told of one link, so that each time it was lost is told exactly once.
+Each loss of a link is reported exactly once:
 
-    netlink: (state, count) at arrival --.
-    a look:  (state, count) as read -----+--observe--> LINK_DOWN  LINK_UP  LINK_FLAPS  LINK_TAKEN_DOWN
+    netlink: (state, count) on arrival --.
+    files:   (state, count) as read -----+--observe--> LINK_DOWN  LINK_UP  LINK_FLAPS  LINK_TAKEN_DOWN
                                               |
-                     counted: the kernel's number as far as it has been told
+                     counted: the kernel's count as far as it has been reported
 
-The kernel's count is the truth and states are what was seen of it. Of ``growth`` since the observation before, one
-belongs to a link that was up and is not (LINK_DOWN, or LINK_TAKEN_DOWN by its owner); the rest came and went unseen:
-LINK_FLAPS. So over any while
+The kernel's count is exact; states are only what was observed. Of ``growth`` since the last observation, one loss
+belongs to a link that was up and is now down (LINK_DOWN, or LINK_TAKEN_DOWN by its owner). The other losses were not
+observed: LINK_FLAPS. So in any period
 
-    LINK_DOWN + sum(LINK_FLAPS) + LINK_TAKEN_DOWN that cost a carrier == growth of the kernel's count
+    LINK_DOWN + sum(LINK_FLAPS) + LINK_TAKEN_DOWN with a lost carrier == growth of the kernel's count
 
-where LINK_DOWN of a link that was down as sampling began is left out: its text begins with ``LINK_ALREADY_DOWN``.
+where LINK_DOWN of a link that was down as sampling began is not counted: its text begins with ``LINK_ALREADY_DOWN``.
 """
 
 import errno

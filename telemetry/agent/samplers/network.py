@@ -1,19 +1,15 @@
-"""The samplers of a host's network: those that have anything to read.
+"""The network samplers of a host: those that find something to read.
 
-open_network_samplers()            nic   rdma   tcp      one look a second
-open_network_samplers(fine=True)   traffic               looks every ten milliseconds, beside the others
+    open_network_samplers()            nic   rdma   tcp      one sample a second
+    open_network_samplers(fine=True)   traffic               one sample every ten milliseconds, beside the others
 
-Segments that TCP sent again, of all connections of the host together.
+``tcp`` reads the segments that TCP retransmitted, over all connections of this network namespace:
 
     /proc/net/snmp   Tcp: RtoAlgorithm ... RetransSegs InErrs ...
                      Tcp: 1 ... 42 0 ...
 
-The numbers are those of the network namespace of this process.
-
-Bytes alone, many times a second: windows of ten milliseconds show what an average over a second hides.
-
-Reads the byte counters of every interface and RDMA port and nothing else: no links, no errors, no events. Stands beside
-the samplers that read those, with the same metrics; links and devices that come and go are theirs to tell.
+``traffic`` reads only byte counters, many times a second: windows of ten milliseconds show what an average over a
+second hides. It uses the same metrics as ``nic`` and ``rdma``, which report links, errors and devices.
 """
 
 import socket

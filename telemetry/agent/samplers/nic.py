@@ -1,12 +1,12 @@
 """Ethernet interfaces: carrier, speed, bytes, errors, and every loss of a link exactly once.
 
-    netlink --news--> Carrier.take --.
-                                     +--> events          one look: news first, then the files, so that the kernel's
-    sysfs  --files--> Carrier.look --'--> readings        counts settle what the news left out
+    netlink --messages--> Carrier.take ---.
+                                          +--> events       one sample: messages first, then the files, so that the
+    sysfs  ----files----> Carrier.sample -'--> readings     kernel's counts complete what messages left out
 
-An interface that appears is taken up at once where netlink tells of it, else within ``rescan_every`` looks; one that
-vanishes is told as DEVICE_GONE. Speed is asked for after a change and every ``rescan_every`` looks: some drivers ask
-their firmware.
+A new interface is added at once if netlink reports it, otherwise within ``rescan_every`` samples. One that vanishes is
+reported as DEVICE_GONE. Speed is read after a change and every ``rescan_every`` samples, because some drivers query
+their firmware for it.
 """
 
 from contextlib import suppress

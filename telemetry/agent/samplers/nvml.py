@@ -1,18 +1,18 @@
-"""GPUs of a host, by NVIDIA's management library.
+"""GPUs of a host, through NVIDIA's management library.
 
-    open  --probe each GPU-->  look  look  look ...  --the last one lost-->  GoneError
-                                |
-                                +-- events since the look before (one call, no waiting)
-                                +-- 4 calls a GPU, 6 at every tenth look and after an event (see nvml_device.py)
+    open  --probe each GPU-->  sample  sample  sample ...  --the last GPU lost-->  GoneError
+                                 |
+                                 +-- events since the sample before (one call, without waiting)
+                                 +-- 4 calls a GPU, 6 at every tenth sample and after an event (see nvml_device.py)
 
-The library is an argument: the module ``pynvml``, or one in memory. Units are those of ``telemetry.host_metrics``;
-where NVML says its own stands in ``nvml_fields.py``.
+The library is an argument: the module ``pynvml``, or one in memory. Units are those of ``telemetry.host_metrics``.
+``nvml_fields.py`` says where NVML documents its own units.
 
-Critical events of GPUs, as NVML's event set holds them between two looks.
+Critical events come from NVML's event set, which holds them between two samples:
 
-    driver --Xid 79 on gpu3-->  event set  --drain, no waiting-->  gpu-xid "79 the GPU fell off the bus"
+    driver --Xid 79 on gpu3-->  event set  --drain, without waiting-->  gpu-xid "79 the GPU fell off the bus"
 
-Not everybody may have one: without it a sampler sees no Xids, and everything else.
+Some users may not create an event set. The sampler then reports everything except Xids.
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,11 @@
-"""One GPU as NVML shows it: asked once what it can tell, from then on asked only that.
+"""One GPU through NVML: probed once, and from then on asked only for what it supports.
 
     probe    every field value and every function below, once; what raises NotSupported is left out for good
-    pulse    at every look        throttle times and power (one call), SM clock, temperature, utilisation
-    health   every tenth look     ECC, remapped rows, PCIe, NVLink (in the same call), memory and its clock
+    pulse    every sample         throttle times and power (one call), SM clock, temperature, utilisation
+    health   every tenth sample   ECC, remapped rows, PCIe, NVLink (in the same call), memory and its clock
              and after an event
 
-That is 4 NVML calls a GPU at most looks, 6 at a look for its health.
+That is 4 NVML calls a GPU for most samples, and 6 for a sample of its health.
 """
 
 import ctypes

@@ -1,14 +1,14 @@
 """NVML's field values that are read: by number, many in one call.
 
     nvmlDeviceGetFieldValues(gpu, [74, 75, ..., (161, link 0), (161, link 1), ...])
-        -> each with its own return code and a value of its own type
+        -> each with a return code and a value of its own type
 
-Throttle counters stand in nanoseconds, power in milliwatts: so says NVIDIA's reference of the field values
-(docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html: "in ns" beside 74, 76, 269 to 271), and
-``DCGM_FI_DEV_CLOCKS_EVENT_REASON_*_NS`` passes them on as they are.
+Throttle counters are in nanoseconds, power in milliwatts. Source: NVIDIA's reference of the field values
+(docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html: "in ns" beside 74, 76, 269 to 271).
+``DCGM_FI_DEV_CLOCKS_EVENT_REASON_*_NS`` exports them unchanged.
 
-Three throttle counters were renumbered between drivers, and their old numbers given to power smoothing, whose small
-numbers would be taken for counters. Seen in nvidia-ml-py, whose versions are those of the drivers:
+Three throttle counters have other numbers in newer drivers. Their old numbers now mean power smoothing, whose small
+values would look like counters. Seen in nvidia-ml-py, which has the version numbers of the drivers:
 
     driver      below 575     575 to 580.65     from 580.82 on
     ids         none          251 252 253       269 270 271

@@ -4,13 +4,15 @@
                                           counters/     port_xmit_data ... link_downed     (InfiniBand's own names)
                                           hw_counters/  out_of_sequence ... lifespan       (the driver's names)
 
-A metric is ``rdma-`` and the name of the file; of two of one name that of ``counters`` counts. ``port_xmit_data`` and
-``port_rcv_data`` are told in bytes: the files hold units of four. State and ``link_downed`` are read at every look,
-the others as far as ``BUDGET_NS`` reaches, the next look going on from there: some drivers ask their firmware for every
-file, and eight ports have hundreds. ``lifespan`` is no counter but how old the others may be.
+A metric is ``rdma-`` and the name of the file. If both folders have a name, the file in ``counters`` counts.
+``port_xmit_data`` and ``port_rcv_data`` are reported in bytes: the files hold units of four. ``lifespan`` is not a
+counter: it says how old the other values may be.
 
-A port is up while it is ACTIVE. ``link_downed`` may lag behind the state or not count at all (RoCE), so that each loss
-is told once, by whichever shows it first.
+State and ``link_downed`` are read in every sample. The other files are read until ``BUDGET_NS`` is used up, and the
+next sample continues there: some drivers query their firmware for every file, and eight ports have hundreds.
+
+A port is up while it is ACTIVE. ``link_downed`` may lag behind the state or not count at all (RoCE). So each loss is
+reported once, from whichever of the two shows it first.
 """
 
 import math

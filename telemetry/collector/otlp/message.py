@@ -1,10 +1,10 @@
-"""The bytes of OTLP/HTTP: what a body holds, and what an answer says.
+"""The bytes of OTLP/HTTP: decodes request bodies and encodes answers.
 
-    body --unpacked, within a limit--> protobuf | JSON --> request message
-    answer message | status and words --> protobuf | JSON, as the request came
+    body --decompressed, within a limit--> protobuf | JSON --> request message
+    answer message | status and text --> protobuf | JSON, as in the request
 
-In OTLP's JSON trace and span ids are hexadecimal; protobuf's own mapping reads every ``bytes`` field as base64, so the
-ids are rewritten on the way in. Answers that go out as JSON hold no ids.
+In OTLP's JSON, trace and span ids are hexadecimal. Protobuf's own mapping reads every ``bytes`` field as base64, so the
+ids are rewritten on arrival. Answers contain no ids.
 """
 
 import base64

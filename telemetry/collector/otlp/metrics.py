@@ -1,4 +1,4 @@
-"""Metrics of others, from protobuf to the columns of ``otel_metrics_*``: a row a data point, a table a kind."""
+"""Converts OTLP metrics to the columns of ``otel_metrics_*``: one row a data point, one table a kind."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

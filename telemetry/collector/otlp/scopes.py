@@ -1,9 +1,9 @@
-"""Records out of their nesting, each with what its resource and its scope say.
+"""Flattens nested OTLP records: one row for each record, with the attributes of its resource and scope.
 
 request  [ resource A [ scope 1 [ record record ] [ scope 2 [ record ] ] ], resource B ... ]
 records  record record record ...          scopes   A1  A2  B1 ...       scope_of  0 0 1 ...
 
-Attribute values as text: the tables hold ``Map(String, String)``.
+Attribute values become text, because the tables hold ``Map(String, String)``:
 
 string  as it is            bool    true, false         int, double  shortest decimal
 bytes   base64              array, kvlist   compact JSON

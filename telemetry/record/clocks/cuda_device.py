@@ -1,10 +1,10 @@
 """Spans of one CUDA device: pooled pairs of events, from the streams that do the work to the drain thread.
 
 training threads    record() ... queue()          free events ---> recorded
-drain thread        drain()                       asked: done? ---> resolved, and the events are free again
+drain thread        drain()                       query: done? ---> resolved, and the events are free again
 
-Events of one stream complete in order. So each stream is asked up to its first event that is not completed. A stream
-that stands still delays no other stream.
+Events of one stream complete in order. So each stream is queried up to its first event that is not completed. A blocked
+stream delays no other stream.
 """
 
 from collections import deque

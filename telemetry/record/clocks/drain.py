@@ -1,10 +1,8 @@
-"""The drain thread: opens the device clock once there is one, asks it now and then what has ended, and records it.
+"""The drain thread: opens the device clock once there is one, queries it for completed spans, and records them.
 
 error    --> the spans concerned are dropped and counted; the 1st, 2nd, 4th, 8th ... error leaves a mark
 50 passes with errors, and no completed span in between (idle passes do not reset the count)
           --> the clock is given up: a mark, and spans are refused from then on
-
-What stands in for a device clock that was given up.
 """
 
 import threading

@@ -1,10 +1,10 @@
-"""The work of a traced operation: whoever learns that it has ended, ends its span.
+"""The work of a traced operation: where its end is noticed, and the span ends.
 
 tensors of the host            the work is put behind a TracedWork: its wait() or its future ends the span
-CUDA, stream known             the end is noted on the stream of the transfer at once; the work is handed out as it is
-CUDA, async_op=False           there is no work: NCCL runs on the current stream, and the end is noted there at once
-CUDA, stream not known         a TracedWork: the end is noted on the current stream at wait(), after whatever else
-                               was put there before
+CUDA, stream known             the end is recorded on the stream of the transfer at once; the work is returned as it is
+CUDA, async_op=False           there is no work: NCCL runs on the current stream, and the end is recorded there at once
+CUDA, stream not known         a TracedWork: the end is recorded on the current stream at wait(), after whatever was
+                               put there before
 """
 
 import time

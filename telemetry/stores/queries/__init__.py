@@ -1,16 +1,14 @@
-"""Every question rankscope asks a store: typed, parameterised, answered as columns.
+"""Every query of rankscope to a store: typed, parameterised, answered as columns.
 
 A query is a frozen dataclass: its fields are the parameters, its docstring names the columns of the answer.
-SQL keeps to what ClickHouse 18.16 and today's engine both know: no window functions, no ``WITH``, no Map.
+SQL uses only what ClickHouse 18.16 and today's engine both know: no window functions, no ``WITH``, no Map.
 
-runs      which runs and ranks          heat_map    many ranks over many steps, no more cells than pixels
-steps     how long steps took           told        samples, marks, heartbeats, evidence
-spans     single spans                  high_water  how far each rank is stored
-totals    sums by rank, stage, step     windows     windows of steps, and which roll-up answers them
-
-run_list  many runs in a row each
-
-Of hosts: ``telemetry/stores/queries/hosts.py``; of alerts: ``telemetry/stores/queries/told.py``.
+    runs      runs, their ranks, and lists of runs       heat_map  many ranks over many steps, at most a cell a pixel
+    steps     durations of steps                         reports   samples, marks, heartbeats, evidence, alerts
+    spans     single spans                               claims    who writes each rank, and how far it is stored
+    totals    sums by rank, stage, step                  windows   windows of steps, and the roll-up of each
+    hosts     readings and events of hosts               clocks    alignment of hosts' clocks
+    traces    spans with OpenTelemetry ids
 """
 
 from telemetry.stores.interface import Query

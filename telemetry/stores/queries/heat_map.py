@@ -1,4 +1,4 @@
-"""Pictures with never more cells than they have pixels: many ranks over many steps."""
+"""Heat maps of many ranks over many steps, with at most one cell a pixel."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
