@@ -57,7 +57,7 @@ def read_secret(name: str, environment: Mapping[str, str] = os.environ) -> str:
         raise UsageError(f"{name} and {name}_FILE are both set", hint="unset one of them")
     secret = _read(f"{name}_FILE", Path(path)) if path else told
     if not (secret.isascii() and secret.isprintable()) or " " in secret:
-        raise UsageError(f"{name} has blanks or letters beyond ASCII", hint="`openssl rand -hex 32` makes a good one")
+        raise UsageError(f"{name} contains spaces or characters beyond ASCII", hint="create one with `openssl rand -hex 32`")
     return secret
 
 
@@ -67,5 +67,5 @@ def _read(name: str, path: Path) -> str:
     except OSError as error:
         raise UsageError(f"{name}: cannot read {path}: {error.strerror}", hint="name a file with the secret") from error
     if not found:
-        raise UsageError(f"{name}: {path} is empty", hint="the file holds the secret and nothing else")
+        raise UsageError(f"{name}: {path} is empty", hint="the file must hold only the secret")
     return found.decode("latin-1")

@@ -32,7 +32,7 @@ def checked_run_name(name: str) -> str:
         UsageError: it cannot.
     """
     if name != usable_run_name(name):
-        raise UsageError(f"{_shown(name)} cannot name a run", hint=NAME_HINT)
+        raise UsageError(f"{_shown(name)} is not a valid run name", hint=NAME_HINT)
     return name
 
 

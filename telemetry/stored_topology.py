@@ -58,5 +58,5 @@ def topology_from(degrees: Mapping[str, Any], mesh: str) -> Topology:
         return plain
     topology = Topology.parse(mesh) if len(mesh) <= MAX_MESH_LENGTH else None
     if topology is None or (topology.dp, topology.pp, topology.tp) != (dp, pp, tp):
-        raise UsageError(f"the mesh {mesh[:80]!r} is not of dp {dp}, pp {pp}, tp {tp}", hint="send both as they are")
+        raise UsageError(f"the mesh {mesh[:80]!r} does not match dp {dp}, pp {pp}, tp {tp}", hint="send both unchanged")
     return topology

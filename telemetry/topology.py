@@ -77,13 +77,13 @@ class Topology:
         mesh = tuple((str(name), int(degree)) for name, degree in self.mesh) or self._plain
         for name, degree in mesh:
             if degree < 1:
-                raise UsageError(f"{name} is {degree}", hint=f"every degree is at least 1: try {name}=1")
+                raise UsageError(f"{name} is {degree}", hint=f"use a degree of at least 1: {name}=1")
         _check_names([name for name, _ in mesh])
         degrees = dict(mesh)
         pp, tp = degrees.get("pp", 1), degrees.get("tp", 1)
         size = prod(degrees.values())
         if size > MAX_RANKS:
-            raise UsageError(f"a mesh of {size} ranks", hint=f"at most {MAX_RANKS} are supported")
+            raise UsageError(f"the mesh has {size} ranks", hint=f"at most {MAX_RANKS} are supported")
         for name, value in (("mesh", mesh), ("pp", pp), ("tp", tp), ("dp", size // (pp * tp))):
             object.__setattr__(self, name, value)
 
@@ -329,7 +329,7 @@ def _check_names(names: list[str]) -> None:
         if name not in MESH_AXES:
             raise UsageError(f"{name[:80]!r} is not an axis of a mesh", hint=f"known axes: {', '.join(MESH_AXES)}")
         if names.count(name) > 1:
-            raise UsageError(f"the axis {name} comes twice", hint="name each axis once, in rank order")
+            raise UsageError(f"the axis {name} occurs twice", hint="name each axis once, in rank order")
 
 
 def _frozen(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -12,7 +12,7 @@ from telemetry.agent.sampling import MAX_INTERVAL_S, SamplerSettings
 from telemetry.agent.stall import StallSettings
 from telemetry.process.signals import ended_by_signals
 
-SAYS = "Ship the rank files of this host to a collector, and take evidence when its ranks stand still or die."
+SAYS = "Ship the rank files of this host to a collector, and collect evidence when its ranks stall or die."
 
 
 def follow(prog: str, arguments: Sequence[str] | None = None, *, collector: str | None = None) -> None:
@@ -40,9 +40,9 @@ def parse_settings(prog: str, arguments: Sequence[str] | None, *, collector: str
     parser = _parser(prog, os.environ.get("RANKSCOPE_COLLECTOR") or collector)
     given = parser.parse_args(arguments)
     if not given.collector:
-        parser.error("say where the collector is: --collector http://host:port, or RANKSCOPE_COLLECTOR")
+        parser.error("give the collector's address: --collector http://host:port, or RANKSCOPE_COLLECTOR")
     if not 0 < given.interval <= MAX_INTERVAL_S or not min(given.patience, given.appear, given.keep) >= 0:
-        parser.error(f"--interval is above zero and at most {MAX_INTERVAL_S:g}, nothing below zero")
+        parser.error(f"--interval must be above 0 and at most {MAX_INTERVAL_S:g}, and no value may be negative")
     return AgentSettings(
         spool=given.spool,
         collector=given.collector,
@@ -86,20 +86,20 @@ def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
         type=_number,
         default=usual.keep_days,
         metavar="DAYS",
-        help="that files of ranks which are over and stored whole are kept under the spool folder; 0: for ever",
+        help="to keep rank files that have ended and are stored completely; 0: for ever",
     )
     seconds = {
-        "--interval": (usual.interval_s, "between two looks"),
-        "--patience": (usual.patience_s, "to wait for a silent collector once every rank is over"),
+        "--interval": (usual.interval_s, "between two rounds"),
+        "--patience": (usual.patience_s, "to wait for a collector that does not answer, once every rank has ended"),
         "--appear": (usual.appear_s, "to wait for a first rank"),
-        "--sample": (told("SAMPLE_S", samplers.interval_s), "between two looks at NICs, GPUs and load; 0: none"),
-        "--network": (told("NETWORK_S", samplers.network_s), "of windows in which NICs' bytes are counted; 0: not so"),
-        "--stall-floor": (stall.floor_s, "without a step that are never a stall"),
-        "--stall-ceiling": (stall.ceiling_s, "without a step that are always suspect, in a checkpoint too"),
+        "--sample": (told("SAMPLE_S", samplers.interval_s), "between two samples of NICs, GPUs and load; 0: none"),
+        "--network": (told("NETWORK_S", samplers.network_s), "of windows in which the bytes of NICs are counted; 0: none"),
+        "--stall-floor": (stall.floor_s, "without a step that never count as a stall"),
+        "--stall-ceiling": (stall.ceiling_s, "without a step that always count as suspect, even during a checkpoint"),
     }
     for name, (default, help_text) in seconds.items():
         parser.add_argument(name, type=_number, default=default, metavar="S", help=f"seconds {help_text}")
     parser.add_argument(
-        "--stall-factor", type=_number, default=stall.factor, metavar="N", help="times the usual step that are suspect"
+        "--stall-factor", type=_number, default=stall.factor, metavar="N", help="times the usual step that count as suspect"
     )
     return parser

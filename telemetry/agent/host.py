@@ -72,7 +72,7 @@ class Host:
     def refuse(self, owner: Owner, error: RefusedRowsError) -> None:
         """Follow a run no longer: the collector refuses it, for instance because its name is taken."""
         self.refused_runs[owner] = error
-        log(f"rankscope agent: {error.message}; its files stay")
+        log(f"rankscope agent: {error.message}. Its files are kept")
 
     def finish(self, *, drained: bool) -> None:
         """After a round in which all was shipped that could be read: note which ranks are done for good. What a rank

@@ -176,12 +176,12 @@ class HostReports:
             poster.post(table, rows)
         except AheadError as error:
             if not self._ahead:
-                log(f"rankscope agent: {error.message}; what is seen of this host meanwhile is not stored")
+                log(f"rankscope agent: {error.message}. Rows of this host are not stored until then")
             self._ahead = True
         except UsageError as error:
             if not self._unwanted:
                 self._unwanted = True
-                log(f"rankscope agent: hosts are not reported: {error.message}")
+                log(f"rankscope agent: rows of this host are not sent: {error.message}")
 
     def ship_the_last(self, poster: Poster, refused: Collection[Owner] = ()) -> None:
         """Once, as the agent ends: a collector that is gone misses some seconds of samples; events are on the disk."""
@@ -229,7 +229,7 @@ class HostReports:
         except OSError as error:
             if not self._complained:
                 self._complained = True
-                log(f"rankscope agent: cannot write events down: {error}")
+                log(f"rankscope agent: cannot write events to the journal: {error}")
 
     def _tell_of_dropped(self, owner: Owner, job: _Job) -> None:
         with self._lock:
@@ -237,7 +237,7 @@ class HostReports:
         if num_dropped:
             run = f"run {owner[0]}/{owner[1]}"
             told = (
-                f"rankscope agent: the collector was away for long: {num_dropped} rows of this host for {run} are lost"
+                f"rankscope agent: the collector did not answer for long: {num_dropped} rows of this host for {run} are lost"
             )
             log(told)
 

@@ -181,7 +181,7 @@ class Agent:
             except AheadError as error:
                 self._ahead[owner] = error
                 if owner not in known:
-                    log(f"rankscope agent: {error.message}; it is announced again until a clock is set right")
+                    log(f"rankscope agent: {error.message}. The agent retries until the clock is corrected")
                 continue
             for rank in ranks:
                 rank.announced = stored
@@ -246,7 +246,7 @@ class Agent:
                 raise
             if (owner, table) not in self._left_out:
                 self._left_out.add((owner, table))
-                log(f"rankscope agent: {error.message}; such rows are left out")
+                log(f"rankscope agent: {error.message}. Such rows are left out")
             return False
         except RefusedRowsError as error:
             self._host.refuse(owner, error)
@@ -269,7 +269,7 @@ class Agent:
         if time.monotonic() - began < self._settings.appear_s:
             return False
         raise UsageError(
-            f"no rank file under {self._settings.spool}", hint="telemetry.start(spool=...) says where ranks write"
+            f"no rank file under {self._settings.spool}", hint="check the folder: ranks write to telemetry.start(spool=...) or RANKSCOPE_SPOOL"
         )
 
     def _tell_refused(self) -> None:
@@ -277,7 +277,7 @@ class Agent:
             raise error
         if refused := self._host.refused:
             raise UnreadableError(
-                f"could not read {', '.join(map(str, refused))}", hint="all else is stored; the files were left"
+                f"could not read {', '.join(map(str, refused))}", hint="everything else is stored; these files are kept"
             )
 
 

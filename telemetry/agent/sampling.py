@@ -103,7 +103,7 @@ class HostWatch:
 
     def _retire(self, sampler: Sampler, thinning: Thinning, reason: str) -> None:
         self._put(thinning.end(), ())
-        log(f"rankscope agent: {sampler.name} is sampled no more: {reason}")
+        log(f"rankscope agent: {sampler.name} is no longer sampled: {reason}")
         with suppress(Exception):
             sampler.close()
 
@@ -233,7 +233,7 @@ class SamplerSettings:
         if self.interval_s != 0 and not 0.1 <= self.interval_s <= MAX_INTERVAL_S:
             raise UsageError(
                 f"a sampling interval of {self.interval_s:g} s",
-                hint=f"0.1 to {MAX_INTERVAL_S:g}; 0 samples nothing at all",
+                hint=f"0.1 to {MAX_INTERVAL_S:g}; 0 turns sampling off",
             )
         if self.network_s != 0 and not 0.01 <= self.network_s <= 10:
             raise UsageError(f"network windows of {self.network_s:g} s", hint="0.01 to 10, or 0 for none")

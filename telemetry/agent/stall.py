@@ -44,11 +44,11 @@ class StallSettings:
 
     def __post_init__(self) -> None:
         if self.factor <= 1:
-            raise UsageError(f"a stall factor of {self.factor:g}", hint="above 1: a step is no stall")
+            raise UsageError(f"a stall factor of {self.factor:g}", hint="use a value above 1: a normal step is not a stall")
         if not 0 < self.floor_s <= self.ceiling_s:
             raise UsageError(
                 f"a stall floor of {self.floor_s:g} s and a ceiling of {self.ceiling_s:g} s",
-                hint="both above 0, the ceiling not below the floor",
+                hint="use values above 0, with the ceiling at least as high as the floor",
             )
 
 

@@ -33,8 +33,8 @@ from telemetry.records import MAX_AHEAD_NS, RECORDS_LOST, RankIdentity
 from telemetry.tables import MARKS, RANKS, TABLES
 
 CAUSE_WORDS = {
-    LossCause.CAP: "rank files were at their cap before the collector had taken these",
-    LossCause.DISK_FULL: "the disk was full before the collector had taken these",
+    LossCause.CAP: "rank files reached their size limit before the collector stored these records",
+    LossCause.DISK_FULL: "the disk was full before the collector stored these records",
 }
 MAX_NS = 2**63 - 1
 UNREADABLE_WORDS = "their file was damaged or deleted"
@@ -202,7 +202,7 @@ def _identity_of(reader: RankReader) -> RankIdentity:
     attempt, rank = str(identity.attempt), f"rank-{identity.rank:05d}"
     if reader.folder.parts[-3:] != (identity.run_id, attempt, rank):
         raise UnreadableError(
-            f"{reader.folder} holds {identity.run_id}/{attempt}/{rank}", hint="give the folder back its name"
+            f"{reader.folder} holds {identity.run_id}/{attempt}/{rank}", hint="rename the folder to its original name"
         )
     return identity
 

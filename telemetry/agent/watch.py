@@ -115,7 +115,7 @@ class EvidenceWatch:
         """Once. Whatever is wrong here, records are shipped on."""
         if not self._complained:
             self._complained = True
-            log(f"rankscope agent: taking evidence failed: {error!r}")
+            log(f"rankscope agent: collecting evidence failed: {error!r}")
 
     def _find(self) -> None:
         for folder in find_rank_dirs(*self._place):

@@ -260,7 +260,7 @@ def _held_against(clock: HostClock, by_pings: Sequence[Piece]) -> HostClock:
                     clock,
                     bound_ns=int(np.ceil(apart_ns + piece.bound_ns)),
                     method=DISPUTED,
-                    reason=f"pings lie {apart_ns / 1e6:.3f} ms off what its collectives say",
+                    reason=f"pings lie {apart_ns / 1e6:.3f} ms apart from the offset of its collectives",
                 )
     return clock
 
@@ -272,5 +272,5 @@ def _why_not(evidence: Evidence, host: str) -> str:
         or any(host == one.host for one in evidence.pings)
     )
     if met:
-        return "what it has in common with aligned hosts does not bound its clock"
-    return "no collective, transfer or ping in common with an aligned host"
+        return "its events shared with aligned hosts do not bound its clock"
+    return "no collective, transfer or ping shared with an aligned host"

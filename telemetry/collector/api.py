@@ -58,7 +58,7 @@ class RefusalLog:
         self._lines += 1
         _write(f"refused a batch of {what.partition(chr(10))[0][:MAX_LENGTH]}")
         if self._lines == LINES_A_MINUTE:
-            _write("more refusals within this minute are only counted: see rankscope_batches_rejected_total")
+            _write("further refusals in this minute are only counted: see rankscope_batches_rejected_total")
 
     def _begin_minute(self) -> None:
         if self._left_out:
@@ -114,8 +114,8 @@ class Questions:
         rows = self._reader.read(query)
         if rows.nbytes > self._max_answer_bytes:
             raise UsageError(
-                f"the answer has {rows.nbytes} bytes: this collector sends {self._max_answer_bytes} at most",
-                hint="ask about fewer steps or ranks, or raise RANKSCOPE_MAX_ANSWER_BYTES",
+                f"the answer has {rows.nbytes} bytes, the limit of this collector is {self._max_answer_bytes}",
+                hint="query fewer steps or ranks, or raise RANKSCOPE_MAX_ANSWER_BYTES",
             )
         return encode(rows)
 
@@ -174,7 +174,7 @@ async def _body(request: Request, content_type: str, limit_bytes: int | None = N
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != content_type:
         raise WrongTypeError("wrong content type", hint=f"send Content-Type: {content_type}")
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise WrongTypeError("the body is packed", hint="send it as it is, without Content-Encoding")
+        raise WrongTypeError("the body is compressed", hint="send it uncompressed, without Content-Encoding")
     chunks, size_bytes = [], 0
     async for chunk in request.stream():
         chunks.append(chunk)
@@ -199,8 +199,8 @@ def refusal(error: Exception) -> JSONResponse:
         case UsageError():
             return refuse(400, error.message, error.hint)
         case TooBigError():
-            return refuse(413, str(error), "ask about fewer ranks or names at a time")
+            return refuse(413, str(error), "query fewer ranks or names at a time")
         case TooManyError():
-            return refuse(429, "too many questions wait", "ask again after Retry-After seconds")
+            return refuse(429, "too many queries are waiting", "retry after Retry-After seconds")
         case _:
-            return refuse(429, "too much waits to be stored", "send it again after Retry-After seconds")
+            return refuse(429, "too many rows wait to be stored", "retry after Retry-After seconds")

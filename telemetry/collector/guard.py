@@ -69,7 +69,7 @@ class BodyGate:
             return
         declared = declared_length(scope["headers"])
         if declared == MALFORMED:
-            await self.turn_away(scope, send, 400, "the length of the body is told in two ways, or wrongly")
+            await self.turn_away(scope, send, 400, "the length of the body is given twice, or is invalid")
         elif declared > self._bounds.max_body_bytes:
             await self.turn_away(scope, send, 413, self._too_big())
         else:
@@ -97,9 +97,9 @@ class BodyGate:
         """Answer for the route."""
         words = {
             400: (error, "send either Content-Length, once, or Transfer-Encoding: chunked"),
-            408: (f"the body took longer than {self._bounds.body_seconds:g} s", "send less at a time"),
+            408: (f"the body took longer than {self._bounds.body_seconds:g} s", "send fewer bytes at a time"),
             413: (self._too_big(), "send fewer rows at a time, or raise RANKSCOPE_MAX_BODY_BYTES"),
-            429: ("too much waits to be stored", "send it again after Retry-After seconds"),
+            429: ("too many rows wait to be stored", "retry after Retry-After seconds"),
         }
         closing = {"Connection": "close"} if status in (400, 408) else {}
         self._refused(status)
@@ -220,7 +220,7 @@ class TokenGate:
     async def _turn_away(self, granted: Access, scope: Scope, receive: Receive, send: Send) -> None:
         if granted:
             may = "write" if granted is Access.WRITE else "read"
-            hint = f"present the collector's {_variable(scope)}, or its RANKSCOPE_TOKEN"
+            hint = f"use the collector's {_variable(scope)}, or its RANKSCOPE_TOKEN"
             answer = refuse(403, f"this token may only {may}", hint)
         else:
             hint = f"set {_variable(scope)} or RANKSCOPE_TOKEN to the collector's, or send Authorization: Bearer TOKEN"

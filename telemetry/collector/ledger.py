@@ -82,7 +82,7 @@ def jump_error(batch: Batch, far: npt.NDArray[np.intp], position: Mapping[int, i
     rank, seq = ranks[0], batch.rows["seq"][int(far[0])].as_py()
     return JumpError(
         f"run {batch.run_id!r}, attempt {batch.attempt}: {batch.table} of rank {rank} jump from record "
-        f"{stored[rank]} to {seq}: more than {MAX_JUMP}, what a spool holds",
+        f"{stored[rank]} to {seq}: more than the {MAX_JUMP} that a spool holds",
         hint="records are numbered from 0 in each folder; a mark records-lost gives the number of missing ones",
         stored=stored,
     )

@@ -22,7 +22,7 @@ from telemetry.stores.queries.claims import RankOpenings
 from telemetry.tables import NO_FOLDER
 from telemetry.wire.codec import Batch
 
-TAKEN_HINT = "give each run a name of its own"
+TAKEN_HINT = "give each run a unique name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Openings:
             if (before := known[rank]) is not None and before.opened_ns != opened_ns
         }
         if taken := self._with_records(batch, changed):
-            raise _taken(batch, min(taken), "stored already, from another folder")
+            raise _taken(batch, min(taken), "already stored, from another folder")
         started = [_after(changed.get(rank), started_ns) for rank, _, started_ns in rows]
         self._known[batch.run_id, batch.attempt].update(
             (rank, Opening(opened_ns=opened_ns, started_ns=started_ns))
@@ -137,5 +137,5 @@ def _taken(batch: Batch, rank: int, why: str) -> TakenNameError:
 def _unannounced(batch: Batch, rank: int) -> UnannouncedError:
     return UnannouncedError(
         f"run {batch.run_id!r}, attempt {batch.attempt}: rank {rank} is not announced from this folder",
-        hint="send its row of ranks first; agent and collector should be of the same version",
+        hint="send its row of `ranks` first; use the same version of agent and collector",
     )

@@ -61,7 +61,7 @@ class RateGate:
             await self._app(scope, receive, send)
             return
         self._refused(429)
-        hint = "ask again after Retry-After seconds, or raise RANKSCOPE_REQUESTS_PER_SECOND"
+        hint = "retry after Retry-After seconds, or raise RANKSCOPE_REQUESTS_PER_SECOND"
         await turn_away(refuse(429, "too many requests from this address", hint), scope, receive, send)
 
 

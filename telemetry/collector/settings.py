@@ -48,10 +48,10 @@ class OriginGate:
             return
         headers = Headers(scope=scope)
         if not self._is_ours(headers.getlist("host")):
-            hint = "call it by an address of loopback, or name it in RANKSCOPE_ALLOWED_HOSTS"
-            status, error = 421, "this server is not known by that name"
+            hint = "use a loopback address, or add the name to RANKSCOPE_ALLOWED_HOSTS"
+            status, error = 421, "this server does not accept that host name"
         elif _is_foreign(scope, headers):
-            status, error, hint = 403, "a page of another site may not ask for this", "use the dashboard's own address"
+            status, error, hint = 403, "pages of other sites may not request this", "use the dashboard's own address"
         else:
             await self._app(scope, receive, send)
             return
@@ -174,9 +174,9 @@ class ServerSettings(BaseSettings):
             )
         told = [token for token in (self.tokens.full, self.tokens.write, self.tokens.read) if token]
         if len(set(told)) < len(told):
-            raise ValueError("two of the tokens are the same: each is for something else")
+            raise ValueError("two of the tokens are the same: use a different token for each purpose")
         if bool(self.tls_cert) != bool(self.tls_key):
-            raise ValueError("a certificate and its key go together (--tls-cert, --tls-key)")
+            raise ValueError("give both the certificate and its key (--tls-cert, --tls-key)")
         return self
 
 

@@ -46,7 +46,7 @@ def storing_failed(error: Exception) -> UnreachableError:
         return error
     words = f"storing failed: {type(error).__name__}: {str(error)[:MAX_WORDS]}"
     log(f"rankscope collect: {words}")
-    return UnreachableError(words, hint="the collector's log says more; nothing is lost")
+    return UnreachableError(words, hint="see the collector's log; nothing is lost")
 
 
 SORTED_BY = ("stage", "step", "rank")
@@ -195,5 +195,5 @@ def _ack(batch: Batch, stored: pa.Table) -> Ack:
 
 def _served_elsewhere() -> UnreachableError:
     return UnreachableError(
-        "another collector has begun to store these ranks", hint="send it again, to either; nothing is lost"
+        "another collector has claimed these ranks", hint="retry with either collector; nothing is lost"
     )

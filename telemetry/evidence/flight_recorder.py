@@ -120,7 +120,7 @@ def _read(path: str, owner: int, since_ns: int) -> bytes:
         if not stat.S_ISREG(found.st_mode) or found.st_uid != owner or found.st_nlink > 1:
             raise PermissionError(f"{path} is not a regular file of user {owner}")
         if found.st_mtime_ns < since_ns:
-            raise FileNotFoundError(f"{path} is of an earlier time")
+            raise FileNotFoundError(f"{path} is older than the current step")
         data = file.read(MAX_DUMP_BYTES + 1)
     if len(data) > MAX_DUMP_BYTES:
         raise OSError(f"{path} is larger than {MAX_DUMP_BYTES} bytes")

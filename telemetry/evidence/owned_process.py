@@ -32,8 +32,8 @@ def check_owner(identity: RankIdentity) -> None:
     """
     if identity.uid != os.geteuid() != 0:
         raise UnreadableError(
-            f"user {identity.uid} owns the folder, this agent runs as user {os.geteuid()}",
-            hint="run one agent as root, or one for each user",
+            f"user {identity.uid} owns the folder, but this agent runs as user {os.geteuid()}",
+            hint="run one agent as root, or one agent for each user",
         )
     born = identity.meta.get(BORN)
     if not born or birth_of(identity.pid) != born:
@@ -41,7 +41,7 @@ def check_owner(identity: RankIdentity) -> None:
     with suppress(OSError):
         if not belongs_to(identity.pid, identity.uid):
             raise UnreadableError(
-                f"user {identity.uid} owns the folder, but not process {identity.pid} that it names",
+                f"user {identity.uid} owns the folder, but not process {identity.pid}",
                 hint="start the rank as the user who owns the folder",
             )
 

@@ -67,7 +67,7 @@ def checked_place(path: Path, *, user: int, folder: Path | None) -> tuple[Path, 
     temporary = path.parent.parent in (Path(tempfile.gettempdir()), Path("/tmp"))
     if (temporary and path.parent.name == short_folder_name(user)) or (user == os.geteuid() and path.is_absolute()):
         return path, 1
-    raise PermissionError(f"{path} is no place for the socket of a rank of user {user}")
+    raise PermissionError(f"{path} is not an allowed path for a socket of user {user}")
 
 
 ANSWER_S = 2.0

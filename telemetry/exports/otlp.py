@@ -71,7 +71,7 @@ def metric_points(reader: Reader, who: Attempt, *, first_step: int, last_step: i
             reported.setdefault(row["metric"], []).append((row["at_ns"], row["value"]))
     for metric, points in reported.items():
         name = f"rankscope.{metric.replace('-', '_')}"
-        yield from _gauge(resource, name, UNITS.get(metric, ""), "As the training loop reported it.", points)
+        yield from _gauge(resource, name, UNITS.get(metric, ""), "Value from the training loop.", points)
 
 
 def num_points(data: MetricsData) -> int:
@@ -98,7 +98,7 @@ def _gauge(
 
 SPANS_IN_REQUEST = 512
 """As the SDK's own batches."""
-HINT = "is an OpenTelemetry receiver there? say where: --endpoint http://host:4318, or OTEL_EXPORTER_OTLP_ENDPOINT"
+HINT = "check that an OpenTelemetry receiver runs there, or set --endpoint http://host:4318 or OTEL_EXPORTER_OTLP_ENDPOINT"
 _LOGGER = "opentelemetry.exporter.otlp"
 
 
@@ -197,7 +197,7 @@ def _refuse_other_protocols() -> None:
     for signal in ("", "TRACES_", "METRICS_"):
         name = f"OTEL_EXPORTER_OTLP_{signal}PROTOCOL"
         if os.environ.get(name, "http/protobuf") != "http/protobuf":
-            raise UsageError(f"{name}={os.environ[name]}", hint="this export speaks http/protobuf; most receivers do")
+            raise UsageError(f"{name}={os.environ[name]}", hint="this export supports only http/protobuf, as most receivers do")
 
 
 def _wanted(signal: str) -> bool:

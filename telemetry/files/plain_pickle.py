@@ -46,10 +46,10 @@ BROKEN = (
 
 class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Never:
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        raise pickle.UnpicklingError(f"it needs {module}.{name}")
 
     def persistent_load(self, pid: object) -> Never:
-        raise pickle.UnpicklingError("it refers to something outside of itself")
+        raise pickle.UnpicklingError("it contains a reference to an external object")
 
 
 def load_plain(data: bytes) -> Any:

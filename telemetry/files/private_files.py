@@ -206,7 +206,7 @@ def _own(path: Path, parent: int) -> int:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             raise UnsafeFolderError(f"{path} is a link or a file, not a folder", hint="remove it") from None
         if error.errno == errno.EACCES:
-            raise UnsafeFolderError(f"{path} belongs to another user", hint="choose another place or name") from None
+            raise UnsafeFolderError(f"{path} belongs to another user", hint="choose another path or name") from None
         raise
     try:
         check_own(path, os.fstat(descriptor))
@@ -224,7 +224,7 @@ def check_own(path: Path, found: os.stat_result) -> None:
     """
     if found.st_uid != os.geteuid():
         raise UnsafeFolderError(
-            f"{path} belongs to another user (uid {found.st_uid})", hint="choose another place or name"
+            f"{path} belongs to another user (uid {found.st_uid})", hint="choose another path or name"
         )
     if found.st_mode & WRITABLE_BY_OTHERS:
         raise UnsafeFolderError(f"other users can write into {path}", hint=f"chmod go-w {path}")
@@ -251,7 +251,7 @@ def _open_below(name: str, flags: int, parent: int, path: Path, mode: int = 0) -
         if error.errno != errno.EXDEV:
             raise
         raise UnsafeFolderError(
-            f"{path / name} is a mount point", hint="mount on the spool itself: nothing below it may be a mount point"
+            f"{path / name} is a mount point", hint="mount the spool folder itself: nothing below it may be a mount point"
         ) from None
 
 

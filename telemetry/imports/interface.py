@@ -68,7 +68,7 @@ def numbered(columns: Mapping[str, npt.NDArray[Any]], ties: Sequence[npt.NDArray
     return pa.Table.from_arrays([made[field.name].cast(field.type) for field in SPANS], schema=SPANS)
 
 
-DEGREES_HINT = "say how the ranks lie: --mesh pp=2,dp_shard=4,tp=8, or --dp N --pp N --tp N"
+DEGREES_HINT = "give the layout of the ranks: --mesh pp=2,dp_shard=4,tp=8, or --dp N --pp N --tp N"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

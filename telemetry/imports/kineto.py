@@ -52,7 +52,7 @@ class _Rows:
 def import_kineto(paths: Sequence[Path], options: ImportOptions) -> ImportedRun:
     """The run in the traces of its ranks: see :class:`telemetry.imports.interface.Importer`."""
     if options.meta is not None:
-        raise UsageError(f"{FORMAT} takes no --meta", hint=DEGREES_HINT)
+        raise UsageError(f"{FORMAT} does not accept --meta", hint=DEGREES_HINT)
     files = find_files(paths)
     traces = by_rank([_sound(path) for path in files])
     topology = grid_of(traces, options)
@@ -80,7 +80,7 @@ def _sound(path: Path) -> TraceFile:
         trace.host.encode()
     except (OverflowError, TypeError, ValueError, RecursionError) as error:
         raise UnreadableError(
-            f"{path} holds what no profiler writes: {str(error)[:200]}", hint="record it again with torch.profiler"
+            f"{path} was not written by the PyTorch profiler: {str(error)[:200]}", hint="record it again with torch.profiler"
         ) from error
     return trace
 

@@ -31,8 +31,8 @@ from telemetry.files.input_file import open_input
 from telemetry.imports.intervals import Ints
 from telemetry.stores.queries import LAST_STEP
 
-FORMAT_HINT = "name what torch.profiler's export_chrome_trace or tensorboard_trace_handler wrote: .json or .json.gz"
-STEP_HINT = "call profiler.step() at the end of every training step while it records"
+FORMAT_HINT = "name a .json or .json.gz file from torch.profiler's export_chrome_trace or tensorboard_trace_handler"
+STEP_HINT = "call profiler.step() at the end of every training step while the profiler records"
 MAX_TIME_US = 2**62 / 1000
 MAX_BYTES = 2**30
 """Of the JSON of one rank, unpacked. Parsing takes about six times as much memory."""
@@ -145,12 +145,12 @@ def _parsed(path: Path) -> dict[str, Any]:
         told = json.loads(_content(path))
     except OSError as error:
         if isinstance(error, gzip.BadGzipFile):
-            raise UnreadableError(f"{path} is broken: {error}", hint="copy the file once more") from error
+            raise UnreadableError(f"{path} is damaged: {error}", hint="copy the file again") from error
         raise UsageError(f"{path}: {error.strerror}", hint=FORMAT_HINT) from error
     except (EOFError, zlib.error) as error:
-        raise UnreadableError(f"{path} is broken: {error}", hint="copy the file once more") from error
+        raise UnreadableError(f"{path} is damaged: {error}", hint="copy the file again") from error
     except (ValueError, RecursionError) as error:
-        raise UnreadableError(f"{path} is no whole JSON: {str(error)[:200]}", hint=FORMAT_HINT) from error
+        raise UnreadableError(f"{path} is not complete JSON: {str(error)[:200]}", hint=FORMAT_HINT) from error
     if not isinstance(told, dict) or not isinstance(told.get("traceEvents"), list):
         raise UnreadableError(f"{path} has no traceEvents", hint=FORMAT_HINT)
     return told
@@ -229,7 +229,7 @@ class _Events:
         latest_us = MAX_TIME_US - self.base_ns / 1000
         if not (_is_time(begin, latest_us) and _is_time(lasts, latest_us)):
             raise UnreadableError(
-                f"{self.path}: {name[:80]!r} has the times {str(begin)[:40]}, {str(lasts)[:40]}", hint=FORMAT_HINT
+                f"{self.path}: {name[:80]!r} has invalid times {str(begin)[:40]}, {str(lasts)[:40]}", hint=FORMAT_HINT
             )
         begin_ns = self.base_ns + _nanoseconds(begin)
         return name, begin_ns, begin_ns + _nanoseconds(lasts), event.get("tid")
@@ -260,7 +260,7 @@ def _check_steps(path: Path, numbers: Ints) -> None:
     known, times = np.unique(numbers, return_counts=True)
     if times.max() > 1 or known[-1] >= LAST_STEP:
         wrong = known[times > 1][0] if times.max() > 1 else known[-1]
-        raise UnreadableError(f"{path}: ProfilerStep#{wrong} cannot be, or occurs twice", hint=STEP_HINT)
+        raise UnreadableError(f"{path}: ProfilerStep#{wrong} is out of range or occurs twice", hint=STEP_HINT)
 
 
 def _rank_in_name(path: Path) -> int | None:

@@ -21,7 +21,7 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
     """
     files = [file for path in paths for file in (_in_folder(path) if path.is_dir() else [path])]
     if len({file.resolve() for file in files}) < len(files):
-        raise UsageError("a file is named twice", hint="name each file, or the folder, once")
+        raise UsageError("a file is given twice", hint="name each file, or the folder, once")
     if not files:
         raise UsageError("no path", hint="name a .json or .json.gz for each rank, or their folder")
     return files
@@ -46,7 +46,7 @@ def by_rank(traces: Sequence[TraceFile]) -> dict[int, TraceFile]:
         alone = len(traces) == 1 and trace.world_size is None  # a number in its name says nothing
         rank = 0 if alone else trace.rank
         if rank is None and len(traces) > 1:
-            raise UnreadableError(f"{trace.path} does not tell its rank", hint="put it into the name: rank3.json")
+            raise UnreadableError(f"{trace.path} does not contain its rank", hint="put the rank into the file name: rank3.json")
         rank = rank or 0
         if rank in found:
             raise UnreadableError(
@@ -60,9 +60,9 @@ def _refuse_other_jobs(traces: Sequence[TraceFile]) -> None:
     sizes = {trace.world_size: trace for trace in traces if trace.world_size is not None}
     if len(sizes) > 1:
         told = ", ".join(f"{trace.path.name} of {size} ranks" for size, trace in sorted(sizes.items())[:3])
-        raise UnreadableError(f"files of several jobs: {told}", hint="import each job by itself")
+        raise UnreadableError(f"files of several jobs: {told}", hint="import each job separately")
     if not set.intersection(*(set(trace.step_numbers.tolist()) for trace in traces)):
-        raise UnreadableError("no step is in every file", hint="import files that were recorded together")
+        raise UnreadableError("no step is in every file", hint="import files that were recorded at the same time")
 
 
 def grid_of(traces: Mapping[int, TraceFile], options: ImportOptions) -> Topology:
@@ -95,7 +95,7 @@ def _world_size(traces: Mapping[int, TraceFile], told: Mapping[Axis, int]) -> in
 
 def _told_mesh(traces: Mapping[int, TraceFile], told: Mapping[Axis, int], mesh: Topology) -> Topology:
     if told:
-        raise UsageError("--mesh beside --dp, --pp or --tp", hint="--mesh names every axis with its degree")
+        raise UsageError("--mesh together with --dp, --pp or --tp", hint="use only --mesh: it gives every axis with its degree")
     sizes = {trace.world_size for trace in traces.values() if trace.world_size} or {mesh.world_size}
     if sizes != {mesh.world_size} or max(traces) >= mesh.world_size:
         raise UsageError(f"{mesh} do not make the {max(*sizes, max(traces) + 1)} ranks of the job", hint=DEGREES_HINT)

@@ -39,7 +39,7 @@ def store_from_spool(spool: Path) -> Store:
     failures = [failure for one in loaded for failure in one.failures]
     if all(one.failures and not one.num_records for one in loaded):
         store.close()
-        raise UnreadableError(failures[0], hint="the agent's and the ranks' own output may say more")
+        raise UnreadableError(failures[0], hint="see the output of the agent and the ranks")
     for failure in failures:
         log(f"left out: {failure}")
     return store

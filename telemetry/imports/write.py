@@ -32,7 +32,7 @@ INSERTED_ROWS = 2**22
 """Rows of an insert into a store at hand: 400 MB on the way."""
 KEPT_WINDOWS = 64
 """Of a run that no collector watched, clocks are estimated over so many of the newest minutes."""
-NAME_HINT = "give the run a name of its own: --name NAME; `rankscope runs` lists those taken"
+NAME_HINT = "give the run a unique name: --name NAME; `rankscope runs` lists existing names"
 
 
 class Target(Protocol):
@@ -149,7 +149,7 @@ def _refuse_taken(run: ImportedRun, reader: Reader) -> None:
     """Steps without a rank are what a killed import leaves, and no run."""
     for row in reader.read(Runs(run_ids=(run.run_id,))).to_pylist():
         if row["num_ranks"] or row["attempt"] != run.attempt:
-            raise TakenNameError(f"a run {run.run_id!r} is stored already", hint=NAME_HINT)
+            raise TakenNameError(f"a run {run.run_id!r} is already stored", hint=NAME_HINT)
 
 
 def _not_stored(run: ImportedRun, reader: Reader) -> pa.Table:
@@ -189,4 +189,4 @@ def _stage_counts(spans: pa.Table) -> list[tuple[int, int, int]]:
 
 
 def _another(run: ImportedRun) -> TakenNameError:
-    return TakenNameError(f"a part of another import is stored under {run.run_id!r}", hint=NAME_HINT)
+    return TakenNameError(f"part of another import is already stored as {run.run_id!r}", hint=NAME_HINT)

@@ -124,13 +124,13 @@ def topology_of_device_mesh(mesh: Any) -> Topology:
     for dimension, told in enumerate(names):
         name = (axes_described(f"mesh_{told}") or (str(told),))[0]
         if name not in MESH_AXES or name in axes:
-            raise UsageError(f"the mesh dimension {str(told)[:80]!r} is no axis", hint=f"axes: {', '.join(MESH_AXES)}")
+            raise UsageError(f"the mesh dimension {str(told)[:80]!r} is not a known axis", hint=f"axes: {', '.join(MESH_AXES)}")
         along = np.moveaxis(ranks, dimension, 0).reshape(ranks.shape[dimension], -1)[:, 0]
         axes[name] = len(along), int(along[1] - along[0]) if len(along) > 1 else 1
     topology = mesh_of_strides(axes, ranks.size)
     if topology is None or not _is_laid_out(ranks, [axes[name] for name in axes]):
         raise UsageError(
-            "the ranks of this DeviceMesh have no regular order",
+            "the ranks of this DeviceMesh are not in a regular order",
             hint='set RANKSCOPE_MESH="pp=2,dp_shard=4,tp=8", the slowest axis first',
         )
     return _plain(topology)
@@ -210,12 +210,12 @@ def given_topology(topology: Topology | Any | None, settings: RecordingSettings)
         if given is None and settings.mesh:
             given = Topology.parse(settings.mesh)
     except (UsageError, AttributeError, TypeError, ValueError) as error:
-        log(f"rankscope: the mesh is learned from the process groups: {error}")
+        log(f"rankscope: {error}. The mesh is learned from the process groups")
         return None
     if given is not None and settings.world_size not in (1, given.world_size):
         source = "RANKSCOPE_MESH" if topology is None else "the given mesh"
         differs = f"{source} has {given.world_size} ranks, the job has {settings.world_size}"
-        log(f"rankscope: {differs}: the mesh is learned instead")
+        log(f"rankscope: {differs}. The mesh is learned from the process groups")
         return None
     return given
 

@@ -132,10 +132,10 @@ class RankReader:
         except UnsafeFolderError as error:
             raise UnreadableError(error.message, hint=error.hint) from error
         except OSError as error:
-            raise UnreadableError(f"{path}: {error.strerror}", hint="is this the folder of a rank?") from error
+            raise UnreadableError(f"{path}: {error.strerror}", hint="check that this is the folder of a rank") from error
         except (ValueError, TypeError, KeyError, RecursionError, UsageError) as error:
             raise UnreadableError(
-                f"{path} does not say who recorded ({error})", hint="move this rank's folder away"
+                f"{path} has no valid identity of the rank ({error})", hint="move this rank's folder out of the spool"
             ) from error
 
     def read(self, from_seq: int = 0, max_records: int = MAX_RECORDS) -> RecordBlock:
@@ -225,7 +225,7 @@ class RankReader:
                 folder = None
             except OSError as error:
                 raise UnreadableError(
-                    f"{self.folder}: {error.strerror}", hint="is this the folder of a rank?"
+                    f"{self.folder}: {error.strerror}", hint="check that this is the folder of a rank"
                 ) from error
             yield folder
 

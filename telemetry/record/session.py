@@ -169,7 +169,7 @@ class Session:
         try:
             write_identity(self.folder, identity)
         except Exception as error:
-            _warn(f"the mesh {topology} was learned and could not be noted: {error}")
+            _warn(f"the learned mesh {topology} could not be saved: {error}")
             return False
         self.identity = identity
         page.words[layout.WORD_IDENTITY] = identity.started_ns
@@ -252,7 +252,7 @@ def start(
     """
     global _session
     if _session.recording:
-        _warn("telemetry.start() came twice; the first session goes on")
+        _warn("telemetry.start() was called twice; the first session continues")
         return _session
     try:
         settings = RecordingSettings.from_environment()
@@ -287,7 +287,7 @@ def stop() -> None:
         _session.end()
     except Exception as error:
         RECORDER.detach()
-        _warn(f"recording did not end in good order: {error}")
+        _warn(f"recording did not end cleanly: {error}")
 
 
 def before_end(finish: Callable[[], None]) -> None:
@@ -339,7 +339,7 @@ def current_session() -> Session:
 def _begin(settings: RecordingSettings, topology: Topology, device: Device, meta: dict[str, str]) -> Session:
     if not 0 <= settings.rank < topology.world_size:
         raise UsageError(
-            f"rank {settings.rank} has no place in {topology}",
+            f"rank {settings.rank} is not in {topology}",
             hint="give the topology of the whole job: telemetry.start(topology=Topology(dp=..., pp=..., tp=...))",
         )
     identity = identity_of(settings, topology, _device_name(device), meta)
@@ -367,7 +367,7 @@ def _with_usable_name(settings: RecordingSettings) -> RecordingSettings:
     """With the nearest name that can be used: a wrong name must not cost the user the record of a run."""
     name = usable_run_name(settings.run_id)
     if name != settings.run_id:
-        _warn(f"'{printable(settings.run_id)}' cannot name a run; recording as '{name}'\n\nhint: {NAME_HINT}")
+        _warn(f"'{printable(settings.run_id)}' is not a valid run name; recording as '{name}'\n\nhint: {NAME_HINT}")
     return replace(settings, run_id=name)
 
 

@@ -45,9 +45,9 @@ class Reason(StrEnum):
     TOO_DEEP = (
         "too many spans were open at once: close each span, and use telemetry.record_span in generators and tasks"
     )
-    NO_NUMBER = "the number of the step is no integer: use telemetry.step(number)"
+    NO_NUMBER = "the number of the step is not an integer: use telemetry.step(number)"
     UNKNOWN_STAGE = "no such stage: see telemetry.Stage"
-    CAPTURED = "it began or ended in the capture of a CUDA graph, which runs nothing: put it around the graph's replay"
+    CAPTURED = "it began or ended in the capture of a CUDA graph, where no work runs: put it around the graph's replay"
     FORKED = (
         "a forked process, such as a DataLoader worker, does not record: put a span around the wait for its result in "
         "the process that called telemetry.start"

@@ -122,7 +122,7 @@ class EmbeddedStore:
             before = set(self._running)
             if not self._ended.wait_for(lambda: not before & self._running, inserts.SETTLE_S):
                 raise UnreachableError(
-                    f"an insert still runs after {inserts.SETTLE_S:.0f} s", hint="is the disk very slow?"
+                    f"an insert still runs after {inserts.SETTLE_S:.0f} s", hint="check the speed of the disk"
                 )
 
     def query(
@@ -149,7 +149,7 @@ class EmbeddedStore:
             _check_free(self._folder)
         for part in sorted(self._find_torn()):  # other threads may find more meanwhile: those are for the next time
             set_aside(part)
-            log(f"rankscope: the disk was full: set aside {part}, which is not whole")
+            log(f"rankscope: the disk was full: moved away {part}, which is incomplete")
         with self._translated("open"):
             # The engine lives as long as one session does: this one keeps it.
             self._anchor = Session(with_small_caches(str(self._folder) if self._folder else IN_MEMORY))
@@ -173,8 +173,8 @@ class EmbeddedStore:
     def _refuse_torn(self, table: str) -> None:
         if torn := self._find_torn():
             raise UnreachableError(
-                f"embedded store {self._folder}: insert into {table}: {len(torn)} parts are not whole",
-                hint="the disk is full: free some space; nothing acknowledged is lost",
+                f"embedded store {self._folder}: insert into {table}: {len(torn)} parts are incomplete",
+                hint="the disk is full: free some space; no acknowledged row is lost",
             )
 
     def _find_torn(self) -> set[Path]:
@@ -207,11 +207,11 @@ class EmbeddedStore:
             if self._closed.is_set():
                 raise UnreachableError(
                     f"embedded store {self._folder or 'in memory'} is closed",
-                    hint="who had it open is ending: ask again",
+                    hint="the previous owner is shutting down. Retry",
                 )
             raise UnreachableError(
-                f"embedded store {self._folder} is closed: parts of it are not whole",
-                hint="the disk is full: free some space; nothing acknowledged is lost",
+                f"embedded store {self._folder} is closed: some of its parts are incomplete",
+                hint="the disk is full: free some space; no acknowledged row is lost",
             )
         assert os.getpid() == self._pid, "a store does not survive fork: open one in the child, or ask the collector"
         session = Session(str(self._folder) if self._folder else IN_MEMORY)
@@ -277,11 +277,11 @@ def _first_line(error: Exception) -> str:
 def _hint(error: RuntimeError) -> str:
     text = str(error)
     if "already initialized" in text:
-        return "a process opens one folder at a time: close the other store, or ask a collector"
+        return "a process can open one folder at a time: close the other store, or use a collector"
     if "Error initializing" in text:
-        return "another process may hold the folder: ask its collector, e.g. --store http://127.0.0.1:8719"
+        return "another process may have the folder open: use its collector, e.g. --store http://127.0.0.1:8719"
     if "NOT_ENOUGH_SPACE" in text or "No space left" in text:
-        return "the disk is full: free some space; nothing acknowledged is lost"
+        return "the disk is full: free some space; no acknowledged row is lost"
     return "see the engine's message; `rankscope doctor` checks this machine"
 
 
@@ -289,8 +289,8 @@ def _check_room(folder: Path) -> None:
     free_bytes = shutil.disk_usage(folder).free
     if free_bytes < LEAST_FREE_BYTES:
         raise UnreachableError(
-            f"{folder}: the disk has {free_bytes / 2**20:.0f} MiB left, too little to open a store",
-            hint=f"make room for {LEAST_FREE_BYTES / 2**20:.0f} MiB, then start the collector again; agents wait",
+            f"{folder}: the disk has {free_bytes / 2**20:.0f} MiB left, not enough to open a store",
+            hint=f"free {LEAST_FREE_BYTES / 2**20:.0f} MiB, then restart the collector; agents wait for it",
         )
 
 
@@ -305,16 +305,16 @@ def _check_free(folder: Path) -> None:
     except BlockingIOError:
         raise UnreachableError(
             f"embedded store {folder} is open in another process",
-            hint="ask the collector that holds it, e.g. --store http://127.0.0.1:8719, or end it first",
+            hint="use the collector that holds it, e.g. --store http://127.0.0.1:8719, or stop that process first",
         ) from None
     except UnsafeFolderError as error:
         raise UsageError(
             f"embedded store: {error.message}",
-            hint="run as the folder's owner, or name a folder of your own: embedded:DIR",
+            hint="run as the folder's owner, or use your own folder: embedded:DIR",
         ) from None
     except OSError as error:
         raise UsageError(
-            f"embedded store {folder}: {error.strerror}", hint="name a folder that can be written: embedded:DIR"
+            f"embedded store {folder}: {error.strerror}", hint="use a writable folder: embedded:DIR"
         ) from error
     if "?" in str(folder):
-        raise UsageError(f"embedded store {folder}: '?' in a path", hint="name a folder without '?'")
+        raise UsageError(f"embedded store {folder}: '?' in a path", hint="use a folder without '?' in its path")

@@ -80,7 +80,7 @@ def check_current(database: Database) -> None:
     if missing := [number for number, _ in _scripts() if number not in applied]:
         raise UsageError(
             f"database {database.name} lacks scripts {', '.join(map(str, missing))} of the schema",
-            hint="`rankscope migrate` or a collector of this version brings it up to date",
+            hint="`rankscope migrate` or a collector of this version upgrades it",
         )
 
 
@@ -88,8 +88,8 @@ def check_not_newer(applied: set[int]) -> None:
     newest = max(number for number, _ in _scripts())
     if applied and max(applied) > newest:
         raise UsageError(
-            f"the database has schema {max(applied)}, this version of rankscope knows {newest}",
-            hint="upgrade rankscope here: a database never goes back",
+            f"the database has schema {max(applied)}, this version of rankscope supports {newest}",
+            hint="upgrade rankscope: a database cannot be downgraded",
         )
 
 

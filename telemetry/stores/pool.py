@@ -29,14 +29,14 @@ def fault_of_question(told: str) -> UsageError | None:
     code = int(found[1]) if found else 0
     if code in _TOO_LONG:
         return UsageError(
-            "the question takes too long to answer",
-            hint="ask about fewer steps or ranks, or raise RANKSCOPE_QUERY_SECONDS where the collector runs",
+            "the query takes too long",
+            hint="query fewer steps or ranks, or raise RANKSCOPE_QUERY_SECONDS of the collector",
         )
     if code in _TOO_MUCH or (code == 241 and "for query" in told):
-        return UsageError("the question needs too much memory", hint="ask about fewer steps or ranks")
+        return UsageError("the query needs too much memory", hint="query fewer steps or ranks")
     if code in _SENSELESS:
         return UsageError(
-            "the question makes no sense with these parameters", hint="are its limits and periods above zero?"
+            "the query is invalid with these parameters", hint="check that its limits and periods are above zero"
         )
     return None
 

@@ -48,8 +48,8 @@ def plan(database: Database, days: int) -> list[str]:
         return [statement for table in changed for statement in _statements(database, table, days)]
     if days:
         raise UsageError(
-            f"this ClickHouse server ({version[0]}.{version[1]}) lets no rows go by itself",
-            hint="unset RANKSCOPE_RETENTION_DAYS, and drop partitions by hand: they are months of insertion",
+            f"this ClickHouse server ({version[0]}.{version[1]}) cannot expire rows",
+            hint="unset RANKSCOPE_RETENTION_DAYS, and drop partitions by hand: each is one month of insertion",
         )
     return []
 

@@ -135,11 +135,11 @@ def _is_refusal(error: Exception) -> bool:
 def hint(error: Exception) -> str:
     """What to do about it."""
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return "who signed the server's certificate? name a file: clickhouses://...?ca_certs=FILE"
+        return "name the file with the CA of the server's certificate: clickhouses://...?ca_certs=FILE"
     if not isinstance(error, ServerException):
-        return "is the server up, and is this its native TCP port (9000, with TLS 9440)?"
+        return "check that the server runs and this is its native TCP port (9000, with TLS 9440)"
     if error.code == ErrorCodes.UNKNOWN_DATABASE:
-        return "`rankscope migrate` or `rankscope collect` makes the database"
+        return "create the database with `rankscope migrate` or `rankscope collect`"
     if error.code in REFUSED:
         return "check user and password in clickhouse://user:password@host:9000/database, or RANKSCOPE_STORE_PASSWORD"
-    return "the server's log says more"
+    return "see the server's log"

@@ -54,7 +54,7 @@ class TimeTold:
                 answered_ns=int(answer["answered_ns"]),
             )
         except (KeyError, TypeError) as error:
-            raise ValueError(f"no time in {str(answer)[:100]}") from error
+            raise ValueError(f"the answer has no time: {str(answer)[:100]}") from error
         if not 0 <= told.received_ns <= told.answered_ns < 2**62:
             raise ValueError(f"received at {told.received_ns}, answered at {told.answered_ns}")
         return told
@@ -118,7 +118,7 @@ class CollectorClient:
             told = answer.json()
             return Ack(rows=int(told["rows"]), duplicates=int(told["duplicates"]))
         except (ValueError, KeyError, TypeError) as error:
-            raise self._stranger("it did not say what became of the rows") from error
+            raise self._stranger("it did not confirm that the rows are stored") from error
 
     def time(self) -> TimeTold:
         """What time it is there. Waits for an answer for two seconds only.
@@ -177,7 +177,7 @@ class CollectorClient:
         """Who answers is no collector: a proxy's page for one that is away, perhaps. It may be back later."""
         return UnreachableError(
             f"no collector answers at {without_password(self.url)}: {why}",
-            hint="is this the address of a rankscope collector?",
+            hint="check that this is the address of a rankscope collector",
         )
 
 
@@ -201,8 +201,8 @@ def _bearer(token: str) -> dict[str, str]:
 
 def _where_to_look(error: Exception) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return "who signed the collector's certificate? RANKSCOPE_CA_FILE names the file; call it by the name it is for"
-    return "start one with `rankscope collect`, or say where it is: --store http://host:8719"
+        return "set RANKSCOPE_CA_FILE to the CA of the collector's certificate, and use the host name in that certificate"
+    return "start one with `rankscope collect`, or give its address: --store http://host:8719"
 
 
 def _host_of(url: str) -> str:
@@ -210,7 +210,7 @@ def _host_of(url: str) -> str:
         host = urlsplit(url).hostname
         if host and httpx.URL(url).host:
             return host
-    raise UsageError(f"{without_password(url)!r} is no address of a collector", hint="use http://127.0.0.1:8719")
+    raise UsageError(f"{without_password(url)!r} is not the address of a collector", hint="use http://127.0.0.1:8719")
 
 
 def _words(answer: httpx.Response) -> tuple[str, str]:
@@ -218,4 +218,4 @@ def _words(answer: httpx.Response) -> tuple[str, str]:
         told = answer.json()
         return str(told["error"]), str(told["hint"])
     except (ValueError, KeyError, TypeError):
-        return f"HTTP status {answer.status_code}", "is this the address of a rankscope collector?"
+        return f"HTTP status {answer.status_code}", "check that this is the address of a rankscope collector"

@@ -34,7 +34,7 @@ from telemetry.stores.queries import QUERIES
 from telemetry.tables import TABLES
 from telemetry.wire.plausible import check_rows
 
-_HINT = "agent and collector should be of the same version"
+_HINT = "use the same version of agent and collector"
 
 
 def read_rows(body: bytes, columns: pa.Schema, what: str) -> pa.Table:
@@ -47,7 +47,7 @@ def read_rows(body: bytes, columns: pa.Schema, what: str) -> pa.Table:
         messages = iter(pa.ipc.MessageReader.open_stream(body))
         told = pa.ipc.read_schema(_first(messages))
         if not told.equals(columns, check_metadata=False):
-            raise UsageError(f"columns of {what} are not as agreed", hint=_HINT)
+            raise UsageError(f"columns of {what} do not match the schema", hint=_HINT)
         rows = pa.Table.from_batches([_batch(message, told) for message in messages], schema=told)
         rows.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, EOFError, struct.error, MemoryError) as error:
@@ -60,7 +60,7 @@ def _first(messages: Iterator[pa.ipc.Message]) -> pa.ipc.Message:
     """The schema's message. The library takes the caller's word for what kind a message is."""
     first = next(messages, None)
     if first is None:
-        raise ValueError("there is nothing in it")
+        raise ValueError("it is empty")
     if first.type != "schema":
         raise ValueError(f"it begins with {first.type}")
     return first
@@ -70,7 +70,7 @@ def _batch(message: pa.ipc.Message, schema: pa.Schema) -> pa.RecordBatch:
     if message.type != "record batch":
         raise ValueError(f"{message.type} among the record batches")
     if _is_packed(memoryview(message.metadata)):
-        raise ValueError("its buffers are packed: send them as they are")
+        raise ValueError("its buffers are compressed: send them uncompressed")
     return pa.ipc.read_record_batch(message, schema)
 
 
@@ -99,7 +99,7 @@ MAX_OPENINGS_LENGTH = 2**20
 MAX_SEQ = 2**63
 MAX_COUNT = 2**32 - 1
 MAX_TIME_NS = 2**63 - 1
-_VERSIONS_HINT = "agent and collector should be of the same version"
+_VERSIONS_HINT = "use the same version of agent and collector"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +182,7 @@ def _owner(metadata: dict[bytes, bytes]) -> tuple[str, int]:
         attempt = int(metadata[b"attempt"])
     except (KeyError, ValueError) as error:
         raise UsageError(
-            "the batch does not say whose it is", hint="schema metadata needs run_id and attempt"
+            "the batch has no run_id and attempt", hint="schema metadata needs run_id and attempt"
         ) from error
     if not 0 <= attempt <= MAX_ATTEMPT:
         raise UsageError(f"attempt {attempt} is out of range", hint=f"attempts count from 0 to {MAX_ATTEMPT}")
@@ -271,7 +271,7 @@ def _name_and_parameters(body: bytes) -> tuple[str, dict[str, Any]]:
             raise TypeError("query must be a name, parameters an object")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(
-            f"not a question: {error}", hint='send {"query": "Runs", "parameters": {}} as application/json'
+            f"not a query: {error}", hint='send {"query": "Runs", "parameters": {}} as application/json'
         ) from error
     return name, parameters
 
@@ -289,4 +289,4 @@ def _check_range(query: Query, hint: str) -> None:
     try:
         query.sql()
     except (AssertionError, ArithmeticError, ValueError) as error:
-        raise UsageError(f"{type(query).__name__}: these parameters make no sense together", hint=hint) from error
+        raise UsageError(f"{type(query).__name__}: these parameters contradict each other", hint=hint) from error

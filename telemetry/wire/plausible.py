@@ -54,7 +54,7 @@ def _check_times(table: str, rows: pa.Table, now_ns: int) -> None:
             raise UsageError(f"{name} is {span['min']} in {table}", hint="times are nanoseconds since the epoch")
         if span["max"] > now_ns + MAX_AHEAD_NS:
             days = (span["max"] - now_ns) / MAX_AHEAD_NS
-            raise AheadError(f"{name} is {days:.1f} days in the future in {table}", hint="set the clock of the sender")
+            raise AheadError(f"{name} is {days:.1f} days in the future in {table}", hint="correct the clock of the sender")
 
 
 def _check_grids(rows: pa.Table) -> None:
@@ -66,14 +66,14 @@ def _check_grids(rows: pa.Table) -> None:
         raise UsageError("a rank is announced twice in one batch", hint="one row for each rank")
     beyond = rank[rank >= world[0] * world[1] * world[2]]
     if len(beyond):
-        raise UsageError(f"rank {int(beyond[0])} is beyond its grid of {max(sizes)} ranks", hint="ranks count from 0")
+        raise UsageError(f"rank {int(beyond[0])} is outside its grid of {max(sizes)} ranks", hint="ranks count from 0")
 
 
 def _check_words(rows: pa.Table) -> None:
     if any(len(host) > MAX_HOST_LENGTH for host in pc.unique(rows["host"]).to_pylist()):
         raise UsageError("a host name is too long", hint=f"at most {MAX_HOST_LENGTH} characters")
     if not all(map(_is_words, pc.unique(rows["meta"]).to_pylist())):
-        raise UsageError("meta of a rank cannot be read", hint="it is a JSON object of strings")
+        raise UsageError("meta of a rank cannot be read", hint="meta must be a JSON object of strings")
 
 
 def _is_words(meta: str) -> bool:

@@ -79,7 +79,7 @@ def test_the_agent_of_a_refused_run_ends_as_wrong_use(tmp_path: Path, collector:
         [*command, "--collector", collector.url], capture_output=True, text=True, timeout=60, check=False
     )
     assert told.returncode == 2
-    assert "give each run a name of its own" in told.stderr
+    assert "give each run a unique name" in told.stderr
     assert list(folder.glob("*.rec"))
 
 

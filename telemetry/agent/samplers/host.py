@@ -61,7 +61,7 @@ def open_host_sampler(
         GoneError: there is no ``/proc``.
     """
     if not (proc / "stat").exists():
-        raise GoneError(f"{proc}/stat is not there")
+        raise GoneError(f"{proc}/stat does not exist")
     return HostSampler(ranks, proc, cgroups)
 
 

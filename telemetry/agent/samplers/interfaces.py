@@ -42,7 +42,7 @@ class InterfaceChoice:
 
     def __post_init__(self) -> None:
         if self.at_most < 1:
-            raise UsageError(f"at most {self.at_most} network interfaces", hint="at least 1")
+            raise UsageError(f"at most {self.at_most} network interfaces", hint="select at least 1")
 
     def admits(self, name: str) -> bool:
         """Whether a name alone speaks for it."""

@@ -114,7 +114,7 @@ class LinkLedger:
     def _lost(self, at_ns: int, state: LinkState, why: str, *, counted: bool) -> Event:
         if state is LinkState.DOWN:
             return self._event(at_ns, Happening.LINK_DOWN, why)
-        cost = "its carrier went with it" if counted else "it had no carrier"
+        cost = "this removed its carrier" if counted else "it had no carrier"
         return self._event(at_ns, Happening.LINK_TAKEN_DOWN, f"taken down by its owner; {cost}")
 
     def _flaps(self, at_ns: int, unseen: int) -> list[Event]:

@@ -113,7 +113,7 @@ class NicSampler:
             at_ns=interface.gone_ns or at_ns,
             device=interface.name,
             name=Happening.DEVICE_GONE,
-            text="the interface is no longer there",
+            text="the interface no longer exists",
         )
 
 

@@ -106,7 +106,7 @@ class RdmaSampler:
                 self._ports[name] = _Port(name, folder, self._descriptors)
         self._counters = [counter for port in self._ports.values() for counter in port.counters]
         self._next = self._next % len(self._counters) if self._counters else 0
-        text = "the port is no longer there"
+        text = "the port no longer exists"
         return [Event(at_ns=at_ns, device=name, name=Happening.DEVICE_GONE, text=text) for name in gone]
 
 

@@ -235,7 +235,7 @@ class _Receiver:
             return
         version = self._store.query("SELECT version() AS version")["version"][0].as_py()
         if not is_modern(parse_version(version)):
-            raise OldServerError(f"the store is ClickHouse {version}: OpenTelemetry's tables need 22 or newer")
+            raise OldServerError(f"the store is ClickHouse {version}: the OpenTelemetry tables need 22 or newer")
         self._modern = True
 
 
@@ -270,6 +270,6 @@ def _status_and_words(error: Exception) -> tuple[int, str]:
         case OldServerError():
             return 501, str(error)
         case QueueFullError():
-            return 429, "too much waits to be stored; send it again after Retry-After seconds"
+            return 429, "too many rows wait to be stored; retry after Retry-After seconds"
         case _:
             raise error

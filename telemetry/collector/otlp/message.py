@@ -98,11 +98,11 @@ def unpacked(body: bytes, packing: str, limit_bytes: int) -> bytes:
     try:
         plain = unpacker.decompress(body, limit_bytes + 1)
     except zlib.error as error:
-        raise UsageError(f"the body is not {packing}: {error}", hint="send it again, unbroken") from error
+        raise UsageError(f"the body is not {packing}: {error}", hint="send the complete body again") from error
     if len(plain) > limit_bytes:
-        raise TooBigError(f"more than {limit_bytes} bytes, unpacked")
+        raise TooBigError(f"more than {limit_bytes} bytes after decompression")
     if not unpacker.eof or unpacker.unused_data:
-        raise UsageError(f"the {packing} body ends too early or too late", hint=f"send one {packing} stream, unbroken")
+        raise UsageError(f"the {packing} body is truncated or has trailing bytes", hint=f"send one {packing} complete stream")
     return plain
 
 
@@ -122,7 +122,7 @@ def refusal(status: int, words: str, encoding: Encoding) -> bytes:
 def _read_json(body: bytes) -> dict[str, Any]:
     fields = json.loads(body, object_hook=_Objects().take)
     if not isinstance(fields, dict):
-        raise ValueError("no JSON object")
+        raise ValueError("not a JSON object")
     return fields
 
 

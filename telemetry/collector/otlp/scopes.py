@@ -177,7 +177,7 @@ class Records(Generic[Record]):
         self._expect(1 + len(records) + len(scope.resource.attributes) + len(scope.scope.attributes))
         self.scope_bytes += scope.size_bytes * len(records)
         if self.scope_bytes > MAX_SCOPE_BYTES:
-            raise TooBigError(f"more than {MAX_SCOPE_BYTES} bytes, with what the resource says of each record")
+            raise TooBigError(f"more than {MAX_SCOPE_BYTES} bytes, including the resource attributes of each record")
         for record in records:
             self._expect(self.num_parts(record))
             if fault := self.fault(record):

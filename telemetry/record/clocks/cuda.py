@@ -71,7 +71,7 @@ def expects_device(device: str) -> bool:
         import torch  # noqa: PLC0415  (optional extra)
 
         if not torch.cuda.is_available():
-            raise UsageError("torch sees no CUDA device", hint='telemetry.start(device="cpu") times on the host')
+            raise UsageError("torch sees no CUDA device", hint='use telemetry.start(device="cpu") to time on the host')
         return True
     return device == "auto" and _has_gpu() and _torch_has_cuda()
 
@@ -243,6 +243,6 @@ def open_cuda_clock() -> CudaClock | None:
         return None
     driver = loaded_driver()
     if driver is None:
-        raise UsageError("CUDA's driver has no capture modes", hint='telemetry.start(device="cpu") times on the host')
+        raise UsageError("CUDA's driver has no capture modes", hint='use telemetry.start(device="cpu") to time on the host')
     clock = CudaClock(torch.cuda, driver)
     return clock if clock.is_used() else None

@@ -30,7 +30,7 @@ class FailedClock:
         return None
 
     def end(self, ticket: Any, span: DeviceSpan) -> None:
-        raise RuntimeError("the clock in which this span began has failed")
+        raise RuntimeError("the device clock failed during this span")
 
     def drain(self) -> list[Drained]:
         return []

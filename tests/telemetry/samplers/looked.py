@@ -23,7 +23,7 @@ def losses(events: Iterable[Event]) -> int:
         if event.name == Happening.LINK_FLAPS:
             num_lost += int(event.text)
         elif event.name == Happening.LINK_TAKEN_DOWN:
-            num_lost += event.text.endswith("its carrier went with it")
+            num_lost += event.text.endswith("this removed its carrier")
         elif event.name == Happening.LINK_DOWN:
             num_lost += not event.text.startswith(LINK_ALREADY_DOWN)
     return num_lost
