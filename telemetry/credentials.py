@@ -57,7 +57,9 @@ def read_secret(name: str, environment: Mapping[str, str] = os.environ) -> str:
         raise UsageError(f"{name} and {name}_FILE are both set", hint="unset one of them")
     secret = _read(f"{name}_FILE", Path(path)) if path else told
     if not (secret.isascii() and secret.isprintable()) or " " in secret:
-        raise UsageError(f"{name} contains spaces or characters beyond ASCII", hint="create one with `openssl rand -hex 32`")
+        raise UsageError(
+            f"{name} contains spaces or characters beyond ASCII", hint="create one with `openssl rand -hex 32`"
+        )
     return secret
 
 

@@ -115,7 +115,7 @@ class Happening(StrEnum):
     LINK_UP = "link-up"
     """It has it again. Text: free words."""
     LINK_FLAPS = "link-flaps"
-    """Links came and went between two looks, unseen but counted. Text: how many times, a number."""
+    """Links came and went between two samples, unseen but counted. Text: how many times, a number."""
     LINK_TAKEN_DOWN = "link-taken-down"
     """Its owner took the interface down: no carrier to speak of. LINK_UP when it is put up again."""
     DEVICE_GONE = "device-gone"

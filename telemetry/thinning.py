@@ -51,7 +51,7 @@ class Thinning:
     _told: dict[tuple[str, str], _Told] = field(default_factory=dict)
 
     def add(self, at_ns: int, readings: Iterable[Reading]) -> list[HostSample]:
-        """Take in a look; the samples of a window that it ends."""
+        """Take in a sample; the samples of a window that it ends."""
         if not self.window_s:
             return [HostSample(device=one.device, metric=one.metric, at_ns=at_ns, value=one.value) for one in readings]
         ended = self.end() if self._opened_ns and not self._lasts(at_ns) else []
@@ -82,7 +82,7 @@ class Thinning:
         ]
 
     def _lasts(self, at_ns: int) -> bool:
-        """Whether the open window holds this look too. A clock that was set back ends it."""
+        """Whether the open window holds this sample too. A clock that was set back ends it."""
         return 0 <= at_ns - self._opened_ns < self.window_s * NS_PER_S
 
     def _is_news(self, key: tuple[str, str], value: float, at_ns: int) -> bool:

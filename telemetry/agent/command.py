@@ -93,13 +93,20 @@ def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
         "--patience": (usual.patience_s, "to wait for a collector that does not answer, once every rank has ended"),
         "--appear": (usual.appear_s, "to wait for a first rank"),
         "--sample": (told("SAMPLE_S", samplers.interval_s), "between two samples of NICs, GPUs and load; 0: none"),
-        "--network": (told("NETWORK_S", samplers.network_s), "of windows in which the bytes of NICs are counted; 0: none"),
+        "--network": (
+            told("NETWORK_S", samplers.network_s),
+            "of windows in which the bytes of NICs are counted; 0: none",
+        ),
         "--stall-floor": (stall.floor_s, "without a step that never count as a stall"),
         "--stall-ceiling": (stall.ceiling_s, "without a step that always count as suspect, even during a checkpoint"),
     }
     for name, (default, help_text) in seconds.items():
         parser.add_argument(name, type=_number, default=default, metavar="S", help=f"seconds {help_text}")
     parser.add_argument(
-        "--stall-factor", type=_number, default=stall.factor, metavar="N", help="times the usual step that count as suspect"
+        "--stall-factor",
+        type=_number,
+        default=stall.factor,
+        metavar="N",
+        help="times the usual step that count as suspect",
     )
     return parser

@@ -82,7 +82,7 @@ class Host:
             shipped = rank.over and rank.announced and drained and folder not in in_doubt
             rank.done = shipped or rank.owner in self.refused_runs
 
-    def look(self) -> None:
+    def find_ranks(self) -> None:
         """Take up ranks that have appeared, and those that began again after they were over."""
         for folder in find_rank_dirs(self._spool, self._run_id, self._attempt):
             known = self.ranks.get(folder)

@@ -138,13 +138,13 @@ class Agent:
         """Until the next round is due; evidence of a stall does not wait for it, unless the collector is away."""
         until_s = time.monotonic() + seconds
         while (left_s := until_s - time.monotonic()) > 0 and not stop.wait(min(GLANCE_S, left_s)):
-            if may_wake and self._watch is not None and self._watch.outbox.news.is_set():
-                self._watch.outbox.news.clear()
+            if may_wake and self._watch is not None and self._watch.queue.news.is_set():
+                self._watch.queue.news.clear()
                 return
 
     def turn(self) -> None:
         """One round: what was on the disk when it began is stored when this returns, of living ranks up to a limit."""
-        self._host.look()
+        self._host.find_ranks()
         refused = self._host.refused_runs
         if self._reports is not None:
             self._reports.follow([rank for rank in self._host.ranks.values() if rank.owner not in refused])
@@ -163,13 +163,13 @@ class Agent:
     def _ship_evidence(self) -> None:
         if self._watch is None:
             return
-        outbox = self._watch.outbox
-        for (run_id, attempt), evidence in outbox.batches():
+        queue = self._watch.queue
+        for (run_id, attempt), evidence in queue.batches():
             if (run_id, attempt) in self._ahead:
                 continue
             if (run_id, attempt) not in self._host.refused_runs:
                 self._post("evidence", evidence_rows(evidence), (run_id, attempt))
-            outbox.sent((run_id, attempt), evidence)
+            queue.sent((run_id, attempt), evidence)
 
     def _announce(self) -> None:
         known, self._ahead = self._ahead, {}
@@ -260,8 +260,8 @@ class Agent:
         """Whether the evidence of how the ranks ended is taken and stored."""
         if self._watch is None:
             return True
-        self._watch.last_look()
-        return not len(self._watch.outbox)
+        self._watch.last_check()
+        return not len(self._watch.queue)
 
     def _finished(self, began: float) -> bool:
         if self._host.ranks:
@@ -269,7 +269,8 @@ class Agent:
         if time.monotonic() - began < self._settings.appear_s:
             return False
         raise UsageError(
-            f"no rank file under {self._settings.spool}", hint="check the folder: ranks write to telemetry.start(spool=...) or RANKSCOPE_SPOOL"
+            f"no rank file under {self._settings.spool}",
+            hint="check the folder: ranks write to telemetry.start(spool=...) or RANKSCOPE_SPOOL",
         )
 
     def _tell_refused(self) -> None:

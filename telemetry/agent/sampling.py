@@ -19,7 +19,7 @@ from time import monotonic_ns, time_ns
 import pynvml
 
 from telemetry.agent.samplers.host import open_host_sampler
-from telemetry.agent.samplers.interface import Event, GoneError, Look, Reading, Sampler
+from telemetry.agent.samplers.interface import Event, GoneError, Sample, Reading, Sampler
 from telemetry.agent.samplers.network import open_network_samplers
 from telemetry.agent.samplers.nvml import open_nvml_sampler
 from telemetry.errors import RankscopeError, UsageError
@@ -86,9 +86,9 @@ class HostWatch:
         while not self._stop.is_set():
             at_ns = self._clock()
             try:
-                look = sampler.look(at_ns)
+                sample = sampler.sample(at_ns)
                 wrong = 0
-                self._put(thinning.add(at_ns, look.readings), look.events)
+                self._put(thinning.add(at_ns, sample.readings), sample.events)
             except GoneError as error:
                 return self._retire(sampler, thinning, str(error))
             except Exception as error:
@@ -181,7 +181,7 @@ class ClockPing:
         self._tries = tries
         self._wall, self._monotonic = wall, monotonic
 
-    def look(self, at_ns: int) -> Look:
+    def sample(self, at_ns: int) -> Sample:
         pings = []
         for _ in range(self._tries):
             try:
@@ -189,10 +189,10 @@ class ClockPing:
             except (RankscopeError, ValueError):
                 break
         if not pings:
-            return Look()
+            return Sample()
         best = min(pings, key=lambda one: one.round_trip_ns)
         values = {Metric.CLOCK_OFFSET_NS: best.offset_ns, Metric.CLOCK_ROUND_TRIP_NS: best.round_trip_ns}
-        return Look(
+        return Sample(
             readings=tuple(
                 Reading(metric=str(metric), device=best.collector, value=float(value), is_counter=False)
                 for metric, value in values.items()
@@ -225,7 +225,7 @@ class SamplerSettings:
     """
 
     interval_s: float = 1.0
-    """Between two looks; 0: the host is not sampled."""
+    """Between two samples; 0: the host is not sampled."""
     network_s: float = 0.0
     """Bytes of the network cards in windows of this length, each shipped: 0.01 shows bursts; 0: not so."""
 

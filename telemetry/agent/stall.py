@@ -38,13 +38,15 @@ class StallSettings:
     floor_s: float = 10.0
     ceiling_s: float = 300.0
     confirm_s: float = 1.0
-    """Between the two looks that must show the same."""
+    """Between the two samples that must show the same."""
     refresh_s: float = 30.0
     """Evidence is taken again this often while the stall lasts."""
 
     def __post_init__(self) -> None:
         if self.factor <= 1:
-            raise UsageError(f"a stall factor of {self.factor:g}", hint="use a value above 1: a normal step is not a stall")
+            raise UsageError(
+                f"a stall factor of {self.factor:g}", hint="use a value above 1: a normal step is not a stall"
+            )
         if not 0 < self.floor_s <= self.ceiling_s:
             raise UsageError(
                 f"a stall floor of {self.floor_s:g} s and a ceiling of {self.ceiling_s:g} s",
@@ -59,7 +61,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankLook:
+class RankSample:
     """One rank at one moment. Times are CLOCK_MONOTONIC of the host."""
 
     step: int
@@ -72,7 +74,7 @@ class RankLook:
     """Whatever moves while the rank does something."""
 
     @classmethod
-    def of(cls, state: LiveState) -> "RankLook":
+    def of(cls, state: LiveState) -> "RankSample":
         stages = {span.stage for span in state.open_spans}
         operations = tuple((one.issued, one.completed) for one in state.operations)
         return cls(
@@ -91,12 +93,12 @@ class StallDetector:
     settings: StallSettings
     phase: Phase = Phase.GOING
     _usual: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBER))
-    """Nanoseconds a step, one number for each look that saw one begin."""
+    """Nanoseconds a step, one number for each sample that saw one begin."""
     _num_learned: int = 0
-    _front: RankLook | None = None
+    _front: RankSample | None = None
     """The rank that is ahead, as it began its step."""
     _since_ns: int = 0
-    """The last step began, or the first look was taken."""
+    """The last step began, or the first sample was taken."""
     _excused_ns: int = 0
     """When somebody last had a reason to take long."""
     _suspicion: tuple[int, dict[int, Hashable]] | None = None
@@ -111,7 +113,7 @@ class StallDetector:
         return round(min(max(wanted, self.settings.floor_s * SECOND_NS), ceiling_ns))
 
     def learn(self, steps_ns: Sequence[int]) -> None:
-        """Take over what steps took before the first look: of what ranks recorded, the most steps. Later it has seen
+        """Take over what steps took before the first sample: of what ranks recorded, the most steps. Later it has seen
         steps itself; what they took is taken over only as long as none was seen."""
         if len(steps_ns) > self._num_learned and (self._front is None or not self._num_learned):
             self._usual.clear()
@@ -119,10 +121,10 @@ class StallDetector:
             self._num_learned = len(steps_ns)
 
     @property
-    def has_looked(self) -> bool:
+    def has_samples(self) -> bool:
         return self._front is not None
 
-    def look(self, now_ns: int, ranks: Mapping[int, RankLook]) -> Phase:
+    def update(self, now_ns: int, ranks: Mapping[int, RankSample]) -> Phase:
         """Take in how the living ranks stand at ``now_ns``."""
         if not ranks:
             self._go_on()
@@ -136,7 +138,7 @@ class StallDetector:
     def _go_on(self) -> None:
         self.phase, self._suspicion = Phase.GOING, None
 
-    def _steps_on(self, now_ns: int, ranks: Mapping[int, RankLook]) -> bool:
+    def _steps_on(self, now_ns: int, ranks: Mapping[int, RankSample]) -> bool:
         """Whether the rank that is ahead stands elsewhere than before: further, or back where the job began again."""
         ahead = max(ranks.values(), key=lambda rank: (rank.step, -rank.step_started_ns))
         before = self._front
@@ -150,21 +152,21 @@ class StallDetector:
             self._num_learned += num_steps
         return before is not None
 
-    def _excuse(self, now_ns: int, ranks: Mapping[int, RankLook]) -> bool:
-        looks = ranks.values()
-        excused = any(one.takes_its_time for one in looks) or not any(one.inside_step for one in looks)
+    def _excuse(self, now_ns: int, ranks: Mapping[int, RankSample]) -> bool:
+        samples = ranks.values()
+        excused = any(rank.takes_its_time for rank in samples) or not any(rank.inside_step for rank in samples)
         if excused:
             self._excused_ns = now_ns
         return excused
 
-    def _doubt(self, now_ns: int, ranks: Mapping[int, RankLook]) -> None:
+    def _doubt(self, now_ns: int, ranks: Mapping[int, RankSample]) -> None:
         excused = self._excuse(now_ns, ranks)
         usual_over = not excused and now_ns - max(self._since_ns, self._excused_ns) > self.threshold_ns
         all_over = now_ns - self._since_ns > self.settings.ceiling_s * SECOND_NS
         if not (usual_over or all_over):
             self._go_on()
             return
-        counters = {rank: look.counters for rank, look in ranks.items()}
+        counters = {rank: sample.counters for rank, sample in ranks.items()}
         if self._suspicion is None or self._suspicion[1] != counters:
             self.phase, self._suspicion = Phase.SUSPECTED, (now_ns, counters)
         elif now_ns - self._suspicion[0] >= self.settings.confirm_s * SECOND_NS:

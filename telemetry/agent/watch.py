@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import ParamSpec
 
 from telemetry.agent.deaths import DeathWatch
-from telemetry.agent.stall import SECOND_NS, Phase, RankLook, StallDetector, StallSettings
-from telemetry.agent.watched_job import Outbox, Owner, WatchedJob, WatchedRank, failed, leave_logs, standing
+from telemetry.agent.stall import SECOND_NS, Phase, RankSample, StallDetector, StallSettings
+from telemetry.agent.watched_job import EvidenceQueue, Owner, WatchedJob, WatchedRank, failed, leave_logs, standing
 from telemetry.errors import UnreadableError
 from telemetry.evidence.collect import Standing, take_flight_files, take_in_time
 from telemetry.evidence.evidence import (
@@ -29,7 +29,7 @@ from telemetry.evidence.evidence import (
     step_of,
 )
 from telemetry.evidence.owned_process import belongs_to, check_owner
-from telemetry.evidence.rank_state import look_at
+from telemetry.evidence.rank_state import live_state
 from telemetry.evidence.usual import RecentOperations
 from telemetry.printable import log
 from telemetry.record.reader import RankReader, find_rank_dirs
@@ -40,7 +40,7 @@ P = ParamSpec("P")
 
 
 class EvidenceWatch:
-    """Follows the ranks under a spool folder. ``outbox`` holds what is to be shipped."""
+    """Follows the ranks under a spool folder. ``queue`` holds what is to be shipped."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class EvidenceWatch:
         self._deaths = DeathWatch(self._wake.set)
         self._thread = threading.Thread(target=self._run, name="rankscope-watch", daemon=True)
         self._complained = False
-        self.outbox = Outbox()
+        self.queue = EvidenceQueue()
 
     def start(self) -> None:
         self._thread.start()
@@ -81,13 +81,13 @@ class EvidenceWatch:
         for job in self._jobs.values():
             job.logs.close()
 
-    def last_look(self) -> None:
+    def last_check(self) -> None:
         """Once every rank is over: see that nothing about their ends is missing."""
         if not self._stop.is_set():
             self.stop()
-            self.look()
+            self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """One look at everything. Never raises: what goes wrong with one rank or job holds up no other."""
         self._guarded(self._find)
         for owner, job in self._jobs.items():
@@ -99,7 +99,7 @@ class EvidenceWatch:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self.look()
+            self.check()
             self._wake.wait(self._interval_s)
             self._wake.clear()
 
@@ -128,7 +128,7 @@ class EvidenceWatch:
         reader = RankReader(folder)
         identity = reader.identity()
         check_owner(identity)
-        state, process = look_at(reader, identity)
+        state, process = live_state(reader, identity)
         job = self._jobs.setdefault(owner, WatchedJob(StallDetector(self._settings)))
         before = kept(folder, identity.rank)
         told = process == "ended" or (process == "dead" and bool(before))
@@ -148,7 +148,7 @@ class EvidenceWatch:
         job.ranks[folder] = rank
         rank.operations.read_on()
         job.detector.learn(rank.operations.steps_ns())
-        self.outbox.put(owner, before)  # an agent before this one may not have shipped it
+        self.queue.put(owner, before)  # an agent before this one may not have shipped it
 
     def _follow(self, job: WatchedJob, rank: WatchedRank) -> None:
         """From now on its end is stamped, and what it prints is read."""
@@ -164,12 +164,12 @@ class EvidenceWatch:
             return
         lived = not rank.over
         rank.operations.read_on()
-        if not job.detector.has_looked:  # steps may have gone by since the rank was taken up
+        if not job.detector.has_samples:  # steps may have gone by since the rank was taken up
             job.detector.learn(rank.operations.steps_ns())
         with suppress(UnreadableError):
             if rank.reader.live().pid != rank.identity.pid and not self._follow_new_process(job, rank):
                 return
-            rank.state, rank.process = look_at(rank.reader, rank.identity)
+            rank.state, rank.process = live_state(rank.reader, rank.identity)
             if rank.state.identity_ns > rank.identity.started_ns:
                 rank.identity = rank.reader.identity()
             if not rank.over:
@@ -203,7 +203,7 @@ class EvidenceWatch:
 
     def _judge(self, owner: Owner, job: WatchedJob) -> None:
         """Is there a reason to take evidence now?"""
-        living = {rank.identity.rank: RankLook.of(rank.state) for rank in job.ranks.values() if not rank.over}
+        living = {rank.identity.rank: RankSample.of(rank.state) for rank in job.ranks.values() if not rank.over}
         step = max((rank.state.step for rank in job.ranks.values()), default=-1)
         ended = self._new_ends(job)
         if job.step not in (None, step) and not ended:
@@ -217,10 +217,10 @@ class EvidenceWatch:
             self._take_flight_files(owner, job)
         self._keep_late_stamps(owner, job)
 
-    def _stall_is_due(self, job: WatchedJob, living: dict[int, RankLook]) -> bool:
+    def _stall_is_due(self, job: WatchedJob, living: dict[int, RankSample]) -> bool:
         """Whether evidence of a stall is to be taken, for the first time or again."""
         now = self._clock()
-        if job.detector.look(now, living) is not Phase.STALLED:
+        if job.detector.update(now, living) is not Phase.STALLED:
             job.taken_ns = 0
             return False
         num_over = sum(rank.over for rank in job.ranks.values())
@@ -275,4 +275,4 @@ class EvidenceWatch:
                 keep(rank.folder, evidence)
             except OSError as error:
                 self._complain(error)
-            self.outbox.put(owner, [*(one for one in gone if one.kind not in kinds), *evidence])
+            self.queue.put(owner, [*(one for one in gone if one.kind not in kinds), *evidence])

@@ -24,7 +24,7 @@ Owner = tuple[str, int]
 BATCH_CHARACTERS = 8 * 2**20
 
 
-class Outbox:
+class EvidenceQueue:
     """For one thread that puts and one that takes."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ ALIVE_NS = 600_000_000_000
 """A run that was silent for longer is left alone."""
 CLOSE_S = 5.0
 MAX_SHARE = 0.05
-"""Of one core: a look that takes long is followed by a longer rest."""
+"""Of one core: a round that takes long is followed by a longer rest."""
 
 Attempt = tuple[str, int]
 
@@ -35,7 +35,7 @@ class ClockKeeper:
         self._every_s = every_s
         self._clock = clock
         self._known: dict[Attempt, int] = {}
-        """When each run was last heard of, as of the look before."""
+        """When each run was last heard of, as of the round before."""
         self._told: set[Attempt] = set()
         """Of which it was said that something is wrong."""
         self._stop = threading.Event()
@@ -46,12 +46,12 @@ class ClockKeeper:
             self._thread.start()
 
     def close(self) -> None:
-        """End the thread; a look that takes long is left to its end. Safe to repeat."""
+        """End the thread; a round that takes long is left to its end. Safe to repeat."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(CLOSE_S)
 
-    def look(self) -> int:
+    def update(self) -> int:
         """Estimate what has news; how many windows were stored.
 
         Raises:
@@ -92,9 +92,9 @@ class ClockKeeper:
         while not self._stop.wait(max(self._every_s, took_s / MAX_SHARE)):
             began_s = time.monotonic()
             try:
-                self.look()
+                self.update()
             except RankscopeError:
-                continue  # the store is away: there will be another look
+                continue  # the store is away: the next round retries
             except Exception as error:  # a fault of ours must not end the thread, let alone the collector
                 _tell(f"{type(error).__name__}: {error}")
             finally:

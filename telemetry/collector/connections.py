@@ -140,7 +140,7 @@ class BoundedConnection(H11Protocol):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self._head_due: asyncio.TimerHandle | None = None
-        self._look_due: asyncio.TimerHandle | None = None
+        self._check_due: asyncio.TimerHandle | None = None
         self._unread_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -169,15 +169,15 @@ class BoundedConnection(H11Protocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._unread_bytes = self.transport.get_write_buffer_size()
-        self._look_due = self.loop.call_later(STALL_S, self._look)
+        self._check_due = self.loop.call_later(STALL_S, self._check_reader)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        _cancel(self._look_due)
+        _cancel(self._check_due)
 
     def connection_lost(self, exc: Exception | None) -> None:
         _cancel(self._head_due)
-        _cancel(self._look_due)
+        _cancel(self._check_due)
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
@@ -190,14 +190,14 @@ class BoundedConnection(H11Protocol):
         _cancel(self._head_due)
         self._head_due = self.loop.call_later(HEAD_S, self.transport.close)
 
-    def _look(self) -> None:
+    def _check_reader(self) -> None:
         """Cut off who reads too slowly: its answer fills memory."""
         unread = self.transport.get_write_buffer_size()
         if unread > self._unread_bytes - MIN_READ_BYTES:
             self.transport.abort()
             return
         self._unread_bytes = unread
-        self._look_due = self.loop.call_later(STALL_S, self._look)
+        self._check_due = self.loop.call_later(STALL_S, self._check_reader)
 
 
 def max_connections() -> int:

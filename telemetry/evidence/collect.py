@@ -30,7 +30,7 @@ from telemetry.evidence.evidence import (
 )
 from telemetry.evidence.flight_recorder import ask_flight_recorder, read_flight_files
 from telemetry.evidence.logs import JobLogs
-from telemetry.evidence.rank_state import LIVING, ProcessWord, look_at, state_body
+from telemetry.evidence.rank_state import LIVING, ProcessWord, live_state, state_body
 from telemetry.evidence.stacks import take_stack
 from telemetry.evidence.usual import Habit, RecentOperations
 from telemetry.record.reader import RankReader, find_rank_dirs
@@ -164,7 +164,7 @@ def _standing(folder: Path) -> Standing | None:
     reader = RankReader(folder)
     with suppress(UnreadableError):
         identity = reader.identity()
-        state, process = look_at(reader, identity)
+        state, process = live_state(reader, identity)
         logs = JobLogs()
         if process in LIVING:
             logs.follow(identity.rank, identity.pid, identity.meta.get(LOG_OFFSETS, ""), identity.uid)

@@ -23,7 +23,7 @@ MAX_NAMED_MEMBERS = 256
 _STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 
-def look_at(reader: RankReader, identity: RankIdentity) -> tuple[LiveState, ProcessWord]:
+def live_state(reader: RankReader, identity: RankIdentity) -> tuple[LiveState, ProcessWord]:
     """The live page of a rank and what its process does.
 
     Raises:

@@ -19,7 +19,7 @@ from telemetry.evidence.owned_process import is_there, open_process
 from telemetry.evidence.worker_client import ask_traceback
 from telemetry.records import RankIdentity
 
-LOOK_S = 5.0
+PY_SPY_S = 5.0
 MAX_THREADS = 64
 MAX_FRAMES = 100
 _FRAME = re.compile(r'^\s+File "(?P<path>.*)", line (?P<line>\d+) in (?P<function>.*)$')
@@ -57,7 +57,7 @@ def _by_py_spy(pid: int) -> str | None:
             [program, "dump", "--json", "--nonblocking", "--pid", str(pid)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=LOOK_S,
+            timeout=PY_SPY_S,
             check=True,
         )
         return _found("py-spy", threads_of_py_spy(json.loads(told.stdout), pid))

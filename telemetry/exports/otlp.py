@@ -98,7 +98,9 @@ def _gauge(
 
 SPANS_IN_REQUEST = 512
 """As the SDK's own batches."""
-HINT = "check that an OpenTelemetry receiver runs there, or set --endpoint http://host:4318 or OTEL_EXPORTER_OTLP_ENDPOINT"
+HINT = (
+    "check that an OpenTelemetry receiver runs there, or set --endpoint http://host:4318 or OTEL_EXPORTER_OTLP_ENDPOINT"
+)
 _LOGGER = "opentelemetry.exporter.otlp"
 
 
@@ -197,7 +199,9 @@ def _refuse_other_protocols() -> None:
     for signal in ("", "TRACES_", "METRICS_"):
         name = f"OTEL_EXPORTER_OTLP_{signal}PROTOCOL"
         if os.environ.get(name, "http/protobuf") != "http/protobuf":
-            raise UsageError(f"{name}={os.environ[name]}", hint="this export supports only http/protobuf, as most receivers do")
+            raise UsageError(
+                f"{name}={os.environ[name]}", hint="this export supports only http/protobuf, as most receivers do"
+            )
 
 
 def _wanted(signal: str) -> bool:

@@ -251,7 +251,8 @@ def _open_below(name: str, flags: int, parent: int, path: Path, mode: int = 0) -
         if error.errno != errno.EXDEV:
             raise
         raise UnsafeFolderError(
-            f"{path / name} is a mount point", hint="mount the spool folder itself: nothing below it may be a mount point"
+            f"{path / name} is a mount point",
+            hint="mount the spool folder itself: nothing below it may be a mount point",
         ) from None
 
 

@@ -80,7 +80,8 @@ def _sound(path: Path) -> TraceFile:
         trace.host.encode()
     except (OverflowError, TypeError, ValueError, RecursionError) as error:
         raise UnreadableError(
-            f"{path} was not written by the PyTorch profiler: {str(error)[:200]}", hint="record it again with torch.profiler"
+            f"{path} was not written by the PyTorch profiler: {str(error)[:200]}",
+            hint="record it again with torch.profiler",
         ) from error
     return trace
 

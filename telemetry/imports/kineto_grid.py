@@ -46,7 +46,9 @@ def by_rank(traces: Sequence[TraceFile]) -> dict[int, TraceFile]:
         alone = len(traces) == 1 and trace.world_size is None  # a number in its name says nothing
         rank = 0 if alone else trace.rank
         if rank is None and len(traces) > 1:
-            raise UnreadableError(f"{trace.path} does not contain its rank", hint="put the rank into the file name: rank3.json")
+            raise UnreadableError(
+                f"{trace.path} does not contain its rank", hint="put the rank into the file name: rank3.json"
+            )
         rank = rank or 0
         if rank in found:
             raise UnreadableError(
@@ -95,7 +97,9 @@ def _world_size(traces: Mapping[int, TraceFile], told: Mapping[Axis, int]) -> in
 
 def _told_mesh(traces: Mapping[int, TraceFile], told: Mapping[Axis, int], mesh: Topology) -> Topology:
     if told:
-        raise UsageError("--mesh together with --dp, --pp or --tp", hint="use only --mesh: it gives every axis with its degree")
+        raise UsageError(
+            "--mesh together with --dp, --pp or --tp", hint="use only --mesh: it gives every axis with its degree"
+        )
     sizes = {trace.world_size for trace in traces.values() if trace.world_size} or {mesh.world_size}
     if sizes != {mesh.world_size} or max(traces) >= mesh.world_size:
         raise UsageError(f"{mesh} do not make the {max(*sizes, max(traces) + 1)} ranks of the job", hint=DEGREES_HINT)

@@ -123,7 +123,9 @@ def _rows(path: Path, file: pq.ParquetFile) -> pa.Table:
         raise UnreadableError(f"{path} has no column {', '.join(missing)}", hint=_COLUMNS_HINT)
     if not 0 < (num_rows := file.metadata.num_rows) <= MAX_ROWS:
         what = f"{num_rows:,} operations, more than {MAX_ROWS:,}" if num_rows else "no operation"
-        raise UnreadableError(f"{path} holds {what}", hint="import fewer steps at a time" if num_rows else _COLUMNS_HINT)
+        raise UnreadableError(
+            f"{path} holds {what}", hint="import fewer steps at a time" if num_rows else _COLUMNS_HINT
+        )
     # On this thread: a process that ends at once over a bad file would meet Arrow's threads as they start.
     return file.read(columns=list(_COLUMNS), use_threads=False)
 
@@ -184,7 +186,8 @@ def _refuse_impossible(path: Path, columns: _Columns) -> None:
         wrong = np.flatnonzero((values < low) | (values > high))
         if len(wrong):
             raise UnreadableError(
-                f"{path}: {name} is {values[wrong[0]]} in row {wrong[0]}", hint=f"the value must be between {low} and {high}"
+                f"{path}: {name} is {values[wrong[0]]} in row {wrong[0]}",
+                hint=f"the value must be between {low} and {high}",
             )
 
 

@@ -124,7 +124,9 @@ def topology_of_device_mesh(mesh: Any) -> Topology:
     for dimension, told in enumerate(names):
         name = (axes_described(f"mesh_{told}") or (str(told),))[0]
         if name not in MESH_AXES or name in axes:
-            raise UsageError(f"the mesh dimension {str(told)[:80]!r} is not a known axis", hint=f"axes: {', '.join(MESH_AXES)}")
+            raise UsageError(
+                f"the mesh dimension {str(told)[:80]!r} is not a known axis", hint=f"axes: {', '.join(MESH_AXES)}"
+            )
         along = np.moveaxis(ranks, dimension, 0).reshape(ranks.shape[dimension], -1)[:, 0]
         axes[name] = len(along), int(along[1] - along[0]) if len(along) > 1 else 1
     topology = mesh_of_strides(axes, ranks.size)

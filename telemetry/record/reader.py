@@ -132,7 +132,9 @@ class RankReader:
         except UnsafeFolderError as error:
             raise UnreadableError(error.message, hint=error.hint) from error
         except OSError as error:
-            raise UnreadableError(f"{path}: {error.strerror}", hint="check that this is the folder of a rank") from error
+            raise UnreadableError(
+                f"{path}: {error.strerror}", hint="check that this is the folder of a rank"
+            ) from error
         except (ValueError, TypeError, KeyError, RecursionError, UsageError) as error:
             raise UnreadableError(
                 f"{path} has no valid identity of the rank ({error})", hint="move this rank's folder out of the spool"

@@ -64,7 +64,8 @@ def read_header(folder: Folder, name: str) -> SegmentHeader:
         raise UnreadableError(f"{path}: {error.strerror}", hint="check that no other agent uses this spool") from error
     if len(raw) < layout.SEGMENT_HEADER.itemsize or not raw.startswith(layout.SEGMENT_MAGIC):
         raise UnreadableError(
-            f"{path} is not a segment of a rank file", hint="move the file out of the folder; the other segments can be read without it"
+            f"{path} is not a segment of a rank file",
+            hint="move the file out of the folder; the other segments can be read without it",
         )
     header = np.frombuffer(raw, layout.SEGMENT_HEADER)[0]
     return SegmentHeader(

@@ -150,7 +150,9 @@ def read_state(folder: Path) -> LiveState:
     except OSError as error:
         raise UnreadableError(f"{path}: {error.strerror}", hint="check that this is the folder of a rank") from error
     if len(raw) < layout.STATE_BYTES or int.from_bytes(raw[:8], "little") != layout.STATE_MAGIC:
-        raise UnreadableError(f"{path} is not a state page", hint="the rank died during its start, or the file is damaged")
+        raise UnreadableError(
+            f"{path} is not a state page", hint="the rank died during its start, or the file is damaged"
+        )
     return _decode(np.frombuffer(raw, layout.STATE_PAGE, count=1)[0])
 
 

@@ -53,7 +53,9 @@ def clustered(statement: str, *, cluster: str, database: str) -> list[str]:
         return [comment + _insert_at(statement, view.end(), f" {on}")]
     if statement.startswith("INSERT INTO migrations "):
         return [statement]
-    raise UsageError(f"no cluster form for: {statement[:60]}", hint="report this defect: cluster.py does not support this statement")
+    raise UsageError(
+        f"no cluster form for: {statement[:60]}", hint="report this defect: cluster.py does not support this statement"
+    )
 
 
 def running_on_cluster(cluster: str, mark: str) -> str:

@@ -40,8 +40,8 @@ IN_MEMORY = ":memory:"
 LEAST_FREE_BYTES = 8 * 2**20
 """To make tables in: on a full disk the engine leaves an empty definition behind, and the folder never opens again."""
 RELEASE_S = 10.0
-LOOK_EVERY = 6
-LOOK_S = LOOK_EVERY * RELEASE_S
+CHECK_EVERY = 6
+CHECK_S = CHECK_EVERY * RELEASE_S
 """Seconds between two checks of the parts. What is merged into a torn part is kept for eight minutes."""
 NUM_SESSIONS = 4
 """Sessions run side by side; each costs memory of its own."""
@@ -73,7 +73,7 @@ class EmbeddedStore:
         self._anchor: Session | None = None
         self._parts = WholeParts(self._folder) if self._folder else None
         self._torn: set[Path] = set()
-        self._mending = threading.Lock()
+        self._repairing = threading.Lock()
         self._pool: Pool[Session] = Pool(connect=self._connect, disconnect=Session.close, size=NUM_SESSIONS)
         self._inserts = itertools.count()
         self._running: set[int] = set()
@@ -105,7 +105,7 @@ class EmbeddedStore:
         # The engine finds `rows` by its name in this frame.
         rows = rows.combine_chunks()
         with self._registered():
-            self._mend()
+            self._repair()
             if confirm:
                 confirm()
             with self._translated(f"insert into {table}"), self._pool.borrow() as session:
@@ -117,7 +117,7 @@ class EmbeddedStore:
 
     def settle(self) -> None:
         """No other process can insert into the folder, so this waits for the threads of this one."""
-        self.look_after_parts()
+        self.repair_parts()
         with self._ended:
             before = set(self._running)
             if not self._ended.wait_for(lambda: not before & self._running, inserts.SETTLE_S):
@@ -132,7 +132,7 @@ class EmbeddedStore:
             return _rows(session.query(bounded(render(sql, parameters), max_seconds), "Arrow"))
 
     def close(self) -> None:
-        with self._mending:
+        with self._repairing:
             self._closed.set()
             self._pool.close()
             if self._anchor is None:
@@ -156,14 +156,14 @@ class EmbeddedStore:
             self._anchor.query(f"CREATE DATABASE IF NOT EXISTS {self._database}")
         self._torn = set()
 
-    def look_after_parts(self) -> None:
+    def repair_parts(self) -> None:
         """Find what is torn by now, and mend it if there is room.
 
         Raises:
             UnreachableError: there is none.
         """
         self._find_torn()
-        self._mend()
+        self._repair()
 
     def release_memory(self) -> None:
         """Give back what the engine freed and still holds."""
@@ -183,7 +183,7 @@ class EmbeddedStore:
             self._torn.update(self._parts.find_torn())
         return self._torn
 
-    def _mend(self) -> None:
+    def _repair(self) -> None:
         """Open the engine anew where it takes torn parts for whole ones.
 
         Raises:
@@ -191,7 +191,7 @@ class EmbeddedStore:
         """
         if not self._torn:
             return
-        with self._mending:
+        with self._repairing:
             if not self._torn or self._closed.is_set():
                 return
             assert self._folder
@@ -255,8 +255,8 @@ def _watch(store: "ref[EmbeddedStore]", closed: threading.Event) -> None:
         if closed.wait(RELEASE_S) or (found := store()) is None:
             return
         with suppress(RankscopeError, OSError):
-            if number % LOOK_EVERY == 0:
-                found.look_after_parts()
+            if number % CHECK_EVERY == 0:
+                found.repair_parts()
         with suppress(RankscopeError):
             found.release_memory()
         del found

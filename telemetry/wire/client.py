@@ -201,7 +201,9 @@ def _bearer(token: str) -> dict[str, str]:
 
 def _where_to_look(error: Exception) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return "set RANKSCOPE_CA_FILE to the CA of the collector's certificate, and use the host name in that certificate"
+        return (
+            "set RANKSCOPE_CA_FILE to the CA of the collector's certificate, and use the host name in that certificate"
+        )
     return "start one with `rankscope collect`, or give its address: --store http://host:8719"
 
 

@@ -54,7 +54,9 @@ def _check_times(table: str, rows: pa.Table, now_ns: int) -> None:
             raise UsageError(f"{name} is {span['min']} in {table}", hint="times are nanoseconds since the epoch")
         if span["max"] > now_ns + MAX_AHEAD_NS:
             days = (span["max"] - now_ns) / MAX_AHEAD_NS
-            raise AheadError(f"{name} is {days:.1f} days in the future in {table}", hint="correct the clock of the sender")
+            raise AheadError(
+                f"{name} is {days:.1f} days in the future in {table}", hint="correct the clock of the sender"
+            )
 
 
 def _check_grids(rows: pa.Table) -> None:

@@ -51,7 +51,8 @@ def trusted(environment: Mapping[str, str] = os.environ) -> ssl.SSLContext | Non
     except OSError as error:
         what = "it has no certificate in PEM" if isinstance(error, ssl.SSLError) else error.strerror
         raise UsageError(
-            f"{CA_VARIABLE}: {path}: {what}", hint="name the certificate of the CA that signed the collector's certificate"
+            f"{CA_VARIABLE}: {path}: {what}",
+            hint="name the certificate of the CA that signed the collector's certificate",
         ) from error
     context.minimum_version = LEAST_TLS
     return context

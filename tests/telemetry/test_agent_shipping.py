@@ -307,7 +307,7 @@ def test_a_rank_that_ends_while_it_is_looked_at_has_ended_in_good_order(
     with ExitStack() as recording:
         recording.enter_context(session(tmp_path))
         host = Host(tmp_path)
-        host.look()
+        host.find_ranks()
 
         def ends_and_is_gone(_: RankIdentity) -> bool:
             recording.close()

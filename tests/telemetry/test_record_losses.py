@@ -273,4 +273,6 @@ def test_the_agent_acknowledges_on_a_full_disk(recorder: Recorder, tmp_path: Pat
         assert RankReader(folder).acked() == 8 * SMALL
         shipped.assert_exact(8 * SMALL)
         assert shipped.num_lost == sink.dropped > 0
-        assert {why for _, why in shipped.lost.values()} == {"the disk was full before the collector stored these records"}
+        assert {why for _, why in shipped.lost.values()} == {
+            "the disk was full before the collector stored these records"
+        }

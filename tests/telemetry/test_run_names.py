@@ -94,7 +94,7 @@ def test_a_refused_run_holds_up_no_other(
     settings = AgentSettings(spool=tmp_path / "second", collector=collector.url, patience_s=0.0, appear_s=0.0)
     watch = EvidenceWatch(tmp_path / "second")
     agent = Agent(Host(tmp_path / "second"), collector, settings, watch)
-    watch.look()
+    watch.check()
     for _ in range(3):
         agent.turn()
     with pytest.raises(TakenNameError):

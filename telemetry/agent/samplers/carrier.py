@@ -90,7 +90,7 @@ _WHY = {LinkState.UP: "carrier", LinkState.DOWN: "no carrier", LinkState.TAKEN_D
 
 
 class CarrierSource(Protocol):
-    """What is asked at a look: ``CarrierFiles``, or a made kernel. It may change between any two calls."""
+    """What is asked at a sample: ``CarrierFiles``, or a made kernel. It may change between any two calls."""
 
     def numbers(self) -> Numbers: ...
 
@@ -108,7 +108,7 @@ class CarrierCounts:
 
 
 class Carrier:
-    """One interface. Not begun before its first look: what the kernel counted until then is nobody's news."""
+    """One interface. Not begun before its first sample: what the kernel counted until then is nobody's news."""
 
     def __init__(self, device: str, source: CarrierSource) -> None:
         self.state: LinkState | None = None
@@ -118,11 +118,11 @@ class Carrier:
         self._source = source
         self._ledger = LinkLedger(device)
         self._read: tuple[Numbers, LinkState | None] | None = None
-        """At the last look that settled; None before the first."""
+        """At the last sample that settled; None before the first."""
         self._balance: int | None = None
         """``downs - ups`` while the carrier is there."""
 
-    def look(self, at_ns: int) -> list[Event]:
+    def sample(self, at_ns: int) -> list[Event]:
         """Read it, and tell what nobody told yet. A link that changes faster than it can be read waits for the next.
 
         Raises:
@@ -136,7 +136,7 @@ class Carrier:
         return []
 
     def take(self, message: LinkMessage) -> list[Event]:
-        """What the kernel said. Of no use before the first look, without counts, or told already: nothing."""
+        """What the kernel said. Of no use before the first sample, without counts, or told already: nothing."""
         if self._read is None or message.has_carrier is None:
             return []
         state = LinkState.UP if message.has_carrier else LinkState.DOWN

@@ -15,12 +15,12 @@ from pathlib import Path
 from telemetry.agent.samplers.host_processes import ProcessWatch
 from telemetry.agent.samplers.host_ranks import Quotas, RankProcess, follow
 from telemetry.agent.samplers.host_resources import HostResources, Resources
-from telemetry.agent.samplers.interface import Event, GoneError, Look, Reading, Sampler
+from telemetry.agent.samplers.interface import Event, GoneError, Sample, Reading, Sampler
 from telemetry.agent.samplers.kept_files import Descriptors
 from telemetry.host_metrics import Happening, Metric
 
 MOST_FILES = 256
-"""Held open: three of each rank, eight of the host, those of its cgroups; what goes beyond is opened at each look."""
+"""Held open: three of each rank, eight of the host, those of its cgroups; what goes beyond is opened at each sample."""
 MIN_WAITING = 0.1
 """Share of the time that somebody must have waited for a core, or for memory, for others to be looked at."""
 MIN_SWITCHES_A_SECOND = 20.0
@@ -82,18 +82,18 @@ class HostSampler:
         self._before_ns = 0
         self._oom_kills: int | None = None
 
-    def look(self, at_ns: int) -> Look:
-        resources = self._resources.look()
+    def sample(self, at_ns: int) -> Sample:
+        resources = self._resources.sample()
         self._followed = follow(self._followed, self._ranks(), self._proc, self._cgroups, self._descriptors)
         self._quotas.begin()
-        looks = [process.look(at_ns, self._quotas) for process in self._followed.values()]
-        readings = (*resources.readings, *(reading for look in looks for reading in look.readings))
+        samples = [process.sample(at_ns, self._quotas) for process in self._followed.values()]
+        readings = (*resources.readings, *(reading for sample in samples for reading in sample.readings))
         if not readings and not (self._proc / "stat").exists():
             raise GoneError(f"{self._proc} is gone")
-        events = [event for look in looks for event in look.events]
+        events = [event for sample in samples for event in sample.events]
         events += self._kills(at_ns, resources)
         events += self._busy_others(at_ns, readings, resources.num_cores)
-        return Look(readings=readings, events=tuple(events))
+        return Sample(readings=readings, events=tuple(events))
 
     def close(self) -> None:
         self._resources.close()
@@ -114,8 +114,8 @@ class HostSampler:
             key: (now[key] - self._before[key]) / seconds for key in now.keys() & self._before.keys() if seconds > 0
         }
         self._before, self._before_ns = now, at_ns
-        waiting = now.get((Metric.HOST_RUN_QUEUE, ""), 0) - 1 > num_cores > 0  # this look runs, too
-        return self._others.look(
+        waiting = now.get((Metric.HOST_RUN_QUEUE, ""), 0) - 1 > num_cores > 0  # this sample runs, too
+        return self._others.sample(
             at_ns,
             crowded=waiting or _any_grew(grown, _WAITING),
             memory_short=_any_grew(grown, _SHORT) or _nothing_left(now),

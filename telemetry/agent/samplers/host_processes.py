@@ -157,7 +157,7 @@ class ProcessWatch:
         self._last_ns = 0
         self._pause_ns = 0
 
-    def look(self, at_ns: int, *, crowded: bool, memory_short: bool, roots: Collection[int]) -> list[Event]:
+    def sample(self, at_ns: int, *, crowded: bool, memory_short: bool, roots: Collection[int]) -> list[Event]:
         """``roots``: ranks and whoever else belongs to us; they and what descends from them are nobody else."""
         if 0 <= at_ns - self._last_ns < self._pause_ns or not (crowded or memory_short or self._before):
             return []

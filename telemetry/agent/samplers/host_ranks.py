@@ -19,7 +19,7 @@ from telemetry.host_metrics import Happening, Metric
 
 STOPPED = frozenset("Tt")
 """Stopped by a signal, or by a debugger."""
-MOVED_AFTER_LOOKS = 60
+MOVED_AFTER_SAMPLES = 60
 """So often is looked whether a process has moved to another cgroup."""
 _SWITCHES = (
     (Metric.RANK_VOLUNTARY_SWITCHES, b"\nvoluntary_ctxt_switches:"),
@@ -30,8 +30,8 @@ _QUOTA_UNITS_NS = {b"throttled_usec": 1000, b"throttled_time": 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankLook:
-    """One look at the process of a rank."""
+class RankSample:
+    """One sample at the process of a rank."""
 
     readings: tuple[Reading, ...]
     events: tuple[Event, ...]
@@ -51,14 +51,14 @@ class RankProcess:
         self._started: int | None = None
         self._stopped_at: int | None = None
         """Switches when it was seen stopped; None while it runs."""
-        self._looks = 0
+        self._samples = 0
         self._quota_paths: tuple[Path, ...] = ()
 
-    def look(self, at_ns: int, quotas: "Quotas") -> RankLook:
+    def sample(self, at_ns: int, quotas: "Quotas") -> RankSample:
         """Nothing once it has ended."""
         process = parse_stat(self._stat.content())
         if process is None or self._started not in (None, process.started):
-            return RankLook(readings=(), events=())
+            return RankSample(readings=(), events=())
         self._started = process.started
         switches = dict(_switches(self._status.content()))
         readings = [
@@ -68,7 +68,7 @@ class RankProcess:
             *self._throttled(quotas),
         ]
         events = self._stops(at_ns, process.state in STOPPED, int(sum(switches.values())))
-        return RankLook(readings=tuple(readings), events=tuple(events))
+        return RankSample(readings=tuple(readings), events=tuple(events))
 
     def close(self) -> None:
         for file in (self._stat, self._schedstat, self._status):
@@ -89,15 +89,15 @@ class RankProcess:
             yield self._counter(Metric.RANK_RUN_DELAY_NS, int(fields[1]))
 
     def _throttled(self, quotas: "Quotas") -> Iterator[Reading]:
-        if self._looks % MOVED_AFTER_LOOKS == 0:
+        if self._samples % MOVED_AFTER_SAMPLES == 0:
             self._quota_paths = tuple(_quota_paths(read_once(str(self._folder / "cgroup")), self._cgroups))
-        self._looks += 1
+        self._samples += 1
         throttled_ns = quotas.throttled_ns(self._quota_paths)
         if throttled_ns is not None:
             yield self._counter(Metric.RANK_THROTTLED_NS, throttled_ns)
 
     def _stops(self, at_ns: int, stopped: bool, switches: int) -> Iterator[Event]:
-        """A process that was stopped at two looks has run in between if it was switched meanwhile."""
+        """A process that was stopped at two samples has run in between if it was switched meanwhile."""
         if self._stopped_at is not None and not (stopped and switches == self._stopped_at):
             yield Event(at_ns=at_ns, device=self._device, name=Happening.RANK_CONTINUED, text="")
             self._stopped_at = None
@@ -121,7 +121,7 @@ def _switches(told: bytes) -> Iterator[tuple[Metric, int]]:
 
 
 class Quotas:
-    """``cpu.stat`` of every cgroup that ranks are in, each read once a look however many ranks share it."""
+    """``cpu.stat`` of every cgroup that ranks are in, each read once a sample however many ranks share it."""
 
     def __init__(self, descriptors: Descriptors) -> None:
         self._descriptors = descriptors
@@ -129,7 +129,7 @@ class Quotas:
         self._told: dict[Path, int | None] = {}
 
     def begin(self) -> None:
-        """A new look. Files that the one before had no use for are closed."""
+        """A new sample. Files that the one before had no use for are closed."""
         for path in self._files.keys() - self._told.keys():
             self._files.pop(path).close()
         self._told = {}

@@ -20,8 +20,8 @@ from telemetry.agent.samplers.interface import Reading, WrappingCounter
 from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
 from telemetry.host_metrics import Metric
 
-CORES_A_LOOK = 16
-"""With more cores than this, single cores are told every so many looks, as shares since they were last told."""
+CORES_A_SAMPLE = 16
+"""With more cores than this, single cores are told every so many samples, as shares since they were last told."""
 MAX_DISKS = 32
 SECTOR_BYTES = 512
 """The unit of ``diskstats``, whatever the disk's own."""
@@ -50,7 +50,7 @@ Ticks = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """One look at a host."""
+    """One sample at a host."""
 
     readings: tuple[Reading, ...]
     num_cores: int
@@ -69,10 +69,10 @@ class HostResources:
         self._pressures = [(metric, KeptFile(proc / "pressure" / name, descriptors)) for metric, name in _PRESSURES]
         self._ticks: dict[str, Ticks] = {}
         self._core_ticks: dict[str, Ticks] = {}
-        self._looks = 0
+        self._samples = 0
         self._busy_ms: defaultdict[str, WrappingCounter] = defaultdict(WrappingCounter)
 
-    def look(self) -> Resources:
+    def sample(self) -> Resources:
         """Everything there is to read; no readings where ``/proc`` is not there."""
         stat = self._stat.content()
         num_cores = stat.count(b"\ncpu")
@@ -95,9 +95,9 @@ class HostResources:
         """Of all cores together each time, of single ones in their turn."""
         first = stat[: stat.find(b"\n") + 1]
         yield from self._shares_of(first, self._ticks)
-        if self._looks % max(1, -(-num_cores // CORES_A_LOOK)) == 0:
+        if self._samples % max(1, -(-num_cores // CORES_A_SAMPLE)) == 0:
             yield from self._shares_of(stat[len(first) :], self._core_ticks)
-        self._looks += 1
+        self._samples += 1
 
     def _shares_of(self, lines: bytes, before: dict[str, Ticks]) -> Iterator[Reading]:
         for device, now in _ticks(lines):

@@ -40,7 +40,7 @@ class WrappingCounter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """A number as of a look."""
+    """A number as of a sample."""
 
     metric: str
     """Of ``telemetry.host_metrics``, or ``rdma-`` and the name of a counter file."""
@@ -66,26 +66,26 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """What one look saw."""
+class Sample:
+    """What one sample saw."""
 
     readings: tuple[Reading, ...] = ()
     events: tuple[Event, ...] = ()
-    """Since the look before, in order of time."""
+    """Since the sample before, in order of time."""
 
 
 class GoneError(Exception):
     """What a sampler reads is gone for good: it is closed and not asked again. What is gone for a while only makes a
-    look shorter."""
+    sample shorter."""
 
 
 class Sampler(Protocol):
-    """One kind of hardware. Used by one thread; a look may take milliseconds, not seconds."""
+    """One kind of hardware. Used by one thread; a sample may take milliseconds, not seconds."""
 
     name: str
 
-    def look(self, at_ns: int) -> Look:
-        """Read everything. ``at_ns`` is the wall clock of the look.
+    def sample(self, at_ns: int) -> Sample:
+        """Read everything. ``at_ns`` is the wall clock of the sample.
 
         Raises:
             GoneError: there is nothing left to read.

@@ -51,7 +51,7 @@ class InterfaceChoice:
         return not _IS_LEFT_OUT(name)
 
     def found(self, net: Path) -> list[str]:
-        """Names under ``<sysfs>/class/net`` that are worth a look now."""
+        """Names under ``<sysfs>/class/net`` that are worth a sample now."""
         names = [name for name in _listed(net) if self.admits(name) and (net / name).is_dir()]
         chosen = names if self.wanted else [name for name in names if _carries_its_own(net / name)]
         return sorted(chosen, key=lambda name: (not (net / name / "device").exists(), name))[: self.at_most]

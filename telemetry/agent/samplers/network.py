@@ -16,7 +16,7 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
-from telemetry.agent.samplers.interface import GoneError, Look, Reading, Sampler
+from telemetry.agent.samplers.interface import GoneError, Sample, Reading, Sampler
 from telemetry.agent.samplers.interfaces import InterfaceChoice
 from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
 from telemetry.agent.samplers.link_events import LinkListener
@@ -29,7 +29,7 @@ _NIC_FILES = ((Metric.NIC_RECEIVE_BYTES, "rx_bytes"), (Metric.NIC_SEND_BYTES, "t
 
 
 class TrafficSampler:
-    """Byte counters of NICs and RDMA ports, for looks in quick succession."""
+    """Byte counters of NICs and RDMA ports, for samples in quick succession."""
 
     name = "traffic"
 
@@ -55,13 +55,13 @@ class TrafficSampler:
     def devices(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(device for _, device in self._files))
 
-    def look(self, at_ns: int) -> Look:
+    def sample(self, at_ns: int) -> Sample:
         self._num_looks += 1
         if self._num_looks % self._rescan_every == 0:
             self._rescan()
             if not self._files and not self._net.is_dir() and not self._infiniband.is_dir():
                 raise GoneError(f"{self._net} is gone")
-        return Look(
+        return Sample(
             readings=tuple(
                 Reading(metric=metric, device=device, value=float(number * unit_bytes), is_counter=True)
                 for (metric, device), (file, unit_bytes) in self._files.items()
@@ -102,12 +102,12 @@ class TcpSampler:
     def __init__(self, proc: Path, *, descriptors: Descriptors | None = None) -> None:
         self._file = KeptFile(proc / "net" / "snmp", descriptors or Descriptors())
 
-    def look(self, at_ns: int) -> Look:
+    def sample(self, at_ns: int) -> Sample:
         retransmits = self.retransmits()
         if retransmits is None:
-            return Look()
+            return Sample()
         reading = Reading(metric=Metric.TCP_RETRANSMITS, device="", value=float(retransmits), is_counter=True)
-        return Look(readings=(reading,))
+        return Sample(readings=(reading,))
 
     def close(self) -> None:
         self._file.close()

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from telemetry.agent.samplers.carrier import Carrier, CarrierFiles
-from telemetry.agent.samplers.interface import Event, GoneError, Look, Reading
+from telemetry.agent.samplers.interface import Event, GoneError, Sample, Reading
 from telemetry.agent.samplers.interfaces import InterfaceChoice
 from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
 from telemetry.agent.samplers.link_events import LinkMessage, LinkNews, LinkState
@@ -30,7 +30,7 @@ _STATISTICS = (
 
 
 class NicSampler:
-    """The interfaces of a network namespace. ``news`` is closed with it; without any, looks alone tell."""
+    """The interfaces of a network namespace. ``news`` is closed with it; without any, samples alone tell."""
 
     name = "nic"
 
@@ -57,7 +57,7 @@ class NicSampler:
         """Names of what is looked at."""
         return tuple(self._interfaces)
 
-    def look(self, at_ns: int) -> Look:
+    def sample(self, at_ns: int) -> Sample:
         self._num_looks += 1
         events, wants_rescan = self._take_news()
         if wants_rescan or self._num_looks % self._rescan_every == 0:
@@ -65,13 +65,13 @@ class NicSampler:
         readings: list[Reading] = []
         for interface in tuple(self._interfaces.values()):
             try:
-                events += interface.look(at_ns)
+                events += interface.sample(at_ns)
                 readings += interface.readings()
             except OSError:
                 events.append(self._retire(interface, at_ns))
         if not self._interfaces and not self._net.is_dir():
             raise GoneError(f"{self._net} is gone")
-        return Look(readings=tuple(readings), events=tuple(sorted(events, key=lambda event: event.at_ns)))
+        return Sample(readings=tuple(readings), events=tuple(sorted(events, key=lambda event: event.at_ns)))
 
     def close(self) -> None:
         if self._news is not None:
@@ -156,12 +156,12 @@ class _Interface:
         self._last_ns = message.at_ns
         return self._carrier.take(message)
 
-    def look(self, at_ns: int) -> list[Event]:
+    def sample(self, at_ns: int) -> list[Event]:
         """Raises:
         OSError: it is gone.
         """
         was = self._carrier.state
-        events = self._carrier.look(max(at_ns, self._last_ns))  # news of after the look began came first
+        events = self._carrier.sample(max(at_ns, self._last_ns))  # news of after the sample began came first
         if events or self._carrier.state is not was:
             self._wants_speed = True
         return events

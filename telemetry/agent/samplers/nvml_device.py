@@ -108,7 +108,7 @@ def _ecc(nvml: NvmlLibrary, gpu: Any, kind: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is asked at a look."""
+    """What is asked at a sample."""
 
     fields: tuple[Field, ...] = ()
     calls: tuple[Call, ...] = ()

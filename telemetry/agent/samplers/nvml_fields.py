@@ -50,7 +50,7 @@ PULSE = (
     Field(metric=Metric.GPU_THROTTLE_BOARD_NS, field_id=77),
     Field(metric=Metric.GPU_POWER_W, field_id=186, divisor=MW_PER_W),
 )
-"""Asked at every look."""
+"""Asked at every sample."""
 HEALTH = (
     Field(metric=Metric.GPU_MEMORY_TEMPERATURE_C, field_id=82),
     Field(metric=Metric.GPU_ECC_CORRECTED, field_id=3),
@@ -81,7 +81,7 @@ _LINK_TOTALS = (38, 45, 52, 59)  # NVLink 2 and 3, all links together: CRC of fl
 
 
 def pulse_fields(driver: str) -> tuple[Field, ...]:
-    """What is asked at every look under a driver (``580.95.05``); of an unreadable version, what all agree on."""
+    """What is asked at every sample under a driver (``580.95.05``); of an unreadable version, what all agree on."""
     first = _first_renumbered(driver)
     if first is None:
         return PULSE

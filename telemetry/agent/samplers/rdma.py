@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from telemetry.agent.samplers.interface import Event, GoneError, Look, Reading, WrappingCounter
+from telemetry.agent.samplers.interface import Event, GoneError, Sample, Reading, WrappingCounter
 from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
 from telemetry.agent.samplers.link_events import LinkLedger, LinkState
 from telemetry.host_metrics import Happening, Metric
@@ -64,19 +64,19 @@ class RdmaSampler:
         """``mlx5_0/1`` and so on."""
         return tuple(self._ports)
 
-    def look(self, at_ns: int) -> Look:
+    def sample(self, at_ns: int) -> Sample:
         began_ns = self._clock()
         self._num_looks += 1
         is_time = self._num_looks % self._rescan_every == 0
         events = self._rescan(at_ns) if is_time or any(port.is_lost for port in self._ports.values()) else []
         readings: list[Reading] = []
         for port in self._ports.values():
-            events += port.look(at_ns)
+            events += port.sample(at_ns)
             readings += port.readings()
         readings += self._read_counters(began_ns + BUDGET_NS)
         if not self._ports and not self._root.is_dir():
             raise GoneError(f"{self._root} is gone")
-        return Look(readings=tuple(readings), events=tuple(events))
+        return Sample(readings=tuple(readings), events=tuple(events))
 
     def close(self) -> None:
         for port in self._ports.values():
@@ -85,7 +85,7 @@ class RdmaSampler:
         self._counters.clear()
 
     def _read_counters(self, until_ns: int) -> Iterator[Reading]:
-        """Each once at most, from where the look before had to stop; some at every look, whatever it takes."""
+        """Each once at most, from where the sample before had to stop; some at every sample, whatever it takes."""
         for num_read in range(len(self._counters)):
             if num_read % 16 == 15 and self._clock() > until_ns:
                 return
@@ -130,7 +130,7 @@ class _Port:
         self._find_counters()
         self._downed = next((one for one in self.counters if one.file_name == "link_downed"), None)
 
-    def look(self, at_ns: int) -> list[Event]:
+    def sample(self, at_ns: int) -> list[Event]:
         word = self._state.word()
         number, _, name = word.partition(":")
         if not number.strip().isdigit():

@@ -102,7 +102,9 @@ def unpacked(body: bytes, packing: str, limit_bytes: int) -> bytes:
     if len(plain) > limit_bytes:
         raise TooBigError(f"more than {limit_bytes} bytes after decompression")
     if not unpacker.eof or unpacker.unused_data:
-        raise UsageError(f"the {packing} body is truncated or has trailing bytes", hint=f"send one {packing} complete stream")
+        raise UsageError(
+            f"the {packing} body is truncated or has trailing bytes", hint=f"send one {packing} complete stream"
+        )
     return plain
 
 

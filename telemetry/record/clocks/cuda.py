@@ -243,6 +243,8 @@ def open_cuda_clock() -> CudaClock | None:
         return None
     driver = loaded_driver()
     if driver is None:
-        raise UsageError("CUDA's driver has no capture modes", hint='use telemetry.start(device="cpu") to time on the host')
+        raise UsageError(
+            "CUDA's driver has no capture modes", hint='use telemetry.start(device="cpu") to time on the host'
+        )
     clock = CudaClock(torch.cuda, driver)
     return clock if clock.is_used() else None
