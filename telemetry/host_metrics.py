@@ -1,4 +1,4 @@
-"""Names of the samplers' metrics and events: one vocabulary for samplers, stores and detectors. A name is never changed.
+"""Names of the samplers' metrics and events, for samplers, stores and detectors. A name is never changed.
 
 Units are part of the names. Counters start at any value and grow. A sampler unwraps counters that overflow, so a value
 that falls means that the device was reset.

@@ -1,4 +1,4 @@
-"""How a span identifies its group while the job's mesh is not known: by the axes in the group's description and its size.
+"""How a span identifies its group while the mesh is not known: by the axes in the group's description and its size.
 
     peer = -2 - code      code   bit 28   27 ........ 7    6 ......... 0
                                       1   ranks of it      axes, in the order of MESH_AXES

@@ -21,7 +21,7 @@ A group of ranks that a collective spans is a set of axes, as a bit mask: bit ``
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -299,29 +299,6 @@ def mask_of_peer(peer: int) -> int:
 def masks_of_peers(peers: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.int64]:
     """:func:`mask_of_peer` of an array, shape as given."""
     return np.where(peers < GROUP_BASE, GROUP_BASE - peers.astype(np.int64), 0)
-
-
-def mesh_of_strides(axes: dict[str, tuple[int, int]], world_size: int) -> Topology | None:
-    """The mesh whose axes have these degrees and strides: ``{"tp": (2, 1), "pp": (2, 4), "dp_shard": (2, 2)}``.
-
-    One rank knows them from its own groups: a group's ranks are ``first + i * stride``. None where the axes do not
-    describe ``world_size`` ranks exactly. Axes of degree 1 come first.
-    """
-    if not fills(axes.values(), world_size):
-        return None
-    wide = sorted((stride, degree, name) for name, (degree, stride) in axes.items() if degree > 1)
-    narrow = tuple((name, 1) for name, (degree, _) in axes.items() if degree == 1)
-    return Topology(mesh=narrow + tuple((name, degree) for _, degree, name in reversed(wide)))
-
-
-def fills(axes: Iterable[tuple[int, int]], world_size: int) -> bool:
-    """Whether axes of these degrees and strides describe ``world_size`` ranks exactly."""
-    expected = 1
-    for stride, degree in sorted((stride, degree) for degree, stride in axes if degree > 1):
-        if stride != expected:
-            return False
-        expected *= degree
-    return expected == world_size
 
 
 def _check_names(names: list[str]) -> None:

@@ -236,8 +236,8 @@ class HostReports:
             num_dropped, job.num_dropped = job.num_dropped, 0
         if num_dropped:
             run = f"run {owner[0]}/{owner[1]}"
-            told = f"rankscope agent: the collector did not answer for long: {num_dropped} rows of this host for {run} are lost"
-            log(told)
+            lost = f"{num_dropped} rows of this host for {run} are lost"
+            log(f"rankscope agent: the collector did not answer for long: {lost}")
 
     def _batches(self, rows: deque) -> Iterator[list]:  # type: ignore[type-arg]
         """What waits, in parts; each is to be dropped before the next is asked for."""

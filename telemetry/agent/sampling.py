@@ -19,7 +19,7 @@ from time import monotonic_ns, time_ns
 import pynvml
 
 from telemetry.agent.samplers.host import open_host_sampler
-from telemetry.agent.samplers.interface import Event, GoneError, Sample, Reading, Sampler
+from telemetry.agent.samplers.interface import Event, GoneError, Reading, Sample, Sampler
 from telemetry.agent.samplers.network import open_network_samplers
 from telemetry.agent.samplers.nvml import open_nvml_sampler
 from telemetry.errors import RankscopeError, UsageError

@@ -132,7 +132,7 @@ def listen(host: str, port: int) -> BoundedListener:
     except OSError as error:
         raise UsageError(
             f"cannot listen on {host}:{port}: {error.strerror}",
-            hint=f"if a collector already runs there, use --store http://{host}:{port}; otherwise choose another --port",
+            hint=f"if a collector runs there, use --store http://{host}:{port}; otherwise choose another --port",
         ) from error
     return listener
 

@@ -1,4 +1,4 @@
-"""Queries a rank through torch's worker server. It answers while the rank's Python cannot, but not in a stopped process.
+"""Queries a rank through torch's worker server, which answers while the rank's Python cannot.
 
 The rank's files name the path of the socket, and a hostile user may name any path. So it is checked first:
 

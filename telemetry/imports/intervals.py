@@ -1,9 +1,35 @@
 """Time intervals as two columns, begin and end, in nanoseconds."""
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranges:
+    """Named stretches of time on threads, in the order of the file."""
+
+    name: tuple[str, ...]
+    begin_ns: Ints
+    end_ns: Ints
+    thread: Ints
+
+    def select(self, chosen: Any) -> "Ranges":
+        """Those at ``chosen``: a mask or places."""
+        places = np.arange(len(self.name))[np.asarray(chosen, dtype=None if len(chosen) else np.int64)]
+        return Ranges(
+            name=tuple(self.name[place] for place in places.tolist()),
+            begin_ns=self.begin_ns[places],
+            end_ns=self.end_ns[places],
+            thread=self.thread[places],
+        )
+
+    def named(self, *prefixes: str) -> "Ranges":
+        return self.select(np.array([name.startswith(prefixes) for name in self.name], dtype=bool))
 
 
 def merged(begin: Ints, end: Ints, *, gap_ns: int = 0) -> tuple[Ints, Ints]:

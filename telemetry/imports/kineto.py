@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.imports.interface import DEFAULTS, DEGREES_HINT, ImportedRun, ImportOptions, imported_name, numbered
-from telemetry.imports.intervals import Ints
-from telemetry.imports.kineto_file import Ranges, TraceFile, read_trace
+from telemetry.imports.intervals import Ints, Ranges
+from telemetry.imports.kineto_file import TraceFile, read_trace
 from telemetry.imports.kineto_grid import by_rank, find_files, grid_of
 from telemetry.imports.kineto_work import exchange, is_nccl, step_at, work_of
 from telemetry.stages import Stage

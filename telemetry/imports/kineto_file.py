@@ -28,7 +28,7 @@ import numpy as np
 
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.files.input_file import open_input
-from telemetry.imports.intervals import Ints
+from telemetry.imports.intervals import Ints, Ranges
 from telemetry.stores.queries import LAST_STEP
 
 FORMAT_HINT = "name a .json or .json.gz file from torch.profiler's export_chrome_trace or tensorboard_trace_handler"
@@ -47,29 +47,6 @@ _ANNOTATIONS = ("user_annotation",)
 _OPS = ("cpu_op", "Operator")
 _KERNELS = ("kernel", "Kernel")
 _LAUNCHES = ("cuda_runtime", "cuda_driver", "Runtime")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ranges:
-    """Named stretches of time on threads, in the order of the file."""
-
-    name: tuple[str, ...]
-    begin_ns: Ints
-    end_ns: Ints
-    thread: Ints
-
-    def select(self, chosen: Any) -> "Ranges":
-        """Those at ``chosen``: a mask or places."""
-        places = np.arange(len(self.name))[np.asarray(chosen, dtype=None if len(chosen) else np.int64)]
-        return Ranges(
-            name=tuple(self.name[place] for place in places.tolist()),
-            begin_ns=self.begin_ns[places],
-            end_ns=self.end_ns[places],
-            thread=self.thread[places],
-        )
-
-    def named(self, *prefixes: str) -> "Ranges":
-        return self.select(np.array([one.startswith(prefixes) for one in self.name], dtype=bool))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

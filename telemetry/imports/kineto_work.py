@@ -34,8 +34,8 @@ import numpy as np
 import numpy.typing as npt
 
 from telemetry.group_names import EMBEDDING_GROUPS, axes_described, purpose_of, spans_whole_axes
-from telemetry.imports.intervals import Ints, inside, merged, without
-from telemetry.imports.kineto_file import Group, Ranges, TraceFile, listed_ranks
+from telemetry.imports.intervals import Ints, Ranges, inside, merged, without
+from telemetry.imports.kineto_file import Group, TraceFile, listed_ranks
 from telemetry.record.collectives.stage_names import Operation, Place, place_of, transfer_stage, transfer_stage_in_mesh
 from telemetry.stages import Stage
 from telemetry.topology import NO_PEER, Topology, peer_of_mask

@@ -222,7 +222,7 @@ def _along_dp(trace: _Trace, layout: JobLayout) -> tuple[Ints, int]:
     if num > layout.dsp:
         raise UnreadableError(
             f"{trace.path}: {num} ranks at one dp_rank and stage, where dsp_size is {layout.dsp}",
-            hint="only the first rank of a tensor-parallel group is supported; check that the layout belongs to this job",
+            hint="only the first rank of a tensor-parallel group is supported; check the layout of this job",
         )
     return dp_rank * layout.dsp + member[row], whole
 

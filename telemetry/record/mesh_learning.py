@@ -12,7 +12,7 @@ ranks; then groups of experts alone may cover them.
 A mesh that the user gives, as an argument of ``start`` or in RANKSCOPE_MESH, is checked here too.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from telemetry.errors import UsageError
 from telemetry.group_names import axes_described, lies_beside_experts, spans_whole_axes
 from telemetry.printable import log
 from telemetry.settings import RecordingSettings
-from telemetry.topology import AXES, MESH_AXES, Topology, fills, mesh_of_strides
+from telemetry.topology import AXES, MESH_AXES, Topology
 
 MAX_GROUPS = 256
 """Different groups that are remembered: a job with more has them from elsewhere."""
@@ -224,3 +224,26 @@ def given_topology(topology: Topology | Any | None, settings: RecordingSettings)
 
 def _as_topology(topology: Topology | Any) -> Topology:
     return topology if isinstance(topology, Topology) else topology_of_device_mesh(topology)
+
+
+def mesh_of_strides(axes: dict[str, tuple[int, int]], world_size: int) -> Topology | None:
+    """The mesh whose axes have these degrees and strides: ``{"tp": (2, 1), "pp": (2, 4), "dp_shard": (2, 2)}``.
+
+    One rank knows them from its own groups: a group's ranks are ``first + i * stride``. None where the axes do not
+    describe ``world_size`` ranks exactly. Axes of degree 1 come first.
+    """
+    if not fills(axes.values(), world_size):
+        return None
+    wide = sorted((stride, degree, name) for name, (degree, stride) in axes.items() if degree > 1)
+    narrow = tuple((name, 1) for name, (degree, _) in axes.items() if degree == 1)
+    return Topology(mesh=narrow + tuple((name, degree) for _, degree, name in reversed(wide)))
+
+
+def fills(axes: Iterable[tuple[int, int]], world_size: int) -> bool:
+    """Whether axes of these degrees and strides describe ``world_size`` ranks exactly."""
+    expected = 1
+    for stride, degree in sorted((stride, degree) for degree, stride in axes if degree > 1):
+        if stride != expected:
+            return False
+        expected *= degree
+    return expected == world_size

@@ -56,7 +56,7 @@ def start_worker_server(folder: Path) -> dict[str, str]:
         path = _place_for_socket(folder)
     except Exception as error:
         log(
-            f"rankscope: torch's worker server has no path for its socket, so evidence of a hang will be incomplete: {error}"
+            f"rankscope: no path for the socket of torch's worker server, so evidence of a hang is incomplete: {error}"
         )
         return {}
     try:

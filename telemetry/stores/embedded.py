@@ -10,10 +10,8 @@ On a full disk the engine may report an insert as stored although its files are 
                       the torn part aside, open the engine
 """
 
-import fcntl
 import itertools
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -25,10 +23,10 @@ import pyarrow as pa
 from chdb import ChdbError
 from chdb.session import Session
 
-from telemetry.errors import RankscopeError, UnreachableError, UnsafeFolderError, UsageError
-from telemetry.files.private_files import check_own, make_folder
+from telemetry.errors import RankscopeError, UnreachableError
 from telemetry.printable import log
 from telemetry.stores import inserts, migrations, retention
+from telemetry.stores.embedded_folder import check_free, check_room
 from telemetry.stores.engine_memory import release_memory, with_small_caches
 from telemetry.stores.inserts import render
 from telemetry.stores.interface import Parameter
@@ -37,8 +35,6 @@ from telemetry.stores.whole_parts import WholeParts, set_aside
 
 DATABASE = "rankscope"
 IN_MEMORY = ":memory:"
-LEAST_FREE_BYTES = 8 * 2**20
-"""To make tables in: on a full disk the engine leaves an empty definition behind, and the folder never opens again."""
 RELEASE_S = 10.0
 CHECK_EVERY = 6
 CHECK_S = CHECK_EVERY * RELEASE_S
@@ -86,7 +82,7 @@ class EmbeddedStore:
 
     def migrate(self, *, retention_days: int | None = None) -> None:
         if self._folder:
-            _check_room(self._folder)
+            check_room(self._folder)
         migrations.migrate(self.database)
         if retention_days is not None:
             retention.retain(self.database, retention_days)
@@ -146,7 +142,7 @@ class EmbeddedStore:
     def _open(self) -> None:
         """Start the engine on what is whole."""
         if self._folder:
-            _check_free(self._folder)
+            check_free(self._folder)
         for part in sorted(self._find_torn()):  # other threads may find more meanwhile: those are for the next time
             set_aside(part)
             log(f"rankscope: the disk was full: moved away {part}, which is incomplete")
@@ -199,7 +195,7 @@ class EmbeddedStore:
                 if self._anchor is not None:  # while it runs, it deletes what was merged
                     self._anchor.close()
                     self._anchor = None
-                _check_room(self._folder)
+                check_room(self._folder)
                 self._open()
 
     def _connect(self) -> Session:
@@ -283,38 +279,3 @@ def _hint(error: RuntimeError) -> str:
     if "NOT_ENOUGH_SPACE" in text or "No space left" in text:
         return "the disk is full: free some space; no acknowledged row is lost"
     return "see the engine's message; `rankscope doctor` checks this machine"
-
-
-def _check_room(folder: Path) -> None:
-    free_bytes = shutil.disk_usage(folder).free
-    if free_bytes < LEAST_FREE_BYTES:
-        raise UnreachableError(
-            f"{folder}: the disk has {free_bytes / 2**20:.0f} MiB left, not enough to open a store",
-            hint=f"free {LEAST_FREE_BYTES / 2**20:.0f} MiB, then restart the collector; agents wait for it",
-        )
-
-
-def _check_free(folder: Path) -> None:
-    """Say who may hold the folder before the engine does, which says it at length and unclearly."""
-    try:
-        with make_folder(folder) as opened:
-            opened.tighten()
-            check_own(folder, os.fstat(opened.descriptor))  # the engine follows any link in it
-            with os.fdopen(opened.open("status", os.O_RDWR | os.O_CREAT), "rb") as status:
-                fcntl.flock(status, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise UnreachableError(
-            f"embedded store {folder} is open in another process",
-            hint="use the collector that holds it, e.g. --store http://127.0.0.1:8719, or stop that process first",
-        ) from None
-    except UnsafeFolderError as error:
-        raise UsageError(
-            f"embedded store: {error.message}",
-            hint="run as the folder's owner, or use your own folder: embedded:DIR",
-        ) from None
-    except OSError as error:
-        raise UsageError(
-            f"embedded store {folder}: {error.strerror}", hint="use a writable folder: embedded:DIR"
-        ) from error
-    if "?" in str(folder):
-        raise UsageError(f"embedded store {folder}: '?' in a path", hint="use a folder without '?' in its path")

@@ -17,7 +17,7 @@ from telemetry.evidence.flight_recorder import GLOO, NCCL
 from telemetry.record import worker_server
 from telemetry.record.collectives.operations import Operations
 from telemetry.record.reader import RankReader
-from telemetry.record.session import RECORDER
+from telemetry.record.recording import RECORDER
 from telemetry.topology import Topology
 from tests.deadline import until
 from tests.telemetry.worker_socket import Answer, serve_handlers

@@ -15,7 +15,8 @@ from telemetry.errors import UnreadableError, UsageError
 from telemetry.record import layout
 from telemetry.record.rank_file import META_NAME
 from telemetry.record.reader import RankReader
-from telemetry.record.session import see_group, when_learned
+from telemetry.record.recording import when_learned
+from telemetry.record.session import see_group
 from telemetry.stages import Stage
 from telemetry.stored_topology import topology_of
 from telemetry.stores.embedded import EmbeddedStore

@@ -133,7 +133,7 @@ def test_a_session_says_what_it_did_and_what_it_cost(tmp_path: Path) -> None:
 
 def test_a_collector_brings_the_hosts_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spawned: list[dict[str, object]] = []
-    monkeypatch.setattr("telemetry.record.session.KeptAgent", lambda spawn, _: spawned.append(spawn.keywords))
+    monkeypatch.setattr("telemetry.record.recording.KeptAgent", lambda spawn, _: spawned.append(spawn.keywords))
     for local_rank in (0, 1):
         telemetry.start(
             "test",
@@ -158,7 +158,7 @@ def test_after_an_end_that_failed_another_session_can_start(tmp_path: Path, caps
 
 def test_after_a_start_that_failed_the_same_rank_can_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as broken:
-        broken.setattr("telemetry.record.session.open_device_clock", lambda device: 1 / 0)
+        broken.setattr("telemetry.record.recording.open_device_clock", lambda device: 1 / 0)
         with session(tmp_path) as failed:
             pass
     with session(tmp_path) as started:

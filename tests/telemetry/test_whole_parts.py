@@ -129,7 +129,7 @@ def test_without_room_to_mend_the_engine_is_closed_and_deletes_nothing_that_was_
 
     merge_and_tear(store)
     with monkeypatch.context() as full:
-        full.setattr("telemetry.stores.embedded._check_room", no_room)
+        full.setattr("telemetry.stores.embedded.check_room", no_room)
         for _ in range(2):
             with pytest.raises(UnreachableError, match="no room"):
                 store.settle()

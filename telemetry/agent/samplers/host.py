@@ -15,7 +15,7 @@ from pathlib import Path
 from telemetry.agent.samplers.host_processes import ProcessWatch
 from telemetry.agent.samplers.host_ranks import Quotas, RankProcess, follow
 from telemetry.agent.samplers.host_resources import HostResources, Resources
-from telemetry.agent.samplers.interface import Event, GoneError, Sample, Reading, Sampler
+from telemetry.agent.samplers.interface import Event, GoneError, Reading, Sample, Sampler
 from telemetry.agent.samplers.kept_files import Descriptors
 from telemetry.host_metrics import Happening, Metric
 

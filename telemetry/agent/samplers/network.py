@@ -16,7 +16,7 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
-from telemetry.agent.samplers.interface import GoneError, Sample, Reading, Sampler
+from telemetry.agent.samplers.interface import GoneError, Reading, Sample, Sampler
 from telemetry.agent.samplers.interfaces import InterfaceChoice
 from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
 from telemetry.agent.samplers.link_events import LinkListener

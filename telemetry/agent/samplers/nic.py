@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from telemetry.agent.samplers.carrier import Carrier, CarrierFiles
-from telemetry.agent.samplers.interface import Event, GoneError, Sample, Reading
+from telemetry.agent.samplers.interface import Event, GoneError, Reading, Sample
 from telemetry.agent.samplers.interfaces import InterfaceChoice
 from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
 from telemetry.agent.samplers.link_events import LinkMessage, LinkNews, LinkState

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from telemetry.agent.samplers.interface import Event, GoneError, Sample, Reading
+from telemetry.agent.samplers.interface import Event, GoneError, Reading, Sample
 from telemetry.agent.samplers.nvml_device import Gpu, LostError, address_of, probe_gpu
 from telemetry.agent.samplers.nvml_fields import NvmlLibrary
 from telemetry.host_metrics import Happening

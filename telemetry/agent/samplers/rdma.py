@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from telemetry.agent.samplers.interface import Event, GoneError, Sample, Reading, WrappingCounter
+from telemetry.agent.samplers.interface import Event, GoneError, Reading, Sample, WrappingCounter
 from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
 from telemetry.agent.samplers.link_events import LinkLedger, LinkState
 from telemetry.host_metrics import Happening, Metric

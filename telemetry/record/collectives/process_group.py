@@ -45,7 +45,8 @@ from telemetry.record.collectives.torch_groups import (
 )
 from telemetry.record.collectives.traced_work import cuda_device, end_completed, end_transfers, follow, size_bytes
 from telemetry.record.collectives.transfer_streams import Transfers, before_group, transfers_of
-from telemetry.record.session import RECORDER, before_end, before_start, current_session, see_group, when_learned
+from telemetry.record.recording import RECORDER, before_end, when_learned
+from telemetry.record.session import before_start, current_session, see_group
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 

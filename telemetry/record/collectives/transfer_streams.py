@@ -24,7 +24,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from telemetry.record.session import RECORDER
+from telemetry.record.recording import RECORDER
 
 MAX_POOL = 128
 HIGH_PRIORITY = "TORCH_NCCL_HIGH_PRIORITY"
