@@ -173,7 +173,7 @@ def test_what_goes_wrong_with_one_job_holds_up_no_other(job: Job, capsys: pytest
         job.stand_still()
         assert {"state", "stack"} <= {one.kind for one in kept(job.folder, 0)}
     job.watch.last_check()
-    assert capsys.readouterr().err.count("taking evidence failed") == 1
+    assert capsys.readouterr().err.count("collecting evidence failed") == 1
 
 
 def test_an_agent_that_begins_in_a_stall_leaves_the_evidence_of_it_when_its_ranks_end(job: Job) -> None:

@@ -201,12 +201,12 @@ def test_a_fresh_folder_begins_at_zero_whatever_its_shipping_page_says(
 
 
 WRONG_ANNOUNCEMENTS: list[tuple[dict[str, object], str]] = [
-    ({"rank": 2}, "rank 2 is beyond its grid of 2 ranks"),
+    ({"rank": 2}, "rank 2 is outside its grid of 2 ranks"),
     ({"dp_size": 0}, "dp is 0"),
     ({"dp_size": 2**31, "pp_size": 2**31, "tp_size": 2**31}, "a mesh of"),
-    ({"mesh": "pp=2,tp=2"}, "the mesh 'pp=2,tp=2' is not of dp 2, pp 1, tp 1"),
+    ({"mesh": "pp=2,tp=2"}, "the mesh 'pp=2,tp=2' does not match dp 2, pp 1, tp 1"),
     ({"mesh": "dp_shard=2,model=1"}, "'model' is not an axis"),
-    ({"mesh": "dp=2," * 60}, "is not of dp 2"),
+    ({"mesh": "dp=2," * 60}, "does not match dp 2"),
     ({"opened_ns": -1}, "opened_ns is -1"),
     ({"opened_ns": 2**62}, "opened_ns is .* days in the future"),
     ({"started_ns": 2**63 - 1}, "started_ns is .* days in the future"),
@@ -309,7 +309,7 @@ def test_an_agent_continues_when_the_clock_of_its_collector_is_set_right(
         for _ in range(3):
             agent.turn()
     assert recorded(embedded) == []
-    assert capsys.readouterr().err.count("100.0 days in the future in ranks; it is announced again") == 1
+    assert capsys.readouterr().err.count("100.0 days in the future in ranks. The agent retries") == 1
     agent.turn()
     assert recorded(embedded) == ALL_SPANS
 

@@ -137,8 +137,8 @@ def test_a_device_mesh_says_how_ranks_lie() -> None:
 @pytest.mark.parametrize(
     ("mesh", "reason"),
     [
-        (FakeMesh(torch.tensor([[0, 1], [3, 2]]), ("dp", "tp")), "no regular order"),
-        (FakeMesh(torch.tensor([[0, 3], [1, 2]]), ("dp", "tp")), "no regular order"),
+        (FakeMesh(torch.tensor([[0, 1], [3, 2]]), ("dp", "tp")), "not in a regular order"),
+        (FakeMesh(torch.tensor([[0, 3], [1, 2]]), ("dp", "tp")), "not in a regular order"),
         (FakeMesh(torch.arange(4).reshape(2, 2), None), "without names"),
         (FakeMesh(torch.arange(4).reshape(2, 2), ("dp", "model")), "'model' is no axis"),
     ],

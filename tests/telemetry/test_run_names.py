@@ -63,7 +63,7 @@ def test_a_fresh_folder_under_a_stored_name_is_refused_and_its_files_stay(
     record(tmp_path / "first")
     ship(tmp_path / "first", collector)
     folder = record(tmp_path / "second")
-    with pytest.raises(UsageError, match=r"run 'run', attempt 0: rank 0 [^$]*hint: give each run a name of its own"):
+    with pytest.raises(UsageError, match=r"run 'run', attempt 0: rank 0 [^$]*hint: give each run a unique name"):
         ship(tmp_path / "second", collector)
     assert RankReader(folder).acked() == 0
     assert list(folder.glob("*.rec"))

@@ -73,7 +73,7 @@ def test_a_run_with_a_name_that_cannot_be_used_is_recorded_under_the_nearest_one
     telemetry.stop()
     assert started.folder == tmp_path / "_._up_[2J_" / "0" / "rank-00000"
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("rankscope: '../up\\x1b[2J\\n' cannot name a run; recording as '_._up_[2J_'")
+    assert line.startswith("rankscope: '../up\\x1b[2J\\n' is not a valid run name; recording as '_._up_[2J_'")
 
 
 def test_a_number_that_is_none_is_a_clear_error() -> None:

@@ -96,7 +96,7 @@ def test_what_was_merged_into_a_torn_part_comes_back(
     assert store.query(COUNT).to_pylist() == [{"n": 12, "total": 24.0}]
     store.close()
     assert [path.name for path in tmp_path.glob(f"{TABLES}detached/torn_*")] == [f"torn_0_{merged.name}"]
-    assert f"set aside {merged}" in capsys.readouterr().err
+    assert f"moved away {merged}" in capsys.readouterr().err
 
 
 def test_who_mends_meanwhile_takes_no_torn_part_away_from_the_insert_that_wrote_it(

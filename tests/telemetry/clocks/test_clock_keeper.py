@@ -183,7 +183,7 @@ def test_doctor_tells_which_hosts_are_refused_and_why(embedded: Store) -> None:
     assert answer.exit_code == 1
     (line,) = [line for line in answer.stdout.splitlines() if line.startswith("gpu-001")]
     assert "refused" in line
-    assert "in common" in line
+    assert "shared with" in line
 
 
 def test_doctor_of_a_run_that_is_not_there_says_so(embedded: Store) -> None:
