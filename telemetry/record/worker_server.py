@@ -55,9 +55,7 @@ def start_worker_server(folder: Path) -> dict[str, str]:
     try:
         path = _place_for_socket(folder)
     except Exception as error:
-        log(
-            f"rankscope: no path for the socket of torch's worker server, so evidence of a hang is incomplete: {error}"
-        )
+        log(f"rankscope: no path for the socket of torch's worker server, so evidence of a hang is incomplete: {error}")
         return {}
     try:
         path.unlink(missing_ok=True)

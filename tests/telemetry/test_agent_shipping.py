@@ -234,7 +234,7 @@ def test_garbage_in_one_rank_s_file_stops_no_other(
     assert str(spoiled) in capsys.readouterr().err
     stop = threading.Event()
     stop.set()
-    with pytest.raises(UnreadableError, match="hint: all else is stored"):
+    with pytest.raises(UnreadableError, match="hint: everything else is stored"):
         following.run(stop)
 
 
