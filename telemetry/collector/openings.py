@@ -6,7 +6,7 @@
     folder A, then folder B       taken, if records of A are stored; else B takes the place of A
 
 A folder is identified by the time at which it was first opened. Records are numbered from 0 in every new folder. So the
-numbers of one folder say nothing about another (``ledger.py``).
+numbers of one folder say nothing about another (``stored_numbers.py``).
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from telemetry.collector.claims import MAX_NAMED_RANKS, Attempt, Rank
-from telemetry.collector.ledger import Ledger
+from telemetry.collector.stored_numbers import StoredNumbers
 from telemetry.errors import RankscopeError, TakenNameError, UnannouncedError
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries.claims import RankOpenings
@@ -42,7 +42,7 @@ class Openings:
     """
 
     reader: Reader
-    ledger: Ledger
+    numbers: StoredNumbers
     _known: dict[Attempt, dict[int, Opening | None]] = field(default_factory=dict)
 
     def announce(self, batch: Batch) -> pa.Table:
@@ -111,7 +111,7 @@ class Openings:
     def _with_records(self, batch: Batch, changed: dict[int, Opening]) -> set[int]:
         """Those ranks of which records are stored that came from the folder announced before."""
         named = {rank: before.opened_ns for rank, before in changed.items() if before.opened_ns != NO_FOLDER}
-        return self.ledger.with_records(batch, named)
+        return self.numbers.with_records(batch, named)
 
 
 def _refusal(batch: Batch, rank: int, known: Opening | None) -> RankscopeError | None:

@@ -1,6 +1,6 @@
 """Writes a group of batches of one table to the store, each row with a ``seq`` exactly once.
 
-    claim the ranks (claims.py) --> check their folder (openings.py) --> drop rows that are stored (ledger.py)
+    claim the ranks (claims.py) --> check their folder (openings.py) --> drop rows that are stored (stored_numbers.py)
                                 --> one insert, checked once it is registered
                                                                               |
     nothing of these ranks is stored: "send it again"  <--- another collector has claimed them
@@ -27,8 +27,8 @@ import pyarrow as pa
 
 from telemetry.collector.claims import Claims, LostClaimError, Rank
 from telemetry.collector.counters import Counters
-from telemetry.collector.ledger import Ledger, records_lost
 from telemetry.collector.openings import Openings
+from telemetry.collector.stored_numbers import StoredNumbers, records_lost
 from telemetry.errors import RankscopeError, RefusedRowsError, UnreachableError
 from telemetry.printable import log
 from telemetry.stores.interface import Reader, Store
@@ -92,8 +92,8 @@ class RowWriter:
     def __init__(self, store: Store, reader: Reader, counters: Counters) -> None:
         self._store = store
         self._claims = Claims(store, reader)
-        self._ledger = Ledger(reader)
-        self._openings = Openings(reader, self._ledger)
+        self._numbers = StoredNumbers(reader)
+        self._openings = Openings(reader, self._numbers)
         self._counters = counters
 
     def store(self, table: str, batches: Sequence[Batch]) -> list[Outcome]:
@@ -117,7 +117,7 @@ class RowWriter:
                 reason = storing_failed(error)
                 outcomes.update((number, reason) for number in left)
         for attempt in self._claims.prune():
-            self._ledger.forget_attempt(attempt)
+            self._numbers.forget_attempt(attempt)
             self._openings.forget_attempt(attempt)
         return [outcomes[number] for number in range(len(batches))]
 
@@ -154,12 +154,12 @@ class RowWriter:
                 return self._openings.announce(batch)
             if refusal := self._openings.refusal(batch, claimed=numbered):
                 return refusal
-            return _with_folders(self._ledger.trim(batch), batch) if numbered else batch.rows
+            return _with_folders(self._numbers.trim(batch), batch) if numbered else batch.rows
         except RefusedRowsError as refusal:
             return refusal
 
     def _forget(self, ranks: set[Rank]) -> None:
-        self._ledger.forget(ranks)
+        self._numbers.forget(ranks)
         self._openings.forget(ranks)
 
     def _insert(self, table: str, rows: pa.Table, ranks: set[Rank]) -> None:

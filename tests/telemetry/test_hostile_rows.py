@@ -16,7 +16,7 @@ import telemetry
 from telemetry.agent.host import Host
 from telemetry.agent.loop import Agent, AgentSettings
 from telemetry.collector.api import LINES_A_MINUTE, RefusalLog
-from telemetry.collector.ledger import MAX_JUMP
+from telemetry.collector.stored_numbers import MAX_JUMP
 from telemetry.errors import AheadError, JumpError, TakenNameError, UnannouncedError, UsageError
 from telemetry.record.rank_identity import rank_folder
 from telemetry.record.shipping_page import ShippingPage
@@ -129,7 +129,7 @@ def test_a_later_run_is_complete_whatever_was_sent_under_its_name(
 def test_a_store_that_was_replaced_gets_a_mark_of_what_it_lacks(
     tmp_path: Path, embedded: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("telemetry.collector.ledger.MAX_JUMP", SPANS // 2)
+    monkeypatch.setattr("telemetry.collector.stored_numbers.MAX_JUMP", SPANS // 2)
     record(tmp_path)
     folder = rank_folder(tmp_path, "run", 0, 0)
     ShippingPage(folder).acknowledge(SPANS)

@@ -16,6 +16,17 @@ from telemetry.stores.queries.claims import HighWater, NumberedTable
 from telemetry.stores.queries.clocks import ClockHistory, HostClocks, MeetingSpans
 from telemetry.stores.queries.heat_map import HeatCells, StageGroups, StragglerScan
 from telemetry.stores.queries.hosts import HostEventCounts, HostEvents, HostGrowth, HostSamples
+from telemetry.stores.queries.reports import (
+    AlertLooks,
+    Alerts,
+    Evidence,
+    EvidenceCount,
+    Heartbeats,
+    Marks,
+    News,
+    SampleCurves,
+    Samples,
+)
 from telemetry.stores.queries.runs import (
     MOST_NAMED,
     Ranks,
@@ -31,17 +42,6 @@ from telemetry.stores.queries.runs import (
 )
 from telemetry.stores.queries.spans import Lanes, OperationColumns, Spans
 from telemetry.stores.queries.steps import InterruptedSteps, LastSteps, RankSteps, Steps
-from telemetry.stores.queries.told import (
-    AlertLooks,
-    Alerts,
-    Evidence,
-    EvidenceCount,
-    Heartbeats,
-    Marks,
-    News,
-    SampleCurves,
-    Samples,
-)
 from telemetry.stores.queries.totals import RankStageMeans, RankStageStats, StageCounts, StageTotals
 from telemetry.stores.queries.traces import TraceSpans
 from telemetry.stores.queries.windows import LAST_STEP

@@ -95,7 +95,7 @@ Marks = dict[int, dict[int, int]]
 
 
 @dataclass(slots=True)
-class Ledger:
+class StoredNumbers:
     """High-water marks by attempt, table, rank and folder. Not for several threads.
 
     Raises:
