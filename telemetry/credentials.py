@@ -52,10 +52,10 @@ def read_secret(name: str, environment: Mapping[str, str] = os.environ) -> str:
     Raises:
         UsageError: both are set, the file cannot be read or is empty, or the secret fits into no header.
     """
-    told, path = environment.get(name, ""), environment.get(f"{name}_FILE", "")
-    if told and path:
+    value, path = environment.get(name, ""), environment.get(f"{name}_FILE", "")
+    if value and path:
         raise UsageError(f"{name} and {name}_FILE are both set", hint="unset one of them")
-    secret = _read(f"{name}_FILE", Path(path)) if path else told
+    secret = _read(f"{name}_FILE", Path(path)) if path else value
     if not (secret.isascii() and secret.isprintable()) or " " in secret:
         raise UsageError(
             f"{name} contains spaces or characters beyond ASCII", hint="create one with `openssl rand -hex 32`"

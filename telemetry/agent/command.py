@@ -70,7 +70,7 @@ def _number(text: str) -> float:
 def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
     usual, stall, samplers = AgentSettings(spool=Path(), collector=""), StallSettings(), SamplerSettings()
 
-    def told(name: str, otherwise: float) -> str | float:
+    def setting(name: str, otherwise: float) -> str | float:
         """An agent that a rank starts has no other way to hear of it."""
         return os.environ.get(f"RANKSCOPE_{name}") or otherwise
 
@@ -92,9 +92,12 @@ def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
         "--interval": (usual.interval_s, "between two rounds"),
         "--patience": (usual.patience_s, "to wait for a collector that does not answer, once every rank has ended"),
         "--appear": (usual.appear_s, "to wait for a first rank"),
-        "--sample": (told("SAMPLE_S", samplers.interval_s), "between two samples of NICs, GPUs and load; 0: none"),
+        "--sample": (
+            setting("SAMPLE_S", samplers.interval_s),
+            "between two samples of NICs, GPUs and load; 0: none",
+        ),
         "--network": (
-            told("NETWORK_S", samplers.network_s),
+            setting("NETWORK_S", samplers.network_s),
             "of windows in which the bytes of NICs are counted; 0: none",
         ),
         "--stall-floor": (stall.floor_s, "without a step that never count as a stall"),

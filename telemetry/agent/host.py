@@ -55,7 +55,7 @@ class Host:
         self._attempt = attempt
         self.ranks: dict[Path, FollowedRank] = {}
         self._failures: Counter[tuple[Path, str]] = Counter()
-        self._told: set[tuple[Path, str]] = set()
+        self._logged: set[tuple[Path, str]] = set()
         self.refused_runs: dict[Owner, RefusedRowsError] = {}
         """Nothing of them is read or announced; their files stay."""
 
@@ -137,8 +137,8 @@ class Host:
         """The others are followed on, and this one is tried again: a file may be in the making, or just deleted."""
         self._failures[folder, what] += 1
         # Once each: what a live rank goes on to record is read, and clears the count, beside a segment that cannot be.
-        if self._failures[folder, what] == SURE_AFTER and (folder, what) not in self._told:
-            self._told.add((folder, what))
+        if self._failures[folder, what] == SURE_AFTER and (folder, what) not in self._logged:
+            self._logged.add((folder, what))
             log(f"rankscope agent: cannot read {folder}: {error}")
 
 

@@ -105,7 +105,7 @@ class HostReports:
         self._newest: Owner | None = None
         self._lost: dict[str, Event] = {}
         """By device: how it was lost."""
-        self._seen: dict[str, Event] = {}
+        self._devices_seen: dict[str, Event] = {}
         """By device: that a GPU was seen."""
         self._complained = False
         self._unwanted = False
@@ -129,7 +129,8 @@ class HostReports:
         if not living:
             return  # the last seconds are still theirs
         newest = max(living, key=lambda rank: rank.tail.identity.started_ns).owner
-        own = {one.tail.identity.rank: one.tail.identity.pid for one in living if one.owner == newest and not one.over}
+        current = [rank.tail.identity for rank in living if rank.owner == newest and not rank.over]
+        own = {identity.rank: identity.pid for identity in current}
         self._living.become(own)
         owners = {rank.owner for rank in living}
         with self._lock:
@@ -149,7 +150,7 @@ class HostReports:
             events = [*events, *back]
             for owner, job in self._jobs.items():
                 own = owner == self._newest
-                job.add([one for one in samples if own or not one.device.startswith(_OF_RANKS)], events)
+                job.add([sample for sample in samples if own or not sample.device.startswith(_OF_RANKS)], events)
                 self._write_down(job, events)
 
     def ship(self, poster: Poster, refused: Collection[Owner] = ()) -> None:
@@ -193,12 +194,12 @@ class HostReports:
             self.take_in()
 
     def _joined(self, rank: FollowedRank, living: list[FollowedRank]) -> _Job:
-        hosts = {one.tail.identity.host for one in living if one.owner == rank.owner}
+        hosts = {other.tail.identity.host for other in living if other.owner == rank.owner}
         job = _Job(folder=rank.tail.reader.folder.parent, host=hosts.pop() if len(hosts) == 1 else self._own_host)
         known = journal.read_host(job.folder, job.host)
         for event in known:
             self._remember(event)
-        lasting = [event for event in (*self._seen.values(), *self._lost.values()) if event not in known]
+        lasting = [event for event in (*self._devices_seen.values(), *self._lost.values()) if event not in known]
         job.add((), [*known, *lasting])
         self._write_down(job, lasting)
         return job
@@ -206,11 +207,11 @@ class HostReports:
     def _links_back(self, samples: list[HostSample]) -> list[Event]:
         """Links that came back while nobody looked: they were up all through a window after they were lost."""
         back: list[Event] = []
-        for one in samples:
-            lost = self._lost.get(one.device)
-            is_up = one.metric in _UP and one.value == 1.0
-            if is_up and lost is not None and lost.at_ns < one.at_ns - SURE_NS:
-                back.append(Event(at_ns=one.at_ns, device=one.device, name=Happening.LINK_UP, text="unseen"))
+        for sample in samples:
+            lost = self._lost.get(sample.device)
+            is_up = sample.metric in _UP and sample.value == 1.0
+            if is_up and lost is not None and lost.at_ns < sample.at_ns - SURE_NS:
+                back.append(Event(at_ns=sample.at_ns, device=sample.device, name=Happening.LINK_UP, text="unseen"))
                 self._remember(back[-1])
         return back
 
@@ -220,7 +221,7 @@ class HostReports:
         elif event.name == Happening.LINK_UP:
             self._lost.pop(event.device, None)
         elif event.name == Happening.GPU_SEEN:
-            self._seen[event.device] = event
+            self._devices_seen[event.device] = event
             self._lost.pop(event.device, None)
 
     def _write_down(self, job: _Job, events: list[Event]) -> None:
@@ -251,14 +252,14 @@ class HostReports:
     def _drop(self, rows: deque, batch: list) -> None:  # type: ignore[type-arg]
         """Those of ``batch`` that still stand in front: rows that overflowed went by themselves."""
         with self._lock:
-            sent = {id(one) for one in batch}
+            sent = {id(row) for row in batch}
             while rows and id(rows[0]) in sent:
                 rows.popleft()
 
 
 def _sample_rows(host: str, samples: list[HostSample]) -> pa.Table:
     rows = [
-        {"host": host, "device": one.device, "metric": one.metric, "at_ns": one.at_ns, "value": one.value}
-        for one in samples
+        {"host": host, "device": sample.device, "metric": sample.metric, "at_ns": sample.at_ns, "value": sample.value}
+        for sample in samples
     ]
     return pa.Table.from_pylist(rows, schema=HOST_SAMPLES)

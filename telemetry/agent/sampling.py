@@ -56,8 +56,8 @@ class HostWatch:
         self._events: deque[Event] = deque(maxlen=MAX_ROWS)
         self._stop = threading.Event()
         self._threads = [
-            threading.Thread(target=self._run, args=(one,), name=f"rankscope-{one.sampler.name}", daemon=True)
-            for one in samplers
+            threading.Thread(target=self._run, args=(paced,), name=f"rankscope-{paced.sampler.name}", daemon=True)
+            for paced in samplers
         ]
 
     def start(self) -> None:
@@ -150,14 +150,14 @@ def ping(ask: Ask, *, wall: Callable[[], int] = time_ns, monotonic: Callable[[],
         ValueError: one that makes no sense.
     """
     sent_ns, began_ns = wall(), monotonic()
-    told = ask()
+    clock = ask()
     took_ns = monotonic() - began_ns
-    inside_ns = told.answered_ns - told.received_ns
+    inside_ns = clock.answered_ns - clock.received_ns
     if inside_ns > took_ns:
         raise ValueError(f"answered {inside_ns} ns after it was asked, {took_ns} ns in all")
     return Ping(
-        collector=told.collector,
-        offset_ns=(told.received_ns + told.answered_ns - 2 * sent_ns - took_ns) // 2,
+        collector=clock.collector,
+        offset_ns=(clock.received_ns + clock.answered_ns - 2 * sent_ns - took_ns) // 2,
         round_trip_ns=took_ns - inside_ns,
     )
 
@@ -190,7 +190,7 @@ class ClockPing:
                 break
         if not pings:
             return Sample()
-        best = min(pings, key=lambda one: one.round_trip_ns)
+        best = min(pings, key=lambda answer: answer.round_trip_ns)
         values = {Metric.CLOCK_OFFSET_NS: best.offset_ns, Metric.CLOCK_ROUND_TRIP_NS: best.round_trip_ns}
         return Sample(
             readings=tuple(
@@ -245,15 +245,15 @@ def open_samplers(settings: SamplerSettings, *, ranks: Callable[[], Mapping[int,
         return []
     fine = _opened("traffic", lambda: open_network_samplers(fine=True)) if settings.network_s else []
     return [
-        *(Paced(sampler=one, interval_s=settings.interval_s) for one in _found(ranks)),
-        *(Paced(sampler=one, interval_s=settings.network_s, window_s=0) for one in fine),
+        *(Paced(sampler=sampler, interval_s=settings.interval_s) for sampler in _found(ranks)),
+        *(Paced(sampler=sampler, interval_s=settings.network_s, window_s=0) for sampler in fine),
     ]
 
 
 def _found(ranks: Callable[[], Mapping[int, int]]) -> Iterator[Sampler]:
     yield from _opened("network", open_network_samplers)
     yield from _opened("host", lambda: [open_host_sampler(ranks=ranks)])
-    yield from _opened("nvml", lambda: [one for one in (open_nvml_sampler(pynvml),) if one is not None])
+    yield from _opened("nvml", lambda: [sampler for sampler in (open_nvml_sampler(pynvml),) if sampler is not None])
 
 
 def _opened(name: str, open_them: Callable[[], Iterable[Sampler]]) -> list[Sampler]:
@@ -263,6 +263,6 @@ def _opened(name: str, open_them: Callable[[], Iterable[Sampler]]) -> list[Sampl
     except GoneError:
         return []
     except Exception as error:  # ranks are followed whatever becomes of their host
-        told = f"{type(error).__name__}: {error}"
-        log(f"rankscope agent: {name} is not sampled: {told}")
+        reason = f"{type(error).__name__}: {error}"
+        log(f"rankscope agent: {name} is not sampled: {reason}")
         return []

@@ -76,7 +76,7 @@ class RankSample:
     @classmethod
     def of(cls, state: LiveState) -> "RankSample":
         stages = {span.stage for span in state.open_spans}
-        operations = tuple((one.issued, one.completed) for one in state.operations)
+        operations = tuple((operation.issued, operation.completed) for operation in state.operations)
         return cls(
             step=state.step,
             step_started_ns=state.step_started_ns,

@@ -131,14 +131,14 @@ class EvidenceWatch:
         state, process = live_state(reader, identity)
         job = self._jobs.setdefault(owner, WatchedJob(StallDetector(self._settings)))
         before = kept(folder, identity.rank)
-        told = process == "ended" or (process == "dead" and bool(before))
+        is_reported = process == "ended" or (process == "dead" and bool(before))
         rank = WatchedRank(
             reader=reader,
             operations=RecentOperations(reader),
             identity=identity,
             state=state,
             process=process,
-            told=told,
+            is_reported=is_reported,
         )
         rank.living, rank.died_ns, rank.ended_by = living_of(before), died_ns_of(before), ended_by_of(before)
         if not rank.over:
@@ -160,7 +160,7 @@ class EvidenceWatch:
 
     def _update(self, job: WatchedJob, rank: WatchedRank) -> None:
         self._note_death(rank)
-        if rank.over and rank.told and not self._began_again(rank):
+        if rank.over and rank.is_reported and not self._began_again(rank):
             return
         lived = not rank.over
         rank.operations.read_on()
@@ -182,7 +182,7 @@ class EvidenceWatch:
         """The stamp may come after the look that found the process gone."""
         died_ns = self._deaths.died_ns(rank.identity.pid)
         if died_ns and died_ns != rank.died_ns:
-            rank.died_ns, rank.stamp_is_late = died_ns, rank.told
+            rank.died_ns, rank.stamp_is_late = died_ns, rank.is_reported
             rank.ended_by = self._deaths.ended_by(rank.identity.pid)
 
     def _follow_new_process(self, job: WatchedJob, rank: WatchedRank) -> bool:
@@ -192,7 +192,7 @@ class EvidenceWatch:
             return False
         check_owner(identity)  # again: whoever was served once may name any process now
         rank.identity, rank.died_ns, rank.ended_by = identity, 0, ""
-        rank.told = rank.stamp_is_late = False
+        rank.is_reported = rank.stamp_is_late = False
         self._follow(job, rank)
         return True
 
@@ -232,9 +232,9 @@ class EvidenceWatch:
 
     def _new_ends(self, job: WatchedJob) -> bool:
         """Whether a rank has ended, since the last look, as none should: killed, or with a fault on its lips."""
-        new = [rank for rank in job.ranks.values() if rank.over and not rank.told]
+        new = [rank for rank in job.ranks.values() if rank.over and not rank.is_reported]
         for rank in new:
-            rank.told = True
+            rank.is_reported = True
         return any(failed(job, rank) for rank in new)
 
     def _take(self, owner: Owner, job: WatchedJob) -> None:
@@ -242,12 +242,12 @@ class EvidenceWatch:
         stands_still = job.detector.phase is Phase.STALLED
         ranks = [standing(rank, job.logs, stands_still=stands_still) for rank in job.ranks.values()]
         self._keep(owner, [(rank, rank.at_once()) for rank in ranks])
-        self._keep_told(owner, ranks, take_in_time(ranks))
+        self._keep_by_rank(owner, ranks, take_in_time(ranks))
 
     def _take_flight_files(self, owner: Owner, job: WatchedJob) -> None:
         """A collective has timed out: torch wrote its flight recorder, and then ended the process."""
         ranks = [standing(rank, job.logs) for rank in job.ranks.values() if rank.over]
-        self._keep_told(owner, ranks, take_flight_files(ranks))
+        self._keep_by_rank(owner, ranks, take_flight_files(ranks))
 
     def _keep_late_stamps(self, owner: Owner, job: WatchedJob) -> None:
         """Write the states of ended ranks again. Only their stamps are news: nobody is asked again."""
@@ -258,21 +258,21 @@ class EvidenceWatch:
             ranks = [standing(rank, job.logs) for rank in late if failed(job, rank)]
             self._keep(owner, [(rank, rank.at_once()) for rank in ranks])
 
-    def _keep_told(self, owner: Owner, ranks: list[Standing], told: list[Evidence]) -> None:
+    def _keep_by_rank(self, owner: Owner, ranks: list[Standing], evidence: list[Evidence]) -> None:
         by_rank: dict[int, list[Evidence]] = {}
-        for one in told:
-            by_rank.setdefault(one.rank, []).append(one)
+        for item in evidence:
+            by_rank.setdefault(item.rank, []).append(item)
         self._keep(owner, [(rank, by_rank.get(rank.identity.rank, [])) for rank in ranks])
 
-    def _keep(self, owner: Owner, told: list[tuple[Standing, list[Evidence]]]) -> None:
+    def _keep(self, owner: Owner, by_rank: list[tuple[Standing, list[Evidence]]]) -> None:
         """On disk first: it is all there is where the collector is gone too."""
-        for rank, evidence in told:
+        for rank, evidence in by_rank:
             if not evidence:
                 continue
             gone = discard_other_steps(rank.folder, rank.identity.rank, rank.state.step)
-            kinds = {one.kind for one in evidence}
+            kinds = {item.kind for item in evidence}
             try:
                 keep(rank.folder, evidence)
             except OSError as error:
                 self._complain(error)
-            self.queue.put(owner, [*(one for one in gone if one.kind not in kinds), *evidence])
+            self.queue.put(owner, [*(item for item in gone if item.kind not in kinds), *evidence])

@@ -36,7 +36,7 @@ class EvidenceQueue:
     def put(self, owner: Owner, evidence: Iterable[Evidence]) -> None:
         """What was put before of the same rank and kind is out of date."""
         with self._lock:
-            self._waiting.update({(owner, one.rank, one.kind): one for one in evidence})
+            self._waiting.update({(owner, item.rank, item.kind): item for item in evidence})
         self.news.set()
 
     def batches(self) -> Iterator[tuple[Owner, list[Evidence]]]:
@@ -45,22 +45,22 @@ class EvidenceQueue:
             waiting = sorted(self._waiting.items(), key=lambda item: item[0])
         batch: list[Evidence] = []
         size, of = 0, None
-        for (owner, _, _), one in waiting:
-            if of is not None and batch and (owner != of or size + len(one.body) > BATCH_CHARACTERS):
+        for (owner, _, _), item in waiting:
+            if of is not None and batch and (owner != of or size + len(item.body) > BATCH_CHARACTERS):
                 yield of, batch
                 batch, size = [], 0
             of = owner
-            batch.append(one)
-            size += len(one.body)
+            batch.append(item)
+            size += len(item.body)
         if of is not None:
             yield of, batch
 
     def sent(self, owner: Owner, batch: Iterable[Evidence]) -> None:
         """``batch`` is stored; what was put since then waits on."""
         with self._lock:
-            for one in batch:
-                if self._waiting.get((owner, one.rank, one.kind)) is one:
-                    del self._waiting[owner, one.rank, one.kind]
+            for item in batch:
+                if self._waiting.get((owner, item.rank, item.kind)) is item:
+                    del self._waiting[owner, item.rank, item.kind]
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -81,7 +81,7 @@ class WatchedRank:
     ended_by: str = ""
     stamped: bool = False
     """The kernel tells when its process ends."""
-    told: bool = False
+    is_reported: bool = False
     """Its end has been taken down, or was in good order."""
     stamp_is_late: bool = False
     """The kernel's stamp of the end came after that."""
@@ -116,7 +116,7 @@ def leave_logs(job: WatchedJob) -> None:
     """A process that is gone, and whose end has been judged, prints no more."""
     for rank in job.ranks.values():
         number = rank.identity.rank
-        if rank.over and rank.told and job.logs.follows(number) and not is_alive(rank.identity):
+        if rank.over and rank.is_reported and job.logs.follows(number) and not is_alive(rank.identity):
             job.logs.leave(number)
 
 

@@ -40,14 +40,14 @@ def pieces_of(sights: Sights, method: str = ORDER) -> list[Piece]:
         return _usable(_in_order(sights, method))
     x = (sights.reading_ns - sights.reading_ns[0]).astype(np.float64)
     found: list[Piece] = []
-    for one in stretches(x[seen], sights.ends_ns[seen])[:MAX_PIECES]:
-        part = sights.between(int(seen[one.first]), int(seen[one.stop - 1]) + 1)
-        found += _by_ends(part, one.line, int(sights.reading_ns[0])) or _in_order(part, method)
+    for stretch in stretches(x[seen], sights.ends_ns[seen])[:MAX_PIECES]:
+        part = sights.between(int(seen[stretch.first]), int(seen[stretch.stop - 1]) + 1)
+        found += _by_ends(part, stretch.line, int(sights.reading_ns[0])) or _in_order(part, method)
     return _usable(found or _in_order(sights, method))
 
 
 def _usable(pieces: list[Piece]) -> list[Piece]:
-    return [one for one in pieces if one.bound_ns <= MAX_BOUND_NS and abs(one.drift) <= MAX_DRIFT]
+    return [piece for piece in pieces if piece.bound_ns <= MAX_BOUND_NS and abs(piece.drift) <= MAX_DRIFT]
 
 
 def _by_ends(sights: Sights, line: Line, zero_ns: int) -> list[Piece]:

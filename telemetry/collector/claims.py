@@ -53,14 +53,14 @@ class Claims:
 
     def take(self, ranks: set[Rank]) -> None:
         """Claim those of ``ranks`` that are not held. Marks that were read before tell nothing about these."""
-        for used in {one[:2] for one in ranks if one[:2] in self._held}:
+        for used in {rank[:2] for rank in ranks if rank[:2] in self._held}:
             self._held.move_to_end(used)
-        new = {one for one in ranks if one[2] not in self._held.get(one[:2], ())}
+        new = {rank for rank in ranks if rank[2] not in self._held.get(rank[:2], ())}
         if not new:
             return
-        rounds = {one: newest >> NUMBER_BITS for one, newest in self._newest(new).items()}
+        rounds = {rank: newest >> NUMBER_BITS for rank, newest in self._newest(new).items()}
         self._store.insert(
-            "claims", _rows((one, (rounds.get(one, 0) + 1) << NUMBER_BITS | self._number) for one in new)
+            "claims", _rows((rank, (rounds.get(rank, 0) + 1) << NUMBER_BITS | self._number) for rank in new)
         )
         self._store.settle()
         # Whether a larger ballot came in meanwhile is seen before the first row is sent.
@@ -96,7 +96,7 @@ class Claims:
         )
         answer = self._reader.read(query)
         columns = (answer[name].to_pylist() for name in ("run_id", "attempt", "rank", "newest"))
-        return {one: newest for *key, newest in zip(*columns, strict=True) if (one := tuple(key)) in ranks}
+        return {rank: newest for *key, newest in zip(*columns, strict=True) if (rank := tuple(key)) in ranks}
 
 
 def _rows(ballots: Iterable[tuple[Rank, int]]) -> pa.Table:

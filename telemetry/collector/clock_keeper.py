@@ -36,7 +36,7 @@ class ClockKeeper:
         self._clock = clock
         self._known: dict[Attempt, int] = {}
         """When each run was last heard of, as of the round before."""
-        self._told: set[Attempt] = set()
+        self._logged: set[Attempt] = set()
         """Of which it was said that something is wrong."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rankscope-clocks", daemon=True)
@@ -65,7 +65,7 @@ class ClockKeeper:
                 stored += self._try(attempt, row["last_step"])
                 self._known[attempt] = row["last_ns"]
         self._known = {attempt: last_ns for attempt, last_ns in self._known.items() if attempt in alive}
-        self._told &= alive.keys()
+        self._logged &= alive.keys()
         return stored
 
     def _try(self, attempt: Attempt, last_step: int) -> int:
@@ -75,9 +75,9 @@ class ClockKeeper:
         except UnreachableError:
             raise
         except Exception as error:
-            if attempt not in self._told:
-                self._told.add(attempt)
-                _tell(f"run {attempt[0]!r}, attempt {attempt[1]}: {type(error).__name__}: {error}")
+            if attempt not in self._logged:
+                self._logged.add(attempt)
+                _log(f"run {attempt[0]!r}, attempt {attempt[1]}: {type(error).__name__}: {error}")
             return 0
 
     def _estimate(self, attempt: Attempt, last_step: int) -> int:
@@ -96,10 +96,10 @@ class ClockKeeper:
             except RankscopeError:
                 continue  # the store is away: the next round retries
             except Exception as error:  # a fault of ours must not end the thread, let alone the collector
-                _tell(f"{type(error).__name__}: {error}")
+                _log(f"{type(error).__name__}: {error}")
             finally:
                 took_s = time.monotonic() - began_s
 
 
-def _tell(words: str) -> None:
-    log(f"rankscope collect: clocks: {one_line(words, 300)}")
+def _log(message: str) -> None:
+    log(f"rankscope collect: clocks: {one_line(message, 300)}")

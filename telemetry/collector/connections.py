@@ -47,7 +47,7 @@ class BoundedSocket(WebSocketsSansIOProtocol):
         self._stalled: asyncio.TimerHandle | None = None
 
     def handle_connect(self, event: Request) -> None:
-        if sum(isinstance(one, BoundedSocket) for one in self.connections) > MAX_SOCKETS:
+        if sum(isinstance(connection, BoundedSocket) for connection in self.connections) > MAX_SOCKETS:
             self.transport.abort()
         else:
             super().handle_connect(event)

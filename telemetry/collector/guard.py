@@ -95,7 +95,7 @@ class BodyGate:
 
     async def turn_away(self, scope: Scope, send: Send, status: int, error: str = "") -> None:
         """Answer for the route."""
-        words = {
+        refusals = {
             400: (error, "send either Content-Length, once, or Transfer-Encoding: chunked"),
             408: (f"the body took longer than {self._bounds.body_seconds:g} s", "send fewer bytes at a time"),
             413: (self._too_big(), "send fewer rows at a time, or raise RANKSCOPE_MAX_BODY_BYTES"),
@@ -103,7 +103,7 @@ class BodyGate:
         }
         closing = {"Connection": "close"} if status in (400, 408) else {}
         self._refused(status)
-        await refuse(status, *words[status], **closing)(scope, _nothing, send)
+        await refuse(status, *refusals[status], **closing)(scope, _nothing, send)
 
     def _too_big(self) -> str:
         return f"more than {self._bounds.max_body_bytes} bytes"
@@ -238,12 +238,12 @@ def _variable(scope: Scope) -> str:
 def presented(headers: Headers) -> bytes:
     """The token of a request; empty where there is none."""
     kind, _, value = headers.get("authorization", "").partition(" ")
-    words = value.strip().encode("latin-1")
+    credentials = value.strip().encode("latin-1")
     match kind.lower():
         case "bearer":
-            return words
+            return credentials
         case "basic":
-            return _basic_password(words)
+            return _basic_password(credentials)
         case _:
             return b""
 

@@ -47,8 +47,8 @@ def make_clock_router() -> APIRouter:
     @router.get("/v1/clock")
     async def tell_time() -> JSONResponse:
         received_ns = time.time_ns()
-        told = TimeTold(collector=NAME, received_ns=received_ns, answered_ns=max(received_ns, time.time_ns()))
-        return JSONResponse(asdict(told))
+        clock = TimeTold(collector=NAME, received_ns=received_ns, answered_ns=max(received_ns, time.time_ns()))
+        return JSONResponse(asdict(clock))
 
     return router
 

@@ -151,7 +151,7 @@ class ServerSettings(BaseSettings):
     @property
     def tokens(self) -> Tokens:
         """Those that open it; none: it is open to this machine."""
-        return Tokens(full=_told(self.token), write=_told(self.write_token), read=_told(self.read_token))
+        return Tokens(full=_secret(self.token), write=_secret(self.write_token), read=_secret(self.read_token))
 
     @property
     def scheme(self) -> str:
@@ -172,8 +172,8 @@ class ServerSettings(BaseSettings):
                 f"listening on {self.host} needs a token: set RANKSCOPE_TOKEN, or RANKSCOPE_WRITE_TOKEN and "
                 "RANKSCOPE_READ_TOKEN, each to its own line of `openssl rand -hex 32`"
             )
-        told = [token for token in (self.tokens.full, self.tokens.write, self.tokens.read) if token]
-        if len(set(told)) < len(told):
+        given = [token for token in (self.tokens.full, self.tokens.write, self.tokens.read) if token]
+        if len(set(given)) < len(given):
             raise ValueError("two of the tokens are the same: use a different token for each purpose")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ValueError("give both the certificate and its key (--tls-cert, --tls-key)")
@@ -196,9 +196,9 @@ class CollectorSettings(ServerSettings):
 
 def _secrets() -> dict[str, SecretStr]:
     tokens = Tokens.from_environment()
-    told = {"token": tokens.full, "write_token": tokens.write, "read_token": tokens.read}
-    return {name: SecretStr(value) for name, value in told.items() if value}
+    given = {"token": tokens.full, "write_token": tokens.write, "read_token": tokens.read}
+    return {name: SecretStr(value) for name, value in given.items() if value}
 
 
-def _told(token: SecretStr | None) -> str:
+def _secret(token: SecretStr | None) -> str:
     return token.get_secret_value() if token else ""

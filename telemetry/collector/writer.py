@@ -44,9 +44,9 @@ def storing_failed(error: Exception) -> UnreachableError:
     that writes, for the next rows may be fine, nor cost the sender rows that it could send again."""
     if isinstance(error, UnreachableError):
         return error
-    words = f"storing failed: {type(error).__name__}: {str(error)[:MAX_WORDS]}"
-    log(f"rankscope collect: {words}")
-    return UnreachableError(words, hint="see the collector's log; nothing is lost")
+    message = f"storing failed: {type(error).__name__}: {str(error)[:MAX_WORDS]}"
+    log(f"rankscope collect: {message}")
+    return UnreachableError(message, hint="see the collector's log; nothing is lost")
 
 
 SORTED_BY = ("stage", "step", "rank")
@@ -178,7 +178,7 @@ def _ranks_of(batch: Batch) -> set[Rank]:
         return set()
     rank = batch.rows["rank"].to_numpy()
     starts, _ = rank_runs(rank)
-    return {(batch.run_id, batch.attempt, one) for one in np.unique(rank[starts]).tolist()}
+    return {(batch.run_id, batch.attempt, number) for number in np.unique(rank[starts]).tolist()}
 
 
 def _with_folders(rows: pa.Table, batch: Batch) -> pa.Table:

@@ -78,8 +78,8 @@ class Standing:
             ended_by=self.ended_by,
             habits=self.habits,
         )
-        told = [self._evidence("state", body)]
-        return told if self.log is None else [*told, self._evidence("log", self.log)]
+        found = [self._evidence("state", body)]
+        return found if self.log is None else [*found, self._evidence("log", self.log)]
 
     def questions(self, by_s: float) -> Iterator[Callable[[], Evidence | None]]:
         """What the rank must be asked for, or read from its memory: each waits a bounded time for its answer.
@@ -94,7 +94,7 @@ class Standing:
 
     def flight_files(self, by_s: float) -> Evidence | None:
         """What torch wrote of a rank that ended, if that says more than what was taken before."""
-        before = [one for one in kept(self.folder, self.identity.rank) if one.kind == "flight-recorder"]
+        before = [item for item in kept(self.folder, self.identity.rank) if item.kind == "flight-recorder"]
         known = before[0].body if before else None
         ask = partial(read_flight_files, since_ns=self._step_began_ns(), before=known, by_s=by_s)
         return self._answer("flight-recorder", ask)
@@ -131,7 +131,7 @@ def _in_time(questions: Sequence[Callable[[], Evidence | None]], deadline_s: flo
     done, _ = wait([pool.submit(question) for question in questions], timeout=deadline_s)
     pool.shutdown(wait=False, cancel_futures=True)
     answers = [future.result() for future in done if future.exception() is None]
-    return sorted((one for one in answers if one is not None), key=lambda one: (one.rank, one.kind))
+    return sorted((item for item in answers if item is not None), key=lambda item: (item.rank, item.kind))
 
 
 def collect_evidence(spool: Path, run_id: str | None = None, attempt: int | None = None) -> list[Evidence]:
@@ -142,11 +142,11 @@ def collect_evidence(spool: Path, run_id: str | None = None, attempt: int | None
     Ranks that cannot be read are left out. Name run and attempt where the spool holds several.
     """
     folders = find_rank_dirs(spool, run_id, attempt)
-    standing = [one for one in map(_standing, folders) if one is not None]
+    standing = [item for item in map(_standing, folders) if item is not None]
     left = {rank.folder: _left_behind(rank) for rank in standing}
-    evidence = [one for rank in standing for one in _now(rank, left[rank.folder])] + take_in_time(standing)
-    taken = {(one.rank, one.kind) for one in evidence}
-    return evidence + [one for found in left.values() for one in found if (one.rank, one.kind) not in taken]
+    evidence = [item for rank in standing for item in _now(rank, left[rank.folder])] + take_in_time(standing)
+    taken = {(item.rank, item.kind) for item in evidence}
+    return evidence + [item for found in left.values() for item in found if (item.rank, item.kind) not in taken]
 
 
 def _now(rank: Standing, left: list[Evidence]) -> list[Evidence]:
@@ -187,7 +187,7 @@ def _standing(folder: Path) -> Standing | None:
 
 
 def _stands_still(state: LiveState, now_ns: int) -> bool:
-    pending = any(one.issued > one.completed and now_ns - one.issued_ns > STILL_NS for one in state.operations)
+    pending = any(item.issued > item.completed and now_ns - item.issued_ns > STILL_NS for item in state.operations)
     return pending and now_ns - state.beat_ns > STILL_NS
 
 
@@ -196,5 +196,5 @@ def _habits(reader: RankReader, state: LiveState, before: list[Evidence]) -> tup
     operations = RecentOperations(reader)
     operations.read_on()
     habits = tuple(operations.habits(state))
-    known = any(one.recent for one in habits)
+    known = any(item.recent for item in habits)
     return habits if known or step_of(before) != state.step else habits_of(before)

@@ -82,8 +82,8 @@ def keep(folder: Path, evidence: Iterable[Evidence]) -> None:
         OSError: it cannot be written.
     """
     with open_folder(folder, below=RANK_FOLDER_DEPTH) as rank, rank.folder(FOLDER_NAME, make=True) as place:
-        for one in evidence:
-            place.write(one.kind, one.body.encode(errors="replace")[:MAX_BYTES], at_ns=one.at_ns)
+        for item in evidence:
+            place.write(item.kind, item.body.encode(errors="replace")[:MAX_BYTES], at_ns=item.at_ns)
 
 
 def kept(folder: Path, rank: int) -> list[Evidence]:
@@ -105,29 +105,29 @@ def discard_other_steps(folder: Path, rank: int, step: int) -> list[Evidence]:
     if not before or step_of(before) == step:
         return []
     with suppress(OSError), open_folder(folder, below=RANK_FOLDER_DEPTH) as opened, opened.folder(FOLDER_NAME) as place:
-        for one in before:
+        for item in before:
             with suppress(OSError):
-                place.remove(one.kind)
-    now = next_stamp_ns(after_ns=max(one.at_ns for one in before))
-    return [Evidence(rank=rank, at_ns=now, kind=one.kind, body="") for one in before]
+                place.remove(item.kind)
+    now = next_stamp_ns(after_ns=max(item.at_ns for item in before))
+    return [Evidence(rank=rank, at_ns=now, kind=item.kind, body="") for item in before]
 
 
 def step_of(evidence: Iterable[Evidence]) -> int | None:
     """The step that ``state`` tells; None where it tells none."""
-    told = _state(evidence).get("step")
-    return told if isinstance(told, int) else None
+    value = _state(evidence).get("step")
+    return value if isinstance(value, int) else None
 
 
 def died_ns_of(evidence: Iterable[Evidence]) -> int:
     """When the rank's process was seen to end; 0 where it was not."""
-    told = _state(evidence).get("died_ns")
-    return told if isinstance(told, int) else 0
+    value = _state(evidence).get("died_ns")
+    return value if isinstance(value, int) else 0
 
 
 def ended_by_of(evidence: Iterable[Evidence]) -> str:
     """What ended the rank's process; empty where that was not seen."""
-    told = _state(evidence).get("ended_by")
-    return told if isinstance(told, str) else ""
+    value = _state(evidence).get("ended_by")
+    return value if isinstance(value, str) else ""
 
 
 def habits_of(evidence: Iterable[Evidence]) -> tuple[Habit, ...]:
@@ -140,7 +140,9 @@ def habits_of(evidence: Iterable[Evidence]) -> tuple[Habit, ...]:
 
 def _habit(row: dict[str, Any]) -> Habit:
     usual = row["usual"]
-    return Habit(usual=None if usual is None else Issued(**usual), recent=tuple(Issued(**one) for one in row["recent"]))
+    return Habit(
+        usual=None if usual is None else Issued(**usual), recent=tuple(Issued(**each) for each in row["recent"])
+    )
 
 
 def living_of(evidence: Iterable[Evidence]) -> Literal["alive", "stopped"]:
@@ -149,15 +151,15 @@ def living_of(evidence: Iterable[Evidence]) -> Literal["alive", "stopped"]:
 
 
 def _state(evidence: Iterable[Evidence]) -> dict[str, object]:
-    for one in evidence:
-        if one.kind == "state":
+    for item in evidence:
+        if item.kind == "state":
             with suppress(ValueError, RecursionError):
-                told = json.loads(one.body)
-                return told if isinstance(told, dict) else {}
+                value = json.loads(item.body)
+                return value if isinstance(value, dict) else {}
     return {}
 
 
 def evidence_rows(evidence: Iterable[Evidence]) -> pa.Table:
     """Rows of the ``evidence`` table."""
-    rows = [{"rank": one.rank, "at_ns": one.at_ns, "kind": one.kind, "body": one.body} for one in evidence]
+    rows = [{"rank": item.rank, "at_ns": item.at_ns, "kind": item.kind, "body": item.body} for item in evidence]
     return pa.Table.from_pylist(rows, schema=EVIDENCE)

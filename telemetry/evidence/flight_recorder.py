@@ -99,14 +99,14 @@ def _alone(owner: int, by_s: float) -> Iterator[None]:
 
 def _places(identity: RankIdentity) -> list[str]:
     with suppress(ValueError, RecursionError):
-        told = json.loads(identity.meta.get(META_KEY, "[]"))
-        if isinstance(told, list):
-            return [one for one in told[:MAX_PLACES] if _is_path(one)]
+        paths = json.loads(identity.meta.get(META_KEY, "[]"))
+        if isinstance(paths, list):
+            return [path for path in paths[:MAX_PLACES] if _is_path(path)]
     return []
 
 
-def _is_path(told: object) -> bool:
-    return isinstance(told, str) and os.path.isabs(told) and "\0" not in told
+def _is_path(paths: object) -> bool:
+    return isinstance(paths, str) and os.path.isabs(paths) and "\0" not in paths
 
 
 def _read(path: str, owner: int, since_ns: int) -> bytes:
@@ -252,7 +252,7 @@ def _relevant_entries(entries: list[Any]) -> list[Any]:
         if seen[group] < KEPT_A_GROUP or not _has_ended(entry):
             found.append((seen[group], index))
         seen[group] += 1
-    chosen = sorted(found, key=lambda one: one[0])[:MAX_ENTRIES]
+    chosen = sorted(found, key=lambda path: path[0])[:MAX_ENTRIES]
     return [_without_frames(entries[index]) for index in sorted(index for _, index in chosen)]
 
 

@@ -120,8 +120,8 @@ def log_files_of(pid: int, offsets: str = "", uid: int = -1) -> list[LogFile]:
     They are read from where the process began (``offsets``, as the identity's meta says). A file for both streams comes
     once.
     """
-    words = offsets.split()
-    begin = dict(zip(STREAMS, map(int, words), strict=False)) if all(map(_is_offset, words)) else {}
+    numbers = offsets.split()
+    begin = dict(zip(STREAMS, map(int, numbers), strict=False)) if all(map(_is_offset, numbers)) else {}
     found: dict[FileKey, LogFile] = {}
     with suppress(OSError), open_process(pid, uid) as process:
         user = os.fstat(process)
@@ -231,9 +231,9 @@ class JobLogs:
         log = self._ranks.get(rank)
         if log is None or not log.files:
             return None
-        told = [line for line in log.lines if line.fault or not self._is_usual(line.pattern)]
+        lines = [line for line in log.lines if line.fault or not self._is_usual(line.pattern)]
         return json.dumps(
-            [{"at_ns": one.at_ns, "stream": one.stream, "fault": one.fault, "text": one.text} for one in told]
+            [{"at_ns": line.at_ns, "stream": line.stream, "fault": line.fault, "text": line.text} for line in lines]
         )
 
     def _known(self, file: LogFile) -> LogFile:

@@ -93,8 +93,8 @@ def is_there(descriptor: int) -> bool:
 def _users(descriptor: int) -> set[int]:
     """Real, effective, saved and file-system user: a program with the set-user-ID bit has several."""
     with os.fdopen(os.open("status", os.O_RDONLY | os.O_CLOEXEC, dir_fd=descriptor), "rb") as file:
-        words = next((line.split()[1:] for line in file if line.startswith(b"Uid:")), [])
-    return set(map(int, words))
+        uids = next((line.split()[1:] for line in file if line.startswith(b"Uid:")), [])
+    return set(map(int, uids))
 
 
 START_SLACK_S = 10.0

@@ -82,8 +82,8 @@ def state_body(
             "topology": _grid(identity.topology),
             "open": [{"stage": span.stage.label, "since_ns": _wall(state, span.since_ns)} for span in state.open_spans],
             "operations": [
-                _operation(state, one, habit, identity)
-                for one, habit in zip(state.operations, habits or (Habit(),) * len(state.operations), strict=True)
+                _operation(state, operation, habit, identity)
+                for operation, habit in zip(state.operations, habits or (Habit(),) * len(state.operations), strict=True)
             ],
         }
     )
@@ -93,21 +93,21 @@ def _grid(topology: Topology) -> dict[str, Any]:
     return {"dp": topology.dp, "pp": topology.pp, "tp": topology.tp, "mesh": str(topology)}
 
 
-def _operation(state: LiveState, one: Operation, habit: Habit, identity: RankIdentity) -> dict[str, Any]:
+def _operation(state: LiveState, operation: Operation, habit: Habit, identity: RankIdentity) -> dict[str, Any]:
     topology = identity.topology
-    mask = topology.known_mask(one.mask)
+    mask = topology.known_mask(operation.mask)
     return {
         "axis": _direction(topology, mask),
         "mask": mask,
         "axes": topology.axes_of(mask),
         "ranks": _group(topology, mask, identity.rank),
-        "stage": one.stage.label if one.stage is not None else None,
-        "peer": one.peer,
-        "issued": one.issued,
-        "completed": one.completed,
-        "issued_ns": _wall(state, one.issued_ns),
-        "completed_ns": _wall(state, one.completed_ns),
-        "size_bytes": one.size_bytes,
+        "stage": operation.stage.label if operation.stage is not None else None,
+        "peer": operation.peer,
+        "issued": operation.issued,
+        "completed": operation.completed,
+        "issued_ns": _wall(state, operation.issued_ns),
+        "completed_ns": _wall(state, operation.completed_ns),
+        "size_bytes": operation.size_bytes,
         **asdict(habit),
     }
 

@@ -69,7 +69,7 @@ class RecentOperations:
 
     def habits(self, state: LiveState) -> list[Habit]:
         """For each operation of the page, in order."""
-        return [self._habit(one) for one in state.operations]
+        return [self._habit(operation) for operation in state.operations]
 
     def steps_ns(self) -> list[int]:
         """How long the newest steps took, without the very first, which is always long."""
@@ -84,12 +84,12 @@ class RecentOperations:
         wanted = spans[(spans["op_seq"] > 0) | (spans["stage"] == Stage.STEP)]
         self._spans = np.concatenate([self._spans, wanted])[-KEEP_RECORDS:]
 
-    def _habit(self, one: Operation) -> Habit:
-        if not one.mask or one.peer >= 0:
+    def _habit(self, operation: Operation) -> Habit:
+        if not operation.mask or operation.peer >= 0:
             return Habit()
-        own = self._of_group(one.mask)
+        own = self._of_group(operation.mask)
         recent = own[np.argsort(own["op_seq"])][-NUM_RECENT:]
-        return Habit(usual=_usual(own, one.issued), recent=tuple(_issued(span) for span in recent))
+        return Habit(usual=_usual(own, operation.issued), recent=tuple(_issued(span) for span in recent))
 
     def _of_group(self, mask: int) -> NDArray[np.void]:
         """The collectives of a group, of the kinds that the rank records."""

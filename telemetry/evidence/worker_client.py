@@ -93,9 +93,9 @@ def handler_names(identity: RankIdentity, folder: Path | None = None) -> frozens
     if body is None:
         return frozenset()
     with suppress(ValueError, RecursionError):
-        told = json.loads(body)
-        if isinstance(told, list):
-            return frozenset(one for one in told if isinstance(one, str))
+        handlers = json.loads(body)
+        if isinstance(handlers, list):
+            return frozenset(handler for handler in handlers if isinstance(handler, str))
     return None
 
 

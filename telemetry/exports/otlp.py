@@ -151,7 +151,7 @@ def _exporting(
     """What sends one batch by an exporter of the SDK."""
     session = requests.Session()
     session.hooks["response"].append(lambda answer, *_, **__: _note_rejected(answer.content, response, sent))
-    with _heard(_LOGGER) as words:
+    with _logged(_LOGGER) as messages:
         try:
             exporter = kind(endpoint=f"{endpoint.rstrip('/')}/v1/{signal}" if endpoint else None, session=session)
         except (ValueError, OSError) as error:
@@ -159,8 +159,8 @@ def _exporting(
 
         def send(batch: Any) -> None:
             if exporter.export(batch) not in (SpanExportResult.SUCCESS, MetricExportResult.SUCCESS):
-                told = words[-1] if words else "no reason given"
-                raise UnreachableError(f"OTLP {signal} to {_place(endpoint)}: {told}", hint=HINT)
+                reason = messages[-1] if messages else "no reason given"
+                raise UnreachableError(f"OTLP {signal} to {_place(endpoint)}: {reason}", hint=HINT)
 
         try:
             yield send
@@ -180,16 +180,16 @@ def _note_rejected(answer: bytes, response: type[Any], sent: Sent) -> None:
 
 
 @contextmanager
-def _heard(name: str) -> Iterator[list[str]]:
+def _logged(name: str) -> Iterator[list[str]]:
     """What is logged under ``name`` meanwhile, instead of to whoever listens."""
-    words: list[str] = []
+    messages: list[str] = []
     logger, handler = logging.getLogger(name), logging.Handler(logging.WARNING)
-    handler.emit = lambda record: words.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     before = logger.propagate
     logger.addHandler(handler)
     logger.propagate = False
     try:
-        yield words
+        yield messages
     finally:
         logger.removeHandler(handler)
         logger.propagate = before
@@ -213,8 +213,8 @@ def _is_true(name: str) -> bool:
 
 
 def _batch_size() -> int:
-    told = os.environ.get("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "")
-    return int(told) if told.isdigit() and int(told) else SPANS_IN_REQUEST
+    reason = os.environ.get("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "")
+    return int(reason) if reason.isdigit() and int(reason) else SPANS_IN_REQUEST
 
 
 def _place(endpoint: str | None) -> str:

@@ -172,7 +172,7 @@ def check_sound(run: ImportedRun) -> None:
     assert not any(column.null_count for column in spans.columns), "missing values"
     assert run.hosts, "no rank"
     rank, seq = spans["rank"].to_numpy(), spans["seq"].to_numpy()
-    assert all(0 <= one < run.topology.world_size for one in run.hosts), "a rank beyond the topology"
+    assert all(0 <= named < run.topology.world_size for named in run.hosts), "a rank beyond the topology"
     assert set(np.unique(rank).tolist()) <= set(run.hosts), "spans of a rank that is not named"
     is_step = spans["stage"].to_numpy() == int(Stage.STEP)
     same = rank[1:] == rank[:-1]

@@ -124,12 +124,12 @@ def _add_exchanges(rows: _Rows, trace: TraceFile, rank: int, topology: Topology)
     found: list[tuple[int, ...]] = []
     num_left_out = 0
     for place in order.tolist():
-        one = exchange(ranges.name[place], args[place], trace.groups, rank, topology)
-        if one is None or step[place] < 0:
-            num_left_out += one is None
+        operation = exchange(ranges.name[place], args[place], trace.groups, rank, topology)
+        if operation is None or step[place] < 0:
+            num_left_out += operation is None
             continue
-        counted[one.line] = one.seq or counted.get(one.line, 0) + 1
-        found.append((place, int(one.stage), one.peer, counted[one.line], one.size_bytes))
+        counted[operation.line] = operation.seq or counted.get(operation.line, 0) + 1
+        found.append((place, int(operation.stage), operation.peer, counted[operation.line], operation.size_bytes))
     place, stage, peer, op_seq, size_bytes = np.array(found, dtype=np.int64).reshape(-1, 5).T
     rows.add(
         rank=np.full(len(found), rank),

@@ -92,14 +92,14 @@ def read_trace(path: Path) -> TraceFile:
         UsageError: no such file.
         UnreadableError: it is broken, or no trace of the PyTorch profiler, or has no step.
     """
-    told = _parsed(path)
-    events = _Events(path=path, base_ns=_whole(told.get("baseTimeNanoseconds")) or 0)
-    for event in told["traceEvents"]:
+    trace = _parsed(path)
+    events = _Events(path=path, base_ns=_whole(trace.get("baseTimeNanoseconds")) or 0)
+    for event in trace["traceEvents"]:
         events.take(event)
     steps = events.ranges(events.steps)
     numbers = np.array([int(name.partition("#")[2]) for name in steps.name], dtype=np.int64)
     _check_steps(path, numbers)
-    info = told.get("distributedInfo")
+    info = trace.get("distributedInfo")
     info = info if isinstance(info, dict) else {}
     rank = _whole(info.get("rank"))
     kernels = events.kernels()
@@ -107,7 +107,7 @@ def read_trace(path: Path) -> TraceFile:
         path=path,
         rank=_rank_in_name(path) if rank is None else rank,
         world_size=_whole(info.get("world_size")),
-        host=_host(path, told),
+        host=_host(path, trace),
         groups=_groups_of_kernels(kernels) | _groups(info.get("pg_config")),
         steps=steps,
         step_numbers=numbers,
@@ -119,7 +119,7 @@ def read_trace(path: Path) -> TraceFile:
 
 def _parsed(path: Path) -> dict[str, Any]:
     try:
-        told = json.loads(_content(path))
+        trace = json.loads(_content(path))
     except OSError as error:
         if isinstance(error, gzip.BadGzipFile):
             raise UnreadableError(f"{path} is damaged: {error}", hint="copy the file again") from error
@@ -128,9 +128,9 @@ def _parsed(path: Path) -> dict[str, Any]:
         raise UnreadableError(f"{path} is damaged: {error}", hint="copy the file again") from error
     except (ValueError, RecursionError) as error:
         raise UnreadableError(f"{path} is not complete JSON: {str(error)[:200]}", hint=FORMAT_HINT) from error
-    if not isinstance(told, dict) or not isinstance(told.get("traceEvents"), list):
+    if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
         raise UnreadableError(f"{path} has no traceEvents", hint=FORMAT_HINT)
-    return told
+    return trace
 
 
 def _content(path: Path) -> bytes:
@@ -247,18 +247,18 @@ def _rank_in_name(path: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def _host(path: Path, told: dict[str, Any]) -> str:
-    if isinstance(told.get("host_name"), str):
-        return str(told["host_name"])
+def _host(path: Path, trace: dict[str, Any]) -> str:
+    if isinstance(trace.get("host_name"), str):
+        return str(trace["host_name"])
     match = _BY_HANDLER.fullmatch(path.name)
     return match["host"] if match else ""
 
 
 def _groups(config: Any) -> dict[str, Group]:
-    listed = [one for one in config if isinstance(one, dict)] if isinstance(config, list) else []
+    listed = [group for group in config if isinstance(group, dict)] if isinstance(config, list) else []
     return {
-        str(one.get("pg_name")): Group(desc=str(one.get("pg_desc") or ""), ranks=listed_ranks(one.get("ranks")))
-        for one in listed
+        str(group.get("pg_name")): Group(desc=str(group.get("pg_desc") or ""), ranks=listed_ranks(group.get("ranks")))
+        for group in listed
     }
 
 
@@ -272,14 +272,14 @@ def _groups_of_kernels(kernels: Kernels) -> dict[str, Group]:
     }
 
 
-def listed_ranks(told: Any) -> tuple[int, ...]:
+def listed_ranks(ranks_text: Any) -> tuple[int, ...]:
     """Ranks as a list, or as the text of one; nothing where it is cut short (``[0, 1, ..., 63]``) or none."""
-    if isinstance(told, str):
+    if isinstance(ranks_text, str):
         try:
-            told = json.loads(told)
+            ranks_text = json.loads(ranks_text)
         except ValueError:
             return ()
-    ranks = [_whole(one) for one in told] if isinstance(told, list) else []
+    ranks = [_whole(number) for number in ranks_text] if isinstance(ranks_text, list) else []
     return () if None in ranks else tuple(rank for rank in ranks if rank is not None)
 
 

@@ -103,11 +103,11 @@ def _operation(collective: str, kernel: str) -> Operation:
     return Operation.OTHER
 
 
-def _group(args: Mapping[str, Any], told: Group) -> Group:
+def _group(args: Mapping[str, Any], known: Group) -> Group:
     """What the event says of its group, and the list of groups where it does not."""
     return Group(
-        desc=str(args.get("Process Group Description") or told.desc),
-        ranks=listed_ranks(args.get("Process Group Ranks")) or told.ranks,
+        desc=str(args.get("Process Group Description") or known.desc),
+        ranks=listed_ranks(args.get("Process Group Ranks")) or known.ranks,
     )
 
 
@@ -138,9 +138,9 @@ def _transfer(
     operation: Operation, group: Group, place: Place, args: Mapping[str, Any], rank: int, topology: Topology
 ) -> tuple[Stage | None, int]:
     sends = operation is Operation.SEND
-    told = args.get("Dst Rank" if sends else "Src Rank")
-    others = [one for one in group.ranks or topology.group(rank, along="pp") if one != rank]
-    peer = told if isinstance(told, int) else others[0] if len(others) == 1 else -1
+    stated = args.get("Dst Rank" if sends else "Src Rank")
+    others = [other for other in group.ranks or topology.group(rank, along="pp") if other != rank]
+    peer = stated if isinstance(stated, int) else others[0] if len(others) == 1 else -1
     if peer == rank or not 0 <= peer < topology.world_size or (group.ranks and peer not in others):
         return None, NO_PEER
     stage = _transfer_stage(place, group.ranks, rank, peer, topology, sends=sends)
@@ -224,12 +224,12 @@ def _operators(trace: TraceFile) -> _Pieces:
     pieces: list[_Pieces] = []
     for thread in np.unique(trace.ops.thread).tolist():
         ops = trace.ops.select(trace.ops.thread == thread)
-        apart = [one.select(one.thread == thread) for one in exchanges]
+        apart = [stream.select(stream.thread == thread) for stream in exchanges]
         begin, end = without(
             ops.begin_ns,
             ops.end_ns,
-            np.concatenate([one.begin_ns for one in apart]),
-            np.concatenate([one.end_ns for one in apart]),
+            np.concatenate([stream.begin_ns for stream in apart]),
+            np.concatenate([stream.end_ns for stream in apart]),
         )
         pieces.append((begin, end, begin, np.full(len(begin), thread)))
     if not pieces:
@@ -255,8 +255,8 @@ def _means_backward(name: str) -> bool:
 
 def _inside_on_thread(at: Ints, thread: Ints, ranges: Ranges) -> npt.NDArray[np.bool_]:
     found = np.zeros(len(at), dtype=bool)
-    for one in np.unique(ranges.thread).tolist():
-        here, mine = ranges.thread == one, thread == one
+    for number in np.unique(ranges.thread).tolist():
+        here, mine = ranges.thread == number, thread == number
         found[mine] = inside(at[mine], ranges.begin_ns[here], ranges.end_ns[here])
     return found
 

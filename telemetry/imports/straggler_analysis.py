@@ -96,7 +96,7 @@ def _one_trace(paths: Sequence[Path], options: ImportOptions) -> Path:
         return path
     found = sorted(path.glob("trace-*.parquet"))
     if len(found) != 1:
-        names = ", ".join(one.name for one in found[:5]) or "no trace-NAME.parquet"
+        names = ", ".join(file.name for file in found[:5]) or "no trace-NAME.parquet"
         raise UsageError(f"{path} holds {names}", hint="name one file: `rankscope import straggler-analysis FILE`")
     return found[0]
 
@@ -257,7 +257,7 @@ def _ns(seconds: npt.NDArray[np.float64]) -> Ints:
 def _spans(trace: _Trace, topology: Topology, rank: Ints, start_ns: Ints, steps: _Columns) -> pa.Table:
     columns = trace.columns
     stage = columns["stage_code"]
-    communicates = np.isin(stage, [int(one) for one in Stage if one.stage_class is StageClass.COMMUNICATION])
+    communicates = np.isin(stage, [int(known) for known in Stage if known.stage_class is StageClass.COMMUNICATION])
     operations: _Columns = {
         "rank": rank,
         "stage": stage,
@@ -285,8 +285,8 @@ for _place, _label in enumerate(sorted(STAGE_BY_LABEL)):
 def _peers(stage: npt.NDArray[np.uint8], rank: Ints, topology: Topology) -> Ints:
     """The other side of each transfer, around the pipeline: an interleaved one sends from the last to the first."""
     way = np.zeros(256, dtype=np.int64)
-    for one, places in _WAY.items():
-        way[int(one)] = places
+    for code, places in _WAY.items():
+        way[int(code)] = places
     moved = way[stage]
     pp_rank = rank % topology.pp
     return np.where((moved != 0) & (topology.pp > 1), rank - pp_rank + (pp_rank + moved) % topology.pp, -1)

@@ -136,8 +136,8 @@ class StoreTarget:
         from telemetry.clocks.windows import estimate_newest  # noqa: PLC0415 - takes long to load
 
         owner, last_step = (run.run_id, run.attempt), pc.max(run.spans["step"]).as_py()
-        for one in estimate_newest(self.reader, *owner, last_step or 0, most=KEPT_WINDOWS):
-            self._store.insert("host_clocks", owned(one.rows(time.time_ns()), *owner))
+        for window in estimate_newest(self.reader, *owner, last_step or 0, most=KEPT_WINDOWS):
+            self._store.insert("host_clocks", owned(window.rows(time.time_ns()), *owner))
 
 
 def _blocks(rows: pa.Table, max_rows: int) -> Iterator[pa.Table]:
@@ -185,7 +185,7 @@ def _is_what_is_stored(run: ImportedRun, spans: pa.Table, reader: Reader) -> boo
 def _stage_counts(spans: pa.Table) -> list[tuple[int, int, int]]:
     stage: npt.NDArray[np.uint8] = spans["stage"].to_numpy()
     duration = spans["duration_ns"].to_numpy()
-    return [(int(one), int((stage == one).sum()), int(duration[stage == one].sum())) for one in np.unique(stage)]
+    return [(int(code), int((stage == code).sum()), int(duration[stage == code].sum())) for code in np.unique(stage)]
 
 
 def _another(run: ImportedRun) -> TakenNameError:

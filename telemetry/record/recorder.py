@@ -234,16 +234,16 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
     def span(stage: AnyStage, microbatch: int = -1, chunk: int = -1, size_bytes: int = 0, peer: int = -1) -> Span:
         nonlocal depth
         try:
-            one = pools[stage][depth]
+            timed = pools[stage][depth]
         except (KeyError, IndexError, TypeError):
             return Refused(Reason.TOO_DEEP if depth >= MAX_DEPTH else Reason.UNKNOWN_STAGE, stage)
-        depth = one.inside
-        one.microbatch = microbatch
-        one.chunk = chunk
-        one.size_bytes = size_bytes
-        one.peer = peer
-        one.start = words[one.slot] = monotonic_ns()
-        return one
+        depth = timed.inside
+        timed.microbatch = microbatch
+        timed.chunk = chunk
+        timed.size_bytes = size_bytes
+        timed.peer = peer
+        timed.start = words[timed.slot] = monotonic_ns()
+        return timed
 
     def step(number: int) -> Span:
         nonlocal step_number

@@ -72,7 +72,7 @@ def parse_address(url: str, environment: Mapping[str, str] = os.environ) -> Serv
     user, _, password = who.partition(":")
     options = _options(parts["options"] or "", secure=parts["scheme"] == "clickhouses")
     return ServerAddress(
-        hosts=tuple(_host(one, PORTS[parts["scheme"]]) for one in where.split(",")),
+        hosts=tuple(_host(place, PORTS[parts["scheme"]]) for place in where.split(",")),
         user=unquote(user) or "default",
         password=unquote(password) or read_secret(PASSWORD, environment),
         database=_plain_name("database", (parts["database"] or "").strip("/") or DEFAULT_DATABASE),

@@ -15,7 +15,7 @@ from telemetry.stores.driver import Connection, UnconfirmedError, native
 from telemetry.stores.inserts import INSERT_MARK, RunningInserts, render
 from telemetry.stores.interface import Parameter
 from telemetry.stores.pool import Pool, bounded, fault_of_question
-from telemetry.stores.servers import FAULTS, Servers, hint, told
+from telemetry.stores.servers import FAULTS, Servers, hint, server_message
 
 NUM_CONNECTIONS = 8
 _ONE_BLOCK = {"min_insert_block_size_rows": 1_000_000_000, "min_insert_block_size_bytes": 0}
@@ -178,9 +178,11 @@ class ClickHouseStore:
         try:
             yield
         except FAULTS as error:
-            if what == "query" and (fault := fault_of_question(told(error))):
+            if what == "query" and (fault := fault_of_question(server_message(error))):
                 raise fault from error
-            raise UnreachableError(f"{self._address}: {what} failed: {told(error)}", hint=hint(error)) from error
+            raise UnreachableError(
+                f"{self._address}: {what} failed: {server_message(error)}", hint=hint(error)
+            ) from error
 
 
 def _refuse(sql: str) -> None:

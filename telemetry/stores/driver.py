@@ -95,12 +95,12 @@ def _is_ready(items: Any, kind: str) -> bool:
 
 def _text_bytes(text: str) -> bytes:
     """Length, seven bits a byte with the lowest first, then UTF-8."""
-    told = text.encode()
-    length, left = bytearray(), len(told)
+    encoded = text.encode()
+    length, left = bytearray(), len(encoded)
     while left >= 0x80:
         length.append(left & 0x7F | 0x80)
         left >>= 7
-    return bytes(length) + bytes([left]) + told
+    return bytes(length) + bytes([left]) + encoded
 
 
 def native(column: pa.ChunkedArray) -> Any:
@@ -123,7 +123,7 @@ def _without_timestamps(kind: pa.DataType) -> pa.DataType:
 def _with_dicts(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_map(kind):
         return dict(value)
-    return [_with_dicts(one, kind.value_type) for one in value] if pa.types.is_map(kind.value_type) else value
+    return [_with_dicts(part, kind.value_type) for part in value] if pa.types.is_map(kind.value_type) else value
 
 
 CONNECT_S = 5.0

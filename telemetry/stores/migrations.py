@@ -65,7 +65,7 @@ def plan(database: Database) -> list[str]:
     applied = applied_scripts(database)
     check_not_newer(applied)
     steps = [*_steps(applied, version), *_views(database, version, is_new=not applied)]
-    written = [one for step in steps for one in _rendered(step, database)]
+    written = [text for step in steps for text in _rendered(step, database)]
     return [statement for statement in written if not _has_column_of(statement, database)]
 
 

@@ -23,16 +23,16 @@ def bounded(sql: str, max_seconds: float | None) -> str:
     return f"{sql.rstrip()} SETTINGS max_execution_time = {math.ceil(max_seconds)}, timeout_overflow_mode = 'throw'"
 
 
-def fault_of_question(told: str) -> UsageError | None:
+def fault_of_question(text: str) -> UsageError | None:
     """The engine's error as one of who asked; None where it is not: then asking again may help."""
-    found = _CODE.search(told)
+    found = _CODE.search(text)
     code = int(found[1]) if found else 0
     if code in _TOO_LONG:
         return UsageError(
             "the query takes too long",
             hint="query fewer steps or ranks, or raise RANKSCOPE_QUERY_SECONDS of the collector",
         )
-    if code in _TOO_MUCH or (code == 241 and "for query" in told):
+    if code in _TOO_MUCH or (code == 241 and "for query" in text):
         return UsageError("the query needs too much memory", hint="query fewer steps or ranks")
     if code in _SENSELESS:
         return UsageError(

@@ -89,8 +89,8 @@ class Servers:
                     connection.disconnect()
                 self._failed(host)
                 if _is_refusal(error):
-                    raise UnreachableError(f"{self._address}: {told(error)}", hint=hint(error)) from error
-                faults.append(f"{host}: {told(error)}")
+                    raise UnreachableError(f"{self._address}: {server_message(error)}", hint=hint(error)) from error
+                faults.append(f"{host}: {server_message(error)}")
                 last = error
             else:
                 self._answered(host)
@@ -123,7 +123,7 @@ class Servers:
             self._order.insert(0, host)
 
 
-def told(error: Exception) -> str:
+def server_message(error: Exception) -> str:
     """The driver's words without the server's stack."""
     return " ".join(str(error).partition("Stack trace:")[0].split())[:300] or type(error).__name__
 

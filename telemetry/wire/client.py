@@ -48,16 +48,16 @@ class TimeTold:
             ValueError: it is none of that.
         """
         try:
-            told = cls(
+            clock = cls(
                 collector=str(answer["collector"]),
                 received_ns=int(answer["received_ns"]),
                 answered_ns=int(answer["answered_ns"]),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"the answer has no time: {str(answer)[:100]}") from error
-        if not 0 <= told.received_ns <= told.answered_ns < 2**62:
-            raise ValueError(f"received at {told.received_ns}, answered at {told.answered_ns}")
-        return told
+        if not 0 <= clock.received_ns <= clock.answered_ns < 2**62:
+            raise ValueError(f"received at {clock.received_ns}, answered at {clock.answered_ns}")
+        return clock
 
 
 STATUS_OF: dict[type[RankscopeError], int] = {
@@ -115,8 +115,8 @@ class CollectorClient:
         """Store ``rows``, whose schema metadata says whose they are. They are stored when this returns."""
         answer = self._post(f"/v1/batches/{table}", headers=self._to_write, content=encode(rows))
         try:
-            told = answer.json()
-            return Ack(rows=int(told["rows"]), duplicates=int(told["duplicates"]))
+            counts = answer.json()
+            return Ack(rows=int(counts["rows"]), duplicates=int(counts["duplicates"]))
         except (ValueError, KeyError, TypeError) as error:
             raise self._stranger("it did not confirm that the rows are stored") from error
 
@@ -162,7 +162,7 @@ class CollectorClient:
         raise self._refusal(answer, of_rows=path.startswith("/v1/batches/"))
 
     def _refusal(self, answer: httpx.Response, *, of_rows: bool) -> RankscopeError:
-        what, hint = _words(answer)
+        what, hint = _message_and_hint(answer)
         message = f"collector at {without_password(self.url)}: {what}"
         if answer.status_code in LATER:
             return UnreachableError(message, hint=hint, retry_after_s=_retry_after_s(answer))
@@ -191,8 +191,8 @@ def _stored(answer: httpx.Response) -> dict[int, int]:
 
 def _retry_after_s(answer: httpx.Response) -> float | None:
     """Seconds; a date, as proxies may send, is passed over."""
-    told = answer.headers.get("retry-after", "")
-    return float(told) if told.isdecimal() and told.isascii() else None
+    seconds = answer.headers.get("retry-after", "")
+    return float(seconds) if seconds.isdecimal() and seconds.isascii() else None
 
 
 def _bearer(token: str) -> dict[str, str]:
@@ -215,9 +215,9 @@ def _host_of(url: str) -> str:
     raise UsageError(f"{without_password(url)!r} is not the address of a collector", hint="use http://127.0.0.1:8719")
 
 
-def _words(answer: httpx.Response) -> tuple[str, str]:
+def _message_and_hint(answer: httpx.Response) -> tuple[str, str]:
     try:
-        told = answer.json()
-        return str(told["error"]), str(told["hint"])
+        body = answer.json()
+        return str(body["error"]), str(body["hint"])
     except (ValueError, KeyError, TypeError):
         return f"HTTP status {answer.status_code}", "check that this is the address of a rankscope collector"

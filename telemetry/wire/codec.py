@@ -45,10 +45,10 @@ def read_rows(body: bytes, columns: pa.Schema, what: str) -> pa.Table:
     """
     try:
         messages = iter(pa.ipc.MessageReader.open_stream(body))
-        told = pa.ipc.read_schema(_first(messages))
-        if not told.equals(columns, check_metadata=False):
+        schema = pa.ipc.read_schema(_first(messages))
+        if not schema.equals(columns, check_metadata=False):
             raise UsageError(f"columns of {what} do not match the schema", hint=_HINT)
-        rows = pa.Table.from_batches([_batch(message, told) for message in messages], schema=told)
+        rows = pa.Table.from_batches([_batch(message, schema) for message in messages], schema=schema)
         rows.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, EOFError, struct.error, MemoryError) as error:
         text = str(error).partition("\n")[0][:200]
@@ -283,9 +283,9 @@ def _check_range(query: Query, hint: str) -> None:
     """
     for name, value in asdict(query).items():  # type: ignore[call-overload]
         most = MAX_TIME_NS if name.endswith("_ns") else MAX_COUNT
-        for one in value if isinstance(value, tuple) else (value,):
-            if isinstance(one, int | float) and not 0 <= one <= most:
-                raise UsageError(f"{name}: {one} is out of range", hint=hint)
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, int | float) and not 0 <= number <= most:
+                raise UsageError(f"{name}: {number} is out of range", hint=hint)
     try:
         query.sql()
     except (AssertionError, ArithmeticError, ValueError) as error:

@@ -60,8 +60,8 @@ def _check_times(table: str, rows: pa.Table, now_ns: int) -> None:
 
 
 def _check_grids(rows: pa.Table) -> None:
-    told = rows.select(list(_GRID)).group_by(list(_GRID)).aggregate([])
-    sizes = [topology_in(row).world_size for row in told.to_pylist()]
+    grids = rows.select(list(_GRID)).group_by(list(_GRID)).aggregate([])
+    sizes = [topology_in(row).world_size for row in grids.to_pylist()]
     world = [rows[name].to_numpy().astype(np.uint64) for name in ("dp_size", "pp_size", "tp_size")]
     rank = rows["rank"].to_numpy()
     if len(np.unique(rank)) < len(rank):
@@ -80,7 +80,7 @@ def _check_words(rows: pa.Table) -> None:
 
 def _is_words(meta: str) -> bool:
     try:
-        words = json.loads(meta)
+        fields = json.loads(meta)
     except (ValueError, RecursionError):
         return False
-    return isinstance(words, dict) and all(isinstance(value, str) for value in words.values())
+    return isinstance(fields, dict) and all(isinstance(value, str) for value in fields.values())

@@ -108,7 +108,7 @@ class HostSampler:
         return [Event(at_ns=at_ns, device="", name=Happening.OOM_KILL, text=str(new))] if new > 0 else []
 
     def _busy_others(self, at_ns: int, readings: Sequence[Reading], num_cores: int) -> list[Event]:
-        now = {(one.metric, one.device): one.value for one in readings if one.metric in _WITNESSES}
+        now = {(reading.metric, reading.device): reading.value for reading in readings if reading.metric in _WITNESSES}
         seconds = (at_ns - self._before_ns) / 1e9
         grown = {
             key: (now[key] - self._before[key]) / seconds for key in now.keys() & self._before.keys() if seconds > 0

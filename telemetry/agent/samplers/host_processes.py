@@ -20,7 +20,7 @@ from telemetry.host_metrics import Happening
 
 MIN_SHARE = 0.5
 """Of a core, that a process must take to be told."""
-MOST_TOLD = 8
+MAX_REPORTED = 8
 FIRST_GAP_NS = 2_000_000_000
 GAP_NS = 10_000_000_000
 PAUSES_PER_COST = 2000
@@ -50,9 +50,9 @@ class Process:
     """On which its main thread last ran; -1 where an old kernel does not say."""
 
 
-def parse_stat(told: bytes) -> Process | None:
+def parse_stat(stat: bytes) -> Process | None:
     """None where it makes no sense. A name may hold spaces and brackets: it ends at the last one."""
-    head, _, tail = told.rpartition(b")")
+    head, _, tail = stat.rpartition(b")")
     pid, _, name = head.partition(b" (")
     fields = tail.split()
     try:
@@ -85,7 +85,7 @@ def scan(proc: Path, at_ns: int) -> Scan:
     """Those that vanish meanwhile are left out."""
     root = str(proc)
     found = (parse_stat(read_once(f"{root}/{name}/stat")) for name in os.listdir(root) if name.isdigit())
-    return Scan(at_ns=at_ns, processes={one.pid: one for one in found if one is not None})
+    return Scan(at_ns=at_ns, processes={process.pid: process for process in found if process is not None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,22 +115,22 @@ def busiest(before: Scan, now: Scan, family: Collection[int]) -> list[Busy]:
         spent_ns = process.cpu_ns - (earlier.cpu_ns if earlier is not None and same else 0)
         if spent_ns > 0 and pid not in family:
             shares[pid] = spent_ns / elapsed_ns
-    told = {pid: share for pid, share in shares.items() if share > MIN_SHARE}
+    busy_shares = {pid: share for pid, share in shares.items() if share > MIN_SHARE}
     small: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
-    for pid in shares.keys() - told.keys():
+    for pid in shares.keys() - busy_shares.keys():
         small[now.processes[pid].name, now.processes[pid].core].append(pid)
     for pids in small.values():
         together = sum(shares[pid] for pid in pids)
         if together > MIN_SHARE:
-            told[max(pids, key=lambda pid: (shares[pid], -pid))] = min(1.0, together)
-    busy = [Busy(process=now.processes[pid], share=share) for pid, share in told.items()]
-    return sorted(busy, key=lambda one: -one.share)[:MOST_TOLD]
+            busy_shares[max(pids, key=lambda pid: (shares[pid], -pid))] = min(1.0, together)
+    busy = [Busy(process=now.processes[pid], share=share) for pid, share in busy_shares.items()]
+    return sorted(busy, key=lambda busy_process: -busy_process.share)[:MAX_REPORTED]
 
 
 def largest(now: Scan, family: Collection[int]) -> Process | None:
     """Who holds most memory of those that are not ``family``."""
-    others = (one for pid, one in now.processes.items() if pid not in family and one.resident_bytes)
-    return max(others, key=lambda one: one.resident_bytes, default=None)
+    others = (process for pid, process in now.processes.items() if pid not in family and process.resident_bytes)
+    return max(others, key=lambda process: process.resident_bytes, default=None)
 
 
 def family_of(roots: Collection[int], processes: dict[int, Process]) -> set[int]:
@@ -167,7 +167,7 @@ class ProcessWatch:
         events = [_short(now, family)] if memory_short else []
         measured = before is not None and before.at_ns < at_ns
         if before is not None and measured:
-            events.extend(one.event(at_ns) for one in busiest(before, now, family))
+            events.extend(busy.event(at_ns) for busy in busiest(before, now, family))
         self._before = now if crowded or memory_short else None
         self._last_ns = at_ns
         self._pause_ns = max(GAP_NS if measured else FIRST_GAP_NS, PAUSES_PER_COST * (self._clock() - began_ns))

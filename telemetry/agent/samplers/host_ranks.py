@@ -112,9 +112,9 @@ class RankProcess:
         return Reading(metric=metric, device=self._device, value=float(value), is_counter=False)
 
 
-def _switches(told: bytes) -> Iterator[tuple[Metric, int]]:
+def _switches(status: bytes) -> Iterator[tuple[Metric, int]]:
     for metric, label in _SWITCHES:
-        _, found, rest = told.partition(label)
+        _, found, rest = status.partition(label)
         count = rest.split(b"\n", 1)[0].strip()
         if found and count.isdigit():
             yield metric, int(count)
@@ -126,17 +126,17 @@ class Quotas:
     def __init__(self, descriptors: Descriptors) -> None:
         self._descriptors = descriptors
         self._files: dict[Path, KeptFile] = {}
-        self._told: dict[Path, int | None] = {}
+        self._throttled: dict[Path, int | None] = {}
 
     def begin(self) -> None:
         """A new sample. Files that the one before had no use for are closed."""
-        for path in self._files.keys() - self._told.keys():
+        for path in self._files.keys() - self._throttled.keys():
             self._files.pop(path).close()
-        self._told = {}
+        self._throttled = {}
 
     def throttled_ns(self, paths: tuple[Path, ...]) -> int | None:
         """Of these cgroups together; None where none of them has a quota to speak of."""
-        known = [told for told in map(self._read, paths) if told is not None]
+        known = [nanoseconds for nanoseconds in map(self._read, paths) if nanoseconds is not None]
         return sum(known) if known else None
 
     def close(self) -> None:
@@ -144,27 +144,27 @@ class Quotas:
             file.close()
 
     def _read(self, path: Path) -> int | None:
-        if path not in self._told:
+        if path not in self._throttled:
             file = self._files.setdefault(path, KeptFile(path, self._descriptors))
-            self._told[path] = _throttled_ns(file.content())
-        return self._told[path]
+            self._throttled[path] = _throttled_ns(file.content())
+        return self._throttled[path]
 
 
-def _throttled_ns(told: bytes) -> int | None:
-    for line in told.split(b"\n"):
+def _throttled_ns(stat: bytes) -> int | None:
+    for line in stat.split(b"\n"):
         name, _, number = line.partition(b" ")
         if name in _QUOTA_UNITS_NS and number.strip().isdigit():
             return int(number) * _QUOTA_UNITS_NS[name]
     return None
 
 
-def _quota_paths(told: bytes, cgroups: Path) -> Iterator[Path]:
+def _quota_paths(cgroup: bytes, cgroups: Path) -> Iterator[Path]:
     """``cpu.stat`` of the cgroup and of all above it, as ``/proc/PID/cgroup`` tells where it is.
 
     ``0::/pod/container`` in version 2, ``4:cpu,cpuacct:/pod/container`` in version 1. In a container the path may be
     the host's, while only what is below the container's own cgroup is mounted: its top is the container.
     """
-    for line in told.decode(errors="replace").splitlines():
+    for line in cgroup.decode(errors="replace").splitlines():
         number, _, rest = line.partition(":")
         controllers, found, path = rest.partition(":")
         folder = _mounted(number, controllers.split(","), cgroups)
@@ -188,7 +188,7 @@ def follow(
     followed: dict[int, RankProcess], wanted: Mapping[int, int], proc: Path, cgroups: Path, descriptors: Descriptors
 ) -> dict[int, RankProcess]:
     """The processes of these ranks; those that are followed and no longer wanted are let go."""
-    kept = {rank: one for rank, one in followed.items() if wanted.get(rank) == one.pid}
+    kept = {rank: process for rank, process in followed.items() if wanted.get(rank) == process.pid}
     for rank in followed.keys() - kept.keys():
         followed[rank].close()
     fresh = wanted.keys() - kept.keys()

@@ -136,7 +136,7 @@ def _ticks(lines: bytes) -> Iterator[tuple[str, Ticks]]:
         except ValueError:
             continue
         if len(uses) >= 4:
-            used = sum(uses[one] for one in _USED if one < len(uses))
+            used = sum(uses[place] for place in _USED if place < len(uses))
             device = f"core{name[3:].decode(errors='replace')}" if name != b"cpu" else ""
             yield device, (used, uses[_STEAL] if len(uses) > _STEAL else 0, sum(uses))
 
@@ -144,7 +144,7 @@ def _ticks(lines: bytes) -> Iterator[tuple[str, Ticks]]:
 def _share(before: Ticks | None, now: Ticks, device: str) -> Iterator[Reading]:
     if before is None or now[2] <= before[2]:
         return
-    used, stolen = ((now[one] - before[one]) / (now[2] - before[2]) for one in (0, 1))
+    used, stolen = ((now[place] - before[place]) / (now[2] - before[2]) for place in (0, 1))
     yield _level(Metric.HOST_CPU_BUSY, min(1.0, max(0.0, used)), device)
     if not device:
         yield _level(Metric.HOST_CPU_STEAL, min(1.0, max(0.0, stolen)))
@@ -156,9 +156,9 @@ def _run_queue(stat: bytes) -> Iterator[Reading]:
         yield _level(Metric.HOST_RUN_QUEUE, int(count))
 
 
-def _numbers(told: bytes, lines: re.Pattern[bytes]) -> dict[bytes, int]:
+def _numbers(content: bytes, lines: re.Pattern[bytes]) -> dict[bytes, int]:
     """A few lines of a name and a number, of hundreds."""
-    return {name: int(number) for name, number in lines.findall(b"\n" + told)}
+    return {name: int(number) for name, number in lines.findall(b"\n" + content)}
 
 
 def _memory(kib: dict[bytes, int]) -> Iterator[Reading]:
@@ -178,10 +178,10 @@ def _page_counters(pages: dict[bytes, int]) -> Iterator[Reading]:
             yield _counter(metric, pages[name] * unit)
 
 
-def _disks(told: bytes) -> Iterator[tuple[str, tuple[int, int, int]]]:
+def _disks(content: bytes) -> Iterator[tuple[str, tuple[int, int, int]]]:
     """Whole disks that ever did something: sectors read, sectors written, milliseconds busy."""
     disk, count = b"", 0
-    for line in told.split(b"\n"):
+    for line in content.split(b"\n"):
         fields = line.split()
         if len(fields) < 14 or _NO_DISK.match(fields[2]) or _is_part(fields[2], disk):
             continue  # partitions had fewer columns once

@@ -127,7 +127,7 @@ def _read_some(descriptor: int) -> bytes:
 
 def _read_all(descriptor: int) -> bytes:
     """The kernel hands out a page or so at a time."""
-    told = os.pread(descriptor, _CHUNK_BYTES, 0)
-    while more := os.pread(descriptor, _CHUNK_BYTES, len(told)):
-        told += more
-    return told
+    content = os.pread(descriptor, _CHUNK_BYTES, 0)
+    while more := os.pread(descriptor, _CHUNK_BYTES, len(content)):
+        content += more
+    return content

@@ -97,10 +97,10 @@ class NicSampler:
         return events, wants_rescan
 
     def _rescan(self, at_ns: int) -> list[Event]:
-        gone = [one for one in self._interfaces.values() if not one.is_still_there()]
-        events = [self._retire(one, at_ns) for one in gone]
-        for one in self._interfaces.values():
-            one.try_again()
+        gone = [interface for interface in self._interfaces.values() if not interface.is_still_there()]
+        events = [self._retire(interface, at_ns) for interface in gone]
+        for interface in self._interfaces.values():
+            interface.try_again()
         for name in self._choice.found(self._net):
             if name not in self._interfaces and len(self._interfaces) < self._choice.at_most:
                 self._interfaces[name] = _Interface(self._net / name, self._descriptors)

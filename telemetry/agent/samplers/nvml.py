@@ -87,12 +87,12 @@ class EventSet:
                 break
             address = address_of(data.device)
             stirred.add(address)
-            if address in self._device_of and (told := self._told(data)) is not None:
-                name, text = told
+            if address in self._device_of and (described := self._described(data)) is not None:
+                name, text = described
                 events.append(Event(at_ns=at_ns, device=self._device_of[address], name=name, text=text))
         return Drained(events=tuple(events), stirred=frozenset(stirred))
 
-    def _told(self, data: Any) -> tuple[Happening, str] | None:
+    def _described(self, data: Any) -> tuple[Happening, str] | None:
         if data.eventType == getattr(self.library, _XID, None):
             number = int(data.eventData)
             return Happening.GPU_XID, f"{number} {meaning_of(number).name}"
@@ -169,7 +169,7 @@ class NvmlSampler:
         if not self._gpus:
             raise GoneError("no GPU answers any more")
         drained = self._events.drain(at_ns)
-        events = [*self._seen(at_ns), *drained.events]
+        events = [*self._gpus_seen(at_ns), *drained.events]
         readings: list[Reading] = []
         checked = self._samples % self._samples_a_health_check == 0
         for gpu in tuple(self._gpus):
@@ -180,7 +180,7 @@ class NvmlSampler:
         self._samples += 1
         return Sample(readings=tuple(readings), events=tuple(events))
 
-    def _seen(self, at_ns: int) -> list[Event]:
+    def _gpus_seen(self, at_ns: int) -> list[Event]:
         if self._samples:
             return []
         return [Event(at_ns=at_ns, device=gpu.device, name=Happening.GPU_SEEN, text=gpu.uuid) for gpu in self._gpus]

@@ -173,9 +173,9 @@ def probe_gpu(library: NvmlLibrary, index: int, driver: str) -> Gpu | None:
         pulse, health = _probe_plan(library, handle, pulse_fields(driver)), _probe_health(library, handle)
     except (library.NVMLError, LostError):
         return None
-    told = {field.metric for field in pulse.fields + health.fields}
-    pulse = Plan(fields=pulse.fields, calls=_answered(library, handle, PULSE_CALLS, told))
-    health = Plan(fields=health.fields, calls=_answered(library, handle, HEALTH_CALLS, told))
+    covered = {field.metric for field in pulse.fields + health.fields}
+    pulse = Plan(fields=pulse.fields, calls=_answered(library, handle, PULSE_CALLS, covered))
+    health = Plan(fields=health.fields, calls=_answered(library, handle, HEALTH_CALLS, covered))
     if not any((pulse.fields, pulse.calls, health.fields, health.calls)):
         return None
     return Gpu(
@@ -206,13 +206,13 @@ def _fields_or_none(library: NvmlLibrary, handle: Any, fields: tuple[Field, ...]
         return {}
 
 
-def _answered(library: NvmlLibrary, handle: Any, calls: tuple[Call, ...], told: set[Metric]) -> tuple[Call, ...]:
+def _answered(library: NvmlLibrary, handle: Any, calls: tuple[Call, ...], covered: set[Metric]) -> tuple[Call, ...]:
     """Those calls that tell something new; adds what they tell to ``told``."""
     found: list[Call] = []
     for call in calls:
-        if not told.issuperset(call.metrics) and _asked(library, handle, call):
+        if not covered.issuperset(call.metrics) and _asked(library, handle, call):
             found.append(call)
-            told.update(call.metrics)
+            covered.update(call.metrics)
     return tuple(found)
 
 

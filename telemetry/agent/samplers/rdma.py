@@ -128,7 +128,7 @@ class _Port:
         self._descriptors = descriptors
         self.counters: list[_Counter] = []
         self._find_counters()
-        self._downed = next((one for one in self.counters if one.file_name == "link_downed"), None)
+        self._downed = next((counter for counter in self.counters if counter.file_name == "link_downed"), None)
 
     def sample(self, at_ns: int) -> list[Event]:
         word = self._state.word()
@@ -188,7 +188,7 @@ class _Port:
 class _Counter:
     """One file and what it is called."""
 
-    __slots__ = ("_device", "_metric", "_number", "_told", "_unit", "_wrapping", "file", "file_name")
+    __slots__ = ("_device", "_metric", "_number", "_reading", "_unit", "_wrapping", "file", "file_name")
 
     def __init__(self, device: str, file_name: str, file: KeptFile, *, wraps: bool) -> None:
         self._device = device
@@ -196,7 +196,7 @@ class _Counter:
         self._unit = WORD_BYTES if file_name in DATA_FILES else 1
         self._wrapping = WrappingCounter() if wraps else None
         self._number = -1
-        self._told: Reading | None = None
+        self._reading: Reading | None = None
         self.file = file
         self.file_name = file_name
 
@@ -205,10 +205,10 @@ class _Counter:
         if number is None or number < 0:
             return None
         if number != self._number:  # most stand still: what was told of them is told again
-            self._number, self._told = number, self._tell(number)
-        return self._told
+            self._number, self._reading = number, self._make_reading(number)
+        return self._reading
 
-    def _tell(self, number: int) -> Reading:
+    def _make_reading(self, number: int) -> Reading:
         value = number if self._wrapping is None else self._wrapping.unwrapped(number)
         return Reading(metric=self._metric, device=self._device, value=float(value * self._unit), is_counter=True)
 

@@ -66,9 +66,9 @@ def _plain(value: AnyValue) -> Any:
     """A value as JSON knows it."""
     match value.WhichOneof("value"):
         case "array_value":
-            return [_plain(one) for one in value.array_value.values]
+            return [_plain(item) for item in value.array_value.values]
         case "kvlist_value":
-            return {one.key: _plain(one.value) for one in value.kvlist_value.values}
+            return {item.key: _plain(item.value) for item in value.kvlist_value.values}
         case "bytes_value":
             return base64.b64encode(value.bytes_value).decode()
         case None:
@@ -226,7 +226,7 @@ def moments(stamps_ns: Iterable[int]) -> pa.Array:
 
 
 def _service(attributes: Iterable[KeyValue]) -> str:
-    return next((as_text(one.value) for one in attributes if one.key == "service.name"), "")
+    return next((as_text(attribute.value) for attribute in attributes if attribute.key == "service.name"), "")
 
 
 def _texts(values: Iterable[str]) -> pa.Array:

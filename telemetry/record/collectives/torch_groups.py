@@ -174,8 +174,8 @@ def batch_transfers_of(group_type: type[dist.ProcessGroup]) -> None:
             return plain(p2p_op_list)
         distributed_c10d._check_p2p_op_list(p2p_op_list)
         with distributed_c10d._coalescing_manager(group, device, async_ops=True) as batch:
-            for one in p2p_op_list:
-                one.op(one.tensor, group=one.group, tag=one.tag, **_peer(one))
+            for operation in p2p_op_list:
+                operation.op(operation.tensor, group=operation.group, tag=operation.tag, **_peer(operation))
         works: list[Any] = batch.works
         return works
 
@@ -184,5 +184,5 @@ def batch_transfers_of(group_type: type[dist.ProcessGroup]) -> None:
     dist.batch_isend_irecv = batch_isend_irecv
 
 
-def _peer(one: Any) -> dict[str, int]:
-    return {"group_dst" if one.op is distributed_c10d.isend else "group_src": one.group_peer}
+def _peer(operation: Any) -> dict[str, int]:
+    return {"group_dst" if operation.op is distributed_c10d.isend else "group_src": operation.group_peer}

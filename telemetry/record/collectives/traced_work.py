@@ -139,7 +139,7 @@ def _tensor_bytes(argument: Any) -> int:
     if isinstance(argument, torch.Tensor):
         return argument.nbytes
     if isinstance(argument, list | tuple):
-        return sum(_tensor_bytes(one) for one in argument)
+        return sum(_tensor_bytes(item) for item in argument)
     return 0
 
 

@@ -47,4 +47,4 @@ def row_ranks(num_ranks: int, max_rows: int) -> int:
 
 def _widths() -> tuple[int, ...]:
     """1, 2, 5, 10, 25, 50, 100, 250 ... up to all steps: from 50 on multiples of a window."""
-    return (1, 2, 5, *(one * 10**power for power in range(20) for one in _MANTISSAS))
+    return (1, 2, 5, *(mantissa * 10**power for power in range(20) for mantissa in _MANTISSAS))
