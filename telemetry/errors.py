@@ -84,7 +84,7 @@ class UnreachableError(RankscopeError):
     def __init__(self, message: str, *, hint: str, retry_after_s: float | None = None) -> None:
         super().__init__(message, hint=hint)
         self.retry_after_s = retry_after_s
-        """When to come back, if it was said."""
+        """Seconds until a retry, if given."""
 
 
 class UnannouncedError(UnreachableError):

@@ -29,7 +29,7 @@ DEFAULT_COLLECTOR = f"http://127.0.0.1:{DEFAULT_PORT}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingSettings:
-    """The environment's word on how to record."""
+    """Recording settings from the environment."""
 
     disabled: bool
     run_id: str
@@ -42,7 +42,7 @@ class RecordingSettings:
     collector: str | None
     max_segments: int
     mesh: str = ""
-    """As it was written; empty: not told."""
+    """As written; empty: not given."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "RecordingSettings":

@@ -16,7 +16,7 @@ from pathlib import Path
 from telemetry.errors import RankscopeError, UsageError
 
 CRASH_STATUS = 70
-"""Exit status after a defect of ours (EX_SOFTWARE of sysexits.h): none of the four that commands document."""
+"""Exit status after a defect of rankscope (EX_SOFTWARE of sysexits.h), distinct from the documented ones."""
 
 _PACKAGES = ("telemetry", "trainer", "diagnose", "ui")
 _DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -40,7 +40,7 @@ _DISTRIBUTION_OF = {
 
 
 def user_error(error: BaseException, *, extra: str = "all") -> RankscopeError | None:
-    """What the user reads instead of a traceback; None for a defect of ours.
+    """What the user reads instead of a traceback; None for a defect of rankscope.
 
     Args:
         extra: the extra that the command belongs to. The hint names it where it installs what is missing.

@@ -16,7 +16,7 @@ SAYS = "Ship the rank files of this host to a collector, and collect evidence wh
 
 
 def follow(prog: str, arguments: Sequence[str] | None = None, *, collector: str | None = None) -> None:
-    """Run the agent until its ranks are over and stored; SIGTERM, SIGHUP or Ctrl-C end it after a last round.
+    """Run the agent until its ranks have ended and are stored. SIGTERM, SIGHUP or Ctrl-C end it after a last round.
 
     ``collector`` is where to ship to when neither the arguments nor the environment say so. Leaves with status 2 and
     the usage on stderr when the arguments make no sense.
@@ -71,7 +71,7 @@ def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
     usual, stall, samplers = AgentSettings(spool=Path(), collector=""), StallSettings(), SamplerSettings()
 
     def setting(name: str, otherwise: float) -> str | float:
-        """An agent that a rank starts has no other way to hear of it."""
+        """From the environment: an agent that a rank starts gets no arguments for it."""
         return os.environ.get(f"RANKSCOPE_{name}") or otherwise
 
     parser = argparse.ArgumentParser(

@@ -52,7 +52,7 @@ class DeathWatch:
         return self._died_ns.get(pid, 0)
 
     def ended_by(self, pid: int) -> str:
-        """``SIGKILL``, ``exit 1`` ...; empty where its parent was asked first, or it was not seen."""
+        """``SIGKILL``, ``exit 1`` ...; empty if its parent reaped it first, or it was not observed."""
         return self._ended_by.get(pid, "")
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class DeathWatch:
 
 
 def _manner(pid: int) -> str:
-    """What ended a process that nobody has waited for yet: the last field of its ``stat`` is what wait() would say."""
+    """Exit status of a process that is not reaped yet: the last field of its ``stat`` is the result of wait()."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         state, status = fields[0], int(fields[-1])

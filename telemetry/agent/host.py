@@ -17,7 +17,7 @@ from telemetry.record.reader import find_rank_dirs
 Owner = tuple[str, int]
 """Run, attempt."""
 SURE_AFTER = 3
-"""Failed tries in a row after which a file counts as unreadable, and is told."""
+"""Consecutive failures after which a file counts as unreadable and is logged."""
 WRONG = (UnreadableError, OSError, ValueError, OverflowError, pa.ArrowException)
 """What a file that is not as it should be may raise."""
 
@@ -47,7 +47,7 @@ class FollowedRank:
 
 
 class Host:
-    """Finds and follows the ranks under a spool folder, of one run and attempt where asked."""
+    """Finds and follows the ranks under a spool folder, optionally of one run and attempt only."""
 
     def __init__(self, spool: Path, run_id: str | None = None, attempt: int | None = None) -> None:
         self._spool = spool
@@ -145,10 +145,10 @@ class Host:
 def _beat(rank: FollowedRank) -> dict[str, Any]:
     state = rank.tail.reader.live()
     if rank.tail.is_rewritten(state):
-        rank.tail.refresh_identity(check_owner)  # again: whoever was served once may name any process now
+        rank.tail.refresh_identity(check_owner)  # again: the file may now name another process
         rank.announced = False
     alive = is_alive(rank.tail.identity)
     if not alive:
-        state = rank.tail.reader.live()  # it may have ended in good order since the first look at the page
+        state = rank.tail.reader.live()  # it may have ended cleanly since the page was first read
     rank.over = state.ended or not alive
     return heartbeat(rank.tail.identity, state, alive=alive)

@@ -36,8 +36,8 @@ class Poster(Protocol):
     """Where rows go. Blocks.
 
     Raises:
-        UnreachableError: later, perhaps.
-        UsageError: refused for good.
+        UnreachableError: retry later.
+        UsageError: refused permanently.
         RefusedRowsError: likewise, these rows alone; rows of other runs may be stored.
     """
 
@@ -88,7 +88,7 @@ class LivingRanks:
         return self._pids
 
     def become(self, pids: Mapping[int, int]) -> None:
-        """Replaced, never changed: whoever reads them holds them whole."""
+        """Replaced, never changed: so a reader always has a consistent set."""
         self._pids = pids
 
 
@@ -124,7 +124,7 @@ class HostReports:
         self.take_in()
 
     def follow(self, ranks: Iterable[FollowedRank]) -> None:
-        """The ranks there are now. Of a job that is new here the journal says what an agent before this one saw."""
+        """Set the current ranks. For a new job, events of an earlier agent are read from the journal."""
         living = [rank for rank in ranks if not rank.done]
         if not living:
             return  # the last seconds are still theirs
@@ -154,12 +154,12 @@ class HostReports:
                 self._write_down(job, events)
 
     def ship(self, poster: Poster, refused: Collection[Owner] = ()) -> None:
-        """Post all that waits.
+        """Post all waiting rows.
 
         A collector that knows no such rows (an older one) is not sent any more of them: the journal has the events.
 
         Raises:
-            UnreachableError: later, perhaps: it waits on.
+            UnreachableError: retry later; the rows keep waiting.
         """
         for owner, job in [] if self._unwanted else list(self._jobs.items()):
             if owner in refused:
@@ -185,7 +185,7 @@ class HostReports:
                 log(f"rankscope agent: rows of this host are not sent: {error.message}")
 
     def ship_the_last(self, poster: Poster, refused: Collection[Owner] = ()) -> None:
-        """Once, as the agent ends: a collector that is gone misses some seconds of samples; events are on the disk."""
+        """Ship once when the agent ends. Without an answer some seconds of samples are lost; events are on disk."""
         with suppress(RankscopeError):
             self.ship(poster, refused)
 
@@ -205,7 +205,7 @@ class HostReports:
         return job
 
     def _links_back(self, samples: list[HostSample]) -> list[Event]:
-        """Links that came back while nobody looked: they were up all through a window after they were lost."""
+        """Links that recovered unobserved: they were up for a whole window after the loss."""
         back: list[Event] = []
         for sample in samples:
             lost = self._lost.get(sample.device)

@@ -30,7 +30,7 @@ from telemetry.thinning import WINDOW_S, HostSample, Thinning
 from telemetry.wire.client import CollectorClient, TimeTold
 
 MAX_ROWS = 100_000
-"""That nobody took: the oldest go first."""
+"""Rows that wait; beyond this the oldest are dropped."""
 SURE_AFTER = 3
 """Looks in a row that went wrong after which a sampler is closed."""
 JOIN_S = 2.0
@@ -38,7 +38,7 @@ JOIN_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paced:
-    """A sampler and how it is asked."""
+    """A sampler and its interval."""
 
     sampler: Sampler
     interval_s: float = 1.0
@@ -218,7 +218,7 @@ MAX_INTERVAL_S = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerSettings:
-    """How often the host is looked at.
+    """How often the host is sampled.
 
     Raises:
         UsageError: values that cannot work.
@@ -262,7 +262,7 @@ def _opened(name: str, open_them: Callable[[], Iterable[Sampler]]) -> list[Sampl
         return list(open_them())
     except GoneError:
         return []
-    except Exception as error:  # ranks are followed whatever becomes of their host
+    except Exception as error:  # a sampler's failure must not affect the ranks
         reason = f"{type(error).__name__}: {error}"
         log(f"rankscope agent: {name} is not sampled: {reason}")
         return []

@@ -71,7 +71,7 @@ class RankSample:
     takes_its_time: bool
     """It writes a checkpoint or evaluates."""
     counters: Hashable
-    """Whatever moves while the rank does something."""
+    """Counters that change while the rank makes progress."""
 
     @classmethod
     def of(cls, state: LiveState) -> "RankSample":
@@ -100,7 +100,7 @@ class StallDetector:
     _since_ns: int = 0
     """The last step began, or the first sample was taken."""
     _excused_ns: int = 0
-    """When somebody last had a reason to take long."""
+    """When a rank last had a reason for a long step."""
     _suspicion: tuple[int, dict[int, Hashable]] | None = None
 
     @property

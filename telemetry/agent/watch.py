@@ -88,7 +88,7 @@ class EvidenceWatch:
             self.check()
 
     def check(self) -> None:
-        """One look at everything. Never raises: what goes wrong with one rank or job holds up no other."""
+        """Check every rank once. Never raises: a fault of one rank or job does not affect others."""
         self._guarded(self._find)
         for owner, job in self._jobs.items():
             for rank in job.ranks.values():
@@ -112,7 +112,7 @@ class EvidenceWatch:
             self._complain(error)
 
     def _complain(self, error: Exception) -> None:
-        """Once. Whatever is wrong here, records are shipped on."""
+        """Log the first failure. Records are shipped regardless."""
         if not self._complained:
             self._complained = True
             log(f"rankscope agent: collecting evidence failed: {error!r}")
@@ -179,18 +179,18 @@ class EvidenceWatch:
         self._note_death(rank)
 
     def _note_death(self, rank: WatchedRank) -> None:
-        """The stamp may come after the look that found the process gone."""
+        """The stamp may arrive after the check that found the process ended."""
         died_ns = self._deaths.died_ns(rank.identity.pid)
         if died_ns and died_ns != rank.died_ns:
             rank.died_ns, rank.stamp_is_late = died_ns, rank.is_reported
             rank.ended_by = self._deaths.ended_by(rank.identity.pid)
 
     def _follow_new_process(self, job: WatchedJob, rank: WatchedRank) -> bool:
-        """Whether the process that writes the page by now has said who it is; it will in a moment."""
+        """Whether the process that writes the page has written its identity; otherwise it will in a moment."""
         identity = rank.reader.identity()
         if identity.pid == rank.identity.pid:
             return False
-        check_owner(identity)  # again: whoever was served once may name any process now
+        check_owner(identity)  # again: the file may now name another process
         rank.identity, rank.died_ns, rank.ended_by = identity, 0, ""
         rank.is_reported = rank.stamp_is_late = False
         self._follow(job, rank)
@@ -209,7 +209,7 @@ class EvidenceWatch:
         if job.step not in (None, step) and not ended:
             job.logs.step_went_by()
         job.step = step
-        # Of a stall that somebody ends, pages tell less with every rank that unwinds: what was taken before stays.
+        # When a stall is ended, pages lose information with each rank that unwinds: keep earlier evidence.
         job.taken_step = step if job.taken_step == step else None
         if self._stall_is_due(job, living) or (ended and job.taken_step is None):
             self._take(owner, job)
@@ -231,14 +231,14 @@ class EvidenceWatch:
         return True
 
     def _new_ends(self, job: WatchedJob) -> bool:
-        """Whether a rank has ended, since the last look, as none should: killed, or with a fault on its lips."""
+        """Whether a rank has failed since the last check: it was killed, or its log shows a fault."""
         new = [rank for rank in job.ranks.values() if rank.over and not rank.is_reported]
         for rank in new:
             rank.is_reported = True
         return any(failed(job, rank) for rank in new)
 
     def _take(self, owner: Owner, job: WatchedJob) -> None:
-        """Of all ranks of the job: those that stand tell whom they wait for."""
+        """Of all ranks of the job: stalled ranks show which ranks they wait for."""
         stands_still = job.detector.phase is Phase.STALLED
         ranks = [standing(rank, job.logs, stands_still=stands_still) for rank in job.ranks.values()]
         self._keep(owner, [(rank, rank.at_once()) for rank in ranks])
@@ -250,7 +250,7 @@ class EvidenceWatch:
         self._keep_by_rank(owner, ranks, take_flight_files(ranks))
 
     def _keep_late_stamps(self, owner: Owner, job: WatchedJob) -> None:
-        """Write the states of ended ranks again. Only their stamps are news: nobody is asked again."""
+        """Write the states of ended ranks again with new stamps. No rank is queried again."""
         late = [rank for rank in job.ranks.values() if rank.stamp_is_late]
         for rank in late:
             rank.stamp_is_late = False
@@ -265,7 +265,7 @@ class EvidenceWatch:
         self._keep(owner, [(rank, by_rank.get(rank.identity.rank, [])) for rank in ranks])
 
     def _keep(self, owner: Owner, by_rank: list[tuple[Standing, list[Evidence]]]) -> None:
-        """On disk first: it is all there is where the collector is gone too."""
+        """On disk first: this is the only copy if the collector does not answer."""
         for rank, evidence in by_rank:
             if not evidence:
                 continue

@@ -25,13 +25,13 @@ BATCH_CHARACTERS = 8 * 2**20
 
 
 class EvidenceQueue:
-    """For one thread that puts and one that takes."""
+    """Evidence that waits to be shipped. For one thread that puts and one that takes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[tuple[Owner, int, Kind], Evidence] = {}
         self.news = threading.Event()
-        """Set by whoever puts; cleared by whoever has seen it."""
+        """Set by :meth:`put`; cleared by the reader."""
 
     def put(self, owner: Owner, evidence: Iterable[Evidence]) -> None:
         """What was put before of the same rank and kind is out of date."""
@@ -68,7 +68,7 @@ class EvidenceQueue:
 
 @dataclass(slots=True, kw_only=True)
 class WatchedRank:
-    """A rank on this host, as of the last look."""
+    """A rank on this host, as of the last check."""
 
     reader: RankReader
     operations: RecentOperations
@@ -80,9 +80,9 @@ class WatchedRank:
     died_ns: int = 0
     ended_by: str = ""
     stamped: bool = False
-    """The kernel tells when its process ends."""
+    """Watched by the kernel for the end of its process."""
     is_reported: bool = False
-    """Its end has been taken down, or was in good order."""
+    """Whether its end is recorded, or was clean."""
     stamp_is_late: bool = False
     """The kernel's stamp of the end came after that."""
 

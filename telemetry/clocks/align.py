@@ -99,7 +99,7 @@ def _tree(reference: Node, sources: Iterable[Source]) -> Pieces:
 
 
 class _Graph:
-    """Who has seen what together."""
+    """Which hosts share which events."""
 
     def __init__(self, sources: Iterable[Source]) -> None:
         self._groups: dict[Node, list[Gathering]] = defaultdict(list)

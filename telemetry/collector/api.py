@@ -73,9 +73,9 @@ def _write(line: str) -> None:
 MAX_QUESTION_BYTES = 2**17
 """As SQL it stays below what an engine reads (256 KiB)."""
 QUESTIONS_AT_ONCE = 8
-"""The others wait: a page that asks for much takes no thread from those who send rows."""
+"""Further queries wait: a large query must not block threads that receive rows."""
 MAX_WAITING = 256
-"""Questions; beyond it they are told to come back later."""
+"""Waiting queries; further ones get 429."""
 
 
 class TooBigError(Exception):
@@ -83,7 +83,7 @@ class TooBigError(Exception):
 
 
 class WrongTypeError(UsageError):
-    """The body is said to be something else than this route takes."""
+    """The declared type of the body is not accepted by this route."""
 
 
 class TooManyError(Exception):
@@ -102,8 +102,8 @@ class Questions:
         """An Arrow IPC stream.
 
         Raises:
-            UsageError: there is more of it than anybody can use, or finding it takes too long.
-            TooManyError: at once.
+            UsageError: the answer is too large, or the query takes too long.
+            TooManyError: too many queries at once.
             UnreachableError: the store does not answer.
         """
         if self._threads.statistics().tasks_waiting >= MAX_WAITING:
@@ -123,7 +123,7 @@ class Questions:
 def make_router(
     store: Store, reader: Reader, ingest: Ingest, counters: Counters, *, max_answer_bytes: int
 ) -> APIRouter:
-    """Routes over a store, who answers from it, and its writer."""
+    """Routes for a store, its reader, and its writer."""
     router = APIRouter()
     questions = Questions(reader, max_answer_bytes=max_answer_bytes)
     looks = CapacityLimiter(1)
@@ -169,7 +169,7 @@ def make_router(
 async def _body(request: Request, content_type: str, limit_bytes: int | None = None) -> bytes:
     """The request's body.
 
-    The type is asked for because a page in somebody's browser can send any bytes to loopback, but not this type.
+    The type is checked because a page in a browser can send any bytes to loopback, but not with this type.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != content_type:
         raise WrongTypeError("wrong content type", hint=f"send Content-Type: {content_type}")
@@ -185,7 +185,7 @@ async def _body(request: Request, content_type: str, limit_bytes: int | None = N
 
 
 def refusal(error: Exception) -> JSONResponse:
-    """An error as the answer that tells what to do about it."""
+    """The response for an error, with its hint."""
     match error:
         case JumpError():
             stored = {str(rank): seq for rank, seq in error.stored.items()}

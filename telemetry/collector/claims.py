@@ -26,7 +26,7 @@ Attempt = tuple[str, int]
 MAX_NAMED_RANKS = 4096
 """More ranks than these are not spelt out in a question: all of the attempt are read."""
 MAX_ATTEMPTS = 256
-"""Attempts whose claims are kept at hand; of the least recently used, the ranks are claimed again."""
+"""Attempts whose claims are cached. Ranks of the least recently used attempt are claimed again."""
 _NUMBER = 2**NUMBER_BITS - 1
 
 
@@ -52,7 +52,7 @@ class Claims:
         self._held: OrderedDict[Attempt, set[int]] = OrderedDict()
 
     def take(self, ranks: set[Rank]) -> None:
-        """Claim those of ``ranks`` that are not held. Marks that were read before tell nothing about these."""
+        """Claim those of ``ranks`` that are not held. Marks that were read before are not valid for these."""
         for used in {rank[:2] for rank in ranks if rank[:2] in self._held}:
             self._held.move_to_end(used)
         new = {rank for rank in ranks if rank[2] not in self._held.get(rank[:2], ())}
@@ -63,7 +63,7 @@ class Claims:
             "claims", _rows((rank, (rounds.get(rank, 0) + 1) << NUMBER_BITS | self._number) for rank in new)
         )
         self._store.settle()
-        # Whether a larger ballot came in meanwhile is seen before the first row is sent.
+        # A larger ballot that arrived meanwhile is noticed before the first row is sent.
         for run_id, attempt, rank in new:
             self._held.setdefault((run_id, attempt), set()).add(rank)
 
@@ -86,7 +86,7 @@ class Claims:
         return [self._held.popitem(last=False)[0] for _ in range(len(self._held) - MAX_ATTEMPTS)]
 
     def _newest(self, ranks: set[Rank], **not_by: int) -> dict[Rank, int]:
-        """The largest ballots of ``ranks``; those that nobody claimed are left out."""
+        """The largest ballot of each of ``ranks``; unclaimed ranks are left out."""
         numbers = {rank for _, _, rank in ranks}
         query = NewestClaims(
             run_ids=tuple({run_id for run_id, _, _ in ranks}),

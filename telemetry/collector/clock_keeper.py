@@ -52,7 +52,7 @@ class ClockKeeper:
             self._thread.join(CLOSE_S)
 
     def update(self) -> int:
-        """Estimate what has news; how many windows were stored.
+        """Estimate windows with new rows. Returns the number of stored windows.
 
         Raises:
             UnreachableError: the store does not answer.
@@ -95,7 +95,7 @@ class ClockKeeper:
                 self.update()
             except RankscopeError:
                 continue  # the store is away: the next round retries
-            except Exception as error:  # a fault of ours must not end the thread, let alone the collector
+            except Exception as error:  # a defect must not end the thread or the collector
                 _log(f"{type(error).__name__}: {error}")
             finally:
                 took_s = time.monotonic() - began_s

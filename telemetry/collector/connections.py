@@ -104,7 +104,7 @@ OTHER_FILES = 512
 
 
 class BoundedListener(socket.socket):
-    """A socket that keeps no more connections than there is room for, whatever is spoken on them."""
+    """A socket that limits the number of connections, for every protocol."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -191,7 +191,7 @@ class BoundedConnection(H11Protocol):
         self._head_due = self.loop.call_later(HEAD_S, self.transport.close)
 
     def _check_reader(self) -> None:
-        """Cut off who reads too slowly: its answer fills memory."""
+        """Close the connection of a slow reader: its answer fills memory."""
         unread = self.transport.get_write_buffer_size()
         if unread > self._unread_bytes - MIN_READ_BYTES:
             self.transport.abort()

@@ -55,7 +55,7 @@ class BodyBounds:
 
 
 class BodyGate:
-    """ASGI middleware: bounds on what is received, whoever reads it."""
+    """ASGI middleware: limits on what is received, for every route."""
 
     def __init__(self, app: ASGIApp, bounds: BodyBounds, refused: Refused = ignore) -> None:
         self._app = app
@@ -177,7 +177,7 @@ async def _nothing() -> Message:
 
 OPEN_PATHS = frozenset({"/healthz"})
 CLOCK_PATH = "/v1/clock"
-"""Agents ask there, who may do no more than write."""
+"""Used by agents, which may only write."""
 WRITE_PATHS = re.compile(r"/v1/(batches/[^/]+|traces|metrics|logs)")
 
 
@@ -189,7 +189,7 @@ class Access(Flag):
 
 
 class TokenGate:
-    """ASGI middleware: turns away whoever does not present the right token, by Bearer or as a Basic password.
+    """ASGI middleware: rejects requests without the right token, as Bearer or as a Basic password.
 
     Browsers ask their user for a password by themselves, so the dashboard behind the same gate needs no login page.
     """
@@ -211,7 +211,7 @@ class TokenGate:
             await self._turn_away(granted, scope, receive, send)
 
     def _granted(self, token: bytes) -> Access:
-        """All are compared, each in constant time: how long it takes says nothing."""
+        """Compare with all tokens, each in constant time, so that the duration reveals nothing."""
         granted = Access(0)
         for known, access in self._grants:
             granted |= access if hmac.compare_digest(token, known) else Access(0)
@@ -256,7 +256,7 @@ def _basic_password(value: bytes) -> bytes:
 
 
 def _needed(scope: Scope) -> Access:
-    """One of these is enough. The path is the one that routes match, decoded: what looks like another is not it."""
+    """The scopes of which one is enough. The path is decoded, as routes match it."""
     if scope["path"] == CLOCK_PATH:
         return Access.READ | Access.WRITE
     writes = scope["type"] == "http" and scope["method"] == "POST" and WRITE_PATHS.fullmatch(scope["path"])

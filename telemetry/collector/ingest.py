@@ -56,7 +56,7 @@ class Ingest:
             by_table: dict[str, list[Waiting[Batch]]] = {}
             for waiting in group:
                 by_table.setdefault(waiting.item.table, []).append(waiting)
-            # Who recorded goes first: then every stored span has a rank that is known.
+            # Ranks are stored first: then every stored span has a known rank.
             for table in sorted(by_table, key=lambda name: name != "ranks"):
                 self._store_group(table, by_table[table])
 

@@ -28,7 +28,7 @@ class Buckets:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, address: str, now_s: float) -> bool:
-        """Whether ``address`` may ask once more."""
+        """Whether ``address`` may send another request."""
         left, at_s = self._left.pop(address, (self._most, now_s))
         left = min(self._most, left + (now_s - at_s) * self._per_second)
         may = left >= 1
@@ -66,7 +66,7 @@ class RateGate:
 
 
 def network_of(client: tuple[str, int] | None) -> str:
-    """Who shares a bucket: an IPv4 address, or the /64 that one host has to itself."""
+    """The key of a bucket: an IPv4 address, or the /64 of an IPv6 host."""
     if client is None:
         return ""
     try:

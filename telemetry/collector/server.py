@@ -89,7 +89,7 @@ def create_app(store: Store, settings: CollectorSettings) -> FastAPI:
 
 
 def answering(store: Store, settings: ServerSettings) -> StoreReader:
-    """Who answers people: no question takes the store for long."""
+    """Answers queries with a time limit, so that none occupies the store for long."""
     return StoreReader(store, max_seconds=settings.query_seconds)
 
 
@@ -159,7 +159,7 @@ def serve(app: FastAPI, listener: socket.socket, settings: ServerSettings) -> No
 
 
 def configured(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
-    """How every server of ours is run: one parser, no more protocols than are used, nobody's word taken on trust."""
+    """Settings of every rankscope server: one parser, only the needed protocols, no trusted proxy headers."""
     config = uvicorn.Config(
         app,
         loop="asyncio",  # others accept past BoundedListener

@@ -107,7 +107,7 @@ class ServerSettings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
     token: SecretStr | None = None
-    """Agents and people present it: ``Authorization: Bearer``, or as the password a browser asks for."""
+    """Sent by agents and users: ``Authorization: Bearer``, or as the password in a browser."""
     write_token: SecretStr | None = None
     read_token: SecretStr | None = None
     tls_cert: Path | None = None
@@ -125,7 +125,7 @@ class ServerSettings(BaseSettings):
     query_seconds: float = Field(default=60.0, gt=0)
     """What one question may take of the store."""
     live: Live = "interval"
-    """How open pages hear that something has arrived: they ask every so often, or are told."""
+    """How open pages learn of new data: by polling, or by WebSocket."""
     max_answer_bytes: int = Field(default=512 * 2**20, gt=0)
 
     @classmethod
@@ -185,13 +185,13 @@ class CollectorSettings(ServerSettings):
 
     store: str = "embedded:rankscope-store"
     queue_bytes: int = Field(default=256 * 2**20, gt=0)
-    """Batches that may wait; beyond it agents are told to come back later."""
+    """Batches that may wait; beyond it agents get 503 and retry."""
     linger_s: float = Field(default=0.1, ge=0, le=10)
     """How long the first batch waits for others to share its insert."""
     retention_days: int | None = Field(default=None, ge=0, le=36_500)
     """How long raw rows are kept: ``telemetry/stores/retention.py``. 0: for ever; None: as the store has it."""
     clocks_s: float = Field(default=30.0, ge=0, le=3600)
-    """Between two looks at how hosts' clocks lie apart; 0: none."""
+    """Seconds between two alignments of hosts' clocks; 0: none."""
 
 
 def _secrets() -> dict[str, SecretStr]:

@@ -40,8 +40,8 @@ MAX_WORDS = 300
 
 
 def storing_failed(error: Exception) -> UnreachableError:
-    """``error`` as a sender is told of it. A fault of ours goes to the collector's log, too: it must not end the thread
-    that writes, for the next rows may be fine, nor cost the sender rows that it could send again."""
+    """The error that a sender gets. A defect is also logged by the collector. It must not end the thread
+    that writes, and the sender must be able to retry."""
     if isinstance(error, UnreachableError):
         return error
     message = f"storing failed: {type(error).__name__}: {str(error)[:MAX_WORDS]}"
@@ -125,8 +125,8 @@ class RowWriter:
         """All of ``batches``, but for those that are refused, in one insert.
 
         Raises:
-            LostClaimError: others have claimed some of ``ranks``; nothing is stored.
-            Exception: anything else; nobody knows what is stored.
+            LostClaimError: another collector has claimed some of ``ranks``; nothing is stored.
+            Exception: anything else; it is unknown what is stored.
         """
         self._claims.take(ranks)
         found = [self._fresh(batch) for batch in batches]

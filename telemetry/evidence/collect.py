@@ -48,7 +48,7 @@ MAX_THREADS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A rank as it stood at one look."""
+    """A rank at one moment."""
 
     folder: Path
     identity: RankIdentity
@@ -82,7 +82,7 @@ class Standing:
         return found if self.log is None else [*found, self._evidence("log", self.log)]
 
     def questions(self, by_s: float) -> Iterator[Callable[[], Evidence | None]]:
-        """What the rank must be asked for, or read from its memory: each waits a bounded time for its answer.
+        """Evidence that the rank must answer, or that is read from its memory. Each waits a bounded time.
 
         ``by_s`` (``time.monotonic``): what needs several answers returns those that it has by then.
         """
@@ -93,7 +93,7 @@ class Standing:
             yield partial(self._answer, "stack", partial(take_stack, folder=self.folder))
 
     def flight_files(self, by_s: float) -> Evidence | None:
-        """What torch wrote of a rank that ended, if that says more than what was taken before."""
+        """The dump that torch wrote for an ended rank, if it has more than earlier evidence."""
         before = [item for item in kept(self.folder, self.identity.rank) if item.kind == "flight-recorder"]
         known = before[0].body if before else None
         ask = partial(read_flight_files, since_ns=self._step_began_ns(), before=known, by_s=by_s)
@@ -119,7 +119,7 @@ def take_in_time(ranks: Sequence[Standing], *, deadline_s: float = DEADLINE_S) -
 
 
 def take_flight_files(ranks: Sequence[Standing], *, deadline_s: float = DEADLINE_S) -> list[Evidence]:
-    """What torch wrote of ranks that ended, where that says more than what was taken before."""
+    """The dumps that torch wrote for ended ranks, if they have more than earlier evidence."""
     by_s = monotonic() + deadline_s - SPARE_S
     return _in_time([partial(rank.flight_files, by_s) for rank in ranks], deadline_s)
 
@@ -135,7 +135,7 @@ def _in_time(questions: Sequence[Callable[[], Evidence | None]], deadline_s: flo
 
 
 def collect_evidence(spool: Path, run_id: str | None = None, attempt: int | None = None) -> list[Evidence]:
-    """Evidence of every rank under ``spool`` as of now, with no agent's help, and nothing written.
+    """Current evidence of every rank under ``spool``, without an agent, and without writing anything.
 
     Of ranks that live it is taken anew. Of the others it is what an agent has left of the step they ended in, as it
     stands: a rank that unwinds in good order overwrites its page. Without that it is the page.
@@ -150,7 +150,7 @@ def collect_evidence(spool: Path, run_id: str | None = None, attempt: int | None
 
 
 def _now(rank: Standing, left: list[Evidence]) -> list[Evidence]:
-    """What is taken at once of a rank, of which this was left behind."""
+    """Evidence of a rank that is available at once, given what an agent left."""
     return [] if left and rank.process not in LIVING else rank.at_once()
 
 

@@ -69,7 +69,7 @@ class Evidence:
 
     rank: int
     at_ns: int
-    """Wall clock of the look."""
+    """Wall clock at which it was taken."""
     kind: Kind
     body: str
     """Empty: there is none any more."""
@@ -113,7 +113,7 @@ def discard_other_steps(folder: Path, rank: int, step: int) -> list[Evidence]:
 
 
 def step_of(evidence: Iterable[Evidence]) -> int | None:
-    """The step that ``state`` tells; None where it tells none."""
+    """The step in ``state``; None if it has none."""
     value = _state(evidence).get("step")
     return value if isinstance(value, int) else None
 

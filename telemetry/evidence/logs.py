@@ -28,7 +28,7 @@ from telemetry.files.owner_rights import rights_of
 Stream = Literal["stdout", "stderr"]
 STREAMS: dict[int, Stream] = {1: "stdout", 2: "stderr"}
 READ_BYTES = 256 * 1024
-"""At one look; of what is more, the last."""
+"""Bytes read at once; if there are more, the last ones."""
 KEEP_LINES = 200
 MAX_LINE = 500
 MAX_REST = 4 * MAX_LINE
@@ -212,7 +212,7 @@ class JobLogs:
             self._take(key, ranks)
 
     def step_went_by(self) -> None:
-        """What was said so far is what healthy ranks say."""
+        """Mark all lines so far as usual: healthy ranks print them."""
         for rank, log in self._ranks.items():
             for pattern in {line.pattern for line in log.fresh if not line.fault}:
                 self._said.setdefault(pattern, Counter())[rank] += 1
@@ -255,7 +255,7 @@ class JobLogs:
         return said is not None and (2 * len(said) > len(self._ranks) or max(said.values()) >= SAID_OFTEN)
 
     def _take(self, key: FileKey, ranks: list[int]) -> None:
-        """Lines of one file; where ranks share it, those that say whose they are."""
+        """Lines of one file; if ranks share it, only lines with a rank prefix."""
         lines = list(self._open[key].read_on())
         if len(ranks) == 1:
             self._ranks[ranks[0]].take(lines)

@@ -32,7 +32,7 @@ def live_state(reader: RankReader, identity: RankIdentity) -> tuple[LiveState, P
     state = reader.live()
     process = process_word(identity, state)
     if process == "dead":
-        state = reader.live()  # it may have ended in good order since the first look at the page
+        state = reader.live()  # it may have ended cleanly since the page was first read
         process = "ended" if state.ended else "dead"
     return state, process
 

@@ -40,7 +40,7 @@ DEFAULTS: Mapping[str, int] = {
     "size_bytes": 0,
     "clock": 0,
 }
-"""What a column holds where the source does not say."""
+"""Value of a column that the source does not have."""
 
 STREAM_OF_STAGE = np.full(256, int(Stream.HOST), dtype=np.uint8)
 for _stage in Stage:
@@ -73,10 +73,10 @@ DEGREES_HINT = "give the layout of the ranks: --mesh pp=2,dp_shard=4,tp=8, or --
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOptions:
-    """What the user says beside the paths."""
+    """Options of the user, beside the paths."""
 
     name: str | None = None
-    """Name of the run; None: what the files say."""
+    """Name of the run; None: from the files."""
     meta: Path | None = None
     """A file that tells the layout of the job; None: the one beside the trace."""
     dp: int | None = None
@@ -130,7 +130,7 @@ class ImportedRun:
         return pa.Table.from_arrays([columns[name] for name in RANKS.names], schema=RANKS)
 
     def _started_ns(self, numbers: Sequence[int]) -> list[int]:
-        """When each rank began its first span: by its own clock, as ranks that are watched tell it."""
+        """When each rank began its first span, by its own clock, as live ranks report it."""
         first = self.spans.group_by("rank").aggregate([("start_ns", "min")])
         known = dict(zip(first["rank"].to_pylist(), first["start_ns_min"].to_pylist(), strict=True))
         return [known.get(rank, self.started_ns) for rank in numbers]
@@ -166,7 +166,7 @@ class Importer(Protocol):
 
 
 def check_sound(run: ImportedRun) -> None:
-    """Assert what :class:`ImportedRun` promises: an importer that breaks it is a mistake of ours."""
+    """Assert the guarantees of :class:`ImportedRun`: an importer that breaks them is a defect."""
     spans = run.spans
     assert spans.schema.equals(SPANS, check_metadata=False), spans.schema
     assert not any(column.null_count for column in spans.columns), "missing values"

@@ -51,11 +51,11 @@ _LAUNCHES = ("cuda_runtime", "cuda_driver", "Runtime")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A process group, as far as the file tells."""
+    """A process group, as far as the file describes it."""
 
     desc: str = ""
     ranks: tuple[int, ...] = ()
-    """Global ranks; empty: not told in full."""
+    """Global ranks; empty if the list is missing or incomplete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class Kernels:
 
     ranges: Ranges
     issue_ns: Ints
-    """When the host launched it; 0: not told."""
+    """When the host launched it; 0: unknown."""
     issue_thread: Ints
     args: tuple[Mapping[str, Any], ...]
 

@@ -66,7 +66,7 @@ class Exchange:
     line: str
     """What its number counts along: the group, the kind, and the other side."""
     seq: int
-    """Its number as the group counts; 0: not told."""
+    """Its number within the group; 0: unknown."""
     peer: int
     size_bytes: int
 
@@ -183,7 +183,7 @@ class Work:
 
 
 def work_of(trace: TraceFile) -> Work:
-    """The work of a rank in its steps; what lies in none is left out."""
+    """Compute spans of a rank inside its steps; kernels outside of steps are left out."""
     on_gpu = bool(trace.kernels.ranges.name)
     begin, end, at, thread = _kernels(trace) if on_gpu else _operators(trace)
     step = step_at(trace, at)
@@ -198,7 +198,7 @@ def work_of(trace: TraceFile) -> Work:
 
 
 def step_at(trace: TraceFile, at_ns: Ints) -> Ints:
-    """Number of the step that each moment lies in; -1: none."""
+    """Number of the step that contains each moment; -1: none."""
     order = np.argsort(trace.steps.begin_ns)
     begin, end, number = trace.steps.begin_ns[order], trace.steps.end_ns[order], trace.step_numbers[order]
     place = np.searchsorted(begin, at_ns, side="right") - 1

@@ -47,7 +47,7 @@ def store_from_spool(spool: Path) -> Store:
 
 @dataclass(slots=True, kw_only=True)
 class _Loaded:
-    """What came of one rank."""
+    """The result of loading one rank."""
 
     num_records: int = 0
     failures: list[str] = field(default_factory=list)

@@ -36,10 +36,10 @@ NAME_HINT = "give the run a unique name: --name NAME; `rankscope runs` lists exi
 
 
 class Target(Protocol):
-    """Where a run goes. May block.
+    """Destination of a run. May block.
 
     Raises:
-        UnreachableError: nobody answers; the rows may or may not be there.
+        UnreachableError: no answer; the rows may or may not be stored.
     """
 
     max_rows: int
@@ -84,7 +84,7 @@ def open_target(address: str) -> Iterator[Target]:
 
     Raises:
         UsageError: an address of no known form.
-        UnreachableError: nobody answers there.
+        UnreachableError: no answer.
     """
     if address.startswith(("http://", "https://")):
         from telemetry.wire.client import CollectorClient  # noqa: PLC0415 - HTTP is for collectors alone

@@ -28,7 +28,7 @@ LONG_LIFE_S = 60.0
 
 
 class RestartPauses:
-    """How long to wait before each restart of one process. Times are of any clock that only goes forward, seconds."""
+    """Pauses before each restart of one process. Times are seconds of any monotonic clock."""
 
     def __init__(self, first_s: float = FIRST_PAUSE_S) -> None:
         assert first_s > 0, "a pause of 0 s would never grow"

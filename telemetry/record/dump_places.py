@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterator, Mapping
 
 META_KEY = "flight_dumps"
-"""Where the identity's ``meta`` tells the places: a JSON list of absolute paths."""
+"""Key in the identity's ``meta``: a JSON list of absolute paths."""
 _FLIGHT_RECORDER = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 """Newer torch reads the second where the first is not set; older torch knows the second alone."""
 _TORCHCOMMS = "TORCHCOMM_FR_DUMP_TEMP_FILE"

@@ -100,7 +100,7 @@ class RecordBlock:
     """Of dtype ``layout.RECORD``, all kinds; times are CLOCK_MONOTONIC."""
     anchor: Anchor
     lost: int
-    """Records between the number asked for and ``first_seq`` that nobody can read any more."""
+    """Number of records before ``first_seq`` that are no longer readable."""
 
     @property
     def next_seq(self) -> int:
@@ -120,7 +120,7 @@ class RankReader:
         self.folder = Path(folder)
 
     def identity(self) -> RankIdentity:
-        """Who writes here.
+        """The identity of the rank that writes here.
 
         Raises:
             UnreadableError: ``meta.json`` is missing or damaged.

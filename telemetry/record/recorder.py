@@ -202,7 +202,7 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
                 forked_from.add(self.stage.label)
 
     class Refused:
-        """Stands in for a span that cannot be recorded."""
+        """Replaces a span that cannot be recorded."""
 
         __slots__ = ("reason", "stage")
 
@@ -364,7 +364,7 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
         return buffer, place
 
     def pad() -> bool:
-        """Fill the rest of the segment with records that say nothing."""
+        """Fill the rest of the segment with empty records."""
         nonlocal offset
         into, places = buffer, range(offset, limit, RECORD_BYTES)
         offset = limit

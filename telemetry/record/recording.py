@@ -41,7 +41,7 @@ _when_learned: list[Callable[[Topology], None]] = []
 
 @dataclass(kw_only=True)
 class Session:
-    """A recording, or (``folder`` None) the place of one that could not start or is switched off."""
+    """A recording. ``folder`` is None if it could not start or is switched off."""
 
     identity: RankIdentity | None = None
     folder: Path | None = None
@@ -63,13 +63,15 @@ class Session:
 
     @property
     def mesh_is_final(self) -> bool:
-        """Whether the topology stays: it was given, or it is known and the first step has begun. Spans name axes only
-        then: the same bits would mean other axes of another mesh."""
+        """Whether the topology can no longer change: it was given, or is known and the first step has begun.
+
+        Spans name axes only then: the same bits would mean other axes of another mesh.
+        """
         page = self._page
         return self.given_topology or (self.knows_mesh and page is not None and page.words[layout.WORD_STEP] >= 0)
 
     def stats(self) -> SessionStats:
-        """As of now; of a session that was stopped, as of its end."""
+        """Statistics now, or at the end of a stopped session."""
         if self._last is not None:
             return self._last
         records = RECORDER.next_seq() if self.recording else 0
@@ -113,7 +115,7 @@ class Session:
             drain.start()
 
     def end(self) -> None:
-        """Flush and seal. Waits for device spans that are under way, a bounded time.
+        """Flush and seal. Waits a bounded time for device spans in flight.
 
         Raises:
             OSError, UnreadableError: the folder is gone. The session has ended all the same.
@@ -143,9 +145,9 @@ class Session:
                 self._agent.session_ended()
 
     def learn(self, topology: Topology) -> bool:
-        """Record under ``topology`` from now on, which the rank has learned while it records; whether that is news.
+        """Record under ``topology`` from now on, which the rank learned while it records. Returns whether it is new.
 
-        The identity is rewritten, the agent announces the rank again, and whoever called :func:`when_learned` hears of
+        The identity is rewritten, the agent announces the rank again, and functions of :func:`when_learned` are called.
         it. A topology that is final stays, and so does the world size. Never raises.
         """
         before, page = self.identity, self._page
@@ -156,7 +158,7 @@ class Session:
         if topology == before.topology:
             self.knows_mesh = True
             return False
-        # Of a rank's identities the one that started last counts.
+        # The identity of a rank with the latest start counts.
         identity = replace(before, topology=topology, started_ns=before.started_ns + 1)
         try:
             write_identity(self.folder, identity)
@@ -171,7 +173,7 @@ class Session:
         return True
 
     def relabel_groups(self) -> None:
-        """Tell the session's topology to whoever called :func:`when_learned`."""
+        """Call all functions registered by :func:`when_learned` with the session's topology."""
         if self.identity is None:
             return
         for relabel in _when_learned:
@@ -179,7 +181,7 @@ class Session:
                 relabel(self.identity.topology)
 
     def keep_agent(self, settings: RecordingSettings, collector: str) -> None:
-        """Start the host's agent. It may be missing: what is recorded stays in the spool for a later one."""
+        """Start the host's agent. If it fails, records stay in the spool for a later agent."""
         spawn = partial(
             spawn_agent,
             spool=settings.spool,
@@ -193,7 +195,7 @@ class Session:
             warn(f"the agent did not start: {error}")
 
     def abandon(self) -> None:
-        """In a forked child: record no more, and leave the parent's files alone."""
+        """In a forked child: stop recording, and leave the parent's files unchanged."""
         forget_worker_server()
         page, self._segments, self._page = self._page, None, None
         self._forget()
@@ -208,13 +210,13 @@ class Session:
 
 
 def before_end(finish: Callable[[], None]) -> None:
-    """Have ``finish`` called as a session ends, while it still records. Its errors are swallowed."""
+    """Register ``finish`` to be called when a session ends, while it still records. Errors are suppressed."""
     _before_end.append(finish)
 
 
 def when_learned(relabel: Callable[[Topology], None]) -> None:
-    """Have ``relabel`` called with the session's topology as a session starts, and whenever it has learned another.
-    Its errors are swallowed."""
+    """Register ``relabel`` to be called with the topology when a session starts, and when it learns another one.
+    Errors are suppressed."""
     _when_learned.append(relabel)
 
 
@@ -239,7 +241,7 @@ def device_name(device: Device) -> str:
 
 
 def _is_failing() -> bool:
-    """Whether an error ends this process, or the block that records: not Ctrl-C, and not an exit that was asked for."""
+    """Whether an error ends this process or the recording block. Ctrl-C and a requested exit do not count."""
     error = sys.exc_info()[1] or getattr(sys, "last_value", None)
     return isinstance(error, Exception)
 

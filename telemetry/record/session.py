@@ -43,10 +43,10 @@ def start(
     device: Device = "auto",
     meta: dict[str, str] | None = None,
 ) -> Session:
-    """Record this process as one rank of a run; what is not given comes from the environment (torchrun's, and
+    """Record this process as one rank of a run. Missing arguments come from the environment (torchrun's, and
     ``telemetry.settings``).
 
-    ``device`` says what times steps, compute and communication. ``auto``: the CUDA device that this process works on,
+    ``device`` selects the clock of steps, compute and communication. ``auto``: the CUDA device that this process uses,
     as soon as it does, also after a later ``set_device``; else the host. ``cuda``: likewise, and an error if there is
     no such device. ``cpu``: the host. CUDA is not initialised for this, and no unused device gets a context.
 
@@ -98,13 +98,13 @@ def stop() -> None:
 
 
 def before_start(announce: Callable[[], None]) -> None:
-    """Have ``announce`` called before a session starts: it may call :func:`see_group`. Its errors are swallowed."""
+    """Register ``announce`` to be called before a session starts; it may call :func:`see_group`. Never raises."""
     _before_start.append(announce)
 
 
 def see_group(description: str, ranks: Sequence[int], world_size: int) -> None:
-    """A process group that this rank belongs to, by its description and global ranks; also before ``start``. Once the
-    groups tell the mesh, the session learns it. Never raises."""
+    """Note a process group of this rank, by its description and global ranks; also before ``start``. Once the
+    groups define the mesh, the session learns it. Never raises."""
     global _learner
     try:
         if _learner is None or _learner.world_size != world_size:
@@ -117,12 +117,12 @@ def see_group(description: str, ranks: Sequence[int], world_size: int) -> None:
 
 
 def _learned_before(world_size: int) -> Topology | None:
-    """The mesh as groups that were made before ``start`` show it; None where they do not."""
+    """The mesh from groups that were made before ``start``; None if they do not define it."""
     return _learner.topology if _learner is not None and _learner.world_size == world_size else None
 
 
 def current_session() -> Session:
-    """The session of this process; one that does not record before ``start``."""
+    """The session of this process. Before ``start`` it does not record."""
     return _session
 
 
@@ -141,7 +141,7 @@ def _begin(settings: RecordingSettings, topology: Topology, device: Device, meta
 
 
 def _with_usable_name(settings: RecordingSettings) -> RecordingSettings:
-    """With the nearest name that can be used: a wrong name must not cost the user the record of a run."""
+    """With the nearest valid name, so that a run with an invalid name is still recorded."""
     name = usable_run_name(settings.run_id)
     if name != settings.run_id:
         warn(f"'{printable(settings.run_id)}' is not a valid run name; recording as '{name}'\n\nhint: {NAME_HINT}")
@@ -149,7 +149,7 @@ def _with_usable_name(settings: RecordingSettings) -> RecordingSettings:
 
 
 def _after_fork() -> None:
-    """A forked child (a data loader's worker, say) is another process: its parent's files are not its own."""
+    """A forked child, such as a data loader's worker, must not write its parent's files."""
     global _session
     _session.abandon()
     _session = Session()

@@ -26,7 +26,7 @@ WORD_BYTES = 8
 
 
 class LossCause(IntEnum):
-    """Why a segment was deleted that nobody had acknowledged."""
+    """Why a segment was deleted before it was acknowledged."""
 
     CAP = 0
     DISK_FULL = 1

@@ -224,7 +224,7 @@ class Recorder:
     attach: Callable[[Sink, int, "memoryview[int]", DeviceClock | None], None]
     """Record into the sink from this record number on; live state into the words; device stages by the clock."""
     detach: Callable[[], None]
-    """What comes now goes nowhere."""
+    """Discard what is recorded from now on."""
     forked: Callable[[], None]
     """For a forked process: like ``detach``, but spans are counted as dropped."""
     mark_dropped: Callable[[], None]
@@ -236,5 +236,5 @@ class Recorder:
 
 
 def scrap_words() -> "memoryview[int]":
-    """A state page that nobody reads."""
+    """A state page without readers."""
     return memoryview(bytearray(layout.STATE_BYTES)).cast("q")

@@ -22,7 +22,7 @@ from telemetry.printable import log
 from telemetry.record.layout import RANK_FOLDER_DEPTH
 
 META_KEY = "worker_server"
-"""Where the identity's ``meta`` tells the path of the socket."""
+"""Key in the identity's ``meta`` for the path of the socket."""
 FLIGHT_RECORDER = "TORCH_FR_BUFFER_SIZE"
 OLDER_FLIGHT_RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE"
 """Its name before; torch listens to it where the newer one is not set."""
@@ -69,7 +69,7 @@ def start_worker_server(folder: Path) -> dict[str, str]:
 
 
 def stop_worker_server() -> None:
-    """Take the socket away, so that nobody asks any more. Never raises."""
+    """Remove the socket, so that no further request arrives. Never raises."""
     global _path
     path, _path = _path, None
     if path is not None:

@@ -132,7 +132,7 @@ ANSWER_S = 60.0
 KEEPALIVE = (60, 10, 3)
 """Idle seconds, then seconds between probes, and how many: a server that vanished is noticed while nothing is asked."""
 
-# The driver logs a traceback for each refused connection; here that is an UnreachableError, told once.
+# The driver logs a traceback for each refused connection; here that becomes one UnreachableError.
 logging.getLogger("clickhouse_driver").addHandler(logging.NullHandler())
 
 

@@ -140,7 +140,7 @@ class EmbeddedStore:
             self._anchor = None
 
     def _open(self) -> None:
-        """Start the engine on what is whole."""
+        """Start the engine after torn parts are moved away."""
         if self._folder:
             check_free(self._folder)
         for part in sorted(self._find_torn()):  # other threads may find more meanwhile: those are for the next time
@@ -180,10 +180,10 @@ class EmbeddedStore:
         return self._torn
 
     def _repair(self) -> None:
-        """Open the engine anew where it takes torn parts for whole ones.
+        """Reopen the engine if it treats torn parts as complete.
 
         Raises:
-            UnreachableError: there is still no room for that.
+            UnreachableError: the disk still has too little room.
         """
         if not self._torn:
             return
@@ -233,7 +233,7 @@ class EmbeddedStore:
 
     @contextmanager
     def _translated(self, what: str) -> Iterator[None]:
-        """The engine's errors as ours."""
+        """Convert the engine's errors to rankscope's."""
         try:
             yield
         except RuntimeError as error:

@@ -40,7 +40,7 @@ class Store(Protocol):
         """
 
     def settle(self) -> None:
-        """Wait until every insert that anybody had registered when this was called has ended, one way or the other.
+        """Wait until every insert that was registered before this call has ended, with or without success.
 
         Raises:
             UnreachableError: one still runs after half a minute.
@@ -88,7 +88,7 @@ class Reader(Protocol):
     """Answers typed queries. May block; may be called from any thread.
 
     Raises:
-        UnreachableError: nobody answers.
+        UnreachableError: no answer.
     """
 
     def read(self, query: Query) -> pa.Table:

@@ -70,7 +70,7 @@ def plan(database: Database) -> list[str]:
 
 
 def check_current(database: Database) -> None:
-    """For whoever only reads: the tables are those of this version.
+    """For readers: check that the tables have the schema of this version.
 
     Raises:
         UsageError: they are older or newer.

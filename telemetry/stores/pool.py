@@ -85,7 +85,7 @@ class Pool(Generic[Connection]):
 
     @contextmanager
     def emptied(self) -> Iterator[None]:
-        """No connection for the block: waits for those in use, and whoever borrows waits. Not for two at once."""
+        """Close all connections during the block. Waits for those in use; borrowers wait. Not reentrant."""
         with ExitStack() as held:
             for _ in range(self._size):
                 held.enter_context(self._free)
@@ -99,7 +99,7 @@ class Pool(Generic[Connection]):
         self.drop_idle()
 
     def drop_idle(self) -> None:
-        """Disconnect those that nobody uses: their server may be gone."""
+        """Close unused connections: their server may have stopped."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:

@@ -65,7 +65,7 @@ def _current_days(database: Database) -> dict[str, int]:
 
 
 def _statements(database: Database, table: str, days: int) -> list[str]:
-    """Parts that are there learn of a new limit without being written anew."""
+    """Existing parts get a new limit without being rewritten."""
     on = f" ON CLUSTER {database.cluster}" if database.cluster else ""
     head = f"ALTER TABLE {_stored(database, table)}{on}"
     if not days:

@@ -21,7 +21,7 @@ from telemetry.stores.driver import Connection, make_connection
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 AUTHENTICATION_FAILED = 516
-"""What newer servers say instead of which part was wrong."""
+"""Message of newer servers that hides which part was wrong."""
 REFUSED = frozenset(
     {
         AUTHENTICATION_FAILED,
@@ -32,7 +32,7 @@ REFUSED = frozenset(
         ErrorCodes.IP_ADDRESS_NOT_ALLOWED,
     }
 )
-"""Refused for good: the next try, or the next server, would say the same."""
+"""Permanent errors: a retry, or another server, gives the same."""
 FAULTS = (Error, OSError, EOFError)
 """What the driver raises."""
 
@@ -65,7 +65,7 @@ class Servers:
         self._wait = wait
         self._lock = threading.Lock()
         self._order = list(address.hosts)
-        """The one that answered last goes first."""
+        """The server that answered last is tried first."""
         self._standing = {host: _Standing() for host in address.hosts}
 
     def connect(self, prepare: Callable[[Connection], object], *, database: str | None = None) -> Connection:
@@ -124,7 +124,7 @@ class Servers:
 
 
 def server_message(error: Exception) -> str:
-    """The driver's words without the server's stack."""
+    """The driver's message without the server's stack."""
     return " ".join(str(error).partition("Stack trace:")[0].split())[:300] or type(error).__name__
 
 

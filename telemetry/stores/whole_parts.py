@@ -56,7 +56,7 @@ class WholeParts:
 
 
 def set_aside(part: Path) -> None:
-    """Out of the engine's sight, for whoever wants to look into it. The engine must not be running."""
+    """Move a part to where the engine does not load it, for inspection. The engine must not be running."""
     aside = part.parent / "detached"
     aside.mkdir(exist_ok=True)
     with suppress(FileNotFoundError):  # the engine has reclaimed it

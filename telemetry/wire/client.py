@@ -99,7 +99,7 @@ class CollectorClient:
             base_url=self.url,
             verify=trusted() or True,
             timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
-            # No proxy stands between this machine and itself.
+            # Requests to this machine never use a proxy.
             trust_env=host not in ("127.0.0.1", "::1", "localhost"),
         )
 
@@ -121,10 +121,10 @@ class CollectorClient:
             raise self._stranger("it did not confirm that the rows are stored") from error
 
     def time(self) -> TimeTold:
-        """What time it is there. Waits for an answer for two seconds only.
+        """The collector's time. Waits at most two seconds for an answer.
 
         Raises:
-            ValueError: whoever answered told no time.
+            ValueError: the answer has no time.
         """
         return TimeTold.of(self._send("GET", "/v1/clock", headers=self._to_write, timeout=TIME_S).json())
 
@@ -174,7 +174,7 @@ class CollectorClient:
         return error(message, hint=hint)
 
     def _stranger(self, why: str) -> UnreachableError:
-        """Who answers is no collector: a proxy's page for one that is away, perhaps. It may be back later."""
+        """The answer is not from a collector, perhaps from a proxy in front of it. A retry may succeed."""
         return UnreachableError(
             f"no collector answers at {without_password(self.url)}: {why}",
             hint="check that this is the address of a rankscope collector",

@@ -229,7 +229,7 @@ def rank_runs(rank: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.intp], npt.N
 
 
 def encode_query(query: Query) -> dict[str, Any]:
-    """The JSON object that asks ``query``."""
+    """``query`` as a JSON object."""
     return {"query": type(query).__name__, "parameters": asdict(query)}  # type: ignore[call-overload]
 
 

@@ -25,13 +25,13 @@ from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
 from telemetry.agent.samplers.link_events import LinkLedger, LinkMessage, LinkState
 
 Numbers = tuple[int | None, int | None, int | None]
-"""Times lost, times gained, both together; None where not told."""
+"""Number of losses, of gains, and of both together; None if not reported."""
 _IFF_UP = 0x1
 _OPERSTATES = {"up": LinkState.UP, "down": LinkState.DOWN, "lowerlayerdown": LinkState.DOWN}
 
 
 class CarrierFiles:
-    """Files of one interface, each as of the moment at which it is asked."""
+    """Files of one interface, each read at the moment of the call."""
 
     def __init__(self, interface: Path, descriptors: Descriptors) -> None:
         def file(name: str) -> KeptFile:
@@ -50,7 +50,7 @@ class CarrierFiles:
         return None, None, self._changes.number()
 
     def state(self) -> LinkState | None:
-        """None where nothing tells.
+        """None if no file reports it.
 
         Raises:
             OSError: ENODEV, the interface is gone.
@@ -70,7 +70,7 @@ class CarrierFiles:
         return self._operstate.word()
 
     def try_again(self) -> None:
-        """Ask files that were retired once more."""
+        """Read retired files again."""
         for file in self._files:
             file.try_again()
 
@@ -112,7 +112,7 @@ class Carrier:
 
     def __init__(self, device: str, source: CarrierSource) -> None:
         self.state: LinkState | None = None
-        """As last read; None where nothing tells."""
+        """As last read; None if no file reports it."""
         self.counts: CarrierCounts | None = None
         """As last observed; None where the kernel does not count."""
         self._source = source

@@ -19,7 +19,7 @@ from telemetry.agent.samplers.kept_files import read_once
 from telemetry.host_metrics import Happening
 
 MIN_SHARE = 0.5
-"""Of a core, that a process must take to be told."""
+"""Minimum share of a core for a process to be reported."""
 MAX_REPORTED = 8
 FIRST_GAP_NS = 2_000_000_000
 GAP_NS = 10_000_000_000
@@ -47,7 +47,7 @@ class Process:
     """Ticks since the machine started: with the pid, who it is for good."""
     resident_bytes: int
     core: int
-    """On which its main thread last ran; -1 where an old kernel does not say."""
+    """Core on which its main thread last ran; -1 on old kernels."""
 
 
 def parse_stat(stat: bytes) -> Process | None:
@@ -82,7 +82,7 @@ class Scan:
 
 
 def scan(proc: Path, at_ns: int) -> Scan:
-    """Those that vanish meanwhile are left out."""
+    """Processes that end during the scan are left out."""
     root = str(proc)
     found = (parse_stat(read_once(f"{root}/{name}/stat")) for name in os.listdir(root) if name.isdigit())
     return Scan(at_ns=at_ns, processes={process.pid: process for process in found if process is not None})
@@ -103,9 +103,9 @@ class Busy:
 
 
 def busiest(before: Scan, now: Scan, family: Collection[int]) -> list[Busy]:
-    """Who took more than half of a core since the scan before, the busiest first; nobody of ``family``.
+    """Processes that used more than half of a core since the last scan, the busiest first, without ``family``.
 
-    Small ones of one name on one core count together: six that crowd one core take it as surely as one does.
+    Small processes of one name on one core are added up: together they can fill that core.
     """
     elapsed_ns = now.at_ns - before.at_ns
     shares: dict[int, float] = {}
@@ -128,7 +128,7 @@ def busiest(before: Scan, now: Scan, family: Collection[int]) -> list[Busy]:
 
 
 def largest(now: Scan, family: Collection[int]) -> Process | None:
-    """Who holds most memory of those that are not ``family``."""
+    """The process outside ``family`` with the most memory."""
     others = (process for pid, process in now.processes.items() if pid not in family and process.resident_bytes)
     return max(others, key=lambda process: process.resident_bytes, default=None)
 
@@ -147,18 +147,18 @@ def family_of(roots: Collection[int], processes: dict[int, Process]) -> set[int]
 
 
 class ProcessWatch:
-    """Scans when it is worth it. Says who is busy, and who holds the memory."""
+    """Scans when a rank waits. Reports busy processes, and the largest memory user."""
 
     def __init__(self, proc: Path, *, clock: Callable[[], int] = time.thread_time_ns) -> None:
         self._proc = proc
         self._clock = clock
         self._before: Scan | None = None
-        """What to measure from: while somebody waits, and once more when nobody does."""
+        """The last scan: kept while a rank waits, and for one scan after that."""
         self._last_ns = 0
         self._pause_ns = 0
 
     def sample(self, at_ns: int, *, crowded: bool, memory_short: bool, roots: Collection[int]) -> list[Event]:
-        """``roots``: ranks and whoever else belongs to us; they and what descends from them are nobody else."""
+        """``roots``: ranks and processes of rankscope. They and their descendants are not reported."""
         if 0 <= at_ns - self._last_ns < self._pause_ns or not (crowded or memory_short or self._before):
             return []
         began_ns = self._clock()

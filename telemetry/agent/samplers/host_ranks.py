@@ -20,7 +20,7 @@ from telemetry.host_metrics import Happening, Metric
 STOPPED = frozenset("Tt")
 """Stopped by a signal, or by a debugger."""
 MOVED_AFTER_SAMPLES = 60
-"""So often is looked whether a process has moved to another cgroup."""
+"""Number of samples after which the cgroup of a process is read again."""
 _SWITCHES = (
     (Metric.RANK_VOLUNTARY_SWITCHES, b"\nvoluntary_ctxt_switches:"),
     (Metric.RANK_INVOLUNTARY_SWITCHES, b"\nnonvoluntary_ctxt_switches:"),

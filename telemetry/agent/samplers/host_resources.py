@@ -24,7 +24,7 @@ CORES_A_SAMPLE = 16
 """With more cores than this, single cores are told every so many samples, as shares since they were last told."""
 MAX_DISKS = 32
 SECTOR_BYTES = 512
-"""The unit of ``diskstats``, whatever the disk's own."""
+"""The unit of ``diskstats``, independent of the disk's own."""
 _USED = (0, 1, 2, 5, 6)
 """user, nice, system, irq, softirq; guests are inside user and nice."""
 _STEAL, _NUM_USES = 7, 8
@@ -55,7 +55,7 @@ class Resources:
     readings: tuple[Reading, ...]
     num_cores: int
     oom_kills: int | None
-    """So far; None where the kernel does not say."""
+    """So far; None if the kernel does not report it."""
 
 
 class HostResources:

@@ -22,7 +22,7 @@ _QUARTER = _RANGE // 4
 
 
 class WrappingCounter:
-    """Makes a 32-bit counter a long one. A value that falls means that the device began anew."""
+    """Extends a 32-bit counter. A value that falls means that the device was reset."""
 
     __slots__ = ("_last", "_wrapped")
 
@@ -57,7 +57,7 @@ class Event:
     """Something that happened on a host."""
 
     at_ns: int
-    """Wall clock: when it happened, or when it was noticed where nobody stamped it."""
+    """Wall clock: when it happened, or when it was noticed."""
     device: str
     name: str
     """Of ``telemetry.host_metrics``."""

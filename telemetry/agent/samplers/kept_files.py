@@ -53,7 +53,7 @@ class KeptFile:
         """The number that it held when it held one."""
 
     def read(self, *, whole: bool = False) -> bytes:
-        """What it holds now; of a long one the beginning, unless the ``whole`` is wanted.
+        """Its current content; only the beginning of a long file, unless ``whole``.
 
         Raises:
             OSError: what the kernel says; ENODEV where the device behind an open file is gone.
@@ -73,7 +73,7 @@ class KeptFile:
         return held
 
     def content(self) -> bytes:
-        """All that it holds, however long; nothing where it cannot be read: the next reading opens it anew."""
+        """Its whole content; empty if it cannot be read. The next call then opens it again."""
         try:
             return self.read(whole=True)
         except OSError:
@@ -117,7 +117,7 @@ class KeptFile:
 
 
 def read_once(path: str) -> bytes:
-    """What a file says; nothing where it cannot be read."""
+    """The content of a file; empty if it cannot be read."""
     return KeptFile(Path(path), Descriptors(0)).content()
 
 

@@ -56,10 +56,10 @@ class LinkLedger:
     def __init__(self, device: str) -> None:
         self.device = device
         self.state: LinkState | None = None
-        """As told; None before the first observation."""
+        """As last reported; None before the first observation."""
         self._counted: int | None = None
         self._is_ahead = False
-        """A loss was told that the kernel had not counted yet."""
+        """Whether a loss was reported that the kernel had not counted yet."""
 
     def observe(self, at_ns: int, state: LinkState, downs: int | None, why: str) -> list[Event]:
         """What is new. ``downs``: how often the link was lost, as the kernel counts; None where it does not say.
@@ -153,7 +153,7 @@ class LinkMessage:
     is_put_up: bool
     """By its owner."""
     has_carrier: bool | None
-    """None, as the numbers below: the kernel is too old to say."""
+    """None, like the numbers below, if the kernel is too old to report it."""
     downs: int | None
     ups: int | None
     changes: int | None
@@ -161,7 +161,7 @@ class LinkMessage:
 
 
 class LinkNews(Protocol):
-    """Where news of links come from. Neither call blocks; which messages were lost is not told."""
+    """Source of link messages. Neither call blocks. Lost messages are not reported."""
 
     def drain(self) -> list[LinkMessage]:
         """Since the call before, in order of arrival."""

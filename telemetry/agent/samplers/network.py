@@ -75,7 +75,7 @@ class TrafficSampler:
         self._files.clear()
 
     def _rescan(self) -> None:
-        """Open everything anew: a name may stand for another interface than before."""
+        """Open all files again: a name may now belong to another interface."""
         self.close()
         for name in self._choice.found(self._net):
             for metric, file in _NIC_FILES:
@@ -113,7 +113,7 @@ class TcpSampler:
         self._file.close()
 
     def retransmits(self) -> int | None:
-        """None where the kernel does not say, or not now."""
+        """None if the kernel does not report it at the moment."""
         try:
             return _retransmits(self._file.read())
         except (OSError, ValueError):

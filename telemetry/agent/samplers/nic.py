@@ -118,13 +118,13 @@ class NicSampler:
 
 
 class _Interface:
-    """One of them, by the index under which the kernel knows it."""
+    """One interface, by the kernel's index."""
 
     def __init__(self, folder: Path, descriptors: Descriptors) -> None:
         self.name = folder.name
         self.index = 0
         self.gone_ns = 0
-        """When the kernel said so."""
+        """Time of the kernel's message."""
         self._folder = folder
         self._address = ""
         self._identify()
@@ -144,7 +144,7 @@ class _Interface:
         return (message.name, message.address) == (self.name, self._address) and bool(self._address)
 
     def is_still_there(self) -> bool:
-        """Whether the name still stands for the same interface."""
+        """Whether the name still belongs to the same interface."""
         before = self.index
         self._identify()
         return self._folder.is_dir() and self.index == before
@@ -198,7 +198,7 @@ class _Interface:
                 file.close()
 
     def _current_speed(self) -> int | None:
-        """Mbit/s; None where the link is down or its driver does not know: it says -1 or refuses."""
+        """Mbit/s; None if the link is down or its driver reports -1 or an error."""
         if self._wants_speed:
             self._wants_speed = False
             self._speed.try_again()

@@ -42,7 +42,7 @@ _XID = "nvmlEventTypeXidCriticalError"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drained:
-    """What came since the sample before."""
+    """Events since the last sample."""
 
     events: tuple[Event, ...] = ()
     stirred: frozenset[int] = frozenset()
@@ -51,7 +51,7 @@ class Drained:
 
 @dataclass(kw_only=True)
 class EventSet:
-    """Events of some GPUs; empty for good where there are none to be had."""
+    """Events of some GPUs; always empty if the driver offers none."""
 
     library: NvmlLibrary
     _handle: Any = None

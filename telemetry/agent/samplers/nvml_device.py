@@ -42,7 +42,7 @@ for which nobody asked."""
 
 
 class LostError(Exception):
-    """The GPU is gone, or useless until it is reset. The text says which."""
+    """The GPU is lost, or unusable until it is reset. The text says which."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,13 +116,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU that answers, and what it is asked."""
+    """A GPU that answers, and the calls that it supports."""
 
     library: NvmlLibrary
     handle: Any
     index: int
     uuid: str
-    """Empty where NVML does not say."""
+    """Empty if NVML does not report it."""
     pulse: Plan
     health: Plan
 
@@ -135,7 +135,7 @@ class Gpu:
         return address_of(self.handle)
 
     def read(self, *, health: bool) -> list[Reading]:
-        """What it says now. What fails this time is left out.
+        """Its current values. Calls that fail this time are left out.
 
         Raises:
             LostError: it will never answer again.
@@ -162,7 +162,7 @@ class Gpu:
 
 
 def address_of(handle: Any) -> int:
-    """What tells NVML's handles apart: two pointers to one device are not equal for Python."""
+    """Identifies an NVML handle: two pointers to one device are not equal in Python."""
     return ctypes.cast(handle, ctypes.c_void_p).value or 0
 
 
@@ -207,7 +207,7 @@ def _fields_or_none(library: NvmlLibrary, handle: Any, fields: tuple[Field, ...]
 
 
 def _answered(library: NvmlLibrary, handle: Any, calls: tuple[Call, ...], covered: set[Metric]) -> tuple[Call, ...]:
-    """Those calls that tell something new; adds what they tell to ``told``."""
+    """The calls that report new metrics; these are added to ``covered``."""
     found: list[Call] = []
     for call in calls:
         if not covered.issuperset(call.metrics) and _asked(library, handle, call):

@@ -34,7 +34,7 @@ class Field:
     metric: Metric
     field_id: int
     link: int = 0
-    """The scope of fields that stand for one NVLink each."""
+    """The scope of fields that belong to one NVLink each."""
     divisor: float = 1.0
 
     @property
@@ -75,7 +75,7 @@ _LINK_FAMILIES = (
     (161, 162, 163),  # NVLink 4: replays, recoveries, CRC
 )
 _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-"""Where a value stands, by NVML's number of its type."""
+"""The member that holds a value, by NVML's number of its type."""
 _SUCCESS = 0
 _LINK_TOTALS = (38, 45, 52, 59)  # NVLink 2 and 3, all links together: CRC of flits and of data, replays, recoveries
 

@@ -124,7 +124,7 @@ class _Port:
         self._wants_rate = True
         self._is_up: bool | None = None
         self.is_lost = False
-        """Its state could be read, and now cannot: it may be gone."""
+        """Whether its state was readable and no longer is: the port may be removed."""
         self._descriptors = descriptors
         self.counters: list[_Counter] = []
         self._find_counters()

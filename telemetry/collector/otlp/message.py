@@ -53,7 +53,7 @@ class Encoding:
 def encoding_of(content_type: str, packing: str) -> Encoding:
     """From the two headers of a request.
 
-    A page in somebody's browser can send any bytes to loopback, but not these types.
+    A page in a browser can send any bytes to loopback, but not with these types.
 
     Raises:
         UnknownEncodingError: one of them is not understood.

@@ -98,7 +98,7 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Who recorded: a library within a service."""
+    """Identity of the recorder: a library within a service."""
 
     resource: Resource
     resource_url: str

@@ -19,7 +19,7 @@ from telemetry.record.collectives.operations import Flight, Operations
 from telemetry.stages import SpanClock
 
 ENDING = ("wait", "synchronize", "block_current_stream")
-"""After these the rank, or its stream, goes on."""
+"""Methods after which the rank, or its stream, continues."""
 PASSED_ON = (
     "_get_duration", "_get_op_type", "_source_rank", "exception", "get_future_result", "is_success", "result",
     "source_rank",

@@ -56,7 +56,7 @@ QUERIES: dict[str, type[Query]] = {
         RunSteps, RunRates, RunWallTimes, Alerts, AlertLooks,
     )
 }  # fmt: skip
-"""What may be asked over the wire: name -> query."""
+"""Queries that are allowed over the wire: name -> query."""
 
 __all__ = [
     "LAST_STEP",
