@@ -14,7 +14,7 @@ from telemetry.agent import host_reports
 from telemetry.agent.host import Host
 from telemetry.agent.host_reports import HostReports, LivingRanks
 from telemetry.agent.loop import Agent, AgentSettings
-from telemetry.agent.samplers.interface import Event, GoneError, Look, Reading
+from telemetry.agent.samplers.interface import Event, GoneError, Sample, Reading
 from telemetry.agent.sampling import HostWatch, Paced
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.evidence import journal
@@ -83,12 +83,12 @@ class Counting:
         self.closed = threading.Event()
         self._fails = fails or {}
 
-    def look(self, at_ns: int) -> Look:
+    def sample(self, at_ns: int) -> Sample:
         self.looked += 1
         if self.looked in self._fails:
             raise self._fails[self.looked]
         seen = Event(at_ns=at_ns, device="eth0", name="seen", text=str(self.looked))
-        return Look(readings=(counter(self.looked),), events=(seen,))
+        return Sample(readings=(counter(self.looked),), events=(seen,))
 
     def close(self) -> None:
         self.closed.set()
@@ -102,9 +102,9 @@ class Stuck:
     def __init__(self) -> None:
         self.let_go = threading.Event()
 
-    def look(self, at_ns: int) -> Look:
+    def sample(self, at_ns: int) -> Sample:
         self.let_go.wait()
-        return Look()
+        return Sample()
 
     def close(self) -> None:
         pass
@@ -154,10 +154,10 @@ class Odd:
 
     name = "odd"
 
-    def look(self, at_ns: int) -> Look:
+    def sample(self, at_ns: int) -> Sample:
         device = os.fsdecode(b"\xffeth")
         reading = Reading(metric="rdma-" + device, device=device, value=1.0, is_counter=True)
-        return Look(readings=(reading,), events=(Event(at_ns=at_ns, device=device, name="seen", text=device),))
+        return Sample(readings=(reading,), events=(Event(at_ns=at_ns, device=device, name="seen", text=device),))
 
     def close(self) -> None:
         pass
