@@ -1,9 +1,8 @@
-"""Secrets: from the environment, or from a file that it names. Never from a command line, where every user could read
-them in the list of processes.
+"""Secrets from the environment, or from a file that it names. Never from the command line, which all users can read.
 
-    RANKSCOPE_TOKEN         everything                                   each also as NAME_FILE: the path of a file
-    RANKSCOPE_WRITE_TOKEN   batches and OpenTelemetry in, nothing out    that holds it and nothing else
-    RANKSCOPE_READ_TOKEN    questions and the dashboard, nothing in
+RANKSCOPE_TOKEN         full access                              also as NAME_FILE: the path of a file
+RANKSCOPE_WRITE_TOKEN   send batches and OpenTelemetry only      that holds only the secret
+RANKSCOPE_READ_TOKEN    queries and the dashboard only
 """
 
 import os
@@ -53,12 +52,14 @@ def read_secret(name: str, environment: Mapping[str, str] = os.environ) -> str:
     Raises:
         UsageError: both are set, the file cannot be read or is empty, or the secret fits into no header.
     """
-    told, path = environment.get(name, ""), environment.get(f"{name}_FILE", "")
-    if told and path:
+    value, path = environment.get(name, ""), environment.get(f"{name}_FILE", "")
+    if value and path:
         raise UsageError(f"{name} and {name}_FILE are both set", hint="unset one of them")
-    secret = _read(f"{name}_FILE", Path(path)) if path else told
+    secret = _read(f"{name}_FILE", Path(path)) if path else value
     if not (secret.isascii() and secret.isprintable()) or " " in secret:
-        raise UsageError(f"{name} has blanks or letters beyond ASCII", hint="`openssl rand -hex 32` makes a good one")
+        raise UsageError(
+            f"{name} contains spaces or characters beyond ASCII", hint="create one with `openssl rand -hex 32`"
+        )
     return secret
 
 
@@ -68,5 +69,5 @@ def _read(name: str, path: Path) -> str:
     except OSError as error:
         raise UsageError(f"{name}: cannot read {path}: {error.strerror}", hint="name a file with the secret") from error
     if not found:
-        raise UsageError(f"{name}: {path} is empty", hint="the file holds the secret and nothing else")
+        raise UsageError(f"{name}: {path} is empty", hint="the file must hold only the secret")
     return found.decode("latin-1")

@@ -1,13 +1,13 @@
-"""What can go wrong for a user of telemetry, drawn as a tree.
+"""Errors that a user of telemetry can see, as a tree.
 
 RankscopeError                  always: what, where, and a hint
 ├── UsageError                  wrong value, unknown name, missing file     -> exit 2
 │   ├── UnreadableError         a file or a dump that cannot be read        -> exit 2
-│   ├── UnsafeFolderError       another user owns a folder, or writes into it -> exit 2
+│   ├── UnsafeFolderError       another user owns a folder or can write it  -> exit 2
 │   ├── UnknownRunError         the store holds no such run                 -> exit 2
-│   └── RefusedRowsError        the collector refuses rows of one run        -> exit 2
+│   └── RefusedRowsError        the collector refuses rows of one run       -> exit 2
 │       ├── TakenNameError      another job of that name is stored          -> exit 2
-│       ├── JumpError           numbers of records jump without a loss mark -> exit 2
+│       ├── JumpError           record numbers jump without a loss mark     -> exit 2
 │       └── AheadError          stamps are more than a day in the future    -> exit 2
 └── UnreachableError            store or collector does not answer          -> exit 3
     └── UnannouncedError        the rank must be announced first            -> exit 3
@@ -84,7 +84,7 @@ class UnreachableError(RankscopeError):
     def __init__(self, message: str, *, hint: str, retry_after_s: float | None = None) -> None:
         super().__init__(message, hint=hint)
         self.retry_after_s = retry_after_s
-        """When to come back, if it was said."""
+        """Seconds until a retry, if given."""
 
 
 class UnannouncedError(UnreachableError):

@@ -1,9 +1,9 @@
-"""What the descriptions of process groups say: which axes of the mesh a group lies along, and what it is for.
+"""Meaning of process group descriptions: the axes of the mesh that a group spans, and its purpose.
 
     mesh_dp_shard                    torch's DeviceMesh:  mesh_ and the name of its axis
     TENSOR_MODEL_PARALLEL_GROUP      Megatron-LM (megatron/core/parallel_state.py)
 
-One table for live groups, flight-recorder dumps and imported profiles.
+Live groups, flight-recorder dumps and imported profiles use this one table.
 """
 
 import re

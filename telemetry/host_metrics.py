@@ -1,7 +1,7 @@
-"""Names of what samplers read and see: one vocabulary for samplers, stores and detectors. A name is never changed.
+"""Names of the samplers' metrics and events, for samplers, stores and detectors. A name is never changed.
 
-Units stand in the names. Counters start anywhere and grow; a sampler unwraps those that overflow, so a value that falls
-means that the device began anew.
+Units are part of the names. Counters start at any value and grow. A sampler unwraps counters that overflow, so a value
+that falls means that the device was reset.
 """
 
 from enum import StrEnum
@@ -115,7 +115,7 @@ class Happening(StrEnum):
     LINK_UP = "link-up"
     """It has it again. Text: free words."""
     LINK_FLAPS = "link-flaps"
-    """Links came and went between two looks, unseen but counted. Text: how many times, a number."""
+    """Links came and went between two samples, unseen but counted. Text: how many times, a number."""
     LINK_TAKEN_DOWN = "link-taken-down"
     """Its owner took the interface down: no carrier to speak of. LINK_UP when it is put up again."""
     DEVICE_GONE = "device-gone"

@@ -1,11 +1,11 @@
-"""How a span names its group while the job's mesh is not known: by the axes in the group's description and its size.
+"""How a span identifies its group while the mesh is not known: by the axes in the group's description and its size.
 
     peer = -2 - code      code   bit 28   27 ........ 7    6 ......... 0
                                       1   ranks of it      axes, in the order of MESH_AXES
 
-Masks of axes (``telemetry/topology.py``) are below 128 and mean something in one mesh only. Names mean the same in
-every mesh. So a code becomes a mask when the span is read, once the mesh is known. To readers of older versions it is a
-group that the mesh does not have.
+Masks of axes (``telemetry/topology.py``) are below 128 and are valid in one mesh only. Names are valid in every mesh.
+So a code becomes a mask when the span is read, once the mesh is known. Older versions read it as a group that the mesh
+does not have.
 """
 
 from collections.abc import Iterable

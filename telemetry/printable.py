@@ -1,9 +1,9 @@
-"""Text from outside in a form that is safe in a terminal or a log.
+"""Makes text from outside safe for a terminal or a log.
 
 Names, log lines and error texts come from jobs. An escape sequence in them would move the cursor, a line end would
-forge a line, and a bidirectional control would reverse what follows. Each such character is written out:
+forge a line, and a bidirectional control would reverse what follows. Each such character is escaped:
 
-    escape, line end, U+202E   ->   \\x1b  \\n  \\u202e
+    escape, line end, U+202E   ->   \x1b  \n  \u202e
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Who recorded: the identity of a rank, as its rank file and every batch carry it."""
+"""The identity of a rank, as its rank file and every batch contain it."""
 
 from dataclasses import dataclass, field
 
@@ -36,7 +36,7 @@ class RankIdentity:
     uid: int = -1
     """User id of the folder's owner. Read from the file system, never from the file. -1: not known."""
     meta: dict[str, str] = field(default_factory=dict)
-    """Free words about the run: model, recipe, device, torch version."""
+    """Free text about the run: model, recipe, device, torch version."""
 
     @property
     def folder_opened_ns(self) -> int:

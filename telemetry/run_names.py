@@ -3,10 +3,8 @@
     letters, digits and marks of any script, spaces within, and  . _ - : @ + = , ( ) [ ] # ~ %
     at most 200 bytes of UTF-8; no dot, dash or space in front, no space at the end
 
-So a name is one file name, one word of a log line, and reads in the order in which it was written. Rows that an older
-version stored under other names can still be read.
-
-Names that come from outside, so that a table can take them.
+So a name is one file name, one word of a log line, and has no characters that change the reading direction. Rows that
+an older version stored under other names can still be read.
 """
 
 import hashlib
@@ -37,7 +35,7 @@ def checked_run_name(name: str) -> str:
         UsageError: it cannot.
     """
     if name != usable_run_name(name):
-        raise UsageError(f"{_shown(name)} cannot name a run", hint=NAME_HINT)
+        raise UsageError(f"{_shown(name)} is not a valid run name", hint=NAME_HINT)
     return name
 
 

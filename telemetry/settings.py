@@ -1,4 +1,4 @@
-"""What a recording process takes from its environment. No library is needed to read it.
+"""Settings of a recording process, from its environment. Reading them needs no library.
 
     RANKSCOPE_DISABLED   1: everything is a no-op           RANKSCOPE_SPOOL      folder of rank files
     RANKSCOPE_RUN        name of the run                    RANKSCOPE_COLLECTOR  URL of the collector
@@ -29,7 +29,7 @@ MAX_SEGMENTS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingSettings:
-    """The environment's word on how to record."""
+    """Recording settings from the environment."""
 
     disabled: bool
     run_id: str
@@ -42,7 +42,7 @@ class RecordingSettings:
     collector: str | None
     max_segments: int
     mesh: str = ""
-    """As it was written; empty: not told."""
+    """As written; empty: not given."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "RecordingSettings":

@@ -1,7 +1,6 @@
 """The vocabulary of spans: stages, their classes, and the streams they run on.
 
-Codes are what rank files and the store hold. A code is never reused and a name is never renamed; new
-stages are appended.
+Rank files and the store hold the codes. A code is never reused, and a name never changes; new stages are appended.
 """
 
 from enum import IntEnum

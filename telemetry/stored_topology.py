@@ -1,7 +1,7 @@
-"""From what ranks say of their mesh to the topology that they form: the only place that does so.
+"""The topology of a job, from the meshes that its ranks stored.
 
 All ranks of a job have one mesh, but they learn it at different times, and a rank may end before it has. The topology
-that most ranks have counts; of equals that of the lowest rank. ``RunGrids`` chooses rows by the same rule.
+of most ranks counts; if two are equally frequent, that of the lowest rank. ``RunGrids`` selects rows by the same rule.
 """
 
 from collections import Counter
@@ -58,5 +58,5 @@ def topology_from(degrees: Mapping[str, Any], mesh: str) -> Topology:
         return plain
     topology = Topology.parse(mesh) if len(mesh) <= MAX_MESH_LENGTH else None
     if topology is None or (topology.dp, topology.pp, topology.tp) != (dp, pp, tp):
-        raise UsageError(f"the mesh {mesh[:80]!r} is not of dp {dp}, pp {pp}, tp {tp}", hint="send both as they are")
+        raise UsageError(f"the mesh {mesh[:80]!r} does not match dp {dp}, pp {pp}, tp {tp}", hint="send both unchanged")
     return topology

@@ -1,7 +1,7 @@
-"""The columns that cross the road from agent to store: one Arrow schema a table.
+"""The columns that are sent from agent to store: one Arrow schema a table.
 
-The binary layout of a record in a rank file stands in ``telemetry/record/layout.py``; the DDL in
-``telemetry/stores/schema``. This file is the shape both agree on.
+``telemetry/record/layout.py`` defines the binary layout of a record in a rank file, ``telemetry/stores/schema`` the
+DDL. This file is the format between them.
 """
 
 import numpy as np

@@ -1,10 +1,10 @@
-"""How much of what samplers read is shipped: looks are frequent, rows are few.
+"""Reduces what is shipped of the samplers' readings: samples are frequent, rows are few.
 
-    looks    | | | | |   | | | | |       a level (power, load): its mean over the window
-    windows  '---5 s---' '---5 s---'     a counter: where it stands at the window's end, if it moved since it was
-                                         last told, and once a minute in any case
+    samples  | | | | |   | | | | |       a level (power, load): its mean over the window
+    windows  '---5 s---' '---5 s---'     a counter: its value at the window's end, if it has changed since it was
+                                         last shipped, and once a minute in any case
 
-A hundred levels and a thousand counters that stand still of a host then make twenty rows a second, not eleven hundred.
+For a host with a hundred levels and a thousand constant counters, this gives twenty rows a second, not eleven hundred.
 """
 
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ class _Level:
 
 
 @dataclass(slots=True)
-class _Told:
+class _Shipped:
     value: float
     at_ns: int
 
@@ -48,22 +48,25 @@ class Thinning:
     _newest_ns: int = 0
     _levels: dict[tuple[str, str], _Level] = field(default_factory=dict)
     _counters: dict[tuple[str, str], float] = field(default_factory=dict)
-    _told: dict[tuple[str, str], _Told] = field(default_factory=dict)
+    _shipped: dict[tuple[str, str], _Shipped] = field(default_factory=dict)
 
     def add(self, at_ns: int, readings: Iterable[Reading]) -> list[HostSample]:
-        """Take in a look; the samples of a window that it ends."""
+        """Take in a sample; the samples of a window that it ends."""
         if not self.window_s:
-            return [HostSample(device=one.device, metric=one.metric, at_ns=at_ns, value=one.value) for one in readings]
+            return [
+                HostSample(device=reading.device, metric=reading.metric, at_ns=at_ns, value=reading.value)
+                for reading in readings
+            ]
         ended = self.end() if self._opened_ns and not self._lasts(at_ns) else []
         self._opened_ns = self._opened_ns or at_ns
         self._newest_ns = at_ns
-        for one in readings:
-            key = one.metric, one.device
-            if one.is_counter:
-                self._counters[key] = one.value
+        for reading in readings:
+            key = reading.metric, reading.device
+            if reading.is_counter:
+                self._counters[key] = reading.value
             else:
                 level = self._levels.setdefault(key, _Level())
-                level.total += one.value
+                level.total += reading.value
                 level.count += 1
         return ended
 
@@ -72,7 +75,7 @@ class Thinning:
         at_ns = self._newest_ns
         means = {key: level.total / level.count for key, level in self._levels.items()}
         moved = {key: value for key, value in self._counters.items() if self._is_news(key, value, at_ns)}
-        self._told.update({key: _Told(value=value, at_ns=at_ns) for key, value in moved.items()})
+        self._shipped.update({key: _Shipped(value=value, at_ns=at_ns) for key, value in moved.items()})
         self._opened_ns = 0
         self._levels.clear()
         self._counters.clear()
@@ -82,9 +85,9 @@ class Thinning:
         ]
 
     def _lasts(self, at_ns: int) -> bool:
-        """Whether the open window holds this look too. A clock that was set back ends it."""
+        """Whether the open window holds this sample too. A clock that was set back ends it."""
         return 0 <= at_ns - self._opened_ns < self.window_s * NS_PER_S
 
     def _is_news(self, key: tuple[str, str], value: float, at_ns: int) -> bool:
-        told = self._told.get(key)
-        return told is None or told.value != value or abs(at_ns - told.at_ns) >= REPEAT_S * NS_PER_S
+        shipped = self._shipped.get(key)
+        return shipped is None or shipped.value != value or abs(at_ns - shipped.at_ns) >= REPEAT_S * NS_PER_S

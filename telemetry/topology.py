@@ -21,7 +21,7 @@ A group of ranks that a collective spans is a set of axes, as a bit mask: bit ``
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -77,13 +77,13 @@ class Topology:
         mesh = tuple((str(name), int(degree)) for name, degree in self.mesh) or self._plain
         for name, degree in mesh:
             if degree < 1:
-                raise UsageError(f"{name} is {degree}", hint=f"every degree is at least 1: try {name}=1")
+                raise UsageError(f"{name} is {degree}", hint=f"use a degree of at least 1: {name}=1")
         _check_names([name for name, _ in mesh])
         degrees = dict(mesh)
         pp, tp = degrees.get("pp", 1), degrees.get("tp", 1)
         size = prod(degrees.values())
         if size > MAX_RANKS:
-            raise UsageError(f"a mesh of {size} ranks", hint=f"at most {MAX_RANKS} are supported")
+            raise UsageError(f"the mesh has {size} ranks", hint=f"at most {MAX_RANKS} are supported")
         for name, value in (("mesh", mesh), ("pp", pp), ("tp", tp), ("dp", size // (pp * tp))):
             object.__setattr__(self, name, value)
 
@@ -301,35 +301,12 @@ def masks_of_peers(peers: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.int64
     return np.where(peers < GROUP_BASE, GROUP_BASE - peers.astype(np.int64), 0)
 
 
-def mesh_of_strides(axes: dict[str, tuple[int, int]], world_size: int) -> Topology | None:
-    """The mesh whose axes have these degrees and strides: ``{"tp": (2, 1), "pp": (2, 4), "dp_shard": (2, 2)}``.
-
-    One rank knows them from its own groups: a group's ranks are ``first + i * stride``. None where the axes do not
-    describe ``world_size`` ranks exactly. Axes of degree 1 come first.
-    """
-    if not fills(axes.values(), world_size):
-        return None
-    wide = sorted((stride, degree, name) for name, (degree, stride) in axes.items() if degree > 1)
-    narrow = tuple((name, 1) for name, (degree, _) in axes.items() if degree == 1)
-    return Topology(mesh=narrow + tuple((name, degree) for _, degree, name in reversed(wide)))
-
-
-def fills(axes: Iterable[tuple[int, int]], world_size: int) -> bool:
-    """Whether axes of these degrees and strides describe ``world_size`` ranks exactly."""
-    expected = 1
-    for stride, degree in sorted((stride, degree) for degree, stride in axes if degree > 1):
-        if stride != expected:
-            return False
-        expected *= degree
-    return expected == world_size
-
-
 def _check_names(names: list[str]) -> None:
     for name in names:
         if name not in MESH_AXES:
             raise UsageError(f"{name[:80]!r} is not an axis of a mesh", hint=f"known axes: {', '.join(MESH_AXES)}")
         if names.count(name) > 1:
-            raise UsageError(f"the axis {name} comes twice", hint="name each axis once, in rank order")
+            raise UsageError(f"the axis {name} occurs twice", hint="name each axis once, in rank order")
 
 
 def _frozen(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -1,10 +1,10 @@
-"""From an exception to the error that the user of a command reads.
+"""Converts an exception to the error that the user of a command reads.
 
 exception                                    error
 RankscopeError                               itself
-OSError about a path, or of a full disk      UsageError: the path, and what the system says about it
+OSError about a path, or of a full disk      UsageError: the path, and the system's message
 ModuleNotFoundError of an optional package   UsageError: the extra of this package that installs it
-anything else                                None: our defect. The command prints the traceback.
+anything else                                None: a defect. The command prints the traceback.
 """
 
 import errno
@@ -16,15 +16,15 @@ from pathlib import Path
 from telemetry.errors import RankscopeError, UsageError
 
 CRASH_STATUS = 70
-"""Exit status after a defect of ours (EX_SOFTWARE of sysexits.h): none of the four that commands document."""
+"""Exit status after a defect of rankscope (EX_SOFTWARE of sysexits.h), distinct from the documented ones."""
 
 _PACKAGES = ("rankscope", "telemetry", "trainer", "diagnose", "ui")
 _DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HINTS: dict[int | None, str] = {
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "name a path that this user may use"),
-    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "a file is where a folder is needed: name another path"),
-    errno.EISDIR: "a folder is where a file is needed: name another path",
-    errno.ENOENT: "name a path that exists, or one that can be made",
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "use a path that this user can access"),
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "the path is a file, a folder is needed: use another path"),
+    errno.EISDIR: "the path is a folder, a file is needed: use another path",
+    errno.ENOENT: "use a path that exists or can be created",
 }
 _DISTRIBUTION_OF = {
     "anyio": "fastapi",
@@ -40,7 +40,7 @@ _DISTRIBUTION_OF = {
 
 
 def user_error(error: BaseException, *, extra: str = "all") -> RankscopeError | None:
-    """What the user reads instead of a traceback; None for a defect of ours.
+    """What the user reads instead of a traceback; None for a defect of rankscope.
 
     Args:
         extra: the extra that the command belongs to. The hint names it where it installs what is missing.
@@ -52,7 +52,7 @@ def user_error(error: BaseException, *, extra: str = "all") -> RankscopeError | 
     if isinstance(error, OSError):
         return _failed_call(error)
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # Path.resolve before Python 3.13
-        return UsageError(str(error), hint="name a path that leads to a file or a folder")
+        return UsageError(str(error), hint="use a path that leads to a file or a folder")
     return None
 
 
@@ -61,7 +61,7 @@ def _failed_call(error: OSError) -> RankscopeError | None:
     path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | Path) else ""
     if error.errno in _DISK_IS_FULL:
         return UsageError(
-            f"{path or 'cannot write'}: {error.strerror}", hint="make room there, or write to another disk"
+            f"{path or 'cannot write'}: {error.strerror}", hint="free some space there, or write to another disk"
         )
     if not path or _is_code(Path(path)):
         return None
@@ -82,7 +82,7 @@ def _missing_package(error: ModuleNotFoundError, extra: str) -> RankscopeError |
     if not module or module in _PACKAGES or not extras:
         return None
     chosen = extra if extra in extras or extra == "all" else extras[0]
-    return UsageError(f"this needs the package {distribution}", hint=f"pip install 'rankscope[{chosen}]'")
+    return UsageError(f"this command needs the package {distribution}", hint=f"pip install 'rankscope[{chosen}]'")
 
 
 def _extras_with(distribution: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What an Xid means: NVIDIA's numbers for what its driver complains about, as dated data in ``xid.toml``.
+"""The meaning of an Xid: NVIDIA's numbers for errors that its driver reports, as dated data in ``xid.toml``.
 
 meaning_of(79)  ->  fatal, RESTART_BM, "the GPU fell off the bus"
 meaning_of(4711) -> service, CONTACT_SUPPORT, "unknown to this catalogue": newer drivers have newer numbers

@@ -27,7 +27,7 @@ from diagnose.hang.from_states import evidence_from_states, stamp
 from diagnose.hang.network import spooled_network
 from telemetry.errors import RankscopeError, UnreadableError, UsageError
 from telemetry.evidence.collect import collect_evidence
-from telemetry.evidence.rank_state import LIVING, look_at
+from telemetry.evidence.rank_state import LIVING, live_state
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.settings import spool_of
 from telemetry.stages import Stage
@@ -163,7 +163,7 @@ def _lives(spool: Path, run_id: str, attempt: int) -> bool:
     for folder in find_rank_dirs(spool, run_id, attempt):
         with suppress(UnreadableError):
             reader = RankReader(folder)
-            _, process = look_at(reader, reader.identity())
+            _, process = live_state(reader, reader.identity())
             if process in LIVING:
                 return True
     return False

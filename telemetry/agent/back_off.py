@@ -1,8 +1,8 @@
-"""How long an agent waits for a collector that cannot take its rows now.
+"""Delay between attempts while the collector cannot accept rows.
 
 failures in a row      1       2       3       4       5 ...
-seconds                0.5     1       2       4       8, 10, 10 ...    or what Retry-After asks for, if that is more
-times                  1 to 2, by chance: thousands of agents that were sent away together come back one by one
+seconds                0.5     1       2       4       8, 10, 10 ...    or Retry-After, if that is longer
+random factor          1 to 2, so that thousands of agents do not retry at the same moment
 """
 
 import random
@@ -12,7 +12,7 @@ from telemetry.errors import UnreachableError
 FIRST_S = 0.5
 MAX_S = 10.0
 MAX_TOLD_S = 120.0
-"""However late a proxy tells it to come back."""
+"""Upper limit for Retry-After, e.g. from a proxy."""
 
 
 class BackOff:
@@ -24,7 +24,7 @@ class BackOff:
         self.seconds = 0.0
 
     def failed(self, error: UnreachableError) -> None:
-        """Wait longer than the last time, and at least as long as ``error`` says."""
+        """Wait longer than the last time, and at least as long as ``error`` requires."""
         self._usual_s = min(max(2 * self._usual_s, FIRST_S), MAX_S)
         told_s = min(error.retry_after_s or 0.0, MAX_TOLD_S)
         self.seconds = max(self._usual_s, told_s) * self._chance.uniform(1, 2)

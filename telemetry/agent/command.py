@@ -1,5 +1,4 @@
-"""The agent as a command: ``rankscope agent``, and ``python -m telemetry.agent`` where only the agent's parts are
-installed. Both are this."""
+"""The agent as a command: ``rankscope agent``, and ``python -m telemetry.agent`` where only the agent is installed."""
 
 from collections.abc import Sequence
 
@@ -8,7 +7,7 @@ from telemetry.process.signals import ended_by_signals
 
 
 def follow(prog: str, arguments: Sequence[str] | None = None, *, collector: str | None = None) -> None:
-    """Run the agent until its ranks are over and stored; SIGTERM, SIGHUP or Ctrl-C end it after a last round.
+    """Run the agent until its ranks have ended and are stored. SIGTERM, SIGHUP or Ctrl-C end it after a last round.
 
     ``collector`` is where to ship to when neither the arguments nor the environment say so. Leaves with status 2 and
     the usage on stderr when the arguments make no sense.

@@ -1,9 +1,10 @@
-"""When each rank's process ended: who died first matters, and the launcher ends the others within a moment.
+"""When each rank's process ended. The first death matters: the launcher ends the other processes within a moment.
 
-A thread sleeps in the kernel on all processes at once (a pidfd becomes readable as its process ends) and stamps the
-wall clock. Where the kernel knows no pidfd nothing is stamped, and who follows the ranks stamps what it notices by
-looking. Until its parent asks, a dead process also tells what ended it: a rank that somebody terminated is not the
-one that failed.
+One thread waits for all processes at once (a pidfd becomes readable when its process ends) and records the wall-clock
+time. On kernels without pidfd it records nothing; the agent then uses the time at which it noticed the death.
+
+Until the parent reaps it, a dead process also shows its exit status. A rank that another process terminated is not the
+one that failed first.
 """
 
 import os
@@ -51,7 +52,7 @@ class DeathWatch:
         return self._died_ns.get(pid, 0)
 
     def ended_by(self, pid: int) -> str:
-        """``SIGKILL``, ``exit 1`` ...; empty where its parent was asked first, or it was not seen."""
+        """``SIGKILL``, ``exit 1`` ...; empty if its parent reaped it first, or it was not observed."""
         return self._ended_by.get(pid, "")
 
     def close(self) -> None:
@@ -84,7 +85,7 @@ class DeathWatch:
 
 
 def _manner(pid: int) -> str:
-    """What ended a process that nobody has waited for yet: the last field of its ``stat`` is what wait() would say."""
+    """Exit status of a process that is not reaped yet: the last field of its ``stat`` is the result of wait()."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         state, status = fields[0], int(fields[-1])

@@ -1,4 +1,4 @@
-"""The ranks of this host, as the agent follows them: found as they appear, each on its own when one goes wrong."""
+"""The ranks of this host that the agent follows. A fault of one rank does not stop the others."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from telemetry.record.reader import find_rank_dirs
 Owner = tuple[str, int]
 """Run, attempt."""
 SURE_AFTER = 3
-"""Failed tries in a row after which a file counts as unreadable, and is told."""
+"""Consecutive failures after which a file counts as unreadable and is logged."""
 WRONG = (UnreadableError, OSError, ValueError, OverflowError, pa.ArrowException)
 """What a file that is not as it should be may raise."""
 
@@ -47,7 +47,7 @@ class FollowedRank:
 
 
 class Host:
-    """Finds and follows the ranks under a spool folder, of one run and attempt where asked."""
+    """Finds and follows the ranks under a spool folder, optionally of one run and attempt only."""
 
     def __init__(self, spool: Path, run_id: str | None = None, attempt: int | None = None) -> None:
         self._spool = spool
@@ -55,7 +55,7 @@ class Host:
         self._attempt = attempt
         self.ranks: dict[Path, FollowedRank] = {}
         self._failures: Counter[tuple[Path, str]] = Counter()
-        self._told: set[tuple[Path, str]] = set()
+        self._logged: set[tuple[Path, str]] = set()
         self.refused_runs: dict[Owner, RefusedRowsError] = {}
         """Nothing of them is read or announced; their files stay."""
 
@@ -72,7 +72,7 @@ class Host:
     def refuse(self, owner: Owner, error: RefusedRowsError) -> None:
         """Follow a run no longer: the collector refuses it, for instance because its name is taken."""
         self.refused_runs[owner] = error
-        log(f"rankscope agent: {error.message}; its files stay")
+        log(f"rankscope agent: {error.message}. Its files are kept")
 
     def finish(self, *, drained: bool) -> None:
         """After a round in which all was shipped that could be read: note which ranks are done for good. What a rank
@@ -82,7 +82,7 @@ class Host:
             shipped = rank.over and rank.announced and drained and folder not in in_doubt
             rank.done = shipped or rank.owner in self.refused_runs
 
-    def look(self) -> None:
+    def find_ranks(self) -> None:
         """Take up ranks that have appeared, and those that began again after they were over."""
         for folder in find_rank_dirs(self._spool, self._run_id, self._attempt):
             known = self.ranks.get(folder)
@@ -137,18 +137,18 @@ class Host:
         """The others are followed on, and this one is tried again: a file may be in the making, or just deleted."""
         self._failures[folder, what] += 1
         # Once each: what a live rank goes on to record is read, and clears the count, beside a segment that cannot be.
-        if self._failures[folder, what] == SURE_AFTER and (folder, what) not in self._told:
-            self._told.add((folder, what))
+        if self._failures[folder, what] == SURE_AFTER and (folder, what) not in self._logged:
+            self._logged.add((folder, what))
             log(f"rankscope agent: cannot read {folder}: {error}")
 
 
 def _beat(rank: FollowedRank) -> dict[str, Any]:
     state = rank.tail.reader.live()
     if rank.tail.is_rewritten(state):
-        rank.tail.refresh_identity(check_owner)  # again: whoever was served once may name any process now
+        rank.tail.refresh_identity(check_owner)  # again: the file may now name another process
         rank.announced = False
     alive = is_alive(rank.tail.identity)
     if not alive:
-        state = rank.tail.reader.live()  # it may have ended in good order since the first look at the page
+        state = rank.tail.reader.live()  # it may have ended cleanly since the page was first read
     rank.over = state.ended or not alive
     return heartbeat(rank.tail.identity, state, alive=alive)

@@ -1,14 +1,12 @@
-"""What this host's samplers saw, for every job that has ranks here: on disk first, then shipped.
+"""Ships the readings and events of this host's samplers, for every job that has ranks here.
 
-    samplers --HostWatch--> take, once a second, by a thread of its own --> journal, waiting rows
-                                                                                   |
-                                                      the agent's loop --ship------'
+    samplers --HostWatch--> this thread, once a second --> journal on disk, queue of rows
+                                                                         |
+                                               the agent's loop --ship---'
 
-Nobody else tells whose a host is: each run and attempt that has living ranks here gets the rows. What lasts (a GPU that
-was seen, a link that is down) is told to a job that comes later, too. A collector that is away for long costs the
-oldest rows, and how many is told; events are in the journal all the same.
-
-The agent's way out: rows to whoever stores them.
+The rows go to each run and attempt that has living ranks on this host. A job that starts later also receives the
+current state: GPUs that were found, links that are down. During a long outage of the collector the oldest rows are
+dropped, and their number is logged. Events stay in the journal.
 """
 
 import threading
@@ -38,8 +36,8 @@ class Poster(Protocol):
     """Where rows go. Blocks.
 
     Raises:
-        UnreachableError: later, perhaps.
-        UsageError: refused for good.
+        UnreachableError: retry later.
+        UsageError: refused permanently.
         RefusedRowsError: likewise, these rows alone; rows of other runs may be stored.
     """
 
@@ -90,7 +88,7 @@ class LivingRanks:
         return self._pids
 
     def become(self, pids: Mapping[int, int]) -> None:
-        """Replaced, never changed: whoever reads them holds them whole."""
+        """Replaced, never changed: so a reader always has a consistent set."""
         self._pids = pids
 
 
@@ -107,7 +105,7 @@ class HostReports:
         self._newest: Owner | None = None
         self._lost: dict[str, Event] = {}
         """By device: how it was lost."""
-        self._seen: dict[str, Event] = {}
+        self._devices_seen: dict[str, Event] = {}
         """By device: that a GPU was seen."""
         self._complained = False
         self._unwanted = False
@@ -126,12 +124,13 @@ class HostReports:
         self.take_in()
 
     def follow(self, ranks: Iterable[FollowedRank]) -> None:
-        """The ranks there are now. Of a job that is new here the journal says what an agent before this one saw."""
+        """Set the current ranks. For a new job, events of an earlier agent are read from the journal."""
         living = [rank for rank in ranks if not rank.done]
         if not living:
             return  # the last seconds are still theirs
         newest = max(living, key=lambda rank: rank.tail.identity.started_ns).owner
-        own = {one.tail.identity.rank: one.tail.identity.pid for one in living if one.owner == newest and not one.over}
+        current = [rank.tail.identity for rank in living if rank.owner == newest and not rank.over]
+        own = {identity.rank: identity.pid for identity in current}
         self._living.become(own)
         owners = {rank.owner for rank in living}
         with self._lock:
@@ -151,16 +150,16 @@ class HostReports:
             events = [*events, *back]
             for owner, job in self._jobs.items():
                 own = owner == self._newest
-                job.add([one for one in samples if own or not one.device.startswith(_OF_RANKS)], events)
+                job.add([sample for sample in samples if own or not sample.device.startswith(_OF_RANKS)], events)
                 self._write_down(job, events)
 
     def ship(self, poster: Poster, refused: Collection[Owner] = ()) -> None:
-        """Post all that waits.
+        """Post all waiting rows.
 
         A collector that knows no such rows (an older one) is not sent any more of them: the journal has the events.
 
         Raises:
-            UnreachableError: later, perhaps: it waits on.
+            UnreachableError: retry later; the rows keep waiting.
         """
         for owner, job in [] if self._unwanted else list(self._jobs.items()):
             if owner in refused:
@@ -178,15 +177,15 @@ class HostReports:
             poster.post(table, rows)
         except AheadError as error:
             if not self._ahead:
-                log(f"rankscope agent: {error.message}; what is seen of this host meanwhile is not stored")
+                log(f"rankscope agent: {error.message}. Rows of this host are not stored until then")
             self._ahead = True
         except UsageError as error:
             if not self._unwanted:
                 self._unwanted = True
-                log(f"rankscope agent: hosts are not reported: {error.message}")
+                log(f"rankscope agent: rows of this host are not sent: {error.message}")
 
     def ship_the_last(self, poster: Poster, refused: Collection[Owner] = ()) -> None:
-        """Once, as the agent ends: a collector that is gone misses some seconds of samples; events are on the disk."""
+        """Ship once when the agent ends. Without an answer some seconds of samples are lost; events are on disk."""
         with suppress(RankscopeError):
             self.ship(poster, refused)
 
@@ -195,24 +194,24 @@ class HostReports:
             self.take_in()
 
     def _joined(self, rank: FollowedRank, living: list[FollowedRank]) -> _Job:
-        hosts = {one.tail.identity.host for one in living if one.owner == rank.owner}
+        hosts = {other.tail.identity.host for other in living if other.owner == rank.owner}
         job = _Job(folder=rank.tail.reader.folder.parent, host=hosts.pop() if len(hosts) == 1 else self._own_host)
         known = journal.read_host(job.folder, job.host)
         for event in known:
             self._remember(event)
-        lasting = [event for event in (*self._seen.values(), *self._lost.values()) if event not in known]
+        lasting = [event for event in (*self._devices_seen.values(), *self._lost.values()) if event not in known]
         job.add((), [*known, *lasting])
         self._write_down(job, lasting)
         return job
 
     def _links_back(self, samples: list[HostSample]) -> list[Event]:
-        """Links that came back while nobody looked: they were up all through a window after they were lost."""
+        """Links that recovered unobserved: they were up for a whole window after the loss."""
         back: list[Event] = []
-        for one in samples:
-            lost = self._lost.get(one.device)
-            is_up = one.metric in _UP and one.value == 1.0
-            if is_up and lost is not None and lost.at_ns < one.at_ns - SURE_NS:
-                back.append(Event(at_ns=one.at_ns, device=one.device, name=Happening.LINK_UP, text="unseen"))
+        for sample in samples:
+            lost = self._lost.get(sample.device)
+            is_up = sample.metric in _UP and sample.value == 1.0
+            if is_up and lost is not None and lost.at_ns < sample.at_ns - SURE_NS:
+                back.append(Event(at_ns=sample.at_ns, device=sample.device, name=Happening.LINK_UP, text="unseen"))
                 self._remember(back[-1])
         return back
 
@@ -222,7 +221,7 @@ class HostReports:
         elif event.name == Happening.LINK_UP:
             self._lost.pop(event.device, None)
         elif event.name == Happening.GPU_SEEN:
-            self._seen[event.device] = event
+            self._devices_seen[event.device] = event
             self._lost.pop(event.device, None)
 
     def _write_down(self, job: _Job, events: list[Event]) -> None:
@@ -231,17 +230,15 @@ class HostReports:
         except OSError as error:
             if not self._complained:
                 self._complained = True
-                log(f"rankscope agent: cannot write events down: {error}")
+                log(f"rankscope agent: cannot write events to the journal: {error}")
 
     def _tell_of_dropped(self, owner: Owner, job: _Job) -> None:
         with self._lock:
             num_dropped, job.num_dropped = job.num_dropped, 0
         if num_dropped:
             run = f"run {owner[0]}/{owner[1]}"
-            told = (
-                f"rankscope agent: the collector was away for long: {num_dropped} rows of this host for {run} are lost"
-            )
-            log(told)
+            lost = f"{num_dropped} rows of this host for {run} are lost"
+            log(f"rankscope agent: the collector did not answer for long: {lost}")
 
     def _batches(self, rows: deque) -> Iterator[list]:  # type: ignore[type-arg]
         """What waits, in parts; each is to be dropped before the next is asked for."""
@@ -255,14 +252,14 @@ class HostReports:
     def _drop(self, rows: deque, batch: list) -> None:  # type: ignore[type-arg]
         """Those of ``batch`` that still stand in front: rows that overflowed went by themselves."""
         with self._lock:
-            sent = {id(one) for one in batch}
+            sent = {id(row) for row in batch}
             while rows and id(rows[0]) in sent:
                 rows.popleft()
 
 
 def _sample_rows(host: str, samples: list[HostSample]) -> pa.Table:
     rows = [
-        {"host": host, "device": one.device, "metric": one.metric, "at_ns": one.at_ns, "value": one.value}
-        for one in samples
+        {"host": host, "device": sample.device, "metric": sample.metric, "at_ns": sample.at_ns, "value": sample.value}
+        for sample in samples
     ]
     return pa.Table.from_pylist(rows, schema=HOST_SAMPLES)

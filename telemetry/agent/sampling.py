@@ -1,13 +1,11 @@
-"""Which samplers run on this host, and how often.
+"""Which samplers run on this host, how often, and in which threads.
 
-Runs the samplers of this host: a thread each, so that one that hangs in a driver holds up no other.
+    sampler --sample, every second--> thinning --> readings, events --host_reports.py--> host_samples, host_events
 
-sampler --look, every second--> thinning --> what was seen --host_reports.py--> host_samples, host_events
+Each sampler has a thread of its own, so one that hangs in a driver delays no other.
 
-How far this host's clock is off the collector's, as a sampler: a few pings, of which the quickest counts.
-
-One look takes milliseconds, once in half a minute. A collector that is away, or that knows no such route, makes a look
-empty.
+One sampler measures the offset of this host's clock from the collector's: a few pings every half minute, of which the
+quickest counts. It returns nothing if the collector does not answer or has no such route.
 """
 
 import threading
@@ -21,7 +19,7 @@ from time import monotonic_ns, time_ns
 import pynvml
 
 from telemetry.agent.samplers.host import open_host_sampler
-from telemetry.agent.samplers.interface import Event, GoneError, Look, Reading, Sampler
+from telemetry.agent.samplers.interface import Event, GoneError, Reading, Sample, Sampler
 from telemetry.agent.samplers.network import open_network_samplers
 from telemetry.agent.samplers.nvml import open_nvml_sampler
 from telemetry.agent.settings import SamplerSettings
@@ -33,7 +31,7 @@ from telemetry.thinning import WINDOW_S, HostSample, Thinning
 from telemetry.wire.client import CollectorClient, TimeTold
 
 MAX_ROWS = 100_000
-"""That nobody took: the oldest go first."""
+"""Rows that wait; beyond this the oldest are dropped."""
 SURE_AFTER = 3
 """Looks in a row that went wrong after which a sampler is closed."""
 JOIN_S = 2.0
@@ -41,7 +39,7 @@ JOIN_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paced:
-    """A sampler and how it is asked."""
+    """A sampler and its interval."""
 
     sampler: Sampler
     interval_s: float = 1.0
@@ -59,8 +57,8 @@ class HostWatch:
         self._events: deque[Event] = deque(maxlen=MAX_ROWS)
         self._stop = threading.Event()
         self._threads = [
-            threading.Thread(target=self._run, args=(one,), name=f"rankscope-{one.sampler.name}", daemon=True)
-            for one in samplers
+            threading.Thread(target=self._run, args=(paced,), name=f"rankscope-{paced.sampler.name}", daemon=True)
+            for paced in samplers
         ]
 
     def start(self) -> None:
@@ -89,9 +87,9 @@ class HostWatch:
         while not self._stop.is_set():
             at_ns = self._clock()
             try:
-                look = sampler.look(at_ns)
+                sample = sampler.sample(at_ns)
                 wrong = 0
-                self._put(thinning.add(at_ns, look.readings), look.events)
+                self._put(thinning.add(at_ns, sample.readings), sample.events)
             except GoneError as error:
                 return self._retire(sampler, thinning, str(error))
             except Exception as error:
@@ -106,7 +104,7 @@ class HostWatch:
 
     def _retire(self, sampler: Sampler, thinning: Thinning, reason: str) -> None:
         self._put(thinning.end(), ())
-        log(f"rankscope agent: {sampler.name} is sampled no more: {reason}")
+        log(f"rankscope agent: {sampler.name} is no longer sampled: {reason}")
         with suppress(Exception):
             sampler.close()
 
@@ -153,14 +151,14 @@ def ping(ask: Ask, *, wall: Callable[[], int] = time_ns, monotonic: Callable[[],
         ValueError: one that makes no sense.
     """
     sent_ns, began_ns = wall(), monotonic()
-    told = ask()
+    clock = ask()
     took_ns = monotonic() - began_ns
-    inside_ns = told.answered_ns - told.received_ns
+    inside_ns = clock.answered_ns - clock.received_ns
     if inside_ns > took_ns:
         raise ValueError(f"answered {inside_ns} ns after it was asked, {took_ns} ns in all")
     return Ping(
-        collector=told.collector,
-        offset_ns=(told.received_ns + told.answered_ns - 2 * sent_ns - took_ns) // 2,
+        collector=clock.collector,
+        offset_ns=(clock.received_ns + clock.answered_ns - 2 * sent_ns - took_ns) // 2,
         round_trip_ns=took_ns - inside_ns,
     )
 
@@ -184,7 +182,7 @@ class ClockPing:
         self._tries = tries
         self._wall, self._monotonic = wall, monotonic
 
-    def look(self, at_ns: int) -> Look:
+    def sample(self, at_ns: int) -> Sample:
         pings = []
         for _ in range(self._tries):
             try:
@@ -192,10 +190,10 @@ class ClockPing:
             except (RankscopeError, ValueError):
                 break
         if not pings:
-            return Look()
-        best = min(pings, key=lambda one: one.round_trip_ns)
+            return Sample()
+        best = min(pings, key=lambda answer: answer.round_trip_ns)
         values = {Metric.CLOCK_OFFSET_NS: best.offset_ns, Metric.CLOCK_ROUND_TRIP_NS: best.round_trip_ns}
-        return Look(
+        return Sample(
             readings=tuple(
                 Reading(metric=str(metric), device=best.collector, value=float(value), is_counter=False)
                 for metric, value in values.items()
@@ -222,15 +220,15 @@ def open_samplers(settings: SamplerSettings, *, ranks: Callable[[], Mapping[int,
         return []
     fine = _opened("traffic", lambda: open_network_samplers(fine=True)) if settings.network_s else []
     return [
-        *(Paced(sampler=one, interval_s=settings.interval_s) for one in _found(ranks)),
-        *(Paced(sampler=one, interval_s=settings.network_s, window_s=0) for one in fine),
+        *(Paced(sampler=sampler, interval_s=settings.interval_s) for sampler in _found(ranks)),
+        *(Paced(sampler=sampler, interval_s=settings.network_s, window_s=0) for sampler in fine),
     ]
 
 
 def _found(ranks: Callable[[], Mapping[int, int]]) -> Iterator[Sampler]:
     yield from _opened("network", open_network_samplers)
     yield from _opened("host", lambda: [open_host_sampler(ranks=ranks)])
-    yield from _opened("nvml", lambda: [one for one in (open_nvml_sampler(pynvml),) if one is not None])
+    yield from _opened("nvml", lambda: [sampler for sampler in (open_nvml_sampler(pynvml),) if sampler is not None])
 
 
 def _opened(name: str, open_them: Callable[[], Iterable[Sampler]]) -> list[Sampler]:
@@ -239,7 +237,7 @@ def _opened(name: str, open_them: Callable[[], Iterable[Sampler]]) -> list[Sampl
         return list(open_them())
     except GoneError:
         return []
-    except Exception as error:  # ranks are followed whatever becomes of their host
-        told = f"{type(error).__name__}: {error}"
-        log(f"rankscope agent: {name} is not sampled: {told}")
+    except Exception as error:  # a sampler's failure must not affect the ranks
+        reason = f"{type(error).__name__}: {error}"
+        log(f"rankscope agent: {name} is not sampled: {reason}")
         return []

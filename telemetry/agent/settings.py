@@ -28,30 +28,32 @@ class StallSettings:
     floor_s: float = 10.0
     ceiling_s: float = 300.0
     confirm_s: float = 1.0
-    """Between the two looks that must show the same."""
+    """Between the two samples that must show the same."""
     refresh_s: float = 30.0
     """Evidence is taken again this often while the stall lasts."""
 
     def __post_init__(self) -> None:
         if self.factor <= 1:
-            raise UsageError(f"a stall factor of {self.factor:g}", hint="above 1: a step is no stall")
+            raise UsageError(
+                f"a stall factor of {self.factor:g}", hint="use a value above 1: a normal step is not a stall"
+            )
         if not 0 < self.floor_s <= self.ceiling_s:
             raise UsageError(
                 f"a stall floor of {self.floor_s:g} s and a ceiling of {self.ceiling_s:g} s",
-                hint="both above 0, the ceiling not below the floor",
+                hint="use values above 0, with the ceiling at least as high as the floor",
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerSettings:
-    """How often the host is looked at.
+    """How often the host is sampled.
 
     Raises:
         UsageError: values that cannot work.
     """
 
     interval_s: float = 1.0
-    """Between two looks; 0: the host is not sampled."""
+    """Between two samples; 0: the host is not sampled."""
     network_s: float = 0.0
     """Bytes of the network cards in windows of this length, each shipped: 0.01 shows bursts; 0: not so."""
 
@@ -59,7 +61,7 @@ class SamplerSettings:
         if self.interval_s != 0 and not 0.1 <= self.interval_s <= MAX_INTERVAL_S:
             raise UsageError(
                 f"a sampling interval of {self.interval_s:g} s",
-                hint=f"0.1 to {MAX_INTERVAL_S:g}; 0 samples nothing at all",
+                hint=f"0.1 to {MAX_INTERVAL_S:g}; 0 turns sampling off",
             )
         if self.network_s != 0 and not 0.01 <= self.network_s <= 10:
             raise UsageError(f"network windows of {self.network_s:g} s", hint="0.01 to 10, or 0 for none")
@@ -67,7 +69,7 @@ class SamplerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """What an agent follows, and whom it tells."""
+    """What an agent follows, and where it sends it."""
 
     spool: Path
     collector: str
@@ -81,7 +83,7 @@ class AgentSettings:
     appear_s: float = 10.0
     """How long to wait for a first rank."""
     keep_days: float = KEEP_DAYS
-    """How long rank files that are stored whole are kept; 0: for ever."""
+    """How long completely stored rank files are kept; 0: for ever."""
     stall: StallSettings = field(default_factory=StallSettings)
     samplers: SamplerSettings = field(default_factory=SamplerSettings)
 
@@ -96,9 +98,9 @@ def parse_settings(prog: str, arguments: Sequence[str] | None, *, collector: str
     parser = _parser(prog, os.environ.get("RANKSCOPE_COLLECTOR") or collector)
     given = parser.parse_args(arguments)
     if not given.collector:
-        parser.error("say where the collector is: --collector http://host:port, or RANKSCOPE_COLLECTOR")
+        parser.error("give the collector's address: --collector http://host:port, or RANKSCOPE_COLLECTOR")
     if not 0 < given.interval <= MAX_INTERVAL_S or not min(given.patience, given.appear, given.keep) >= 0:
-        parser.error(f"--interval is above zero and at most {MAX_INTERVAL_S:g}, nothing below zero")
+        parser.error(f"--interval must be above 0 and at most {MAX_INTERVAL_S:g}, and no value may be negative")
     return AgentSettings(
         spool=given.spool,
         collector=given.collector,
@@ -126,8 +128,8 @@ def _number(text: str) -> float:
 def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
     usual, stall, samplers = AgentSettings(spool=Path(), collector=""), StallSettings(), SamplerSettings()
 
-    def told(name: str, otherwise: float) -> str | float:
-        """An agent that a rank starts has no other way to hear of it."""
+    def setting(name: str, otherwise: float) -> str | float:
+        """From the environment: an agent that a rank starts gets no arguments for it."""
         return os.environ.get(f"RANKSCOPE_{name}") or otherwise
 
     parser = argparse.ArgumentParser(
@@ -149,10 +151,10 @@ def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
         "--patience": (usual.patience_s, "to wait for a collector that does not answer, after every rank has ended"),
         "--appear": (usual.appear_s, "to wait for the first rank"),
         "--sample": (
-            told("SAMPLE_S", samplers.interval_s),
+            setting("SAMPLE_S", samplers.interval_s),
             "between two samples of NICs, GPUs and load; 0: no samples",
         ),
-        "--network": (told("NETWORK_S", samplers.network_s), "of each window of NIC byte counts; 0: none"),
+        "--network": (setting("NETWORK_S", samplers.network_s), "of each window of NIC byte counts; 0: none"),
         "--stall-floor": (stall.floor_s, "without a step: shorter pauses are never a stall"),
         "--stall-ceiling": (
             stall.ceiling_s,

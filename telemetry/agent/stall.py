@@ -1,12 +1,12 @@
-"""Does a job stand still? A pure state machine over what the ranks of one host show on their live pages.
+"""Whether a job has stalled: a state machine over the live pages of the ranks of one host, without input or output.
 
-    GOING --no step for longer than usual--> SUSPECTED --nothing moved between two looks--> STALLED
-      ^  <---- something moved: slow ----------'                                               |
+    GOING --no step for longer than usual--> SUSPECTED --nothing changed between two samples--> STALLED
+      ^  <---- something changed: slow --------'                                               |
       '----------------------------- a rank began another step --------------------------------'
 
-How long is too long is learned: ``factor`` times the usual step, within floor and ceiling. The ceiling alone counts
-before the first few steps, while any rank writes a checkpoint or evaluates, and while none is inside a step. The
-ceiling lies below the 600 s after which NCCL's watchdog ends a job.
+The limit is learned: ``factor`` times the usual step, within floor and ceiling. Only the ceiling applies before the
+first few steps, while any rank writes a checkpoint or evaluates, and while no rank is inside a step. The ceiling is
+below the 600 s after which NCCL's watchdog ends a job.
 """
 
 from collections import deque
@@ -32,7 +32,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankLook:
+class RankSample:
     """One rank at one moment. Times are CLOCK_MONOTONIC of the host."""
 
     step: int
@@ -42,12 +42,12 @@ class RankLook:
     takes_its_time: bool
     """It writes a checkpoint or evaluates."""
     counters: Hashable
-    """Whatever moves while the rank does something."""
+    """Counters that change while the rank makes progress."""
 
     @classmethod
-    def of(cls, state: LiveState) -> "RankLook":
+    def of(cls, state: LiveState) -> "RankSample":
         stages = {span.stage for span in state.open_spans}
-        operations = tuple((one.issued, one.completed) for one in state.operations)
+        operations = tuple((operation.issued, operation.completed) for operation in state.operations)
         return cls(
             step=state.step,
             step_started_ns=state.step_started_ns,
@@ -64,14 +64,14 @@ class StallDetector:
     settings: StallSettings
     phase: Phase = Phase.GOING
     _usual: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBER))
-    """Nanoseconds a step, one number for each look that saw one begin."""
+    """Nanoseconds a step, one number for each sample that saw one begin."""
     _num_learned: int = 0
-    _front: RankLook | None = None
+    _front: RankSample | None = None
     """The rank that is ahead, as it began its step."""
     _since_ns: int = 0
-    """The last step began, or the first look was taken."""
+    """The last step began, or the first sample was taken."""
     _excused_ns: int = 0
-    """When somebody last had a reason to take long."""
+    """When a rank last had a reason for a long step."""
     _suspicion: tuple[int, dict[int, Hashable]] | None = None
 
     @property
@@ -84,7 +84,7 @@ class StallDetector:
         return round(min(max(wanted, self.settings.floor_s * SECOND_NS), ceiling_ns))
 
     def learn(self, steps_ns: Sequence[int]) -> None:
-        """Take over what steps took before the first look: of what ranks recorded, the most steps. Later it has seen
+        """Take over what steps took before the first sample: of what ranks recorded, the most steps. Later it has seen
         steps itself; what they took is taken over only as long as none was seen."""
         if len(steps_ns) > self._num_learned and (self._front is None or not self._num_learned):
             self._usual.clear()
@@ -92,10 +92,10 @@ class StallDetector:
             self._num_learned = len(steps_ns)
 
     @property
-    def has_looked(self) -> bool:
+    def has_samples(self) -> bool:
         return self._front is not None
 
-    def look(self, now_ns: int, ranks: Mapping[int, RankLook]) -> Phase:
+    def update(self, now_ns: int, ranks: Mapping[int, RankSample]) -> Phase:
         """Take in how the living ranks stand at ``now_ns``."""
         if not ranks:
             self._go_on()
@@ -109,7 +109,7 @@ class StallDetector:
     def _go_on(self) -> None:
         self.phase, self._suspicion = Phase.GOING, None
 
-    def _steps_on(self, now_ns: int, ranks: Mapping[int, RankLook]) -> bool:
+    def _steps_on(self, now_ns: int, ranks: Mapping[int, RankSample]) -> bool:
         """Whether the rank that is ahead stands elsewhere than before: further, or back where the job began again."""
         ahead = max(ranks.values(), key=lambda rank: (rank.step, -rank.step_started_ns))
         before = self._front
@@ -123,21 +123,21 @@ class StallDetector:
             self._num_learned += num_steps
         return before is not None
 
-    def _excuse(self, now_ns: int, ranks: Mapping[int, RankLook]) -> bool:
-        looks = ranks.values()
-        excused = any(one.takes_its_time for one in looks) or not any(one.inside_step for one in looks)
+    def _excuse(self, now_ns: int, ranks: Mapping[int, RankSample]) -> bool:
+        samples = ranks.values()
+        excused = any(rank.takes_its_time for rank in samples) or not any(rank.inside_step for rank in samples)
         if excused:
             self._excused_ns = now_ns
         return excused
 
-    def _doubt(self, now_ns: int, ranks: Mapping[int, RankLook]) -> None:
+    def _doubt(self, now_ns: int, ranks: Mapping[int, RankSample]) -> None:
         excused = self._excuse(now_ns, ranks)
         usual_over = not excused and now_ns - max(self._since_ns, self._excused_ns) > self.threshold_ns
         all_over = now_ns - self._since_ns > self.settings.ceiling_s * SECOND_NS
         if not (usual_over or all_over):
             self._go_on()
             return
-        counters = {rank: look.counters for rank, look in ranks.items()}
+        counters = {rank: sample.counters for rank, sample in ranks.items()}
         if self._suspicion is None or self._suspicion[1] != counters:
             self.phase, self._suspicion = Phase.SUSPECTED, (now_ns, counters)
         elif now_ns - self._suspicion[0] >= self.settings.confirm_s * SECOND_NS:

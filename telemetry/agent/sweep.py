@@ -1,13 +1,13 @@
-"""Spools do not grow from run to run: what is stored whole and has not been touched for long is deleted.
+"""Deletes old rank files from the spool: those that are stored completely and have not changed for days.
 
-    SPOOL/<run_id>/<attempt>/rank-*     over, every record acknowledged, silent for so many days  -->  gone
+    SPOOL/<run_id>/<attempt>/rank-*     ended, every record acknowledged, unchanged for that many days  -->  deleted
                             /hosts      with the last rank of the attempt
 
-Of a rank that was killed a segment or two are left, its page and the evidence of its end: people may look into them for
-some days. What no collector has acknowledged is never deleted here; the cap of the rank bounds it.
+A killed rank leaves one or two segments, its state page and the evidence of its end. These are kept for some days for
+inspection. Records that no collector has acknowledged are never deleted here; the size limit of the rank bounds them.
 
-How long a rank is silent is told by the monotonic clock where its machine has not been started anew since: a wall clock
-that is wrong for a moment must not take away the numbering of a rank that is about to come back.
+The age is measured with the monotonic clock if the machine has not rebooted since. A wall clock that is wrong for a
+moment must not delete the record numbers of a rank that restarts.
 """
 
 from contextlib import suppress

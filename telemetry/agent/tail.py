@@ -1,10 +1,10 @@
-"""From a rank's records to rows: follows one rank file and speaks in the columns of ``telemetry.tables``.
+"""From a rank's records to rows: follows one rank file and returns the columns of ``telemetry.tables``.
 
-    read:     pin the segment  ->  records, and the hole before them if the rank had to make room  ->  Chunk
+    read:     pin the segment  ->  records, and the gap before them if the rank had to free space  ->  Chunk
     shipped:  acknowledge      ->  sealed segments below are deleted
 
-What is missing is told in the rank's own stream: a mark that bears the number of the last record that is lost. So it is
-stored once, like any record, and what is stored is what was recorded, less what such marks count.
+Missing records are reported by a mark in the rank's own stream. The mark has the number of the last missing record, so
+it is stored once, like any record. What is stored is what was recorded, minus what such marks count.
 """
 
 import json
@@ -33,8 +33,8 @@ from telemetry.records import MAX_AHEAD_NS, RECORDS_LOST, RankIdentity
 from telemetry.tables import MARKS, RANKS, TABLES
 
 CAUSE_WORDS = {
-    LossCause.CAP: "rank files were at their cap before the collector had taken these",
-    LossCause.DISK_FULL: "the disk was full before the collector had taken these",
+    LossCause.CAP: "rank files reached their size limit before the collector stored these records",
+    LossCause.DISK_FULL: "the disk was full before the collector stored these records",
 }
 MAX_NS = 2**63 - 1
 UNREADABLE_WORDS = "their file was damaged or deleted"
@@ -171,10 +171,10 @@ def _corrected(written: RankIdentity, page: ShippingPage | None) -> RankIdentity
 
 def _stamps(block: RecordBlock) -> tuple[int, int]:
     """Wall clock of the first and the last thing that a block tells; 0 where it tells nothing."""
-    told = block.records["start_ns"][block.records["kind"] != RecordKind.TEXT]
-    if not len(told):
+    times = block.records["start_ns"][block.records["kind"] != RecordKind.TEXT]
+    if not len(times):
         return 0, 0
-    first, last = (min(max(block.anchor.to_wall_ns(int(at_ns)), 0), MAX_NS) for at_ns in (told[0], told.max()))
+    first, last = (min(max(block.anchor.to_wall_ns(int(at_ns)), 0), MAX_NS) for at_ns in (times[0], times.max()))
     return first, last
 
 
@@ -183,8 +183,8 @@ def loss_row(block: RecordBlock, rank: int, page: ShippingPage, lost: int) -> pa
     causes = page.causes(block.first_seq - block.lost) if block.lost else []
     resumed_ns, _ = _stamps(block)
     at_ns = min(page.acked_ns or resumed_ns, resumed_ns)
-    words = [CAUSE_WORDS[cause] for cause in causes] or [UNREADABLE_WORDS] * bool(block.lost)
-    why = "; ".join([*words, *[NOT_STORED_WORDS] * (lost > block.lost)])
+    causes_text = [CAUSE_WORDS[cause] for cause in causes] or [UNREADABLE_WORDS] * bool(block.lost)
+    why = "; ".join([*causes_text, *[NOT_STORED_WORDS] * (lost > block.lost)])
     row = {
         "rank": rank,
         "seq": block.first_seq - 1,
@@ -202,7 +202,7 @@ def _identity_of(reader: RankReader) -> RankIdentity:
     attempt, rank = str(identity.attempt), f"rank-{identity.rank:05d}"
     if reader.folder.parts[-3:] != (identity.run_id, attempt, rank):
         raise UnreadableError(
-            f"{reader.folder} holds {identity.run_id}/{attempt}/{rank}", hint="give the folder back its name"
+            f"{reader.folder} holds {identity.run_id}/{attempt}/{rank}", hint="rename the folder to its original name"
         )
     return identity
 
@@ -217,19 +217,19 @@ def rank_rows(identities: list[RankIdentity]) -> pa.Table:
     """Rows of the ``ranks`` table."""
     rows = [
         {
-            "rank": one.rank,
-            "host": one.host,
-            "local_rank": one.local_rank,
-            "pid": one.pid,
-            "dp_size": one.topology.dp,
-            "pp_size": one.topology.pp,
-            "tp_size": one.topology.tp,
-            "mesh": str(one.topology),
-            "started_ns": one.started_ns,
-            "opened_ns": one.folder_opened_ns,
-            "meta": json.dumps(one.meta, sort_keys=True),
+            "rank": identity.rank,
+            "host": identity.host,
+            "local_rank": identity.local_rank,
+            "pid": identity.pid,
+            "dp_size": identity.topology.dp,
+            "pp_size": identity.topology.pp,
+            "tp_size": identity.topology.tp,
+            "mesh": str(identity.topology),
+            "started_ns": identity.started_ns,
+            "opened_ns": identity.folder_opened_ns,
+            "meta": json.dumps(identity.meta, sort_keys=True),
         }
-        for one in identities
+        for identity in identities
     ]
     return pa.Table.from_pylist(rows, schema=RANKS)
 

@@ -1,9 +1,9 @@
-"""Sees by itself that a job stands still or that a rank died, and takes the evidence down: on disk, then for shipping.
+"""Detects a stalled job or a dead rank, and collects evidence: first on disk, then for shipping.
 
-every second, or as a process ends     pages -> logs -> ends -> stall? -> evidence, where there is a reason
+every second, or when a process ends     pages -> logs -> ends -> stall? -> evidence, if there is a reason
 
-A thread of its own, so that neither a silent collector delays the evidence nor a silent rank the heartbeats. While
-nothing is wrong it reads a page of each rank, and asks how long its log is.
+It runs in a thread of its own: a collector that does not answer delays no evidence, and a rank that does not answer
+delays no heartbeat. In normal operation it reads one page of each rank and checks the length of its log.
 """
 
 import threading
@@ -15,8 +15,8 @@ from typing import ParamSpec
 
 from telemetry.agent.deaths import DeathWatch
 from telemetry.agent.settings import StallSettings
-from telemetry.agent.stall import SECOND_NS, Phase, RankLook, StallDetector
-from telemetry.agent.watched_job import Outbox, Owner, WatchedJob, WatchedRank, failed, leave_logs, standing
+from telemetry.agent.stall import SECOND_NS, Phase, RankSample, StallDetector
+from telemetry.agent.watched_job import EvidenceQueue, Owner, WatchedJob, WatchedRank, failed, leave_logs, standing
 from telemetry.errors import UnreadableError
 from telemetry.evidence.collect import Standing, take_flight_files, take_in_time
 from telemetry.evidence.evidence import (
@@ -30,7 +30,7 @@ from telemetry.evidence.evidence import (
     step_of,
 )
 from telemetry.evidence.owned_process import belongs_to, check_owner
-from telemetry.evidence.rank_state import look_at
+from telemetry.evidence.rank_state import live_state
 from telemetry.evidence.usual import RecentOperations
 from telemetry.printable import log
 from telemetry.record.reader import RankReader, find_rank_dirs
@@ -41,7 +41,7 @@ P = ParamSpec("P")
 
 
 class EvidenceWatch:
-    """Follows the ranks under a spool folder. ``outbox`` holds what is to be shipped."""
+    """Follows the ranks under a spool folder. ``queue`` holds what is to be shipped."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class EvidenceWatch:
         self._deaths = DeathWatch(self._wake.set)
         self._thread = threading.Thread(target=self._run, name="rankscope-watch", daemon=True)
         self._complained = False
-        self.outbox = Outbox()
+        self.queue = EvidenceQueue()
 
     def start(self) -> None:
         self._thread.start()
@@ -82,14 +82,14 @@ class EvidenceWatch:
         for job in self._jobs.values():
             job.logs.close()
 
-    def last_look(self) -> None:
+    def last_check(self) -> None:
         """Once every rank is over: see that nothing about their ends is missing."""
         if not self._stop.is_set():
             self.stop()
-            self.look()
+            self.check()
 
-    def look(self) -> None:
-        """One look at everything. Never raises: what goes wrong with one rank or job holds up no other."""
+    def check(self) -> None:
+        """Check every rank once. Never raises: a fault of one rank or job does not affect others."""
         self._guarded(self._find)
         for owner, job in self._jobs.items():
             for rank in job.ranks.values():
@@ -100,7 +100,7 @@ class EvidenceWatch:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self.look()
+            self.check()
             self._wake.wait(self._interval_s)
             self._wake.clear()
 
@@ -113,10 +113,10 @@ class EvidenceWatch:
             self._complain(error)
 
     def _complain(self, error: Exception) -> None:
-        """Once. Whatever is wrong here, records are shipped on."""
+        """Log the first failure. Records are shipped regardless."""
         if not self._complained:
             self._complained = True
-            log(f"rankscope agent: taking evidence failed: {error!r}")
+            log(f"rankscope agent: collecting evidence failed: {error!r}")
 
     def _find(self) -> None:
         for folder in find_rank_dirs(*self._place):
@@ -129,17 +129,17 @@ class EvidenceWatch:
         reader = RankReader(folder)
         identity = reader.identity()
         check_owner(identity)
-        state, process = look_at(reader, identity)
+        state, process = live_state(reader, identity)
         job = self._jobs.setdefault(owner, WatchedJob(StallDetector(self._settings)))
         before = kept(folder, identity.rank)
-        told = process == "ended" or (process == "dead" and bool(before))
+        is_reported = process == "ended" or (process == "dead" and bool(before))
         rank = WatchedRank(
             reader=reader,
             operations=RecentOperations(reader),
             identity=identity,
             state=state,
             process=process,
-            told=told,
+            is_reported=is_reported,
         )
         rank.living, rank.died_ns, rank.ended_by = living_of(before), died_ns_of(before), ended_by_of(before)
         if not rank.over:
@@ -149,7 +149,7 @@ class EvidenceWatch:
         job.ranks[folder] = rank
         rank.operations.read_on()
         job.detector.learn(rank.operations.steps_ns())
-        self.outbox.put(owner, before)  # an agent before this one may not have shipped it
+        self.queue.put(owner, before)  # an agent before this one may not have shipped it
 
     def _follow(self, job: WatchedJob, rank: WatchedRank) -> None:
         """From now on its end is stamped, and what it prints is read."""
@@ -161,16 +161,16 @@ class EvidenceWatch:
 
     def _update(self, job: WatchedJob, rank: WatchedRank) -> None:
         self._note_death(rank)
-        if rank.over and rank.told and not self._began_again(rank):
+        if rank.over and rank.is_reported and not self._began_again(rank):
             return
         lived = not rank.over
         rank.operations.read_on()
-        if not job.detector.has_looked:  # steps may have gone by since the rank was taken up
+        if not job.detector.has_samples:  # steps may have gone by since the rank was taken up
             job.detector.learn(rank.operations.steps_ns())
         with suppress(UnreadableError):
             if rank.reader.live().pid != rank.identity.pid and not self._follow_new_process(job, rank):
                 return
-            rank.state, rank.process = look_at(rank.reader, rank.identity)
+            rank.state, rank.process = live_state(rank.reader, rank.identity)
             if rank.state.identity_ns > rank.identity.started_ns:
                 rank.identity = rank.reader.identity()
             if not rank.over:
@@ -180,20 +180,20 @@ class EvidenceWatch:
         self._note_death(rank)
 
     def _note_death(self, rank: WatchedRank) -> None:
-        """The stamp may come after the look that found the process gone."""
+        """The stamp may arrive after the check that found the process ended."""
         died_ns = self._deaths.died_ns(rank.identity.pid)
         if died_ns and died_ns != rank.died_ns:
-            rank.died_ns, rank.stamp_is_late = died_ns, rank.told
+            rank.died_ns, rank.stamp_is_late = died_ns, rank.is_reported
             rank.ended_by = self._deaths.ended_by(rank.identity.pid)
 
     def _follow_new_process(self, job: WatchedJob, rank: WatchedRank) -> bool:
-        """Whether the process that writes the page by now has said who it is; it will in a moment."""
+        """Whether the process that writes the page has written its identity; otherwise it will in a moment."""
         identity = rank.reader.identity()
         if identity.pid == rank.identity.pid:
             return False
-        check_owner(identity)  # again: whoever was served once may name any process now
+        check_owner(identity)  # again: the file may now name another process
         rank.identity, rank.died_ns, rank.ended_by = identity, 0, ""
-        rank.told = rank.stamp_is_late = False
+        rank.is_reported = rank.stamp_is_late = False
         self._follow(job, rank)
         return True
 
@@ -204,13 +204,13 @@ class EvidenceWatch:
 
     def _judge(self, owner: Owner, job: WatchedJob) -> None:
         """Is there a reason to take evidence now?"""
-        living = {rank.identity.rank: RankLook.of(rank.state) for rank in job.ranks.values() if not rank.over}
+        living = {rank.identity.rank: RankSample.of(rank.state) for rank in job.ranks.values() if not rank.over}
         step = max((rank.state.step for rank in job.ranks.values()), default=-1)
         ended = self._new_ends(job)
         if job.step not in (None, step) and not ended:
             job.logs.step_went_by()
         job.step = step
-        # Of a stall that somebody ends, pages tell less with every rank that unwinds: what was taken before stays.
+        # When a stall is ended, pages lose information with each rank that unwinds: keep earlier evidence.
         job.taken_step = step if job.taken_step == step else None
         if self._stall_is_due(job, living) or (ended and job.taken_step is None):
             self._take(owner, job)
@@ -218,10 +218,10 @@ class EvidenceWatch:
             self._take_flight_files(owner, job)
         self._keep_late_stamps(owner, job)
 
-    def _stall_is_due(self, job: WatchedJob, living: dict[int, RankLook]) -> bool:
+    def _stall_is_due(self, job: WatchedJob, living: dict[int, RankSample]) -> bool:
         """Whether evidence of a stall is to be taken, for the first time or again."""
         now = self._clock()
-        if job.detector.look(now, living) is not Phase.STALLED:
+        if job.detector.update(now, living) is not Phase.STALLED:
             job.taken_ns = 0
             return False
         num_over = sum(rank.over for rank in job.ranks.values())
@@ -232,26 +232,26 @@ class EvidenceWatch:
         return True
 
     def _new_ends(self, job: WatchedJob) -> bool:
-        """Whether a rank has ended, since the last look, as none should: killed, or with a fault on its lips."""
-        new = [rank for rank in job.ranks.values() if rank.over and not rank.told]
+        """Whether a rank has failed since the last check: it was killed, or its log shows a fault."""
+        new = [rank for rank in job.ranks.values() if rank.over and not rank.is_reported]
         for rank in new:
-            rank.told = True
+            rank.is_reported = True
         return any(failed(job, rank) for rank in new)
 
     def _take(self, owner: Owner, job: WatchedJob) -> None:
-        """Of all ranks of the job: those that stand tell whom they wait for."""
+        """Of all ranks of the job: stalled ranks show which ranks they wait for."""
         stands_still = job.detector.phase is Phase.STALLED
         ranks = [standing(rank, job.logs, stands_still=stands_still) for rank in job.ranks.values()]
         self._keep(owner, [(rank, rank.at_once()) for rank in ranks])
-        self._keep_told(owner, ranks, take_in_time(ranks))
+        self._keep_by_rank(owner, ranks, take_in_time(ranks))
 
     def _take_flight_files(self, owner: Owner, job: WatchedJob) -> None:
         """A collective has timed out: torch wrote its flight recorder, and then ended the process."""
         ranks = [standing(rank, job.logs) for rank in job.ranks.values() if rank.over]
-        self._keep_told(owner, ranks, take_flight_files(ranks))
+        self._keep_by_rank(owner, ranks, take_flight_files(ranks))
 
     def _keep_late_stamps(self, owner: Owner, job: WatchedJob) -> None:
-        """Write the states of ended ranks again. Only their stamps are news: nobody is asked again."""
+        """Write the states of ended ranks again with new stamps. No rank is queried again."""
         late = [rank for rank in job.ranks.values() if rank.stamp_is_late]
         for rank in late:
             rank.stamp_is_late = False
@@ -259,25 +259,25 @@ class EvidenceWatch:
             ranks = [standing(rank, job.logs) for rank in late if failed(job, rank)]
             self._keep(owner, [(rank, rank.at_once()) for rank in ranks])
 
-    def _keep_told(self, owner: Owner, ranks: list[Standing], told: list[Evidence]) -> None:
+    def _keep_by_rank(self, owner: Owner, ranks: list[Standing], evidence: list[Evidence]) -> None:
         by_rank: dict[int, list[Evidence]] = {}
-        for one in told:
-            by_rank.setdefault(one.rank, []).append(one)
+        for item in evidence:
+            by_rank.setdefault(item.rank, []).append(item)
         self._keep(owner, [(rank, by_rank.get(rank.identity.rank, [])) for rank in ranks])
 
-    def _keep(self, owner: Owner, told: list[tuple[Standing, list[Evidence]]]) -> None:
+    def _keep(self, owner: Owner, by_rank: list[tuple[Standing, list[Evidence]]]) -> None:
         """Write to disk first: it is all there is if the collector is gone, too. Then ship all ranks in one piece. No
         verdict rests on the new state of some ranks and the old state of others."""
         news: list[Evidence] = []
-        for rank, evidence in told:
+        for rank, evidence in by_rank:
             if not evidence:
                 continue
             gone = discard_other_steps(rank.folder, rank.identity.rank, rank.state.step)
-            kinds = {one.kind for one in evidence}
+            kinds = {item.kind for item in evidence}
             try:
                 keep(rank.folder, evidence)
             except OSError as error:
                 self._complain(error)
-            news += [*(one for one in gone if one.kind not in kinds), *evidence]
+            news += [*(item for item in gone if item.kind not in kinds), *evidence]
         if news:
-            self.outbox.put(owner, news)
+            self.queue.put(owner, news)

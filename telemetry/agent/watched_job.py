@@ -1,7 +1,6 @@
-"""What the agent keeps of the ranks that it watches, as of its last look.
+"""The last known state of the ranks that the agent watches, and the evidence that waits to be shipped.
 
-Evidence that waits to be shipped: of each rank and kind the newest, so a collector that is away for long costs no
-memory.
+Of each rank and kind only the newest evidence is kept, so a long outage of the collector costs no memory.
 """
 
 import threading
@@ -25,19 +24,19 @@ Owner = tuple[str, int]
 BATCH_CHARACTERS = 8 * 2**20
 
 
-class Outbox:
-    """For one thread that puts and one that takes."""
+class EvidenceQueue:
+    """Evidence that waits to be shipped. For one thread that puts and one that takes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[tuple[Owner, int, Kind], Evidence] = {}
         self.news = threading.Event()
-        """Set by whoever puts; cleared by whoever has seen it."""
+        """Set by :meth:`put`; cleared by the reader."""
 
     def put(self, owner: Owner, evidence: Iterable[Evidence]) -> None:
         """What was put before of the same rank and kind is out of date."""
         with self._lock:
-            self._waiting.update({(owner, one.rank, one.kind): one for one in evidence})
+            self._waiting.update({(owner, item.rank, item.kind): item for item in evidence})
         self.news.set()
 
     def batches(self) -> Iterator[tuple[Owner, list[Evidence]]]:
@@ -46,22 +45,22 @@ class Outbox:
             waiting = sorted(self._waiting.items(), key=lambda item: item[0])
         batch: list[Evidence] = []
         size, of = 0, None
-        for (owner, _, _), one in waiting:
-            if of is not None and batch and (owner != of or size + len(one.body) > BATCH_CHARACTERS):
+        for (owner, _, _), item in waiting:
+            if of is not None and batch and (owner != of or size + len(item.body) > BATCH_CHARACTERS):
                 yield of, batch
                 batch, size = [], 0
             of = owner
-            batch.append(one)
-            size += len(one.body)
+            batch.append(item)
+            size += len(item.body)
         if of is not None:
             yield of, batch
 
     def sent(self, owner: Owner, batch: Iterable[Evidence]) -> None:
         """``batch`` is stored; what was put since then waits on."""
         with self._lock:
-            for one in batch:
-                if self._waiting.get((owner, one.rank, one.kind)) is one:
-                    del self._waiting[owner, one.rank, one.kind]
+            for item in batch:
+                if self._waiting.get((owner, item.rank, item.kind)) is item:
+                    del self._waiting[owner, item.rank, item.kind]
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -69,7 +68,7 @@ class Outbox:
 
 @dataclass(slots=True, kw_only=True)
 class WatchedRank:
-    """A rank on this host, as of the last look."""
+    """A rank on this host, as of the last check."""
 
     reader: RankReader
     operations: RecentOperations
@@ -81,9 +80,9 @@ class WatchedRank:
     died_ns: int = 0
     ended_by: str = ""
     stamped: bool = False
-    """The kernel tells when its process ends."""
-    told: bool = False
-    """Its end has been taken down, or was in good order."""
+    """Watched by the kernel for the end of its process."""
+    is_reported: bool = False
+    """Whether its end is recorded, or was clean."""
     stamp_is_late: bool = False
     """The kernel's stamp of the end came after that."""
 
@@ -117,7 +116,7 @@ def leave_logs(job: WatchedJob) -> None:
     """A process that is gone, and whose end has been judged, prints no more."""
     for rank in job.ranks.values():
         number = rank.identity.rank
-        if rank.over and rank.told and job.logs.follows(number) and not is_alive(rank.identity):
+        if rank.over and rank.is_reported and job.logs.follows(number) and not is_alive(rank.identity):
             job.logs.leave(number)
 
 

@@ -1,20 +1,21 @@
-"""How far the clocks of hosts lie apart, from what their ranks did together: offset, drift and an error bound for each.
+"""Clock offsets between hosts, from the collectives of their ranks: offset, drift and an error bound for each host.
 
-    ends     collectives end on all members at (nearly) the same instant;      host-1  |-------|      their ends lie as
-             how nearly is estimated, not assumed                              host-2      |---|      far as the clocks
+    ends     collectives end on all members at (nearly) the same instant;      host-1  |-------|      the ends differ by
+             how nearly is estimated, not assumed                              host-2      |---|      the clock offset
 
-    order    nobody ends before the last has begun, nothing is received        host-1  |->            sent before
-             before it was sent: bounds from both sides, and no assumption     host-2        ->|      received
+    order    no member ends before the last has begun, and no message is       host-1  |->            sent before
+             received before it was sent: bounds from both sides               host-2        ->|      received
 
     pings    agent and collector: the offset lies within half of the round trip
 
-Hosts are nodes of a graph. From the *reference*, the host of rank 0, offsets go along the tree of tightest bounds, and
-bounds add up. A clock that jumped begins a new window. What nothing bounds is refused, with the reason.
+Hosts are nodes of a graph. Offsets are relative to the *reference*, the host of rank 0. They are added along the tree
+of tightest bounds, and so are the bounds. A clock that jumped begins a new window. A host without any bound is
+rejected, with the reason.
 
-    what a host's clock reads = what the reference's reads + offset + drift * (its own reading - middle of the window)
+    reading of a host's clock = reading of the reference's + offset + drift * (own reading - middle of the window)
 
-Bounds after Cristian (Distributed Computing 3, 1989) and NTP (RFC 5905, section 8), by messages of the job itself after
-Duda et al. (ICDCS 1987); why a tree: docs/adr/0015.
+Bounds after Cristian (Distributed Computing 3, 1989) and NTP (RFC 5905, section 8), from messages of the job itself
+after Duda et al. (ICDCS 1987). Why a tree: docs/adr/0015.
 """
 
 import heapq
@@ -64,16 +65,16 @@ def align(evidence: Evidence) -> list[HostClock]:
     reference = evidence.reference
     everything = _tree(reference, (*evidence.gatherings, *evidence.transfers, *evidence.pings))
     by_pings = _tree(reference, evidence.pings)
-    told: list[HostClock] = []
+    clocks_found: list[HostClock] = []
     for host in evidence.hosts:
         if host == reference:
-            told.append(_of_reference(evidence, reference))
+            clocks_found.append(_of_reference(evidence, reference))
         elif pieces := everything.get(host):
-            clocks = [_clock(host, reference, piece) for piece in sorted(pieces, key=lambda one: one.first_ns)]
-            told += [_held_against(clock, by_pings.get(host, ())) for clock in clocks]
+            clocks = [_clock(host, reference, piece) for piece in sorted(pieces, key=lambda piece: piece.first_ns)]
+            clocks_found += [_held_against(clock, by_pings.get(host, ())) for clock in clocks]
         else:
-            told.append(HostClock(host=host, reference=reference, reason=_why_not(evidence, host)))
-    return told
+            clocks_found.append(HostClock(host=host, reference=reference, reason=_why_not(evidence, host)))
+    return clocks_found
 
 
 def _tree(reference: Node, sources: Iterable[Source]) -> Pieces:
@@ -89,8 +90,8 @@ def _tree(reference: Node, sources: Iterable[Source]) -> Pieces:
             continue
         settled[node] = pieces
         for other, seen in graph.around(node, settled, known).items():
-            found = [one for piece in pieces for one in _beyond(piece, node, other, seen)]
-            cost = max((one.bound_ns for one in found), default=np.inf)
+            found = [piece_found for piece in pieces for piece_found in _beyond(piece, node, other, seen)]
+            cost = max((piece_found.bound_ns for piece_found in found), default=np.inf)
             if cost < known.get(other, np.inf):
                 known[other] = cost
                 heapq.heappush(ways, (cost, next(numbers), other, found))
@@ -98,20 +99,20 @@ def _tree(reference: Node, sources: Iterable[Source]) -> Pieces:
 
 
 class _Graph:
-    """Who has seen what together."""
+    """Which hosts share which events."""
 
     def __init__(self, sources: Iterable[Source]) -> None:
         self._groups: dict[Node, list[Gathering]] = defaultdict(list)
         self._pairs: dict[Node, dict[Node, list[Source]]] = defaultdict(lambda: defaultdict(list))
         self._seen: set[int] = set()
-        for one in sources:
-            if isinstance(one, Gathering):
-                for host in one.hosts:
-                    self._groups[host].append(one)
+        for source in sources:
+            if isinstance(source, Gathering):
+                for host in source.hosts:
+                    self._groups[host].append(source)
             else:
-                a, b = _sides(one)
-                self._pairs[a][b].append(one)
-                self._pairs[b][a].append(one)
+                a, b = _sides(source)
+                self._pairs[a][b].append(source)
+                self._pairs[b][a].append(source)
 
     def around(
         self, node: Node, settled: Mapping[Node, object], known: Mapping[Node, float]
@@ -131,13 +132,17 @@ class _Graph:
         return found
 
 
-def _sides(one: Transfers | Pings) -> tuple[Node, Node]:
-    return (one.sender, one.receiver) if isinstance(one, Transfers) else (one.host, _COLLECTOR + one.collector)
+def _sides(source: Transfers | Pings) -> tuple[Node, Node]:
+    return (
+        (source.sender, source.receiver)
+        if isinstance(source, Transfers)
+        else (source.host, _COLLECTOR + source.collector)
+    )
 
 
 def _beyond(piece: Piece, node: Node, other: Node, sources: Sequence[Source]) -> list[Piece]:
     """Pieces of ``other`` as long as ``piece`` of ``node`` holds."""
-    parts = [_sights(piece, node, other, one) for one in sources]
+    parts = [_sights(piece, node, other, source) for source in sources]
     step = np.concatenate([part[0] for part in parts])
     columns = [[getattr(part[1], name) for part in parts] for name in Sights.__slots__]
     reading, *values = (np.concatenate(column) for column in columns)
@@ -148,27 +153,29 @@ def _beyond(piece: Piece, node: Node, other: Node, sources: Sequence[Source]) ->
     method = PINGS if isinstance(sources[0], Pings) else ORDER
     return [
         replace(
-            one, bound_ns=one.bound_ns + piece.bound_ns, method=max(one.method, piece.method, key=_WEAKER.__getitem__)
+            further,
+            bound_ns=further.bound_ns + piece.bound_ns,
+            method=max(further.method, piece.method, key=_WEAKER.__getitem__),
         )
-        for one in pieces_of(sights, method)
+        for further in pieces_of(sights, method)
     ]
 
 
-def _sights(piece: Piece, node: Node, other: Node, one: Source) -> tuple[Int64s, Sights]:
+def _sights(piece: Piece, node: Node, other: Node, source: Source) -> tuple[Int64s, Sights]:
     """Step of each row, and what ``one`` says of the clock of ``other``."""
-    if isinstance(one, Gathering):
-        return _of_gathering(piece, one.hosts.index(node), one.hosts.index(other), one)
-    if isinstance(one, Transfers):
-        return _of_transfers(piece, one, forwards=one.sender == node)
-    return _of_pings(piece, one, outwards=one.host == node)
+    if isinstance(source, Gathering):
+        return _of_gathering(piece, source.hosts.index(node), source.hosts.index(other), source)
+    if isinstance(source, Transfers):
+        return _of_transfers(piece, source, forwards=source.sender == node)
+    return _of_pings(piece, source, outwards=source.host == node)
 
 
-def _of_gathering(piece: Piece, mine: int, its: int, one: Gathering) -> tuple[Int64s, Sights]:
-    began, ended = one.start_ns[:, mine], one.end_ns[:, mine]
-    both = (began >= 0) & (one.start_ns[:, its] >= 0) & _within(piece, ended)
+def _of_gathering(piece: Piece, mine: int, its: int, source: Gathering) -> tuple[Int64s, Sights]:
+    began, ended = source.start_ns[:, mine], source.end_ns[:, mine]
+    both = (began >= 0) & (source.start_ns[:, its] >= 0) & _within(piece, ended)
     began, ended = _true(piece, began[both]), _true(piece, ended[both])
-    its_begin, its_end = one.start_ns[both, its], one.end_ns[both, its]
-    step = one.step[both]
+    its_begin, its_end = source.start_ns[both, its], source.end_ns[both, its]
+    step = source.step[both]
     nothing = np.full(len(step), np.nan)
     return np.concatenate([step, step]), Sights(
         reading_ns=np.concatenate([its_begin, its_end]),
@@ -178,12 +185,12 @@ def _of_gathering(piece: Piece, mine: int, its: int, one: Gathering) -> tuple[In
     )
 
 
-def _of_transfers(piece: Piece, one: Transfers, *, forwards: bool) -> tuple[Int64s, Sights]:
-    mine, its = (one.sent_ns, one.received_ns) if forwards else (one.received_ns, one.sent_ns)
+def _of_transfers(piece: Piece, source: Transfers, *, forwards: bool) -> tuple[Int64s, Sights]:
+    mine, its = (source.sent_ns, source.received_ns) if forwards else (source.received_ns, source.sent_ns)
     known = _within(piece, mine)
     mine, its = _true(piece, mine[known]), its[known]
     bound, none = (its - mine).astype(np.float64), np.full(len(its), np.inf)
-    return one.step[known], Sights(
+    return source.step[known], Sights(
         reading_ns=its,
         ends_ns=np.full(len(its), np.nan),
         low_ns=-none if forwards else bound,
@@ -191,12 +198,12 @@ def _of_transfers(piece: Piece, one: Transfers, *, forwards: bool) -> tuple[Int6
     )
 
 
-def _of_pings(piece: Piece, one: Pings, *, outwards: bool) -> tuple[Int64s, Sights]:
-    by_collector = one.at_ns + one.offset_ns
-    mine, its = (one.at_ns, by_collector) if outwards else (by_collector, one.at_ns)
+def _of_pings(piece: Piece, source: Pings, *, outwards: bool) -> tuple[Int64s, Sights]:
+    by_collector = source.at_ns + source.offset_ns
+    mine, its = (source.at_ns, by_collector) if outwards else (by_collector, source.at_ns)
     known = _within(piece, mine)
     between = (its[known] - _true(piece, mine[known])).astype(np.float64)
-    half = one.round_trip_ns[known] / 2
+    half = source.round_trip_ns[known] / 2
     return np.zeros(len(half), dtype=np.int64), Sights(
         reading_ns=its[known],
         ends_ns=np.full(len(half), np.nan),
@@ -231,10 +238,10 @@ def _clock(host: str, reference: str, piece: Piece) -> HostClock:
 
 def _of_reference(evidence: Evidence, reference: str) -> HostClock:
     """Right by definition, as long as anything is known of it."""
-    ends = [one.end_ns[:, one.hosts.index(reference)] for one in evidence.gatherings if reference in one.hosts]
-    ends += [one.sent_ns for one in evidence.transfers if one.sender == reference]
-    ends += [one.at_ns for one in evidence.pings if one.host == reference]
-    seen = np.concatenate([np.zeros(0, dtype=np.int64), *(one[one >= 0] for one in ends)])
+    ends = [times.end_ns[:, times.hosts.index(reference)] for times in evidence.gatherings if reference in times.hosts]
+    ends += [times.sent_ns for times in evidence.transfers if times.sender == reference]
+    ends += [times.at_ns for times in evidence.pings if times.host == reference]
+    seen = np.concatenate([np.zeros(0, dtype=np.int64), *(times[times >= 0] for times in ends)])
     return HostClock(
         host=reference,
         reference=reference,
@@ -259,17 +266,17 @@ def _held_against(clock: HostClock, by_pings: Sequence[Piece]) -> HostClock:
                     clock,
                     bound_ns=int(np.ceil(apart_ns + piece.bound_ns)),
                     method=DISPUTED,
-                    reason=f"pings lie {apart_ns / 1e6:.3f} ms off what its collectives say",
+                    reason=f"pings lie {apart_ns / 1e6:.3f} ms apart from the offset of its collectives",
                 )
     return clock
 
 
 def _why_not(evidence: Evidence, host: str) -> str:
     met = (
-        any(host in one.hosts for one in evidence.gatherings)
-        or any(host in (one.sender, one.receiver) for one in evidence.transfers)
-        or any(host == one.host for one in evidence.pings)
+        any(host in source.hosts for source in evidence.gatherings)
+        or any(host in (source.sender, source.receiver) for source in evidence.transfers)
+        or any(host == source.host for source in evidence.pings)
     )
     if met:
-        return "what it has in common with aligned hosts does not bound its clock"
-    return "no collective, transfer or ping in common with an aligned host"
+        return "its events shared with aligned hosts do not bound its clock"
+    return "no collective, transfer or ping shared with an aligned host"

@@ -1,4 +1,4 @@
-"""What clocks are aligned by, and what comes of it: see ``align.py``."""
+"""Input and result of clock alignment: see ``align.py``."""
 
 from dataclasses import dataclass
 
@@ -69,9 +69,9 @@ class Evidence:
     def reference(self) -> str:
         """The first host; where that met nobody, the one that met most."""
         met = dict.fromkeys(self.hosts, 0)
-        groups = [one.hosts for one in self.gatherings]
-        groups += [(one.sender, one.receiver) for one in self.transfers]
-        groups += [(one.host, "") for one in self.pings]
+        groups = [source.hosts for source in self.gatherings]
+        groups += [(source.sender, source.receiver) for source in self.transfers]
+        groups += [(source.host, "") for source in self.pings]
         for group in groups:
             for host in set(group) & met.keys():
                 met[host] += len(group) - 1

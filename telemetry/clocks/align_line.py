@@ -1,8 +1,8 @@
-"""A line through points of which many may lie far off, and where one line does not do: several, one after another.
+"""A robust line through points with many outliers, or several lines one after another if one does not fit.
 
-    y   . .  .        .          a clock that jumps, or begins to be slewed, bends the points: they are cut there.
-         . ' .  .               A few points far off at an end may be the begin of such a thing: they are left out.
-                  . ' . .       What a line does not explain within its stretch is its *misfit*.
+    y   . .  .        .          a clock that jumps or begins to be slewed bends the points: they are split there.
+         . ' .  .               A few outliers at an end may be the beginning of such a change: they are left out.
+                  . ' . .       What a line does not explain within its segment is its *misfit*.
 
 Slope by the median of slopes (Theil 1950, on pairs a third of the rows apart), then least squares with Tukey's biweight
 (Huber, Robust Statistics, 1981).

@@ -1,11 +1,11 @@
-"""Lines that keep within bounds from both sides: what the order of events says of a clock.
+"""Lines between bounds from both sides: what the order of events says about a clock.
 
-    offset  ' '   '     '  '        no more than this      every line that fits between is possible: the answer is
-            ---------------------                          the middle of all, and its bound reaches to the farthest
-              .  .     . .   .      no less than this
+    offset  ' '   '     '  '        upper bounds           every line between them is possible: the result is the
+            ---------------------                          middle of all, and its bound reaches to the farthest
+              .  .     . .   .      lower bounds
 
-The linear programme of Duda et al. (ICDCS 1987) in two unknowns, by its slopes: for each slope the levels that fit are
-an interval, as wide as a concave function of the slope says.
+The linear programme of Duda et al. (ICDCS 1987) in two unknowns, solved by slope: for each slope the possible levels
+are an interval, and its width is a concave function of the slope.
 """
 
 from dataclasses import dataclass

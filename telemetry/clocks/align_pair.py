@@ -1,8 +1,8 @@
-"""One clock against another: from what both saw to pieces on which one line holds, each with its bound.
+"""One clock against another: from shared events to segments with one line each, and the bound of each line.
 
-ends of collectives, many    a line through them; what their scatter may hide is part of the bound; cut down by what
-                             the order of events allows. Where that says something else, the order alone counts.
-else                         the order alone
+many ends of collectives     a line through them; its bound includes what their scatter may hide, and is cut by the
+                             bounds from the order of events. If both disagree, only the order counts.
+otherwise                    the order of events only
 """
 
 from dataclasses import replace
@@ -40,14 +40,14 @@ def pieces_of(sights: Sights, method: str = ORDER) -> list[Piece]:
         return _usable(_in_order(sights, method))
     x = (sights.reading_ns - sights.reading_ns[0]).astype(np.float64)
     found: list[Piece] = []
-    for one in stretches(x[seen], sights.ends_ns[seen])[:MAX_PIECES]:
-        part = sights.between(int(seen[one.first]), int(seen[one.stop - 1]) + 1)
-        found += _by_ends(part, one.line, int(sights.reading_ns[0])) or _in_order(part, method)
+    for stretch in stretches(x[seen], sights.ends_ns[seen])[:MAX_PIECES]:
+        part = sights.between(int(seen[stretch.first]), int(seen[stretch.stop - 1]) + 1)
+        found += _by_ends(part, stretch.line, int(sights.reading_ns[0])) or _in_order(part, method)
     return _usable(found or _in_order(sights, method))
 
 
 def _usable(pieces: list[Piece]) -> list[Piece]:
-    return [one for one in pieces if one.bound_ns <= MAX_BOUND_NS and abs(one.drift) <= MAX_DRIFT]
+    return [piece for piece in pieces if piece.bound_ns <= MAX_BOUND_NS and abs(piece.drift) <= MAX_DRIFT]
 
 
 def _by_ends(sights: Sights, line: Line, zero_ns: int) -> list[Piece]:

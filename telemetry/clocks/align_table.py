@@ -1,10 +1,10 @@
-"""Stamps of several hosts on one clock: raw stamp and host in, the reference's time and its bound out.
+"""Time stamps of several hosts on one clock. Input: raw stamp and host. Output: the reference's time and its bound.
 
     windows of a host   |-- offset, drift, bound --|-- offset, drift, bound --|        ?
-    stamp                         ^ inside: as it is                                   ^ outside: the nearest, its bound
-                                                                                         grows with the distance
+    stamp                         ^ inside: as it is                                   ^ outside: nearest window, and
+                                                                                         a wider bound
 
-Nothing is rewritten: who draws or compares asks here.
+Stored stamps are not changed: every reader that draws or compares them converts them here.
 """
 
 from collections.abc import Iterable
@@ -40,12 +40,12 @@ class ClockTable:
     """The clocks of a job's hosts, as far as they are known."""
 
     def __init__(self, clocks: Iterable[HostClock] = ()) -> None:
-        told = [one for one in clocks if one.aligned]
-        self.reference = told[-1].reference if told else ""
+        aligned = [clock for clock in clocks if clock.aligned]
+        self.reference = aligned[-1].reference if aligned else ""
         self._clocks: dict[str, list[HostClock]] = {}
-        for one in told:
-            if one.reference == self.reference:
-                self._clocks.setdefault(one.host, []).append(one)
+        for clock in aligned:
+            if clock.reference == self.reference:
+                self._clocks.setdefault(clock.host, []).append(clock)
 
     def __bool__(self) -> bool:
         return len(self._clocks) > 1
@@ -54,15 +54,15 @@ class ClockTable:
         """Of the stamps of ``host`` near ``at_ns`` of its clock; None where nothing bounds it."""
         if host == self.reference and host:
             return Shift(offset_ns=0, bound_ns=0)
-        known = [_shift(one, at_ns) for one in self._clocks.get(host, ())]
-        best = min(known, key=lambda one: one.bound_ns, default=None)
+        known = [_shift(shift, at_ns) for shift in self._clocks.get(host, ())]
+        best = min(known, key=lambda shift: shift.bound_ns, default=None)
         return best if best is not None and best.bound_ns <= MAX_BOUND_NS else None
 
     def aligned(self, at_ns: Int64s, host: str) -> Aligned | None:
         """Stamps of one host that lie close together (a step); None where nothing bounds its clock."""
         if not len(at_ns):
             return Aligned(at_ns=at_ns, bound_ns=0)
-        ends = [self.shift(host, int(one)) for one in (at_ns.min(), at_ns.max())]
+        ends = [self.shift(host, int(stamp)) for stamp in (at_ns.min(), at_ns.max())]
         first, last = ends
         if first is None or last is None:
             return None
@@ -83,12 +83,12 @@ class ClockTable:
         return Shift(offset_ns=there.offset_ns - here.offset_ns, bound_ns=there.bound_ns + here.bound_ns)
 
 
-def _shift(one: HostClock, at_ns: int) -> Shift:
+def _shift(clock: HostClock, at_ns: int) -> Shift:
     """By one window; outside, its line may have turned by what its bound leaves open, and by what clocks wander."""
-    middle = (one.first_ns + one.last_ns) // 2
-    outside = max(one.first_ns - at_ns, at_ns - one.last_ns, 0)
-    turn = WANDER + 2 * one.bound_ns / max(one.last_ns - one.first_ns, 1)
+    middle = (clock.first_ns + clock.last_ns) // 2
+    outside = max(clock.first_ns - at_ns, at_ns - clock.last_ns, 0)
+    turn = WANDER + 2 * clock.bound_ns / max(clock.last_ns - clock.first_ns, 1)
     return Shift(
-        offset_ns=one.offset_ns + round(one.drift_ppm * 1e-6 * (at_ns - middle)),
-        bound_ns=one.bound_ns + (int(np.ceil(outside * turn)) if outside else 0),
+        offset_ns=clock.offset_ns + round(clock.drift_ppm * 1e-6 * (at_ns - middle)),
+        bound_ns=clock.bound_ns + (int(np.ceil(outside * turn)) if outside else 0),
     )

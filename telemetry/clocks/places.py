@@ -1,11 +1,11 @@
-"""Which ranks are asked so that every host is seen with few of them.
+"""Which few ranks are queried so that every host is covered.
 
     a group of collectives    one rank of each host, if it spans several; one group for the same set of hosts.
-                              Parameters and gradients go along any axes that the grid's dp direction counts
+                              Parameters and gradients use any axes that the grid's dp direction counts
     neighbours along pp       one pair for the same two hosts; a few pairs between the same two sets of hosts that
-                              groups hold together
+                              groups connect
 
-At 12,288 ranks on 1,536 hosts that is one rank a host.
+For 12,288 ranks on 1,536 hosts that is one rank a host.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""From a store to what clocks are aligned by: the collectives, transfers and pings of one window of steps."""
+"""Reads the input of clock alignment from a store: collectives, transfers and pings of one window of steps."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

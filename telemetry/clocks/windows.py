@@ -1,7 +1,7 @@
-"""The clocks of one attempt, window by window of steps.
+"""The clocks of one attempt, for each window of steps.
 
 steps    0        64       128      192  200        windows of a power of two steps that last a minute or more:
-         |--------|--------|--------|---->          whoever estimates, and when, they are the same ones
+         |--------|--------|--------|---->          the same for every process that estimates, at any time
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""How a server of ours says no: a status, the reason and what to do next, as JSON."""
+"""Error responses of the collector and the dashboard: a status, the reason and a hint, as JSON."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,13 +7,13 @@ from starlette.types import Receive, Scope, Send
 
 RETRY_AFTER = {429: "1", 503: "2"}
 Refused = Callable[[int], None]
-"""Is told the status of each request that was turned away before it came to a route."""
+"""Receives the status of each request that is rejected before it reaches a route."""
 
 
 def refuse(
     status: int, error: str, hint: str, stored: Mapping[str, int] | None = None, /, **headers: str
 ) -> JSONResponse:
-    """``{"error", "hint"}``, with ``stored`` where it is given; 429 and 503 say when to retry."""
+    """``{"error", "hint"}``, with ``stored`` if given; 429 and 503 contain Retry-After."""
     later = {"Retry-After": RETRY_AFTER[status]} if status in RETRY_AFTER else {}
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     more = {} if stored is None else {"stored": dict(stored)}
@@ -21,7 +21,7 @@ def refuse(
 
 
 async def turn_away(answer: JSONResponse, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request so; the handshake of a WebSocket is refused without words (403)."""
+    """Answer a request with this error; the handshake of a WebSocket is refused with an empty 403."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
     else:
@@ -29,4 +29,4 @@ async def turn_away(answer: JSONResponse, scope: Scope, receive: Receive, send: 
 
 
 def ignore(_: int) -> None:
-    """Nobody counts."""
+    """Counts nothing."""

@@ -4,11 +4,16 @@
     POST /v1/query             JSON in, Arrow out
     GET  /healthz  /metrics
 
-Errors are JSON {"error", "hint"}. 400: bad input. 409: the name is taken. 415: another type, or a packed body. 416: the
-numbers of records jump; the answer has "stored", one past the last stored number by rank. 428: announce the rank first.
-429 and 503: retry later (Retry-After). Requests that are refused earlier: ``guard.py``.
+Errors are JSON {"error", "hint"}:
 
-Refused batches in the collector's log: one line for each, up to a limit per minute.
+    400         bad input
+    409         another job already uses the name
+    415         wrong content type, or a compressed body
+    416         record numbers jump; "stored" in the response is the next expected number by rank
+    428         announce the rank first
+    429, 503    retry after Retry-After seconds
+
+``guard.py`` rejects other requests earlier. Refused batches are logged with one line each, up to a limit per minute.
 """
 
 import asyncio
@@ -53,7 +58,7 @@ class RefusalLog:
         self._lines += 1
         _write(f"refused a batch of {what.partition(chr(10))[0][:MAX_LENGTH]}")
         if self._lines == LINES_A_MINUTE:
-            _write("more refusals within this minute are only counted: see rankscope_batches_rejected_total")
+            _write("further refusals in this minute are only counted: see rankscope_batches_rejected_total")
 
     def _begin_minute(self) -> None:
         if self._left_out:
@@ -68,9 +73,9 @@ def _write(line: str) -> None:
 MAX_QUESTION_BYTES = 2**17
 """As SQL it stays below what an engine reads (256 KiB)."""
 QUESTIONS_AT_ONCE = 8
-"""The others wait: a page that asks for much takes no thread from those who send rows."""
+"""Further queries wait: a large query must not block threads that receive rows."""
 MAX_WAITING = 256
-"""Questions; beyond it they are told to come back later."""
+"""Waiting queries; further ones get 429."""
 
 
 class TooBigError(Exception):
@@ -78,7 +83,7 @@ class TooBigError(Exception):
 
 
 class WrongTypeError(UsageError):
-    """The body is said to be something else than this route takes."""
+    """The declared type of the body is not accepted by this route."""
 
 
 class TooManyError(Exception):
@@ -97,8 +102,8 @@ class Questions:
         """An Arrow IPC stream.
 
         Raises:
-            UsageError: there is more of it than anybody can use, or finding it takes too long.
-            TooManyError: at once.
+            UsageError: the answer is too large, or the query takes too long.
+            TooManyError: too many queries at once.
             UnreachableError: the store does not answer.
         """
         if self._threads.statistics().tasks_waiting >= MAX_WAITING:
@@ -109,8 +114,8 @@ class Questions:
         rows = self._reader.read(query)
         if rows.nbytes > self._max_answer_bytes:
             raise UsageError(
-                f"the answer has {rows.nbytes} bytes: this collector sends {self._max_answer_bytes} at most",
-                hint="ask about fewer steps or ranks, or raise RANKSCOPE_MAX_ANSWER_BYTES",
+                f"the answer has {rows.nbytes} bytes, the limit of this collector is {self._max_answer_bytes}",
+                hint="query fewer steps or ranks, or raise RANKSCOPE_MAX_ANSWER_BYTES",
             )
         return encode(rows)
 
@@ -118,7 +123,7 @@ class Questions:
 def make_router(
     store: Store, reader: Reader, ingest: Ingest, counters: Counters, *, max_answer_bytes: int
 ) -> APIRouter:
-    """Routes over a store, who answers from it, and its writer."""
+    """Routes for a store, its reader, and its writer."""
     router = APIRouter()
     questions = Questions(reader, max_answer_bytes=max_answer_bytes)
     looks = CapacityLimiter(1)
@@ -164,12 +169,12 @@ def make_router(
 async def _body(request: Request, content_type: str, limit_bytes: int | None = None) -> bytes:
     """The request's body.
 
-    The type is asked for because a page in somebody's browser can send any bytes to loopback, but not this type.
+    The type is checked because a page in a browser can send any bytes to loopback, but not with this type.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != content_type:
         raise WrongTypeError("wrong content type", hint=f"send Content-Type: {content_type}")
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise WrongTypeError("the body is packed", hint="send it as it is, without Content-Encoding")
+        raise WrongTypeError("the body is compressed", hint="send it uncompressed, without Content-Encoding")
     chunks, size_bytes = [], 0
     async for chunk in request.stream():
         chunks.append(chunk)
@@ -180,7 +185,7 @@ async def _body(request: Request, content_type: str, limit_bytes: int | None = N
 
 
 def refusal(error: Exception) -> JSONResponse:
-    """An error as the answer that tells what to do about it."""
+    """The response for an error, with its hint."""
     match error:
         case JumpError():
             stored = {str(rank): seq for rank, seq in error.stored.items()}
@@ -194,8 +199,8 @@ def refusal(error: Exception) -> JSONResponse:
         case UsageError():
             return refuse(400, error.message, error.hint)
         case TooBigError():
-            return refuse(413, str(error), "ask about fewer ranks or names at a time")
+            return refuse(413, str(error), "query fewer ranks or names at a time")
         case TooManyError():
-            return refuse(429, "too many questions wait", "ask again after Retry-After seconds")
+            return refuse(429, "too many queries are waiting", "retry after Retry-After seconds")
         case _:
-            return refuse(429, "too much waits to be stored", "send it again after Retry-After seconds")
+            return refuse(429, "too many rows wait to be stored", "retry after Retry-After seconds")

@@ -1,11 +1,11 @@
-"""Which ranks this collector may write, where several stand over one database.
+"""Which ranks this collector may write, if several collectors share one database.
 
-    claim   write a ballot above all that are there  ->  settle  ->  (marks are read)
-    insert  register with the engine  ->  check: no larger ballot is there  ->  send the rows
+    claim   write a ballot above all existing ones  ->  settle  ->  (marks are read)
+    insert  register with the engine  ->  check: no larger ballot exists  ->  send the rows
 
-The claimer waits for every insert that was registered before its ballot was there; every insert that registers later
-sees the ballot, and stores nothing. So marks that were read after a claim stay true until a check fails, whoever is
-killed, paused or cut off in between. See ``docs/adr/0014-ranks-are-claimed.md``.
+The claiming collector waits for every insert that was registered before its ballot. Every insert that registers later
+sees the ballot and stores nothing. So marks that were read after a claim stay true until a check fails, even if a
+collector is killed, paused or disconnected in between. See ``docs/adr/0014-ranks-are-claimed.md``.
 """
 
 import secrets
@@ -26,7 +26,7 @@ Attempt = tuple[str, int]
 MAX_NAMED_RANKS = 4096
 """More ranks than these are not spelt out in a question: all of the attempt are read."""
 MAX_ATTEMPTS = 256
-"""Attempts whose claims are kept at hand; of the least recently used, the ranks are claimed again."""
+"""Attempts whose claims are cached. Ranks of the least recently used attempt are claimed again."""
 _NUMBER = 2**NUMBER_BITS - 1
 
 
@@ -52,18 +52,18 @@ class Claims:
         self._held: OrderedDict[Attempt, set[int]] = OrderedDict()
 
     def take(self, ranks: set[Rank]) -> None:
-        """Claim those of ``ranks`` that are not held. Marks that were read before tell nothing about these."""
-        for used in {one[:2] for one in ranks if one[:2] in self._held}:
+        """Claim those of ``ranks`` that are not held. Marks that were read before are not valid for these."""
+        for used in {rank[:2] for rank in ranks if rank[:2] in self._held}:
             self._held.move_to_end(used)
-        new = {one for one in ranks if one[2] not in self._held.get(one[:2], ())}
+        new = {rank for rank in ranks if rank[2] not in self._held.get(rank[:2], ())}
         if not new:
             return
-        rounds = {one: newest >> NUMBER_BITS for one, newest in self._newest(new).items()}
+        rounds = {rank: newest >> NUMBER_BITS for rank, newest in self._newest(new).items()}
         self._store.insert(
-            "claims", _rows((one, (rounds.get(one, 0) + 1) << NUMBER_BITS | self._number) for one in new)
+            "claims", _rows((rank, (rounds.get(rank, 0) + 1) << NUMBER_BITS | self._number) for rank in new)
         )
         self._store.settle()
-        # Whether a larger ballot came in meanwhile is seen before the first row is sent.
+        # A larger ballot that arrived meanwhile is noticed before the first row is sent.
         for run_id, attempt, rank in new:
             self._held.setdefault((run_id, attempt), set()).add(rank)
 
@@ -86,7 +86,7 @@ class Claims:
         return [self._held.popitem(last=False)[0] for _ in range(len(self._held) - MAX_ATTEMPTS)]
 
     def _newest(self, ranks: set[Rank], **not_by: int) -> dict[Rank, int]:
-        """The largest ballots of ``ranks``; those that nobody claimed are left out."""
+        """The largest ballot of each of ``ranks``; unclaimed ranks are left out."""
         numbers = {rank for _, _, rank in ranks}
         query = NewestClaims(
             run_ids=tuple({run_id for run_id, _, _ in ranks}),
@@ -96,7 +96,7 @@ class Claims:
         )
         answer = self._reader.read(query)
         columns = (answer[name].to_pylist() for name in ("run_id", "attempt", "rank", "newest"))
-        return {one: newest for *key, newest in zip(*columns, strict=True) if (one := tuple(key)) in ranks}
+        return {rank: newest for *key, newest in zip(*columns, strict=True) if (rank := tuple(key)) in ranks}
 
 
 def _rows(ballots: Iterable[tuple[Rank, int]]) -> pa.Table:

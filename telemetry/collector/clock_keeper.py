@@ -1,9 +1,9 @@
-"""The collector's thread that keeps the table ``host_clocks``: now and then the newest windows of runs that are alive.
+"""The collector's thread that updates the table ``host_clocks``: periodically, for the newest windows of active runs.
 
-    every half minute    Runs --> those with news --> newest two windows --> align --> host_clocks
+    every half minute    Runs --> those with new rows --> newest two windows --> align --> host_clocks
 
-What it asks for is bounded (``clock_evidence.py``), and it may be killed at any moment: the same windows are estimated
-again, by this collector or another, and the newest estimate counts.
+Its queries are bounded (``telemetry/clocks/stored_evidence.py``). It may be killed at any moment: this or another
+collector estimates the same windows again, and the newest estimate counts.
 """
 
 import threading
@@ -21,7 +21,7 @@ ALIVE_NS = 600_000_000_000
 """A run that was silent for longer is left alone."""
 CLOSE_S = 5.0
 MAX_SHARE = 0.05
-"""Of one core: a look that takes long is followed by a longer rest."""
+"""Of one core: a round that takes long is followed by a longer rest."""
 
 Attempt = tuple[str, int]
 
@@ -35,8 +35,8 @@ class ClockKeeper:
         self._every_s = every_s
         self._clock = clock
         self._known: dict[Attempt, int] = {}
-        """When each run was last heard of, as of the look before."""
-        self._told: set[Attempt] = set()
+        """When each run was last heard of, as of the round before."""
+        self._logged: set[Attempt] = set()
         """Of which it was said that something is wrong."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rankscope-clocks", daemon=True)
@@ -46,13 +46,13 @@ class ClockKeeper:
             self._thread.start()
 
     def close(self) -> None:
-        """End the thread; a look that takes long is left to its end. Safe to repeat."""
+        """End the thread; a round that takes long is left to its end. Safe to repeat."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(CLOSE_S)
 
-    def look(self) -> int:
-        """Estimate what has news; how many windows were stored.
+    def update(self) -> int:
+        """Estimate windows with new rows. Returns the number of stored windows.
 
         Raises:
             UnreachableError: the store does not answer.
@@ -65,7 +65,7 @@ class ClockKeeper:
                 stored += self._try(attempt, row["last_step"])
                 self._known[attempt] = row["last_ns"]
         self._known = {attempt: last_ns for attempt, last_ns in self._known.items() if attempt in alive}
-        self._told &= alive.keys()
+        self._logged &= alive.keys()
         return stored
 
     def _try(self, attempt: Attempt, last_step: int) -> int:
@@ -75,9 +75,9 @@ class ClockKeeper:
         except UnreachableError:
             raise
         except Exception as error:
-            if attempt not in self._told:
-                self._told.add(attempt)
-                _tell(f"run {attempt[0]!r}, attempt {attempt[1]}: {type(error).__name__}: {error}")
+            if attempt not in self._logged:
+                self._logged.add(attempt)
+                _log(f"run {attempt[0]!r}, attempt {attempt[1]}: {type(error).__name__}: {error}")
             return 0
 
     def _estimate(self, attempt: Attempt, last_step: int) -> int:
@@ -92,14 +92,14 @@ class ClockKeeper:
         while not self._stop.wait(max(self._every_s, took_s / MAX_SHARE)):
             began_s = time.monotonic()
             try:
-                self.look()
+                self.update()
             except RankscopeError:
-                continue  # the store is away: there will be another look
-            except Exception as error:  # a fault of ours must not end the thread, let alone the collector
-                _tell(f"{type(error).__name__}: {error}")
+                continue  # the store is away: the next round retries
+            except Exception as error:  # a defect must not end the thread or the collector
+                _log(f"{type(error).__name__}: {error}")
             finally:
                 took_s = time.monotonic() - began_s
 
 
-def _tell(words: str) -> None:
-    log(f"rankscope collect: clocks: {one_line(words, 300)}")
+def _log(message: str) -> None:
+    log(f"rankscope collect: clocks: {one_line(message, 300)}")

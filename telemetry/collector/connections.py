@@ -1,20 +1,19 @@
-"""Connections that are too many, or too slow to begin or to read.
+"""Limits on connections and WebSockets: how many there are, and how slowly they may send or read.
 
-    accepted --head within HEAD_S--> request --body: bodies.py--> answer --read at MIN_READ_BYTES a STALL_S--> idle, 5 s
-       |              else closed                                              else cut off
-       +-- more than MAX_CONNECTIONS: cut off at once; one that has not got beyond the handshake of TLS is one, too
+    accepted --head within HEAD_S--> request --body: guard.py--> answer --read at MIN_READ_BYTES a STALL_S--> idle, 5 s
+       |              else closed                                             else closed
+       +-- more than MAX_CONNECTIONS: closed at once; this includes connections that are still in the TLS handshake
 
-The parser is the strict one, the same on every installation; it bounds the head, too (16 KiB). What becomes a
-WebSocket is bounded as one: ``sockets.py``.
+Every installation uses the same strict HTTP parser. It also limits the head (16 KiB).
 
-WebSockets, where they are asked for (``RANKSCOPE_LIVE=websocket``): no more, larger or faster than a page needs.
+WebSockets exist only with ``RANKSCOPE_LIVE=websocket``. Their number, size and rate are limited:
 
-    connections.py --upgrade--> too many: cut off --> gates --> page told of news
-                                                                  |  more than FRAMES_PER_SECOND: cut off
-                                                                  |  told faster than it reads for STALL_S: cut off
-                                                                  |  no answer to a ping, 20 s after 20 s: cut off
+    upgrade --> too many: closed --> guard.py --> page receives updates
+                                                    |  more than FRAMES_PER_SECOND: closed
+                                                    |  reads slower than it is sent for STALL_S: closed
+                                                    |  no answer to a ping, 20 s after 20 s: closed
 
-A page whose socket is cut off goes on by asking.
+A page whose socket is closed falls back to polling.
 """
 
 import asyncio
@@ -48,7 +47,7 @@ class BoundedSocket(WebSocketsSansIOProtocol):
         self._stalled: asyncio.TimerHandle | None = None
 
     def handle_connect(self, event: Request) -> None:
-        if sum(isinstance(one, BoundedSocket) for one in self.connections) > MAX_SOCKETS:
+        if sum(isinstance(connection, BoundedSocket) for connection in self.connections) > MAX_SOCKETS:
             self.transport.abort()
         else:
             super().handle_connect(event)
@@ -105,7 +104,7 @@ OTHER_FILES = 512
 
 
 class BoundedListener(socket.socket):
-    """A socket that keeps no more connections than there is room for, whatever is spoken on them."""
+    """A socket that limits the number of connections, for every protocol."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -141,7 +140,7 @@ class BoundedConnection(H11Protocol):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self._head_due: asyncio.TimerHandle | None = None
-        self._look_due: asyncio.TimerHandle | None = None
+        self._check_due: asyncio.TimerHandle | None = None
         self._unread_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -170,15 +169,15 @@ class BoundedConnection(H11Protocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._unread_bytes = self.transport.get_write_buffer_size()
-        self._look_due = self.loop.call_later(STALL_S, self._look)
+        self._check_due = self.loop.call_later(STALL_S, self._check_reader)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        _cancel(self._look_due)
+        _cancel(self._check_due)
 
     def connection_lost(self, exc: Exception | None) -> None:
         _cancel(self._head_due)
-        _cancel(self._look_due)
+        _cancel(self._check_due)
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
@@ -191,14 +190,14 @@ class BoundedConnection(H11Protocol):
         _cancel(self._head_due)
         self._head_due = self.loop.call_later(HEAD_S, self.transport.close)
 
-    def _look(self) -> None:
-        """Cut off who reads too slowly: its answer fills memory."""
+    def _check_reader(self) -> None:
+        """Close the connection of a slow reader: its answer fills memory."""
         unread = self.transport.get_write_buffer_size()
         if unread > self._unread_bytes - MIN_READ_BYTES:
             self.transport.abort()
             return
         self._unread_bytes = unread
-        self._look_due = self.loop.call_later(STALL_S, self._look)
+        self._check_due = self.loop.call_later(STALL_S, self._check_reader)
 
 
 def max_connections() -> int:

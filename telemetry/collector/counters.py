@@ -1,4 +1,4 @@
-"""What the collector counts of itself, as Prometheus reads it."""
+"""The collector's own metrics, in Prometheus format."""
 
 import threading
 from collections import Counter
@@ -6,20 +6,23 @@ from collections import Counter
 from telemetry.wire.codec import Ack
 
 _HELP = {
-    "rankscope_rows_received_total": ("counter", "Rows that arrived, duplicates included."),
+    "rankscope_rows_received_total": ("counter", "Rows received, including duplicates."),
     "rankscope_rows_stored_total": ("counter", "Rows inserted into the store."),
-    "rankscope_rows_duplicate_total": ("counter", "Rows dropped because they were stored before."),
-    "rankscope_records_lost_total": ("counter", "Records that ranks lost, as the marks tell that were stored here."),
-    "rankscope_otlp_records_rejected_total": ("counter", "OpenTelemetry records left out, the rest of theirs stored."),
+    "rankscope_rows_duplicate_total": ("counter", "Rows dropped because they were already stored."),
+    "rankscope_records_lost_total": ("counter", "Records that ranks lost, from the marks stored here."),
+    "rankscope_otlp_records_rejected_total": (
+        "counter",
+        "OpenTelemetry records rejected; the other records of their requests are stored.",
+    ),
     "rankscope_batches_rejected_total": ("counter", "Batches refused, by HTTP status."),
-    "rankscope_requests_refused_total": ("counter", "Requests turned away before they came to a route, by status."),
-    "rankscope_batches_failed_total": ("counter", "Batches whose insert failed; agents send them again."),
-    "rankscope_claims_lost_total": ("counter", "Ranks that another collector has begun to store."),
+    "rankscope_requests_refused_total": ("counter", "Requests rejected before they reached a route, by status."),
+    "rankscope_batches_failed_total": ("counter", "Batches whose insert failed; agents retry them."),
+    "rankscope_claims_lost_total": ("counter", "Ranks that another collector took over."),
     "rankscope_inserts_total": ("counter", "Inserts done."),
     "rankscope_insert_seconds_total": ("counter", "Time spent in inserts."),
     "rankscope_queries_total": ("counter", "Typed queries answered."),
-    "rankscope_queue_batches": ("gauge", "Batches that wait to be stored."),
-    "rankscope_queue_bytes": ("gauge", "Bytes that wait to be stored."),
+    "rankscope_queue_batches": ("gauge", "Batches waiting to be stored."),
+    "rankscope_queue_bytes": ("gauge", "Bytes waiting to be stored."),
 }
 
 

@@ -1,6 +1,6 @@
-"""Many small requests in, few large groups out: what stands before each thread that stores.
+"""Groups many small requests into few large ones: the queue before each thread that stores.
 
-connections --submit--> [bounded in bytes] --next_group--> one thread stores it, and answers each request
+connections --submit--> [bounded in bytes] --next_group--> one thread stores the group, and answers each request
 """
 
 import threading
@@ -25,10 +25,10 @@ class Waiting(Generic[Item]):
     size_bytes: int
     done: Future[Any] = field(default_factory=Future)
     awaited: bool = True
-    """Nobody cancelled the request before its turn came. From then on nobody can."""
+    """Whether the request was not cancelled before its turn. From now on it cannot be cancelled."""
 
     def finish(self, outcome: object) -> None:
-        """Tell the sender, where there still is one. An exception is raised there."""
+        """Answer the sender, if it still waits. An exception is raised there."""
         if not self.awaited:
             return
         if isinstance(outcome, Exception):
@@ -38,7 +38,7 @@ class Waiting(Generic[Item]):
 
 
 def _ignore(_: int, __: int) -> None:
-    """Nobody counts."""
+    """Counts nothing."""
 
 
 class GroupQueue(Generic[Item]):

@@ -1,27 +1,27 @@
-"""Everything a request passes before it comes to a route, of any server of ours.
+"""All checks that a request passes before it reaches a route, for the collector and the dashboard.
 
-connections.py      rates.py       origins.py        access.py       bodies.py
-too many, too slow  429 too often  421, 403 foreign  401, 403 token  400, 408, 413, 429 body    -> routes
+    connections.py      rates.py       settings.py       guard.py        guard.py
+    too many, too slow  429 too often  421, 403 foreign  401, 403 token  400, 408, 413, 429 body    -> routes
 
-Who may do what with a server, where it has tokens.
+Access, for a server with tokens:
 
-    token    may                                                    asks for more: 403
+    token    may                                                    else
     full     everything
-    write    POST /v1/batches/TABLE, /v1/traces, /v1/metrics, /v1/logs
-    read     everything else: questions, counters, the dashboard
-    any      GET /v1/clock: agents measure how far their clock is off
+    write    POST /v1/batches/TABLE, /v1/traces, /v1/metrics, /v1/logs   403
+    read     everything else: queries, metrics, the dashboard            403
+    any      GET /v1/clock: agents measure the offset of their clock
 
-Without a good token: 401, but for /healthz, which says nothing but whether the store answers.
+A request without a valid token gets 401, except for /healthz, which only says whether the store answers.
 
-Bodies of requests: none too big, none too slow, and not too many at once.
+Bodies of requests:
 
-    head says: longer than max_body_bytes          413, before a byte of it is read
+    declared length above max_body_bytes           413, before any byte of it is read
     more bytes than that arrive                    413
-    not there after body_seconds                   408, and the connection ends
-    all bodies in memory exceed max_total_bytes    429, come back later
-    two lengths, or a length that is none          400, and the connection ends
+    not complete after body_seconds                408, and the connection is closed
+    all bodies in memory exceed max_total_bytes    429, retry later
+    two lengths, or an invalid length              400, and the connection is closed
 
-Bytes count from their arrival to the end of the request, so what waits for the store counts, too.
+Bytes count from their arrival to the end of the request. So this includes bodies that wait for the store.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class BodyBounds:
 
 
 class BodyGate:
-    """ASGI middleware: bounds on what is received, whoever reads it."""
+    """ASGI middleware: limits on what is received, for every route."""
 
     def __init__(self, app: ASGIApp, bounds: BodyBounds, refused: Refused = ignore) -> None:
         self._app = app
@@ -69,7 +69,7 @@ class BodyGate:
             return
         declared = declared_length(scope["headers"])
         if declared == MALFORMED:
-            await self.turn_away(scope, send, 400, "the length of the body is told in two ways, or wrongly")
+            await self.turn_away(scope, send, 400, "the length of the body is given twice, or is invalid")
         elif declared > self._bounds.max_body_bytes:
             await self.turn_away(scope, send, 413, self._too_big())
         else:
@@ -95,15 +95,15 @@ class BodyGate:
 
     async def turn_away(self, scope: Scope, send: Send, status: int, error: str = "") -> None:
         """Answer for the route."""
-        words = {
+        refusals = {
             400: (error, "send either Content-Length, once, or Transfer-Encoding: chunked"),
-            408: (f"the body took longer than {self._bounds.body_seconds:g} s", "send less at a time"),
+            408: (f"the body took longer than {self._bounds.body_seconds:g} s", "send fewer bytes at a time"),
             413: (self._too_big(), "send fewer rows at a time, or raise RANKSCOPE_MAX_BODY_BYTES"),
-            429: ("too much waits to be stored", "send it again after Retry-After seconds"),
+            429: ("too many rows wait to be stored", "retry after Retry-After seconds"),
         }
         closing = {"Connection": "close"} if status in (400, 408) else {}
         self._refused(status)
-        await refuse(status, *words[status], **closing)(scope, _nothing, send)
+        await refuse(status, *refusals[status], **closing)(scope, _nothing, send)
 
     def _too_big(self) -> str:
         return f"more than {self._bounds.max_body_bytes} bytes"
@@ -177,7 +177,7 @@ async def _nothing() -> Message:
 
 OPEN_PATHS = frozenset({"/healthz"})
 CLOCK_PATH = "/v1/clock"
-"""Agents ask there, who may do no more than write."""
+"""Used by agents, which may only write."""
 WRITE_PATHS = re.compile(r"/v1/(batches/[^/]+|traces|metrics|logs)")
 
 
@@ -189,7 +189,7 @@ class Access(Flag):
 
 
 class TokenGate:
-    """ASGI middleware: turns away whoever does not present the right token, by Bearer or as a Basic password.
+    """ASGI middleware: rejects requests without the right token, as Bearer or as a Basic password.
 
     Browsers ask their user for a password by themselves, so the dashboard behind the same gate needs no login page.
     """
@@ -211,7 +211,7 @@ class TokenGate:
             await self._turn_away(granted, scope, receive, send)
 
     def _granted(self, token: bytes) -> Access:
-        """All are compared, each in constant time: how long it takes says nothing."""
+        """Compare with all tokens, each in constant time, so that the duration reveals nothing."""
         granted = Access(0)
         for known, access in self._grants:
             granted |= access if hmac.compare_digest(token, known) else Access(0)
@@ -220,7 +220,7 @@ class TokenGate:
     async def _turn_away(self, granted: Access, scope: Scope, receive: Receive, send: Send) -> None:
         if granted:
             may = "write" if granted is Access.WRITE else "read"
-            hint = f"present the collector's {_variable(scope)}, or its RANKSCOPE_TOKEN"
+            hint = f"use the collector's {_variable(scope)}, or its RANKSCOPE_TOKEN"
             answer = refuse(403, f"this token may only {may}", hint)
         else:
             hint = f"set {_variable(scope)} or RANKSCOPE_TOKEN to the collector's, or send Authorization: Bearer TOKEN"
@@ -238,12 +238,12 @@ def _variable(scope: Scope) -> str:
 def presented(headers: Headers) -> bytes:
     """The token of a request; empty where there is none."""
     kind, _, value = headers.get("authorization", "").partition(" ")
-    words = value.strip().encode("latin-1")
+    credentials = value.strip().encode("latin-1")
     match kind.lower():
         case "bearer":
-            return words
+            return credentials
         case "basic":
-            return _basic_password(words)
+            return _basic_password(credentials)
         case _:
             return b""
 
@@ -256,7 +256,7 @@ def _basic_password(value: bytes) -> bytes:
 
 
 def _needed(scope: Scope) -> Access:
-    """One of these is enough. The path is the one that routes match, decoded: what looks like another is not it."""
+    """The scopes of which one is enough. The path is decoded, as routes match it."""
     if scope["path"] == CLOCK_PATH:
         return Access.READ | Access.WRITE
     writes = scope["type"] == "http" and scope["method"] == "POST" and WRITE_PATHS.fullmatch(scope["path"])

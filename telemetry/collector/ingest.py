@@ -1,8 +1,8 @@
-"""The one thread of a collector that writes: batches in from many connections, out as few large inserts.
+"""The collector's only writing thread: batches from many connections become few large inserts.
 
     connections --submit--> [queue, bounded] --group--> one insert a table (writer.py) --> acknowledge
 
-A batch is acknowledged when the insert that holds its rows has returned. One thread writes, so that the rows of a rank
+A batch is acknowledged when the insert that holds its rows has returned. With one writing thread, the rows of a rank
 are stored in the order of their numbers.
 """
 
@@ -56,7 +56,7 @@ class Ingest:
             by_table: dict[str, list[Waiting[Batch]]] = {}
             for waiting in group:
                 by_table.setdefault(waiting.item.table, []).append(waiting)
-            # Who recorded goes first: then every stored span has a rank that is known.
+            # Ranks are stored first: then every stored span has a known rank.
             for table in sorted(by_table, key=lambda name: name != "ranks"):
                 self._store_group(table, by_table[table])
 

@@ -1,12 +1,12 @@
-"""One name, one job: which folder's rows a collector takes under the name of a rank.
+"""One name, one job: the folder whose rows a collector accepts under the name of a rank.
 
     announced (row of `ranks`)    rows name a folder                rows name no folder
     not at all                    announce first                    records: stored apart, under folder 0
     folder A                      A: stored    B: announce first    refused: the name is taken
     folder A, then folder B       taken, if records of A are stored; else B takes the place of A
 
-A folder is named by the time at which it was first opened. Records are numbered from 0 in every fresh folder, so the
-numbers of one folder say nothing about another (``ledger.py``).
+A folder is identified by the time at which it was first opened. Records are numbered from 0 in every new folder. So the
+numbers of one folder say nothing about another (``stored_numbers.py``).
 """
 
 from dataclasses import dataclass, field
@@ -15,14 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from telemetry.collector.claims import MAX_NAMED_RANKS, Attempt, Rank
-from telemetry.collector.ledger import Ledger
+from telemetry.collector.stored_numbers import StoredNumbers
 from telemetry.errors import RankscopeError, TakenNameError, UnannouncedError
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries.claims import RankOpenings
 from telemetry.tables import NO_FOLDER
 from telemetry.wire.codec import Batch
 
-TAKEN_HINT = "give each run a name of its own"
+TAKEN_HINT = "give each run a unique name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Openings:
     """
 
     reader: Reader
-    ledger: Ledger
+    numbers: StoredNumbers
     _known: dict[Attempt, dict[int, Opening | None]] = field(default_factory=dict)
 
     def announce(self, batch: Batch) -> pa.Table:
@@ -60,7 +60,7 @@ class Openings:
             if (before := known[rank]) is not None and before.opened_ns != opened_ns
         }
         if taken := self._with_records(batch, changed):
-            raise _taken(batch, min(taken), "stored already, from another folder")
+            raise _taken(batch, min(taken), "already stored, from another folder")
         started = [_after(changed.get(rank), started_ns) for rank, _, started_ns in rows]
         self._known[batch.run_id, batch.attempt].update(
             (rank, Opening(opened_ns=opened_ns, started_ns=started_ns))
@@ -111,7 +111,7 @@ class Openings:
     def _with_records(self, batch: Batch, changed: dict[int, Opening]) -> set[int]:
         """Those ranks of which records are stored that came from the folder announced before."""
         named = {rank: before.opened_ns for rank, before in changed.items() if before.opened_ns != NO_FOLDER}
-        return self.ledger.with_records(batch, named)
+        return self.numbers.with_records(batch, named)
 
 
 def _refusal(batch: Batch, rank: int, known: Opening | None) -> RankscopeError | None:
@@ -137,5 +137,5 @@ def _taken(batch: Batch, rank: int, why: str) -> TakenNameError:
 def _unannounced(batch: Batch, rank: int) -> UnannouncedError:
     return UnannouncedError(
         f"run {batch.run_id!r}, attempt {batch.attempt}: rank {rank} is not announced from this folder",
-        hint="send its row of ranks first; agent and collector should be of the same version",
+        hint="send its row of `ranks` first; use the same version of agent and collector",
     )

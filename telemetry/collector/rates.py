@@ -1,6 +1,6 @@
-"""How often one client may ask: a bucket of requests for each address, filled at a steady rate.
+"""Rate limit for each client address: a bucket of requests that is refilled at a steady rate.
 
-429 with Retry-After once it is empty. An address that has been quiet for a while has a full one, and is forgotten.
+An empty bucket gives 429 with Retry-After. The bucket of an address that was idle for a while is full, and is removed.
 """
 
 import time
@@ -28,7 +28,7 @@ class Buckets:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, address: str, now_s: float) -> bool:
-        """Whether ``address`` may ask once more."""
+        """Whether ``address`` may send another request."""
         left, at_s = self._left.pop(address, (self._most, now_s))
         left = min(self._most, left + (now_s - at_s) * self._per_second)
         may = left >= 1
@@ -61,12 +61,12 @@ class RateGate:
             await self._app(scope, receive, send)
             return
         self._refused(429)
-        hint = "ask again after Retry-After seconds, or raise RANKSCOPE_REQUESTS_PER_SECOND"
+        hint = "retry after Retry-After seconds, or raise RANKSCOPE_REQUESTS_PER_SECOND"
         await turn_away(refuse(429, "too many requests from this address", hint), scope, receive, send)
 
 
 def network_of(client: tuple[str, int] | None) -> str:
-    """Who shares a bucket: an IPv4 address, or the /64 that one host has to itself."""
+    """The key of a bucket: an IPv4 address, or the /64 of an IPv6 host."""
     if client is None:
         return ""
     try:

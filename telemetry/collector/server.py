@@ -1,9 +1,9 @@
 """The collector: one HTTP server that owns the store. One process, one worker, never forked.
 
-What time it is here: ``GET /v1/clock``, for agents that measure how far their host's clock is off.
+``GET /v1/clock`` returns the collector's time, so that agents can measure the offset of their host's clock:
 
     agent      t0 ------->                  -------> t3        offset = ((t1 - t0) + (t2 - t3)) / 2
-    collector           t1 --- answers --- t2                  right within half of (t3 - t0) - (t2 - t1)
+    collector           t1 --- answers --- t2                  exact to half of (t3 - t0) - (t2 - t1)
 
 (NTP, RFC 5905, section 8.)
 """
@@ -47,8 +47,8 @@ def make_clock_router() -> APIRouter:
     @router.get("/v1/clock")
     async def tell_time() -> JSONResponse:
         received_ns = time.time_ns()
-        told = TimeTold(collector=NAME, received_ns=received_ns, answered_ns=max(received_ns, time.time_ns()))
-        return JSONResponse(asdict(told))
+        clock = TimeTold(collector=NAME, received_ns=received_ns, answered_ns=max(received_ns, time.time_ns()))
+        return JSONResponse(asdict(clock))
 
     return router
 
@@ -89,7 +89,7 @@ def create_app(store: Store, settings: CollectorSettings) -> FastAPI:
 
 
 def answering(store: Store, settings: ServerSettings) -> StoreReader:
-    """Who answers people: no question takes the store for long."""
+    """Answers queries with a time limit, so that none occupies the store for long."""
     return StoreReader(store, max_seconds=settings.query_seconds)
 
 
@@ -132,7 +132,7 @@ def listen(host: str, port: int) -> BoundedListener:
     except OSError as error:
         raise UsageError(
             f"cannot listen on {host}:{port}: {error.strerror}",
-            hint=f"another collector may run there: use it with --store http://{host}:{port}, or choose another --port",
+            hint=f"if a collector runs there, use --store http://{host}:{port}; otherwise choose another --port",
         ) from error
     return listener
 
@@ -159,7 +159,7 @@ def serve(app: FastAPI, listener: socket.socket, settings: ServerSettings) -> No
 
 
 def configured(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
-    """How every server of ours is run: one parser, no more protocols than are used, nobody's word taken on trust."""
+    """Settings of every rankscope server: one parser, only the needed protocols, no trusted proxy headers."""
     config = uvicorn.Config(
         app,
         loop="asyncio",  # others accept past BoundedListener

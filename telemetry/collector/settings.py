@@ -1,11 +1,10 @@
-"""What a server can be told, by argument or by environment (``RANKSCOPE_TOKEN``, ``RANKSCOPE_QUEUE_BYTES``, ...).
+"""Settings of a server, from arguments or the environment (``RANKSCOPE_TOKEN``, ``RANKSCOPE_QUEUE_BYTES``, ...).
 
-Pages of other sites in the browser of somebody who may use the server.
+The module also rejects requests that pages of other sites send from a user's browser. Such a page can make the browser
+call loopback, or any server for which the browser has a password. Two things identify it: the host name in the request
+(its own name, made to resolve to 127.0.0.1), and the headers in which the browser reports the origin:
 
-A page can make its reader's browser call loopback, or any server that the browser has a password for. Two things give
-it away: the name it calls by (its own, made to resolve to 127.0.0.1), and what the browser says about where it is from.
-
-    evil.example -> resolves to 127.0.0.1 -> Host: evil.example:8719       421 where no token protects the server
+    evil.example -> resolves to 127.0.0.1 -> Host: evil.example:8719       421 if no token protects the server
     evil.example -> POST http://127.0.0.1:8719/  Sec-Fetch-Site: cross-site  403
     evil.example -> WebSocket ws://127.0.0.1:8719/  Origin: not Host         403
 """
@@ -49,10 +48,10 @@ class OriginGate:
             return
         headers = Headers(scope=scope)
         if not self._is_ours(headers.getlist("host")):
-            hint = "call it by an address of loopback, or name it in RANKSCOPE_ALLOWED_HOSTS"
-            status, error = 421, "this server is not known by that name"
+            hint = "use a loopback address, or add the name to RANKSCOPE_ALLOWED_HOSTS"
+            status, error = 421, "this server does not accept that host name"
         elif _is_foreign(scope, headers):
-            status, error, hint = 403, "a page of another site may not ask for this", "use the dashboard's own address"
+            status, error, hint = 403, "pages of other sites may not request this", "use the dashboard's own address"
         else:
             await self._app(scope, receive, send)
             return
@@ -108,7 +107,7 @@ class ServerSettings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
     token: SecretStr | None = None
-    """Agents and people present it: ``Authorization: Bearer``, or as the password a browser asks for."""
+    """Sent by agents and users: ``Authorization: Bearer``, or as the password in a browser."""
     write_token: SecretStr | None = None
     read_token: SecretStr | None = None
     tls_cert: Path | None = None
@@ -126,7 +125,7 @@ class ServerSettings(BaseSettings):
     query_seconds: float = Field(default=60.0, gt=0)
     """What one question may take of the store."""
     live: Live = "interval"
-    """How open pages hear that something has arrived: they ask every so often, or are told."""
+    """How open pages learn of new data: by polling, or by WebSocket."""
     max_answer_bytes: int = Field(default=512 * 2**20, gt=0)
 
     @classmethod
@@ -152,7 +151,7 @@ class ServerSettings(BaseSettings):
     @property
     def tokens(self) -> Tokens:
         """Those that open it; none: it is open to this machine."""
-        return Tokens(full=_told(self.token), write=_told(self.write_token), read=_told(self.read_token))
+        return Tokens(full=_secret(self.token), write=_secret(self.write_token), read=_secret(self.read_token))
 
     @property
     def scheme(self) -> str:
@@ -173,11 +172,11 @@ class ServerSettings(BaseSettings):
                 f"listening on {self.host} needs a token: set RANKSCOPE_TOKEN, or RANKSCOPE_WRITE_TOKEN and "
                 "RANKSCOPE_READ_TOKEN, each to its own line of `openssl rand -hex 32`"
             )
-        told = [token for token in (self.tokens.full, self.tokens.write, self.tokens.read) if token]
-        if len(set(told)) < len(told):
-            raise ValueError("two of the tokens are the same: each is for something else")
+        given = [token for token in (self.tokens.full, self.tokens.write, self.tokens.read) if token]
+        if len(set(given)) < len(given):
+            raise ValueError("two of the tokens are the same: use a different token for each purpose")
         if bool(self.tls_cert) != bool(self.tls_key):
-            raise ValueError("a certificate and its key go together (--tls-cert, --tls-key)")
+            raise ValueError("give both the certificate and its key (--tls-cert, --tls-key)")
         return self
 
 
@@ -186,20 +185,20 @@ class CollectorSettings(ServerSettings):
 
     store: str = "embedded:rankscope-store"
     queue_bytes: int = Field(default=256 * 2**20, gt=0)
-    """Batches that may wait; beyond it agents are told to come back later."""
+    """Batches that may wait; beyond it agents get 503 and retry."""
     linger_s: float = Field(default=0.1, ge=0, le=10)
     """How long the first batch waits for others to share its insert."""
     retention_days: int | None = Field(default=None, ge=0, le=36_500)
     """How long raw rows are kept: ``telemetry/stores/retention.py``. 0: for ever; None: as the store has it."""
     clocks_s: float = Field(default=30.0, ge=0, le=3600)
-    """Between two looks at how hosts' clocks lie apart; 0: none."""
+    """Seconds between two alignments of hosts' clocks; 0: none."""
 
 
 def _secrets() -> dict[str, SecretStr]:
     tokens = Tokens.from_environment()
-    told = {"token": tokens.full, "write_token": tokens.write, "read_token": tokens.read}
-    return {name: SecretStr(value) for name, value in told.items() if value}
+    given = {"token": tokens.full, "write_token": tokens.write, "read_token": tokens.read}
+    return {name: SecretStr(value) for name, value in given.items() if value}
 
 
-def _told(token: SecretStr | None) -> str:
+def _secret(token: SecretStr | None) -> str:
     return token.get_secret_value() if token else ""

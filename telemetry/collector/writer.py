@@ -1,22 +1,20 @@
-"""A group of batches of one table into the store, each row with a ``seq`` exactly once.
+"""Writes a group of batches of one table to the store, each row with a ``seq`` exactly once.
 
-    own the ranks (claims.py) --> is this their folder? (openings.py) --> drop what is stored (ledger.py)
-                              --> one insert, checked once it is registered
-                                                                            |
-              nothing of these ranks is stored: "send it again"  <--- another has claimed them
+    claim the ranks (claims.py) --> check their folder (openings.py) --> drop rows that are stored (stored_numbers.py)
+                                --> one insert, checked once it is registered
+                                                                              |
+    nothing of these ranks is stored: "send it again"  <--- another collector has claimed them
 
-What is known of a rank is forgotten together: that it is held, its folder, and how far it is stored.
+The cached state of a rank is dropped together: its claim, its folder, and its highest stored number.
 
-Rows of many batches as one block, in the order in which the store keeps them.
+Rows of many batches are sorted into one block, in the order of the store:
 
     host a   rank 0: step 7, step 8    rank 1: ...            forward   step 7   rank 0 1 2 3
     host b   rank 2: ...               rank 3: ...      -->             step 8   rank 0 1 2 3
     each rank in the order of its records                     backward  step 7   ...
 
-A server sorts by six columns, row against row; here it is three stable sorts of small numbers, a fifth of the work.
-What it finds sorted it stores as it is.
-
-A store that raises, as those hear of it who sent the rows: come back later, whatever it was.
+A server sorts by comparing rows over six columns. Three stable sorts of small numbers need a fifth of that work. The
+server stores rows that are already sorted as they are.
 """
 
 import time
@@ -29,8 +27,8 @@ import pyarrow as pa
 
 from telemetry.collector.claims import Claims, LostClaimError, Rank
 from telemetry.collector.counters import Counters
-from telemetry.collector.ledger import Ledger, records_lost
 from telemetry.collector.openings import Openings
+from telemetry.collector.stored_numbers import StoredNumbers, records_lost
 from telemetry.errors import RankscopeError, RefusedRowsError, UnreachableError
 from telemetry.printable import log
 from telemetry.stores.interface import Reader, Store
@@ -42,13 +40,13 @@ MAX_WORDS = 300
 
 
 def storing_failed(error: Exception) -> UnreachableError:
-    """``error`` as a sender is told of it. A fault of ours goes to the collector's log, too: it must not end the thread
-    that writes, for the next rows may be fine, nor cost the sender rows that it could send again."""
+    """The error that a sender gets. A defect is also logged by the collector. It must not end the thread
+    that writes, and the sender must be able to retry."""
     if isinstance(error, UnreachableError):
         return error
-    words = f"storing failed: {type(error).__name__}: {str(error)[:MAX_WORDS]}"
-    log(f"rankscope collect: {words}")
-    return UnreachableError(words, hint="the collector's log says more; nothing is lost")
+    message = f"storing failed: {type(error).__name__}: {str(error)[:MAX_WORDS]}"
+    log(f"rankscope collect: {message}")
+    return UnreachableError(message, hint="see the collector's log; nothing is lost")
 
 
 SORTED_BY = ("stage", "step", "rank")
@@ -94,8 +92,8 @@ class RowWriter:
     def __init__(self, store: Store, reader: Reader, counters: Counters) -> None:
         self._store = store
         self._claims = Claims(store, reader)
-        self._ledger = Ledger(reader)
-        self._openings = Openings(reader, self._ledger)
+        self._numbers = StoredNumbers(reader)
+        self._openings = Openings(reader, self._numbers)
         self._counters = counters
 
     def store(self, table: str, batches: Sequence[Batch]) -> list[Outcome]:
@@ -119,7 +117,7 @@ class RowWriter:
                 reason = storing_failed(error)
                 outcomes.update((number, reason) for number in left)
         for attempt in self._claims.prune():
-            self._ledger.forget_attempt(attempt)
+            self._numbers.forget_attempt(attempt)
             self._openings.forget_attempt(attempt)
         return [outcomes[number] for number in range(len(batches))]
 
@@ -127,8 +125,8 @@ class RowWriter:
         """All of ``batches``, but for those that are refused, in one insert.
 
         Raises:
-            LostClaimError: others have claimed some of ``ranks``; nothing is stored.
-            Exception: anything else; nobody knows what is stored.
+            LostClaimError: another collector has claimed some of ``ranks``; nothing is stored.
+            Exception: anything else; it is unknown what is stored.
         """
         self._claims.take(ranks)
         found = [self._fresh(batch) for batch in batches]
@@ -156,12 +154,12 @@ class RowWriter:
                 return self._openings.announce(batch)
             if refusal := self._openings.refusal(batch, claimed=numbered):
                 return refusal
-            return _with_folders(self._ledger.trim(batch), batch) if numbered else batch.rows
+            return _with_folders(self._numbers.trim(batch), batch) if numbered else batch.rows
         except RefusedRowsError as refusal:
             return refusal
 
     def _forget(self, ranks: set[Rank]) -> None:
-        self._ledger.forget(ranks)
+        self._numbers.forget(ranks)
         self._openings.forget(ranks)
 
     def _insert(self, table: str, rows: pa.Table, ranks: set[Rank]) -> None:
@@ -180,7 +178,7 @@ def _ranks_of(batch: Batch) -> set[Rank]:
         return set()
     rank = batch.rows["rank"].to_numpy()
     starts, _ = rank_runs(rank)
-    return {(batch.run_id, batch.attempt, one) for one in np.unique(rank[starts]).tolist()}
+    return {(batch.run_id, batch.attempt, number) for number in np.unique(rank[starts]).tolist()}
 
 
 def _with_folders(rows: pa.Table, batch: Batch) -> pa.Table:
@@ -197,5 +195,5 @@ def _ack(batch: Batch, stored: pa.Table) -> Ack:
 
 def _served_elsewhere() -> UnreachableError:
     return UnreachableError(
-        "another collector has begun to store these ranks", hint="send it again, to either; nothing is lost"
+        "another collector has claimed these ranks", hint="retry with either collector; nothing is lost"
     )

@@ -1,11 +1,11 @@
-"""Evidence of ranks, taken from outside them: states first and at one moment, then what takes its time, side by side.
+"""Collects evidence of ranks from outside: first the state of all at one moment, then slow parts in parallel.
 
     state            always: the live page outlives its process
-    flight-recorder  from torch's worker server while the process lives and is not stopped; else what torch wrote
-    stack            of a process that lives, stopped or not
+    flight-recorder  from torch's worker server if the process lives and is not stopped; else what torch wrote
+    stack            of a living process, stopped or not
     log              what the agent has read so far
 
-One deadline bounds the whole, however many ranks do not answer.
+One deadline bounds the whole collection, however many ranks do not answer.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,7 @@ from telemetry.evidence.evidence import (
 )
 from telemetry.evidence.flight_recorder import ask_flight_recorder, read_flight_files
 from telemetry.evidence.logs import JobLogs
-from telemetry.evidence.rank_state import LIVING, ProcessWord, look_at, state_body
+from telemetry.evidence.rank_state import LIVING, ProcessWord, live_state, state_body
 from telemetry.evidence.stacks import take_stack
 from telemetry.evidence.usual import Habit, RecentOperations
 from telemetry.record.reader import RankReader, find_rank_dirs
@@ -48,7 +48,7 @@ MAX_THREADS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A rank as it stood at one look."""
+    """A rank at one moment."""
 
     folder: Path
     identity: RankIdentity
@@ -78,11 +78,11 @@ class Standing:
             ended_by=self.ended_by,
             habits=self.habits,
         )
-        told = [self._evidence("state", body)]
-        return told if self.log is None else [*told, self._evidence("log", self.log)]
+        found = [self._evidence("state", body)]
+        return found if self.log is None else [*found, self._evidence("log", self.log)]
 
     def questions(self, by_s: float) -> Iterator[Callable[[], Evidence | None]]:
-        """What the rank must be asked for, or read from its memory: each waits a bounded time for its answer.
+        """Evidence that the rank must answer, or that is read from its memory. Each waits a bounded time.
 
         ``by_s`` (``time.monotonic``): what needs several answers returns those that it has by then.
         """
@@ -93,8 +93,8 @@ class Standing:
             yield partial(self._answer, "stack", partial(take_stack, folder=self.folder))
 
     def flight_files(self, by_s: float) -> Evidence | None:
-        """What torch wrote of a rank that ended, if that says more than what was taken before."""
-        before = [one for one in kept(self.folder, self.identity.rank) if one.kind == "flight-recorder"]
+        """The dump that torch wrote for an ended rank, if it has more than earlier evidence."""
+        before = [item for item in kept(self.folder, self.identity.rank) if item.kind == "flight-recorder"]
         known = before[0].body if before else None
         ask = partial(read_flight_files, since_ns=self._step_began_ns(), before=known, by_s=by_s)
         return self._answer("flight-recorder", ask)
@@ -119,7 +119,7 @@ def take_in_time(ranks: Sequence[Standing], *, deadline_s: float = DEADLINE_S) -
 
 
 def take_flight_files(ranks: Sequence[Standing], *, deadline_s: float = DEADLINE_S) -> list[Evidence]:
-    """What torch wrote of ranks that ended, where that says more than what was taken before."""
+    """The dumps that torch wrote for ended ranks, if they have more than earlier evidence."""
     by_s = monotonic() + deadline_s - SPARE_S
     return _in_time([partial(rank.flight_files, by_s) for rank in ranks], deadline_s)
 
@@ -131,26 +131,26 @@ def _in_time(questions: Sequence[Callable[[], Evidence | None]], deadline_s: flo
     done, _ = wait([pool.submit(question) for question in questions], timeout=deadline_s)
     pool.shutdown(wait=False, cancel_futures=True)
     answers = [future.result() for future in done if future.exception() is None]
-    return sorted((one for one in answers if one is not None), key=lambda one: (one.rank, one.kind))
+    return sorted((item for item in answers if item is not None), key=lambda item: (item.rank, item.kind))
 
 
 def collect_evidence(spool: Path, run_id: str | None = None, attempt: int | None = None) -> list[Evidence]:
-    """Evidence of every rank under ``spool`` as of now, with no agent's help, and nothing written.
+    """Current evidence of every rank under ``spool``, without an agent, and without writing anything.
 
     Of ranks that live it is taken anew. Of the others it is what an agent has left of the step they ended in, as it
     stands: a rank that unwinds in good order overwrites its page. Without that it is the page.
     Ranks that cannot be read are left out. Name run and attempt where the spool holds several.
     """
     folders = find_rank_dirs(spool, run_id, attempt)
-    standing = [one for one in map(_standing, folders) if one is not None]
+    standing = [item for item in map(_standing, folders) if item is not None]
     left = {rank.folder: _left_behind(rank) for rank in standing}
-    evidence = [one for rank in standing for one in _now(rank, left[rank.folder])] + take_in_time(standing)
-    taken = {(one.rank, one.kind) for one in evidence}
-    return evidence + [one for found in left.values() for one in found if (one.rank, one.kind) not in taken]
+    evidence = [item for rank in standing for item in _now(rank, left[rank.folder])] + take_in_time(standing)
+    taken = {(item.rank, item.kind) for item in evidence}
+    return evidence + [item for found in left.values() for item in found if (item.rank, item.kind) not in taken]
 
 
 def _now(rank: Standing, left: list[Evidence]) -> list[Evidence]:
-    """What is taken at once of a rank, of which this was left behind."""
+    """Evidence of a rank that is available at once, given what an agent left."""
     return [] if left and rank.process not in LIVING else rank.at_once()
 
 
@@ -164,7 +164,7 @@ def _standing(folder: Path) -> Standing | None:
     reader = RankReader(folder)
     with suppress(UnreadableError):
         identity = reader.identity()
-        state, process = look_at(reader, identity)
+        state, process = live_state(reader, identity)
         logs = JobLogs()
         if process in LIVING:
             logs.follow(identity.rank, identity.pid, identity.meta.get(LOG_OFFSETS, ""), identity.uid)
@@ -187,7 +187,7 @@ def _standing(folder: Path) -> Standing | None:
 
 
 def _stands_still(state: LiveState, now_ns: int) -> bool:
-    pending = any(one.issued > one.completed and now_ns - one.issued_ns > STILL_NS for one in state.operations)
+    pending = any(item.issued > item.completed and now_ns - item.issued_ns > STILL_NS for item in state.operations)
     return pending and now_ns - state.beat_ns > STILL_NS
 
 
@@ -196,5 +196,5 @@ def _habits(reader: RankReader, state: LiveState, before: list[Evidence]) -> tup
     operations = RecentOperations(reader)
     operations.read_on()
     habits = tuple(operations.habits(state))
-    known = any(one.recent for one in habits)
+    known = any(item.recent for item in habits)
     return habits if known or step_of(before) != state.step else habits_of(before)

@@ -1,23 +1,23 @@
-"""What is known of a rank that stands still or died: texts, each of one rank, one kind and one moment.
+"""Evidence about a stalled or dead rank: texts, each of one rank, one kind and one moment.
 
     SPOOL/<run>/<attempt>/rank-00003/evidence/<kind>      the newest of each kind; its time is the file's
     table ``evidence``                                    the same, as shipped
 
     state            JSON object: process, died_ns, step, open stages, operations (rank_state.py)
-    flight-recorder  JSON as torch tells it, cut to what counts, with its source (flight_recorder.py)
+    flight-recorder  JSON from torch, cut to the relevant part, with its source (flight_recorder.py)
     stack            JSON object: tool, threads with their frames (stacks.py)
-    log              JSON list: lines that healthy runs do not say (logs.py)
+    log              JSON list: lines that do not occur in healthy steps (logs.py)
 
-Evidence outlives the stall it was taken of. A reader compares the step in ``state`` with the step on the rank's live
-page, or in its newest heartbeat: where that has gone on, the stall is over. When the next one is taken down, what is
-left of another step goes away, and an empty text in the table takes it back there.
+Evidence stays after the stall. A reader compares the step in ``state`` with the step on the rank's live page, or in its
+newest heartbeat: if that step is later, the stall is over. When evidence of the next stall is taken, files of an older
+step are deleted, and an empty text in the table replaces them there.
 
-Stamps of what an agent tells again and again, of which the newest counts.
+Time stamps of repeated evidence always increase, because the newest counts:
 
     wall clock   10  11  12   4   5   6 ... 12  13      set back by 8
-    stamps       10  11  12  12+ 12+ 12+ ... 12+ 13     + some nanoseconds: what is told last is the newest all the time
+    stamps       10  11  12  12+ 12+ 12+ ... 12+ 13     + some nanoseconds: the last evidence has the newest stamp
 
-An agent that is started again while the clock catches up knows of none before its own.
+An agent that restarts while the clock catches up does not know the earlier stamps.
 """
 
 import json
@@ -69,7 +69,7 @@ class Evidence:
 
     rank: int
     at_ns: int
-    """Wall clock of the look."""
+    """Wall clock at which it was taken."""
     kind: Kind
     body: str
     """Empty: there is none any more."""
@@ -82,8 +82,8 @@ def keep(folder: Path, evidence: Iterable[Evidence]) -> None:
         OSError: it cannot be written.
     """
     with open_folder(folder, below=RANK_FOLDER_DEPTH) as rank, rank.folder(FOLDER_NAME, make=True) as place:
-        for one in evidence:
-            place.write(one.kind, one.body.encode(errors="replace")[:MAX_BYTES], at_ns=one.at_ns)
+        for item in evidence:
+            place.write(item.kind, item.body.encode(errors="replace")[:MAX_BYTES], at_ns=item.at_ns)
 
 
 def kept(folder: Path, rank: int) -> list[Evidence]:
@@ -105,29 +105,29 @@ def discard_other_steps(folder: Path, rank: int, step: int) -> list[Evidence]:
     if not before or step_of(before) == step:
         return []
     with suppress(OSError), open_folder(folder, below=RANK_FOLDER_DEPTH) as opened, opened.folder(FOLDER_NAME) as place:
-        for one in before:
+        for item in before:
             with suppress(OSError):
-                place.remove(one.kind)
-    now = next_stamp_ns(after_ns=max(one.at_ns for one in before))
-    return [Evidence(rank=rank, at_ns=now, kind=one.kind, body="") for one in before]
+                place.remove(item.kind)
+    now = next_stamp_ns(after_ns=max(item.at_ns for item in before))
+    return [Evidence(rank=rank, at_ns=now, kind=item.kind, body="") for item in before]
 
 
 def step_of(evidence: Iterable[Evidence]) -> int | None:
-    """The step that ``state`` tells; None where it tells none."""
-    told = _state(evidence).get("step")
-    return told if isinstance(told, int) else None
+    """The step in ``state``; None if it has none."""
+    value = _state(evidence).get("step")
+    return value if isinstance(value, int) else None
 
 
 def died_ns_of(evidence: Iterable[Evidence]) -> int:
     """When the rank's process was seen to end; 0 where it was not."""
-    told = _state(evidence).get("died_ns")
-    return told if isinstance(told, int) else 0
+    value = _state(evidence).get("died_ns")
+    return value if isinstance(value, int) else 0
 
 
 def ended_by_of(evidence: Iterable[Evidence]) -> str:
     """What ended the rank's process; empty where that was not seen."""
-    told = _state(evidence).get("ended_by")
-    return told if isinstance(told, str) else ""
+    value = _state(evidence).get("ended_by")
+    return value if isinstance(value, str) else ""
 
 
 def habits_of(evidence: Iterable[Evidence]) -> tuple[Habit, ...]:
@@ -140,7 +140,9 @@ def habits_of(evidence: Iterable[Evidence]) -> tuple[Habit, ...]:
 
 def _habit(row: dict[str, Any]) -> Habit:
     usual = row["usual"]
-    return Habit(usual=None if usual is None else Issued(**usual), recent=tuple(Issued(**one) for one in row["recent"]))
+    return Habit(
+        usual=None if usual is None else Issued(**usual), recent=tuple(Issued(**each) for each in row["recent"])
+    )
 
 
 def living_of(evidence: Iterable[Evidence]) -> Literal["alive", "stopped"]:
@@ -149,15 +151,15 @@ def living_of(evidence: Iterable[Evidence]) -> Literal["alive", "stopped"]:
 
 
 def _state(evidence: Iterable[Evidence]) -> dict[str, object]:
-    for one in evidence:
-        if one.kind == "state":
+    for item in evidence:
+        if item.kind == "state":
             with suppress(ValueError, RecursionError):
-                told = json.loads(one.body)
-                return told if isinstance(told, dict) else {}
+                value = json.loads(item.body)
+                return value if isinstance(value, dict) else {}
     return {}
 
 
 def evidence_rows(evidence: Iterable[Evidence]) -> pa.Table:
     """Rows of the ``evidence`` table."""
-    rows = [{"rank": one.rank, "at_ns": one.at_ns, "kind": one.kind, "body": one.body} for one in evidence]
+    rows = [{"rank": item.rank, "at_ns": item.at_ns, "kind": item.kind, "body": item.body} for item in evidence]
     return pa.Table.from_pylist(rows, schema=EVIDENCE)

@@ -1,29 +1,25 @@
-"""The ``flight-recorder`` text of a rank: which recorders torch has in it, and which of them counts.
+"""The ``flight-recorder`` text of a rank: torch's recorders in this rank, and which of them counts.
 
-    dump_nccl_trace_json        NCCL, of which it queries events
-    file:PATH                   what torch wrote on a timeout (dump_files.py)
+    dump_nccl_trace_json        NCCL; it queries CUDA events
+    file:PATH                   what torch wrote on a timeout
     torch_comms_fr_trace_json   torchcomms in torch, likewise
     torchcomms_fr_trace_json    the same as a package
-    fr_trace_json               CPU: gloo. Only what has not ended, whatever is asked for
+    fr_trace_json               CPU: gloo. Only operations that have not ended, whatever the parameters
 
-A text is one dump, cut to what counts, with two more fields: ``source`` names the recorder that it came from, and
-``beside`` holds the dumps of the others that recorded anything. Of several the first in the order above counts.
+A text is one dump, cut to the relevant part, with two more fields: ``source`` is the recorder that it came from, and
+``beside`` holds the dumps of all others that recorded anything. The first one in the order above counts.
 
-No handler here takes the GIL: JSON has no Python stacks. Without parameters a handler returns everything that it holds.
-With ``onlyactive``, a rank that is in no collective returns an empty dump.
+No handler here takes the GIL: JSON has no Python stacks. Without parameters a handler returns all its records. With
+``onlyactive``, a rank that is in no collective returns an empty dump.
 
-To query an event is a CUDA call in a thread of the rank. It may wait for a lock of a device that is dead, so a handler
-may not return. It also makes a graph capture fail that another thread has open, so a rank is asked only while it
-stands still. Source: Handlers.cpp, FlightRecorderDetail.hpp and ProcessGroupNCCL.cpp of torch.
+To query an event is a CUDA call in a thread of the rank. It may wait for a lock of a dead device, so a handler may not
+return. It also makes a graph capture fail that another thread has open. So a rank is queried only while it has stalled.
+Source: Handlers.cpp, FlightRecorderDetail.hpp and ProcessGroupNCCL.cpp of torch.
 
-Flight-recorder dumps that torch wrote for a rank as a collective timed out: found, opened and turned into JSON.
-
-The rank's identity names the places (``telemetry/record/dump_places.py``). They may name any file, so each is
-opened with the rights of the rank's user and without following a link. It counts if it is a regular file of that user,
-under one name, of bounded size, and written since the rank came into the step that it is in.
-
-One file of a user is read and converted at a time, which bounds the memory. A user whose file system does not answer
-delays no other user.
+Dump files: the rank's identity names the places (``telemetry/record/dump_places.py``). They may name any file, so each
+is opened with the rights of the rank's user and without following a link. It counts if it is a regular file of that
+user, under one name, of bounded size, and written since the rank entered its current step. One file of a user is
+converted at a time, which bounds the memory. A user whose file system does not answer delays no other user.
 """
 
 import json
@@ -103,14 +99,14 @@ def _alone(owner: int, by_s: float) -> Iterator[None]:
 
 def _places(identity: RankIdentity) -> list[str]:
     with suppress(ValueError, RecursionError):
-        told = json.loads(identity.meta.get(META_KEY, "[]"))
-        if isinstance(told, list):
-            return [one for one in told[:MAX_PLACES] if _is_path(one)]
+        paths = json.loads(identity.meta.get(META_KEY, "[]"))
+        if isinstance(paths, list):
+            return [path for path in paths[:MAX_PLACES] if _is_path(path)]
     return []
 
 
-def _is_path(told: object) -> bool:
-    return isinstance(told, str) and os.path.isabs(told) and "\0" not in told
+def _is_path(paths: object) -> bool:
+    return isinstance(paths, str) and os.path.isabs(paths) and "\0" not in paths
 
 
 def _read(path: str, owner: int, since_ns: int) -> bytes:
@@ -124,7 +120,7 @@ def _read(path: str, owner: int, since_ns: int) -> bytes:
         if not stat.S_ISREG(found.st_mode) or found.st_uid != owner or found.st_nlink > 1:
             raise PermissionError(f"{path} is not a regular file of user {owner}")
         if found.st_mtime_ns < since_ns:
-            raise FileNotFoundError(f"{path} is of an earlier time")
+            raise FileNotFoundError(f"{path} is older than the current step")
         data = file.read(MAX_DUMP_BYTES + 1)
     if len(data) > MAX_DUMP_BYTES:
         raise OSError(f"{path} is larger than {MAX_DUMP_BYTES} bytes")
@@ -256,7 +252,7 @@ def _relevant_entries(entries: list[Any]) -> list[Any]:
         if seen[group] < KEPT_A_GROUP or not _has_ended(entry):
             found.append((seen[group], index))
         seen[group] += 1
-    chosen = sorted(found, key=lambda one: one[0])[:MAX_ENTRIES]
+    chosen = sorted(found, key=lambda path: path[0])[:MAX_ENTRIES]
     return [_without_frames(entries[index]) for index in sorted(index for _, index in chosen)]
 
 

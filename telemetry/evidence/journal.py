@@ -1,9 +1,9 @@
-"""Events of a host on its disk, beside the rank files: they outlive the agent, and are read where no collector is.
+"""Events of a host on its disk, beside the rank files. They outlive the agent and can be read without a collector.
 
     SPOOL/<run_id>/<attempt>/hosts/<host>.jsonl      one event a line, appended
 
-An event is written here before it is shipped. An agent that starts again ships them all once more: a row that is sent
-twice is the same row.
+An event is written here before it is shipped. An agent that restarts ships all events again: a row that is sent twice
+is the same row.
 """
 
 import io
@@ -114,16 +114,17 @@ def _file_name(host: str) -> str:
 def _event(line: str) -> list[Event]:
     try:
         row = json.loads(line)
-        at_ns, words = int(row["at_ns"]), {name: str(row[name]) for name in ("device", "name", "text")}
-        "".join(words.values()).encode()
+        at_ns, texts = int(row["at_ns"]), {name: str(row[name]) for name in ("device", "name", "text")}
+        "".join(texts.values()).encode()
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return []
-    return [Event(at_ns=at_ns, **words)] if 0 <= at_ns < 2**63 else []
+    return [Event(at_ns=at_ns, **texts)] if 0 <= at_ns < 2**63 else []
 
 
 def event_rows(host: str, events: Iterable[Event]) -> pa.Table:
     """Rows of ``host_events``."""
     rows = [
-        {"host": host, "device": one.device, "at_ns": one.at_ns, "name": one.name, "text": one.text} for one in events
+        {"host": host, "device": event.device, "at_ns": event.at_ns, "name": event.name, "text": event.text}
+        for event in events
     ]
     return pa.Table.from_pylist(rows, schema=HOST_EVENTS)

@@ -1,4 +1,4 @@
-"""What lines of known faults look like, and where each form comes from."""
+"""Log lines of known faults: a pattern for each, and its source."""
 
 import re
 from dataclasses import dataclass

@@ -1,11 +1,11 @@
-"""What ranks print: the last lines of each, less what healthy runs say too, known faults marked.
+"""Log output of ranks: the last lines of each, without lines that healthy steps also print. Known faults are marked.
 
-    /proc/PID/fd/1, fd/2 --> regular files? --> kept open, read on from the last place --> last lines of the rank
+    /proc/PID/fd/1, fd/2 --> regular files? --> kept open, read from the last position --> last lines of the rank
                                                                                 |
-    a step goes by: what the ranks have said so far was no sign of a stall ---> what is usual --> left out
+    a step completes: lines so far are no sign of a stall ---> usual lines --> left out
 
-No cooperation of the rank is needed. Ranks that share one file are told apart by the ``[rank3]:`` that torch puts in
-front of a line. Pipes and terminals are left alone: opening one can disturb its reader.
+The rank does not take part. Ranks that share one file are distinguished by the ``[rank3]:`` that torch puts in front of
+a line. Pipes and terminals are not read: opening one can disturb its reader.
 
 A file is opened once, from the process itself and with the rights of its user, and never again by its path.
 """
@@ -28,7 +28,7 @@ from telemetry.files.owner_rights import rights_of
 Stream = Literal["stdout", "stderr"]
 STREAMS: dict[int, Stream] = {1: "stdout", 2: "stderr"}
 READ_BYTES = 256 * 1024
-"""At one look; of what is more, the last."""
+"""Bytes read at once; if there are more, the last ones."""
 KEEP_LINES = 200
 MAX_LINE = 500
 MAX_REST = 4 * MAX_LINE
@@ -120,8 +120,8 @@ def log_files_of(pid: int, offsets: str = "", uid: int = -1) -> list[LogFile]:
     They are read from where the process began (``offsets``, as the identity's meta says). A file for both streams comes
     once.
     """
-    words = offsets.split()
-    begin = dict(zip(STREAMS, map(int, words), strict=False)) if all(map(_is_offset, words)) else {}
+    numbers = offsets.split()
+    begin = dict(zip(STREAMS, map(int, numbers), strict=False)) if all(map(_is_offset, numbers)) else {}
     found: dict[FileKey, LogFile] = {}
     with suppress(OSError), open_process(pid, uid) as process:
         user = os.fstat(process)
@@ -212,7 +212,7 @@ class JobLogs:
             self._take(key, ranks)
 
     def step_went_by(self) -> None:
-        """What was said so far is what healthy ranks say."""
+        """Mark all lines so far as usual: healthy ranks print them."""
         for rank, log in self._ranks.items():
             for pattern in {line.pattern for line in log.fresh if not line.fault}:
                 self._said.setdefault(pattern, Counter())[rank] += 1
@@ -231,9 +231,9 @@ class JobLogs:
         log = self._ranks.get(rank)
         if log is None or not log.files:
             return None
-        told = [line for line in log.lines if line.fault or not self._is_usual(line.pattern)]
+        lines = [line for line in log.lines if line.fault or not self._is_usual(line.pattern)]
         return json.dumps(
-            [{"at_ns": one.at_ns, "stream": one.stream, "fault": one.fault, "text": one.text} for one in told]
+            [{"at_ns": line.at_ns, "stream": line.stream, "fault": line.fault, "text": line.text} for line in lines]
         )
 
     def _known(self, file: LogFile) -> LogFile:
@@ -255,7 +255,7 @@ class JobLogs:
         return said is not None and (2 * len(said) > len(self._ranks) or max(said.values()) >= SAID_OFTEN)
 
     def _take(self, key: FileKey, ranks: list[int]) -> None:
-        """Lines of one file; where ranks share it, those that say whose they are."""
+        """Lines of one file; if ranks share it, only lines with a rank prefix."""
         lines = list(self._open[key].read_on())
         if len(ranks) == 1:
             self._ranks[ranks[0]].take(lines)

@@ -3,7 +3,7 @@
 A rank file names the process that wrote it, and any user can write any number there. So the owner is read from the
 kernel, through a descriptor of ``/proc/PID``. The descriptor never leads to a later process with the same number.
 
-Is a rank alive, and where is it: its live state page and its process, as a row.
+The heartbeat of a rank comes from its live state page and its process: whether it is alive, and where it is.
 """
 
 import errno
@@ -32,8 +32,8 @@ def check_owner(identity: RankIdentity) -> None:
     """
     if identity.uid != os.geteuid() != 0:
         raise UnreadableError(
-            f"user {identity.uid} owns the folder, this agent runs as user {os.geteuid()}",
-            hint="run one agent as root, or one for each user",
+            f"user {identity.uid} owns the folder, but this agent runs as user {os.geteuid()}",
+            hint="run one agent as root, or one agent for each user",
         )
     born = identity.meta.get(BORN)
     if not born or birth_of(identity.pid) != born:
@@ -41,7 +41,7 @@ def check_owner(identity: RankIdentity) -> None:
     with suppress(OSError):
         if not belongs_to(identity.pid, identity.uid):
             raise UnreadableError(
-                f"user {identity.uid} owns the folder, but not process {identity.pid} that it names",
+                f"user {identity.uid} owns the folder, but not process {identity.pid}",
                 hint="start the rank as the user who owns the folder",
             )
 
@@ -93,8 +93,8 @@ def is_there(descriptor: int) -> bool:
 def _users(descriptor: int) -> set[int]:
     """Real, effective, saved and file-system user: a program with the set-user-ID bit has several."""
     with os.fdopen(os.open("status", os.O_RDONLY | os.O_CLOEXEC, dir_fd=descriptor), "rb") as file:
-        words = next((line.split()[1:] for line in file if line.startswith(b"Uid:")), [])
-    return set(map(int, words))
+        uids = next((line.split()[1:] for line in file if line.startswith(b"Uid:")), [])
+    return set(map(int, uids))
 
 
 START_SLACK_S = 10.0

@@ -1,4 +1,4 @@
-"""The ``state`` of a rank as evidence: its live page, which outlives it, and what its process does."""
+"""The ``state`` of a rank as evidence: its live page, which outlives it, and the state of its process."""
 
 import json
 import time
@@ -23,7 +23,7 @@ MAX_NAMED_MEMBERS = 256
 _STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 
-def look_at(reader: RankReader, identity: RankIdentity) -> tuple[LiveState, ProcessWord]:
+def live_state(reader: RankReader, identity: RankIdentity) -> tuple[LiveState, ProcessWord]:
     """The live page of a rank and what its process does.
 
     Raises:
@@ -32,7 +32,7 @@ def look_at(reader: RankReader, identity: RankIdentity) -> tuple[LiveState, Proc
     state = reader.live()
     process = process_word(identity, state)
     if process == "dead":
-        state = reader.live()  # it may have ended in good order since the first look at the page
+        state = reader.live()  # it may have ended cleanly since the page was first read
         process = "ended" if state.ended else "dead"
     return state, process
 
@@ -82,8 +82,8 @@ def state_body(
             "topology": _grid(identity.topology),
             "open": [{"stage": span.stage.label, "since_ns": _wall(state, span.since_ns)} for span in state.open_spans],
             "operations": [
-                _operation(state, one, habit, identity)
-                for one, habit in zip(state.operations, habits or (Habit(),) * len(state.operations), strict=True)
+                _operation(state, operation, habit, identity)
+                for operation, habit in zip(state.operations, habits or (Habit(),) * len(state.operations), strict=True)
             ],
         }
     )
@@ -93,21 +93,21 @@ def _grid(topology: Topology) -> dict[str, Any]:
     return {"dp": topology.dp, "pp": topology.pp, "tp": topology.tp, "mesh": str(topology)}
 
 
-def _operation(state: LiveState, one: Operation, habit: Habit, identity: RankIdentity) -> dict[str, Any]:
+def _operation(state: LiveState, operation: Operation, habit: Habit, identity: RankIdentity) -> dict[str, Any]:
     topology = identity.topology
-    mask = topology.known_mask(one.mask)
+    mask = topology.known_mask(operation.mask)
     return {
         "axis": _direction(topology, mask),
         "mask": mask,
         "axes": topology.axes_of(mask),
         "ranks": _group(topology, mask, identity.rank),
-        "stage": one.stage.label if one.stage is not None else None,
-        "peer": one.peer,
-        "issued": one.issued,
-        "completed": one.completed,
-        "issued_ns": _wall(state, one.issued_ns),
-        "completed_ns": _wall(state, one.completed_ns),
-        "size_bytes": one.size_bytes,
+        "stage": operation.stage.label if operation.stage is not None else None,
+        "peer": operation.peer,
+        "issued": operation.issued,
+        "completed": operation.completed,
+        "issued_ns": _wall(state, operation.issued_ns),
+        "completed_ns": _wall(state, operation.completed_ns),
+        "size_bytes": operation.size_bytes,
         **asdict(habit),
     }
 

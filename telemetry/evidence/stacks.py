@@ -1,9 +1,9 @@
-"""Where a rank's Python threads stand: py-spy reads the memory of the process, whatever state it is in.
+"""Python stacks of a rank: py-spy reads the memory of the process, whatever state it is in.
 
-py-spy dump --nonblocking    neither pauses the rank nor needs its help: 15 ms, also of one that is stopped
-worker server                where py-spy is missing or not permitted: torch's C++ thread writes the stacks
+py-spy dump --nonblocking    does not pause the rank and needs no cooperation: 15 ms, also of a stopped process
+worker server                if py-spy is missing or not permitted: a C++ thread of torch writes the stacks
 
-Native frames are not taken: they need the process paused, and the symbols of all of torch read.
+Native frames are not read: this would pause the process and read all symbols of torch.
 """
 
 import json
@@ -19,7 +19,7 @@ from telemetry.evidence.owned_process import is_there, open_process
 from telemetry.evidence.worker_client import ask_traceback
 from telemetry.records import RankIdentity
 
-LOOK_S = 5.0
+PY_SPY_S = 5.0
 MAX_THREADS = 64
 MAX_FRAMES = 100
 _FRAME = re.compile(r'^\s+File "(?P<path>.*)", line (?P<line>\d+) in (?P<function>.*)$')
@@ -29,8 +29,8 @@ def take_stack(identity: RankIdentity, folder: Path | None = None) -> str | None
     """The ``stack`` text of the rank in ``folder``, or None. Waits a bounded time."""
     found = _from_memory(identity)
     if found is None:
-        told = ask_traceback(identity, folder)
-        found = _found("worker-server", threads_of_traceback(told)) if told else None
+        answer = ask_traceback(identity, folder)
+        found = _found("worker-server", threads_of_traceback(answer)) if answer else None
     return found
 
 
@@ -53,14 +53,14 @@ def _by_py_spy(pid: int) -> str | None:
     if program is None:
         return None
     try:
-        told = subprocess.run(
+        answer = subprocess.run(
             [program, "dump", "--json", "--nonblocking", "--pid", str(pid)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=LOOK_S,
+            timeout=PY_SPY_S,
             check=True,
         )
-        return _found("py-spy", threads_of_py_spy(json.loads(told.stdout), pid))
+        return _found("py-spy", threads_of_py_spy(json.loads(answer.stdout), pid))
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError):
         return None
 
@@ -69,7 +69,7 @@ def _found(tool: str, threads: list[dict[str, Any]]) -> str | None:
     return json.dumps({"tool": tool, "threads": threads}) if threads else None
 
 
-def threads_of_py_spy(told: list[dict[str, Any]], pid: int) -> list[dict[str, Any]]:
+def threads_of_py_spy(answer: list[dict[str, Any]], pid: int) -> list[dict[str, Any]]:
     """Threads with frames, the main one first. Linux gives the main thread the number of the process.
 
     Raises:
@@ -77,21 +77,23 @@ def threads_of_py_spy(told: list[dict[str, Any]], pid: int) -> list[dict[str, An
     """
     threads = [
         {
-            "name": str(one["thread_name"] or one["thread_id"]),
-            "main": one["os_thread_id"] == pid or one["thread_name"] == "MainThread",
+            "name": str(thread["thread_name"] or thread["thread_id"]),
+            "main": thread["os_thread_id"] == pid or thread["thread_name"] == "MainThread",
             "frames": [
                 f"{frame['name']} ({frame['short_filename'] or frame['filename']}:{frame['line']})"
-                for frame in one["frames"][:MAX_FRAMES]
+                for frame in thread["frames"][:MAX_FRAMES]
             ],
         }
-        for one in told
+        for thread in answer
     ]
-    return sorted((one for one in threads if one["frames"]), key=lambda one: not one["main"])[:MAX_THREADS]
+    return sorted((thread for thread in threads if thread["frames"]), key=lambda thread: not thread["main"])[
+        :MAX_THREADS
+    ]
 
 
-def threads_of_traceback(told: str) -> list[dict[str, Any]]:
+def threads_of_traceback(answer: str) -> list[dict[str, Any]]:
     """The same from faulthandler's text, which lists the main thread last."""
-    blocks = [block.splitlines() for block in told.split("\n\n")]
+    blocks = [block.splitlines() for block in answer.split("\n\n")]
     threads: list[dict[str, Any]] = []
     for lines in blocks:
         frames = [

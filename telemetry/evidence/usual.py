@@ -1,7 +1,7 @@
-"""What a rank has issued lately, from its own records: a step is a loop, so its past tells what comes where.
+"""What a rank usually issues, from its own records: every step repeats the same operations.
 
-Members of a group that disagree on an operation are two against none where the group has two members. Then the one that
-does something else than a step ago has left the path:
+If a group of two disagrees on an operation, there is no majority. Then the member that differs from its previous step
+is the one that left the usual order:
 
     tp group, step 7   ... #294 all-gather   #295 reduce-scatter ...     24 operations a step
               step 8   ... #318 reduce-scatter                           usually all-gather: this rank skipped one
@@ -69,7 +69,7 @@ class RecentOperations:
 
     def habits(self, state: LiveState) -> list[Habit]:
         """For each operation of the page, in order."""
-        return [self._habit(one) for one in state.operations]
+        return [self._habit(operation) for operation in state.operations]
 
     def steps_ns(self) -> list[int]:
         """How long the newest steps took, without the very first, which is always long."""
@@ -84,12 +84,12 @@ class RecentOperations:
         wanted = spans[(spans["op_seq"] > 0) | (spans["stage"] == Stage.STEP)]
         self._spans = np.concatenate([self._spans, wanted])[-KEEP_RECORDS:]
 
-    def _habit(self, one: Operation) -> Habit:
-        if not one.mask or one.peer >= 0:
+    def _habit(self, operation: Operation) -> Habit:
+        if not operation.mask or operation.peer >= 0:
             return Habit()
-        own = self._of_group(one.mask)
+        own = self._of_group(operation.mask)
         recent = own[np.argsort(own["op_seq"])][-NUM_RECENT:]
-        return Habit(usual=_usual(own, one.issued), recent=tuple(_issued(span) for span in recent))
+        return Habit(usual=_usual(own, operation.issued), recent=tuple(_issued(span) for span in recent))
 
     def _of_group(self, mask: int) -> NDArray[np.void]:
         """The collectives of a group, of the kinds that the rank records."""

@@ -1,15 +1,13 @@
-"""Asks a rank through torch's worker server; it answers while the rank's Python cannot, but not a stopped process.
+"""Queries a rank through torch's worker server, which answers while the rank's Python cannot.
 
-The rank's files name the path of the socket, and may name any path. ``worker_socket`` checks it before it is opened.
-
-Opens the socket of a rank's worker server. The rank's files name its path, and a hostile user may name any path.
+The rank's files name the path of the socket, and a hostile user may name any path. So it is checked first:
 
     SPOOL / run / attempt / rank-N / worker / socket       the folder as the agent knows it, whatever comes before "run"
     TEMP / rankscope-UID-workers / NAME                    TEMP: the agent's temporary folder, or /tmp
     elsewhere                                              only of the agent's own user
 
 Below SPOOL and TEMP each folder belongs to the rank's user, and none is a link or a mount point: a file system that a
-user has mounted (FUSE) can let every request wait. The socket is opened and connected with the rights of that user.
+user has mounted (FUSE) can delay every request. The socket is opened and connected with the rights of that user.
 """
 
 import json
@@ -69,7 +67,7 @@ def checked_place(path: Path, *, user: int, folder: Path | None) -> tuple[Path, 
     temporary = path.parent.parent in (Path(tempfile.gettempdir()), Path("/tmp"))
     if (temporary and path.parent.name == short_folder_name(user)) or (user == os.geteuid() and path.is_absolute()):
         return path, 1
-    raise PermissionError(f"{path} is no place for the socket of a rank of user {user}")
+    raise PermissionError(f"{path} is not an allowed path for a socket of user {user}")
 
 
 ANSWER_S = 2.0
@@ -95,9 +93,9 @@ def handler_names(identity: RankIdentity, folder: Path | None = None) -> frozens
     if body is None:
         return frozenset()
     with suppress(ValueError, RecursionError):
-        told = json.loads(body)
-        if isinstance(told, list):
-            return frozenset(one for one in told if isinstance(one, str))
+        handlers = json.loads(body)
+        if isinstance(handlers, list):
+            return frozenset(handler for handler in handlers if isinstance(handler, str))
     return None
 
 

@@ -1,4 +1,4 @@
-"""A run to whoever speaks OTLP, by the SDK's own exporters: what OTEL_* variables tell them holds here.
+"""Exports a run over OTLP with the exporters of the OpenTelemetry SDK, so that OTEL_* variables apply.
 
 OTEL_SDK_DISABLED                                              nothing is sent
 OTEL_TRACES_EXPORTER, OTEL_METRICS_EXPORTER = none             nothing of the kind is sent
@@ -6,14 +6,14 @@ OTEL_EXPORTER_OTLP_[TRACES_|METRICS_]ENDPOINT, HEADERS, TIMEOUT, COMPRESSION, CE
 OTEL_BSP_MAX_EXPORT_BATCH_SIZE                                 spans in one request
 OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES                    see resources.py
 
-Metrics of a run as the OpenTelemetry SDK holds them: a gauge each, a point a step, at the time of the step.
+Each metric of a run is a gauge with one point a step, at the time of the step:
 
     rankscope.step.duration   s            mean over the ranks
-    rankscope.loss            1            } what the loop reported by ``sample``:
-    rankscope.mfu             1            } its name, with _ for -
+    rankscope.loss            1            } values from ``sample``:
+    rankscope.mfu             1            } the name, with _ for -
     rankscope.NAME                         }
 
-The SDK's instruments stamp what they are told with the time of telling, so the points are made here.
+The SDK's instruments would stamp each value with the time of the export, so the points are built here.
 """
 
 import logging
@@ -71,7 +71,7 @@ def metric_points(reader: Reader, who: Attempt, *, first_step: int, last_step: i
             reported.setdefault(row["metric"], []).append((row["at_ns"], row["value"]))
     for metric, points in reported.items():
         name = f"rankscope.{metric.replace('-', '_')}"
-        yield from _gauge(resource, name, UNITS.get(metric, ""), "As the training loop reported it.", points)
+        yield from _gauge(resource, name, UNITS.get(metric, ""), "Value from the training loop.", points)
 
 
 def num_points(data: MetricsData) -> int:
@@ -98,7 +98,9 @@ def _gauge(
 
 SPANS_IN_REQUEST = 512
 """As the SDK's own batches."""
-HINT = "is an OpenTelemetry receiver there? say where: --endpoint http://host:4318, or OTEL_EXPORTER_OTLP_ENDPOINT"
+HINT = (
+    "check that an OpenTelemetry receiver runs there, or set --endpoint http://host:4318 or OTEL_EXPORTER_OTLP_ENDPOINT"
+)
 _LOGGER = "opentelemetry.exporter.otlp"
 
 
@@ -149,7 +151,7 @@ def _exporting(
     """What sends one batch by an exporter of the SDK."""
     session = requests.Session()
     session.hooks["response"].append(lambda answer, *_, **__: _note_rejected(answer.content, response, sent))
-    with _heard(_LOGGER) as words:
+    with _logged(_LOGGER) as messages:
         try:
             exporter = kind(endpoint=f"{endpoint.rstrip('/')}/v1/{signal}" if endpoint else None, session=session)
         except (ValueError, OSError) as error:
@@ -157,8 +159,8 @@ def _exporting(
 
         def send(batch: Any) -> None:
             if exporter.export(batch) not in (SpanExportResult.SUCCESS, MetricExportResult.SUCCESS):
-                told = words[-1] if words else "no reason given"
-                raise UnreachableError(f"OTLP {signal} to {_place(endpoint)}: {told}", hint=HINT)
+                reason = messages[-1] if messages else "no reason given"
+                raise UnreachableError(f"OTLP {signal} to {_place(endpoint)}: {reason}", hint=HINT)
 
         try:
             yield send
@@ -178,16 +180,16 @@ def _note_rejected(answer: bytes, response: type[Any], sent: Sent) -> None:
 
 
 @contextmanager
-def _heard(name: str) -> Iterator[list[str]]:
+def _logged(name: str) -> Iterator[list[str]]:
     """What is logged under ``name`` meanwhile, instead of to whoever listens."""
-    words: list[str] = []
+    messages: list[str] = []
     logger, handler = logging.getLogger(name), logging.Handler(logging.WARNING)
-    handler.emit = lambda record: words.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     before = logger.propagate
     logger.addHandler(handler)
     logger.propagate = False
     try:
-        yield words
+        yield messages
     finally:
         logger.removeHandler(handler)
         logger.propagate = before
@@ -197,7 +199,9 @@ def _refuse_other_protocols() -> None:
     for signal in ("", "TRACES_", "METRICS_"):
         name = f"OTEL_EXPORTER_OTLP_{signal}PROTOCOL"
         if os.environ.get(name, "http/protobuf") != "http/protobuf":
-            raise UsageError(f"{name}={os.environ[name]}", hint="this export speaks http/protobuf; most receivers do")
+            raise UsageError(
+                f"{name}={os.environ[name]}", hint="this export supports only http/protobuf, as most receivers do"
+            )
 
 
 def _wanted(signal: str) -> bool:
@@ -209,8 +213,8 @@ def _is_true(name: str) -> bool:
 
 
 def _batch_size() -> int:
-    told = os.environ.get("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "")
-    return int(told) if told.isdigit() and int(told) else SPANS_IN_REQUEST
+    reason = os.environ.get("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "")
+    return int(reason) if reason.isdigit() and int(reason) else SPANS_IN_REQUEST
 
 
 def _place(endpoint: str | None) -> str:

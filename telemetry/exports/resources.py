@@ -1,10 +1,10 @@
-"""Who speaks, in OpenTelemetry's words: a run is a service, each rank of an attempt an instance of it.
+"""OpenTelemetry resources: a run is a service, each rank of an attempt is an instance of it.
 
     service.name         the run                 } stable semantic conventions
     service.instance.id  a UUID of the rank      }
-    rankscope.*          what they have no stable name for: attempt, rank, place in the grid, host
+    rankscope.*          attributes without a stable name: attempt, rank, place in the grid, host
 
-``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` have the last word.
+``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` override these.
 """
 
 import uuid
@@ -32,12 +32,12 @@ class Attempt:
 
 
 def of_attempt(who: Attempt) -> Resource:
-    """Who speaks for all ranks."""
+    """The resource of all ranks together."""
     return _resource(who, "attempt", {})
 
 
 def of_ranks(reader: Reader, who: Attempt) -> dict[int, Resource]:
-    """Who speaks for each rank that has reported."""
+    """The resource of each stored rank."""
     return {
         row["rank"]: _resource(who, f"rank {row['rank']}", _attributes(row))
         for row in reader.read(Ranks(run_id=who.run_id, attempt=who.attempt)).to_pylist()
@@ -45,7 +45,7 @@ def of_ranks(reader: Reader, who: Attempt) -> dict[int, Resource]:
 
 
 def of_rank(who: Attempt, rank: int) -> Resource:
-    """Who speaks for a rank of which nothing but its spans is known."""
+    """The resource of a rank of which only spans are known."""
     return _resource(who, f"rank {rank}", {"rankscope.rank": rank})
 
 

@@ -1,4 +1,4 @@
-"""Spans of a run as the OpenTelemetry SDK holds them, under the ids of the view ``otel_traces``."""
+"""Spans of a run in the form of the OpenTelemetry SDK, with the ids of the view ``otel_traces``."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -68,18 +68,18 @@ def _context(trace_id: int, span_id: str) -> SpanContext:
 
 
 def _attributes(row: Mapping[str, int | str]) -> dict[str, int | str]:
-    told = {f"rankscope.{name}": row[name] for name in ("microbatch", "chunk") if row[name] != _NONE}
+    attributes = {f"rankscope.{name}": row[name] for name in ("microbatch", "chunk") if row[name] != _NONE}
     if int(row["peer"]) >= 0:
-        told["rankscope.peer"] = row["peer"]
+        attributes["rankscope.peer"] = row["peer"]
     elif axes := axes_of_peer(int(row["peer"])):
-        told["rankscope.group_axes"] = " ".join(axes)
+        attributes["rankscope.group_axes"] = " ".join(axes)
     elif mask := mask_of_peer(int(row["peer"])):
-        told["rankscope.group_mask"] = mask
+        attributes["rankscope.group_mask"] = mask
     if row["clock"]:
-        told["rankscope.clock"] = _CLOCKS.get(int(row["clock"]), "unknown")
+        attributes["rankscope.clock"] = _CLOCKS.get(int(row["clock"]), "unknown")
     if row["size_bytes"]:
-        told["rankscope.size_bytes"] = row["size_bytes"]
-    return {"rankscope.step": row["step"], "rankscope.stream": Stream(int(row["stream"])).label, **told}
+        attributes["rankscope.size_bytes"] = row["size_bytes"]
+    return {"rankscope.step": row["step"], "rankscope.stream": Stream(int(row["stream"])).label, **attributes}
 
 
 def batches(spans: Sequence[ReadableSpan], size: int) -> Iterator[Sequence[ReadableSpan]]:

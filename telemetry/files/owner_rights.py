@@ -1,9 +1,9 @@
-"""Work with another user's rights, in this thread alone.
+"""Works with another user's rights, in this thread only.
 
     root agent ── setfsuid(owner) ──> opens, reads, writes, deletes as the owner could ── setfsuid(0) ──> root again
 
 The kernel checks every path, file and socket against the file-system user of the calling thread. While that is the
-owner of a folder, no link in the folder leads to a file that the owner cannot use anyway. Servers for NFS do the same.
+owner of a folder, no link in the folder leads to a file that the owner cannot use anyway. NFS servers do the same.
 """
 
 import ctypes

@@ -1,14 +1,14 @@
-"""Pickles from outside, read with an unpickler that builds nothing but plain containers, numbers and text.
+"""Reads pickles from outside with an unpickler that builds only plain containers, numbers and text.
 
-Whatever asks for a class or a function is refused before it is looked up, so a hostile pickle runs nothing. A memo
-index that is out of all proportion would take gigabytes, so memory is bounded meanwhile.
+A pickle that needs a class or a function is rejected before the class is imported, so a hostile pickle runs no code. A
+very large memo index would need gigabytes, so the memory is limited while it is read.
 
-The bound is one of the whole process, so a process with threads does not read pickles itself. It runs this file as a
-program (:func:`json_of_pickle`), which imports nothing but the standard library:
+The limit applies to the whole process, so a process with threads does not read pickles itself. It runs this file as a
+program (:func:`json_of_pickle`), which imports only the standard library:
 
     python -I plain_pickle.py [USER]  < pickle  > JSON        exit status 1: it cannot be read
 
-Under root it takes the rights of USER (a number) first, and those of no group.
+Under root it first switches to the rights of USER (a number), without any group.
 """
 
 import io
@@ -46,10 +46,10 @@ BROKEN = (
 
 class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Never:
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        raise pickle.UnpicklingError(f"it needs {module}.{name}")
 
     def persistent_load(self, pid: object) -> Never:
-        raise pickle.UnpicklingError("it refers to something outside of itself")
+        raise pickle.UnpicklingError("it contains a reference to an external object")
 
 
 def load_plain(data: bytes) -> Any:

@@ -1,12 +1,12 @@
-"""Files that are private to their owner, on machines where other users may be hostile.
+"""Private files on machines with other users who may be hostile.
 
     /var/spool/rankscope  /  run  /  0  /  rank-00003  /  meta.json
-    as the person gave it    ^ no links, one owner, opened from descriptor to descriptor
+    as the user gave it      ^ no links, one owner, opened from descriptor to descriptor
 
 Every file is opened relative to the descriptor of its folder, without following a link, and checked after it is open: a
 regular file, of the folder's owner, under one name. A swap between check and use has no effect. Nothing may be mounted
-below the spool: the owner of a mounted file is what its file system says. New folders have mode 0700 and new files 0600
-under every umask; RANKSCOPE_UMASK=027 lets the group read. Root works with the owner's rights.
+below the spool, because the file system of a mount decides what owner it reports. New folders have mode 0700 and new
+files 0600 under every umask; RANKSCOPE_UMASK=027 lets the group read. Root works with the owner's rights.
 """
 
 import errno
@@ -206,7 +206,7 @@ def _own(path: Path, parent: int) -> int:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             raise UnsafeFolderError(f"{path} is a link or a file, not a folder", hint="remove it") from None
         if error.errno == errno.EACCES:
-            raise UnsafeFolderError(f"{path} belongs to another user", hint="choose another place or name") from None
+            raise UnsafeFolderError(f"{path} belongs to another user", hint="choose another path or name") from None
         raise
     try:
         check_own(path, os.fstat(descriptor))
@@ -224,7 +224,7 @@ def check_own(path: Path, found: os.stat_result) -> None:
     """
     if found.st_uid != os.geteuid():
         raise UnsafeFolderError(
-            f"{path} belongs to another user (uid {found.st_uid})", hint="choose another place or name"
+            f"{path} belongs to another user (uid {found.st_uid})", hint="choose another path or name"
         )
     if found.st_mode & WRITABLE_BY_OTHERS:
         raise UnsafeFolderError(f"other users can write into {path}", hint=f"chmod go-w {path}")
@@ -251,7 +251,8 @@ def _open_below(name: str, flags: int, parent: int, path: Path, mode: int = 0) -
         if error.errno != errno.EXDEV:
             raise
         raise UnsafeFolderError(
-            f"{path / name} is a mount point", hint="mount on the spool itself: nothing below it may be a mount point"
+            f"{path / name} is a mount point",
+            hint="mount the spool folder itself: nothing below it may be a mount point",
         ) from None
 
 

@@ -31,7 +31,7 @@ def private_umask(environment: Mapping[str, str] = os.environ) -> int:
     if not 0 <= mask <= 0o777 or mask & WRITABLE_BY_OTHERS != WRITABLE_BY_OTHERS or mask & 0o700:
         raise UsageError(
             f"{UMASK_VARIABLE} is {text!r}",
-            hint="give 077 (private, the default), 027 (the group reads) or 022 (all read)",
+            hint="use 077 (private, the default), 027 (readable by the group) or 022 (readable by all)",
         )
     return mask
 

@@ -1,1 +1,1 @@
-"""Other people's traces as runs of ours: one file a format, one that writes."""
+"""Imports traces of other tools as runs: one file for each format, and one that writes."""

@@ -1,16 +1,16 @@
-"""What every importer makes of the files it is given: a whole run, checked, in memory.
+"""Result of every importer: a whole run, checked, in memory.
 
-    paths --importer--> ImportedRun --write_run--> whatever --store names
+    paths --importer--> ImportedRun --write_run--> the store that --store names
 
-Nothing is stored before everything was read, so a broken file leaves nothing behind.
+Nothing is stored before all files are read, so a broken file leaves no partial run.
 
-Spans of a run that is over, in the order in which they are stored.
+Spans are numbered in the order in which they are stored:
 
     rank 0   operations by start   0 1 2 3 ... n-1      steps   n n+1 ...
     rank 1   operations by start   0 1 2 ...            steps   ...
 
-A rank's steps bear its highest numbers, so they can be written after all operations: a run shows in lists by its
-steps and its ranks, hence one that is half written does not show.
+A rank's steps have its highest numbers, so they are written after all operations. Lists show a run by its steps and
+ranks, so a run that is only half written does not appear.
 """
 
 import json
@@ -40,7 +40,7 @@ DEFAULTS: Mapping[str, int] = {
     "size_bytes": 0,
     "clock": 0,
 }
-"""What a column holds where the source does not say."""
+"""Value of a column that the source does not have."""
 
 STREAM_OF_STAGE = np.full(256, int(Stream.HOST), dtype=np.uint8)
 for _stage in Stage:
@@ -68,15 +68,15 @@ def numbered(columns: Mapping[str, npt.NDArray[Any]], ties: Sequence[npt.NDArray
     return pa.Table.from_arrays([made[field.name].cast(field.type) for field in SPANS], schema=SPANS)
 
 
-DEGREES_HINT = "say how the ranks lie: --mesh pp=2,dp_shard=4,tp=8, or --dp N --pp N --tp N"
+DEGREES_HINT = "give the layout of the ranks: --mesh pp=2,dp_shard=4,tp=8, or --dp N --pp N --tp N"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOptions:
-    """What the user says beside the paths."""
+    """Options of the user, beside the paths."""
 
     name: str | None = None
-    """Name of the run; None: what the files say."""
+    """Name of the run; None: from the files."""
     meta: Path | None = None
     """A file that tells the layout of the job; None: the one beside the trace."""
     dp: int | None = None
@@ -130,7 +130,7 @@ class ImportedRun:
         return pa.Table.from_arrays([columns[name] for name in RANKS.names], schema=RANKS)
 
     def _started_ns(self, numbers: Sequence[int]) -> list[int]:
-        """When each rank began its first span: by its own clock, as ranks that are watched tell it."""
+        """When each rank began its first span, by its own clock, as live ranks report it."""
         first = self.spans.group_by("rank").aggregate([("start_ns", "min")])
         known = dict(zip(first["rank"].to_pylist(), first["start_ns_min"].to_pylist(), strict=True))
         return [known.get(rank, self.started_ns) for rank in numbers]
@@ -166,13 +166,13 @@ class Importer(Protocol):
 
 
 def check_sound(run: ImportedRun) -> None:
-    """Assert what :class:`ImportedRun` promises: an importer that breaks it is a mistake of ours."""
+    """Assert the guarantees of :class:`ImportedRun`: an importer that breaks them is a defect."""
     spans = run.spans
     assert spans.schema.equals(SPANS, check_metadata=False), spans.schema
     assert not any(column.null_count for column in spans.columns), "missing values"
     assert run.hosts, "no rank"
     rank, seq = spans["rank"].to_numpy(), spans["seq"].to_numpy()
-    assert all(0 <= one < run.topology.world_size for one in run.hosts), "a rank beyond the topology"
+    assert all(0 <= named < run.topology.world_size for named in run.hosts), "a rank beyond the topology"
     assert set(np.unique(rank).tolist()) <= set(run.hosts), "spans of a rank that is not named"
     is_step = spans["stage"].to_numpy() == int(Stage.STEP)
     same = rank[1:] == rank[:-1]

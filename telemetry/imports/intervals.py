@@ -1,4 +1,7 @@
-"""Stretches of time as two columns, begin and end, in nanoseconds."""
+"""Time intervals as two columns, begin and end, in nanoseconds."""
+
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -6,8 +9,31 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranges:
+    """Named intervals on threads, in the order of the file."""
+
+    name: tuple[str, ...]
+    begin_ns: Ints
+    end_ns: Ints
+    thread: Ints
+
+    def select(self, chosen: Any) -> "Ranges":
+        """The intervals at ``chosen``: a mask or places."""
+        places = np.arange(len(self.name))[np.asarray(chosen, dtype=None if len(chosen) else np.int64)]
+        return Ranges(
+            name=tuple(self.name[place] for place in places.tolist()),
+            begin_ns=self.begin_ns[places],
+            end_ns=self.end_ns[places],
+            thread=self.thread[places],
+        )
+
+    def named(self, *prefixes: str) -> "Ranges":
+        return self.select(np.array([name.startswith(prefixes) for name in self.name], dtype=bool))
+
+
 def merged(begin: Ints, end: Ints, *, gap_ns: int = 0) -> tuple[Ints, Ints]:
-    """The time in any of the stretches, as few as possible in order; gaps of up to ``gap_ns`` count as covered."""
+    """The union of the intervals, in order. Gaps of up to ``gap_ns`` count as covered."""
     order = np.argsort(begin, kind="stable")
     begin, reach = begin[order], np.maximum.accumulate(end[order])
     apart = np.flatnonzero(begin[1:] > reach[:-1] + gap_ns) + 1
@@ -17,7 +43,7 @@ def merged(begin: Ints, end: Ints, *, gap_ns: int = 0) -> tuple[Ints, Ints]:
 
 
 def inside(at: Ints, begin: Ints, end: Ints) -> npt.NDArray[np.bool_]:
-    """Whether each moment lies in any of the stretches, their ends left out."""
+    """Whether each moment is inside any of the intervals, without their ends."""
     if not len(begin):
         return np.zeros(len(at), dtype=bool)
     begin, end = merged(begin, end)
@@ -26,7 +52,7 @@ def inside(at: Ints, begin: Ints, end: Ints) -> npt.NDArray[np.bool_]:
 
 
 def without(begin: Ints, end: Ints, other_begin: Ints, other_end: Ints) -> tuple[Ints, Ints]:
-    """The time in any of the stretches that lies in none of the others."""
+    """The time in any of the intervals and in none of the other intervals."""
     begin, end = merged(begin, end)
     other_begin, other_end = merged(other_begin, other_end)
     edges = np.unique(np.concatenate([begin, end, other_begin, other_end]))

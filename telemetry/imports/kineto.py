@@ -2,13 +2,14 @@
 
     in the file                                             becomes
     ProfilerStep#N                                          step, number N
-    kernels on the GPU but NCCL's; operators without GPU    forward-compute, backward-compute, optimizer: kineto_work
-    NCCL's kernels; gloo: ranges where there is no GPU      collectives and transfers: kineto_stages
+    kernels on the GPU except NCCL's; CPU operators if      forward-compute, backward-compute, optimizer
+    there is no GPU
+    NCCL's kernels; gloo: ranges if there is no GPU         collectives and transfers
     the launch of a kernel                                  issue_ns
 
-The mesh comes from the groups that say what they are (``mesh_tp``, ``TENSOR_MODEL_PARALLEL_GROUP`` ...), or from --mesh
-or --dp, --pp, --tp; without either all ranks are replicas. Ranks whose files are missing are missing in the run.
-Exchanges that have no stage here are left out, and how many is told in the run's words.
+The mesh comes from groups with known descriptions (``mesh_tp``, ``TENSOR_MODEL_PARALLEL_GROUP`` ...), or from --mesh or
+--dp, --pp, --tp. Without either, all ranks are replicas. Ranks without a file are missing in the run. Collectives
+without a stage are left out, and the run's metadata holds their number.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,8 +22,8 @@ import numpy.typing as npt
 
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.imports.interface import DEFAULTS, DEGREES_HINT, ImportedRun, ImportOptions, imported_name, numbered
-from telemetry.imports.intervals import Ints
-from telemetry.imports.kineto_file import Ranges, TraceFile, read_trace
+from telemetry.imports.intervals import Ints, Ranges
+from telemetry.imports.kineto_file import TraceFile, read_trace
 from telemetry.imports.kineto_grid import by_rank, find_files, grid_of
 from telemetry.imports.kineto_work import exchange, is_nccl, step_at, work_of
 from telemetry.stages import Stage
@@ -51,7 +52,7 @@ class _Rows:
 def import_kineto(paths: Sequence[Path], options: ImportOptions) -> ImportedRun:
     """The run in the traces of its ranks: see :class:`telemetry.imports.interface.Importer`."""
     if options.meta is not None:
-        raise UsageError(f"{FORMAT} takes no --meta", hint=DEGREES_HINT)
+        raise UsageError(f"{FORMAT} does not accept --meta", hint=DEGREES_HINT)
     files = find_files(paths)
     traces = by_rank([_sound(path) for path in files])
     topology = grid_of(traces, options)
@@ -79,7 +80,8 @@ def _sound(path: Path) -> TraceFile:
         trace.host.encode()
     except (OverflowError, TypeError, ValueError, RecursionError) as error:
         raise UnreadableError(
-            f"{path} holds what no profiler writes: {str(error)[:200]}", hint="record it again with torch.profiler"
+            f"{path} was not written by the PyTorch profiler: {str(error)[:200]}",
+            hint="record it again with torch.profiler",
         ) from error
     return trace
 
@@ -122,12 +124,12 @@ def _add_exchanges(rows: _Rows, trace: TraceFile, rank: int, topology: Topology)
     found: list[tuple[int, ...]] = []
     num_left_out = 0
     for place in order.tolist():
-        one = exchange(ranges.name[place], args[place], trace.groups, rank, topology)
-        if one is None or step[place] < 0:
-            num_left_out += one is None
+        operation = exchange(ranges.name[place], args[place], trace.groups, rank, topology)
+        if operation is None or step[place] < 0:
+            num_left_out += operation is None
             continue
-        counted[one.line] = one.seq or counted.get(one.line, 0) + 1
-        found.append((place, int(one.stage), one.peer, counted[one.line], one.size_bytes))
+        counted[operation.line] = operation.seq or counted.get(operation.line, 0) + 1
+        found.append((place, int(operation.stage), operation.peer, counted[operation.line], operation.size_bytes))
     place, stage, peer, op_seq, size_bytes = np.array(found, dtype=np.int64).reshape(-1, 5).T
     rows.add(
         rank=np.full(len(found), rank),

@@ -28,11 +28,11 @@ import numpy as np
 
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.files.input_file import open_input
-from telemetry.imports.intervals import Ints
+from telemetry.imports.intervals import Ints, Ranges
 from telemetry.stores.queries import LAST_STEP
 
-FORMAT_HINT = "name what torch.profiler's export_chrome_trace or tensorboard_trace_handler wrote: .json or .json.gz"
-STEP_HINT = "call profiler.step() at the end of every training step while it records"
+FORMAT_HINT = "name a .json or .json.gz file from torch.profiler's export_chrome_trace or tensorboard_trace_handler"
+STEP_HINT = "call profiler.step() at the end of every training step while the profiler records"
 MAX_TIME_US = 2**62 / 1000
 MAX_BYTES = 2**30
 """Of the JSON of one rank, unpacked. Parsing takes about six times as much memory."""
@@ -50,35 +50,12 @@ _LAUNCHES = ("cuda_runtime", "cuda_driver", "Runtime")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranges:
-    """Named stretches of time on threads, in the order of the file."""
-
-    name: tuple[str, ...]
-    begin_ns: Ints
-    end_ns: Ints
-    thread: Ints
-
-    def select(self, chosen: Any) -> "Ranges":
-        """Those at ``chosen``: a mask or places."""
-        places = np.arange(len(self.name))[np.asarray(chosen, dtype=None if len(chosen) else np.int64)]
-        return Ranges(
-            name=tuple(self.name[place] for place in places.tolist()),
-            begin_ns=self.begin_ns[places],
-            end_ns=self.end_ns[places],
-            thread=self.thread[places],
-        )
-
-    def named(self, *prefixes: str) -> "Ranges":
-        return self.select(np.array([one.startswith(prefixes) for one in self.name], dtype=bool))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A process group, as far as the file tells."""
+    """A process group, as far as the file describes it."""
 
     desc: str = ""
     ranks: tuple[int, ...] = ()
-    """Global ranks; empty: not told in full."""
+    """Global ranks; empty if the list is missing or incomplete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +64,7 @@ class Kernels:
 
     ranges: Ranges
     issue_ns: Ints
-    """When the host launched it; 0: not told."""
+    """When the host launched it; 0: unknown."""
     issue_thread: Ints
     args: tuple[Mapping[str, Any], ...]
 
@@ -115,14 +92,14 @@ def read_trace(path: Path) -> TraceFile:
         UsageError: no such file.
         UnreadableError: it is broken, or no trace of the PyTorch profiler, or has no step.
     """
-    told = _parsed(path)
-    events = _Events(path=path, base_ns=_whole(told.get("baseTimeNanoseconds")) or 0)
-    for event in told["traceEvents"]:
+    trace = _parsed(path)
+    events = _Events(path=path, base_ns=_whole(trace.get("baseTimeNanoseconds")) or 0)
+    for event in trace["traceEvents"]:
         events.take(event)
     steps = events.ranges(events.steps)
     numbers = np.array([int(name.partition("#")[2]) for name in steps.name], dtype=np.int64)
     _check_steps(path, numbers)
-    info = told.get("distributedInfo")
+    info = trace.get("distributedInfo")
     info = info if isinstance(info, dict) else {}
     rank = _whole(info.get("rank"))
     kernels = events.kernels()
@@ -130,7 +107,7 @@ def read_trace(path: Path) -> TraceFile:
         path=path,
         rank=_rank_in_name(path) if rank is None else rank,
         world_size=_whole(info.get("world_size")),
-        host=_host(path, told),
+        host=_host(path, trace),
         groups=_groups_of_kernels(kernels) | _groups(info.get("pg_config")),
         steps=steps,
         step_numbers=numbers,
@@ -142,18 +119,18 @@ def read_trace(path: Path) -> TraceFile:
 
 def _parsed(path: Path) -> dict[str, Any]:
     try:
-        told = json.loads(_content(path))
+        trace = json.loads(_content(path))
     except OSError as error:
         if isinstance(error, gzip.BadGzipFile):
-            raise UnreadableError(f"{path} is broken: {error}", hint="copy the file once more") from error
+            raise UnreadableError(f"{path} is damaged: {error}", hint="copy the file again") from error
         raise UsageError(f"{path}: {error.strerror}", hint=FORMAT_HINT) from error
     except (EOFError, zlib.error) as error:
-        raise UnreadableError(f"{path} is broken: {error}", hint="copy the file once more") from error
+        raise UnreadableError(f"{path} is damaged: {error}", hint="copy the file again") from error
     except (ValueError, RecursionError) as error:
-        raise UnreadableError(f"{path} is no whole JSON: {str(error)[:200]}", hint=FORMAT_HINT) from error
-    if not isinstance(told, dict) or not isinstance(told.get("traceEvents"), list):
+        raise UnreadableError(f"{path} is not complete JSON: {str(error)[:200]}", hint=FORMAT_HINT) from error
+    if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
         raise UnreadableError(f"{path} has no traceEvents", hint=FORMAT_HINT)
-    return told
+    return trace
 
 
 def _content(path: Path) -> bytes:
@@ -229,7 +206,7 @@ class _Events:
         latest_us = MAX_TIME_US - self.base_ns / 1000
         if not (_is_time(begin, latest_us) and _is_time(lasts, latest_us)):
             raise UnreadableError(
-                f"{self.path}: {name[:80]!r} has the times {str(begin)[:40]}, {str(lasts)[:40]}", hint=FORMAT_HINT
+                f"{self.path}: {name[:80]!r} has invalid times {str(begin)[:40]}, {str(lasts)[:40]}", hint=FORMAT_HINT
             )
         begin_ns = self.base_ns + _nanoseconds(begin)
         return name, begin_ns, begin_ns + _nanoseconds(lasts), event.get("tid")
@@ -260,7 +237,7 @@ def _check_steps(path: Path, numbers: Ints) -> None:
     known, times = np.unique(numbers, return_counts=True)
     if times.max() > 1 or known[-1] >= LAST_STEP:
         wrong = known[times > 1][0] if times.max() > 1 else known[-1]
-        raise UnreadableError(f"{path}: ProfilerStep#{wrong} cannot be, or occurs twice", hint=STEP_HINT)
+        raise UnreadableError(f"{path}: ProfilerStep#{wrong} is out of range or occurs twice", hint=STEP_HINT)
 
 
 def _rank_in_name(path: Path) -> int | None:
@@ -270,18 +247,18 @@ def _rank_in_name(path: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def _host(path: Path, told: dict[str, Any]) -> str:
-    if isinstance(told.get("host_name"), str):
-        return str(told["host_name"])
+def _host(path: Path, trace: dict[str, Any]) -> str:
+    if isinstance(trace.get("host_name"), str):
+        return str(trace["host_name"])
     match = _BY_HANDLER.fullmatch(path.name)
     return match["host"] if match else ""
 
 
 def _groups(config: Any) -> dict[str, Group]:
-    listed = [one for one in config if isinstance(one, dict)] if isinstance(config, list) else []
+    listed = [group for group in config if isinstance(group, dict)] if isinstance(config, list) else []
     return {
-        str(one.get("pg_name")): Group(desc=str(one.get("pg_desc") or ""), ranks=listed_ranks(one.get("ranks")))
-        for one in listed
+        str(group.get("pg_name")): Group(desc=str(group.get("pg_desc") or ""), ranks=listed_ranks(group.get("ranks")))
+        for group in listed
     }
 
 
@@ -295,14 +272,14 @@ def _groups_of_kernels(kernels: Kernels) -> dict[str, Group]:
     }
 
 
-def listed_ranks(told: Any) -> tuple[int, ...]:
+def listed_ranks(ranks_text: Any) -> tuple[int, ...]:
     """Ranks as a list, or as the text of one; nothing where it is cut short (``[0, 1, ..., 63]``) or none."""
-    if isinstance(told, str):
+    if isinstance(ranks_text, str):
         try:
-            told = json.loads(told)
+            ranks_text = json.loads(ranks_text)
         except ValueError:
             return ()
-    ranks = [_whole(one) for one in told] if isinstance(told, list) else []
+    ranks = [_whole(number) for number in ranks_text] if isinstance(ranks_text, list) else []
     return () if None in ranks else tuple(rank for rank in ranks if rank is not None)
 
 

@@ -1,4 +1,4 @@
-"""Which rank each file is, and how the ranks of the job lie: from what the files tell, or from the user."""
+"""The rank of each file, and the topology of the job: from the files, or from the user."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
     """
     files = [file for path in paths for file in (_in_folder(path) if path.is_dir() else [path])]
     if len({file.resolve() for file in files}) < len(files):
-        raise UsageError("a file is named twice", hint="name each file, or the folder, once")
+        raise UsageError("a file is given twice", hint="name each file, or the folder, once")
     if not files:
         raise UsageError("no path", hint="name a .json or .json.gz for each rank, or their folder")
     return files
@@ -46,7 +46,9 @@ def by_rank(traces: Sequence[TraceFile]) -> dict[int, TraceFile]:
         alone = len(traces) == 1 and trace.world_size is None  # a number in its name says nothing
         rank = 0 if alone else trace.rank
         if rank is None and len(traces) > 1:
-            raise UnreadableError(f"{trace.path} does not tell its rank", hint="put it into the name: rank3.json")
+            raise UnreadableError(
+                f"{trace.path} does not contain its rank", hint="put the rank into the file name: rank3.json"
+            )
         rank = rank or 0
         if rank in found:
             raise UnreadableError(
@@ -59,10 +61,10 @@ def by_rank(traces: Sequence[TraceFile]) -> dict[int, TraceFile]:
 def _refuse_other_jobs(traces: Sequence[TraceFile]) -> None:
     sizes = {trace.world_size: trace for trace in traces if trace.world_size is not None}
     if len(sizes) > 1:
-        told = ", ".join(f"{trace.path.name} of {size} ranks" for size, trace in sorted(sizes.items())[:3])
-        raise UnreadableError(f"files of several jobs: {told}", hint="import each job by itself")
+        jobs = ", ".join(f"{trace.path.name} of {size} ranks" for size, trace in sorted(sizes.items())[:3])
+        raise UnreadableError(f"files of several jobs: {jobs}", hint="import each job separately")
     if not set.intersection(*(set(trace.step_numbers.tolist()) for trace in traces)):
-        raise UnreadableError("no step is in every file", hint="import files that were recorded together")
+        raise UnreadableError("no step is in every file", hint="import files that were recorded at the same time")
 
 
 def grid_of(traces: Mapping[int, TraceFile], options: ImportOptions) -> Topology:
@@ -71,14 +73,14 @@ def grid_of(traces: Mapping[int, TraceFile], options: ImportOptions) -> Topology
     Raises:
         UsageError: degrees that do not make the job's size, or groups that lie otherwise than ranks here do.
     """
-    told = {axis: degree for axis in AXES if (degree := getattr(options, axis)) is not None}
+    degrees_given = {axis: degree for axis in AXES if (degree := getattr(options, axis)) is not None}
     if options.mesh is not None:
-        return _told_mesh(traces, told, options.mesh)
-    world_size = _world_size(traces, told)
-    if not told and (learned := _learned(traces, world_size)) is not None:
+        return _given_mesh(traces, degrees_given, options.mesh)
+    world_size = _world_size(traces, degrees_given)
+    if not degrees_given and (learned := _learned(traces, world_size)) is not None:
         return learned
-    groups = {} if told else _degrees(traces)
-    topology = _filled(told or groups, world_size)
+    groups = {} if degrees_given else _degrees(traces)
+    topology = _filled(degrees_given or groups, world_size)
     if max(traces) >= topology.world_size:
         raise UsageError(f"rank {max(traces)} in a grid of {topology.world_size}", hint=DEGREES_HINT)
     if groups:
@@ -86,16 +88,18 @@ def grid_of(traces: Mapping[int, TraceFile], options: ImportOptions) -> Topology
     return topology
 
 
-def _world_size(traces: Mapping[int, TraceFile], told: Mapping[Axis, int]) -> int:
+def _world_size(traces: Mapping[int, TraceFile], degrees_given: Mapping[Axis, int]) -> int:
     sizes = [trace.world_size for trace in traces.values() if trace.world_size]
     if sizes:
         return sizes[0]
-    return max(max(traces) + 1, _grid(told).world_size)
+    return max(max(traces) + 1, _grid(degrees_given).world_size)
 
 
-def _told_mesh(traces: Mapping[int, TraceFile], told: Mapping[Axis, int], mesh: Topology) -> Topology:
-    if told:
-        raise UsageError("--mesh beside --dp, --pp or --tp", hint="--mesh names every axis with its degree")
+def _given_mesh(traces: Mapping[int, TraceFile], degrees_given: Mapping[Axis, int], mesh: Topology) -> Topology:
+    if degrees_given:
+        raise UsageError(
+            "--mesh together with --dp, --pp or --tp", hint="use only --mesh: it gives every axis with its degree"
+        )
     sizes = {trace.world_size for trace in traces.values() if trace.world_size} or {mesh.world_size}
     if sizes != {mesh.world_size} or max(traces) >= mesh.world_size:
         raise UsageError(f"{mesh} do not make the {max(*sizes, max(traces) + 1)} ranks of the job", hint=DEGREES_HINT)
@@ -134,9 +138,9 @@ def _axis(description: str) -> Axis | None:
     return "pp" if named == ("pp",) else None
 
 
-def _filled(told: Mapping[Axis, int], world_size: int) -> Topology:
+def _filled(degrees_given: Mapping[Axis, int], world_size: int) -> Topology:
     """With dp, or the only degree that is left out, as large as the job asks."""
-    degrees = dict(told)
+    degrees = dict(degrees_given)
     missing = [axis for axis in AXES if axis not in degrees]
     made = _grid(degrees).world_size
     if missing and (missing[0] == "dp" or len(missing) == 1) and world_size % made == 0:

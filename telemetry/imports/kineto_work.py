@@ -1,4 +1,4 @@
-"""When a rank computed, and what: from kernels on the GPU, or from operators where there is none.
+"""Compute spans and collectives of a rank: from GPU kernels, or from CPU operators if there is no GPU.
 
     host     |- forward: launches -|- autograd: launches -|- Optimizer.step: launches -|
     GPU          |k|k|k| nccl |k|k|      |k|k|  |k|k|          |k|
@@ -6,23 +6,23 @@
                  forward-compute         backward-compute      optimizer
 
 A kernel belongs to the step and the phase in which the host launched it: ``optimizer`` inside torch's own
-``Optimizer.*`` ranges; ``backward-compute`` inside a range that somebody named so, or where autograd calls its
-functions; everything else is ``forward-compute``. Kernels that follow each other at once are one span, so that no span
-holds a wait for another rank. Copies and fills are no work.
+``Optimizer.*`` ranges; ``backward-compute`` inside a user's range of that name, or where autograd calls its functions;
+everything else is ``forward-compute``. Kernels that directly follow each other are one span, so no span contains a wait
+for another rank. Copies and fills do not count as compute.
 
-Which stage a kernel of NCCL, or a ``gloo:`` range, is: from its name and from what kineto records beside it.
+The stage of an NCCL kernel, or of a ``gloo:`` range, comes from its name and from the arguments beside it:
 
     ncclKernel_AllReduce_RING_LL_Sum_float              NCCL up to 2.18
     ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)        since
-    ncclDevKernel_Generic_4(...)                        "Collective name" tells what it is
+    ncclDevKernel_Generic_4(...)                        "Collective name" has the kind
 
     args: "Collective name": "_allgather_base", "In msg nelems": 1048576, "dtype": "BFloat16", "Seq": 7,
           "Process Group Name": "12", "Process Group Description": "mesh_tp", "Process Group Ranks": "[0, 1]",
           "Src Rank": 0, "Dst Rank": 1
 
-The stages are those of live runs (``telemetry/record/collectives/stage_names.py``): by where the ranks of a group lie
-in the mesh, else by its description. If neither is known (gloo, old files), the group is along the only axis there is,
-else dp. A group that is known to lie along no axis has no stage, nor has a transfer whose other side is not known.
+The stages are those of live runs (``telemetry/record/collectives/stage_names.py``): by the axes that the ranks of a
+group span, else by its description. If neither is known (gloo, old files), the group is along the only axis of the
+mesh, else dp. A group along no axis has no stage, nor has a transfer with an unknown peer.
 """
 
 import re
@@ -34,8 +34,8 @@ import numpy as np
 import numpy.typing as npt
 
 from telemetry.group_names import EMBEDDING_GROUPS, axes_described, purpose_of, spans_whole_axes
-from telemetry.imports.intervals import Ints, inside, merged, without
-from telemetry.imports.kineto_file import Group, Ranges, TraceFile, listed_ranks
+from telemetry.imports.intervals import Ints, Ranges, inside, merged, without
+from telemetry.imports.kineto_file import Group, TraceFile, listed_ranks
 from telemetry.record.collectives.stage_names import Operation, Place, place_of, transfer_stage, transfer_stage_in_mesh
 from telemetry.stages import Stage
 from telemetry.topology import NO_PEER, Topology, peer_of_mask
@@ -66,7 +66,7 @@ class Exchange:
     line: str
     """What its number counts along: the group, the kind, and the other side."""
     seq: int
-    """Its number as the group counts; 0: not told."""
+    """Its number within the group; 0: unknown."""
     peer: int
     size_bytes: int
 
@@ -103,11 +103,11 @@ def _operation(collective: str, kernel: str) -> Operation:
     return Operation.OTHER
 
 
-def _group(args: Mapping[str, Any], told: Group) -> Group:
+def _group(args: Mapping[str, Any], known: Group) -> Group:
     """What the event says of its group, and the list of groups where it does not."""
     return Group(
-        desc=str(args.get("Process Group Description") or told.desc),
-        ranks=listed_ranks(args.get("Process Group Ranks")) or told.ranks,
+        desc=str(args.get("Process Group Description") or known.desc),
+        ranks=listed_ranks(args.get("Process Group Ranks")) or known.ranks,
     )
 
 
@@ -138,9 +138,9 @@ def _transfer(
     operation: Operation, group: Group, place: Place, args: Mapping[str, Any], rank: int, topology: Topology
 ) -> tuple[Stage | None, int]:
     sends = operation is Operation.SEND
-    told = args.get("Dst Rank" if sends else "Src Rank")
-    others = [one for one in group.ranks or topology.group(rank, along="pp") if one != rank]
-    peer = told if isinstance(told, int) else others[0] if len(others) == 1 else -1
+    stated = args.get("Dst Rank" if sends else "Src Rank")
+    others = [other for other in group.ranks or topology.group(rank, along="pp") if other != rank]
+    peer = stated if isinstance(stated, int) else others[0] if len(others) == 1 else -1
     if peer == rank or not 0 <= peer < topology.world_size or (group.ranks and peer not in others):
         return None, NO_PEER
     stage = _transfer_stage(place, group.ranks, rank, peer, topology, sends=sends)
@@ -183,7 +183,7 @@ class Work:
 
 
 def work_of(trace: TraceFile) -> Work:
-    """The work of a rank in its steps; what lies in none is left out."""
+    """Compute spans of a rank inside its steps; kernels outside of steps are left out."""
     on_gpu = bool(trace.kernels.ranges.name)
     begin, end, at, thread = _kernels(trace) if on_gpu else _operators(trace)
     step = step_at(trace, at)
@@ -198,7 +198,7 @@ def work_of(trace: TraceFile) -> Work:
 
 
 def step_at(trace: TraceFile, at_ns: Ints) -> Ints:
-    """Number of the step that each moment lies in; -1: none."""
+    """Number of the step that contains each moment; -1: none."""
     order = np.argsort(trace.steps.begin_ns)
     begin, end, number = trace.steps.begin_ns[order], trace.steps.end_ns[order], trace.step_numbers[order]
     place = np.searchsorted(begin, at_ns, side="right") - 1
@@ -224,12 +224,12 @@ def _operators(trace: TraceFile) -> _Pieces:
     pieces: list[_Pieces] = []
     for thread in np.unique(trace.ops.thread).tolist():
         ops = trace.ops.select(trace.ops.thread == thread)
-        apart = [one.select(one.thread == thread) for one in exchanges]
+        apart = [stream.select(stream.thread == thread) for stream in exchanges]
         begin, end = without(
             ops.begin_ns,
             ops.end_ns,
-            np.concatenate([one.begin_ns for one in apart]),
-            np.concatenate([one.end_ns for one in apart]),
+            np.concatenate([stream.begin_ns for stream in apart]),
+            np.concatenate([stream.end_ns for stream in apart]),
         )
         pieces.append((begin, end, begin, np.full(len(begin), thread)))
     if not pieces:
@@ -255,8 +255,8 @@ def _means_backward(name: str) -> bool:
 
 def _inside_on_thread(at: Ints, thread: Ints, ranges: Ranges) -> npt.NDArray[np.bool_]:
     found = np.zeros(len(at), dtype=bool)
-    for one in np.unique(ranges.thread).tolist():
-        here, mine = ranges.thread == one, thread == one
+    for number in np.unique(ranges.thread).tolist():
+        here, mine = ranges.thread == number, thread == number
         found[mine] = inside(at[mine], ranges.begin_ns[here], ranges.end_ns[here])
     return found
 

@@ -11,7 +11,7 @@ from telemetry.files.input_file import read_input
 
 MAX_BYTES = 2**20
 MAX_DEGREE = 2**20
-META_HINT = "it should hold lines like `dp_size: 2`; --meta FILE names another one"
+META_HINT = "the file needs lines like `dp_size: 2`; --meta FILE selects another file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +60,9 @@ def _flat(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UnreadableError(f"{path}: {error.strerror}", hint=META_HINT) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UnreadableError(f"{path} is no YAML", hint=META_HINT) from error
+        raise UnreadableError(f"{path} is not YAML", hint=META_HINT) from error
     if not isinstance(values, dict) or any(isinstance(value, dict | list) for value in values.values()):
-        raise UnreadableError(f"{path} holds no lines of `key: value`", hint=META_HINT)
+        raise UnreadableError(f"{path} has no lines of `key: value`", hint=META_HINT)
     return values
 
 
@@ -71,5 +71,5 @@ def _degree(path: Path, values: dict[str, Any], key: str, otherwise: int | None 
     if value is None:
         raise UnreadableError(f"{path} has no {key}", hint=META_HINT)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= MAX_DEGREE:
-        raise UnreadableError(f"{path}: {key} is {str(value)[:40]!r}", hint="a degree is a whole number from 1")
+        raise UnreadableError(f"{path}: {key} is {str(value)[:40]!r}", hint="a degree is a whole number of at least 1")
     return value

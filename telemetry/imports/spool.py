@@ -1,4 +1,4 @@
-"""Rank files straight into a store in memory: questions can be asked with no collector alive."""
+"""Loads rank files into a store in memory, so that they can be queried without a collector."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,10 +36,10 @@ def store_from_spool(spool: Path) -> Store:
     store = EmbeddedStore()
     store.migrate()
     loaded = [_load(store, folder) for folder in folders]
-    failures = [failure for one in loaded for failure in one.failures]
-    if all(one.failures and not one.num_records for one in loaded):
+    failures = [failure for rank in loaded for failure in rank.failures]
+    if all(rank.failures and not rank.num_records for rank in loaded):
         store.close()
-        raise UnreadableError(failures[0], hint="the agent's and the ranks' own output may say more")
+        raise UnreadableError(failures[0], hint="see the output of the agent and the ranks")
     for failure in failures:
         log(f"left out: {failure}")
     return store
@@ -47,7 +47,7 @@ def store_from_spool(spool: Path) -> Store:
 
 @dataclass(slots=True, kw_only=True)
 class _Loaded:
-    """What came of one rank."""
+    """The result of loading one rank."""
 
     num_records: int = 0
     failures: list[str] = field(default_factory=list)
@@ -60,14 +60,14 @@ def _load(store: Store, folder: Path) -> _Loaded:
         tail = RankTail(folder, from_seq=0)
         _insert(store, tail, "ranks", rank_rows([tail.identity]))
     except WRONG as error:
-        loaded.failures.append(_words(folder, error))
+        loaded.failures.append(_failure(folder, error))
         return loaded
     # Each on its own: a rank without a state has spans all the same, and the other way round.
     for load in (_load_records, _load_state, _load_evidence):
         try:
             load(store, tail, loaded)
         except WRONG as error:
-            loaded.failures.append(_words(folder, error))
+            loaded.failures.append(_failure(folder, error))
     return loaded
 
 
@@ -91,7 +91,7 @@ def _load_evidence(store: Store, tail: RankTail, _: _Loaded) -> None:
         _insert(store, tail, "evidence", evidence_rows(found))
 
 
-def _words(folder: Path, error: Exception) -> str:
+def _failure(folder: Path, error: Exception) -> str:
     return error.message if isinstance(error, UnreadableError) else f"{folder}: {error}"
 
 

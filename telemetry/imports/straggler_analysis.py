@@ -3,14 +3,14 @@
     dp_rank  stage  rank  step  optype           start_ts  duration  seq_id  mc  mb_id
     0        0      0     23    forward-compute  0.048943  0.063458  0       0   0
 
-``optype`` is a stage of ours by its very name. Times are seconds, from the beginning of each sampled step. Only the
-first rank of a tensor-parallel group is in the file, so the imported grid is dp x pp x 1; where the ranks that share
-a sequence (dsp) are in it too, each is a data-parallel rank of its own: dp * dsp x pp x 1.
+``optype`` is the name of a stage in rankscope. Times are seconds, from the beginning of each sampled step. The file
+holds only the first rank of a tensor-parallel group, so the imported grid is dp x pp x 1. If the file also holds the
+ranks that share a sequence (dsp), each is a data-parallel rank: dp * dsp x pp x 1.
 
     wall time    |--- step 23 ---| gap |--- step 25 ---| gap |--- step 33 ---|
                                                             the file was written ^
 
-What is not in the file stays unknown: hosts, processor time, launch stamps, sizes.
+Values that the file lacks stay unknown: hosts, processor time, launch stamps, sizes.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ NS_PER_S = 1e9
 _INTEGERS = ("dp_rank", "stage", "rank", "step", "seq_id", "mc", "mb_id")
 _FLOATS = ("start_ts", "duration")
 _COLUMNS = (*_INTEGERS, *_FLOATS, "optype")
-_COLUMNS_HINT = "is this a trace-NAME.parquet of the straggler analysis?"
+_COLUMNS_HINT = "check that this is a trace-NAME.parquet of the straggler analysis"
 _WAY = {
     Stage.FORWARD_SEND: 1,
     Stage.FORWARD_RECV: -1,
@@ -87,16 +87,16 @@ def import_straggler_analysis(paths: Sequence[Path], options: ImportOptions) -> 
 
 def _one_trace(paths: Sequence[Path], options: ImportOptions) -> Path:
     if options.dp or options.pp or options.tp or options.mesh:
-        hint = "the layout is in meta-NAME.yaml: --meta FILE"
-        raise UsageError(f"{FORMAT} takes no --dp, --pp, --tp, --mesh", hint=hint)
+        hint = "give the layout in meta-NAME.yaml: --meta FILE"
+        raise UsageError(f"{FORMAT} does not accept --dp, --pp, --tp, --mesh", hint=hint)
     if len(paths) != 1:
-        raise UsageError(f"{len(paths)} paths", hint=f"{FORMAT} takes one trace-NAME.parquet, or a folder with one")
+        raise UsageError(f"{len(paths)} paths", hint=f"{FORMAT} needs one trace-NAME.parquet, or a folder with one")
     (path,) = paths
     if not path.is_dir():
         return path
     found = sorted(path.glob("trace-*.parquet"))
     if len(found) != 1:
-        names = ", ".join(one.name for one in found[:5]) or "no trace-NAME.parquet"
+        names = ", ".join(file.name for file in found[:5]) or "no trace-NAME.parquet"
         raise UsageError(f"{path} holds {names}", hint="name one file: `rankscope import straggler-analysis FILE`")
     return found[0]
 
@@ -109,7 +109,7 @@ def _read(path: Path) -> _Trace:
         raise UsageError(f"no file {path}", hint="name a trace-NAME.parquet or the folder it is in") from error
     except (pa.ArrowException, OSError, ValueError) as error:
         text = str(error).partition("\n")[0][:200]
-        raise UnreadableError(f"{path} is no whole parquet file: {text}", hint=_COLUMNS_HINT) from error
+        raise UnreadableError(f"{path} is not a complete parquet file: {text}", hint=_COLUMNS_HINT) from error
     columns: _Columns = {name: _integers(path, rows[name], name) for name in _INTEGERS}
     columns |= {name: _seconds(path, rows[name], name) for name in _FLOATS}
     columns["stage_code"] = _stage_codes(path, rows["optype"])
@@ -123,7 +123,9 @@ def _rows(path: Path, file: pq.ParquetFile) -> pa.Table:
         raise UnreadableError(f"{path} has no column {', '.join(missing)}", hint=_COLUMNS_HINT)
     if not 0 < (num_rows := file.metadata.num_rows) <= MAX_ROWS:
         what = f"{num_rows:,} operations, more than {MAX_ROWS:,}" if num_rows else "no operation"
-        raise UnreadableError(f"{path} holds {what}", hint="import fewer steps at once" if num_rows else _COLUMNS_HINT)
+        raise UnreadableError(
+            f"{path} holds {what}", hint="import fewer steps at a time" if num_rows else _COLUMNS_HINT
+        )
     # On this thread: a process that ends at once over a bad file would meet Arrow's threads as they start.
     return file.read(columns=list(_COLUMNS), use_threads=False)
 
@@ -131,7 +133,7 @@ def _rows(path: Path, file: pq.ParquetFile) -> pa.Table:
 def _integers(path: Path, column: pa.ChunkedArray, name: str) -> Ints:
     _refuse_null(path, column, name)
     if not pa.types.is_integer(column.type):
-        raise UnreadableError(f"{path}: {name} is of type {column.type}, no integer", hint=_COLUMNS_HINT)
+        raise UnreadableError(f"{path}: {name} is of type {column.type}, not an integer", hint=_COLUMNS_HINT)
     try:
         return np.asarray(column.cast(pa.int64()).to_numpy())
     except pa.ArrowInvalid as error:
@@ -142,7 +144,7 @@ def _seconds(path: Path, column: pa.ChunkedArray, name: str) -> npt.NDArray[np.f
     """Seconds as doubles, which hold every float32 exactly."""
     _refuse_null(path, column, name)
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
-        raise UnreadableError(f"{path}: {name} is of type {column.type}, no number", hint=_COLUMNS_HINT)
+        raise UnreadableError(f"{path}: {name} is of type {column.type}, not a number", hint=_COLUMNS_HINT)
     values = np.asarray(column.cast(pa.float64()).to_numpy())
     wrong = np.flatnonzero(~(np.abs(values) <= MAX_STEP_S))
     if len(wrong):
@@ -157,13 +159,13 @@ def _stage_codes(path: Path, column: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
     _refuse_null(path, column, "optype")
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise UnreadableError(f"{path}: optype is of type {column.type}, no text", hint=_COLUMNS_HINT)
+        raise UnreadableError(f"{path}: optype is of type {column.type}, not text", hint=_COLUMNS_HINT)
     encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
     labels = encoded.dictionary.to_pylist()
     if unknown := sorted(label for label in labels if label not in STAGE_BY_LABEL or label == Stage.STEP.label):
         raise UnreadableError(
             f"{path}: unknown optype {', '.join(unknown)[:300]}",
-            hint=f"known are {', '.join(label for label in STAGE_BY_LABEL if label != Stage.STEP.label)}",
+            hint=f"known types: {', '.join(label for label in STAGE_BY_LABEL if label != Stage.STEP.label)}",
         )
     codes = np.array([int(STAGE_BY_LABEL[label]) for label in labels], dtype=np.uint8)
     places: Ints = encoded.indices.to_numpy()
@@ -184,7 +186,8 @@ def _refuse_impossible(path: Path, columns: _Columns) -> None:
         wrong = np.flatnonzero((values < low) | (values > high))
         if len(wrong):
             raise UnreadableError(
-                f"{path}: {name} is {values[wrong[0]]} in row {wrong[0]}", hint=f"it lies between {low} and {high}"
+                f"{path}: {name} is {values[wrong[0]]} in row {wrong[0]}",
+                hint=f"the value must be between {low} and {high}",
             )
 
 
@@ -196,7 +199,7 @@ def _placed(trace: _Trace, layout: JobLayout) -> tuple[Topology, Ints]:
         raise UnreadableError(
             f"{trace.path} holds dp_rank {dp_rank.max()} and stage {pp_rank.max()}, "
             f"but its layout is of {dp} x {layout.pp}",
-            hint="the layout is of another job: --meta FILE names the right one",
+            hint="the layout belongs to another job: select the right one with --meta FILE",
         )
     return Topology(dp=dp, pp=layout.pp), dp_rank * layout.pp + pp_rank
 
@@ -219,7 +222,7 @@ def _along_dp(trace: _Trace, layout: JobLayout) -> tuple[Ints, int]:
     if num > layout.dsp:
         raise UnreadableError(
             f"{trace.path}: {num} ranks at one dp_rank and stage, where dsp_size is {layout.dsp}",
-            hint="only the first rank of a tensor-parallel group is understood; is the layout of this job?",
+            hint="only the first rank of a tensor-parallel group is supported; check the layout of this job",
         )
     return dp_rank * layout.dsp + member[row], whole
 
@@ -254,7 +257,7 @@ def _ns(seconds: npt.NDArray[np.float64]) -> Ints:
 def _spans(trace: _Trace, topology: Topology, rank: Ints, start_ns: Ints, steps: _Columns) -> pa.Table:
     columns = trace.columns
     stage = columns["stage_code"]
-    communicates = np.isin(stage, [int(one) for one in Stage if one.stage_class is StageClass.COMMUNICATION])
+    communicates = np.isin(stage, [int(known) for known in Stage if known.stage_class is StageClass.COMMUNICATION])
     operations: _Columns = {
         "rank": rank,
         "stage": stage,
@@ -282,8 +285,8 @@ for _place, _label in enumerate(sorted(STAGE_BY_LABEL)):
 def _peers(stage: npt.NDArray[np.uint8], rank: Ints, topology: Topology) -> Ints:
     """The other side of each transfer, around the pipeline: an interleaved one sends from the last to the first."""
     way = np.zeros(256, dtype=np.int64)
-    for one, places in _WAY.items():
-        way[int(one)] = places
+    for code, places in _WAY.items():
+        way[int(code)] = places
     moved = way[stage]
     pp_rank = rank % topology.pp
     return np.where((moved != 0) & (topology.pp > 1), rank - pp_rank + (pp_rank + moved) % topology.pp, -1)

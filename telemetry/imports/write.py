@@ -1,11 +1,11 @@
-"""A run that is whole in memory, into whatever ``--store`` names: a collector, or a store at hand.
+"""Writes a run that is complete in memory to the store that ``--store`` names: a collector, or an own store.
 
     operations   ->   steps   ->   ranks
-    unseen by       a run shows      the run is
-    every list      by its steps     complete
+    in no list        run is in       run is
+                      lists           complete
 
-However often it is killed, the same again completes it: rows that are stored already are told by their numbers, as
-a collector does. What is stored of it is compared first, so the rest of one file never joins the half of another.
+An import that was killed is completed by running it again: the numbers of stored rows are skipped, as in a collector.
+Stored rows are first compared with the file, so parts of two different files are never mixed.
 """
 
 import time
@@ -32,14 +32,14 @@ INSERTED_ROWS = 2**22
 """Rows of an insert into a store at hand: 400 MB on the way."""
 KEPT_WINDOWS = 64
 """Of a run that no collector watched, clocks are estimated over so many of the newest minutes."""
-NAME_HINT = "give the run a name of its own: --name NAME; `rankscope runs` lists those taken"
+NAME_HINT = "give the run a unique name: --name NAME; `rankscope runs` lists existing names"
 
 
 class Target(Protocol):
-    """Where a run goes. May block.
+    """Destination of a run. May block.
 
     Raises:
-        UnreachableError: nobody answers; the rows may or may not be there.
+        UnreachableError: no answer; the rows may or may not be stored.
     """
 
     max_rows: int
@@ -84,7 +84,7 @@ def open_target(address: str) -> Iterator[Target]:
 
     Raises:
         UsageError: an address of no known form.
-        UnreachableError: nobody answers there.
+        UnreachableError: no answer.
     """
     if address.startswith(("http://", "https://")):
         from telemetry.wire.client import CollectorClient  # noqa: PLC0415 - HTTP is for collectors alone
@@ -136,8 +136,8 @@ class StoreTarget:
         from telemetry.clocks.windows import estimate_newest  # noqa: PLC0415 - takes long to load
 
         owner, last_step = (run.run_id, run.attempt), pc.max(run.spans["step"]).as_py()
-        for one in estimate_newest(self.reader, *owner, last_step or 0, most=KEPT_WINDOWS):
-            self._store.insert("host_clocks", owned(one.rows(time.time_ns()), *owner))
+        for window in estimate_newest(self.reader, *owner, last_step or 0, most=KEPT_WINDOWS):
+            self._store.insert("host_clocks", owned(window.rows(time.time_ns()), *owner))
 
 
 def _blocks(rows: pa.Table, max_rows: int) -> Iterator[pa.Table]:
@@ -149,7 +149,7 @@ def _refuse_taken(run: ImportedRun, reader: Reader) -> None:
     """Steps without a rank are what a killed import leaves, and no run."""
     for row in reader.read(Runs(run_ids=(run.run_id,))).to_pylist():
         if row["num_ranks"] or row["attempt"] != run.attempt:
-            raise TakenNameError(f"a run {run.run_id!r} is stored already", hint=NAME_HINT)
+            raise TakenNameError(f"a run {run.run_id!r} is already stored", hint=NAME_HINT)
 
 
 def _not_stored(run: ImportedRun, reader: Reader) -> pa.Table:
@@ -185,8 +185,8 @@ def _is_what_is_stored(run: ImportedRun, spans: pa.Table, reader: Reader) -> boo
 def _stage_counts(spans: pa.Table) -> list[tuple[int, int, int]]:
     stage: npt.NDArray[np.uint8] = spans["stage"].to_numpy()
     duration = spans["duration_ns"].to_numpy()
-    return [(int(one), int((stage == one).sum()), int(duration[stage == one].sum())) for one in np.unique(stage)]
+    return [(int(code), int((stage == code).sum()), int(duration[stage == code].sum())) for code in np.unique(stage)]
 
 
 def _another(run: ImportedRun) -> TakenNameError:
-    return TakenNameError(f"a part of another import is stored under {run.run_id!r}", hint=NAME_HINT)
+    return TakenNameError(f"part of another import is already stored as {run.run_id!r}", hint=NAME_HINT)

@@ -5,14 +5,14 @@ program   parent: Popen(command, env=child_environment())
 fork      child:  tie_to_parent(pid) first; the kernel sends SIGKILL
 torchrun  child:  end_with_torchrun() before torch is imported; the kernel sends SIGKILL
 
-The kernel counts the end of the thread that started the child as the end of the parent. That thread has to live as long
-as the child. A SIGHUP that comes before the child handles it kills the child.
+The kernel treats the end of the thread that started the child as the end of the parent. So that thread has to live as
+long as the child. A SIGHUP that arrives before the child handles it kills the child.
 
-When a process was born, in words that no step of the wall clock changes: which boot, and how long after it.
+The birth of a process is given as boot and time since boot, so that steps of the wall clock do not change it.
 
-Pauses before a process that died is started again.
+A process that died is restarted after a pause:
 
-start -> dies -> 1 s -> start -> dies -> 2 s -> start -> dies -> 4 s ... 60 s -> start -> lives 60 s, dies -> 1 s
+    start -> dies -> 1 s -> start -> dies -> 2 s -> start -> dies -> 4 s ... 60 s -> start -> lives 60 s, dies -> 1 s
 """
 
 import ctypes
@@ -30,7 +30,7 @@ LONG_LIFE_S = 60.0
 
 
 class RestartPauses:
-    """How long to wait before each restart of one process. Times are of any clock that only goes forward, seconds."""
+    """Pauses before each restart of one process. Times are seconds of any monotonic clock."""
 
     def __init__(self, first_s: float = FIRST_PAUSE_S) -> None:
         assert first_s > 0, "a pause of 0 s would never grow"

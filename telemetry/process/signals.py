@@ -1,11 +1,11 @@
 """How a process ends on SIGTERM, SIGINT and SIGHUP: in order, once, and within a bounded time.
 
 first signal     the process starts to end, and a time limit is set
-later signals    change nothing: they cannot interrupt the end
+later signals    no effect: they cannot interrupt the end
 limit            a thread ends a process that has not ended by then, with the exit status of the first signal
 alarm            SIGALRM kills a process in which no thread can run either
 
-Each process of ours can be killed at any moment without loss, so the limit costs nothing but order.
+Every process of rankscope can be killed at any moment without loss. So the limit never costs data.
 """
 
 import _thread

@@ -1,9 +1,7 @@
 """From records to columns: pure functions over an array of ``layout.RECORD``.
 
-Each returns columns named as in ``telemetry.tables``, in the order of the records; ``first_seq`` numbers the first
-record, ``to_wall_ns`` turns the records' times into wall time.
-
-Names and texts as bytes in records of fixed size.
+Each returns columns named as in ``telemetry.tables``, in the order of the records. ``first_seq`` is the number of the
+first record, ``to_wall_ns`` converts the records' times to wall time. Names and texts have a fixed size in records.
 """
 
 import struct

@@ -1,12 +1,12 @@
 """Where torch writes the flight recorder of this process when a collective times out.
 
-    variable                          default (the rank's number follows)              torch
+    variable                          default (followed by the rank)                   torch
     TORCH_FR_DUMP_TEMP_FILE           $XDG_CACHE_HOME/torch/comm_lib_trace_rank_       since 2.9
     TORCH_NCCL_DEBUG_INFO_TEMP_FILE   $HOME/.cache/torch/nccl_trace_rank_              2.8
                                       /tmp/nccl_trace_rank_                            before
     TORCHCOMM_FR_DUMP_TEMP_FILE       $HOME/.cache/torchcomm_fr_trace_                 torchcomms
 
-The environment of another process cannot be read as it is now, so the rank itself tells the places. Source:
+The current environment of another process cannot be read, so the rank itself records the places. Source:
 ``DebugInfoWriter::getWriter`` in torch/csrc/distributed/c10d (FlightRecorder.cpp, later FlightRecorderDetail).
 """
 
@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterator, Mapping
 
 META_KEY = "flight_dumps"
-"""Where the identity's ``meta`` tells the places: a JSON list of absolute paths."""
+"""Key in the identity's ``meta``: a JSON list of absolute paths."""
 _FLIGHT_RECORDER = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 """Newer torch reads the second where the first is not set; older torch knows the second alone."""
 _TORCHCOMMS = "TORCHCOMM_FR_DUMP_TEMP_FILE"

@@ -1,4 +1,4 @@
-"""Garbage collection as spans: a pause of the interpreter that no other span explains."""
+"""Garbage collection as spans: pauses of the interpreter that no other span explains."""
 
 import gc
 from time import monotonic_ns

@@ -1,18 +1,18 @@
-"""Learning the mesh of a job from the process groups that one rank sees.
+"""Learns the mesh of a job from the process groups that one rank sees.
 
-A group of an axis is a stretch of ranks with one stride. Axes whose degrees and strides fit together cover the world:
+The ranks of an axis have one stride. Axes whose degrees and strides fit together cover all ranks:
 
     mesh_tp [4, 5]   mesh_pp [0, 4]   mesh_fsdp [4, 6]      tp 2 x 1, dp_shard 2 x 2, pp 2 x 4    8 ranks: known
     mesh_tp [4, 5]   mesh_pp [0, 4]                         tp 2 x 1, ........ ? , pp 2 x 4       not yet
 
-Nothing is guessed: as long as the named groups do not cover the world, the mesh is not known. Groups of experts lie
-over the same ranks in another way; they become an axis only where all others stay whole. torch's DeviceMesh makes no
-group along an axis that is all of the world: there, groups of experts alone may cover it.
+The mesh stays unknown until the named groups cover all ranks. Groups of experts divide the same ranks differently. They
+become an axis only if all other axes stay whole. torch's DeviceMesh makes no group along an axis that contains all
+ranks; then groups of experts alone may cover them.
 
-The mesh that the user gives: as an argument of ``start``, or in RANKSCOPE_MESH.
+A mesh that the user gives, as an argument of ``start`` or in RANKSCOPE_MESH, is checked here too.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from telemetry.errors import UsageError
 from telemetry.group_names import axes_described, lies_beside_experts, spans_whole_axes
 from telemetry.printable import log
 from telemetry.settings import RecordingSettings
-from telemetry.topology import AXES, MESH_AXES, Topology, fills, mesh_of_strides
+from telemetry.topology import AXES, MESH_AXES, Topology
 
 MAX_GROUPS = 256
 """Different groups that are remembered: a job with more has them from elsewhere."""
@@ -56,7 +56,7 @@ class MeshLearner:
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
         self.topology: Topology | None = None
-        self._seen: dict[tuple[tuple[str, ...], Layout], bool] = {}
+        self._known_groups: dict[tuple[tuple[str, ...], Layout], bool] = {}
         """Whether the group spans whole axes."""
 
     def add(self, description: str, ranks: Sequence[int]) -> Topology | None:
@@ -64,11 +64,11 @@ class MeshLearner:
         is_whole = spans_whole_axes(description)
         axes = axes_described(description) if is_whole or lies_beside_experts(description) else ()
         layout = layout_of(ranks)
-        if not axes or layout is None or max(ranks) >= self.world_size or len(self._seen) >= MAX_GROUPS:
+        if not axes or layout is None or max(ranks) >= self.world_size or len(self._known_groups) >= MAX_GROUPS:
             return None
-        if (axes, layout) in self._seen and self._seen[axes, layout] >= is_whole:
+        if (axes, layout) in self._known_groups and self._known_groups[axes, layout] >= is_whole:
             return None
-        self._seen[axes, layout] = is_whole
+        self._known_groups[axes, layout] = is_whole
         found = self._finest()
         if found is None or found == self.topology or _num_axes(found) < _num_axes(self.topology):
             return None
@@ -77,11 +77,11 @@ class MeshLearner:
 
     def _finest(self) -> Topology | None:
         """The mesh with the most axes among those that cover the world; None where none does."""
-        whole = [group for group, is_whole in self._seen.items() if is_whole]
+        whole = [group for group, is_whole in self._known_groups.items() if is_whole]
         found = self._finest_of(whole)
         if found is not None:
             return found
-        found = self._finest_of(list(self._seen))
+        found = self._finest_of(list(self._known_groups))
         return found if found is not None and found.mask("ep") else None
 
     def _finest_of(self, groups: Sequence[Group]) -> Topology | None:
@@ -89,7 +89,7 @@ class MeshLearner:
         names = [name for name in _PREFERRED if name in layouts]
         best: dict[str, Stretch] = {}
         for choice in product(*((*layouts[name], None) for name in names)):
-            axes = {name: one for name, one in zip(names, choice, strict=True) if one is not None}
+            axes = {name: stretch for name, stretch in zip(names, choice, strict=True) if stretch is not None}
             if len(axes) > len(best) and fills(axes.values(), self.world_size):
                 best = axes
         return _mesh(best, self.world_size)
@@ -121,16 +121,18 @@ def topology_of_device_mesh(mesh: Any) -> Topology:
     if not names or ranks.ndim != len(names):
         raise UsageError("a DeviceMesh without names", hint='give it mesh_dim_names=("pp", "dp_shard", "tp")')
     axes: dict[str, tuple[int, int]] = {}
-    for dimension, told in enumerate(names):
-        name = (axes_described(f"mesh_{told}") or (str(told),))[0]
+    for dimension, name_given in enumerate(names):
+        name = (axes_described(f"mesh_{name_given}") or (str(name_given),))[0]
         if name not in MESH_AXES or name in axes:
-            raise UsageError(f"the mesh dimension {str(told)[:80]!r} is no axis", hint=f"axes: {', '.join(MESH_AXES)}")
+            raise UsageError(
+                f"the mesh dimension {str(name_given)[:80]!r} is not a known axis", hint=f"axes: {', '.join(MESH_AXES)}"
+            )
         along = np.moveaxis(ranks, dimension, 0).reshape(ranks.shape[dimension], -1)[:, 0]
         axes[name] = len(along), int(along[1] - along[0]) if len(along) > 1 else 1
     topology = mesh_of_strides(axes, ranks.size)
     if topology is None or not _is_laid_out(ranks, [axes[name] for name in axes]):
         raise UsageError(
-            "the ranks of this DeviceMesh have no regular order",
+            "the ranks of this DeviceMesh are not in a regular order",
             hint='set RANKSCOPE_MESH="pp=2,dp_shard=4,tp=8", the slowest axis first',
         )
     return _plain(topology)
@@ -159,10 +161,10 @@ def layout_of(ranks: Sequence[int]) -> Layout | None:
     return tuple(found)
 
 
-def _note(found: dict[str, list[Stretch]], name: str, one: Stretch) -> None:
+def _note(found: dict[str, list[Stretch]], name: str, stretch: Stretch) -> None:
     known = found.setdefault(name, [])
-    if one not in known and len(known) < MAX_LAYOUTS:
-        known.append(one)
+    if stretch not in known and len(known) < MAX_LAYOUTS:
+        known.append(stretch)
 
 
 def _without(layout: Layout, found: Mapping[str, Sequence[Stretch]], names: Sequence[str]) -> Iterator[Stretch]:
@@ -170,24 +172,24 @@ def _without(layout: Layout, found: Mapping[str, Sequence[Stretch]], names: Sequ
     choices = [(*found.get(name, ()), None) for name in names]
     for taken in product(*choices):
         rest: Layout | None = layout
-        for one in taken:
-            rest = rest if one is None or rest is None else _minus(rest, one)
+        for stretch in taken:
+            rest = rest if stretch is None or rest is None else _minus(rest, stretch)
         if rest is not None and len(rest) == 1:
             yield rest[0]
 
 
-def _minus(layout: Layout, one: Stretch) -> Layout | None:
+def _minus(layout: Layout, stretch: Stretch) -> Layout | None:
     """``layout`` without a stretch within it; None where it is not within it."""
     for at, whole in enumerate(layout):
-        below, above = one.stride // whole.stride, whole.degree * whole.stride // (one.degree * one.stride)
-        if below * whole.stride == one.stride and below * one.degree * above == whole.degree:
-            parts = (Stretch(below, whole.stride), Stretch(above, one.degree * one.stride))
+        below, above = stretch.stride // whole.stride, whole.degree * whole.stride // (stretch.degree * stretch.stride)
+        if below * whole.stride == stretch.stride and below * stretch.degree * above == whole.degree:
+            parts = (Stretch(below, whole.stride), Stretch(above, stretch.degree * stretch.stride))
             return (*layout[:at], *(part for part in parts if part.degree > 1), *layout[at + 1 :])
     return None
 
 
 def _mesh(axes: Mapping[str, Stretch], world_size: int) -> Topology | None:
-    topology = mesh_of_strides({name: (one.degree, one.stride) for name, one in axes.items()}, world_size)
+    topology = mesh_of_strides({name: (stretch.degree, stretch.stride) for name, stretch in axes.items()}, world_size)
     return _plain(topology) if axes and topology is not None else None
 
 
@@ -210,15 +212,38 @@ def given_topology(topology: Topology | Any | None, settings: RecordingSettings)
         if given is None and settings.mesh:
             given = Topology.parse(settings.mesh)
     except (UsageError, AttributeError, TypeError, ValueError) as error:
-        log(f"rankscope: the mesh is learned from the process groups: {error}")
+        log(f"rankscope: {error}. The mesh is learned from the process groups")
         return None
     if given is not None and settings.world_size not in (1, given.world_size):
         source = "RANKSCOPE_MESH" if topology is None else "the given mesh"
         differs = f"{source} has {given.world_size} ranks, the job has {settings.world_size}"
-        log(f"rankscope: {differs}: the mesh is learned instead")
+        log(f"rankscope: {differs}. The mesh is learned from the process groups")
         return None
     return given
 
 
 def _as_topology(topology: Topology | Any) -> Topology:
     return topology if isinstance(topology, Topology) else topology_of_device_mesh(topology)
+
+
+def mesh_of_strides(axes: dict[str, tuple[int, int]], world_size: int) -> Topology | None:
+    """The mesh whose axes have these degrees and strides: ``{"tp": (2, 1), "pp": (2, 4), "dp_shard": (2, 2)}``.
+
+    One rank knows them from its own groups: a group's ranks are ``first + i * stride``. None where the axes do not
+    describe ``world_size`` ranks exactly. Axes of degree 1 come first.
+    """
+    if not fills(axes.values(), world_size):
+        return None
+    wide = sorted((stride, degree, name) for name, (degree, stride) in axes.items() if degree > 1)
+    narrow = tuple((name, 1) for name, (degree, _) in axes.items() if degree == 1)
+    return Topology(mesh=narrow + tuple((name, degree) for _, degree, name in reversed(wide)))
+
+
+def fills(axes: Iterable[tuple[int, int]], world_size: int) -> bool:
+    """Whether axes of these degrees and strides describe ``world_size`` ranks exactly."""
+    expected = 1
+    for stride, degree in sorted((stride, degree) for degree, stride in axes if degree > 1):
+        if stride != expected:
+            return False
+        expected *= degree
+    return expected == world_size

@@ -1,10 +1,11 @@
-"""The writer's end of a rank file: a folder of preallocated, memory-mapped segments.
+"""The writer of a rank file: a folder of preallocated, memory-mapped segments.
 
     000000.rec  sealed  |  000001.rec  sealed  |  000002.rec  being written  |  000003.rec.new  being made
-    ^ goes first when there is no room, unless it is in flight (shipping_page.py)
+    ^ deleted first if there is no room, unless it is in flight (shipping_page.py)
 
-A segment is made under another name and renamed when its header stands, so a reader never sees half a one. Its room is
-allocated when it is made: a full disk is an error here, which is counted, and never a SIGBUS in the training thread.
+A segment is made under another name, and renamed once its header is complete. So a reader never sees a partial one. Its
+room is allocated when it is made: a full disk is an error here, which is counted, and never a SIGBUS in the training
+thread.
 """
 
 import json

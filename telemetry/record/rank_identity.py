@@ -1,4 +1,4 @@
-"""Who records: the identity of this process as a rank, and where its files lie."""
+"""The identity of this process as a rank, and the location of its files."""
 
 import os
 from contextlib import suppress

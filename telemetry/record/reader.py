@@ -1,15 +1,12 @@
-"""The reader's end of a rank file: records from any number on, while the rank writes, hangs, or is long dead.
+"""The reader of a rank file: records from any number on, whether the rank writes, hangs, or has ended.
 
     reader = RankReader(folder)
     block = reader.read(from_seq=acked)      # committed records of one segment, with the segment's anchor
     ... ship it ...
     reader.reclaim(block.next_seq)           # sealed segments wholly below are deleted
 
-A block never crosses segments and never parts a mark from its texts.
-
-Where ranks record: the folders below a spool.
-
-SPOOL/<run>/<attempt>/rank-00003/
+A block lies in one segment, and a mark and its texts are never separated. Rank folders have the path
+``SPOOL/<run>/<attempt>/rank-00003/``.
 """
 
 import json
@@ -103,7 +100,7 @@ class RecordBlock:
     """Of dtype ``layout.RECORD``, all kinds; times are CLOCK_MONOTONIC."""
     anchor: Anchor
     lost: int
-    """Records between the number asked for and ``first_seq`` that nobody can read any more."""
+    """Number of records before ``first_seq`` that are no longer readable."""
 
     @property
     def next_seq(self) -> int:
@@ -123,7 +120,7 @@ class RankReader:
         self.folder = Path(folder)
 
     def identity(self) -> RankIdentity:
-        """Who writes here.
+        """The identity of the rank that writes here.
 
         Raises:
             UnreadableError: ``meta.json`` is missing or damaged.
@@ -135,10 +132,12 @@ class RankReader:
         except UnsafeFolderError as error:
             raise UnreadableError(error.message, hint=error.hint) from error
         except OSError as error:
-            raise UnreadableError(f"{path}: {error.strerror}", hint="is this the folder of a rank?") from error
+            raise UnreadableError(
+                f"{path}: {error.strerror}", hint="check that this is the folder of a rank"
+            ) from error
         except (ValueError, TypeError, KeyError, RecursionError, UsageError) as error:
             raise UnreadableError(
-                f"{path} does not say who recorded ({error})", hint="move this rank's folder away"
+                f"{path} has no valid identity of the rank ({error})", hint="move this rank's folder out of the spool"
             ) from error
 
     def read(self, from_seq: int = 0, max_records: int = MAX_RECORDS) -> RecordBlock:
@@ -228,7 +227,7 @@ class RankReader:
                 folder = None
             except OSError as error:
                 raise UnreadableError(
-                    f"{self.folder}: {error.strerror}", hint="is this the folder of a rank?"
+                    f"{self.folder}: {error.strerror}", hint="check that this is the folder of a rank"
                 ) from error
             yield folder
 

@@ -202,7 +202,7 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
                 forked_from.add(self.stage.label)
 
     class Refused:
-        """Stands in for a span that cannot be recorded."""
+        """Replaces a span that cannot be recorded."""
 
         __slots__ = ("reason", "stage")
 
@@ -234,16 +234,16 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
     def span(stage: AnyStage, microbatch: int = -1, chunk: int = -1, size_bytes: int = 0, peer: int = -1) -> Span:
         nonlocal depth
         try:
-            one = pools[stage][depth]
+            timed = pools[stage][depth]
         except (KeyError, IndexError, TypeError):
             return Refused(Reason.TOO_DEEP if depth >= MAX_DEPTH else Reason.UNKNOWN_STAGE, stage)
-        depth = one.inside
-        one.microbatch = microbatch
-        one.chunk = chunk
-        one.size_bytes = size_bytes
-        one.peer = peer
-        one.start = words[one.slot] = monotonic_ns()
-        return one
+        depth = timed.inside
+        timed.microbatch = microbatch
+        timed.chunk = chunk
+        timed.size_bytes = size_bytes
+        timed.peer = peer
+        timed.start = words[timed.slot] = monotonic_ns()
+        return timed
 
     def step(number: int) -> Span:
         nonlocal step_number
@@ -364,7 +364,7 @@ def make_recorder() -> Recorder:  # one long function: closures are what makes i
         return buffer, place
 
     def pad() -> bool:
-        """Fill the rest of the segment with records that say nothing."""
+        """Fill the rest of the segment with empty records."""
         nonlocal offset
         into, places = buffer, range(offset, limit, RECORD_BYTES)
         offset = limit

@@ -1,4 +1,4 @@
-"""Segments on disk as everyone but the writer sees them: names, headers, committed records."""
+"""Segments on disk for readers: names, headers, committed records."""
 
 import os
 from contextlib import suppress
@@ -61,10 +61,11 @@ def read_header(folder: Folder, name: str) -> SegmentHeader:
     try:
         raw = folder.read(name, layout.SEGMENT_HEADER.itemsize)
     except OSError as error:
-        raise UnreadableError(f"{path}: {error.strerror}", hint="is another agent at work on this spool?") from error
+        raise UnreadableError(f"{path}: {error.strerror}", hint="check that no other agent uses this spool") from error
     if len(raw) < layout.SEGMENT_HEADER.itemsize or not raw.startswith(layout.SEGMENT_MAGIC):
         raise UnreadableError(
-            f"{path} is no segment of a rank file", hint="move the file away; the other segments are read without it"
+            f"{path} is not a segment of a rank file",
+            hint="move the file out of the folder; the other segments can be read without it",
         )
     header = np.frombuffer(raw, layout.SEGMENT_HEADER)[0]
     return SegmentHeader(
@@ -94,7 +95,7 @@ def read_records(
             file.seek(offset)
             raw = file.read(max(0, count) * layout.RECORD_BYTES)
     except OSError as error:
-        raise UnreadableError(f"{path}: {error.strerror}", hint="is another agent at work on this spool?") from error
+        raise UnreadableError(f"{path}: {error.strerror}", hint="check that no other agent uses this spool") from error
     records = np.frombuffer(raw[: len(raw) - len(raw) % layout.RECORD_BYTES], layout.RECORD)
     places = offset + layout.RECORD_BYTES * np.arange(len(records))
     missing = np.flatnonzero(records["commit"] != places)

@@ -1,6 +1,6 @@
-"""Segments made before they are needed, by a thread of their own: making one allocates room on a disk that may be slow.
+"""Makes segments before they are needed, in a thread of its own: making one allocates room on a disk that may be slow.
 
-recorder   |---- segment 4 ----|---- segment 5 ----|---        takes what lies ready: microseconds
+recorder   |---- segment 4 ----|---- segment 5 ----|---        takes the prepared segment: microseconds
 maker       makes 5             makes 6             ...        waits for the disk
 """
 

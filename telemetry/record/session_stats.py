@@ -1,4 +1,4 @@
-"""What a session did, and what its spans cost."""
+"""Statistics of a session: what it recorded, and what its spans cost."""
 
 from dataclasses import dataclass
 from statistics import median

@@ -1,15 +1,15 @@
-"""What a rank and its agent write to each other about shipping: one small page of words, the file ``shipping``.
+"""Coordinates a rank and its agent while records are shipped: one small page of words, the file ``shipping``.
 
-    rank, as it makes a segment                   page                        agent, as it ships
-    moves the oldest one out of sight
-    is it in flight? back with it     <----   acked ... sending   <----   pins a segment, and only then reads it
-    else says why, and deletes it     ---->   lost_below[cause]   ---->   reports the missing records
+    rank, when it makes a segment                 page                        agent, when it ships
+    renames the oldest segment
+    is it in flight? rename it back   <----   acked ... sending   <----   pins a segment, and only then reads it
+    else records why, and deletes it  ---->   lost_below[cause]   ---->   reports the missing records
 
-Both sides write before they look, so no record is shipped and counted as lost: either the rank sees the pin, or the
-agent does not see the segment. Nobody waits for the other, whoever is killed or stopped in between. Each word is stored
-whole; room for the page is allocated when it is made, so a full disk does not keep the agent from acknowledging.
+Both sides write before they read, so no record is both shipped and counted as lost: either the rank sees the pin, or
+the agent does not see the segment. Neither waits for the other, even if it was killed or stopped in between. Each word
+is stored whole. Room for the page is allocated when it is made, so the agent can acknowledge on a full disk.
 
-The page is read and written by system calls, not mapped: a file that somebody cuts short must not end the agent.
+The page is read and written by system calls, not mapped: a truncated file must not end the agent.
 """
 
 import os
@@ -26,7 +26,7 @@ WORD_BYTES = 8
 
 
 class LossCause(IntEnum):
-    """Why a segment was deleted that nobody had acknowledged."""
+    """Why a segment was deleted before it was acknowledged."""
 
     CAP = 0
     DISK_FULL = 1

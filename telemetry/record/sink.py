@@ -1,6 +1,6 @@
-"""What the recorder is made of: where its room comes from, and the functions it gives.
+"""Parts of the recorder: where its room comes from, and the functions it exports.
 
-Spans that cannot be recorded: counted by reason and stage, reported on stderr, and marked in the store.
+Spans that cannot be recorded are counted by reason and stage, reported on stderr, and marked in the store:
 
     span dropped --> count --> 1st, 2nd, 4th, 8th ... and the end of the session: a mark with the number since the last
                         `--> the first of a reason in this process: one line on stderr
@@ -45,9 +45,9 @@ class Reason(StrEnum):
     TOO_DEEP = (
         "too many spans were open at once: close each span, and use telemetry.record_span in generators and tasks"
     )
-    NO_NUMBER = "the number of the step is no integer: use telemetry.step(number)"
+    NO_NUMBER = "the number of the step is not an integer: use telemetry.step(number)"
     UNKNOWN_STAGE = "no such stage: see telemetry.Stage"
-    CAPTURED = "it began or ended in the capture of a CUDA graph, which runs nothing: put it around the graph's replay"
+    CAPTURED = "it began or ended in the capture of a CUDA graph, where no work runs: put it around the graph's replay"
     FORKED = (
         "a forked process, such as a DataLoader worker, does not record: put a span around the wait for its result in "
         "the process that called telemetry.start"
@@ -224,7 +224,7 @@ class Recorder:
     attach: Callable[[Sink, int, "memoryview[int]", DeviceClock | None], None]
     """Record into the sink from this record number on; live state into the words; device stages by the clock."""
     detach: Callable[[], None]
-    """What comes now goes nowhere."""
+    """Discard what is recorded from now on."""
     forked: Callable[[], None]
     """For a forked process: like ``detach``, but spans are counted as dropped."""
     mark_dropped: Callable[[], None]
@@ -236,5 +236,5 @@ class Recorder:
 
 
 def scrap_words() -> "memoryview[int]":
-    """A state page that nobody reads."""
+    """A state page without readers."""
     return memoryview(bytearray(layout.STATE_BYTES)).cast("q")

@@ -1,4 +1,4 @@
-"""The live state page: what a rank is in the middle of, for another process to look at.
+"""The live state page: what a rank is doing now, for other processes to read.
 
 One page of words, each stored whole, mapped from the file ``state``. It outlives the process.
 """
@@ -133,7 +133,7 @@ def _claim(fd: int, folder: Path) -> None:
     except BlockingIOError:
         raise UsageError(
             f"{folder}: another process records as this rank",
-            hint="give each run a name of its own: telemetry.start(run=...), or RANKSCOPE_RUN",
+            hint="give each run a unique name: telemetry.start(run=...), or RANKSCOPE_RUN",
         ) from None
 
 
@@ -148,9 +148,11 @@ def read_state(folder: Path) -> LiveState:
         with open_folder(folder, below=RANK_FOLDER_DEPTH) as opened:
             raw = opened.read(FILE_NAME, layout.STATE_BYTES)
     except OSError as error:
-        raise UnreadableError(f"{path}: {error.strerror}", hint="is this the folder of a rank?") from error
+        raise UnreadableError(f"{path}: {error.strerror}", hint="check that this is the folder of a rank") from error
     if len(raw) < layout.STATE_BYTES or int.from_bytes(raw[:8], "little") != layout.STATE_MAGIC:
-        raise UnreadableError(f"{path} is no state page", hint="the rank died as it started, or the file is damaged")
+        raise UnreadableError(
+            f"{path} is not a state page", hint="the rank died during its start, or the file is damaged"
+        )
     return _decode(np.frombuffer(raw, layout.STATE_PAGE, count=1)[0])
 
 

@@ -1,4 +1,4 @@
-"""The identity of a rank from the JSON in its folder. Whatever writes there, the values fit the ``ranks`` table."""
+"""Reads the identity of a rank from the JSON in its folder, and checks that the values fit the ``ranks`` table."""
 
 from typing import Any
 
@@ -21,17 +21,17 @@ def identity_from(fields: dict[str, Any], *, uid: int) -> RankIdentity:
     words = {"run_id": identity.run_id, "host": identity.host, **identity.meta}
     for name, word in words.items():
         if not isinstance(word, str):
-            raise TypeError(f"{name} is {word!r}, no text")
+            raise TypeError(f"{name} is {word!r}, not text")
     f"{identity.run_id} {identity.host}".encode()  # JSON may hold halves of letters, which no table takes
     if identity.rank >= topology.world_size:
-        raise ValueError(f"rank {identity.rank} has no place in {topology}")
+        raise ValueError(f"rank {identity.rank} is not in {topology}")
     return identity
 
 
 def _topology_from(fields: dict[str, Any]) -> Topology:
     mesh = fields.get("mesh", "")
     if not isinstance(mesh, str):
-        raise TypeError(f"mesh is {mesh!r}, no text")
+        raise TypeError(f"mesh is {mesh!r}, not text")
     for axis in AXES:
         _check_number(axis, fields.get(axis, 1), below=2**32)
     return topology_from(fields, mesh)
@@ -40,4 +40,4 @@ def _topology_from(fields: dict[str, Any]) -> Topology:
 def _check_number(name: str, value: object, *, below: int) -> None:
     # What JSON calls true is a number in Python.
     if type(value) is not int or not 0 <= value < below:
-        raise ValueError(f"{name} is {value!r}, no number from 0 to {below - 1}")
+        raise ValueError(f"{name} is {value!r}, not a number from 0 to {below - 1}")

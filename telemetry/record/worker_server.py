@@ -3,8 +3,8 @@
     agent  --POST /handler/fr_trace_json---->  SOCKET  -->  the flight recorder, from a C++ thread
            --POST /handler/dump_traceback-->                the stack of every Python thread, without the GIL
 
-A private interface of torch, so it is probed for: without it, or without torch, there is no server, and nothing is
-said. Without a place for the socket there is none, and one line says so. The rank itself sends no request.
+This is a private interface of torch, so it is probed. Without it, or without torch, no server starts and no message is
+printed. If there is no path for the socket, one line is printed. The rank itself sends no request.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from telemetry.printable import log
 from telemetry.record.layout import RANK_FOLDER_DEPTH
 
 META_KEY = "worker_server"
-"""Where the identity's ``meta`` tells the path of the socket."""
+"""Key in the identity's ``meta`` for the path of the socket."""
 FLIGHT_RECORDER = "TORCH_FR_BUFFER_SIZE"
 OLDER_FLIGHT_RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE"
 """Its name before; torch listens to it where the newer one is not set."""
@@ -55,9 +55,7 @@ def start_worker_server(folder: Path) -> dict[str, str]:
     try:
         path = _place_for_socket(folder)
     except Exception as error:
-        log(
-            f"rankscope: no place for the socket of torch's worker server, so evidence of a hang is incomplete: {error}"
-        )
+        log(f"rankscope: no path for the socket of torch's worker server, so evidence of a hang is incomplete: {error}")
         return {}
     try:
         path.unlink(missing_ok=True)
@@ -71,7 +69,7 @@ def start_worker_server(folder: Path) -> dict[str, str]:
 
 
 def stop_worker_server() -> None:
-    """Take the socket away, so that nobody asks any more. Never raises."""
+    """Remove the socket, so that no further request arrives. Never raises."""
     global _path
     path, _path = _path, None
     if path is not None:

@@ -1,4 +1,4 @@
-"""What a store's address may look like, and its parts.
+"""The parts of a store's address, parsed and checked.
 
 clickhouse[s]://user:password@host:port,host:port/database?cluster=NAME&ca_certs=FILE&verify=0
 """
@@ -65,14 +65,14 @@ def parse_address(url: str, environment: Mapping[str, str] = os.environ) -> Serv
     """
     parts = _ADDRESS.fullmatch(url)
     if parts is None or parts["scheme"] not in PORTS:
-        raise UsageError("store address: not of a known form", hint=f"use {ADDRESSES}")
+        raise UsageError("store address: unknown form", hint=f"use {ADDRESSES}")
     if "@" in f"{parts['database']}{parts['options']}":
         raise UsageError("store address: an @ after the hosts", hint="in a password write / ? # @ as %2F %3F %23 %40")
     who, _, where = parts["place"].rpartition("@")
     user, _, password = who.partition(":")
     options = _options(parts["options"] or "", secure=parts["scheme"] == "clickhouses")
     return ServerAddress(
-        hosts=tuple(_host(one, PORTS[parts["scheme"]]) for one in where.split(",")),
+        hosts=tuple(_host(place, PORTS[parts["scheme"]]) for place in where.split(",")),
         user=unquote(user) or "default",
         password=unquote(password) or read_secret(PASSWORD, environment),
         database=_plain_name("database", (parts["database"] or "").strip("/") or DEFAULT_DATABASE),
@@ -106,7 +106,7 @@ def _options(text: str, *, secure: bool) -> dict[str, str]:
     if unknown := sorted(set(options) - {"cluster", "ca_certs", "verify"}):
         raise UsageError(f"store address: no option {unknown[0]!r}", hint=f"options are {_OPTIONS}")
     if not secure and options.keys() & {"ca_certs", "verify"}:
-        raise UsageError("store address: ca_certs and verify are about TLS", hint="use clickhouses://")
+        raise UsageError("store address: ca_certs and verify need TLS", hint="use clickhouses://")
     if options.get("verify", "1") not in ("0", "1"):
         raise UsageError(f"store address: verify={options['verify']}", hint="verify=0 trusts any certificate")
     if "ca_certs" in options and not Path(options["ca_certs"]).is_file():

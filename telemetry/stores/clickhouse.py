@@ -15,7 +15,7 @@ from telemetry.stores.driver import Connection, UnconfirmedError, native
 from telemetry.stores.inserts import INSERT_MARK, RunningInserts, render
 from telemetry.stores.interface import Parameter
 from telemetry.stores.pool import Pool, bounded, fault_of_question
-from telemetry.stores.servers import FAULTS, Servers, hint, told
+from telemetry.stores.servers import FAULTS, Servers, hint, server_message
 
 NUM_CONNECTIONS = 8
 _ONE_BLOCK = {"min_insert_block_size_rows": 1_000_000_000, "min_insert_block_size_bytes": 0}
@@ -23,14 +23,14 @@ _ONE_BLOCK = {"min_insert_block_size_rows": 1_000_000_000, "min_insert_block_siz
 _SILENCE = {"receive_timeout": 15}
 """Seconds: an insert ends whose sender stands still, or :meth:`ClickHouseStore.settle` would wait for minutes."""
 _MODERN = {"async_insert": 0, "low_cardinality_allow_in_native_format": 0}
-"""Settings that old servers refuse to hear of."""
+"""Settings that old servers reject."""
 _SILENT = (SocketTimeoutError, TimeoutError)
 _GONE = (NetworkError, OSError, EOFError, *_SILENT)
 """What the driver raises when a connection breaks; none of it says what became of an insert."""
 
 
 class ClickHouseStore:
-    """A store on a server. Connects on first use, and again after the server was away.
+    """A store on a server. Connects on first use, and again after an outage.
 
     An insert that broke off may still be running on the server, and so may one of a collector that was killed.
     Nothing is read through this store until such inserts have ended, so what it reads is what is stored.
@@ -43,7 +43,7 @@ class ClickHouseStore:
         self._address = address
         self._for_reading = for_reading
         self._may_set = True
-        """Whether this user may limit a question; of one who may not, the server's profile says what it takes."""
+        """Whether this user may limit a query; otherwise the limits of the server's profile apply."""
         self._servers = Servers(address)
         self._pool: Pool[Connection] = Pool(
             connect=lambda: self._servers.connect(self._prepare), disconnect=Connection.disconnect, size=NUM_CONNECTIONS
@@ -125,7 +125,7 @@ class ClickHouseStore:
             connection.execute(sql)
 
     def _ask(self, sql: str) -> pa.Table:
-        """The answer; where the connection turns out to be gone, that of the next server that is there."""
+        """The answer. If the connection is lost, the next available server is queried."""
         try:
             answer = self._ask_once(sql)
         except _SILENT:
@@ -149,7 +149,7 @@ class ClickHouseStore:
             raise
 
     def _prepare(self, connection: Connection) -> None:
-        """The first questions on a connection: what settings does this server know, and may this user set any?"""
+        """First queries on a connection: the settings that this server knows, and whether this user may set them."""
         version = _greet(connection)
         if self._address.cluster and version < FIRST_VERSION:
             connection.disconnect()
@@ -174,13 +174,15 @@ class ClickHouseStore:
 
     @contextmanager
     def _translated(self, what: str) -> Iterator[None]:
-        """The driver's errors as ours."""
+        """Convert the driver's errors to rankscope's."""
         try:
             yield
         except FAULTS as error:
-            if what == "query" and (fault := fault_of_question(told(error))):
+            if what == "query" and (fault := fault_of_question(server_message(error))):
                 raise fault from error
-            raise UnreachableError(f"{self._address}: {what} failed: {told(error)}", hint=hint(error)) from error
+            raise UnreachableError(
+                f"{self._address}: {what} failed: {server_message(error)}", hint=hint(error)
+            ) from error
 
 
 def _refuse(sql: str) -> None:

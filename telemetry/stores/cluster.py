@@ -1,12 +1,12 @@
-"""The schema over a cluster: each table becomes two, on every server of it.
+"""The schema on a cluster: each table becomes two, on every server.
 
-    spans          Distributed: what queries and inserts name. A row goes to the shard of its rank.
+    spans          Distributed: queries and inserts use this name. A row goes to the shard of its rank.
       |
       +-- shard 1: spans_local, Replicated*MergeTree      replica a, replica b, replica c
       +-- shard 2: spans_local                            ...
 
-A rank lives on one shard, so one insert into ``spans`` is, rank for rank, there whole or not at all, and the largest
-``seq`` of a rank stays the ledger of what is stored. Servers need the macros ``{shard}`` and ``{replica}``.
+A rank belongs to one shard. So for each rank, an insert into ``spans`` is stored completely or not at all, and the
+largest ``seq`` of a rank tells what is stored. Servers need the macros ``{shard}`` and ``{replica}``.
 """
 
 import re
@@ -53,7 +53,9 @@ def clustered(statement: str, *, cluster: str, database: str) -> list[str]:
         return [comment + _insert_at(statement, view.end(), f" {on}")]
     if statement.startswith("INSERT INTO migrations "):
         return [statement]
-    raise UsageError(f"no form for a cluster: {statement[:60]}", hint="report this: the schema outgrew cluster.py")
+    raise UsageError(
+        f"no cluster form for: {statement[:60]}", hint="report this defect: cluster.py does not support this statement"
+    )
 
 
 def running_on_cluster(cluster: str, mark: str) -> str:

@@ -1,9 +1,9 @@
-"""What old servers do not know. The schema is written for today's engine; this file renders it down.
+"""Adapts the schema to old servers. It is written for today's engine.
 
 modern (22 and up)                          old (Debian's 18.16)
 LowCardinality(String)                      String
 column codecs: CODEC(Delta, ZSTD(1))        left out: everything is LZ4
-ADD COLUMN IF NOT EXISTS                    ADD COLUMN: migrations look beforehand
+ADD COLUMN IF NOT EXISTS                    ADD COLUMN: migrations check beforehand
 -- modern: this statement                   statement left out (views that need Map, DateTime64, sipHash128)
 """
 

@@ -1,20 +1,20 @@
-"""One connection to one server, by clickhouse-driver: what is asked of it differently than it does by itself.
+"""One connection to one server, by clickhouse-driver, with faster inserts.
 
-A block of rows on its way to a server, its columns as bytes at once where the driver would look at each value.
+A block of rows for a server: columns are written as bytes at once, where the driver would convert each value.
 
-info | columns, rows | name, type, a flag | values ... | name, type, a flag | values ... |
+    info | columns, rows | name, type, a flag | values ... | name, type, a flag | values ... |
 
-numbers of the column's own type   their memory, as it is
-a text for all rows                its length and bytes, as often as there are rows
-anything else                      as the driver does it
+    numbers of the column's own type   their memory, as it is
+    a text for all rows                its length and bytes, repeated
+    anything else                      by the driver
 
-Arrow columns as the driver of the native protocol takes them.
+Arrow columns in the form that the driver expects:
 
-numbers, strings     NumPy arrays
-timestamp[ns]        NumPy integers: the driver sends a DateTime64(9) as it is, whatever time zone anybody is in
-one text a chunk     RepeatedText
-map                  dicts
-list of any of them  lists
+    numbers, strings     NumPy arrays
+    timestamp[ns]        NumPy integers: the driver sends a DateTime64(9) unchanged, in any time zone
+    one text a chunk     RepeatedText
+    map                  dicts
+    list of any of them  lists
 """
 
 import logging
@@ -95,12 +95,12 @@ def _is_ready(items: Any, kind: str) -> bool:
 
 def _text_bytes(text: str) -> bytes:
     """Length, seven bits a byte with the lowest first, then UTF-8."""
-    told = text.encode()
-    length, left = bytearray(), len(told)
+    encoded = text.encode()
+    length, left = bytearray(), len(encoded)
     while left >= 0x80:
         length.append(left & 0x7F | 0x80)
         left >>= 7
-    return bytes(length) + bytes([left]) + told
+    return bytes(length) + bytes([left]) + encoded
 
 
 def native(column: pa.ChunkedArray) -> Any:
@@ -123,7 +123,7 @@ def _without_timestamps(kind: pa.DataType) -> pa.DataType:
 def _with_dicts(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_map(kind):
         return dict(value)
-    return [_with_dicts(one, kind.value_type) for one in value] if pa.types.is_map(kind.value_type) else value
+    return [_with_dicts(part, kind.value_type) for part in value] if pa.types.is_map(kind.value_type) else value
 
 
 CONNECT_S = 5.0
@@ -132,7 +132,7 @@ ANSWER_S = 60.0
 KEEPALIVE = (60, 10, 3)
 """Idle seconds, then seconds between probes, and how many: a server that vanished is noticed while nothing is asked."""
 
-# The driver logs a traceback for each refused connection; here that is an UnreachableError, told once.
+# The driver logs a traceback for each refused connection; here that becomes one UnreachableError.
 logging.getLogger("clickhouse_driver").addHandler(logging.NullHandler())
 
 

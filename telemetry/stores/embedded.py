@@ -1,19 +1,17 @@
 """ClickHouse inside this process: a folder, or memory.
 
-One process may open a folder, and a process may open one folder: others ask the collector that holds it.
+One process can open a folder, and a process can open one folder. Other processes query the collector that holds it.
 Never fork after opening: the engine's threads do not follow, and the child would hang.
 
-On a full disk the engine may take for stored what is not (``whole_parts.py``):
+On a full disk the engine may report an insert as stored although its files are incomplete (``whole_parts.py``):
 
     insert --> every new part whole?  yes: stored
-                  `-- no: raise; before anything else is stored or claimed: close the engine, wait for room, set
+                  `-- no: raise; before the next insert or claim: close the engine, wait for room, set
                       the torn part aside, open the engine
 """
 
-import fcntl
 import itertools
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -25,10 +23,10 @@ import pyarrow as pa
 from chdb import ChdbError
 from chdb.session import Session
 
-from telemetry.errors import RankscopeError, UnreachableError, UnsafeFolderError, UsageError
-from telemetry.files.private_files import check_own, make_folder
+from telemetry.errors import RankscopeError, UnreachableError
 from telemetry.printable import log
 from telemetry.stores import inserts, migrations, retention
+from telemetry.stores.embedded_folder import check_free, check_room
 from telemetry.stores.engine_memory import release_memory, with_small_caches
 from telemetry.stores.inserts import render
 from telemetry.stores.interface import Parameter
@@ -37,11 +35,9 @@ from telemetry.stores.whole_parts import WholeParts, set_aside
 
 DATABASE = "rankscope"
 IN_MEMORY = ":memory:"
-LEAST_FREE_BYTES = 8 * 2**20
-"""To make tables in: on a full disk the engine leaves an empty definition behind, and the folder never opens again."""
 RELEASE_S = 10.0
-LOOK_EVERY = 6
-LOOK_S = LOOK_EVERY * RELEASE_S
+CHECK_EVERY = 6
+CHECK_S = CHECK_EVERY * RELEASE_S
 """Seconds between two checks of the parts. What is merged into a torn part is kept for eight minutes."""
 NUM_SESSIONS = 4
 """Sessions run side by side; each costs memory of its own."""
@@ -73,7 +69,7 @@ class EmbeddedStore:
         self._anchor: Session | None = None
         self._parts = WholeParts(self._folder) if self._folder else None
         self._torn: set[Path] = set()
-        self._mending = threading.Lock()
+        self._repairing = threading.Lock()
         self._pool: Pool[Session] = Pool(connect=self._connect, disconnect=Session.close, size=NUM_SESSIONS)
         self._inserts = itertools.count()
         self._running: set[int] = set()
@@ -86,7 +82,7 @@ class EmbeddedStore:
 
     def migrate(self, *, retention_days: int | None = None) -> None:
         if self._folder:
-            _check_room(self._folder)
+            check_room(self._folder)
         migrations.migrate(self.database)
         if retention_days is not None:
             retention.retain(self.database, retention_days)
@@ -105,7 +101,7 @@ class EmbeddedStore:
         # The engine finds `rows` by its name in this frame.
         rows = rows.combine_chunks()
         with self._registered():
-            self._mend()
+            self._repair()
             if confirm:
                 confirm()
             with self._translated(f"insert into {table}"), self._pool.borrow() as session:
@@ -117,12 +113,12 @@ class EmbeddedStore:
 
     def settle(self) -> None:
         """No other process can insert into the folder, so this waits for the threads of this one."""
-        self.look_after_parts()
+        self.repair_parts()
         with self._ended:
             before = set(self._running)
             if not self._ended.wait_for(lambda: not before & self._running, inserts.SETTLE_S):
                 raise UnreachableError(
-                    f"an insert still runs after {inserts.SETTLE_S:.0f} s", hint="is the disk very slow?"
+                    f"an insert still runs after {inserts.SETTLE_S:.0f} s", hint="check the speed of the disk"
                 )
 
     def query(
@@ -132,7 +128,7 @@ class EmbeddedStore:
             return _rows(session.query(bounded(render(sql, parameters), max_seconds), "Arrow"))
 
     def close(self) -> None:
-        with self._mending:
+        with self._repairing:
             self._closed.set()
             self._pool.close()
             if self._anchor is None:
@@ -144,26 +140,26 @@ class EmbeddedStore:
             self._anchor = None
 
     def _open(self) -> None:
-        """Start the engine on what is whole."""
+        """Start the engine after torn parts are moved away."""
         if self._folder:
-            _check_free(self._folder)
+            check_free(self._folder)
         for part in sorted(self._find_torn()):  # other threads may find more meanwhile: those are for the next time
             set_aside(part)
-            log(f"rankscope: the disk was full: set aside {part}, which is not whole")
+            log(f"rankscope: the disk was full: moved away {part}, which is incomplete")
         with self._translated("open"):
             # The engine lives as long as one session does: this one keeps it.
             self._anchor = Session(with_small_caches(str(self._folder) if self._folder else IN_MEMORY))
             self._anchor.query(f"CREATE DATABASE IF NOT EXISTS {self._database}")
         self._torn = set()
 
-    def look_after_parts(self) -> None:
+    def repair_parts(self) -> None:
         """Find what is torn by now, and mend it if there is room.
 
         Raises:
             UnreachableError: there is none.
         """
         self._find_torn()
-        self._mend()
+        self._repair()
 
     def release_memory(self) -> None:
         """Give back what the engine freed and still holds."""
@@ -173,8 +169,8 @@ class EmbeddedStore:
     def _refuse_torn(self, table: str) -> None:
         if torn := self._find_torn():
             raise UnreachableError(
-                f"embedded store {self._folder}: insert into {table}: {len(torn)} parts are not whole",
-                hint="the disk is full: free some space; nothing acknowledged is lost",
+                f"embedded store {self._folder}: insert into {table}: {len(torn)} parts are incomplete",
+                hint="the disk is full: free some space; no acknowledged row is lost",
             )
 
     def _find_torn(self) -> set[Path]:
@@ -183,15 +179,15 @@ class EmbeddedStore:
             self._torn.update(self._parts.find_torn())
         return self._torn
 
-    def _mend(self) -> None:
-        """Open the engine anew where it takes torn parts for whole ones.
+    def _repair(self) -> None:
+        """Reopen the engine if it treats torn parts as complete.
 
         Raises:
-            UnreachableError: there is still no room for that.
+            UnreachableError: the disk still has too little room.
         """
         if not self._torn:
             return
-        with self._mending:
+        with self._repairing:
             if not self._torn or self._closed.is_set():
                 return
             assert self._folder
@@ -199,7 +195,7 @@ class EmbeddedStore:
                 if self._anchor is not None:  # while it runs, it deletes what was merged
                     self._anchor.close()
                     self._anchor = None
-                _check_room(self._folder)
+                check_room(self._folder)
                 self._open()
 
     def _connect(self) -> Session:
@@ -207,11 +203,11 @@ class EmbeddedStore:
             if self._closed.is_set():
                 raise UnreachableError(
                     f"embedded store {self._folder or 'in memory'} is closed",
-                    hint="who had it open is ending: ask again",
+                    hint="the previous owner is shutting down. Retry",
                 )
             raise UnreachableError(
-                f"embedded store {self._folder} is closed: parts of it are not whole",
-                hint="the disk is full: free some space; nothing acknowledged is lost",
+                f"embedded store {self._folder} is closed: some of its parts are incomplete",
+                hint="the disk is full: free some space; no acknowledged row is lost",
             )
         assert os.getpid() == self._pid, "a store does not survive fork: open one in the child, or ask the collector"
         session = Session(str(self._folder) if self._folder else IN_MEMORY)
@@ -237,7 +233,7 @@ class EmbeddedStore:
 
     @contextmanager
     def _translated(self, what: str) -> Iterator[None]:
-        """The engine's errors as ours."""
+        """Convert the engine's errors to rankscope's."""
         try:
             yield
         except RuntimeError as error:
@@ -255,8 +251,8 @@ def _watch(store: "ref[EmbeddedStore]", closed: threading.Event) -> None:
         if closed.wait(RELEASE_S) or (found := store()) is None:
             return
         with suppress(RankscopeError, OSError):
-            if number % LOOK_EVERY == 0:
-                found.look_after_parts()
+            if number % CHECK_EVERY == 0:
+                found.repair_parts()
         with suppress(RankscopeError):
             found.release_memory()
         del found
@@ -277,44 +273,9 @@ def _first_line(error: Exception) -> str:
 def _hint(error: RuntimeError) -> str:
     text = str(error)
     if "already initialized" in text:
-        return "a process opens one folder at a time: close the other store, or ask a collector"
+        return "a process can open one folder at a time: close the other store, or use a collector"
     if "Error initializing" in text:
-        return "another process may hold the folder: ask its collector, e.g. --store http://127.0.0.1:8719"
+        return "another process may have the folder open: use its collector, e.g. --store http://127.0.0.1:8719"
     if "NOT_ENOUGH_SPACE" in text or "No space left" in text:
-        return "the disk is full: free some space; nothing acknowledged is lost"
+        return "the disk is full: free some space; no acknowledged row is lost"
     return "see the engine's message; `rankscope doctor` checks this machine"
-
-
-def _check_room(folder: Path) -> None:
-    free_bytes = shutil.disk_usage(folder).free
-    if free_bytes < LEAST_FREE_BYTES:
-        raise UnreachableError(
-            f"{folder}: the disk has {free_bytes / 2**20:.0f} MiB left, too little to open a store",
-            hint=f"make room for {LEAST_FREE_BYTES / 2**20:.0f} MiB, then start the collector again; agents wait",
-        )
-
-
-def _check_free(folder: Path) -> None:
-    """Say who may hold the folder before the engine does, which says it at length and unclearly."""
-    try:
-        with make_folder(folder) as opened:
-            opened.tighten()
-            check_own(folder, os.fstat(opened.descriptor))  # the engine follows any link in it
-            with os.fdopen(opened.open("status", os.O_RDWR | os.O_CREAT), "rb") as status:
-                fcntl.flock(status, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise UnreachableError(
-            f"embedded store {folder} is open in another process",
-            hint="ask the collector that holds it, e.g. --store http://127.0.0.1:8719, or end it first",
-        ) from None
-    except UnsafeFolderError as error:
-        raise UsageError(
-            f"embedded store: {error.message}",
-            hint="run as the folder's owner, or name a folder of your own: embedded:DIR",
-        ) from None
-    except OSError as error:
-        raise UsageError(
-            f"embedded store {folder}: {error.strerror}", hint="name a folder that can be written: embedded:DIR"
-        ) from error
-    if "?" in str(folder):
-        raise UsageError(f"embedded store {folder}: '?' in a path", hint="name a folder without '?'")

@@ -1,9 +1,8 @@
-"""Bounds on the memory that the embedded engine keeps between queries.
+"""Limits the memory that the embedded engine keeps between queries.
 
-caches      hold what was read from parts. Their usual bounds are gigabytes, for a server of its own.
+caches      hold what was read from parts. Their usual limits are gigabytes, for a dedicated server.
 allocator   keeps freed pages until the next allocation. An idle engine would keep the pages of its largest query.
-
-What glibc keeps of the memory that a process freed. Other C libraries are left alone.
+glibc       keeps freed memory of the process likewise. Other C libraries are not changed.
 """
 
 import ctypes

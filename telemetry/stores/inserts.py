@@ -1,10 +1,10 @@
-"""Which inserts a server still works on: what nobody waits for may appear any moment, so it is waited for.
+"""Inserts that a server still works on: one whose sender is gone may still be stored later, so it is waited for.
 
 register --> [ server works on it ] --> ended
-              |        `-- the one who sent it was killed, or lost its connection: a *stray*
-              `-- in system.processes, whoever sent it, under a query id that begins with our mark
+              |        `-- its sender was killed, or lost its connection: a *stray*
+              `-- in system.processes, from any sender, under a query id that begins with rankscope's prefix
 
-How values enter SQL: through the driver's own escaping, for both engines alike.
+Values are put into SQL with the driver's own escaping, for both engines alike.
 """
 
 import itertools

@@ -1,12 +1,10 @@
-"""The seam between rankscope and a database that speaks ClickHouse SQL.
+"""The interface between rankscope and a database that speaks ClickHouse SQL.
 
 Two implementations: ``embedded.EmbeddedStore`` (chdb in this process, a folder or memory) and
-``clickhouse.ClickHouseStore`` (a server over native TCP). Who asks: the collector, which owns the store; and,
-for reading only, whoever opened one in memory from rank files.
+``clickhouse.ClickHouseStore`` (a server over native TCP). Users: the collector, which owns the store, and read-only
+commands that load rank files into memory.
 
-What a query is: parameters in, SQL out. The questions themselves stand in ``queries`` and ``host_queries.py``.
-
-Who answers typed queries: a store at hand, or the collector that owns one.
+A query turns parameters into SQL; see ``queries``. It is answered by an own store, or by the collector that owns one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +40,7 @@ class Store(Protocol):
         """
 
     def settle(self) -> None:
-        """Wait until every insert that anybody had registered when this was called has ended, one way or the other.
+        """Wait until every insert that was registered before this call has ended, with or without success.
 
         Raises:
             UnreachableError: one still runs after half a minute.
@@ -90,7 +88,7 @@ class Reader(Protocol):
     """Answers typed queries. May block; may be called from any thread.
 
     Raises:
-        UnreachableError: nobody answers.
+        UnreachableError: no answer.
     """
 
     def read(self, query: Query) -> pa.Table:

@@ -1,11 +1,11 @@
 """Brings a database to the schema of this version: numbered scripts once each, then the views.
 
-    0001 --> 0002 --> ... --> newest --> views, made anew when their text is another
-      each: its statements, then a row in `migrations`; of the views number 0
+    0001 --> 0002 --> ... --> newest --> views, recreated when their text has changed
+      each: its statements, then a row in `migrations`; the views have number 0
 
-Forwards only, and only by adding: a collector of the version before goes on beside it. Any statement may be repeated,
-so whoever was killed halfway, or came second to another collector that does the same, begins again and arrives there.
-A script that was released is never changed: a new one changes what it made.
+Migrations only go forward and only add, so a collector of the previous version can keep running. Any statement may be
+repeated. So a process that was killed halfway, or runs beside another collector that migrates, starts again and
+finishes. A released script is never changed: a new one changes what it made.
 """
 
 import random
@@ -65,12 +65,12 @@ def plan(database: Database) -> list[str]:
     applied = applied_scripts(database)
     check_not_newer(applied)
     steps = [*_steps(applied, version), *_views(database, version, is_new=not applied)]
-    written = [one for step in steps for one in _rendered(step, database)]
+    written = [text for step in steps for text in _rendered(step, database)]
     return [statement for statement in written if not _has_column_of(statement, database)]
 
 
 def check_current(database: Database) -> None:
-    """For whoever only reads: the tables are those of this version.
+    """For readers: check that the tables have the schema of this version.
 
     Raises:
         UsageError: they are older or newer.
@@ -80,7 +80,7 @@ def check_current(database: Database) -> None:
     if missing := [number for number, _ in _scripts() if number not in applied]:
         raise UsageError(
             f"database {database.name} lacks scripts {', '.join(map(str, missing))} of the schema",
-            hint="`rankscope migrate` or a collector of this version brings it up to date",
+            hint="`rankscope migrate` or a collector of this version upgrades it",
         )
 
 
@@ -88,8 +88,8 @@ def check_not_newer(applied: set[int]) -> None:
     newest = max(number for number, _ in _scripts())
     if applied and max(applied) > newest:
         raise UsageError(
-            f"the database has schema {max(applied)}, this version of rankscope knows {newest}",
-            hint="upgrade rankscope here: a database never goes back",
+            f"the database has schema {max(applied)}, this version of rankscope supports {newest}",
+            hint="upgrade rankscope: a database cannot be downgraded",
         )
 
 

@@ -63,4 +63,4 @@ def find_store(url: str, *, for_reading: bool = False) -> MigratingStore:
         from telemetry.stores.clickhouse import ClickHouseStore  # noqa: PLC0415 - the driver is an optional extra
 
         return ClickHouseStore(parse_address(url), for_reading=for_reading)
-    raise UsageError(f"{without_password(url)!r} is no address of a store", hint=f"use {ADDRESSES}")
+    raise UsageError(f"{without_password(url)!r} is not the address of a store", hint=f"use {ADDRESSES}")

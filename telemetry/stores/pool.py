@@ -1,7 +1,4 @@
-"""Connections to a database, a few of them, each used by one thread at a time.
-
-What a question may take of the engine, and how it is told that it asked for too much.
-"""
+"""A small pool of connections to a database, each used by one thread at a time, and the limits of a query."""
 
 import math
 import re
@@ -26,20 +23,20 @@ def bounded(sql: str, max_seconds: float | None) -> str:
     return f"{sql.rstrip()} SETTINGS max_execution_time = {math.ceil(max_seconds)}, timeout_overflow_mode = 'throw'"
 
 
-def fault_of_question(told: str) -> UsageError | None:
+def fault_of_question(text: str) -> UsageError | None:
     """The engine's error as one of who asked; None where it is not: then asking again may help."""
-    found = _CODE.search(told)
+    found = _CODE.search(text)
     code = int(found[1]) if found else 0
     if code in _TOO_LONG:
         return UsageError(
-            "the question takes too long to answer",
-            hint="ask about fewer steps or ranks, or raise RANKSCOPE_QUERY_SECONDS where the collector runs",
+            "the query takes too long",
+            hint="query fewer steps or ranks, or raise RANKSCOPE_QUERY_SECONDS of the collector",
         )
-    if code in _TOO_MUCH or (code == 241 and "for query" in told):
-        return UsageError("the question needs too much memory", hint="ask about fewer steps or ranks")
+    if code in _TOO_MUCH or (code == 241 and "for query" in text):
+        return UsageError("the query needs too much memory", hint="query fewer steps or ranks")
     if code in _SENSELESS:
         return UsageError(
-            "the question makes no sense with these parameters", hint="are its limits and periods above zero?"
+            "the query is invalid with these parameters", hint="check that its limits and periods are above zero"
         )
     return None
 
@@ -88,7 +85,7 @@ class Pool(Generic[Connection]):
 
     @contextmanager
     def emptied(self) -> Iterator[None]:
-        """No connection for the block: waits for those in use, and whoever borrows waits. Not for two at once."""
+        """Close all connections during the block. Waits for those in use; borrowers wait. Not reentrant."""
         with ExitStack() as held:
             for _ in range(self._size):
                 held.enter_context(self._free)
@@ -102,7 +99,7 @@ class Pool(Generic[Connection]):
         self.drop_idle()
 
     def drop_idle(self) -> None:
-        """Disconnect those that nobody uses: their server may be gone."""
+        """Close unused connections: their server may have stopped."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:

@@ -1,7 +1,8 @@
-"""How long rows are kept: raw ones by a setting, the small tables that say what there was for good.
+"""How long rows are kept: raw rows by a setting, small summary tables for ever.
 
-    RANKSCOPE_RETENTION_DAYS=30    spans, samples, host_samples, otel_*: whole parts go, 30 days after their newest row
-                                   ranks, marks, heartbeats, evidence, host_events, claims ...: stay
+    RANKSCOPE_RETENTION_DAYS=30    spans, samples, host_samples, otel_*: whole parts are deleted 30 days after their
+                                   newest row
+                                   ranks, marks, heartbeats, evidence, host_events, claims ...: kept
 
 See ``docs/adr/0013-raw-rows-go-by-the-part.md``.
 """
@@ -47,8 +48,8 @@ def plan(database: Database, days: int) -> list[str]:
         return [statement for table in changed for statement in _statements(database, table, days)]
     if days:
         raise UsageError(
-            f"this ClickHouse server ({version[0]}.{version[1]}) lets no rows go by itself",
-            hint="unset RANKSCOPE_RETENTION_DAYS, and drop partitions by hand: they are months of insertion",
+            f"this ClickHouse server ({version[0]}.{version[1]}) cannot expire rows",
+            hint="unset RANKSCOPE_RETENTION_DAYS, and drop partitions by hand: each is one month of insertion",
         )
     return []
 
@@ -64,7 +65,7 @@ def _current_days(database: Database) -> dict[str, int]:
 
 
 def _statements(database: Database, table: str, days: int) -> list[str]:
-    """Parts that are there learn of a new limit without being written anew."""
+    """Existing parts get a new limit without being rewritten."""
     on = f" ON CLUSTER {database.cluster}" if database.cluster else ""
     head = f"ALTER TABLE {_stored(database, table)}{on}"
     if not days:

@@ -1,8 +1,8 @@
-"""Which of a database's servers to call, and when again after none answered.
+"""Which of a database's servers to use, and when to retry after none answered.
 
 a: good ----- fails ------.                      pauses: 0.1 s, 0.2 s, ... up to 2 s, each with a random part,
-b: tried next, becomes the first to be asked     so that many collectors do not come back at once
-a: asked again when b fails and a's pause is over
+b: tried next, becomes the first choice          so that many collectors do not retry at once
+a: tried again when b fails and a's pause is over
 """
 
 import random
@@ -21,7 +21,7 @@ from telemetry.stores.driver import Connection, make_connection
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 AUTHENTICATION_FAILED = 516
-"""What newer servers say instead of which part was wrong."""
+"""Message of newer servers that hides which part was wrong."""
 REFUSED = frozenset(
     {
         AUTHENTICATION_FAILED,
@@ -32,7 +32,7 @@ REFUSED = frozenset(
         ErrorCodes.IP_ADDRESS_NOT_ALLOWED,
     }
 )
-"""Refused for good: the next try, or the next server, would say the same."""
+"""Permanent errors: a retry, or another server, gives the same."""
 FAULTS = (Error, OSError, EOFError)
 """What the driver raises."""
 
@@ -65,7 +65,7 @@ class Servers:
         self._wait = wait
         self._lock = threading.Lock()
         self._order = list(address.hosts)
-        """The one that answered last goes first."""
+        """The server that answered last is tried first."""
         self._standing = {host: _Standing() for host in address.hosts}
 
     def connect(self, prepare: Callable[[Connection], object], *, database: str | None = None) -> Connection:
@@ -89,8 +89,8 @@ class Servers:
                     connection.disconnect()
                 self._failed(host)
                 if _is_refusal(error):
-                    raise UnreachableError(f"{self._address}: {told(error)}", hint=hint(error)) from error
-                faults.append(f"{host}: {told(error)}")
+                    raise UnreachableError(f"{self._address}: {server_message(error)}", hint=hint(error)) from error
+                faults.append(f"{host}: {server_message(error)}")
                 last = error
             else:
                 self._answered(host)
@@ -123,8 +123,8 @@ class Servers:
             self._order.insert(0, host)
 
 
-def told(error: Exception) -> str:
-    """The driver's words without the server's stack."""
+def server_message(error: Exception) -> str:
+    """The driver's message without the server's stack."""
     return " ".join(str(error).partition("Stack trace:")[0].split())[:300] or type(error).__name__
 
 
@@ -135,11 +135,11 @@ def _is_refusal(error: Exception) -> bool:
 def hint(error: Exception) -> str:
     """What to do about it."""
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return "who signed the server's certificate? name a file: clickhouses://...?ca_certs=FILE"
+        return "name the file with the CA of the server's certificate: clickhouses://...?ca_certs=FILE"
     if not isinstance(error, ServerException):
-        return "is the server up, and is this its native TCP port (9000, with TLS 9440)?"
+        return "check that the server runs and this is its native TCP port (9000, with TLS 9440)"
     if error.code == ErrorCodes.UNKNOWN_DATABASE:
-        return "`rankscope migrate` or `rankscope collect` makes the database"
+        return "create the database with `rankscope migrate` or `rankscope collect`"
     if error.code in REFUSED:
         return "check user and password in clickhouse://user:password@host:9000/database, or RANKSCOPE_STORE_PASSWORD"
-    return "the server's log says more"
+    return "see the server's log"

@@ -1,15 +1,16 @@
-"""Whether the parts of an embedded store lie whole on its disk, and what is not, out of the way.
+"""Checks whether the parts of an embedded store are complete on disk, and moves torn parts away.
 
-Where room ends while the engine writes the last buffer of a file, it goes on without an error (seen in chdb 3.7 and
-4.4: ``write`` is told ENOSPC, and ``rename`` follows). The part counts as stored, or as the merger of others, until it
-is read; and the engine, opened again, may take it for an empty one, and drop what was merged into it. So we look:
+If the disk becomes full while the engine writes the last buffer of a file, it continues without an error (seen in chdb
+3.7 and 4.4: ``write`` returns ENOSPC, and ``rename`` follows). The part counts as stored, or as the merge of others,
+until it is read. After a restart the engine may treat it as empty and delete the parts that were merged into it. So
+the files are checked here:
 
     store/963/963f611e-.../202611_2_25_9/   a part: checksums.txt lists its files and their sizes
                                             and those of each projection, a part within the part
                           /detached/        what the engine does not load
 
-What was merged stays on the disk for eight minutes (``old_parts_lifetime`` in ``schema/0010_merged_parts.sql``), or for
-as long as the engine is closed: with the torn part gone, it counts again.
+Merged parts stay on disk for eight minutes (``old_parts_lifetime`` in ``schema/0010_merged_parts.sql``), or as long as
+the engine is closed. Once the torn part is moved away, they count again.
 """
 
 import io
@@ -55,7 +56,7 @@ class WholeParts:
 
 
 def set_aside(part: Path) -> None:
-    """Out of the engine's sight, for whoever wants to look into it. The engine must not be running."""
+    """Move a part to where the engine does not load it, for inspection. The engine must not be running."""
     aside = part.parent / "detached"
     aside.mkdir(exist_ok=True)
     with suppress(FileNotFoundError):  # the engine has reclaimed it

@@ -1,9 +1,6 @@
-"""The other side of the collector's HTTP: questions and batches, from any process.
+"""The client of the collector's HTTP interface: queries and batches, from any process.
 
-HTTP statuses by which a client of the collector knows the error: the collector answers by this table, and the client
-raises by it.
-
-What a collector answers when it is asked for the time.
+One table maps HTTP statuses to errors. The collector answers by it, and the client raises by it.
 """
 
 from contextlib import suppress
@@ -51,16 +48,16 @@ class TimeTold:
             ValueError: it is none of that.
         """
         try:
-            told = cls(
+            clock = cls(
                 collector=str(answer["collector"]),
                 received_ns=int(answer["received_ns"]),
                 answered_ns=int(answer["answered_ns"]),
             )
         except (KeyError, TypeError) as error:
-            raise ValueError(f"no time in {str(answer)[:100]}") from error
-        if not 0 <= told.received_ns <= told.answered_ns < 2**62:
-            raise ValueError(f"received at {told.received_ns}, answered at {told.answered_ns}")
-        return told
+            raise ValueError(f"the answer has no time: {str(answer)[:100]}") from error
+        if not 0 <= clock.received_ns <= clock.answered_ns < 2**62:
+            raise ValueError(f"received at {clock.received_ns}, answered at {clock.answered_ns}")
+        return clock
 
 
 STATUS_OF: dict[type[RankscopeError], int] = {
@@ -102,7 +99,7 @@ class CollectorClient:
             base_url=self.url,
             verify=trusted() or True,
             timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
-            # No proxy stands between this machine and itself.
+            # Requests to this machine never use a proxy.
             trust_env=host not in ("127.0.0.1", "::1", "localhost"),
         )
 
@@ -118,16 +115,16 @@ class CollectorClient:
         """Store ``rows``, whose schema metadata says whose they are. They are stored when this returns."""
         answer = self._post(f"/v1/batches/{table}", headers=self._to_write, content=encode(rows))
         try:
-            told = answer.json()
-            return Ack(rows=int(told["rows"]), duplicates=int(told["duplicates"]))
+            counts = answer.json()
+            return Ack(rows=int(counts["rows"]), duplicates=int(counts["duplicates"]))
         except (ValueError, KeyError, TypeError) as error:
-            raise self._stranger("it did not say what became of the rows") from error
+            raise self._stranger("it did not confirm that the rows are stored") from error
 
     def time(self) -> TimeTold:
-        """What time it is there. Waits for an answer for two seconds only.
+        """The collector's time. Waits at most two seconds for an answer.
 
         Raises:
-            ValueError: whoever answered told no time.
+            ValueError: the answer has no time.
         """
         return TimeTold.of(self._send("GET", "/v1/clock", headers=self._to_write, timeout=TIME_S).json())
 
@@ -165,7 +162,7 @@ class CollectorClient:
         raise self._refusal(answer, of_rows=path.startswith("/v1/batches/"))
 
     def _refusal(self, answer: httpx.Response, *, of_rows: bool) -> RankscopeError:
-        what, hint = _words(answer)
+        what, hint = _message_and_hint(answer)
         message = f"collector at {without_password(self.url)}: {what}"
         if answer.status_code in LATER:
             return UnreachableError(message, hint=hint, retry_after_s=_retry_after_s(answer))
@@ -177,10 +174,10 @@ class CollectorClient:
         return error(message, hint=hint)
 
     def _stranger(self, why: str) -> UnreachableError:
-        """Who answers is no collector: a proxy's page for one that is away, perhaps. It may be back later."""
+        """The answer is not from a collector, perhaps from a proxy in front of it. A retry may succeed."""
         return UnreachableError(
             f"no collector answers at {without_password(self.url)}: {why}",
-            hint="is this the address of a rankscope collector?",
+            hint="check that this is the address of a rankscope collector",
         )
 
 
@@ -194,8 +191,8 @@ def _stored(answer: httpx.Response) -> dict[int, int]:
 
 def _retry_after_s(answer: httpx.Response) -> float | None:
     """Seconds; a date, as proxies may send, is passed over."""
-    told = answer.headers.get("retry-after", "")
-    return float(told) if told.isdecimal() and told.isascii() else None
+    seconds = answer.headers.get("retry-after", "")
+    return float(seconds) if seconds.isdecimal() and seconds.isascii() else None
 
 
 def _bearer(token: str) -> dict[str, str]:
@@ -204,8 +201,10 @@ def _bearer(token: str) -> dict[str, str]:
 
 def _where_to_look(error: Exception) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return "who signed the collector's certificate? RANKSCOPE_CA_FILE names the file; call it by the name it is for"
-    return "start one with `rankscope collect`, or say where it is: --store http://host:8719"
+        return (
+            "set RANKSCOPE_CA_FILE to the CA of the collector's certificate, and use the host name in that certificate"
+        )
+    return "start one with `rankscope collect`, or give its address: --store http://host:8719"
 
 
 def _host_of(url: str) -> str:
@@ -213,12 +212,12 @@ def _host_of(url: str) -> str:
         host = urlsplit(url).hostname
         if host and httpx.URL(url).host:
             return host
-    raise UsageError(f"{without_password(url)!r} is no address of a collector", hint="use http://127.0.0.1:8719")
+    raise UsageError(f"{without_password(url)!r} is not the address of a collector", hint="use http://127.0.0.1:8719")
 
 
-def _words(answer: httpx.Response) -> tuple[str, str]:
+def _message_and_hint(answer: httpx.Response) -> tuple[str, str]:
     try:
-        told = answer.json()
-        return str(told["error"]), str(told["hint"])
+        body = answer.json()
+        return str(body["error"]), str(body["hint"])
     except (ValueError, KeyError, TypeError):
-        return f"HTTP status {answer.status_code}", "is this the address of a rankscope collector?"
+        return f"HTTP status {answer.status_code}", "check that this is the address of a rankscope collector"

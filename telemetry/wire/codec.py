@@ -1,17 +1,17 @@
-"""What travels between agent, collector and readers, and how it is checked on arrival.
+"""The format of data between agent, collector and readers, and its checks on arrival.
 
 POST /v1/batches/{table}   Arrow IPC stream; schema = telemetry.tables.TABLES[table]
                            its metadata: run_id, attempt, and openings "RANK:OPENED_NS,RANK:OPENED_NS ..." of its ranks
 POST /v1/query             JSON {"query": name, "parameters": {...}}  ->  Arrow IPC stream
 
-Arrow IPC from outside, read so that nothing it declares is believed before it is checked.
+Arrow IPC from outside is checked before any size that it declares is used:
 
     | FFFFFFFF | metadata length | metadata: a flatbuffer | body: buffers |   schema first, then record batches
                                      Message: slot 1 kind, slot 2 header
                                      RecordBatch: slot 3 compression
 
-Only the agreed columns are read, so no type of Arrow's but theirs is ever decoded. Packed buffers are refused: a few
-bytes may declare, and unpack to, any number.
+Only the agreed columns are read, so no other Arrow type is ever decoded. Compressed buffers are rejected: a few bytes
+may declare any size, and decompress to it.
 """
 
 import json
@@ -34,7 +34,7 @@ from telemetry.stores.queries import QUERIES
 from telemetry.tables import TABLES
 from telemetry.wire.plausible import check_rows
 
-_HINT = "agent and collector should be of the same version"
+_HINT = "use the same version of agent and collector"
 
 
 def read_rows(body: bytes, columns: pa.Schema, what: str) -> pa.Table:
@@ -45,10 +45,10 @@ def read_rows(body: bytes, columns: pa.Schema, what: str) -> pa.Table:
     """
     try:
         messages = iter(pa.ipc.MessageReader.open_stream(body))
-        told = pa.ipc.read_schema(_first(messages))
-        if not told.equals(columns, check_metadata=False):
-            raise UsageError(f"columns of {what} are not as agreed", hint=_HINT)
-        rows = pa.Table.from_batches([_batch(message, told) for message in messages], schema=told)
+        schema = pa.ipc.read_schema(_first(messages))
+        if not schema.equals(columns, check_metadata=False):
+            raise UsageError(f"columns of {what} do not match the schema", hint=_HINT)
+        rows = pa.Table.from_batches([_batch(message, schema) for message in messages], schema=schema)
         rows.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, EOFError, struct.error, MemoryError) as error:
         text = str(error).partition("\n")[0][:200]
@@ -60,7 +60,7 @@ def _first(messages: Iterator[pa.ipc.Message]) -> pa.ipc.Message:
     """The schema's message. The library takes the caller's word for what kind a message is."""
     first = next(messages, None)
     if first is None:
-        raise ValueError("there is nothing in it")
+        raise ValueError("it is empty")
     if first.type != "schema":
         raise ValueError(f"it begins with {first.type}")
     return first
@@ -70,7 +70,7 @@ def _batch(message: pa.ipc.Message, schema: pa.Schema) -> pa.RecordBatch:
     if message.type != "record batch":
         raise ValueError(f"{message.type} among the record batches")
     if _is_packed(memoryview(message.metadata)):
-        raise ValueError("its buffers are packed: send them as they are")
+        raise ValueError("its buffers are compressed: send them uncompressed")
     return pa.ipc.read_record_batch(message, schema)
 
 
@@ -99,7 +99,7 @@ MAX_OPENINGS_LENGTH = 2**20
 MAX_SEQ = 2**63
 MAX_COUNT = 2**32 - 1
 MAX_TIME_NS = 2**63 - 1
-_VERSIONS_HINT = "agent and collector should be of the same version"
+_VERSIONS_HINT = "use the same version of agent and collector"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +182,7 @@ def _owner(metadata: dict[bytes, bytes]) -> tuple[str, int]:
         attempt = int(metadata[b"attempt"])
     except (KeyError, ValueError) as error:
         raise UsageError(
-            "the batch does not say whose it is", hint="schema metadata needs run_id and attempt"
+            "the batch has no run_id and attempt", hint="schema metadata needs run_id and attempt"
         ) from error
     if not 0 <= attempt <= MAX_ATTEMPT:
         raise UsageError(f"attempt {attempt} is out of range", hint=f"attempts count from 0 to {MAX_ATTEMPT}")
@@ -229,7 +229,7 @@ def rank_runs(rank: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.intp], npt.N
 
 
 def encode_query(query: Query) -> dict[str, Any]:
-    """The JSON object that asks ``query``."""
+    """``query`` as a JSON object."""
     return {"query": type(query).__name__, "parameters": asdict(query)}  # type: ignore[call-overload]
 
 
@@ -271,7 +271,7 @@ def _name_and_parameters(body: bytes) -> tuple[str, dict[str, Any]]:
             raise TypeError("query must be a name, parameters an object")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(
-            f"not a question: {error}", hint='send {"query": "Runs", "parameters": {}} as application/json'
+            f"not a query: {error}", hint='send {"query": "Runs", "parameters": {}} as application/json'
         ) from error
     return name, parameters
 
@@ -283,10 +283,10 @@ def _check_range(query: Query, hint: str) -> None:
     """
     for name, value in asdict(query).items():  # type: ignore[call-overload]
         most = MAX_TIME_NS if name.endswith("_ns") else MAX_COUNT
-        for one in value if isinstance(value, tuple) else (value,):
-            if isinstance(one, int | float) and not 0 <= one <= most:
-                raise UsageError(f"{name}: {one} is out of range", hint=hint)
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, int | float) and not 0 <= number <= most:
+                raise UsageError(f"{name}: {number} is out of range", hint=hint)
     try:
         query.sql()
     except (AssertionError, ArithmeticError, ValueError) as error:
-        raise UsageError(f"{type(query).__name__}: these parameters make no sense together", hint=hint) from error
+        raise UsageError(f"{type(query).__name__}: these parameters contradict each other", hint=hint) from error

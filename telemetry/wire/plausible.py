@@ -1,6 +1,6 @@
-"""Numbers that no job has: refused before they are stored, for they would hide the rows of a later job.
+"""Rejects impossible numbers before they are stored, because they would hide the rows of a later job.
 
-announcements      a grid that exists, a mesh of that grid, the rank within it, words about the run that can be read
+announcements      an existing grid, a mesh of that grid, the rank within it, readable metadata of the run
 every time stamp   between the epoch and a day from now
 rows of no folder  steps below 2**31; rows of an announced folder can harm only that folder's own run
 """
@@ -55,31 +55,33 @@ def _check_times(table: str, rows: pa.Table, now_ns: int) -> None:
             raise UsageError(f"{name} is {span['min']} in {table}", hint="times are nanoseconds since the epoch")
         if span["max"] > now_ns + MAX_AHEAD_NS:
             days = (span["max"] - now_ns) / MAX_AHEAD_NS
-            raise AheadError(f"{name} is {days:.1f} days in the future in {table}", hint="set the clock of the sender")
+            raise AheadError(
+                f"{name} is {days:.1f} days in the future in {table}", hint="correct the clock of the sender"
+            )
 
 
 def _check_grids(rows: pa.Table) -> None:
-    told = rows.select(list(_GRID)).group_by(list(_GRID)).aggregate([])
-    sizes = [topology_in(row).world_size for row in told.to_pylist()]
+    grids = rows.select(list(_GRID)).group_by(list(_GRID)).aggregate([])
+    sizes = [topology_in(row).world_size for row in grids.to_pylist()]
     world = [rows[name].to_numpy().astype(np.uint64) for name in ("dp_size", "pp_size", "tp_size")]
     rank = rows["rank"].to_numpy()
     if len(np.unique(rank)) < len(rank):
         raise UsageError("a rank is announced twice in one batch", hint="one row for each rank")
     beyond = rank[rank >= world[0] * world[1] * world[2]]
     if len(beyond):
-        raise UsageError(f"rank {int(beyond[0])} is beyond its grid of {max(sizes)} ranks", hint="ranks count from 0")
+        raise UsageError(f"rank {int(beyond[0])} is outside its grid of {max(sizes)} ranks", hint="ranks count from 0")
 
 
 def _check_words(rows: pa.Table) -> None:
     if any(len(host) > MAX_HOST_LENGTH for host in pc.unique(rows["host"]).to_pylist()):
         raise UsageError("a host name is too long", hint=f"at most {MAX_HOST_LENGTH} characters")
     if not all(map(_is_words, pc.unique(rows["meta"]).to_pylist())):
-        raise UsageError("meta of a rank cannot be read", hint="it is a JSON object of strings")
+        raise UsageError("meta of a rank cannot be read", hint="meta must be a JSON object of strings")
 
 
 def _is_words(meta: str) -> bool:
     try:
-        words = json.loads(meta)
+        fields = json.loads(meta)
     except (ValueError, RecursionError):
         return False
-    return isinstance(words, dict) and all(isinstance(value, str) for value in words.values())
+    return isinstance(fields, dict) and all(isinstance(value, str) for value in fields.values())

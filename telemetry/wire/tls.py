@@ -1,4 +1,4 @@
-"""TLS on both sides of the collector: its certificate, and whom its clients trust."""
+"""TLS on both sides of the collector: its certificate, and the certificates that its clients trust."""
 
 import os
 import ssl
@@ -30,7 +30,7 @@ def check_pair(certificate: Path, key: Path) -> None:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise UsageError(f"TLS: {key} is not the key of {certificate}", hint=_hint("key")) from error
         raise UsageError(
-            f"TLS: {certificate} and {key} are no certificate and its key, in PEM", hint=_hint("")
+            f"TLS: {certificate} and {key} are not a certificate and its key in PEM", hint=_hint("")
         ) from error
 
 
@@ -49,16 +49,17 @@ def trusted(environment: Mapping[str, str] = os.environ) -> ssl.SSLContext | Non
         open_input(Path(path)).close()
         context = ssl.create_default_context(cafile=path)
     except OSError as error:
-        what = "no certificate in PEM is in it" if isinstance(error, ssl.SSLError) else error.strerror
+        what = "it has no certificate in PEM" if isinstance(error, ssl.SSLError) else error.strerror
         raise UsageError(
-            f"{CA_VARIABLE}: {path}: {what}", hint="name the certificate of who signed the collector's"
+            f"{CA_VARIABLE}: {path}: {what}",
+            hint="name the certificate of the CA that signed the collector's certificate",
         ) from error
     context.minimum_version = LEAST_TLS
     return context
 
 
 def _refuse_to_ask() -> str:
-    raise UsageError("TLS: the key is locked by a password", hint="give one that is not, readable by this user alone")
+    raise UsageError("TLS: the key has a password", hint="use a key without a password, readable only by this user")
 
 
 def _hint(what: str) -> str:

@@ -60,13 +60,13 @@ def _figure(name: str, values: list[float], **fields: Any) -> Figure:
 def _looks(pids: Mapping[int, int]) -> dict[str, Look]:
     samplers = [*open_network_samplers(), open_host_sampler(ranks=lambda: pids)]
     gpus = open_nvml_sampler(pynvml)
-    found: dict[str, Look] = {one.name: lambda one=one: one.look(time.time_ns()) for one in samplers}
+    found: dict[str, Look] = {one.name: lambda one=one: one.sample(time.time_ns()) for one in samplers}
     if gpus is not None:
-        found[gpus.name] = lambda: gpus.look(time.time_ns())
+        found[gpus.name] = lambda: gpus.sample(time.time_ns())
     else:
         scripted = open_nvml_sampler(ScriptedNvml(h100s(NUM_RANKS)))
         assert scripted is not None
-        found["nvml, eight GPUs in memory"] = lambda: scripted.look(time.time_ns())
+        found["nvml, eight GPUs in memory"] = lambda: scripted.sample(time.time_ns())
     processes = [psutil.Process(pid) for pid in pids.values()]
     return {**found, RIVAL: lambda: _by_psutil(processes)}
 

@@ -31,7 +31,7 @@ SECOND_NS = 1_000_000_000
 CULPRIT = 5
 SLOW_FROM, NUM_STEPS = 20, 60
 Script = Callable[[ScriptedNvml, float], None]
-"""What happens to the GPUs in the second before a look; the share of the run that has passed."""
+"""What happens to the GPUs in the second before a sample; the share of the run that has passed."""
 
 
 def healthy(nvml: ScriptedNvml, passed: float) -> None:
@@ -54,16 +54,16 @@ def lost(nvml: ScriptedNvml, passed: float) -> None:
 
 
 def recorded(nvml: ScriptedNvml, script: Script, first_ns: int, last_ns: int) -> tuple[list[HostSample], list[Event]]:
-    """What an agent would ship that looks every second."""
+    """What an agent would ship that samples every second."""
     sampler, thinning = open_nvml_sampler(nvml), Thinning()
     assert sampler is not None
     samples: list[HostSample] = []
     events: list[Event] = []
     for at_ns in range(first_ns, last_ns + SECOND_NS, SECOND_NS):
         script(nvml, (at_ns - first_ns) / (last_ns - first_ns))
-        look = sampler.look(at_ns)
-        events += look.events
-        samples += thinning.add(at_ns, look.readings)
+        sample = sampler.sample(at_ns)
+        events += sample.events
+        samples += thinning.add(at_ns, sample.readings)
     return [*samples, *thinning.end()], events
 
 

@@ -66,7 +66,7 @@ def test_a_diagnosis_tells_which_records_are_missing_and_why(
     with console.capture() as told:
         console.print(report_text(report))
     assert f"rank 0 misses {dropped // SEGMENT_RECORDS * SEGMENT_RECORDS} records" in told.get()
-    assert f"before step {loss['step']}: rank files were at their cap" in told.get()
+    assert f"before step {loss['step']}: rank files reached their size limit" in told.get()
 
 
 def test_a_diagnosis_adds_up_the_spans_that_ranks_dropped(store: EmbeddedStore) -> None:

@@ -40,14 +40,14 @@ LIMITS = {
 
 @pytest.fixture
 def sampler() -> Iterator[NvmlSampler]:
-    opened = open_nvml_sampler(pynvml, looks_a_health_check=1)
+    opened = open_nvml_sampler(pynvml, samples_a_health_check=1)
     assert opened is not None
     yield opened
     opened.close()
 
 
 def test_every_value_is_one_that_a_gpu_can_have(sampler: NvmlSampler) -> None:
-    readings = sampler.look(time_ns()).readings
+    readings = sampler.sample(time_ns()).readings
     for one in readings:
         least, most = LIMITS.get(Metric(one.metric), (0, float("inf")))
         assert least <= one.value <= most, one
@@ -56,7 +56,7 @@ def test_every_value_is_one_that_a_gpu_can_have(sampler: NvmlSampler) -> None:
 
 
 def test_each_gpu_gives_a_uuid_as_the_driver_writes_it(sampler: NvmlSampler) -> None:
-    seen = [event for event in sampler.look(time_ns()).events if event.name == Happening.GPU_SEEN]
+    seen = [event for event in sampler.sample(time_ns()).events if event.name == Happening.GPU_SEEN]
     assert seen
     assert all(event.text.startswith("GPU-") for event in seen)
 
@@ -64,9 +64,9 @@ def test_each_gpu_gives_a_uuid_as_the_driver_writes_it(sampler: NvmlSampler) -> 
 def test_throttle_counters_grow_no_faster_than_time(sampler: NvmlSampler) -> None:
     """Were they microseconds, or the numbers of power smoothing, they would move otherwise."""
     began_ns = time_ns()
-    before = {(one.device, one.metric): one.value for one in sampler.look(began_ns).readings if one.is_counter}
+    before = {(one.device, one.metric): one.value for one in sampler.sample(began_ns).readings if one.is_counter}
     until(lambda: time_ns() - began_ns > 2 * SECOND_NS, what="two seconds pass")
-    after = sampler.look(time_ns()).readings
+    after = sampler.sample(time_ns()).readings
     passed_ns = time_ns() - began_ns
     for one in after:
         if one.metric.startswith("gpu-throttle"):
@@ -77,11 +77,11 @@ def test_throttle_counters_grow_no_faster_than_time(sampler: NvmlSampler) -> Non
 def test_a_look_costs_less_than_a_thousandth_of_a_core_at_one_a_second() -> None:
     opened = open_nvml_sampler(pynvml)
     assert opened is not None
-    opened.look(time_ns())
+    opened.sample(time_ns())
     began = process_time()
     for _ in range(100):
-        opened.look(time_ns())
+        opened.sample(time_ns())
     cost_s = (process_time() - began) / 100
     opened.close()
-    print(f"{cost_s * 1e6:.0f} us of processor time a look")
+    print(f"{cost_s * 1e6:.0f} us of processor time a sample")
     assert cost_s < 0.001

@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from telemetry.collector.ledger import MAX_JUMP
+from telemetry.collector.stored_numbers import MAX_JUMP
 from telemetry.records import RECORDS_LOST
 from telemetry.wire.codec import encode, labelled
 from tests.telemetry.made_rows import made

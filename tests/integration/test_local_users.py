@@ -90,15 +90,15 @@ def serve(machine: Machine) -> list[str]:
     host, watch, texts = Host(machine.spool), EvidenceWatch(machine.spool), []
     try:
         for _ in range(SURE_AFTER):
-            host.look()
+            host.find_ranks()
             for rank, chunk in host.read(1000):
                 texts += [str(table.to_pylist()) for table in chunk.tables.values()]
                 rank.tail.shipped(chunk)
             texts.append(str(host.beats()))
-            watch.look()
+            watch.check()
     finally:
         watch.close()
-    texts += [one.body for _, evidence in watch.outbox.batches() for one in evidence]
+    texts += [one.body for _, evidence in watch.queue.batches() for one in evidence]
     return texts + write_and_read(rank_folder(machine)) + [one.body for one in collect_evidence(machine.spool)]
 
 
@@ -206,11 +206,11 @@ def test_a_rank_that_names_the_process_of_another_user_is_not_served(
         meta.write_text(json.dumps(fields))
         host, watch = Host(machine.spool), EvidenceWatch(machine.spool)
         for _ in range(2 * SURE_AFTER):
-            host.look()
-            watch.look()
+            host.find_ranks()
+            watch.check()
         watch.close()
         assert list(host.ranks) == [rank_folder(machine, "good")]
-        assert not [owner for owner, _ in watch.outbox.batches() if owner[0] == "bad"]
+        assert not [owner for owner, _ in watch.queue.batches() if owner[0] == "bad"]
         assert take_stack(RankReader(rank_folder(machine)).identity()) is None
         logs = JobLogs()
         logs.follow(0, other.pid or 0, uid=HOSTILE)
@@ -289,7 +289,7 @@ def test_ten_thousand_swaps_between_check_and_use_lead_to_no_other_file(machine:
     assert not [text for text in texts if "SECRET" in text]
     assert machine.snapshot() == before
     host = Host(machine.spool)
-    host.look()
+    host.find_ranks()
     assert rank_folder(machine, "good") in host.ranks
 
 
@@ -339,7 +339,7 @@ def serve_what_is_mounted(machine: Machine, kind: str) -> None:
         with mounted(kind, folder):
             serve(machine)
             host = Host(machine.spool)
-            host.look()
+            host.find_ranks()
             assert not host.ranks
             with pytest.raises(UnsafeFolderError, match="nothing below it may be a mount point"):
                 open_folder(rank, below=RANK_FOLDER_DEPTH).__enter__()
@@ -362,17 +362,17 @@ def test_a_rank_that_is_served_cannot_name_the_process_of_another_user_later(
     with running_as(HOSTILE, print_and_wait, machine.spool, "bad", log), running_as(HONEST, wait_for_ever) as other:
         until(lambda: "mine" in log.read_text(), what="a line of the rank")
         host, watch = Host(machine.spool), EvidenceWatch(machine.spool)
-        host.look()
+        host.find_ranks()
         host.beats()
-        watch.look()
+        watch.check()
         assert list(host.ranks) == [folder]
         name_another_process(folder, other.pid or 0)
         for _ in range(SURE_AFTER):
             host.beats()
-            watch.look()
+            watch.check()
         assert host.ranks[folder].tail.identity.pid != other.pid
         watch.close()
-    assert not [one for _, told in watch.outbox.batches() for one in told if f'"pid": {other.pid}' in one.body]
+    assert not [one for _, told in watch.queue.batches() for one in told if f'"pid": {other.pid}' in one.body]
     assert capfd.readouterr().err.count(f"but not process {other.pid}") == 1
 
 

@@ -97,7 +97,7 @@ def test_a_profile_is_imported_from_a_folder_and_told_as_json(store: str, tmp_pa
 
 
 SPOILS: dict[str, Callable[[Path], object]] = {
-    "no whole parquet file": lambda path: path.write_bytes(path.read_bytes()[:-100]),
+    "not a complete parquet file": lambda path: path.write_bytes(path.read_bytes()[:-100]),
     "no operation": lambda path: save(path.parent, table(every_rank()).slice(0, 0)),
     "no column seq_id": lambda path: save(path.parent, table(every_rank()).drop_columns(["seq_id"])),
     "start_ts is nan": lambda path: save(path.parent, _with_nan()),
@@ -129,8 +129,8 @@ def test_a_spoilt_trace_is_refused_before_a_store_is_opened(words: str, tmp_path
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        pytest.param("<html></html>", "no whole JSON", marks=pytest.mark.long),
-        ("", "no whole JSON"),
+        pytest.param("<html></html>", "not complete JSON", marks=pytest.mark.long),
+        ("", "not complete JSON"),
         pytest.param("{}", "no traceEvents", marks=pytest.mark.long),
         ('{"traceEvents": []}', "no ProfilerStep"),
     ],
@@ -144,7 +144,7 @@ def test_a_foreign_file_among_good_ones_spoils_all(content: str, words: str, tmp
 
 def test_a_file_of_the_other_format_is_refused_and_the_store_stays_as_it_was(store: str, tmp_path: Path) -> None:
     trace, profile = save(tmp_path, every_rank()), Profile().step(1).save(tmp_path)
-    refused(rankscope("import", "kineto", trace, "--store", store), "no whole JSON")
+    refused(rankscope("import", "kineto", trace, "--store", store), "not complete JSON")
     refused(rankscope("import", "straggler-analysis", profile, "--meta", tmp_path / "meta-made.yaml", "--store", store))
     assert stored_runs(store) == []
 

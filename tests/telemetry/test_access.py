@@ -55,8 +55,8 @@ def test_who_is_turned_away_hears_which_variable_would_have_let_him_in(embedded:
         return str(answer.json()["hint"])
 
     with collecting(embedded, **TOKENS) as client, httpx.Client(base_url=client.url) as http:
-        assert hint("in", "/metrics") == "present the collector's RANKSCOPE_READ_TOKEN, or its RANKSCOPE_TOKEN"
-        assert hint("out", "/v1/logs") == "present the collector's RANKSCOPE_WRITE_TOKEN, or its RANKSCOPE_TOKEN"
+        assert hint("in", "/metrics") == "use the collector's RANKSCOPE_READ_TOKEN, or its RANKSCOPE_TOKEN"
+        assert hint("out", "/v1/logs") == "use the collector's RANKSCOPE_WRITE_TOKEN, or its RANKSCOPE_TOKEN"
         assert hint("wrong", "/metrics").startswith("set RANKSCOPE_READ_TOKEN or RANKSCOPE_TOKEN to the collector's")
         assert hint("wrong", "/v1/logs").startswith("set RANKSCOPE_WRITE_TOKEN or RANKSCOPE_TOKEN to the collector's")
 
@@ -220,7 +220,7 @@ def test_a_certificate_and_a_key_that_do_not_fit_are_told_apart(tmp_path: Path) 
         check_pair(ours.certificate, other.key)
     with pytest.raises(UsageError, match=r"cannot read the key .*No such file"):
         check_pair(ours.certificate, tmp_path / "none")
-    with pytest.raises(UsageError, match="no certificate and its key"):
+    with pytest.raises(UsageError, match="not a certificate and its key"):
         check_pair(ours.key, ours.certificate)
     with pytest.raises(UsageError, match="locked"):
         check_pair(ours.certificate, lock(ours, "hush"))
@@ -235,7 +235,7 @@ def test_neither_side_takes_less_than_tls_1_2(tmp_path: Path) -> None:
 
 
 def test_a_certificate_without_its_key_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="go together"):
+    with pytest.raises(UsageError, match="both the certificate and its key"):
         ServerSettings.checked(tls_cert=tmp_path / "server.pem")
 
 

@@ -235,7 +235,7 @@ def test_garbage_in_one_rank_s_file_stops_no_other(
     assert str(spoiled) in capsys.readouterr().err
     stop = threading.Event()
     stop.set()
-    with pytest.raises(UnreadableError, match="hint: all else is stored"):
+    with pytest.raises(UnreadableError, match="hint: everything else is stored"):
         following.run(stop)
 
 
@@ -250,7 +250,7 @@ def test_a_copied_folder_does_not_pass_for_a_second_rank(tmp_path: Path, collect
 
 
 def test_no_rank_file_is_the_users_error(tmp_path: Path, collector: CollectorClient) -> None:
-    with pytest.raises(UsageError, match=r"hint: telemetry\.start.*says where"):
+    with pytest.raises(UsageError, match=r"hint: check the folder.*telemetry\.start"):
         run(tmp_path / "nothing", collector)
 
 
@@ -308,7 +308,7 @@ def test_a_rank_that_ends_while_it_is_looked_at_has_ended_in_good_order(
     with ExitStack() as recording:
         recording.enter_context(session(tmp_path))
         host = Host(tmp_path)
-        host.look()
+        host.find_ranks()
 
         def ends_and_is_gone(_: RankIdentity) -> bool:
             recording.close()

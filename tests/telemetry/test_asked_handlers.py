@@ -18,7 +18,7 @@ from telemetry.evidence.flight_recorder import GLOO, NCCL
 from telemetry.record import worker_server
 from telemetry.record.collectives.operations import Operations
 from telemetry.record.reader import RankReader
-from telemetry.record.session import RECORDER
+from telemetry.record.recording import RECORDER
 from telemetry.topology import Topology
 from tests.deadline import until
 from tests.telemetry.worker_socket import Answer, serve_handlers
@@ -77,18 +77,18 @@ def test_of_a_rank_that_dies_the_peers_are_asked_once_and_for_gloos_recorder_onl
     try:
         with telemetry.step(0):
             until(lambda: stepping(rank.folder.with_name("rank-00001")), seconds=60, what="the peer records")
-            watch.look()
+            watch.check()
             peer.send_signal(signal.SIGKILL)
             peer.wait()
             with monkeypatch.context() as patch:
                 if stamp_is_late:
                     patch.setattr(watch._deaths, "died_ns", lambda pid: 0)
-                watch.look()
+                watch.check()
             assert rank.asked == [GLOO]
             until(lambda: watch._deaths.died_ns(peer.pid), seconds=60, what="the end is stamped")
             for _ in range(25):
                 now_s += 1.0
-                watch.look()
+                watch.check()
             assert sorted(rank.asked) == sorted([GLOO, GLOO, NCCL])
             assert died_ns_of(kept(rank.folder.with_name("rank-00001"), 1)) == watch._deaths.died_ns(peer.pid)
     finally:

@@ -49,7 +49,7 @@ def away(retry_after_s: float | None = None) -> UnreachableError:
 @pytest.mark.parametrize("body", [b"<html>Welcome</html>", b"{}", b"[]", b'{"rows": "many", "duplicates": 0}', b"null"])
 def test_a_page_that_is_no_answer_of_a_collector_stores_nothing_and_may_be_tried_again(body: bytes) -> None:
     with answering(200, body) as url, CollectorClient(url) as client:
-        with pytest.raises(UnreachableError, match="hint: is this the address of a rankscope collector"):
+        with pytest.raises(UnreachableError, match="hint: check that this is the address of a rankscope collector"):
             client.post("spans", SPANS)
         with pytest.raises(UnreachableError, match="no collector answers"):
             client.read(Runs())

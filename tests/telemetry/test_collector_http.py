@@ -94,8 +94,8 @@ def test_a_page_in_a_browser_cannot_send_rows(http: httpx.Client) -> None:
     [
         ({"query": "DropEverything"}, "no query"),
         ({"query": "Query"}, "no query"),
-        ({"parameters": {}}, "not a question"),
-        ([1], "not a question"),
+        ({"parameters": {}}, "not a query"),
+        ([1], "not a query"),
         ({"query": "Ranks", "parameters": {"run_id": "run"}}, "attempt"),
         ({"query": "Ranks", "parameters": {"run_id": "run", "attempt": "0 OR 1"}}, "valid integer"),
         ({"query": "Ranks", "parameters": {"run_id": "run", "attempt": 0, "extra": 1}}, "no parameter 'extra'"),
@@ -146,7 +146,7 @@ def test_records_that_ranks_lost_are_counted_once_as_their_marks_are_stored(
     assert "rankscope_records_lost_total 0\n" in http.get("/metrics").text
     told = ({"seq": 9, "name": RECORDS_LOST, "text": "1024 records of 2.1 s: the disk was full"},
             {"seq": 10, "name": "note", "text": "7 records of nothing"},
-            {"seq": 20, "name": RECORDS_LOST, "text": "10 records of 0.1 s: rank files were at their cap"},
+            {"seq": 20, "name": RECORDS_LOST, "text": "10 records of 0.1 s: rank files reached their size limit"},
             {"seq": 21, "name": RECORDS_LOST, "text": "some, says somebody else"})  # fmt: skip
     for _ in range(2):
         collector.post("marks", of_run(made("marks", told)))
@@ -205,7 +205,7 @@ def test_a_port_in_use_is_the_users_error_and_the_store_is_not_touched(tmp_path:
         )  # fmt: skip
     assert ended.returncode == 2
     assert f"cannot listen on 127.0.0.1:{port}" in ended.stderr
-    assert "hint: another collector may run there" in ended.stderr
+    assert "hint: if a collector runs there" in ended.stderr
     assert not (tmp_path / "store").exists()
 
 

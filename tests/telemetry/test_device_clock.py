@@ -11,7 +11,7 @@ import pytest
 import telemetry
 from telemetry.record.clocks.drain import MAX_FAILED_PASSES, Drain
 from telemetry.record.clocks.interface import DeviceSpan, Drained, ManualClock
-from telemetry.record.session import RECORDER
+from telemetry.record.recording import RECORDER
 from telemetry.stages import SpanClock, Stage
 from tests.deadline import until
 from tests.telemetry.recording import recorded, session
@@ -23,7 +23,7 @@ NOTE = DeviceSpan(stage=Stage.FORWARD_COMPUTE, issue_ns=5, step=3, microbatch=2)
 def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     """What a session that asks for CUDA gets in this test."""
     manual = ManualClock(room=100)
-    monkeypatch.setattr("telemetry.record.session.open_device_clock", lambda device: manual)
+    monkeypatch.setattr("telemetry.record.recording.open_device_clock", lambda device: manual)
     return manual
 
 

@@ -93,7 +93,7 @@ def test_spans_of_data_loader_workers_are_counted_and_reported_once_a_job(tmp_pa
     ("body", "words"),
     [
         ("for _ in range(3):\n  with telemetry.span('load\\x1b[31m'):\n    pass", "no such stage"),
-        ("for _ in range(3):\n  with telemetry.step('one'):\n    pass", "is no integer"),
+        ("for _ in range(3):\n  with telemetry.step('one'):\n    pass", "is not an integer"),
         ("telemetry.record_span('no', 1, 1)", "no such stage"),
         (
             "import contextlib\nwith contextlib.ExitStack() as stack:\n"

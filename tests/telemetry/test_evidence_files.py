@@ -15,7 +15,7 @@ from telemetry.agent.loop import Agent
 from telemetry.agent.settings import AgentSettings, StallSettings
 from telemetry.agent.stall import SECOND_NS
 from telemetry.agent.watch import EvidenceWatch
-from telemetry.agent.watched_job import BATCH_CHARACTERS, Outbox
+from telemetry.agent.watched_job import BATCH_CHARACTERS, EvidenceQueue
 from telemetry.errors import UnreachableError
 from telemetry.evidence.evidence import Evidence, Kind, discard_other_steps, keep, kept
 from telemetry.evidence.logs import JobLogs
@@ -69,7 +69,7 @@ def test_a_state_that_is_none_is_of_another_step(tmp_path: Path, body: str) -> N
 
 
 def test_of_what_waits_the_newest_counts_and_what_is_sent_is_gone() -> None:
-    outbox = Outbox()
+    outbox = EvidenceQueue()
     outbox.put(OWNER, [made("state", "old"), made("log", "[]")])
     outbox.put(OWNER, [made("state", "new")])
     ((owner, batch),) = outbox.batches()
@@ -81,7 +81,7 @@ def test_of_what_waits_the_newest_counts_and_what_is_sent_is_gone() -> None:
 
 
 def test_much_evidence_goes_in_several_posts_each_of_one_job() -> None:
-    outbox = Outbox()
+    outbox = EvidenceQueue()
     large = "x" * (BATCH_CHARACTERS // 2)
     outbox.put(OWNER, [made("stack", large, rank=rank) for rank in range(4)])
     outbox.put(("other", 0), [made("stack", "small")])
@@ -107,7 +107,7 @@ class Job:
 
     def look_after(self, seconds: float) -> None:
         self.now_s += seconds
-        self.watch.look()
+        self.watch.check()
 
     def stand_still(self) -> None:
         """Long enough for it to be seen."""
@@ -171,9 +171,9 @@ def test_a_job_that_goes_on_leaves_none(job: Job) -> None:
             job.now_s = 0
             job.look_after(9)
     telemetry.stop()
-    job.watch.last_look()
+    job.watch.last_check()
     assert kept(job.folder, 0) == []
-    assert not len(job.watch.outbox)
+    assert not len(job.watch.queue)
 
 
 class BrokenLogs(JobLogs):
@@ -187,12 +187,12 @@ def test_what_goes_wrong_with_one_job_holds_up_no_other(job: Job, capsys: pytest
         shutil.copytree(job.folder, copy, ignore=shutil.ignore_patterns("worker", "*.new"))
     (spoiled / "meta.json").write_text("[]")
     with telemetry.step(0):
-        job.watch.look()
+        job.watch.check()
         job.watch._jobs["a", 0].logs = BrokenLogs()
         job.stand_still()
         assert {"state", "stack"} <= {one.kind for one in kept(job.folder, 0)}
-    job.watch.last_look()
-    assert capsys.readouterr().err.count("taking evidence failed") == 1
+    job.watch.last_check()
+    assert capsys.readouterr().err.count("collecting evidence failed") == 1
 
 
 def test_an_agent_that_begins_in_a_stall_leaves_the_evidence_of_it_when_its_ranks_end(job: Job) -> None:
@@ -201,9 +201,9 @@ def test_an_agent_that_begins_in_a_stall_leaves_the_evidence_of_it_when_its_rank
         job.watch.stop()
         before = kept(job.folder, 0)
         later = EvidenceWatch(job.spool)
-        later.look()
+        later.check()
     telemetry.stop()
-    later.last_look()
+    later.last_check()
     assert kept(job.folder, 0) == before
 
 

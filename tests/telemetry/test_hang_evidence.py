@@ -16,7 +16,7 @@ from telemetry.agent.host import Host
 from telemetry.agent.loop import Agent
 from telemetry.agent.settings import AgentSettings, StallSettings
 from telemetry.agent.watch import EvidenceWatch
-from telemetry.agent.watched_job import Outbox
+from telemetry.agent.watched_job import EvidenceQueue
 from telemetry.evidence.collect import collect_evidence
 from telemetry.evidence.evidence import kept
 from telemetry.record.reader import RankReader
@@ -147,21 +147,21 @@ def test_who_ends_a_stall_by_hand_takes_nothing_of_its_evidence_away(tmp_path: P
         watch.start()
         until(lambda: all((rank, "stack") in on_disk(spool) for rank in range(3)), seconds=180, what="evidence")
         before = on_disk(spool)
-        until(lambda: emptied(watch.outbox), what="all of it is handed on")
+        until(lambda: emptied(watch.queue), what="all of it is handed on")
         for pid in (pids[1], pids[0], pids[2]):
             os.kill(pid, number)
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), what="the end of the job")
-        watch.last_look()
+        watch.last_check()
     assert RankReader(spool / "job/0/rank-00001").live().ended is (number == signal.SIGINT)
     assert on_disk(spool) == before
-    assert not len(watch.outbox), "the store is told nothing else"
+    assert not len(watch.queue), "the store is told nothing else"
     left = {(one.rank, one.kind): json.loads(one.body) for one in collect_evidence(spool, "job", 0)}
     assert left == before
     assert [one["stage"] for one in left[1, "state"]["open"]] == ["step", "data-load"]
     assert "loop_for_ever" in main_stack(left[1, "stack"])
 
 
-def emptied(outbox: Outbox) -> bool:
+def emptied(outbox: EvidenceQueue) -> bool:
     """Take what waits to be shipped; whether anything did, and nothing does any more."""
     batches = list(outbox.batches())
     for owner, batch in batches:

@@ -14,7 +14,7 @@ from telemetry.agent import host_reports
 from telemetry.agent.host import Host
 from telemetry.agent.host_reports import HostReports, LivingRanks
 from telemetry.agent.loop import Agent
-from telemetry.agent.samplers.interface import Event, GoneError, Look, Reading
+from telemetry.agent.samplers.interface import Event, GoneError, Reading, Sample
 from telemetry.agent.sampling import HostWatch, Paced
 from telemetry.agent.settings import AgentSettings
 from telemetry.errors import UnreachableError, UsageError
@@ -84,12 +84,12 @@ class Counting:
         self.closed = threading.Event()
         self._fails = fails or {}
 
-    def look(self, at_ns: int) -> Look:
+    def sample(self, at_ns: int) -> Sample:
         self.looked += 1
         if self.looked in self._fails:
             raise self._fails[self.looked]
         seen = Event(at_ns=at_ns, device="eth0", name="seen", text=str(self.looked))
-        return Look(readings=(counter(self.looked),), events=(seen,))
+        return Sample(readings=(counter(self.looked),), events=(seen,))
 
     def close(self) -> None:
         self.closed.set()
@@ -103,9 +103,9 @@ class Stuck:
     def __init__(self) -> None:
         self.let_go = threading.Event()
 
-    def look(self, at_ns: int) -> Look:
+    def sample(self, at_ns: int) -> Sample:
         self.let_go.wait()
-        return Look()
+        return Sample()
 
     def close(self) -> None:
         pass
@@ -155,10 +155,10 @@ class Odd:
 
     name = "odd"
 
-    def look(self, at_ns: int) -> Look:
+    def sample(self, at_ns: int) -> Sample:
         device = os.fsdecode(b"\xffeth")
         reading = Reading(metric="rdma-" + device, device=device, value=1.0, is_counter=True)
-        return Look(readings=(reading,), events=(Event(at_ns=at_ns, device=device, name="seen", text=device),))
+        return Sample(readings=(reading,), events=(Event(at_ns=at_ns, device=device, name="seen", text=device),))
 
     def close(self) -> None:
         pass
@@ -298,7 +298,7 @@ def test_rows_that_find_no_room_while_the_collector_is_away_are_counted_and_told
         agent.turn()
         agent.turn()
         assert stored_events(client) == [event(number).text for number in (2, 3, 4)]
-    lost = "rankscope agent: the collector was away for long: 2 rows of this host for run run/0 are lost\n"
+    lost = "rankscope agent: the collector did not answer for long: 2 rows of this host for run run/0 are lost\n"
     assert capsys.readouterr().err == lost
 
 

@@ -17,7 +17,7 @@ from telemetry.agent.host import Host
 from telemetry.agent.loop import Agent
 from telemetry.agent.settings import AgentSettings
 from telemetry.collector.api import LINES_A_MINUTE, RefusalLog
-from telemetry.collector.ledger import MAX_JUMP
+from telemetry.collector.stored_numbers import MAX_JUMP
 from telemetry.errors import AheadError, JumpError, TakenNameError, UnannouncedError, UsageError
 from telemetry.record.rank_identity import rank_folder
 from telemetry.record.shipping_page import ShippingPage
@@ -130,7 +130,7 @@ def test_a_later_run_is_complete_whatever_was_sent_under_its_name(
 def test_a_store_that_was_replaced_gets_a_mark_of_what_it_lacks(
     tmp_path: Path, embedded: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("telemetry.collector.ledger.MAX_JUMP", SPANS // 2)
+    monkeypatch.setattr("telemetry.collector.stored_numbers.MAX_JUMP", SPANS // 2)
     record(tmp_path)
     folder = rank_folder(tmp_path, "run", 0, 0)
     ShippingPage(folder).acknowledge(SPANS)
@@ -202,12 +202,12 @@ def test_a_fresh_folder_begins_at_zero_whatever_its_shipping_page_says(
 
 
 WRONG_ANNOUNCEMENTS: list[tuple[dict[str, object], str]] = [
-    ({"rank": 2}, "rank 2 is beyond its grid of 2 ranks"),
+    ({"rank": 2}, "rank 2 is outside its grid of 2 ranks"),
     ({"dp_size": 0}, "dp is 0"),
     ({"dp_size": 2**31, "pp_size": 2**31, "tp_size": 2**31}, "a mesh of"),
-    ({"mesh": "pp=2,tp=2"}, "the mesh 'pp=2,tp=2' is not of dp 2, pp 1, tp 1"),
+    ({"mesh": "pp=2,tp=2"}, "the mesh 'pp=2,tp=2' does not match dp 2, pp 1, tp 1"),
     ({"mesh": "dp_shard=2,model=1"}, "'model' is not an axis"),
-    ({"mesh": "dp=2," * 60}, "is not of dp 2"),
+    ({"mesh": "dp=2," * 60}, "does not match dp 2"),
     ({"opened_ns": -1}, "opened_ns is -1"),
     ({"opened_ns": 2**62}, "opened_ns is .* days in the future"),
     ({"started_ns": 2**63 - 1}, "started_ns is .* days in the future"),
@@ -310,7 +310,7 @@ def test_an_agent_continues_when_the_clock_of_its_collector_is_set_right(
         for _ in range(3):
             agent.turn()
     assert recorded(embedded) == []
-    assert capsys.readouterr().err.count("100.0 days in the future in ranks; it is announced again") == 1
+    assert capsys.readouterr().err.count("100.0 days in the future in ranks. The agent retries") == 1
     agent.turn()
     assert recorded(embedded) == ALL_SPANS
 

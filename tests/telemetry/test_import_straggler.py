@@ -232,7 +232,7 @@ def test_a_spoilt_trace_is_refused(what: str, tmp_path: Path) -> None:
 def test_a_foreign_file_is_refused(content: bytes, tmp_path: Path) -> None:
     path = save(tmp_path, every_rank())
     path.write_bytes(content)
-    with pytest.raises(UnreadableError, match="no whole parquet file"):
+    with pytest.raises(UnreadableError, match="not a complete parquet file"):
         imported(path)
 
 
@@ -241,7 +241,7 @@ def test_a_truncated_file_is_refused(kept: float, tmp_path: Path) -> None:
     path = save(tmp_path, every_rank())
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * kept)])
-    with pytest.raises(UnreadableError, match="no whole parquet file"):
+    with pytest.raises(UnreadableError, match="not a complete parquet file"):
         imported(path)
 
 
@@ -250,7 +250,7 @@ def test_a_truncated_file_is_refused(kept: float, tmp_path: Path) -> None:
     [
         ("- 1\n- 2\n", "no lines"),
         ("", "no lines"),
-        ("a: [1, 2\n", "no YAML"),
+        ("a: [1, 2\n", "not YAML"),
         ("trial_name: x\npp_size: 2\n", "has no dp_size"),
         (LAYOUT.replace("dp_size: 2", "dp_size: 0"), "dp_size is '0'"),
         (LAYOUT.replace("pp_size: 2", "pp_size: two"), "pp_size is 'two'"),
@@ -282,7 +282,7 @@ def test_several_paths_and_degrees_are_refused(tmp_path: Path) -> None:
     path = save(tmp_path, every_rank())
     with pytest.raises(UsageError, match="2 paths"):
         import_straggler_analysis([path, path], ImportOptions())
-    with pytest.raises(UsageError, match="takes no --dp"):
+    with pytest.raises(UsageError, match="does not accept --dp"):
         imported(path, dp=2)
 
 

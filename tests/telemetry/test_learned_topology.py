@@ -16,7 +16,8 @@ from telemetry.errors import UnreadableError, UsageError
 from telemetry.record import layout
 from telemetry.record.rank_file import META_NAME
 from telemetry.record.reader import RankReader
-from telemetry.record.session import see_group, when_learned
+from telemetry.record.recording import when_learned
+from telemetry.record.session import see_group
 from telemetry.stages import Stage
 from telemetry.stored_topology import topology_of
 from telemetry.stores.embedded import EmbeddedStore
@@ -102,7 +103,7 @@ def test_a_mesh_that_cannot_be_costs_one_line_and_no_recording(
 
 def test_a_device_mesh_in_no_strided_order_costs_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reader = start(tmp_path, topology=FakeMesh(torch.arange(8).flip(0).reshape(4, 2), ("dp", "tp")))
-    assert "no regular order" in capsys.readouterr().err
+    assert "not in a regular order" in capsys.readouterr().err
     assert reader.identity().topology == Topology(dp=8)
 
 
@@ -193,7 +194,7 @@ def test_an_announcement_must_agree_with_its_mesh(embedded: EmbeddedStore) -> No
         grid = {"dp_size": 2, "pp_size": 2, "tp_size": 2, "started_ns": 6}
         client.post("ranks", of_run(made("ranks", [{**plain, **grid, "mesh": str(MESH)}])))
         assert topology_of(client.read(Ranks(**RUN))) == MESH
-        with pytest.raises(UsageError, match="is not of dp 2, pp 2, tp 2"):
+        with pytest.raises(UsageError, match="does not match dp 2, pp 2, tp 2"):
             client.post("ranks", of_run(made("ranks", [{**plain, **grid, "mesh": "pp=2,dp_shard=4,tp=2"}])))
         assert topology_of(client.read(Ranks(**RUN))) == MESH
 
@@ -226,5 +227,5 @@ def test_a_mesh_that_contradicts_its_grid_is_damage(tmp_path: Path, mesh: object
     fields = json.loads(path.read_text())
     fields["topology"]["mesh"] = mesh
     path.write_text(json.dumps(fields))
-    with pytest.raises(UnreadableError, match="does not say who recorded"):
+    with pytest.raises(UnreadableError, match="has no valid identity"):
         reader.identity()

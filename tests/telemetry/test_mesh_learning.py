@@ -137,10 +137,10 @@ def test_a_device_mesh_says_how_ranks_lie() -> None:
 @pytest.mark.parametrize(
     ("mesh", "reason"),
     [
-        (FakeMesh(torch.tensor([[0, 1], [3, 2]]), ("dp", "tp")), "no regular order"),
-        (FakeMesh(torch.tensor([[0, 3], [1, 2]]), ("dp", "tp")), "no regular order"),
+        (FakeMesh(torch.tensor([[0, 1], [3, 2]]), ("dp", "tp")), "not in a regular order"),
+        (FakeMesh(torch.tensor([[0, 3], [1, 2]]), ("dp", "tp")), "not in a regular order"),
         (FakeMesh(torch.arange(4).reshape(2, 2), None), "without names"),
-        (FakeMesh(torch.arange(4).reshape(2, 2), ("dp", "model")), "'model' is no axis"),
+        (FakeMesh(torch.arange(4).reshape(2, 2), ("dp", "model")), "'model' is not a known axis"),
     ],
 )
 def test_a_device_mesh_that_cannot_be_understood_is_refused(mesh: FakeMesh, reason: str) -> None:

@@ -89,7 +89,7 @@ def _break_the_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def _break_the_clock(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("telemetry.record.session.open_device_clock", lambda device: ManualClock())
+    patch.setattr("telemetry.record.recording.open_device_clock", lambda device: ManualClock())
     for name in ("begin", "end", "drain"):
         patch.setattr(ManualClock, name, _fail)
 
@@ -107,7 +107,7 @@ def _break_the_socket_s_folder(patch: pytest.MonkeyPatch) -> None:
 
 
 def _break_the_log_files(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("telemetry.record.session.log_offsets", _fail)
+    patch.setattr("telemetry.record.recording.log_offsets", _fail)
 
 
 def _break_the_environment(patch: pytest.MonkeyPatch) -> None:

@@ -130,7 +130,7 @@ def test_a_resource_that_says_much_of_many_spans_is_too_big() -> None:
     """A few megabytes of it would become gigabytes of rows."""
     request = made_spans(4)
     request.resource_spans[0].resource.attributes.append(attribute("text", "x" * (scopes.MAX_SCOPE_BYTES // 4)))
-    with pytest.raises(TooBigError, match="what the resource says"):
+    with pytest.raises(TooBigError, match="including the resource attributes"):
         decode_traces(request)
 
 

@@ -189,7 +189,7 @@ def test_another_protocol_is_refused_before_anything_is_sent(
 
 def test_no_receiver_is_an_error_with_a_hint(source: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.3")
-    with pytest.raises(UnreachableError, match="hint: is an OpenTelemetry receiver there"):
+    with pytest.raises(UnreachableError, match="hint: check that an OpenTelemetry receiver runs there"):
         export(source, "http://127.0.0.1:1")
 
 

@@ -229,7 +229,7 @@ def test_a_hole_says_where_it_is_and_why(recorder: Recorder, folder: Path) -> No
     assert chunk is not None
     (mark,) = chunk.tables["marks"].to_pylist()
     assert (mark["seq"], mark["name"]) == (6 * SMALL - 1, RECORDS_LOST)
-    assert mark["text"].endswith("rank files were at their cap before the collector had taken these")
+    assert mark["text"].endswith("rank files reached their size limit before the collector stored these records")
     assert mark["at_ns"] <= chunk.tables["spans"]["start_ns"][0].as_py()
 
 
@@ -273,4 +273,6 @@ def test_the_agent_acknowledges_on_a_full_disk(recorder: Recorder, tmp_path: Pat
         assert RankReader(folder).acked() == 8 * SMALL
         shipped.assert_exact(8 * SMALL)
         assert shipped.num_lost == sink.dropped > 0
-        assert {why for _, why in shipped.lost.values()} == {"the disk was full before the collector had taken these"}
+        assert {why for _, why in shipped.lost.values()} == {
+            "the disk was full before the collector stored these records"
+        }

@@ -77,7 +77,7 @@ def test_a_file_cut_short_is_read_to_its_end(tmp_path: Path) -> None:
 def test_a_segment_of_garbage_is_a_clear_error(tmp_path: Path, garbage: bytes) -> None:
     reader = write_some(tmp_path).reader
     (reader.folder / "000000.rec").write_bytes(garbage)
-    with pytest.raises(UnreadableError, match="no segment of a rank file"):
+    with pytest.raises(UnreadableError, match="not a segment of a rank file"):
         reader.read(0)
 
 
@@ -87,7 +87,7 @@ def test_a_damaged_segment_hides_no_other(tmp_path: Path) -> None:
     (reader.folder / "000000.rec").write_bytes(b"garbage")
     block = reader.read(0)
     assert (block.first_seq, block.lost, len(block.records)) == (10, 10, 5)
-    with pytest.raises(UnreadableError, match="no segment of a rank file"):
+    with pytest.raises(UnreadableError, match="not a segment of a rank file"):
         reader.read(block.next_seq)
     assert reader.reclaim(block.next_seq) == 1
 
@@ -113,7 +113,7 @@ def test_an_identity_that_no_table_can_hold_is_a_clear_error(tmp_path: Path, nam
     reader = write_some(tmp_path).reader
     meta = reader.folder / "meta.json"
     meta.write_text(json.dumps(json.loads(meta.read_text()) | {name: value}))
-    with pytest.raises(UnreadableError, match="does not say who recorded"):
+    with pytest.raises(UnreadableError, match="has no valid identity"):
         reader.identity()
 
 

@@ -9,7 +9,7 @@ import pytest
 import telemetry
 from telemetry.errors import UnreadableError
 from telemetry.record.collectives.operations import Operations
-from telemetry.record.session import RECORDER
+from telemetry.record.recording import RECORDER
 from telemetry.record.state_page import FILE_NAME
 from telemetry.stages import Stage
 from tests.telemetry.recording import recorded, session

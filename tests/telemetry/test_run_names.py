@@ -64,7 +64,7 @@ def test_a_fresh_folder_under_a_stored_name_is_refused_and_its_files_stay(
     record(tmp_path / "first")
     ship(tmp_path / "first", collector)
     folder = record(tmp_path / "second")
-    with pytest.raises(UsageError, match=r"run 'run', attempt 0: rank 0 [^$]*hint: give each run a name of its own"):
+    with pytest.raises(UsageError, match=r"run 'run', attempt 0: rank 0 [^$]*hint: give each run a unique name"):
         ship(tmp_path / "second", collector)
     assert RankReader(folder).acked() == 0
     assert list(folder.glob("*.rec"))
@@ -80,7 +80,7 @@ def test_the_agent_of_a_refused_run_ends_as_wrong_use(tmp_path: Path, collector:
         [*command, "--collector", collector.url], capture_output=True, text=True, timeout=60, check=False
     )
     assert told.returncode == 2
-    assert "give each run a name of its own" in told.stderr
+    assert "give each run a unique name" in told.stderr
     assert list(folder.glob("*.rec"))
 
 
@@ -95,7 +95,7 @@ def test_a_refused_run_holds_up_no_other(
     settings = AgentSettings(spool=tmp_path / "second", collector=collector.url, patience_s=0.0, appear_s=0.0)
     watch = EvidenceWatch(tmp_path / "second")
     agent = Agent(Host(tmp_path / "second"), collector, settings, watch)
-    watch.look()
+    watch.check()
     for _ in range(3):
         agent.turn()
     with pytest.raises(TakenNameError):

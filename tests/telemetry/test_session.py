@@ -73,7 +73,7 @@ def test_a_run_with_a_name_that_cannot_be_used_is_recorded_under_the_nearest_one
     telemetry.stop()
     assert started.folder == tmp_path / "_._up_[2J_" / "0" / "rank-00000"
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("rankscope: '../up\\x1b[2J\\n' cannot name a run; recording as '_._up_[2J_'")
+    assert line.startswith("rankscope: '../up\\x1b[2J\\n' is not a valid run name; recording as '_._up_[2J_'")
 
 
 def test_a_number_that_is_none_is_a_clear_error() -> None:
@@ -133,7 +133,7 @@ def test_a_session_says_what_it_did_and_what_it_cost(tmp_path: Path) -> None:
 
 def test_a_collector_brings_the_hosts_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spawned: list[dict[str, object]] = []
-    monkeypatch.setattr("telemetry.record.session.KeptAgent", lambda spawn, _: spawned.append(spawn.keywords))
+    monkeypatch.setattr("telemetry.record.recording.KeptAgent", lambda spawn, _: spawned.append(spawn.keywords))
     for local_rank in (0, 1):
         telemetry.start(
             "test",
@@ -158,7 +158,7 @@ def test_after_an_end_that_failed_another_session_can_start(tmp_path: Path, caps
 
 def test_after_a_start_that_failed_the_same_rank_can_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as broken:
-        broken.setattr("telemetry.record.session.open_device_clock", lambda device: 1 / 0)
+        broken.setattr("telemetry.record.recording.open_device_clock", lambda device: 1 / 0)
         with session(tmp_path) as failed:
             pass
     with session(tmp_path) as started:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from telemetry.agent.settings import StallSettings
-from telemetry.agent.stall import SECOND_NS, Phase, RankLook, StallDetector
+from telemetry.agent.stall import SECOND_NS, Phase, RankSample, StallDetector
 from telemetry.errors import UsageError
 
 SETTINGS = StallSettings(factor=5, floor_s=10, ceiling_s=300, confirm_s=1)
@@ -25,14 +25,14 @@ class Job:
     ranks: tuple[int, ...] = (0, 1, 2, 3)
 
     def look(self) -> Phase:
-        one = RankLook(
+        one = RankSample(
             step=self.step,
             step_started_ns=round(self.step_started_s * SECOND_NS),
             inside_step=self.inside_step,
             takes_its_time=self.takes_its_time,
             counters=self.moves,
         )
-        return self.detector.look(round(self.now_s * SECOND_NS), dict.fromkeys(self.ranks, one))
+        return self.detector.update(round(self.now_s * SECOND_NS), dict.fromkeys(self.ranks, one))
 
     def begin_step(self) -> None:
         self.step += 1

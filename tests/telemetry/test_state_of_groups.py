@@ -13,7 +13,7 @@ from telemetry.record import layout
 from telemetry.record.collectives.operations import Operations
 from telemetry.record.decode import decode_spans
 from telemetry.record.reader import RankReader
-from telemetry.record.session import RECORDER
+from telemetry.record.recording import RECORDER
 from telemetry.stages import SpanClock, Stage
 from telemetry.topology import Topology
 

@@ -200,7 +200,7 @@ def test_no_error_of_the_collectors_client_tells_a_password() -> None:
 
 
 def test_no_server_is_an_error_with_a_hint() -> None:
-    with pytest.raises(UnreachableError, match="hint: is the server up"):
+    with pytest.raises(UnreachableError, match="hint: check that the server runs"):
         open_store("clickhouse://127.0.0.1:1/database")
 
 

@@ -50,7 +50,7 @@ def test_a_password_may_come_from_the_environment_or_from_a_file_and_is_never_pr
     [
         ("clickhouse://h/d?clutser=x", "no option 'clutser'"),
         ("clickhouse://h/d?cluster=a-b", "cluster 'a-b' is not a plain name"),
-        ("clickhouse://h/d?verify=0", "about TLS"),
+        ("clickhouse://h/d?verify=0", "need TLS"),
         ("clickhouses://h/d?verify=maybe", "verify=maybe"),
         ("clickhouses://h/d?ca_certs=/no/such/file", "no file '/no/such/file'"),
         ("clickhouse://a,,b/d", "no host"),

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from telemetry.errors import UsageError
-from telemetry.topology import AXES, Place, Topology, mesh_of_strides
+from telemetry.record.mesh_learning import mesh_of_strides
+from telemetry.topology import AXES, Place, Topology
 
 GRID = Topology(dp=2, pp=3, tp=4)
 TITAN = Topology(mesh=(("pp", 2), ("dp_replicate", 2), ("dp_shard", 3), ("cp", 2), ("tp", 2)))

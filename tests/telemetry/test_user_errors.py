@@ -63,7 +63,10 @@ def test_a_defect_of_ours_is_no_error_of_the_user(error: Exception) -> None:
 def test_a_package_that_is_missing_names_the_extra_that_installs_it(package: str, extra: str, named: str) -> None:
     error = user_error(ModuleNotFoundError(f"No module named {package!r}", name=package), extra=extra)
     assert error is not None
-    assert (error.message, error.hint) == (f"this needs the package {package}", f"pip install 'rankscope[{named}]'")
+    assert (error.message, error.hint) == (
+        f"this command needs the package {package}",
+        f"pip install 'rankscope[{named}]'",
+    )
 
 
 def test_an_agent_with_a_defect_of_ours_does_not_end_with_1() -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from telemetry.errors import UnreachableError
-from telemetry.stores.embedded import LOOK_S, EmbeddedStore
+from telemetry.stores.embedded import CHECK_S, EmbeddedStore
 from telemetry.stores.whole_parts import HASH_BYTES, LISTED, TABLES, WholeParts, listed_sizes
 
 COUNT = "SELECT count() AS n, sum(value) AS total FROM samples"
@@ -96,7 +96,7 @@ def test_what_was_merged_into_a_torn_part_comes_back(
     assert store.query(COUNT).to_pylist() == [{"n": 12, "total": 24.0}]
     store.close()
     assert [path.name for path in tmp_path.glob(f"{TABLES}detached/torn_*")] == [f"torn_0_{merged.name}"]
-    assert f"set aside {merged}" in capsys.readouterr().err
+    assert f"moved away {merged}" in capsys.readouterr().err
 
 
 def test_who_mends_meanwhile_takes_no_torn_part_away_from_the_insert_that_wrote_it(
@@ -108,7 +108,7 @@ def test_who_mends_meanwhile_takes_no_torn_part_away_from_the_insert_that_wrote_
     def look_late(parts: WholeParts) -> list[Path]:
         if not others and store.query(COUNT)["n"][0].as_py() == 12:
             (newest_part(store) / "data.bin").write_bytes(b"")
-            others.append(threading.Thread(target=store.look_after_parts))
+            others.append(threading.Thread(target=store.repair_parts))
             others[0].start()
             others[0].join(2)  # as long as it would take, if it did not wait for the insert
         return look(parts)
@@ -129,7 +129,7 @@ def test_without_room_to_mend_the_engine_is_closed_and_deletes_nothing_that_was_
 
     merge_and_tear(store)
     with monkeypatch.context() as full:
-        full.setattr("telemetry.stores.embedded._check_room", no_room)
+        full.setattr("telemetry.stores.embedded.check_room", no_room)
         for _ in range(2):
             with pytest.raises(UnreachableError, match="no room"):
                 store.settle()
@@ -147,7 +147,7 @@ def test_every_table_keeps_what_was_merged_for_longer_than_torn_parts_go_unseen(
         for row in store.query(sql).to_pylist()
     }
     assert {name for name, found in kept.items() if not found} == {"migrations"}
-    assert all(int(found[1]) > 2 * LOOK_S for found in kept.values() if found)
+    assert all(int(found[1]) > 2 * CHECK_S for found in kept.values() if found)
     store.close()
 
 

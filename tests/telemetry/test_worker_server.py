@@ -116,7 +116,7 @@ def test_without_any_place_the_rank_prints_one_line(
     monkeypatch.setattr(worker_server, "MAX_PATH_BYTES", 1)
     assert "worker_server" not in record(tmp_path).meta
     (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("rankscope: no place for the socket of torch's worker server")
+    assert line.startswith("rankscope: no path for the socket of torch's worker server")
     assert "is too long" in line
 
 

@@ -87,7 +87,7 @@ def _clocks(window: int) -> list[Row]:
         {**common, "host": "gpu-01", "bound_ns": 0, "method": "reference"},
         {**common, "host": "gpu-02", **(refused if window == 1 else ahead)},
         {**common, "host": SICK, **disputed},
-        {**common, "host": SILENT, **refused, "reason": "no collective, transfer or ping in common"},
+        {**common, "host": SILENT, **refused, "reason": "no collective, transfer or ping shared"},
     ]
 
 

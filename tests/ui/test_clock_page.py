@@ -47,7 +47,7 @@ def text_of(state: ViewState, reads: Reads, region: str) -> str:
 def test_what_is_not_aligned_is_said_with_the_reason(reads: Reads) -> None:
     said = text_of(SHOWN, reads, "clock-says")
     assert "1 of 4 hosts not aligned" in said
-    assert f"not aligned: {SILENT}: no collective, transfer or ping in common" in said
+    assert f"not aligned: {SILENT}: no collective, transfer or ping shared" in said
     assert f"disputed: {SICK}: pings lie 2 ms off" in said
 
 

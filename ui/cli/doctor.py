@@ -3,7 +3,7 @@
 from diagnose.nodecheck.expectations import Expectations, read_expectations
 from diagnose.nodecheck.node import NodeChecks
 from diagnose.nodecheck.pairs.paired_test import PairedTest
-from diagnose.nodecheck.rendezvous import HINT
+from diagnose.nodecheck.rendezvous import HINT, Rendezvous
 from telemetry.errors import UsageError
 from ui.cli.clocks import tell_clocks
 from ui.cli.commands.doctor import DoctorOptions

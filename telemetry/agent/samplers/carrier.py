@@ -1,17 +1,17 @@
-"""Has one interface its carrier, and how often was it lost? Told so that state and counts belong to one moment.
+"""Carrier state of one network interface, and how often it was lost. State and counts come from the same moment.
 
-    look:     downs, ups --> carrier --> downs, ups    the same before and after: nothing changed in between
-    netlink:  carrier, ups, downs in one message, not always of one moment: checked against the balance
+    files:    downs, ups --> carrier --> downs, ups    unchanged before and after: all three belong together
+    netlink:  carrier, ups, downs in one message       not always of one moment: checked against the balance
 
-Losses and gains alternate, so ``downs - ups`` has one value while the carrier is there and one more while it is not.
-Which, depends on how the driver began; a look learns it.
+Losses and gains alternate. So ``downs - ups`` has one value with carrier and one more without it. The value depends on
+how the driver began, and is learned from the files.
 
-What sysfs says of the carrier of one interface.
+Files in sysfs, per interface:
 
-carrier              1, 0; EINVAL: its owner took it down
-carrier_down_count   carrier_up_count     since 4.16
-carrier_changes                           both together, before that
-flags, operstate                          where there is no ``carrier`` to read
+    carrier              1, 0; EINVAL: the interface is administratively down
+    carrier_down_count   carrier_up_count     since Linux 4.16
+    carrier_changes                           both together, before that
+    flags, operstate                          if there is no ``carrier`` to read
 """
 
 import errno
@@ -25,13 +25,13 @@ from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
 from telemetry.agent.samplers.link_events import LinkLedger, LinkMessage, LinkState
 
 Numbers = tuple[int | None, int | None, int | None]
-"""Times lost, times gained, both together; None where not told."""
+"""Number of losses, of gains, and of both together; None if not reported."""
 _IFF_UP = 0x1
 _OPERSTATES = {"up": LinkState.UP, "down": LinkState.DOWN, "lowerlayerdown": LinkState.DOWN}
 
 
 class CarrierFiles:
-    """Files of one interface, each as of the moment at which it is asked."""
+    """Files of one interface, each read at the moment of the call."""
 
     def __init__(self, interface: Path, descriptors: Descriptors) -> None:
         def file(name: str) -> KeptFile:
@@ -50,7 +50,7 @@ class CarrierFiles:
         return None, None, self._changes.number()
 
     def state(self) -> LinkState | None:
-        """None where nothing tells.
+        """None if no file reports it.
 
         Raises:
             OSError: ENODEV, the interface is gone.
@@ -70,7 +70,7 @@ class CarrierFiles:
         return self._operstate.word()
 
     def try_again(self) -> None:
-        """Ask files that were retired once more."""
+        """Read retired files again."""
         for file in self._files:
             file.try_again()
 
@@ -90,7 +90,7 @@ _WHY = {LinkState.UP: "carrier", LinkState.DOWN: "no carrier", LinkState.TAKEN_D
 
 
 class CarrierSource(Protocol):
-    """What is asked at a look: ``CarrierFiles``, or a made kernel. It may change between any two calls."""
+    """What is asked at a sample: ``CarrierFiles``, or a made kernel. It may change between any two calls."""
 
     def numbers(self) -> Numbers: ...
 
@@ -108,21 +108,21 @@ class CarrierCounts:
 
 
 class Carrier:
-    """One interface. Not begun before its first look: what the kernel counted until then is nobody's news."""
+    """One interface. Not begun before its first sample: what the kernel counted until then is nobody's news."""
 
     def __init__(self, device: str, source: CarrierSource) -> None:
         self.state: LinkState | None = None
-        """As last read; None where nothing tells."""
+        """As last read; None if no file reports it."""
         self.counts: CarrierCounts | None = None
         """As last observed; None where the kernel does not count."""
         self._source = source
         self._ledger = LinkLedger(device)
         self._read: tuple[Numbers, LinkState | None] | None = None
-        """At the last look that settled; None before the first."""
+        """At the last sample that settled; None before the first."""
         self._balance: int | None = None
         """``downs - ups`` while the carrier is there."""
 
-    def look(self, at_ns: int) -> list[Event]:
+    def sample(self, at_ns: int) -> list[Event]:
         """Read it, and tell what nobody told yet. A link that changes faster than it can be read waits for the next.
 
         Raises:
@@ -136,7 +136,7 @@ class Carrier:
         return []
 
     def take(self, message: LinkMessage) -> list[Event]:
-        """What the kernel said. Of no use before the first look, without counts, or told already: nothing."""
+        """What the kernel said. Of no use before the first sample, without counts, or told already: nothing."""
         if self._read is None or message.has_carrier is None:
             return []
         state = LinkState.UP if message.has_carrier else LinkState.DOWN

@@ -1,11 +1,11 @@
-"""The host as a sampler: what it has and uses, how the processes of its ranks fare, and who else is busy there.
+"""The host as a sampler: its resources, the processes of its ranks, and other processes that compete with them.
 
-    look --+-- resources          cores, memory, swap, disks, pressure         every look
-           +-- ranks              one RankProcess each                         every look
-           '-- waiting since the look before?  -- yes -->  scan of all processes   busy-process, memory-short
+    sample --+-- resources      cores, memory, swap, disks, pressure         every time
+             +-- ranks          one RankProcess each                         every time
+             '-- did a rank wait since the last sample?  -- yes -->  scan of all processes   busy-process, memory-short
 
-Everything is read from ``/proc`` and the cgroup files directly, held open where they are read every second: that costs
-less than through a library, which knows neither pressure nor how long a process waited for a core.
+All values are read directly from ``/proc`` and the cgroup files. Files that are read every second stay open. This costs
+less than a library, and libraries report neither pressure nor the time for which a process waited for a core.
 """
 
 import os
@@ -15,12 +15,12 @@ from pathlib import Path
 from telemetry.agent.samplers.host_processes import ProcessWatch
 from telemetry.agent.samplers.host_ranks import Quotas, RankProcess, follow
 from telemetry.agent.samplers.host_resources import HostResources, Resources
-from telemetry.agent.samplers.interface import Event, GoneError, Look, Reading, Sampler
+from telemetry.agent.samplers.interface import Event, GoneError, Reading, Sample, Sampler
 from telemetry.agent.samplers.kept_files import Descriptors
 from telemetry.host_metrics import Happening, Metric
 
 MOST_FILES = 256
-"""Held open: three of each rank, eight of the host, those of its cgroups; what goes beyond is opened at each look."""
+"""Held open: three of each rank, eight of the host, those of its cgroups; what goes beyond is opened at each sample."""
 MIN_WAITING = 0.1
 """Share of the time that somebody must have waited for a core, or for memory, for others to be looked at."""
 MIN_SWITCHES_A_SECOND = 20.0
@@ -61,7 +61,7 @@ def open_host_sampler(
         GoneError: there is no ``/proc``.
     """
     if not (proc / "stat").exists():
-        raise GoneError(f"{proc}/stat is not there")
+        raise GoneError(f"{proc}/stat does not exist")
     return HostSampler(ranks, proc, cgroups)
 
 
@@ -82,18 +82,18 @@ class HostSampler:
         self._before_ns = 0
         self._oom_kills: int | None = None
 
-    def look(self, at_ns: int) -> Look:
-        resources = self._resources.look()
+    def sample(self, at_ns: int) -> Sample:
+        resources = self._resources.sample()
         self._followed = follow(self._followed, self._ranks(), self._proc, self._cgroups, self._descriptors)
         self._quotas.begin()
-        looks = [process.look(at_ns, self._quotas) for process in self._followed.values()]
-        readings = (*resources.readings, *(reading for look in looks for reading in look.readings))
+        samples = [process.sample(at_ns, self._quotas) for process in self._followed.values()]
+        readings = (*resources.readings, *(reading for sample in samples for reading in sample.readings))
         if not readings and not (self._proc / "stat").exists():
             raise GoneError(f"{self._proc} is gone")
-        events = [event for look in looks for event in look.events]
+        events = [event for sample in samples for event in sample.events]
         events += self._kills(at_ns, resources)
         events += self._busy_others(at_ns, readings, resources.num_cores)
-        return Look(readings=readings, events=tuple(events))
+        return Sample(readings=readings, events=tuple(events))
 
     def close(self) -> None:
         self._resources.close()
@@ -108,14 +108,14 @@ class HostSampler:
         return [Event(at_ns=at_ns, device="", name=Happening.OOM_KILL, text=str(new))] if new > 0 else []
 
     def _busy_others(self, at_ns: int, readings: Sequence[Reading], num_cores: int) -> list[Event]:
-        now = {(one.metric, one.device): one.value for one in readings if one.metric in _WITNESSES}
+        now = {(reading.metric, reading.device): reading.value for reading in readings if reading.metric in _WITNESSES}
         seconds = (at_ns - self._before_ns) / 1e9
         grown = {
             key: (now[key] - self._before[key]) / seconds for key in now.keys() & self._before.keys() if seconds > 0
         }
         self._before, self._before_ns = now, at_ns
-        waiting = now.get((Metric.HOST_RUN_QUEUE, ""), 0) - 1 > num_cores > 0  # this look runs, too
-        return self._others.look(
+        waiting = now.get((Metric.HOST_RUN_QUEUE, ""), 0) - 1 > num_cores > 0  # this sample runs, too
+        return self._others.sample(
             at_ns,
             crowded=waiting or _any_grew(grown, _WAITING),
             memory_short=_any_grew(grown, _SHORT) or _nothing_left(now),

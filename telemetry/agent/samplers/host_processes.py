@@ -1,10 +1,10 @@
-"""Who else is busy on a host: all its processes, looked at only while somebody is kept waiting.
+"""The busiest processes of a host. All processes are scanned only while a rank waits for a core or for memory.
 
-    somebody waits -- scan -- 2 s -- scan -- 10 s -- scan ...        processor time between two scans -> shares
-                                                                     the newest -> who holds most memory
+    a rank waits -- scan -- 2 s -- scan -- 10 s -- scan ...      processor time between two scans -> shares
+                                                                 the newest scan -> largest memory users
 
-A scan reads one file of each process. The pause after it is at least two thousand times what it took, so that hosts
-with thousands of processes are scanned less often and not at a higher cost.
+A scan reads one file per process. The pause after a scan is at least two thousand times its duration. So the cost does
+not grow with the number of processes: large hosts are scanned less often.
 """
 
 import os
@@ -19,8 +19,8 @@ from telemetry.agent.samplers.kept_files import read_once
 from telemetry.host_metrics import Happening
 
 MIN_SHARE = 0.5
-"""Of a core, that a process must take to be told."""
-MOST_TOLD = 8
+"""Minimum share of a core for a process to be reported."""
+MAX_REPORTED = 8
 FIRST_GAP_NS = 2_000_000_000
 GAP_NS = 10_000_000_000
 PAUSES_PER_COST = 2000
@@ -47,12 +47,12 @@ class Process:
     """Ticks since the machine started: with the pid, who it is for good."""
     resident_bytes: int
     core: int
-    """On which its main thread last ran; -1 where an old kernel does not say."""
+    """Core on which its main thread last ran; -1 on old kernels."""
 
 
-def parse_stat(told: bytes) -> Process | None:
+def parse_stat(stat: bytes) -> Process | None:
     """None where it makes no sense. A name may hold spaces and brackets: it ends at the last one."""
-    head, _, tail = told.rpartition(b")")
+    head, _, tail = stat.rpartition(b")")
     pid, _, name = head.partition(b" (")
     fields = tail.split()
     try:
@@ -82,10 +82,10 @@ class Scan:
 
 
 def scan(proc: Path, at_ns: int) -> Scan:
-    """Those that vanish meanwhile are left out."""
+    """Processes that end during the scan are left out."""
     root = str(proc)
     found = (parse_stat(read_once(f"{root}/{name}/stat")) for name in os.listdir(root) if name.isdigit())
-    return Scan(at_ns=at_ns, processes={one.pid: one for one in found if one is not None})
+    return Scan(at_ns=at_ns, processes={process.pid: process for process in found if process is not None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +103,9 @@ class Busy:
 
 
 def busiest(before: Scan, now: Scan, family: Collection[int]) -> list[Busy]:
-    """Who took more than half of a core since the scan before, the busiest first; nobody of ``family``.
+    """Processes that used more than half of a core since the last scan, the busiest first, without ``family``.
 
-    Small ones of one name on one core count together: six that crowd one core take it as surely as one does.
+    Small processes of one name on one core are added up: together they can fill that core.
     """
     elapsed_ns = now.at_ns - before.at_ns
     shares: dict[int, float] = {}
@@ -115,22 +115,22 @@ def busiest(before: Scan, now: Scan, family: Collection[int]) -> list[Busy]:
         spent_ns = process.cpu_ns - (earlier.cpu_ns if earlier is not None and same else 0)
         if spent_ns > 0 and pid not in family:
             shares[pid] = spent_ns / elapsed_ns
-    told = {pid: share for pid, share in shares.items() if share > MIN_SHARE}
+    busy_shares = {pid: share for pid, share in shares.items() if share > MIN_SHARE}
     small: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
-    for pid in shares.keys() - told.keys():
+    for pid in shares.keys() - busy_shares.keys():
         small[now.processes[pid].name, now.processes[pid].core].append(pid)
     for pids in small.values():
         together = sum(shares[pid] for pid in pids)
         if together > MIN_SHARE:
-            told[max(pids, key=lambda pid: (shares[pid], -pid))] = min(1.0, together)
-    busy = [Busy(process=now.processes[pid], share=share) for pid, share in told.items()]
-    return sorted(busy, key=lambda one: -one.share)[:MOST_TOLD]
+            busy_shares[max(pids, key=lambda pid: (shares[pid], -pid))] = min(1.0, together)
+    busy = [Busy(process=now.processes[pid], share=share) for pid, share in busy_shares.items()]
+    return sorted(busy, key=lambda busy_process: -busy_process.share)[:MAX_REPORTED]
 
 
 def largest(now: Scan, family: Collection[int]) -> Process | None:
-    """Who holds most memory of those that are not ``family``."""
-    others = (one for pid, one in now.processes.items() if pid not in family and one.resident_bytes)
-    return max(others, key=lambda one: one.resident_bytes, default=None)
+    """The process outside ``family`` with the most memory."""
+    others = (process for pid, process in now.processes.items() if pid not in family and process.resident_bytes)
+    return max(others, key=lambda process: process.resident_bytes, default=None)
 
 
 def family_of(roots: Collection[int], processes: dict[int, Process]) -> set[int]:
@@ -147,18 +147,18 @@ def family_of(roots: Collection[int], processes: dict[int, Process]) -> set[int]
 
 
 class ProcessWatch:
-    """Scans when it is worth it. Says who is busy, and who holds the memory."""
+    """Scans when a rank waits. Reports busy processes, and the largest memory user."""
 
     def __init__(self, proc: Path, *, clock: Callable[[], int] = time.thread_time_ns) -> None:
         self._proc = proc
         self._clock = clock
         self._before: Scan | None = None
-        """What to measure from: while somebody waits, and once more when nobody does."""
+        """The last scan: kept while a rank waits, and for one scan after that."""
         self._last_ns = 0
         self._pause_ns = 0
 
-    def look(self, at_ns: int, *, crowded: bool, memory_short: bool, roots: Collection[int]) -> list[Event]:
-        """``roots``: ranks and whoever else belongs to us; they and what descends from them are nobody else."""
+    def sample(self, at_ns: int, *, crowded: bool, memory_short: bool, roots: Collection[int]) -> list[Event]:
+        """``roots``: ranks and processes of rankscope. They and their descendants are not reported."""
         if 0 <= at_ns - self._last_ns < self._pause_ns or not (crowded or memory_short or self._before):
             return []
         began_ns = self._clock()
@@ -167,7 +167,7 @@ class ProcessWatch:
         events = [_short(now, family)] if memory_short else []
         measured = before is not None and before.at_ns < at_ns
         if before is not None and measured:
-            events.extend(one.event(at_ns) for one in busiest(before, now, family))
+            events.extend(busy.event(at_ns) for busy in busiest(before, now, family))
         self._before = now if crowded or memory_short else None
         self._last_ns = at_ns
         self._pause_ns = max(GAP_NS if measured else FIRST_GAP_NS, PAUSES_PER_COST * (self._clock() - began_ns))

@@ -1,11 +1,11 @@
-"""What the kernel says of the processes of ranks: how they run, what keeps them from it, and when they are stopped.
+"""What the kernel reports about the processes of ranks: how they run, what delays them, and when they are stopped.
 
     /proc/PID/stat        processor time, threads, memory, page faults, core, state
-    /proc/PID/schedstat   how long it wanted a core and had none          main thread: it trains
-    /proc/PID/status      how often it left its core, and was made to     main thread
-    cpu.stat              how long the processor quota of its cgroup held it back (versions 1 and 2)
+    /proc/PID/schedstat   time in which it was runnable without a core            main thread: it trains
+    /proc/PID/status      voluntary and involuntary context switches              main thread
+    cpu.stat              throttling by the processor quota of the cgroup (versions 1 and 2)
 
-A stop that begins and ends between two looks leaves no trace.
+A stop that begins and ends between two samples is not visible.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,8 +19,8 @@ from telemetry.host_metrics import Happening, Metric
 
 STOPPED = frozenset("Tt")
 """Stopped by a signal, or by a debugger."""
-MOVED_AFTER_LOOKS = 60
-"""So often is looked whether a process has moved to another cgroup."""
+MOVED_AFTER_SAMPLES = 60
+"""Number of samples after which the cgroup of a process is read again."""
 _SWITCHES = (
     (Metric.RANK_VOLUNTARY_SWITCHES, b"\nvoluntary_ctxt_switches:"),
     (Metric.RANK_INVOLUNTARY_SWITCHES, b"\nnonvoluntary_ctxt_switches:"),
@@ -30,8 +30,8 @@ _QUOTA_UNITS_NS = {b"throttled_usec": 1000, b"throttled_time": 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankLook:
-    """One look at the process of a rank."""
+class RankSample:
+    """One sample at the process of a rank."""
 
     readings: tuple[Reading, ...]
     events: tuple[Event, ...]
@@ -51,14 +51,14 @@ class RankProcess:
         self._started: int | None = None
         self._stopped_at: int | None = None
         """Switches when it was seen stopped; None while it runs."""
-        self._looks = 0
+        self._samples = 0
         self._quota_paths: tuple[Path, ...] = ()
 
-    def look(self, at_ns: int, quotas: "Quotas") -> RankLook:
+    def sample(self, at_ns: int, quotas: "Quotas") -> RankSample:
         """Nothing once it has ended."""
         process = parse_stat(self._stat.content())
         if process is None or self._started not in (None, process.started):
-            return RankLook(readings=(), events=())
+            return RankSample(readings=(), events=())
         self._started = process.started
         switches = dict(_switches(self._status.content()))
         readings = [
@@ -68,7 +68,7 @@ class RankProcess:
             *self._throttled(quotas),
         ]
         events = self._stops(at_ns, process.state in STOPPED, int(sum(switches.values())))
-        return RankLook(readings=tuple(readings), events=tuple(events))
+        return RankSample(readings=tuple(readings), events=tuple(events))
 
     def close(self) -> None:
         for file in (self._stat, self._schedstat, self._status):
@@ -89,15 +89,15 @@ class RankProcess:
             yield self._counter(Metric.RANK_RUN_DELAY_NS, int(fields[1]))
 
     def _throttled(self, quotas: "Quotas") -> Iterator[Reading]:
-        if self._looks % MOVED_AFTER_LOOKS == 0:
+        if self._samples % MOVED_AFTER_SAMPLES == 0:
             self._quota_paths = tuple(_quota_paths(read_once(str(self._folder / "cgroup")), self._cgroups))
-        self._looks += 1
+        self._samples += 1
         throttled_ns = quotas.throttled_ns(self._quota_paths)
         if throttled_ns is not None:
             yield self._counter(Metric.RANK_THROTTLED_NS, throttled_ns)
 
     def _stops(self, at_ns: int, stopped: bool, switches: int) -> Iterator[Event]:
-        """A process that was stopped at two looks has run in between if it was switched meanwhile."""
+        """A process that was stopped at two samples has run in between if it was switched meanwhile."""
         if self._stopped_at is not None and not (stopped and switches == self._stopped_at):
             yield Event(at_ns=at_ns, device=self._device, name=Happening.RANK_CONTINUED, text="")
             self._stopped_at = None
@@ -112,31 +112,31 @@ class RankProcess:
         return Reading(metric=metric, device=self._device, value=float(value), is_counter=False)
 
 
-def _switches(told: bytes) -> Iterator[tuple[Metric, int]]:
+def _switches(status: bytes) -> Iterator[tuple[Metric, int]]:
     for metric, label in _SWITCHES:
-        _, found, rest = told.partition(label)
+        _, found, rest = status.partition(label)
         count = rest.split(b"\n", 1)[0].strip()
         if found and count.isdigit():
             yield metric, int(count)
 
 
 class Quotas:
-    """``cpu.stat`` of every cgroup that ranks are in, each read once a look however many ranks share it."""
+    """``cpu.stat`` of every cgroup that ranks are in, each read once a sample however many ranks share it."""
 
     def __init__(self, descriptors: Descriptors) -> None:
         self._descriptors = descriptors
         self._files: dict[Path, KeptFile] = {}
-        self._told: dict[Path, int | None] = {}
+        self._throttled: dict[Path, int | None] = {}
 
     def begin(self) -> None:
-        """A new look. Files that the one before had no use for are closed."""
-        for path in self._files.keys() - self._told.keys():
+        """A new sample. Files that the one before had no use for are closed."""
+        for path in self._files.keys() - self._throttled.keys():
             self._files.pop(path).close()
-        self._told = {}
+        self._throttled = {}
 
     def throttled_ns(self, paths: tuple[Path, ...]) -> int | None:
         """Of these cgroups together; None where none of them has a quota to speak of."""
-        known = [told for told in map(self._read, paths) if told is not None]
+        known = [nanoseconds for nanoseconds in map(self._read, paths) if nanoseconds is not None]
         return sum(known) if known else None
 
     def close(self) -> None:
@@ -144,27 +144,27 @@ class Quotas:
             file.close()
 
     def _read(self, path: Path) -> int | None:
-        if path not in self._told:
+        if path not in self._throttled:
             file = self._files.setdefault(path, KeptFile(path, self._descriptors))
-            self._told[path] = _throttled_ns(file.content())
-        return self._told[path]
+            self._throttled[path] = _throttled_ns(file.content())
+        return self._throttled[path]
 
 
-def _throttled_ns(told: bytes) -> int | None:
-    for line in told.split(b"\n"):
+def _throttled_ns(stat: bytes) -> int | None:
+    for line in stat.split(b"\n"):
         name, _, number = line.partition(b" ")
         if name in _QUOTA_UNITS_NS and number.strip().isdigit():
             return int(number) * _QUOTA_UNITS_NS[name]
     return None
 
 
-def _quota_paths(told: bytes, cgroups: Path) -> Iterator[Path]:
+def _quota_paths(cgroup: bytes, cgroups: Path) -> Iterator[Path]:
     """``cpu.stat`` of the cgroup and of all above it, as ``/proc/PID/cgroup`` tells where it is.
 
     ``0::/pod/container`` in version 2, ``4:cpu,cpuacct:/pod/container`` in version 1. In a container the path may be
     the host's, while only what is below the container's own cgroup is mounted: its top is the container.
     """
-    for line in told.decode(errors="replace").splitlines():
+    for line in cgroup.decode(errors="replace").splitlines():
         number, _, rest = line.partition(":")
         controllers, found, path = rest.partition(":")
         folder = _mounted(number, controllers.split(","), cgroups)
@@ -188,7 +188,7 @@ def follow(
     followed: dict[int, RankProcess], wanted: Mapping[int, int], proc: Path, cgroups: Path, descriptors: Descriptors
 ) -> dict[int, RankProcess]:
     """The processes of these ranks; those that are followed and no longer wanted are let go."""
-    kept = {rank: one for rank, one in followed.items() if wanted.get(rank) == one.pid}
+    kept = {rank: process for rank, process in followed.items() if wanted.get(rank) == process.pid}
     for rank in followed.keys() - kept.keys():
         followed[rank].close()
     fresh = wanted.keys() - kept.keys()

@@ -1,12 +1,12 @@
-"""What a host as a whole has and uses, from ``/proc``.
+"""Resources of the whole host and their use, from ``/proc``.
 
-    stat            time of each core by use, threads that run or want to
-    meminfo         memory there is, and what a process could still get
-    vmstat          pages swapped in and out, page faults, kills for want of memory
+    stat            time of each core by use, number of runnable threads
+    meminfo         total and available memory
+    vmstat          pages swapped in and out, page faults, out-of-memory kills
     diskstats       bytes and busy time of each disk
-    pressure/*      time in which somebody waited for cores, memory or disks; not on every kernel
+    pressure/*      time in which a process waited for cores, memory or disks; not on every kernel
 
-Kernels differ in what they tell: what is missing or makes no sense is left out.
+Kernels differ in what they report. Missing and implausible values are left out.
 """
 
 import os
@@ -20,11 +20,11 @@ from telemetry.agent.samplers.interface import Reading, WrappingCounter
 from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
 from telemetry.host_metrics import Metric
 
-CORES_A_LOOK = 16
-"""With more cores than this, single cores are told every so many looks, as shares since they were last told."""
+CORES_A_SAMPLE = 16
+"""With more cores than this, single cores are told every so many samples, as shares since they were last told."""
 MAX_DISKS = 32
 SECTOR_BYTES = 512
-"""The unit of ``diskstats``, whatever the disk's own."""
+"""The unit of ``diskstats``, independent of the disk's own."""
 _USED = (0, 1, 2, 5, 6)
 """user, nice, system, irq, softirq; guests are inside user and nice."""
 _STEAL, _NUM_USES = 7, 8
@@ -50,12 +50,12 @@ Ticks = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """One look at a host."""
+    """One sample at a host."""
 
     readings: tuple[Reading, ...]
     num_cores: int
     oom_kills: int | None
-    """So far; None where the kernel does not say."""
+    """So far; None if the kernel does not report it."""
 
 
 class HostResources:
@@ -69,10 +69,10 @@ class HostResources:
         self._pressures = [(metric, KeptFile(proc / "pressure" / name, descriptors)) for metric, name in _PRESSURES]
         self._ticks: dict[str, Ticks] = {}
         self._core_ticks: dict[str, Ticks] = {}
-        self._looks = 0
+        self._samples = 0
         self._busy_ms: defaultdict[str, WrappingCounter] = defaultdict(WrappingCounter)
 
-    def look(self) -> Resources:
+    def sample(self) -> Resources:
         """Everything there is to read; no readings where ``/proc`` is not there."""
         stat = self._stat.content()
         num_cores = stat.count(b"\ncpu")
@@ -95,9 +95,9 @@ class HostResources:
         """Of all cores together each time, of single ones in their turn."""
         first = stat[: stat.find(b"\n") + 1]
         yield from self._shares_of(first, self._ticks)
-        if self._looks % max(1, -(-num_cores // CORES_A_LOOK)) == 0:
+        if self._samples % max(1, -(-num_cores // CORES_A_SAMPLE)) == 0:
             yield from self._shares_of(stat[len(first) :], self._core_ticks)
-        self._looks += 1
+        self._samples += 1
 
     def _shares_of(self, lines: bytes, before: dict[str, Ticks]) -> Iterator[Reading]:
         for device, now in _ticks(lines):
@@ -136,7 +136,7 @@ def _ticks(lines: bytes) -> Iterator[tuple[str, Ticks]]:
         except ValueError:
             continue
         if len(uses) >= 4:
-            used = sum(uses[one] for one in _USED if one < len(uses))
+            used = sum(uses[place] for place in _USED if place < len(uses))
             device = f"core{name[3:].decode(errors='replace')}" if name != b"cpu" else ""
             yield device, (used, uses[_STEAL] if len(uses) > _STEAL else 0, sum(uses))
 
@@ -144,7 +144,7 @@ def _ticks(lines: bytes) -> Iterator[tuple[str, Ticks]]:
 def _share(before: Ticks | None, now: Ticks, device: str) -> Iterator[Reading]:
     if before is None or now[2] <= before[2]:
         return
-    used, stolen = ((now[one] - before[one]) / (now[2] - before[2]) for one in (0, 1))
+    used, stolen = ((now[place] - before[place]) / (now[2] - before[2]) for place in (0, 1))
     yield _level(Metric.HOST_CPU_BUSY, min(1.0, max(0.0, used)), device)
     if not device:
         yield _level(Metric.HOST_CPU_STEAL, min(1.0, max(0.0, stolen)))
@@ -156,9 +156,9 @@ def _run_queue(stat: bytes) -> Iterator[Reading]:
         yield _level(Metric.HOST_RUN_QUEUE, int(count))
 
 
-def _numbers(told: bytes, lines: re.Pattern[bytes]) -> dict[bytes, int]:
+def _numbers(content: bytes, lines: re.Pattern[bytes]) -> dict[bytes, int]:
     """A few lines of a name and a number, of hundreds."""
-    return {name: int(number) for name, number in lines.findall(b"\n" + told)}
+    return {name: int(number) for name, number in lines.findall(b"\n" + content)}
 
 
 def _memory(kib: dict[bytes, int]) -> Iterator[Reading]:
@@ -178,10 +178,10 @@ def _page_counters(pages: dict[bytes, int]) -> Iterator[Reading]:
             yield _counter(metric, pages[name] * unit)
 
 
-def _disks(told: bytes) -> Iterator[tuple[str, tuple[int, int, int]]]:
+def _disks(content: bytes) -> Iterator[tuple[str, tuple[int, int, int]]]:
     """Whole disks that ever did something: sectors read, sectors written, milliseconds busy."""
     disk, count = b"", 0
-    for line in told.split(b"\n"):
+    for line in content.split(b"\n"):
         fields = line.split()
         if len(fields) < 14 or _NO_DISK.match(fields[2]) or _is_part(fields[2], disk):
             continue  # partitions had fewer columns once

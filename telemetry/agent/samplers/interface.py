@@ -1,17 +1,17 @@
-"""The seam of samplers: what a host says of itself, beside what ranks record.
+"""The interface of samplers: they read the state of a host, beside what ranks record.
 
-    sysfs, netlink, NVML, /proc  --Sampler.look-->  readings, events  --agent-->  host_samples, host_events
+    sysfs, netlink, NVML, /proc  --Sampler.sample-->  readings, events  --agent-->  host_samples, host_events
 
-A sampler takes its world as arguments (a sysfs root, a library), probes once what is there, and from then on reads only
-that. It never runs inside a rank. At one look a second it takes under a thousandth of a core.
+A sampler gets its data source as an argument (a sysfs root, a library). It probes once what is available, and then
+reads only that. It never runs inside a rank. At one sample a second it uses less than a thousandth of a core.
 
-Counters of hardware that are narrower than what they count.
+This module also unwraps hardware counters that are narrower than what they count:
 
-    hw_counters/*   the driver's own; many have 32 bits and start again from 0        ... 2^32-2, 2^32-1, 0, 1
-    counters/*      InfiniBand's PortCounters: 64 bits, or 4 to 32 bits that stick    ... 254, 255, 255, 255
+    hw_counters/*   of the driver; many have 32 bits and start again from 0           ... 2^32-2, 2^32-1, 0, 1
+    counters/*      InfiniBand's PortCounters: 64 bits, or 4 to 32 bits that stay     ... 254, 255, 255, 255
 
-A counter that falls either wrapped around or began anew with its device. One of 32 bits that fell from its upper
-quarter, and by going on would have grown by less than a quarter of its range, wrapped; everything else began anew.
+A counter that falls has either wrapped around or was reset with its device. It wrapped if it has 32 bits, fell from its
+upper quarter, and would have grown by less than a quarter of its range. Every other fall is a reset.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _QUARTER = _RANGE // 4
 
 
 class WrappingCounter:
-    """Makes a 32-bit counter a long one. A value that falls means that the device began anew."""
+    """Extends a 32-bit counter. A value that falls means that the device was reset."""
 
     __slots__ = ("_last", "_wrapped")
 
@@ -40,7 +40,7 @@ class WrappingCounter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """A number as of a look."""
+    """A number as of a sample."""
 
     metric: str
     """Of ``telemetry.host_metrics``, or ``rdma-`` and the name of a counter file."""
@@ -57,7 +57,7 @@ class Event:
     """Something that happened on a host."""
 
     at_ns: int
-    """Wall clock: when it happened, or when it was noticed where nobody stamped it."""
+    """Wall clock: when it happened, or when it was noticed."""
     device: str
     name: str
     """Of ``telemetry.host_metrics``."""
@@ -66,26 +66,26 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """What one look saw."""
+class Sample:
+    """What one sample saw."""
 
     readings: tuple[Reading, ...] = ()
     events: tuple[Event, ...] = ()
-    """Since the look before, in order of time."""
+    """Since the sample before, in order of time."""
 
 
 class GoneError(Exception):
     """What a sampler reads is gone for good: it is closed and not asked again. What is gone for a while only makes a
-    look shorter."""
+    sample shorter."""
 
 
 class Sampler(Protocol):
-    """One kind of hardware. Used by one thread; a look may take milliseconds, not seconds."""
+    """One kind of hardware. Used by one thread; a sample may take milliseconds, not seconds."""
 
     name: str
 
-    def look(self, at_ns: int) -> Look:
-        """Read everything. ``at_ns`` is the wall clock of the look.
+    def sample(self, at_ns: int) -> Sample:
+        """Read everything. ``at_ns`` is the wall clock of the sample.
 
         Raises:
             GoneError: there is nothing left to read.

@@ -1,13 +1,13 @@
-"""Which network interfaces are worth a look.
+"""Which network interfaces are sampled.
 
 Every Ethernet or InfiniBand interface of the network namespace that carries traffic of its own: NICs, bonds, and veth
-pairs that a container or a test sees as its NIC. Left out are
+pairs that a container or a test uses as its NIC. Left out are
 
-- what is named like the loopback, a bridge, a tunnel, or a container's end on the host (``LEFT_OUT``),
-- what says of itself that it is a bridge, a VLAN or a tunnel: it repeats the link below it,
-- ports of a bridge without hardware: other people's veth pairs,
+- names of loopbacks, bridges, tunnels, and a container's end on the host (``LEFT_OUT``),
+- bridges, VLANs and tunnels by their type: they repeat the traffic of the link below,
+- ports of a bridge without hardware: veth pairs of containers,
 
-unless it is asked for by name. Of more than ``at_most`` those with hardware come first, then by name.
+unless the interface is selected by name. If there are more than ``at_most``, hardware comes first, then order by name.
 """
 
 import fnmatch
@@ -42,7 +42,7 @@ class InterfaceChoice:
 
     def __post_init__(self) -> None:
         if self.at_most < 1:
-            raise UsageError(f"at most {self.at_most} network interfaces", hint="at least 1")
+            raise UsageError(f"at most {self.at_most} network interfaces", hint="select at least 1")
 
     def admits(self, name: str) -> bool:
         """Whether a name alone speaks for it."""
@@ -51,7 +51,7 @@ class InterfaceChoice:
         return not _IS_LEFT_OUT(name)
 
     def found(self, net: Path) -> list[str]:
-        """Names under ``<sysfs>/class/net`` that are worth a look now."""
+        """Names under ``<sysfs>/class/net`` that are worth a sample now."""
         names = [name for name in _listed(net) if self.admits(name) and (net / name).is_dir()]
         chosen = names if self.wanted else [name for name in names if _carries_its_own(net / name)]
         return sorted(chosen, key=lambda name: (not (net / name / "device").exists(), name))[: self.at_most]

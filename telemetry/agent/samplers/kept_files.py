@@ -1,12 +1,12 @@
-"""Files of the kernel that are asked again and again: opened once, read by ``pread``.
+"""Kernel files that are read again and again: opened once, then read by ``pread``.
 
-A file of sysfs or ``/proc`` is written anew by the kernel for every read from its start, so one descriptor serves for
-good, at an eighth of the cost of opening it again. And a file of ``/proc/PID`` that is held open belongs to that one
-process: once it has ended the file says nothing, whoever gets the number next. Descriptors are scarce (1024 a process
-by default): past a half of what the process may have, files are opened at each look instead.
+The kernel produces the content of a file in sysfs or ``/proc`` anew for every read from offset 0. So one descriptor is
+enough, at an eighth of the cost of opening the file each time. An open file of ``/proc/PID`` belongs to that process
+only: after its end the file is empty, even if the number is reused. Descriptors are scarce (1024 a process by default):
+once half of the limit is used, further files are opened for each read instead.
 
-    asked --answers--> a number
-      '----fails TRIES times----> retired: costs nothing --try_again()--> asked
+    read --answers--> a number
+      '----fails TRIES times----> retired: not read any more --try_again()--> read
 """
 
 import os
@@ -53,7 +53,7 @@ class KeptFile:
         """The number that it held when it held one."""
 
     def read(self, *, whole: bool = False) -> bytes:
-        """What it holds now; of a long one the beginning, unless the ``whole`` is wanted.
+        """Its current content; only the beginning of a long file, unless ``whole``.
 
         Raises:
             OSError: what the kernel says; ENODEV where the device behind an open file is gone.
@@ -73,7 +73,7 @@ class KeptFile:
         return held
 
     def content(self) -> bytes:
-        """All that it holds, however long; nothing where it cannot be read: the next reading opens it anew."""
+        """Its whole content; empty if it cannot be read. The next call then opens it again."""
         try:
             return self.read(whole=True)
         except OSError:
@@ -117,7 +117,7 @@ class KeptFile:
 
 
 def read_once(path: str) -> bytes:
-    """What a file says; nothing where it cannot be read."""
+    """The content of a file; empty if it cannot be read."""
     return KeptFile(Path(path), Descriptors(0)).content()
 
 
@@ -127,7 +127,7 @@ def _read_some(descriptor: int) -> bytes:
 
 def _read_all(descriptor: int) -> bytes:
     """The kernel hands out a page or so at a time."""
-    told = os.pread(descriptor, _CHUNK_BYTES, 0)
-    while more := os.pread(descriptor, _CHUNK_BYTES, len(told)):
-        told += more
-    return told
+    content = os.pread(descriptor, _CHUNK_BYTES, 0)
+    while more := os.pread(descriptor, _CHUNK_BYTES, len(content)):
+        content += more
+    return content

@@ -1,29 +1,29 @@
-"""The kernel's own news of links, over netlink, each stamped with the wall clock of its arrival.
+"""Link changes that the kernel reports over netlink, each with the wall-clock time of its arrival.
 
     kernel --RTM_NEWLINK, RTM_DELLINK--> socket --thread: recv, stamp--> queue --drain()--> NicSampler
 
-A message holds the whole state of a link as it is sent: flags, carrier, and how often the carrier came and went. So a
-lost message (ENOBUFS, a full queue) loses a time, never a count. The kernel sends several for one change, and where a
-link changes fast one for several changes; on a physical NIC it may hold one back for up to a second.
+A message holds the whole state of a link at that moment: flags, carrier, and how often the carrier was lost and gained.
+So a lost message (ENOBUFS, a full queue) loses a time, never a count. The kernel sends several messages for one change,
+and one message for several fast changes. A physical NIC may delay a message for up to a second.
 
     nlmsghdr   length:4 type:2 flags:2 sequence:4 port:4
     ifinfomsg  family:1 pad:1 device-type:2 index:4 flags:4 change:4
-    attribute  length:2 type:2 value, padded to 4            (again and again)
+    attribute  length:2 type:2 value, padded to 4            (repeated)
 
-What has been told of one link, so that each time it was lost is told exactly once.
+Each loss of a link is reported exactly once:
 
-    netlink: (state, count) at arrival --.
-    a look:  (state, count) as read -----+--observe--> LINK_DOWN  LINK_UP  LINK_FLAPS  LINK_TAKEN_DOWN
+    netlink: (state, count) on arrival --.
+    files:   (state, count) as read -----+--observe--> LINK_DOWN  LINK_UP  LINK_FLAPS  LINK_TAKEN_DOWN
                                               |
-                     counted: the kernel's number as far as it has been told
+                     counted: the kernel's count as far as it has been reported
 
-The kernel's count is the truth and states are what was seen of it. Of ``growth`` since the observation before, one
-belongs to a link that was up and is not (LINK_DOWN, or LINK_TAKEN_DOWN by its owner); the rest came and went unseen:
-LINK_FLAPS. So over any while
+The kernel's count is exact; states are only what was observed. Of ``growth`` since the last observation, one loss
+belongs to a link that was up and is now down (LINK_DOWN, or LINK_TAKEN_DOWN by its owner). The other losses were not
+observed: LINK_FLAPS. So in any period
 
-    LINK_DOWN + sum(LINK_FLAPS) + LINK_TAKEN_DOWN that cost a carrier == growth of the kernel's count
+    LINK_DOWN + sum(LINK_FLAPS) + LINK_TAKEN_DOWN with a lost carrier == growth of the kernel's count
 
-where LINK_DOWN of a link that was down as sampling began is left out: its text begins with ``LINK_ALREADY_DOWN``.
+where LINK_DOWN of a link that was down as sampling began is not counted: its text begins with ``LINK_ALREADY_DOWN``.
 """
 
 import errno
@@ -56,10 +56,10 @@ class LinkLedger:
     def __init__(self, device: str) -> None:
         self.device = device
         self.state: LinkState | None = None
-        """As told; None before the first observation."""
+        """As last reported; None before the first observation."""
         self._counted: int | None = None
         self._is_ahead = False
-        """A loss was told that the kernel had not counted yet."""
+        """Whether a loss was reported that the kernel had not counted yet."""
 
     def observe(self, at_ns: int, state: LinkState, downs: int | None, why: str) -> list[Event]:
         """What is new. ``downs``: how often the link was lost, as the kernel counts; None where it does not say.
@@ -114,7 +114,7 @@ class LinkLedger:
     def _lost(self, at_ns: int, state: LinkState, why: str, *, counted: bool) -> Event:
         if state is LinkState.DOWN:
             return self._event(at_ns, Happening.LINK_DOWN, why)
-        cost = "its carrier went with it" if counted else "it had no carrier"
+        cost = "this removed its carrier" if counted else "it had no carrier"
         return self._event(at_ns, Happening.LINK_TAKEN_DOWN, f"taken down by its owner; {cost}")
 
     def _flaps(self, at_ns: int, unseen: int) -> list[Event]:
@@ -153,7 +153,7 @@ class LinkMessage:
     is_put_up: bool
     """By its owner."""
     has_carrier: bool | None
-    """None, as the numbers below: the kernel is too old to say."""
+    """None, like the numbers below, if the kernel is too old to report it."""
     downs: int | None
     ups: int | None
     changes: int | None
@@ -161,7 +161,7 @@ class LinkMessage:
 
 
 class LinkNews(Protocol):
-    """Where news of links come from. Neither call blocks; which messages were lost is not told."""
+    """Source of link messages. Neither call blocks. Lost messages are not reported."""
 
     def drain(self) -> list[LinkMessage]:
         """Since the call before, in order of arrival."""

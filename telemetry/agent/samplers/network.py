@@ -1,26 +1,22 @@
-"""The samplers of a host's network: those that have anything to read.
+"""The network samplers of a host: those that find something to read.
 
-open_network_samplers()            nic   rdma   tcp      one look a second
-open_network_samplers(fine=True)   traffic               looks every ten milliseconds, beside the others
+    open_network_samplers()            nic   rdma   tcp      one sample a second
+    open_network_samplers(fine=True)   traffic               one sample every ten milliseconds, beside the others
 
-Segments that TCP sent again, of all connections of the host together.
+``tcp`` reads the segments that TCP retransmitted, over all connections of this network namespace:
 
     /proc/net/snmp   Tcp: RtoAlgorithm ... RetransSegs InErrs ...
                      Tcp: 1 ... 42 0 ...
 
-The numbers are those of the network namespace of this process.
-
-Bytes alone, many times a second: windows of ten milliseconds show what an average over a second hides.
-
-Reads the byte counters of every interface and RDMA port and nothing else: no links, no errors, no events. Stands beside
-the samplers that read those, with the same metrics; links and devices that come and go are theirs to tell.
+``traffic`` reads only byte counters, many times a second: windows of ten milliseconds show what an average over a
+second hides. It uses the same metrics as ``nic`` and ``rdma``, which report links, errors and devices.
 """
 
 import socket
 from contextlib import suppress
 from pathlib import Path
 
-from telemetry.agent.samplers.interface import GoneError, Look, Reading, Sampler
+from telemetry.agent.samplers.interface import GoneError, Reading, Sample, Sampler
 from telemetry.agent.samplers.interfaces import InterfaceChoice
 from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
 from telemetry.agent.samplers.link_events import LinkListener
@@ -33,7 +29,7 @@ _NIC_FILES = ((Metric.NIC_RECEIVE_BYTES, "rx_bytes"), (Metric.NIC_SEND_BYTES, "t
 
 
 class TrafficSampler:
-    """Byte counters of NICs and RDMA ports, for looks in quick succession."""
+    """Byte counters of NICs and RDMA ports, for samples in quick succession."""
 
     name = "traffic"
 
@@ -59,13 +55,13 @@ class TrafficSampler:
     def devices(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(device for _, device in self._files))
 
-    def look(self, at_ns: int) -> Look:
+    def sample(self, at_ns: int) -> Sample:
         self._num_looks += 1
         if self._num_looks % self._rescan_every == 0:
             self._rescan()
             if not self._files and not self._net.is_dir() and not self._infiniband.is_dir():
                 raise GoneError(f"{self._net} is gone")
-        return Look(
+        return Sample(
             readings=tuple(
                 Reading(metric=metric, device=device, value=float(number * unit_bytes), is_counter=True)
                 for (metric, device), (file, unit_bytes) in self._files.items()
@@ -79,7 +75,7 @@ class TrafficSampler:
         self._files.clear()
 
     def _rescan(self) -> None:
-        """Open everything anew: a name may stand for another interface than before."""
+        """Open all files again: a name may now belong to another interface."""
         self.close()
         for name in self._choice.found(self._net):
             for metric, file in _NIC_FILES:
@@ -106,18 +102,18 @@ class TcpSampler:
     def __init__(self, proc: Path, *, descriptors: Descriptors | None = None) -> None:
         self._file = KeptFile(proc / "net" / "snmp", descriptors or Descriptors())
 
-    def look(self, at_ns: int) -> Look:
+    def sample(self, at_ns: int) -> Sample:
         retransmits = self.retransmits()
         if retransmits is None:
-            return Look()
+            return Sample()
         reading = Reading(metric=Metric.TCP_RETRANSMITS, device="", value=float(retransmits), is_counter=True)
-        return Look(readings=(reading,))
+        return Sample(readings=(reading,))
 
     def close(self) -> None:
         self._file.close()
 
     def retransmits(self) -> int | None:
-        """None where the kernel does not say, or not now."""
+        """None if the kernel does not report it at the moment."""
         try:
             return _retransmits(self._file.read())
         except (OSError, ValueError):

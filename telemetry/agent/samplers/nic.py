@@ -1,19 +1,19 @@
 """Ethernet interfaces: carrier, speed, bytes, errors, and every loss of a link exactly once.
 
-    netlink --news--> Carrier.take --.
-                                     +--> events          one look: news first, then the files, so that the kernel's
-    sysfs  --files--> Carrier.look --'--> readings        counts settle what the news left out
+    netlink --messages--> Carrier.take ---.
+                                          +--> events       one sample: messages first, then the files, so that the
+    sysfs  ----files----> Carrier.sample -'--> readings     kernel's counts complete what messages left out
 
-An interface that appears is taken up at once where netlink tells of it, else within ``rescan_every`` looks; one that
-vanishes is told as DEVICE_GONE. Speed is asked for after a change and every ``rescan_every`` looks: some drivers ask
-their firmware.
+A new interface is added at once if netlink reports it, otherwise within ``rescan_every`` samples. One that vanishes is
+reported as DEVICE_GONE. Speed is read after a change and every ``rescan_every`` samples, because some drivers query
+their firmware for it.
 """
 
 from contextlib import suppress
 from pathlib import Path
 
 from telemetry.agent.samplers.carrier import Carrier, CarrierFiles
-from telemetry.agent.samplers.interface import Event, GoneError, Look, Reading
+from telemetry.agent.samplers.interface import Event, GoneError, Reading, Sample
 from telemetry.agent.samplers.interfaces import InterfaceChoice
 from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
 from telemetry.agent.samplers.link_events import LinkMessage, LinkNews, LinkState
@@ -30,7 +30,7 @@ _STATISTICS = (
 
 
 class NicSampler:
-    """The interfaces of a network namespace. ``news`` is closed with it; without any, looks alone tell."""
+    """The interfaces of a network namespace. ``news`` is closed with it; without any, samples alone tell."""
 
     name = "nic"
 
@@ -57,7 +57,7 @@ class NicSampler:
         """Names of what is looked at."""
         return tuple(self._interfaces)
 
-    def look(self, at_ns: int) -> Look:
+    def sample(self, at_ns: int) -> Sample:
         self._num_looks += 1
         events, wants_rescan = self._take_news()
         if wants_rescan or self._num_looks % self._rescan_every == 0:
@@ -65,13 +65,13 @@ class NicSampler:
         readings: list[Reading] = []
         for interface in tuple(self._interfaces.values()):
             try:
-                events += interface.look(at_ns)
+                events += interface.sample(at_ns)
                 readings += interface.readings()
             except OSError:
                 events.append(self._retire(interface, at_ns))
         if not self._interfaces and not self._net.is_dir():
             raise GoneError(f"{self._net} is gone")
-        return Look(readings=tuple(readings), events=tuple(sorted(events, key=lambda event: event.at_ns)))
+        return Sample(readings=tuple(readings), events=tuple(sorted(events, key=lambda event: event.at_ns)))
 
     def close(self) -> None:
         if self._news is not None:
@@ -97,10 +97,10 @@ class NicSampler:
         return events, wants_rescan
 
     def _rescan(self, at_ns: int) -> list[Event]:
-        gone = [one for one in self._interfaces.values() if not one.is_still_there()]
-        events = [self._retire(one, at_ns) for one in gone]
-        for one in self._interfaces.values():
-            one.try_again()
+        gone = [interface for interface in self._interfaces.values() if not interface.is_still_there()]
+        events = [self._retire(interface, at_ns) for interface in gone]
+        for interface in self._interfaces.values():
+            interface.try_again()
         for name in self._choice.found(self._net):
             if name not in self._interfaces and len(self._interfaces) < self._choice.at_most:
                 self._interfaces[name] = _Interface(self._net / name, self._descriptors)
@@ -113,18 +113,18 @@ class NicSampler:
             at_ns=interface.gone_ns or at_ns,
             device=interface.name,
             name=Happening.DEVICE_GONE,
-            text="the interface is no longer there",
+            text="the interface no longer exists",
         )
 
 
 class _Interface:
-    """One of them, by the index under which the kernel knows it."""
+    """One interface, by the kernel's index."""
 
     def __init__(self, folder: Path, descriptors: Descriptors) -> None:
         self.name = folder.name
         self.index = 0
         self.gone_ns = 0
-        """When the kernel said so."""
+        """Time of the kernel's message."""
         self._folder = folder
         self._address = ""
         self._identify()
@@ -144,7 +144,7 @@ class _Interface:
         return (message.name, message.address) == (self.name, self._address) and bool(self._address)
 
     def is_still_there(self) -> bool:
-        """Whether the name still stands for the same interface."""
+        """Whether the name still belongs to the same interface."""
         before = self.index
         self._identify()
         return self._folder.is_dir() and self.index == before
@@ -156,12 +156,12 @@ class _Interface:
         self._last_ns = message.at_ns
         return self._carrier.take(message)
 
-    def look(self, at_ns: int) -> list[Event]:
+    def sample(self, at_ns: int) -> list[Event]:
         """Raises:
         OSError: it is gone.
         """
         was = self._carrier.state
-        events = self._carrier.look(max(at_ns, self._last_ns))  # news of after the look began came first
+        events = self._carrier.sample(max(at_ns, self._last_ns))  # news of after the sample began came first
         if events or self._carrier.state is not was:
             self._wants_speed = True
         return events
@@ -198,7 +198,7 @@ class _Interface:
                 file.close()
 
     def _current_speed(self) -> int | None:
-        """Mbit/s; None where the link is down or its driver does not know: it says -1 or refuses."""
+        """Mbit/s; None if the link is down or its driver reports -1 or an error."""
         if self._wants_speed:
             self._wants_speed = False
             self._speed.try_again()

@@ -1,18 +1,18 @@
-"""GPUs of a host, by NVIDIA's management library.
+"""GPUs of a host, through NVIDIA's management library.
 
-    open  --probe each GPU-->  look  look  look ...  --the last one lost-->  GoneError
-                                |
-                                +-- events since the look before (one call, no waiting)
-                                +-- 4 calls a GPU, 6 at every tenth look and after an event (see nvml_device.py)
+    open  --probe each GPU-->  sample  sample  sample ...  --the last GPU lost-->  GoneError
+                                 |
+                                 +-- events since the sample before (one call, without waiting)
+                                 +-- 4 calls a GPU, 6 at every tenth sample and after an event (see nvml_device.py)
 
-The library is an argument: the module ``pynvml``, or one in memory. Units are those of ``telemetry.host_metrics``;
-where NVML says its own stands in ``nvml_fields.py``.
+The library is an argument: the module ``pynvml``, or one in memory. Units are those of ``telemetry.host_metrics``.
+``nvml_fields.py`` says where NVML documents its own units.
 
-Critical events of GPUs, as NVML's event set holds them between two looks.
+Critical events come from NVML's event set, which holds them between two samples:
 
-    driver --Xid 79 on gpu3-->  event set  --drain, no waiting-->  gpu-xid "79 the GPU fell off the bus"
+    driver --Xid 79 on gpu3-->  event set  --drain, without waiting-->  gpu-xid "79 the GPU fell off the bus"
 
-Not everybody may have one: without it a sampler sees no Xids, and everything else.
+Some users may not create an event set. The sampler then reports everything except Xids.
 """
 
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from telemetry.agent.samplers.interface import Event, GoneError, Look, Reading
+from telemetry.agent.samplers.interface import Event, GoneError, Reading, Sample
 from telemetry.agent.samplers.nvml_device import Gpu, LostError, address_of, probe_gpu
 from telemetry.agent.samplers.nvml_fields import NvmlLibrary
 from telemetry.host_metrics import Happening
 from telemetry.xid import meaning_of
 
 MAX_EVENTS = 200
-"""Taken at one look: an application in a loop can make more than anybody reads."""
+"""Taken at one sample: an application in a loop can make more than anybody reads."""
 _TEXTS = {
     "nvmlEventTypeDoubleBitEccError": "uncorrectable memory error",
     "nvmlEventTypeFatalPoisonError": "poisoned data was used, and the error is fatal",
@@ -42,16 +42,16 @@ _XID = "nvmlEventTypeXidCriticalError"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drained:
-    """What came since the look before."""
+    """Events since the last sample."""
 
     events: tuple[Event, ...] = ()
     stirred: frozenset[int] = frozenset()
-    """Addresses of the GPUs that had any event: worth a look at their health."""
+    """Addresses of the GPUs that had any event: worth a sample at their health."""
 
 
 @dataclass(kw_only=True)
 class EventSet:
-    """Events of some GPUs; empty for good where there are none to be had."""
+    """Events of some GPUs; always empty if the driver offers none."""
 
     library: NvmlLibrary
     _handle: Any = None
@@ -87,12 +87,12 @@ class EventSet:
                 break
             address = address_of(data.device)
             stirred.add(address)
-            if address in self._device_of and (told := self._told(data)) is not None:
-                name, text = told
+            if address in self._device_of and (described := self._described(data)) is not None:
+                name, text = described
                 events.append(Event(at_ns=at_ns, device=self._device_of[address], name=name, text=text))
         return Drained(events=tuple(events), stirred=frozenset(stirred))
 
-    def _told(self, data: Any) -> tuple[Happening, str] | None:
+    def _described(self, data: Any) -> tuple[Happening, str] | None:
         if data.eventType == getattr(self.library, _XID, None):
             number = int(data.eventData)
             return Happening.GPU_XID, f"{number} {meaning_of(number).name}"
@@ -108,15 +108,15 @@ class EventSet:
                 self.library.nvmlEventSetFree(handle)
 
 
-LOOKS_A_HEALTH_CHECK = 10
+SAMPLES_A_HEALTH_CHECK = 10
 
 
 def open_nvml_sampler(
-    library: NvmlLibrary, *, looks_a_health_check: int = LOOKS_A_HEALTH_CHECK
+    library: NvmlLibrary, *, samples_a_health_check: int = SAMPLES_A_HEALTH_CHECK
 ) -> "NvmlSampler | None":
     """A sampler of all GPUs that answer; None where there is no driver, or no such GPU.
 
-    ``library`` is the module ``pynvml`` or behaves like it. Every so many looks a GPU is asked for its errors too.
+    ``library`` is the module ``pynvml`` or behaves like it. Every so many samples a GPU is asked for its errors too.
     """
     try:
         library.nvmlInit()
@@ -127,7 +127,7 @@ def open_nvml_sampler(
         with suppress(library.NVMLError):
             library.nvmlShutdown()
         return None
-    return NvmlSampler(library, gpus, looks_a_health_check=looks_a_health_check)
+    return NvmlSampler(library, gpus, samples_a_health_check=samples_a_health_check)
 
 
 def _probe_all(library: NvmlLibrary) -> list[Gpu]:
@@ -152,15 +152,15 @@ class NvmlSampler:
 
     name = "nvml"
 
-    def __init__(self, library: NvmlLibrary, gpus: list[Gpu], *, looks_a_health_check: int) -> None:
+    def __init__(self, library: NvmlLibrary, gpus: list[Gpu], *, samples_a_health_check: int) -> None:
         self._library = library
         self._gpus = gpus
         self._events = EventSet.of(library, gpus)
-        self._looks_a_health_check = looks_a_health_check
-        self._looks = 0
+        self._samples_a_health_check = samples_a_health_check
+        self._samples = 0
         self._closed = False
 
-    def look(self, at_ns: int) -> Look:
+    def sample(self, at_ns: int) -> Sample:
         """Read every GPU that is still there. A GPU that is lost is told once, and then left alone.
 
         Raises:
@@ -169,19 +169,19 @@ class NvmlSampler:
         if not self._gpus:
             raise GoneError("no GPU answers any more")
         drained = self._events.drain(at_ns)
-        events = [*self._seen(at_ns), *drained.events]
+        events = [*self._gpus_seen(at_ns), *drained.events]
         readings: list[Reading] = []
-        checked = self._looks % self._looks_a_health_check == 0
+        checked = self._samples % self._samples_a_health_check == 0
         for gpu in tuple(self._gpus):
             try:
                 readings += gpu.read(health=checked or gpu.address in drained.stirred)
             except LostError as lost:
                 events += [*self._events.drain(at_ns).events, self._retire(gpu, at_ns, str(lost))]
-        self._looks += 1
-        return Look(readings=tuple(readings), events=tuple(events))
+        self._samples += 1
+        return Sample(readings=tuple(readings), events=tuple(events))
 
-    def _seen(self, at_ns: int) -> list[Event]:
-        if self._looks:
+    def _gpus_seen(self, at_ns: int) -> list[Event]:
+        if self._samples:
             return []
         return [Event(at_ns=at_ns, device=gpu.device, name=Happening.GPU_SEEN, text=gpu.uuid) for gpu in self._gpus]
 

@@ -1,11 +1,11 @@
-"""One GPU as NVML shows it: asked once what it can tell, from then on asked only that.
+"""One GPU through NVML: probed once, and from then on asked only for what it supports.
 
     probe    every field value and every function below, once; what raises NotSupported is left out for good
-    pulse    at every look        throttle times and power (one call), SM clock, temperature, utilisation
-    health   every tenth look     ECC, remapped rows, PCIe, NVLink (in the same call), memory and its clock
+    pulse    every sample         throttle times and power (one call), SM clock, temperature, utilisation
+    health   every tenth sample   ECC, remapped rows, PCIe, NVLink (in the same call), memory and its clock
              and after an event
 
-That is 4 NVML calls a GPU at most looks, 6 at a look for its health.
+That is 4 NVML calls a GPU for most samples, and 6 for a sample of its health.
 """
 
 import ctypes
@@ -42,7 +42,7 @@ for which nobody asked."""
 
 
 class LostError(Exception):
-    """The GPU is gone, or useless until it is reset. The text says which."""
+    """The GPU is lost, or unusable until it is reset. The text says which."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ def _ecc(nvml: NvmlLibrary, gpu: Any, kind: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is asked at a look."""
+    """What is asked at a sample."""
 
     fields: tuple[Field, ...] = ()
     calls: tuple[Call, ...] = ()
@@ -116,13 +116,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU that answers, and what it is asked."""
+    """A GPU that answers, and the calls that it supports."""
 
     library: NvmlLibrary
     handle: Any
     index: int
     uuid: str
-    """Empty where NVML does not say."""
+    """Empty if NVML does not report it."""
     pulse: Plan
     health: Plan
 
@@ -135,7 +135,7 @@ class Gpu:
         return address_of(self.handle)
 
     def read(self, *, health: bool) -> list[Reading]:
-        """What it says now. What fails this time is left out.
+        """Its current values. Calls that fail this time are left out.
 
         Raises:
             LostError: it will never answer again.
@@ -162,7 +162,7 @@ class Gpu:
 
 
 def address_of(handle: Any) -> int:
-    """What tells NVML's handles apart: two pointers to one device are not equal for Python."""
+    """Identifies an NVML handle: two pointers to one device are not equal in Python."""
     return ctypes.cast(handle, ctypes.c_void_p).value or 0
 
 
@@ -173,9 +173,9 @@ def probe_gpu(library: NvmlLibrary, index: int, driver: str) -> Gpu | None:
         pulse, health = _probe_plan(library, handle, pulse_fields(driver)), _probe_health(library, handle)
     except (library.NVMLError, LostError):
         return None
-    told = {field.metric for field in pulse.fields + health.fields}
-    pulse = Plan(fields=pulse.fields, calls=_answered(library, handle, PULSE_CALLS, told))
-    health = Plan(fields=health.fields, calls=_answered(library, handle, HEALTH_CALLS, told))
+    covered = {field.metric for field in pulse.fields + health.fields}
+    pulse = Plan(fields=pulse.fields, calls=_answered(library, handle, PULSE_CALLS, covered))
+    health = Plan(fields=health.fields, calls=_answered(library, handle, HEALTH_CALLS, covered))
     if not any((pulse.fields, pulse.calls, health.fields, health.calls)):
         return None
     return Gpu(
@@ -206,13 +206,13 @@ def _fields_or_none(library: NvmlLibrary, handle: Any, fields: tuple[Field, ...]
         return {}
 
 
-def _answered(library: NvmlLibrary, handle: Any, calls: tuple[Call, ...], told: set[Metric]) -> tuple[Call, ...]:
-    """Those calls that tell something new; adds what they tell to ``told``."""
+def _answered(library: NvmlLibrary, handle: Any, calls: tuple[Call, ...], covered: set[Metric]) -> tuple[Call, ...]:
+    """The calls that report new metrics; these are added to ``covered``."""
     found: list[Call] = []
     for call in calls:
-        if not told.issuperset(call.metrics) and _asked(library, handle, call):
+        if not covered.issuperset(call.metrics) and _asked(library, handle, call):
             found.append(call)
-            told.update(call.metrics)
+            covered.update(call.metrics)
     return tuple(found)
 
 

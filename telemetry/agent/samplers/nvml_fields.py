@@ -1,14 +1,14 @@
 """NVML's field values that are read: by number, many in one call.
 
     nvmlDeviceGetFieldValues(gpu, [74, 75, ..., (161, link 0), (161, link 1), ...])
-        -> each with its own return code and a value of its own type
+        -> each with a return code and a value of its own type
 
-Throttle counters stand in nanoseconds, power in milliwatts: so says NVIDIA's reference of the field values
-(docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html: "in ns" beside 74, 76, 269 to 271), and
-``DCGM_FI_DEV_CLOCKS_EVENT_REASON_*_NS`` passes them on as they are.
+Throttle counters are in nanoseconds, power in milliwatts. Source: NVIDIA's reference of the field values
+(docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html: "in ns" beside 74, 76, 269 to 271).
+``DCGM_FI_DEV_CLOCKS_EVENT_REASON_*_NS`` exports them unchanged.
 
-Three throttle counters were renumbered between drivers, and their old numbers given to power smoothing, whose small
-numbers would be taken for counters. Seen in nvidia-ml-py, whose versions are those of the drivers:
+Three throttle counters have other numbers in newer drivers. Their old numbers now mean power smoothing, whose small
+values would look like counters. Seen in nvidia-ml-py, which has the version numbers of the drivers:
 
     driver      below 575     575 to 580.65     from 580.82 on
     ids         none          251 252 253       269 270 271
@@ -34,7 +34,7 @@ class Field:
     metric: Metric
     field_id: int
     link: int = 0
-    """The scope of fields that stand for one NVLink each."""
+    """The scope of fields that belong to one NVLink each."""
     divisor: float = 1.0
 
     @property
@@ -50,7 +50,7 @@ PULSE = (
     Field(metric=Metric.GPU_THROTTLE_BOARD_NS, field_id=77),
     Field(metric=Metric.GPU_POWER_W, field_id=186, divisor=MW_PER_W),
 )
-"""Asked at every look."""
+"""Asked at every sample."""
 HEALTH = (
     Field(metric=Metric.GPU_MEMORY_TEMPERATURE_C, field_id=82),
     Field(metric=Metric.GPU_ECC_CORRECTED, field_id=3),
@@ -75,13 +75,13 @@ _LINK_FAMILIES = (
     (161, 162, 163),  # NVLink 4: replays, recoveries, CRC
 )
 _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-"""Where a value stands, by NVML's number of its type."""
+"""The member that holds a value, by NVML's number of its type."""
 _SUCCESS = 0
 _LINK_TOTALS = (38, 45, 52, 59)  # NVLink 2 and 3, all links together: CRC of flits and of data, replays, recoveries
 
 
 def pulse_fields(driver: str) -> tuple[Field, ...]:
-    """What is asked at every look under a driver (``580.95.05``); of an unreadable version, what all agree on."""
+    """What is asked at every sample under a driver (``580.95.05``); of an unreadable version, what all agree on."""
     first = _first_renumbered(driver)
     if first is None:
         return PULSE

@@ -4,13 +4,15 @@
                                           counters/     port_xmit_data ... link_downed     (InfiniBand's own names)
                                           hw_counters/  out_of_sequence ... lifespan       (the driver's names)
 
-A metric is ``rdma-`` and the name of the file; of two of one name that of ``counters`` counts. ``port_xmit_data`` and
-``port_rcv_data`` are told in bytes: the files hold units of four. State and ``link_downed`` are read at every look,
-the others as far as ``BUDGET_NS`` reaches, the next look going on from there: some drivers ask their firmware for every
-file, and eight ports have hundreds. ``lifespan`` is no counter but how old the others may be.
+A metric is ``rdma-`` and the name of the file. If both folders have a name, the file in ``counters`` counts.
+``port_xmit_data`` and ``port_rcv_data`` are reported in bytes: the files hold units of four. ``lifespan`` is not a
+counter: it says how old the other values may be.
 
-A port is up while it is ACTIVE. ``link_downed`` may lag behind the state or not count at all (RoCE), so that each loss
-is told once, by whichever shows it first.
+State and ``link_downed`` are read in every sample. The other files are read until ``BUDGET_NS`` is used up, and the
+next sample continues there: some drivers query their firmware for every file, and eight ports have hundreds.
+
+A port is up while it is ACTIVE. ``link_downed`` may lag behind the state or not count at all (RoCE). So each loss is
+reported once, from whichever of the two shows it first.
 """
 
 import math
@@ -20,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from telemetry.agent.samplers.interface import Event, GoneError, Look, Reading, WrappingCounter
+from telemetry.agent.samplers.interface import Event, GoneError, Reading, Sample, WrappingCounter
 from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
 from telemetry.agent.samplers.link_events import LinkLedger, LinkState
 from telemetry.host_metrics import Happening, Metric
@@ -62,19 +64,19 @@ class RdmaSampler:
         """``mlx5_0/1`` and so on."""
         return tuple(self._ports)
 
-    def look(self, at_ns: int) -> Look:
+    def sample(self, at_ns: int) -> Sample:
         began_ns = self._clock()
         self._num_looks += 1
         is_time = self._num_looks % self._rescan_every == 0
         events = self._rescan(at_ns) if is_time or any(port.is_lost for port in self._ports.values()) else []
         readings: list[Reading] = []
         for port in self._ports.values():
-            events += port.look(at_ns)
+            events += port.sample(at_ns)
             readings += port.readings()
         readings += self._read_counters(began_ns + BUDGET_NS)
         if not self._ports and not self._root.is_dir():
             raise GoneError(f"{self._root} is gone")
-        return Look(readings=tuple(readings), events=tuple(events))
+        return Sample(readings=tuple(readings), events=tuple(events))
 
     def close(self) -> None:
         for port in self._ports.values():
@@ -83,7 +85,7 @@ class RdmaSampler:
         self._counters.clear()
 
     def _read_counters(self, until_ns: int) -> Iterator[Reading]:
-        """Each once at most, from where the look before had to stop; some at every look, whatever it takes."""
+        """Each once at most, from where the sample before had to stop; some at every sample, whatever it takes."""
         for num_read in range(len(self._counters)):
             if num_read % 16 == 15 and self._clock() > until_ns:
                 return
@@ -104,7 +106,7 @@ class RdmaSampler:
                 self._ports[name] = _Port(name, folder, self._descriptors)
         self._counters = [counter for port in self._ports.values() for counter in port.counters]
         self._next = self._next % len(self._counters) if self._counters else 0
-        text = "the port is no longer there"
+        text = "the port no longer exists"
         return [Event(at_ns=at_ns, device=name, name=Happening.DEVICE_GONE, text=text) for name in gone]
 
 
@@ -122,13 +124,13 @@ class _Port:
         self._wants_rate = True
         self._is_up: bool | None = None
         self.is_lost = False
-        """Its state could be read, and now cannot: it may be gone."""
+        """Whether its state was readable and no longer is: the port may be removed."""
         self._descriptors = descriptors
         self.counters: list[_Counter] = []
         self._find_counters()
-        self._downed = next((one for one in self.counters if one.file_name == "link_downed"), None)
+        self._downed = next((counter for counter in self.counters if counter.file_name == "link_downed"), None)
 
-    def look(self, at_ns: int) -> list[Event]:
+    def sample(self, at_ns: int) -> list[Event]:
         word = self._state.word()
         number, _, name = word.partition(":")
         if not number.strip().isdigit():
@@ -186,7 +188,7 @@ class _Port:
 class _Counter:
     """One file and what it is called."""
 
-    __slots__ = ("_device", "_metric", "_number", "_told", "_unit", "_wrapping", "file", "file_name")
+    __slots__ = ("_device", "_metric", "_number", "_reading", "_unit", "_wrapping", "file", "file_name")
 
     def __init__(self, device: str, file_name: str, file: KeptFile, *, wraps: bool) -> None:
         self._device = device
@@ -194,7 +196,7 @@ class _Counter:
         self._unit = WORD_BYTES if file_name in DATA_FILES else 1
         self._wrapping = WrappingCounter() if wraps else None
         self._number = -1
-        self._told: Reading | None = None
+        self._reading: Reading | None = None
         self.file = file
         self.file_name = file_name
 
@@ -203,10 +205,10 @@ class _Counter:
         if number is None or number < 0:
             return None
         if number != self._number:  # most stand still: what was told of them is told again
-            self._number, self._told = number, self._tell(number)
-        return self._told
+            self._number, self._reading = number, self._make_reading(number)
+        return self._reading
 
-    def _tell(self, number: int) -> Reading:
+    def _make_reading(self, number: int) -> Reading:
         value = number if self._wrapping is None else self._wrapping.unwrapped(number)
         return Reading(metric=self._metric, device=self._device, value=float(value * self._unit), is_counter=True)
 

@@ -1,15 +1,18 @@
-"""OTLP/HTTP: what an OpenTelemetry SDK or collector sends, stored.
+"""OTLP/HTTP: stores what an OpenTelemetry SDK or collector sends.
 
     POST /v1/traces    ->  otel_spans (and the view otel_traces)
     POST /v1/metrics   ->  otel_metrics_gauge, _sum, _histogram, _exponential_histogram, _summary
     POST /v1/logs      ->  otel_logs
 
-Protobuf or JSON, packed by gzip or deflate or not at all; the answer is written as the request was, and sent once the
-rows are stored. Records that make no sense are counted in its ``partial_success``; the others are stored. Refusals are
-a ``google.rpc.Status``: 400 no such message, 413 too big, 415 another type, 501 the server is too old for these tables,
-429 and 503 come back later (Retry-After).
+Bodies are protobuf or JSON, with gzip, deflate or no compression. The answer has the format of the request, and is sent
+once the rows are stored. Invalid records are counted in its ``partial_success``; the others are stored. Errors are a
+``google.rpc.Status``:
 
-Log records of others, from protobuf to the columns of ``otel_logs``.
+    400         not a valid message                  501         the server is too old for these tables
+    413         too large                            429, 503    retry later (Retry-After)
+    415         wrong content type
+
+The module also converts log records to the columns of ``otel_logs``.
 """
 
 import asyncio
@@ -232,7 +235,7 @@ class _Receiver:
             return
         version = self._store.query("SELECT version() AS version")["version"][0].as_py()
         if not is_modern(parse_version(version)):
-            raise OldServerError(f"the store is ClickHouse {version}: OpenTelemetry's tables need 22 or newer")
+            raise OldServerError(f"the store is ClickHouse {version}: the OpenTelemetry tables need 22 or newer")
         self._modern = True
 
 
@@ -267,6 +270,6 @@ def _status_and_words(error: Exception) -> tuple[int, str]:
         case OldServerError():
             return 501, str(error)
         case QueueFullError():
-            return 429, "too much waits to be stored; send it again after Retry-After seconds"
+            return 429, "too many rows wait to be stored; retry after Retry-After seconds"
         case _:
             raise error

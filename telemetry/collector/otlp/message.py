@@ -1,10 +1,10 @@
-"""The bytes of OTLP/HTTP: what a body holds, and what an answer says.
+"""The bytes of OTLP/HTTP: decodes request bodies and encodes answers.
 
-    body --unpacked, within a limit--> protobuf | JSON --> request message
-    answer message | status and words --> protobuf | JSON, as the request came
+    body --decompressed, within a limit--> protobuf | JSON --> request message
+    answer message | status and text --> protobuf | JSON, as in the request
 
-In OTLP's JSON trace and span ids are hexadecimal; protobuf's own mapping reads every ``bytes`` field as base64, so the
-ids are rewritten on the way in. Answers that go out as JSON hold no ids.
+In OTLP's JSON, trace and span ids are hexadecimal. Protobuf's own mapping reads every ``bytes`` field as base64, so the
+ids are rewritten on arrival. Answers contain no ids.
 """
 
 import base64
@@ -53,7 +53,7 @@ class Encoding:
 def encoding_of(content_type: str, packing: str) -> Encoding:
     """From the two headers of a request.
 
-    A page in somebody's browser can send any bytes to loopback, but not these types.
+    A page in a browser can send any bytes to loopback, but not with these types.
 
     Raises:
         UnknownEncodingError: one of them is not understood.
@@ -98,11 +98,13 @@ def unpacked(body: bytes, packing: str, limit_bytes: int) -> bytes:
     try:
         plain = unpacker.decompress(body, limit_bytes + 1)
     except zlib.error as error:
-        raise UsageError(f"the body is not {packing}: {error}", hint="send it again, unbroken") from error
+        raise UsageError(f"the body is not {packing}: {error}", hint="send the complete body again") from error
     if len(plain) > limit_bytes:
-        raise TooBigError(f"more than {limit_bytes} bytes, unpacked")
+        raise TooBigError(f"more than {limit_bytes} bytes after decompression")
     if not unpacker.eof or unpacker.unused_data:
-        raise UsageError(f"the {packing} body ends too early or too late", hint=f"send one {packing} stream, unbroken")
+        raise UsageError(
+            f"the {packing} body is truncated or has trailing bytes", hint=f"send one {packing} complete stream"
+        )
     return plain
 
 
@@ -122,7 +124,7 @@ def refusal(status: int, words: str, encoding: Encoding) -> bytes:
 def _read_json(body: bytes) -> dict[str, Any]:
     fields = json.loads(body, object_hook=_Objects().take)
     if not isinstance(fields, dict):
-        raise ValueError("no JSON object")
+        raise ValueError("not a JSON object")
     return fields
 
 

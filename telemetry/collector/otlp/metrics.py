@@ -1,4 +1,4 @@
-"""Metrics of others, from protobuf to the columns of ``otel_metrics_*``: a row a data point, a table a kind."""
+"""Converts OTLP metrics to the columns of ``otel_metrics_*``: one row a data point, one table a kind."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -42,46 +42,46 @@ class Column:
     of: Callable[[DataPoint], object]
 
 
-def _number(one: DataPoint) -> float:
-    kind = one.point.WhichOneof("value")
-    return float(getattr(one.point, kind)) if kind else 0.0
+def _number(point: DataPoint) -> float:
+    kind = point.point.WhichOneof("value")
+    return float(getattr(point.point, kind)) if kind else 0.0
 
 
 _VALUE = (Column("Value", pa.float64(), _number),)
-_TEMPORALITY = (Column("AggregationTemporality", pa.int32(), lambda one: one.data.aggregation_temporality),)
+_TEMPORALITY = (Column("AggregationTemporality", pa.int32(), lambda point: point.data.aggregation_temporality),)
 _TOTALS = (
-    Column("Count", pa.uint64(), lambda one: one.point.count),
-    Column("Sum", pa.float64(), lambda one: one.point.sum),
+    Column("Count", pa.uint64(), lambda point: point.point.count),
+    Column("Sum", pa.float64(), lambda point: point.point.sum),
 )
 _RANGE = (
-    Column("Min", pa.float64(), lambda one: one.point.min),
-    Column("Max", pa.float64(), lambda one: one.point.max),
+    Column("Min", pa.float64(), lambda point: point.point.min),
+    Column("Max", pa.float64(), lambda point: point.point.max),
     *_TEMPORALITY,
 )
 
 KINDS: dict[str, tuple[Column, ...]] = {
     "gauge": _VALUE,
-    "sum": (*_VALUE, *_TEMPORALITY, Column("IsMonotonic", pa.bool_(), lambda one: one.data.is_monotonic)),
+    "sum": (*_VALUE, *_TEMPORALITY, Column("IsMonotonic", pa.bool_(), lambda point: point.data.is_monotonic)),
     "histogram": (
         *_TOTALS,
-        Column("BucketCounts", _UINT64S, lambda one: list(one.point.bucket_counts)),
-        Column("ExplicitBounds", _FLOAT64S, lambda one: list(one.point.explicit_bounds)),
+        Column("BucketCounts", _UINT64S, lambda point: list(point.point.bucket_counts)),
+        Column("ExplicitBounds", _FLOAT64S, lambda point: list(point.point.explicit_bounds)),
         *_RANGE,
     ),
     "exponential_histogram": (
         *_TOTALS,
-        Column("Scale", pa.int32(), lambda one: one.point.scale),
-        Column("ZeroCount", pa.uint64(), lambda one: one.point.zero_count),
-        Column("PositiveOffset", pa.int32(), lambda one: one.point.positive.offset),
-        Column("PositiveBucketCounts", _UINT64S, lambda one: list(one.point.positive.bucket_counts)),
-        Column("NegativeOffset", pa.int32(), lambda one: one.point.negative.offset),
-        Column("NegativeBucketCounts", _UINT64S, lambda one: list(one.point.negative.bucket_counts)),
+        Column("Scale", pa.int32(), lambda point: point.point.scale),
+        Column("ZeroCount", pa.uint64(), lambda point: point.point.zero_count),
+        Column("PositiveOffset", pa.int32(), lambda point: point.point.positive.offset),
+        Column("PositiveBucketCounts", _UINT64S, lambda point: list(point.point.positive.bucket_counts)),
+        Column("NegativeOffset", pa.int32(), lambda point: point.point.negative.offset),
+        Column("NegativeBucketCounts", _UINT64S, lambda point: list(point.point.negative.bucket_counts)),
         *_RANGE,
     ),
     "summary": (
         *_TOTALS,
-        Column("ValueAtQuantiles.Quantile", _FLOAT64S, lambda one: [q.quantile for q in one.point.quantile_values]),
-        Column("ValueAtQuantiles.Value", _FLOAT64S, lambda one: [q.value for q in one.point.quantile_values]),
+        Column("ValueAtQuantiles.Quantile", _FLOAT64S, lambda point: [q.quantile for q in point.point.quantile_values]),
+        Column("ValueAtQuantiles.Value", _FLOAT64S, lambda point: [q.value for q in point.point.quantile_values]),
     ),
 }
 """Kind of metric, as protobuf names it -> what its points have that others have not."""
@@ -120,13 +120,13 @@ def _by_kind(metrics: Sequence[Metric]) -> dict[str, list[DataPoint]]:
     return points
 
 
-def _num_parts(one: DataPoint) -> int:
-    exemplars = getattr(one.point, "exemplars", ())  # summaries have none
-    return len(one.point.attributes) + len(exemplars)
+def _num_parts(point: DataPoint) -> int:
+    exemplars = getattr(point.point, "exemplars", ())  # summaries have none
+    return len(point.point.attributes) + len(exemplars)
 
 
-def _fault(one: DataPoint) -> str:
-    last_ns = max(one.point.time_unix_nano, one.point.start_time_unix_nano)
+def _fault(point: DataPoint) -> str:
+    last_ns = max(point.point.time_unix_nano, point.point.start_time_unix_nano)
     return "a data point beyond the year 2262" if last_ns > LAST_NS else ""
 
 
@@ -134,29 +134,29 @@ def _table(kind: str, found: Records[DataPoint]) -> pa.Table:
     every = found.records
     columns = {
         **found.scope_columns(_SCOPE_COLUMNS),
-        "MetricName": pa.array([one.metric.name for one in every], pa.string()),
-        "MetricDescription": pa.array([one.metric.description for one in every], pa.string()),
-        "MetricUnit": pa.array([one.metric.unit for one in every], pa.string()),
-        "Attributes": maps(one.point.attributes for one in every),
-        "StartTimeUnix": moments(one.point.start_time_unix_nano for one in every),
-        "TimeUnix": moments(one.point.time_unix_nano for one in every),
-        "Flags": pa.array([one.point.flags for one in every], pa.uint32()),
+        "MetricName": pa.array([point.metric.name for point in every], pa.string()),
+        "MetricDescription": pa.array([point.metric.description for point in every], pa.string()),
+        "MetricUnit": pa.array([point.metric.unit for point in every], pa.string()),
+        "Attributes": maps(point.point.attributes for point in every),
+        "StartTimeUnix": moments(point.point.start_time_unix_nano for point in every),
+        "TimeUnix": moments(point.point.time_unix_nano for point in every),
+        "Flags": pa.array([point.point.flags for point in every], pa.uint32()),
     }
     for column in KINDS[kind]:
-        columns[column.name] = pa.array([column.of(one) for one in every], column.type)
+        columns[column.name] = pa.array([column.of(point) for point in every], column.type)
     if kind != "summary":  # summaries have no exemplars
-        columns |= _exemplars([one.point.exemplars for one in every])
+        columns |= _exemplars([point.point.exemplars for point in every])
     return pa.table(columns)
 
 
 def _exemplars(exemplars_of_each: Sequence[Sequence[Exemplar]]) -> dict[str, pa.Array]:
     lengths = [len(exemplars) for exemplars in exemplars_of_each]
     flat = [exemplar for exemplars in exemplars_of_each for exemplar in exemplars]
-    values = [float(getattr(one, one.WhichOneof("value") or "as_double")) for one in flat]
+    values = [float(getattr(point, point.WhichOneof("value") or "as_double")) for point in flat]
     return {
-        "Exemplars.FilteredAttributes": lists(lengths, maps(one.filtered_attributes for one in flat)),
-        "Exemplars.TimeUnix": lists(lengths, moments(min(one.time_unix_nano, LAST_NS) for one in flat)),
+        "Exemplars.FilteredAttributes": lists(lengths, maps(point.filtered_attributes for point in flat)),
+        "Exemplars.TimeUnix": lists(lengths, moments(min(point.time_unix_nano, LAST_NS) for point in flat)),
         "Exemplars.Value": lists(lengths, pa.array(values, pa.float64())),
-        "Exemplars.SpanId": lists(lengths, pa.array([one.span_id.hex() for one in flat], pa.string())),
-        "Exemplars.TraceId": lists(lengths, pa.array([one.trace_id.hex() for one in flat], pa.string())),
+        "Exemplars.SpanId": lists(lengths, pa.array([point.span_id.hex() for point in flat], pa.string())),
+        "Exemplars.TraceId": lists(lengths, pa.array([point.trace_id.hex() for point in flat], pa.string())),
     }

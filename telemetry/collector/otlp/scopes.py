@@ -1,9 +1,9 @@
-"""Records out of their nesting, each with what its resource and its scope say.
+"""Flattens nested OTLP records: one row for each record, with the attributes of its resource and scope.
 
 request  [ resource A [ scope 1 [ record record ] [ scope 2 [ record ] ] ], resource B ... ]
 records  record record record ...          scopes   A1  A2  B1 ...       scope_of  0 0 1 ...
 
-Attribute values as text: the tables hold ``Map(String, String)``.
+Attribute values become text, because the tables hold ``Map(String, String)``:
 
 string  as it is            bool    true, false         int, double  shortest decimal
 bytes   base64              array, kvlist   compact JSON
@@ -66,9 +66,9 @@ def _plain(value: AnyValue) -> Any:
     """A value as JSON knows it."""
     match value.WhichOneof("value"):
         case "array_value":
-            return [_plain(one) for one in value.array_value.values]
+            return [_plain(item) for item in value.array_value.values]
         case "kvlist_value":
-            return {one.key: _plain(one.value) for one in value.kvlist_value.values}
+            return {item.key: _plain(item.value) for item in value.kvlist_value.values}
         case "bytes_value":
             return base64.b64encode(value.bytes_value).decode()
         case None:
@@ -98,7 +98,7 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Who recorded: a library within a service."""
+    """Identity of the recorder: a library within a service."""
 
     resource: Resource
     resource_url: str
@@ -177,7 +177,7 @@ class Records(Generic[Record]):
         self._expect(1 + len(records) + len(scope.resource.attributes) + len(scope.scope.attributes))
         self.scope_bytes += scope.size_bytes * len(records)
         if self.scope_bytes > MAX_SCOPE_BYTES:
-            raise TooBigError(f"more than {MAX_SCOPE_BYTES} bytes, with what the resource says of each record")
+            raise TooBigError(f"more than {MAX_SCOPE_BYTES} bytes, including the resource attributes of each record")
         for record in records:
             self._expect(self.num_parts(record))
             if fault := self.fault(record):
@@ -226,7 +226,7 @@ def moments(stamps_ns: Iterable[int]) -> pa.Array:
 
 
 def _service(attributes: Iterable[KeyValue]) -> str:
-    return next((as_text(one.value) for one in attributes if one.key == "service.name"), "")
+    return next((as_text(attribute.value) for attribute in attributes if attribute.key == "service.name"), "")
 
 
 def _texts(values: Iterable[str]) -> pa.Array:

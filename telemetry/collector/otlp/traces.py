@@ -1,4 +1,4 @@
-"""Spans of others, from protobuf to the columns of ``otel_spans``. Column by column: that is what makes it fast."""
+"""Converts OTLP spans to the columns of ``otel_spans``, column by column for speed."""
 
 from collections.abc import Iterable, Sequence
 

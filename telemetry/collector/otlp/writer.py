@@ -1,9 +1,9 @@
-"""Many small requests, few large inserts.
+"""Groups many small OTLP requests into few large inserts.
 
     requests --submit--> [queue, bounded] --group--> one insert a table --> every request of the group is answered
 
-OTLP is at-least-once: a sender that hears nothing sends again, and what was stored is then stored twice. Rows of ranks,
-which must be stored once, take another road (``telemetry/collector/ingest.py``).
+OTLP is at-least-once: a sender without an answer sends again, and then the rows are stored twice. Rows of ranks must be
+stored once. They use another path (``telemetry/collector/ingest.py``).
 """
 
 import threading

@@ -3,30 +3,24 @@
     training thread    start.record() ---- kernels are launched ---- end.record()        on the current stream
     drain thread       end.query()?  ->  start.elapsed_time(end)  and  reference.elapsed_time(start)
 
-The training thread records events and does nothing else: no wait, no synchronize, no edge between streams. A device
-that the process works on gets a queue (``cuda_device``) and a reference (``cuda_reference``) with its first span. No
-context is created: a device without one is not timed.
+The training thread only records events: no wait, no synchronize, no edge between streams. A device that the process
+uses gets a queue (``cuda_device``) and a reference (``cuda_reference``) with its first span. No context is created: a
+device without one is not timed. ``telemetry.start(device=...)`` says when a clock is opened:
 
-A capture of a graph is not disturbed. The drain thread asks in the relaxed capture mode (``cuda_driver``). A span that
-begins or ends inside a capture records no event there, and is handed out as captured.
+    auto      once this process uses a CUDA device (the default)
+    cuda      likewise; it is an error if torch sees no such device
+    cpu       never
 
-What CUDA's driver offers and ``torch.cuda`` does not: the capture mode of a thread, and whether a device is in use.
+A capture of a graph is not disturbed. While any thread captures in the *global* mode (the default of
+``torch.cuda.graph``), CUDA forbids calls such as ``cudaEventQuery`` to every thread, and one of them invalidates the
+capture. A thread in the *relaxed* mode is exempt, so the drain thread uses that mode:
 
-While any thread captures a graph in the *global* mode (the default of ``torch.cuda.graph``), CUDA forbids calls such as
-``cudaEventQuery`` to every thread, and one of them invalidates the capture. A thread in the *relaxed* mode is exempt.
+    exchange(relaxed) ---- query, record, elapsed_time ---- exchange(mode before)
 
-    exchange(relaxed) ---- query, record, elapsed_time ---- exchange(mode before)          on the drain thread
+A span that begins or ends inside a capture records no event there, and is returned as captured.
 
-torch binds no function for it (``torch.cuda.cudart()`` has memory, profiler and stream calls only). The driver's
-library is used and not libcudart: a process has one, whatever libcudart torch was linked with, its name never changes,
-and it keeps the mode.
-
-Which device clock a session gets. CUDA is never initialised here; torch is imported only for ``cuda``.
-
-device    a clock is opened
-auto      once this process works on a CUDA device (the default)
-cuda      likewise; it is an error if torch sees no such device
-cpu       never
+torch has no function for the capture mode, so CUDA's driver library is called. Unlike libcudart there is only one in a
+process, its name never changes, and it keeps the mode.
 """
 
 import ctypes
@@ -77,7 +71,7 @@ def expects_device(device: str) -> bool:
         import torch  # noqa: PLC0415  (optional extra)
 
         if not torch.cuda.is_available():
-            raise UsageError("torch sees no CUDA device", hint='telemetry.start(device="cpu") times on the host')
+            raise UsageError("torch sees no CUDA device", hint='use telemetry.start(device="cpu") to time on the host')
         return True
     return device == "auto" and _has_gpu() and _torch_has_cuda()
 
@@ -249,6 +243,8 @@ def open_cuda_clock() -> CudaClock | None:
         return None
     driver = loaded_driver()
     if driver is None:
-        raise UsageError("CUDA's driver has no capture modes", hint='telemetry.start(device="cpu") times on the host')
+        raise UsageError(
+            "CUDA's driver has no capture modes", hint='use telemetry.start(device="cpu") to time on the host'
+        )
     clock = CudaClock(torch.cuda, driver)
     return clock if clock.is_used() else None

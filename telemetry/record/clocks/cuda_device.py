@@ -1,10 +1,10 @@
 """Spans of one CUDA device: pooled pairs of events, from the streams that do the work to the drain thread.
 
 training threads    record() ... queue()          free events ---> recorded
-drain thread        drain()                       asked: done? ---> resolved, and the events are free again
+drain thread        drain()                       query: done? ---> resolved, and the events are free again
 
-Events of one stream complete in order. So each stream is asked up to its first event that is not completed. A stream
-that stands still delays no other stream.
+Events of one stream complete in order. So each stream is queried up to its first event that is not completed. A blocked
+stream delays no other stream.
 """
 
 from collections import deque
@@ -98,47 +98,47 @@ class CudaDevice:
 
     def _sort_by_stream(self) -> None:
         while self._ended:
-            one = self._ended.popleft()
-            one.number = self._num_queued
+            entry = self._ended.popleft()
+            entry.number = self._num_queued
             self._num_queued += 1
             self._num_unfinished += 1
-            self._unfinished.setdefault(one.stream, deque()).append(one)
+            self._unfinished.setdefault(entry.stream, deque()).append(entry)
 
     def _ask_stream(self, waiting: deque[OpenSpan]) -> list[tuple[int, list[Drained]]]:
         """Answers by number, up to the first span that is not completed. A failed span may stay in ``waiting``."""
         answers: list[tuple[int, list[Drained]]] = []
         failed: list[OpenSpan] = []
         while waiting and (answer := self._ask(waiting[0])):
-            one = waiting.popleft()
-            answers.append((one.number, answer))
-            if one.is_open:
-                failed.append(one)
+            entry = waiting.popleft()
+            answers.append((entry.number, answer))
+            if entry.is_open:
+                failed.append(entry)
         waiting.extendleft(reversed(failed))
         return answers
 
-    def _ask(self, one: OpenSpan) -> list[Drained]:
+    def _ask(self, entry: OpenSpan) -> list[Drained]:
         try:
-            if not one.end.query():
+            if not entry.end.query():
                 return []
         except Exception as error:
-            return [self._failed(one, error)]
-        one.is_open = False
-        if one.num_errors:
-            return [CompletedSpan(span=one.span)]
+            return [self._failed(entry, error)]
+        entry.is_open = False
+        if entry.num_errors:
+            return [CompletedSpan(span=entry.span)]
         try:
-            return [self._resolve(one)]
+            return [self._resolve(entry)]
         except Exception as error:
-            return [ClockError(error=error, span=one.span), CompletedSpan(span=one.span)]
+            return [ClockError(error=error, span=entry.span), CompletedSpan(span=entry.span)]
 
-    def _failed(self, one: OpenSpan, error: Exception) -> ClockError:
+    def _failed(self, entry: OpenSpan, error: Exception) -> ClockError:
         """The span is not timed, and its events are not used again. Its completion is asked for some more times."""
-        one.num_errors += 1
-        one.is_open = one.span.on_completed is not None and one.num_errors < MAX_ERRORS
-        return ClockError(error=error, span=one.span if one.num_errors == 1 else None)
+        entry.num_errors += 1
+        entry.is_open = entry.span.on_completed is not None and entry.num_errors < MAX_ERRORS
+        return ClockError(error=error, span=entry.span if entry.num_errors == 1 else None)
 
-    def _resolve(self, one: OpenSpan) -> ResolvedSpan:
-        start_ns = self._reference.to_host_ns(one.start)
-        duration_ns = nanoseconds(one.start.elapsed_time(one.end))
-        self.give_back(one.start)
-        self.give_back(one.end)
-        return ResolvedSpan(span=one.span, start_ns=start_ns, duration_ns=duration_ns)
+    def _resolve(self, entry: OpenSpan) -> ResolvedSpan:
+        start_ns = self._reference.to_host_ns(entry.start)
+        duration_ns = nanoseconds(entry.start.elapsed_time(entry.end))
+        self.give_back(entry.start)
+        self.give_back(entry.end)
+        return ResolvedSpan(span=entry.span, start_ns=start_ns, duration_ns=duration_ns)

@@ -1,25 +1,22 @@
-"""Ties the clock of one CUDA device to the host's, without a wait for the device.
+"""Ties the clock of one CUDA device to the host's, without waiting for the device.
 
     host     |record|   |query: no|  |query: no|     |query: yes|
                         low -------->low ------------------->high         the event happened between them
     device                                      x
 
-The event goes into a stream of the clock's own. Each "no" raises the lower bound, so a bracket is as tight as the last
-pause between two queries, however long the device took. The drain thread pauses after each "no" and gives up the
-interpreter's lock while it does. What is not answered within a pass is asked again in the next.
+The event is recorded on a stream of the clock's own. Each "no" raises the lower bound. So a bracket is as tight as the
+last pause between two queries, however long the device took. The drain thread pauses after each "no", and releases the
+GIL meanwhile. A query without an answer in one pass is repeated in the next.
 
-A new reference comes every second, because an elapsed time is a 32-bit float of milliseconds, exact to a microsecond
-for some seconds only, and because the clocks drift (``tie``).
-
-Tying a device's clock to the host's, and keeping it tied while the two drift apart.
+A new reference is made every second, for two reasons: an elapsed time is a 32-bit float of milliseconds, exact to a
+microsecond for some seconds only, and the clocks drift:
 
     host    --|=====|---------------------------|===|--------->      a bracket: the event happened between two readings
     device  ----x-------------------------------x------------->      of the host clock
 
-Each bracket is cut with where the one before says that the event must have been, so the tie gets tighter than any
-single bracket; what the clocks may have drifted since is allowed for. The drift coefficient is measured over all
-brackets so far. (veScale's NDTimeline ties its device timers to a reference event and to a drift coefficient so; it
-measures the latter once.)
+Each bracket is intersected with the prediction from the one before, plus a margin for drift. So the tie becomes tighter
+than any single bracket. The drift coefficient is measured over all brackets so far. (veScale's NDTimeline also ties
+device timers to a reference event with a drift coefficient, but measures it only once.)
 """
 
 from collections.abc import Callable

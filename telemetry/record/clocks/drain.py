@@ -1,10 +1,8 @@
-"""The drain thread: opens the device clock once there is one, asks it now and then what has ended, and records it.
+"""The drain thread: opens the device clock once there is one, queries it for completed spans, and records them.
 
 error    --> the spans concerned are dropped and counted; the 1st, 2nd, 4th, 8th ... error leaves a mark
 50 passes with errors, and no completed span in between (idle passes do not reset the count)
           --> the clock is given up: a mark, and spans are refused from then on
-
-What stands in for a device clock that was given up.
 """
 
 import threading
@@ -32,7 +30,7 @@ class FailedClock:
         return None
 
     def end(self, ticket: Any, span: DeviceSpan) -> None:
-        raise RuntimeError("the clock in which this span began has failed")
+        raise RuntimeError("the device clock failed during this span")
 
     def drain(self) -> list[Drained]:
         return []
@@ -132,37 +130,37 @@ class Drain:
             drained: Sequence[Drained] = self._clock.drain()
         except Exception as error:
             drained = [ClockError(error=error)]
-        for one in drained:
-            self._take(one)
+        for result in drained:
+            self._take(result)
         self._count_pass(drained)
 
-    def _take(self, one: Drained) -> None:
-        if isinstance(one, ResolvedSpan):
-            self._record(one)
-        elif isinstance(one, CapturedSpan):
-            self._drop_captured(one.span)
-        elif isinstance(one, ClockError):
-            self._drop_failed(one)
-        if isinstance(one, (ResolvedSpan, CapturedSpan, CompletedSpan)) and one.span.on_completed is not None:
+    def _take(self, result: Drained) -> None:
+        if isinstance(result, ResolvedSpan):
+            self._record(result)
+        elif isinstance(result, CapturedSpan):
+            self._drop_captured(result.span)
+        elif isinstance(result, ClockError):
+            self._drop_failed(result)
+        if isinstance(result, (ResolvedSpan, CapturedSpan, CompletedSpan)) and result.span.on_completed is not None:
             with suppress(Exception):
-                one.span.on_completed()
+                result.span.on_completed()
 
     def _drop_captured(self, span: DeviceSpan) -> None:
         if span.stage is not None:
             self._recorder.drop(Reason.CAPTURED, span.stage.label)
 
-    def _drop_failed(self, one: ClockError) -> None:
-        if one.span is not None and one.span.stage is not None:
+    def _drop_failed(self, result: ClockError) -> None:
+        if result.span is not None and result.span.stage is not None:
             self._recorder.lose(1)
         self._num_errors += 1
         if self._num_errors.bit_count() == 1:
-            self._recorder.mark(CLOCK_ERROR, f"{one.error!r}; error {self._num_errors} of this clock")
+            self._recorder.mark(CLOCK_ERROR, f"{result.error!r}; error {self._num_errors} of this clock")
 
     def _count_pass(self, drained: Sequence[Drained]) -> None:
         """A pass has failed if it brought errors and no completed span. A pass that brought nothing changes nothing."""
-        if any(isinstance(one, (ResolvedSpan, CompletedSpan)) for one in drained):
+        if any(isinstance(result, (ResolvedSpan, CompletedSpan)) for result in drained):
             self._failed_passes = 0
-        elif errors := [one.error for one in drained if isinstance(one, ClockError)]:
+        elif errors := [result.error for result in drained if isinstance(result, ClockError)]:
             self._failed_passes += 1
             if self._failed_passes == MAX_FAILED_PASSES:
                 self._failed = True

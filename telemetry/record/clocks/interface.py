@@ -1,11 +1,11 @@
-"""The seam of device clocks: spans of work that the host only issues.
+"""The interface of device clocks: for spans of work that the host only issues.
 
     training thread     begin() ---- work is issued ---- end(ticket, span)          never waits
     drain thread                                                   drain() -> spans resolved, lost, completed
 
-An implementation may refuse a span when it has no room (``begin`` gives None); the caller counts it as dropped.
+An implementation may refuse a span if it has no room (``begin`` returns None); the caller counts it as dropped.
 
-A device clock in memory: tests move its time by hand.
+The module holds one implementation: a device clock in memory, whose time is set by hand.
 """
 
 from collections.abc import Callable, Hashable, Sequence

@@ -1,8 +1,8 @@
-"""Collectives and transfers: their numbers, and where each group stands, on the state page.
+"""Collectives and transfers: their numbers, and the position of each group, on the state page.
 
-Members of a group issue its operations in one order, so counting on each rank gives the same number to the same
-operation everywhere: ``(group, op_seq)`` for a collective, ``(direction, pair, op_seq)`` for a transfer. Groups of the
-same ranks share one count: a job may hold several.
+Members of a group issue its operations in the same order. So each rank can count them, and the same operation has the
+same number everywhere: ``(group, op_seq)`` for a collective, ``(direction, pair, op_seq)`` for a transfer. A job may
+have several groups of the same ranks; they share one count.
 
 On a device the host only issues an operation. It is then followed on the device's clock, with or without a stage:
 "completed" on the state page means that the device has done it.

@@ -1,4 +1,4 @@
-"""One seam that sees every collective: a process group in front of the real one.
+"""Traces every collective: a process group in front of the real one.
 
     backend = register_traced_backend("gloo")                "nccl", "cpu:gloo,cuda:nccl", None as well
     dist.init_process_group(backend)
@@ -7,15 +7,15 @@
               |  allreduce, all_gather_single, send, ...
          TracedGroup      numbers the operation, stamps its issue
               |
-     inner ProcessGroup   made by torch as without us; does the work      Work --> its end ends the span
+     inner ProcessGroup   made by torch as without tracing; does the work      Work --> its end ends the span
 
 On the host a span lasts from the issue of the operation until the rank knows that it has ended: the return of
-``wait()``, or the future that DDP waits on. An operation that nobody waits for gets no span. On a device a span lasts
-from the inputs being ready on the current stream to the end of the transfer (``traced_work``, ``transfer_streams``):
-nothing waits that did not wait before. Results, order and overlap stay as they are; where this torch does not allow the
-seam, training goes on untraced and a mark says so. (torchft wraps groups in the same way.)
+``wait()``, or the future that DDP waits on. An operation without a wait gets no span. On a device a span lasts from the
+moment at which the inputs are ready on the current stream to the end of the transfer (``traced_work``,
+``transfer_streams``). Tracing adds no wait. Results, order and overlap stay the same. If this torch version does not
+allow the wrapper, training continues untraced, and a mark says so. (torchft wraps groups in the same way.)
 
-A group has the axes that the session's topology gives its ranks, or what its description says. Both may come late:
+A group has the axes that the session's topology gives its ranks, or those in its description. Both may arrive late:
 :func:`relabel` and the group's ``setGroupDesc`` correct it.
 """
 
@@ -45,7 +45,8 @@ from telemetry.record.collectives.torch_groups import (
 )
 from telemetry.record.collectives.traced_work import cuda_device, end_completed, end_transfers, follow, size_bytes
 from telemetry.record.collectives.transfer_streams import Transfers, before_group, transfers_of
-from telemetry.record.session import RECORDER, before_end, before_start, current_session, see_group, when_learned
+from telemetry.record.recording import RECORDER, before_end, when_learned
+from telemetry.record.session import before_start, current_session, see_group
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 

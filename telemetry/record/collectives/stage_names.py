@@ -1,4 +1,4 @@
-"""Which stage an operation of a process group is: from what the group is for and the kind of operation.
+"""The stage of a process group's operation: from the purpose of the group and the kind of operation.
 
 tp   all-gather, reduce-scatter, all-reduce, all-to-all      pp   rank i-1  -- forward -->  rank i  -- forward -->  i+1
 dp   params-all-gather, grads-reduce-scatter, -all-reduce                  <-- backward --         <-- backward --

@@ -1,14 +1,13 @@
-"""Where torch makes process groups, and what it does for groups of exactly its own type.
+"""Wraps the process groups that torch makes.
 
     init_process_group, new_group, DeviceMesh --> _new_process_group_helper    torch makes the whole group: backends,
                                                             |                  eager connections, splits, options
-                                                   wrap(plain group, ranks)    the wrapped group takes its place in
+                                                   wrap(plain group, ranks)    the wrapped group replaces it in
                                                             |                  torch's tables of groups
 
-Names of backends stay what they are, because torch makes every backend itself. The helper is private to torch: where it
-is missing, groups stay as they are.
-
-Methods of a process group, over the versions of torch: which are operations, and which go on to the inner group.
+torch makes every backend itself, so the names of backends do not change. The helper is private to torch: without it,
+groups are not wrapped. Methods of a process group differ between versions of torch. The module lists which of them are
+operations, and which are passed on to the inner group.
 """
 
 from collections.abc import Callable
@@ -175,8 +174,8 @@ def batch_transfers_of(group_type: type[dist.ProcessGroup]) -> None:
             return plain(p2p_op_list)
         distributed_c10d._check_p2p_op_list(p2p_op_list)
         with distributed_c10d._coalescing_manager(group, device, async_ops=True) as batch:
-            for one in p2p_op_list:
-                one.op(one.tensor, group=one.group, tag=one.tag, **_peer(one))
+            for operation in p2p_op_list:
+                operation.op(operation.tensor, group=operation.group, tag=operation.tag, **_peer(operation))
         works: list[Any] = batch.works
         return works
 
@@ -185,5 +184,5 @@ def batch_transfers_of(group_type: type[dist.ProcessGroup]) -> None:
     dist.batch_isend_irecv = batch_isend_irecv
 
 
-def _peer(one: Any) -> dict[str, int]:
-    return {"group_dst" if one.op is distributed_c10d.isend else "group_src": one.group_peer}
+def _peer(operation: Any) -> dict[str, int]:
+    return {"group_dst" if operation.op is distributed_c10d.isend else "group_src": operation.group_peer}

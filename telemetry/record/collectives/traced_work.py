@@ -1,10 +1,10 @@
-"""The work of a traced operation: whoever learns that it has ended, ends its span.
+"""The work of a traced operation: where its end is noticed, and the span ends.
 
 tensors of the host            the work is put behind a TracedWork: its wait() or its future ends the span
-CUDA, stream known             the end is noted on the stream of the transfer at once; the work is handed out as it is
-CUDA, async_op=False           there is no work: NCCL runs on the current stream, and the end is noted there at once
-CUDA, stream not known         a TracedWork: the end is noted on the current stream at wait(), after whatever else
-                               was put there before
+CUDA, stream known             the end is recorded on the stream of the transfer at once; the work is returned as it is
+CUDA, async_op=False           there is no work: NCCL runs on the current stream, and the end is recorded there at once
+CUDA, stream not known         a TracedWork: the end is recorded on the current stream at wait(), after whatever was
+                               put there before
 """
 
 import time
@@ -19,7 +19,7 @@ from telemetry.record.collectives.operations import Flight, Operations
 from telemetry.stages import SpanClock
 
 ENDING = ("wait", "synchronize", "block_current_stream")
-"""After these the rank, or its stream, goes on."""
+"""Methods after which the rank, or its stream, continues."""
 PASSED_ON = (
     "_get_duration", "_get_op_type", "_source_rank", "exception", "get_future_result", "is_success", "result",
     "source_rank",
@@ -139,7 +139,7 @@ def _tensor_bytes(argument: Any) -> int:
     if isinstance(argument, torch.Tensor):
         return argument.nbytes
     if isinstance(argument, list | tuple):
-        return sum(_tensor_bytes(one) for one in argument)
+        return sum(_tensor_bytes(item) for item in argument)
     return 0
 
 

@@ -1,20 +1,18 @@
-"""On which CUDA stream a communicator of NCCL moves data, so that the end of a transfer can be noted there.
+"""Finds the CUDA stream on which an NCCL communicator moves data, so that the end of a transfer can be recorded there.
 
     first operation    draw ------- communicator is made: torch draws one stream for it ------- draw
     of a group               i                          i + 1                                 i + 2
 
-torch's ProcessGroupNCCL takes the stream of a communicator out of torch's pool, in turn, when it makes the
-communicator, and keeps it. So the stream is the one between two that we draw ourselves. The rest of a turn is drawn
-too: the program's later streams are the same as without us. An event there adds no edge between streams.
+torch's ProcessGroupNCCL takes a communicator's stream out of torch's pool, in turn, when it makes the communicator, and
+keeps it. So it is the one between the two streams that are drawn here. The rest of the turn is drawn too, so that later
+streams of the program are the same as without tracing. An event there adds no edge between streams.
 
-The work's future would be another way, and has side effects: its callbacks run on a stream of the pool that is made to
-wait, although it may be a stream of the program or of another communicator; the outputs are recorded on that stream,
-which delays their reuse; under a graph capture that stream would join the graph; coalesced works have no future at all,
-and asking them for one ends the process. (ivalue_inl.h ``invokeCallback``, ProcessGroupNCCL.cpp ``endCoalescing``)
+The future of the work is not used, because it has side effects. Its callbacks run on a stream of the pool that is made
+to wait, although it may be a stream of the program or of another communicator. The outputs are recorded on that stream,
+which delays their reuse. Under a graph capture that stream would join the graph. Coalesced works have no future at all,
+and asking for one ends the process. (ivalue_inl.h ``invokeCallback``, ProcessGroupNCCL.cpp ``endCoalescing``)
 
-Where the stream is not known, a span ends on the current stream when the rank waits.
-
-The streams that a new group transfers on: those of NCCL, also where it makes its communicator at once.
+If the stream is not known, a span ends on the current stream when the rank waits.
 """
 
 import os
@@ -26,7 +24,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from telemetry.record.session import RECORDER
+from telemetry.record.recording import RECORDER
 
 MAX_POOL = 128
 HIGH_PRIORITY = "TORCH_NCCL_HIGH_PRIORITY"

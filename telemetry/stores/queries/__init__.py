@@ -1,16 +1,14 @@
-"""Every question rankscope asks a store: typed, parameterised, answered as columns.
+"""Every query of rankscope to a store: typed, parameterised, answered as columns.
 
 A query is a frozen dataclass: its fields are the parameters, its docstring names the columns of the answer.
-SQL keeps to what ClickHouse 18.16 and today's engine both know: no window functions, no ``WITH``, no Map.
+SQL uses only what ClickHouse 18.16 and today's engine both know: no window functions, no ``WITH``, no Map.
 
-runs      which runs and ranks          heat_map    many ranks over many steps, no more cells than pixels
-steps     how long steps took           told        samples, marks, heartbeats, evidence
-spans     single spans                  high_water  how far each rank is stored
-totals    sums by rank, stage, step     windows     windows of steps, and which roll-up answers them
-
-run_list  many runs in a row each
-
-Of hosts: ``telemetry/stores/queries/hosts.py``; of alerts: ``telemetry/stores/queries/told.py``.
+    runs      runs, their ranks, and lists of runs       heat_map  many ranks over many steps, at most a cell a pixel
+    steps     durations of steps                         reports   samples, marks, heartbeats, evidence, alerts
+    spans     single spans                               claims    who writes each rank, and how far it is stored
+    totals    sums by rank, stage, step                  windows   windows of steps, and the roll-up of each
+    hosts     readings and events of hosts               clocks    alignment of hosts' clocks
+    traces    spans with OpenTelemetry ids
 """
 
 from telemetry.stores.interface import Query
@@ -18,6 +16,17 @@ from telemetry.stores.queries.claims import HighWater, NumberedTable
 from telemetry.stores.queries.clocks import ClockHistory, HostClocks, MeetingSpans
 from telemetry.stores.queries.heat_map import HeatCells, StageGroups, StragglerScan
 from telemetry.stores.queries.hosts import HostEventCounts, HostEvents, HostGrowth, HostSamples
+from telemetry.stores.queries.reports import (
+    AlertLooks,
+    Alerts,
+    Evidence,
+    EvidenceCount,
+    Heartbeats,
+    Marks,
+    News,
+    SampleCurves,
+    Samples,
+)
 from telemetry.stores.queries.runs import (
     MOST_NAMED,
     Ranks,
@@ -33,17 +42,6 @@ from telemetry.stores.queries.runs import (
 )
 from telemetry.stores.queries.spans import Lanes, OperationColumns, Spans
 from telemetry.stores.queries.steps import InterruptedSteps, LastSteps, RankSteps, Steps
-from telemetry.stores.queries.told import (
-    AlertLooks,
-    Alerts,
-    Evidence,
-    EvidenceCount,
-    Heartbeats,
-    Marks,
-    News,
-    SampleCurves,
-    Samples,
-)
 from telemetry.stores.queries.totals import RankStageMeans, RankStageStats, StageCounts, StageTotals
 from telemetry.stores.queries.traces import TraceSpans
 from telemetry.stores.queries.windows import LAST_STEP
@@ -58,7 +56,7 @@ QUERIES: dict[str, type[Query]] = {
         RunSteps, RunRates, RunWallTimes, Alerts, AlertLooks,
     )
 }  # fmt: skip
-"""What may be asked over the wire: name -> query."""
+"""Queries that are allowed over the wire: name -> query."""
 
 __all__ = [
     "LAST_STEP",

@@ -1,7 +1,4 @@
-"""What a collector asks about ownership of ranks: see ``telemetry/collector/claims.py``.
-
-How far ranks are stored: what makes a resent batch harmless.
-"""
+"""Queries about ownership (``telemetry/collector/claims.py``), and how far each rank is stored."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args

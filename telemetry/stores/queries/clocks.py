@@ -1,4 +1,4 @@
-"""Questions about hosts' clocks: what they are aligned by, and what came of it. Asked like those of ``queries``."""
+"""Queries about hosts' clocks: the input of the alignment, and its result."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Pictures with never more cells than they have pixels: many ranks over many steps."""
+"""Heat maps of many ranks over many steps, with at most one cell a pixel."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -82,7 +82,7 @@ class HeatCells(Fields):
         sizes = (*self.group_degrees, *self.group_strides)
         if len(self.group_degrees) != len(self.group_strides) or min(sizes, default=1) < 1:
             raise UsageError(
-                f"group_degrees {self.group_degrees} and group_strides {self.group_strides} are no axes",
+                f"group_degrees {self.group_degrees} and group_strides {self.group_strides} are not valid axes",
                 hint="give one degree and one stride, each at least 1, for each axis",
             )
         assert self.worst in _MOST, self.worst

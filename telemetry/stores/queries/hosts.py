@@ -1,6 +1,6 @@
-"""Questions about hosts: what samplers read there, and what happened. Asked like those of ``queries``.
+"""Queries about hosts: readings of samplers, and events.
 
-Their rows carry no ``seq``: one that was sent twice is the same row, and every answer counts it once.
+Their rows have no ``seq``: a row that was sent twice is the same row, and every answer counts it once.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
-"""Which runs are stored, and who their ranks are.
+"""Which runs are stored, what ranks they have, and what a list of runs shows of each attempt.
 
-What a list of runs shows of each of its attempts: one question for many runs.
-
-Beside ``Runs``. All are ordered by run_id, attempt; an attempt of which nothing is known has no row.
+Lists are ordered by run_id, attempt. An attempt without data has no row.
 """
 
 from collections.abc import Iterator, Sequence

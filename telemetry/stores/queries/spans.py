@@ -1,4 +1,4 @@
-"""Single spans: of a timeline, and as the columns that detectors compare."""
+"""Single spans: for a timeline, and as the columns that detectors compare."""
 
 from dataclasses import dataclass
 

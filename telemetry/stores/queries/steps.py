@@ -1,8 +1,6 @@
-"""How long steps took.
+"""Durations of steps, without the step in which the ranks of an attempt died of a stall.
 
-The step in which the ranks of an attempt died of a stall.
-
-Recorders write no span for a step that an exception interrupts. Older ones did, as the ranks unwound:
+Recorders write no span for a step that an exception interrupts. Older versions did:
 
     step 39 |  step 40: stall .......... x      a span of 180 s that is no step
             |          evidence            heartbeat: died in step 40

@@ -1,7 +1,7 @@
 """Sums of spans by rank, stage and step.
 
-Written so that the roll-ups of ``schema/0006_rollups.sql`` answer them where the engine has them: the innermost SELECT
-groups by columns of a roll-up and asks for its aggregates alone. Without roll-ups the spans give the same answer.
+The roll-ups of ``schema/0006_rollups.sql`` answer them if the engine has them: the innermost SELECT groups by columns
+of a roll-up and reads only its aggregates. Without roll-ups the spans give the same answer.
 """
 
 from dataclasses import dataclass

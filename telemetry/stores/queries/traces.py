@@ -1,9 +1,9 @@
-"""Spans under the ids of the view ``otel_traces`` (``schema/views.sql``): a trace is a step of an attempt.
+"""Spans with the ids of the view ``otel_traces`` (``schema/views.sql``): a trace is a step of an attempt.
 
 trace of step 7      step, rank 0 [ forward-compute  forward-compute  optimizer ... ]
                      step, rank 1 [ forward-compute  ...                            ]
 
-The ids follow from run, attempt, step, rank and number alone, so that whoever exports twice exports the same.
+The ids depend only on run, attempt, step, rank and number, so a repeated export has the same ids.
 """
 
 from dataclasses import dataclass

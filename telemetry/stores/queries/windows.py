@@ -1,10 +1,10 @@
-"""Windows of steps in SQL, and how wide a column of a picture may be.
+"""Windows of steps in SQL, and the possible widths of a column of a heat map.
 
     by_step     a row for each rank, stage and step        columns of 1, 2, 5, 10, 25 steps
     by_window   a row for each rank, stage and 50 steps    columns of 50, 100, 250, 500 ... steps
 
-Both are roll-ups of ``schema/0006_rollups.sql``. The engine takes one where a SELECT groups by columns of it and asks
-for its aggregates in the very words of that script: they stand here once.
+Both are roll-ups of ``schema/0006_rollups.sql``. The engine uses one if a SELECT groups by its columns and has exactly
+the aggregate expressions of that script. These expressions are defined here once.
 """
 
 from telemetry.stages import Stage
@@ -47,4 +47,4 @@ def row_ranks(num_ranks: int, max_rows: int) -> int:
 
 def _widths() -> tuple[int, ...]:
     """1, 2, 5, 10, 25, 50, 100, 250 ... up to all steps: from 50 on multiples of a window."""
-    return (1, 2, 5, *(one * 10**power for power in range(20) for one in _MANTISSAS))
+    return (1, 2, 5, *(mantissa * 10**power for power in range(20) for mantissa in _MANTISSAS))

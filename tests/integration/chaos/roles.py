@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.feather
 
 import telemetry
-import telemetry.record.session
+import telemetry.record.recording
 from telemetry.agent.command import follow
 from telemetry.collector.server import run_collector
 from telemetry.collector.settings import CollectorSettings
@@ -56,7 +56,7 @@ def rank(clock: Path, run_id: str, number: int, num_ranks: int, spool: Path, kep
     signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
     gc.disable()  # a collection would be recorded, too
     os.environ["RANKSCOPE_SEGMENTS"] = str(max_segments)
-    telemetry.record.session.RankFile = partial(WitnessedRankFile, kept=kept)  # type: ignore[misc,assignment]
+    telemetry.record.recording.RankFile = partial(WitnessedRankFile, kept=kept)  # type: ignore[misc,assignment]
     session = telemetry.start(
         run_id,
         topology=Topology(dp=num_ranks),

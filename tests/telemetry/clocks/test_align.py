@@ -89,7 +89,7 @@ def test_a_host_without_common_events_is_refused() -> None:
     clocks = align(world.evidence(world.gathering((0, 1), 64), world.gathering((2, 3), 64)))
     by_host = {clock.host: clock for clock in clocks}
     assert [by_host[host].aligned for host in world.hosts] == [True, True, False, False]
-    assert "in common" in by_host["host-2"].reason
+    assert "shared with" in by_host["host-2"].reason
 
 
 def test_messages_one_way_bound_nothing() -> None:

@@ -30,7 +30,7 @@ def clocks_in(store: Store) -> list[dict]:
 def test_the_clocks_of_a_run_that_is_alive_are_kept(store: Store) -> None:
     run = simulated()
     put(run, store)
-    assert ClockKeeper(store, every_s=0).look() == 1
+    assert ClockKeeper(store, every_s=0).update() == 1
     rows = clocks_in(store)
     assert [row["host"] for row in rows] == [f"gpu-00{number}" for number in range(HOSTS)]
     for row in rows:
@@ -41,13 +41,13 @@ def test_the_clocks_of_a_run_that_is_alive_are_kept(store: Store) -> None:
 def test_a_look_without_news_estimates_nothing(embedded: Store) -> None:
     put(simulated(), embedded)
     keeper = ClockKeeper(embedded, every_s=0)
-    assert (keeper.look(), keeper.look()) == (1, 0)
+    assert (keeper.update(), keeper.update()) == (1, 0)
 
 
 def test_of_several_collectors_the_newest_estimate_counts_once(store: Store) -> None:
     put(simulated(), store)
     for _ in range(3):
-        ClockKeeper(store, every_s=0).look()
+        ClockKeeper(store, every_s=0).update()
     rows = clocks_in(store)
     assert len(rows) == HOSTS
     assert len({row["estimated_ns"] for row in rows}) == 1
@@ -56,7 +56,7 @@ def test_of_several_collectors_the_newest_estimate_counts_once(store: Store) -> 
 def test_raw_stamps_stay_as_they_are(embedded: Store) -> None:
     run = simulated()
     put(run, embedded)
-    ClockKeeper(embedded, every_s=0).look()
+    ClockKeeper(embedded, every_s=0).update()
     stored = embedded.query("SELECT start_ns FROM spans ORDER BY rank, seq")["start_ns"]
     assert (
         stored.to_pylist() == run.spans.sort_by([("rank", "ascending"), ("seq", "ascending")])["start_ns"].to_pylist()
@@ -65,12 +65,12 @@ def test_raw_stamps_stay_as_they_are(embedded: Store) -> None:
 
 def test_a_run_that_is_over_for_long_is_left_alone(embedded: Store) -> None:
     put(simulated(started_ns=time.time_ns() - 3600 * 10**9), embedded)
-    assert ClockKeeper(embedded, every_s=0).look() == 0
+    assert ClockKeeper(embedded, every_s=0).update() == 0
 
 
 def test_a_job_on_one_host_has_nothing_to_align(embedded: Store) -> None:
     put(simulated(gpus_per_host=16), embedded)
-    assert ClockKeeper(embedded, every_s=0).look() == 0
+    assert ClockKeeper(embedded, every_s=0).update() == 0
 
 
 def test_pings_bound_hosts_whose_ranks_have_nothing_in_common(embedded: Store) -> None:
@@ -90,7 +90,7 @@ def test_pings_bound_hosts_whose_ranks_have_nothing_in_common(embedded: Store) -
                 for metric, value in values.items()
             ]
     insert(embedded, "host_samples", made("host_samples", looks), run_id=RUN)
-    ClockKeeper(embedded, every_s=0).look()
+    ClockKeeper(embedded, every_s=0).update()
     rows = clocks_in(embedded)
     assert {row["method"] for row in rows[1:]} == {"pings"}
     for row in rows:
@@ -110,7 +110,7 @@ def test_few_ranks_are_asked_however_many_there_are(embedded: Store) -> None:
 
     keeper = ClockKeeper(embedded, every_s=0)
     keeper._reader = Watched()
-    keeper.look()
+    keeper.update()
     assert [len(query.ranks) for query in asked] == [HOSTS]
 
 
@@ -122,16 +122,16 @@ def test_a_run_that_makes_no_sense_keeps_no_other_from_being_aligned(
     nonsense = [{"rank": rank, "host": f"host-{rank}", "dp_size": 0, "started_ns": time.time_ns()} for rank in (0, 1)]
     insert(embedded, "ranks", made("ranks", nonsense), run_id="a run of nonsense")
     keeper = ClockKeeper(embedded, every_s=0)
-    keeper.look()
+    keeper.update()
     assert len(clocks_in(embedded)) >= HOSTS
-    keeper.look()
+    keeper.update()
     assert capsys.readouterr().err.count("run 'a run of nonsense', attempt 0: UsageError: dp is 0") == 1
 
 
 def test_a_view_aligns_stamps_of_different_hosts(embedded: Store) -> None:
     run = simulated()
     put(run, embedded)
-    ClockKeeper(embedded, every_s=0).look()
+    ClockKeeper(embedded, every_s=0).update()
     reader = StoreReader(embedded)
     view = load_view(reader, RUN, 0)
     ends = {}
@@ -160,7 +160,7 @@ def test_doctor_tells_the_clocks_of_a_run(embedded: Store, kept: bool) -> None:
     run = simulated()
     put(run, embedded)
     if kept:
-        ClockKeeper(embedded, every_s=0).look()
+        ClockKeeper(embedded, every_s=0).update()
     with collecting(embedded) as client:
         as_json = CliRunner().invoke(app, ["doctor", "--run", RUN, "--store", client.url, "--json"])
         as_text = CliRunner().invoke(app, ["doctor", "--run", RUN, "--store", client.url])
@@ -183,7 +183,7 @@ def test_doctor_tells_which_hosts_are_refused_and_why(embedded: Store) -> None:
     assert answer.exit_code == 1
     (line,) = [line for line in answer.stdout.splitlines() if line.startswith("gpu-001")]
     assert "refused" in line
-    assert "in common" in line
+    assert "shared with" in line
 
 
 def test_doctor_of_a_run_that_is_not_there_says_so(embedded: Store) -> None:

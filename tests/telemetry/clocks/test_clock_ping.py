@@ -62,7 +62,7 @@ def test_an_answer_that_took_longer_than_the_ping_is_none() -> None:
 def test_the_quickest_of_several_pings_counts() -> None:
     exchange = Exchange((90 * MILLI, MILLI), (MILLI, MILLI), (MILLI, 50 * MILLI))
     sampler = ClockPing(exchange.ask, lambda: None, tries=3, wall=exchange.wall, monotonic=exchange.monotonic)
-    values = {reading.metric: reading for reading in sampler.look(0).readings}
+    values = {reading.metric: reading for reading in sampler.sample(0).readings}
     assert values[Metric.CLOCK_ROUND_TRIP_NS].value == 2 * MILLI
     assert values[Metric.CLOCK_OFFSET_NS].value == 0
     assert values[Metric.CLOCK_OFFSET_NS].device == "one"
@@ -75,7 +75,7 @@ def test_a_collector_that_tells_no_time_makes_a_look_empty(fault: Exception) -> 
     def ask() -> TimeTold:
         raise fault
 
-    assert ClockPing(ask, lambda: None).look(0).readings == ()
+    assert ClockPing(ask, lambda: None).sample(0).readings == ()
 
 
 @pytest.mark.parametrize(

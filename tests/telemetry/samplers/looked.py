@@ -1,19 +1,19 @@
-"""What a look saw, in the shape in which tests ask."""
+"""What a sample saw, in the shape in which tests ask."""
 
 from collections.abc import Iterable
 
-from telemetry.agent.samplers.interface import Event, Look
+from telemetry.agent.samplers.interface import Event, Sample
 from telemetry.host_metrics import LINK_ALREADY_DOWN, Happening
 
 
-def values(look: Look) -> dict[tuple[str, str], float]:
+def values(sample: Sample) -> dict[tuple[str, str], float]:
     """By metric and device."""
-    return {(reading.metric, reading.device): reading.value for reading in look.readings}
+    return {(reading.metric, reading.device): reading.value for reading in sample.readings}
 
 
-def happened(look: Look) -> list[tuple[str, str]]:
+def happened(sample: Sample) -> list[tuple[str, str]]:
     """Names and devices of events."""
-    return [(event.name, event.device) for event in look.events]
+    return [(event.name, event.device) for event in sample.events]
 
 
 def losses(events: Iterable[Event]) -> int:
@@ -23,7 +23,7 @@ def losses(events: Iterable[Event]) -> int:
         if event.name == Happening.LINK_FLAPS:
             num_lost += int(event.text)
         elif event.name == Happening.LINK_TAKEN_DOWN:
-            num_lost += event.text.endswith("its carrier went with it")
+            num_lost += event.text.endswith("this removed its carrier")
         elif event.name == Happening.LINK_DOWN:
             num_lost += not event.text.startswith(LINK_ALREADY_DOWN)
     return num_lost

@@ -114,13 +114,13 @@ class SamplingProcess:
         self._process.stdout.close()
         assert status == 0
 
-    def look(self, at_ns: int = 0) -> tuple[dict[str, float], list[Event]]:
+    def sample(self, at_ns: int = 0) -> tuple[dict[str, float], list[Event]]:
         """Values by ``metric device``, and events. Without ``at_ns``: now."""
-        answer = self._ask(f"look {at_ns}")
+        answer = self._ask(f"sample {at_ns}")
         return answer["values"], [Event(**event) for event in answer["events"]]
 
     def news(self) -> list[dict[str, Any]]:
-        """Messages of netlink that no look has taken."""
+        """Messages of netlink that no sample has taken."""
         answer: list[dict[str, Any]] = self._ask("news")
         return answer
 

@@ -1,6 +1,6 @@
-"""A sampler of scripted GPUs, and what a look said."""
+"""A sampler of scripted GPUs, and what a sample said."""
 
-from telemetry.agent.samplers.interface import Look
+from telemetry.agent.samplers.interface import Sample
 from telemetry.agent.samplers.nvml import NvmlSampler, open_nvml_sampler
 from tests.telemetry.samplers.scripted_nvml import ScriptedNvml
 
@@ -14,9 +14,9 @@ def opened(nvml: ScriptedNvml, **options: int) -> NvmlSampler:
     return sampler
 
 
-def values(look: Look, device: str) -> dict[str, float]:
-    return {str(one.metric): one.value for one in look.readings if one.device == device}
+def values(sample: Sample, device: str) -> dict[str, float]:
+    return {str(one.metric): one.value for one in sample.readings if one.device == device}
 
 
-def told(look: Look) -> list[tuple[str, str, str]]:
-    return [(event.device, event.name, event.text) for event in look.events]
+def told(sample: Sample) -> list[tuple[str, str, str]]:
+    return [(event.device, event.name, event.text) for event in sample.events]

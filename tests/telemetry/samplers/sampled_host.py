@@ -1,7 +1,7 @@
-"""A made host with a rank on it, looked at once a second, and what a look said."""
+"""A made host with a rank on it, looked at once a second, and what a sample said."""
 
 from telemetry.agent.samplers.host import open_host_sampler
-from telemetry.agent.samplers.interface import Look
+from telemetry.agent.samplers.interface import Sample
 from telemetry.host_metrics import Happening
 from tests.telemetry.samplers.made_proc import MadeHost, MadeProcess
 
@@ -22,15 +22,15 @@ class Sampled:
         self.sampler = open_host_sampler(proc=host.proc, cgroups=host.cgroups, ranks=lambda: self.pids)
         self.seconds = 0
 
-    def look(self, seconds: int = 1) -> Look:
+    def sample(self, seconds: int = 1) -> Sample:
         self.host.write()
         self.seconds += seconds
-        return self.sampler.look(BEGAN_NS + self.seconds * SECOND_NS)
+        return self.sampler.sample(BEGAN_NS + self.seconds * SECOND_NS)
 
 
-def values(look: Look, device: str = "") -> dict[str, float]:
-    return {reading.metric: reading.value for reading in look.readings if reading.device == device}
+def values(sample: Sample, device: str = "") -> dict[str, float]:
+    return {reading.metric: reading.value for reading in sample.readings if reading.device == device}
 
 
-def told(look: Look, name: Happening) -> list[tuple[str, str]]:
-    return [(event.device, event.text) for event in look.events if event.name == name]
+def told(sample: Sample, name: Happening) -> list[tuple[str, str]]:
+    return [(event.device, event.text) for event in sample.events if event.name == name]

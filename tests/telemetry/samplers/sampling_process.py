@@ -1,4 +1,4 @@
-"""A NIC sampler that looks when a line on its input says so, and answers in JSON. Ends with its input."""
+"""A NIC sampler that samples when a line on its input says so, and answers in JSON. Ends with its input."""
 
 import argparse
 import json
@@ -26,10 +26,10 @@ def main() -> None:
     say(sampler.devices)
     for line in sys.stdin:
         verb, *rest = line.split()
-        if verb == "look":
-            look = sampler.look(int(rest[0]) or time.time_ns())
-            values = {f"{one.metric} {one.device}": one.value for one in look.readings}
-            say({"values": values, "events": [asdict(event) for event in look.events]})
+        if verb == "sample":
+            sample = sampler.sample(int(rest[0]) or time.time_ns())
+            values = {f"{one.metric} {one.device}": one.value for one in sample.readings}
+            say({"values": values, "events": [asdict(event) for event in sample.events]})
         elif news is not None:
             say([asdict(message) for message in news.drain()])
     sampler.close()

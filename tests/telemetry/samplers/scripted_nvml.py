@@ -263,7 +263,7 @@ class ScriptedNvml:
     def nvmlEventSetWait_v2(self, events: Any, timeout_ms: int) -> Any:
         """A lost GPU in the set spoils it for all, once no events wait."""
         self._called("nvmlEventSetWait_v2")
-        assert timeout_ms == 0, "a look may not wait"
+        assert timeout_ms == 0, "a sample may not wait"
         watched = [self.gpus[index] for index in self.watched]
         for gpu in watched:
             if gpu.events:

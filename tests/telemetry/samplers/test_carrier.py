@@ -1,4 +1,4 @@
-"""Every loss of a link is told exactly once, whatever the order in which looks and netlink show it."""
+"""Every loss of a link is told exactly once, whatever the order in which samples and netlink show it."""
 
 from collections import deque
 from collections.abc import Callable
@@ -19,13 +19,13 @@ OWNERS_DOING = st.sampled_from(["take_down", "put_up"])
 
 
 def stories(changes: st.SearchStrategy[str]) -> st.SearchStrategy[list[tuple[str, Any]]]:
-    """Steps: a change; a message is sent, perhaps torn; some are lost, or arrive; a look, perhaps interrupted."""
+    """Steps: a change; a message is sent, perhaps torn; some are lost, or arrive; a sample, perhaps interrupted."""
     step = st.one_of(
         st.tuples(st.just("change"), changes),
         st.tuples(st.just("send"), st.lists(PEERS_DOING, max_size=2)),
         st.tuples(st.just("drop"), st.integers(0, 3)),
         st.tuples(st.just("deliver"), st.integers(1, 4)),
-        st.tuples(st.just("look"), st.lists(changes, max_size=12)),
+        st.tuples(st.just("sample"), st.lists(changes, max_size=12)),
     )
     return st.lists(step, max_size=40)
 
@@ -44,7 +44,7 @@ class Story:
         self.on_their_way: deque[LinkMessage] = deque()
         self.events: list[Event] = []
         self.now_ns = 0
-        self.events += self.carrier.look(0)
+        self.events += self.carrier.sample(0)
         self.downs_before = self.kernel.downs
         self.events.clear()
 
@@ -54,9 +54,9 @@ class Story:
             getattr(self, f"_{verb}")(what)
 
     def settle(self) -> None:
-        """What is still on its way arrives, and a look finds nothing moving."""
+        """What is still on its way arrives, and a sample finds nothing moving."""
         self._deliver(len(self.on_their_way))
-        self._look([])
+        self._sample([])
 
     def _change(self, name: str) -> None:
         for part in ("lose", "gain") if name == "flap" else (name,):
@@ -77,9 +77,9 @@ class Story:
         for _ in range(min(number, len(self.on_their_way))):
             self.events += self.carrier.take(self.on_their_way.popleft())
 
-    def _look(self, meanwhile: list[str]) -> None:
+    def _sample(self, meanwhile: list[str]) -> None:
         self.window.due = [self._due(name) for name in meanwhile]
-        self.events += self.carrier.look(self.now_ns)
+        self.events += self.carrier.sample(self.now_ns)
         self.window.due = []
 
     def _due(self, name: str) -> Callable[[], None]:
@@ -148,7 +148,7 @@ def test_a_message_that_stands_for_several_flaps_tells_how_many_it_hides() -> No
 
 def test_a_message_that_a_look_has_overtaken_tells_nothing() -> None:
     story = Story(begins_up=True)
-    story.play([("change", "lose"), ("send", []), ("change", "gain"), ("look", [])])
+    story.play([("change", "lose"), ("send", []), ("change", "gain"), ("sample", [])])
     told = len(story.events)
     story.settle()
     assert len(story.events) == told
@@ -157,7 +157,7 @@ def test_a_message_that_a_look_has_overtaken_tells_nothing() -> None:
 
 def test_a_link_that_never_stands_still_while_it_is_read_is_told_at_the_next_look() -> None:
     story = Story(begins_up=True)
-    story.play([("look", ["flap"] * 100)])
+    story.play([("sample", ["flap"] * 100)])
     assert story.events == []
     story.settle()
     assert losses(story.events) == story.kernel.downs
@@ -166,7 +166,14 @@ def test_a_link_that_never_stands_still_while_it_is_read_is_told_at_the_next_loo
 def test_its_owner_taking_it_down_is_no_loss_of_the_link() -> None:
     story = Story(begins_up=True)
     story.play(
-        [("change", "take_down"), ("look", []), ("change", "put_up"), ("look", []), ("change", "gain"), ("look", [])]
+        [
+            ("change", "take_down"),
+            ("sample", []),
+            ("change", "put_up"),
+            ("sample", []),
+            ("change", "gain"),
+            ("sample", []),
+        ]
     )
     assert [event.name for event in story.events] == ["link-taken-down", "link-up"]
     assert link_downs_and_flaps(story.events) == 0
@@ -178,7 +185,7 @@ def test_a_kernel_that_counts_changes_alone_is_followed_to_the_end_state(
     steps: list[tuple[str, Any]], begins_up: bool
 ) -> None:
     story = Story(begins_up=begins_up, counts_each_way=False)
-    story.play([(verb, []) if verb in ("look", "send") else (verb, what) for verb, what in steps])
+    story.play([(verb, []) if verb in ("sample", "send") else (verb, what) for verb, what in steps])
     story.settle()
     told = [event.name for event in story.events if event.name != Happening.LINK_FLAPS]
     assert (told[-1] == Happening.LINK_UP if told else begins_up) == (story.kernel.state is LinkState.UP)

@@ -1,4 +1,4 @@
-"""Which interfaces of a host are worth a look."""
+"""Which interfaces of a host are worth a sample."""
 
 from pathlib import Path
 

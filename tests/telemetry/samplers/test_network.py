@@ -35,7 +35,7 @@ def test_interfaces_asked_for_by_name_are_the_only_ones(tmp_path: Path) -> None:
     for name in ("eth0", "eth1", "ib0"):
         made_interface(tmp_path, name)
     (nic,) = open_network_samplers(sysfs=tmp_path, proc=tmp_path, interfaces=("ib*",))
-    assert {device for _, device in values(nic.look(1))} == {"ib0"}
+    assert {device for _, device in values(nic.sample(1))} == {"ib0"}
 
 
 def test_files_that_show_another_machine_are_not_joined_with_this_one_s_news(tmp_path: Path) -> None:
@@ -54,8 +54,8 @@ def test_this_machine_s_network_can_be_looked_at_and_let_go() -> None:
     samplers = open_network_samplers()
     assert "tcp" in [sampler.name for sampler in samplers]
     for sampler in samplers:
-        sampler.look(1)
-        sampler.look(2)
+        sampler.sample(1)
+        sampler.sample(2)
         sampler.close()
         sampler.close()
     assert threading.active_count() == before

@@ -25,13 +25,13 @@ def host() -> Iterator[Namespace]:
 
 
 def told_until_quiet(sampling: SamplingProcess) -> list[Event]:
-    """Events of looks until two in a row saw nothing new, and no message waits."""
+    """Events of samples until two in a row saw nothing new, and no message waits."""
     events: list[Event] = []
     quiet = 0
 
     def is_quiet() -> bool:
         nonlocal quiet
-        _, more = sampling.look()
+        _, more = sampling.sample()
         events.extend(more)
         quiet = 0 if more else quiet + 1
         return quiet >= 2
@@ -40,17 +40,17 @@ def told_until_quiet(sampling: SamplingProcess) -> list[Event]:
     return events
 
 
-@pytest.mark.parametrize("arguments", [(), ("--deaf",)], ids=["netlink", "looks alone"])
+@pytest.mark.parametrize("arguments", [(), ("--deaf",)], ids=["netlink", "samples alone"])
 def test_hundreds_of_flaps_back_to_back_are_told_as_often_as_the_kernel_counts(
     host: Namespace, arguments: tuple[str, ...]
 ) -> None:
     with SamplingProcess(host, *arguments) as sampling:
-        sampling.look()
+        sampling.sample()
         before = host.counted()
         events: list[Event] = []
         for times in (1, 200, 3, 100, 40):
             host.flap(times)
-            events += sampling.look()[1]
+            events += sampling.sample()[1]
         events += told_until_quiet(sampling)
         assert host.counted() - before == 344
         assert losses(events) == 344
@@ -59,7 +59,7 @@ def test_hundreds_of_flaps_back_to_back_are_told_as_often_as_the_kernel_counts(
 def test_flaps_at_any_distance_with_looks_in_between_are_told_as_often_as_the_kernel_counts(host: Namespace) -> None:
     chance = random.Random(7)
     with SamplingProcess(host) as sampling:
-        sampling.look()
+        sampling.sample()
         before = host.counted()
         events: list[Event] = []
         for _ in range(40):
@@ -68,7 +68,7 @@ def test_flaps_at_any_distance_with_looks_in_between_are_told_as_often_as_the_ke
             resume = time.monotonic() + apart_s
             until(lambda at=resume: time.monotonic() >= at, every=0.005)
             if chance.random() < 0.5:
-                events += sampling.look()[1]
+                events += sampling.sample()[1]
         host.mend()
         events += told_until_quiet(sampling)
         assert losses(events) == host.counted() - before
@@ -77,18 +77,18 @@ def test_flaps_at_any_distance_with_looks_in_between_are_told_as_often_as_the_ke
 
 def test_flaps_while_a_look_is_under_way_are_told_as_often_as_the_kernel_counts(host: Namespace) -> None:
     with SamplingProcess(host) as sampling:
-        sampling.look()
+        sampling.sample()
         before = host.counted()
         events: list[Event] = []
         with host.flapping(300) as flapping:
-            until(lambda: events.extend(sampling.look()[1]) or flapping.poll() is not None, every=0.0)
+            until(lambda: events.extend(sampling.sample()[1]) or flapping.poll() is not None, every=0.0)
         events += told_until_quiet(sampling)
         assert losses(events) == host.counted() - before == 300
 
 
 def test_news_that_the_kernel_had_to_drop_lose_no_flap(host: Namespace) -> None:
     with SamplingProcess(host, "--buffer", "4096") as sampling:
-        sampling.look()
+        sampling.sample()
         os.kill(sampling.pid, signal.SIGSTOP)
         try:
             host.flap(60)
@@ -121,9 +121,9 @@ def test_each_change_arrives_with_the_time_at_which_it_came(host: Namespace) -> 
 
 def test_an_interface_that_its_owner_takes_down_is_no_loss_of_its_link(host: Namespace) -> None:
     with SamplingProcess(host) as sampling:
-        sampling.look()
+        sampling.sample()
         host.batch(f"link set {INTERFACE} down\n")
-        values, events = sampling.look()
+        values, events = sampling.sample()
         assert values[f"nic-up {INTERFACE}"] == 0
         assert f"nic-speed-mbps {INTERFACE}" not in values
         host.batch(f"link set {INTERFACE} up\n")
@@ -134,21 +134,21 @@ def test_an_interface_that_its_owner_takes_down_is_no_loss_of_its_link(host: Nam
 def test_an_interface_that_is_taken_down_as_sampling_begins_says_so(host: Namespace) -> None:
     host.batch(f"link set {INTERFACE} down\n")
     with SamplingProcess(host, "--deaf") as sampling:
-        (event,) = sampling.look()[1]
+        (event,) = sampling.sample()[1]
         assert event.name == Happening.LINK_TAKEN_DOWN
         assert event.text.startswith(LINK_ALREADY_DOWN)
 
 
 def test_an_interface_that_comes_and_goes_is_taken_up_at_once_and_told_as_gone(host: Namespace) -> None:
     with SamplingProcess(host) as sampling:
-        sampling.look()
+        sampling.sample()
         host.batch("link add mgmt0 type veth peer name mgmt1\nlink set mgmt0 up\nlink set mgmt1 up\n")
-        until(lambda: "nic-up mgmt0" in sampling.look()[0], every=0.01, what="the new interface")
+        until(lambda: "nic-up mgmt0" in sampling.sample()[0], every=0.01, what="the new interface")
         told_until_quiet(sampling)
         host.batch("link del mgmt0\n")
         events = told_until_quiet(sampling)
         gone = {event.device for event in events if event.name == Happening.DEVICE_GONE}
         assert gone == {"mgmt0", "mgmt1"}
         assert all(event.at_ns <= time.time_ns() for event in events)
-        values, _ = sampling.look()
+        values, _ = sampling.sample()
         assert {name.split()[1] for name in values} == {INTERFACE}

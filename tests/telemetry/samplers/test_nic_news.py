@@ -60,22 +60,22 @@ def host(tmp_path: Path) -> Host:
 
 
 def test_events_carry_the_time_of_the_news_not_of_the_look(host: Host) -> None:
-    host.sampler.look(100)
+    host.sampler.sample(100)
     host.lose(110)
     host.gain(120)
     host.lose(130)
-    events = host.sampler.look(200).events
+    events = host.sampler.sample(200).events
     assert [(event.at_ns, event.name) for event in events] == [(110, "link-down"), (120, "link-up"), (130, "link-down")]
 
 
 def test_what_news_left_out_is_told_by_the_look_that_finds_it(host: Host) -> None:
-    host.sampler.look(100)
+    host.sampler.sample(100)
     host.lose(110)
     host.gain(120)
     host.lose(130)
     host.gain(140)
     del host.news.waiting[1:]
-    events = host.sampler.look(200).events
+    events = host.sampler.sample(200).events
     assert [(event.at_ns, event.name, event.text) for event in events if event.name != Happening.LINK_UP] == [
         (110, "link-down", "no carrier"),
         (200, "link-flaps", "1"),
@@ -83,64 +83,64 @@ def test_what_news_left_out_is_told_by_the_look_that_finds_it(host: Host) -> Non
 
 
 def test_news_that_came_after_the_look_began_does_not_turn_events_round(host: Host) -> None:
-    host.sampler.look(100)
+    host.sampler.sample(100)
     host.lose(210)
     gain_link(host.folder)
-    events = host.sampler.look(200).events
+    events = host.sampler.sample(200).events
     assert [(event.at_ns, event.name) for event in events] == [(210, "link-down"), (210, "link-up")]
 
 
 def test_news_of_before_the_first_look_is_no_event(host: Host) -> None:
     host.lose(10)
     host.gain(20)
-    assert host.sampler.look(100).events == ()
+    assert host.sampler.sample(100).events == ()
 
 
 @pytest.mark.parametrize("other", [{"name": "eth9"}, {"address": "0c:42:a1:00:00:99"}, {"address": ""}])
 def test_news_of_another_interface_under_the_same_index_is_not_taken(host: Host, other: dict[str, str]) -> None:
-    host.sampler.look(100)
+    host.sampler.sample(100)
     host.kernel.lose()
     host.say(110)
     host.news.waiting = [replace(message, **other) for message in host.news.waiting]
-    assert host.sampler.look(200).events == ()
+    assert host.sampler.sample(200).events == ()
 
 
 def test_news_of_an_old_kernel_without_counts_leaves_it_to_the_files(host: Host) -> None:
-    host.sampler.look(100)
+    host.sampler.sample(100)
     host.lose(110)
     host.news.waiting = [replace(one, downs=None, ups=None, changes=None) for one in host.news.waiting]
-    events = host.sampler.look(200).events
+    events = host.sampler.sample(200).events
     assert [(event.at_ns, event.name) for event in events] == [(200, "link-down")]
 
 
 def test_an_interface_of_which_the_kernel_speaks_is_taken_up_at_the_next_look(host: Host, tmp_path: Path) -> None:
-    host.sampler.look(100)
+    host.sampler.sample(100)
     made_interface(tmp_path, "eth1")
     assert host.sampler.devices == (NAME,)
     host.news.waiting.append(replace(host.kernel.message(110), name="eth1", index=99))
-    host.sampler.look(200)
+    host.sampler.sample(200)
     assert host.sampler.devices == (NAME, "eth1")
 
 
 def test_an_interface_that_the_kernel_took_away_is_gone_since_then(host: Host) -> None:
-    host.sampler.look(100)
+    host.sampler.sample(100)
     host.say(110)
     host.news.waiting = [replace(message, is_deleted=True) for message in host.news.waiting]
     (host.folder / "ifindex").write_text("0\n")
-    look = host.sampler.look(200)
-    assert [(event.at_ns, event.name) for event in look.events] == [(110, "device-gone")]
+    sample = host.sampler.sample(200)
+    assert [(event.at_ns, event.name) for event in sample.events] == [(110, "device-gone")]
 
 
 def test_taking_it_down_and_putting_it_up_between_two_looks_is_seen_by_news(host: Host) -> None:
-    host.sampler.look(100)
+    host.sampler.sample(100)
     host.kernel.take_down()
     lose_link(host.folder)
     host.say(110)
     host.kernel.put_up()
     host.gain(120)
-    look = host.sampler.look(200)
-    assert happened(look) == [("link-taken-down", NAME), ("link-up", NAME)]
-    assert values(look)["nic-up", NAME] == 1
+    sample = host.sampler.sample(200)
+    assert happened(sample) == [("link-taken-down", NAME), ("link-up", NAME)]
+    assert values(sample)["nic-up", NAME] == 1
 
 
 def test_news_of_interfaces_that_nobody_chose_asks_for_no_search(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_news_of_interfaces_that_nobody_chose_asks_for_no_search(tmp_path: Path)
     sampler = NicSampler(tmp_path, news=news, choice=InterfaceChoice(wanted=("ib*",)), rescan_every=NEVER)
     made_interface(tmp_path, "ib1")
     news.waiting.append(replace(Kernel().message(1), name="veth123"))
-    sampler.look(2)
+    sampler.sample(2)
     assert sampler.devices == ("ib0",)
 
 
@@ -159,7 +159,7 @@ def test_closing_the_sampler_closes_its_news(host: Host) -> None:
 
 
 def test_a_thousand_changes_in_one_look_are_all_told(host: Host) -> None:
-    host.sampler.look(1)
+    host.sampler.sample(1)
     for at_ns in range(10, 2010, 2):
         host.kernel.lose()
         host.say(at_ns)
@@ -167,7 +167,7 @@ def test_a_thousand_changes_in_one_look_are_all_told(host: Host) -> None:
         host.say(at_ns + 1)
     lose_link(host.folder, times=1000)
     gain_link(host.folder)
-    events = host.sampler.look(3000).events
+    events = host.sampler.sample(3000).events
     assert losses(events) == 1000
     assert len(events) == 2000
 

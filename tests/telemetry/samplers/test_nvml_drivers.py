@@ -11,7 +11,7 @@ from tests.telemetry.samplers.scripted_nvml import ScriptedGpu, ScriptedNvml, h1
 
 def test_old_functions_stand_in_for_field_values_that_are_not_there() -> None:
     nvml = ScriptedNvml(h100s(1), missing=["nvmlDeviceGetFieldValues", "nvmlDeviceGetTemperatureV"])
-    seen = values(opened(nvml).look(AT_NS), "gpu0")
+    seen = values(opened(nvml).sample(AT_NS), "gpu0")
     assert seen[Metric.GPU_POWER_W] == 650.0
     assert seen[Metric.GPU_TEMPERATURE_C] == 61
     assert seen[Metric.GPU_ECC_CORRECTED] == 4
@@ -38,20 +38,20 @@ def test_what_is_not_supported_is_left_out_and_never_asked_again() -> None:
     nvml = ScriptedNvml([ScriptedGpu(index=0, lacks=HALF)])
     sampler = opened(nvml)
     nvml.calls.clear()
-    look = sampler.look(AT_NS)
+    sample = sampler.sample(AT_NS)
     assert {"gpu-power-w", "gpu-sm-clock-mhz", "gpu-ecc-corrected", "gpu-throttle-power-ns"} <= values(
-        look, "gpu0"
+        sample, "gpu0"
     ).keys()
-    assert "gpu-temperature-c" not in values(look, "gpu0")
+    assert "gpu-temperature-c" not in values(sample, "gpu0")
     assert not HALF & set(nvml.calls)
-    assert told(look) == [("gpu0", Happening.GPU_SEEN, "")]
+    assert told(sample) == [("gpu0", Happening.GPU_SEEN, "")]
 
 
 def test_an_answer_of_another_form_than_expected_costs_that_call_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = ScriptedNvml(h100s(1))
     nvml.gpus[0].lacks = frozenset(f"field {number}" for number in (142, 143, 144, 145))
     monkeypatch.setattr(nvml, "nvmlDeviceGetRemappedRows", lambda gpu: (1, 0, 0, 0, "histogram"))
-    seen = values(opened(nvml).look(AT_NS), "gpu0")
+    seen = values(opened(nvml).sample(AT_NS), "gpu0")
     assert Metric.GPU_REMAP_PENDING not in seen
     assert seen[Metric.GPU_ECC_UNCORRECTED] == 0
     assert seen[Metric.GPU_PCIE_REPLAYS] == 2
@@ -60,9 +60,9 @@ def test_an_answer_of_another_form_than_expected_costs_that_call_alone(monkeypat
 def test_without_permission_for_events_the_readings_still_come() -> None:
     nvml = ScriptedNvml(h100s(1), events_allowed=False)
     nvml.gpus[0].report_xid(79)
-    look = opened(nvml).look(AT_NS)
-    assert values(look, "gpu0")[Metric.GPU_POWER_W] == 650.0
-    assert [name for _, name, _ in told(look)] == [Happening.GPU_SEEN]
+    sample = opened(nvml).sample(AT_NS)
+    assert values(sample, "gpu0")[Metric.GPU_POWER_W] == 650.0
+    assert [name for _, name, _ in told(sample)] == [Happening.GPU_SEEN]
 
 
 def test_a_driver_without_events_or_newer_functions_is_read_all_the_same() -> None:
@@ -77,14 +77,14 @@ def test_a_driver_without_events_or_newer_functions_is_read_all_the_same() -> No
             "nvmlSystemGetDriverVersion",
         ],
     )
-    assert values(opened(nvml).look(AT_NS), "gpu0")[Metric.GPU_SM_CLOCK_MHZ] == 1980
+    assert values(opened(nvml).sample(AT_NS), "gpu0")[Metric.GPU_SM_CLOCK_MHZ] == 1980
 
 
 def test_a_gpu_that_may_not_be_asked_is_left_out_and_the_others_keep_their_names() -> None:
     gpus = h100s(3)
     gpus[1].hidden = True
-    look = opened(ScriptedNvml(gpus)).look(AT_NS)
-    assert {one.device for one in look.readings} == {"gpu0", "gpu2"}
+    sample = opened(ScriptedNvml(gpus)).sample(AT_NS)
+    assert {one.device for one in sample.readings} == {"gpu0", "gpu2"}
 
 
 @pytest.mark.parametrize("error", [pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED])

@@ -26,16 +26,16 @@ def snmp(proc: Path, text: str) -> None:
 def test_retransmitted_segments_are_found_by_the_name_of_their_column(tmp_path: Path) -> None:
     snmp(tmp_path, TABLE.format(retransmits=42))
     sampler = TcpSampler(tmp_path)
-    (reading,) = sampler.look(1).readings
+    (reading,) = sampler.sample(1).readings
     assert (reading.metric, reading.device, reading.value, reading.is_counter) == (Metric.TCP_RETRANSMITS, "", 42, True)
 
 
 def test_each_look_reads_anew(tmp_path: Path) -> None:
     snmp(tmp_path, TABLE.format(retransmits=42))
     sampler = TcpSampler(tmp_path)
-    sampler.look(1)
+    sampler.sample(1)
     snmp(tmp_path, TABLE.format(retransmits=43))
-    assert values(sampler.look(2)) == {(Metric.TCP_RETRANSMITS, ""): 43}
+    assert values(sampler.sample(2)) == {(Metric.TCP_RETRANSMITS, ""): 43}
 
 
 @pytest.mark.parametrize(
@@ -51,11 +51,11 @@ def test_each_look_reads_anew(tmp_path: Path) -> None:
 )
 def test_a_table_of_another_shape_gives_nothing(tmp_path: Path, text: str) -> None:
     snmp(tmp_path, text)
-    assert TcpSampler(tmp_path).look(1).readings == ()
+    assert TcpSampler(tmp_path).sample(1).readings == ()
 
 
 def test_the_table_of_this_machine_is_read() -> None:
     sampler = TcpSampler(Path("/proc"))
-    assert [reading.value >= 0 for reading in sampler.look(1).readings] == [True]
+    assert [reading.value >= 0 for reading in sampler.sample(1).readings] == [True]
     sampler.close()
     sampler.close()

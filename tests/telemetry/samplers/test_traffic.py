@@ -1,4 +1,4 @@
-"""The sampler for quick looks: bytes and nothing else."""
+"""The sampler for quick samples: bytes and nothing else."""
 
 import shutil
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.telemetry.samplers.made_sysfs import lose_link, made_h100_node, made_
 
 def test_bytes_of_every_interface_and_port_are_read_and_nothing_else(tmp_path: Path) -> None:
     made_h100_node(tmp_path)
-    metrics = {reading.metric for reading in TrafficSampler(tmp_path).look(1).readings}
+    metrics = {reading.metric for reading in TrafficSampler(tmp_path).sample(1).readings}
     assert metrics == {
         *(Metric.NIC_RECEIVE_BYTES, Metric.NIC_SEND_BYTES),
         *("rdma-port_rcv_data", "rdma-port_xmit_data"),
@@ -25,8 +25,8 @@ def test_bytes_of_every_interface_and_port_are_read_and_nothing_else(tmp_path: P
 
 def test_its_bytes_are_those_of_the_other_samplers(tmp_path: Path) -> None:
     made_h100_node(tmp_path)
-    others = values(NicSampler(tmp_path).look(1)) | values(RdmaSampler(tmp_path, clock=lambda: 0).look(1))
-    traffic = values(TrafficSampler(tmp_path).look(1))
+    others = values(NicSampler(tmp_path).sample(1)) | values(RdmaSampler(tmp_path, clock=lambda: 0).sample(1))
+    traffic = values(TrafficSampler(tmp_path).sample(1))
     assert len(traffic) == 2 * (2 + 8)
     assert traffic.items() <= others.items()
 
@@ -34,18 +34,18 @@ def test_its_bytes_are_those_of_the_other_samplers(tmp_path: Path) -> None:
 def test_a_link_that_goes_is_not_its_to_tell(tmp_path: Path) -> None:
     eth0 = made_interface(tmp_path, "eth0")
     sampler = TrafficSampler(tmp_path)
-    sampler.look(1)
+    sampler.sample(1)
     lose_link(eth0)
-    assert sampler.look(2).events == ()
+    assert sampler.sample(2).events == ()
 
 
 def test_interfaces_come_and_go_with_a_rescan(tmp_path: Path) -> None:
     eth0 = made_interface(tmp_path, "eth0")
     sampler = TrafficSampler(tmp_path, rescan_every=2)
-    sampler.look(1)
+    sampler.sample(1)
     shutil.rmtree(eth0)
     made_interface(tmp_path, "eth1")
-    sampler.look(2)
+    sampler.sample(2)
     assert sampler.devices == ("eth1",)
 
 
@@ -54,4 +54,4 @@ def test_a_machine_whose_network_is_gone_for_good_ends_it(tmp_path: Path) -> Non
     sampler = TrafficSampler(tmp_path, rescan_every=1)
     shutil.rmtree(tmp_path / "class")
     with pytest.raises(GoneError):
-        sampler.look(1)
+        sampler.sample(1)

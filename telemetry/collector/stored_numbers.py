@@ -1,19 +1,17 @@
-"""Who is stored up to where: what makes a resent batch harmless.
+"""Highest stored record number of each rank: makes a batch that is sent twice harmless.
 
-Rows of a folder are stored in the order of ``seq``, so one number a rank and folder says all that is stored. The store
-itself holds that number (its largest seq); here it is kept at hand, and read again after anything that may have made it
-wrong. A fresh folder begins at 0, whatever is stored under the name of its rank.
+Rows of a folder are stored in the order of ``seq``. So one number a rank and folder describes all that is stored.
+The store holds that number (its largest seq). It is cached here, and read again after anything that may have made it
+wrong. A new folder begins at 0, whatever is stored under the name of its rank.
 
-How far the numbers of a rank's records may jump from one row to the next.
+The module also checks how far the record numbers of a rank may jump from one row to the next:
 
     stored below 1000   next row 1001 ... 1000 + MAX_JUMP    other tables have the numbers between, or texts of marks
-                        next row beyond that                 refused, unless a mark `records-lost` fills the hole
+                        next row beyond that                 refused, unless a mark `records-lost` fills the gap
 
     marks:  ... | seq 999 | seq 8999999, records-lost, "8999000 records ..." | seq 9000000 ...
 
-An agent reads one segment of one rank at a time, so without a loss it never skips more numbers than a spool holds.
-
-How many records the marks of lost records report: for the collector's counters and its check of numbers.
+An agent reads one segment of one rank at a time. So without a loss it never skips more numbers than a spool holds.
 """
 
 from collections.abc import Iterable, Mapping
@@ -85,7 +83,7 @@ def jump_error(batch: Batch, far: npt.NDArray[np.intp], position: Mapping[int, i
     rank, seq = ranks[0], batch.rows["seq"][int(far[0])].as_py()
     return JumpError(
         f"run {batch.run_id!r}, attempt {batch.attempt}: {batch.table} of rank {rank} jump from record "
-        f"{stored[rank]} to {seq}: more than {MAX_JUMP}, what a spool holds",
+        f"{stored[rank]} to {seq}: more than the {MAX_JUMP} that a spool holds",
         hint="records are numbered from 0 in each folder; a mark records-lost gives the number of missing ones",
         stored=stored,
     )
@@ -98,7 +96,7 @@ Marks = dict[int, dict[int, int]]
 
 
 @dataclass(slots=True)
-class Ledger:
+class StoredNumbers:
     """High-water marks by attempt, table, rank and folder. Not for several threads.
 
     Raises:

@@ -1,7 +1,4 @@
-"""What ranks and agents told beside spans: samples, marks, heartbeats, evidence.
-
-What the watcher of alerts told this store: for the dashboard.
-"""
+"""What ranks, agents and the alert watcher report beside spans: samples, marks, heartbeats, evidence, alerts."""
 
 from dataclasses import dataclass
 

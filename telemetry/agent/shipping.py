@@ -1,0 +1,128 @@
+"""Sends the rows of ranks to the collector, and acknowledges records once all their rows are stored.
+
+announce       row of `ranks`; a rank whose clock is ahead is announced again in the next round
+ship_records   marks -> spans -> samples -> acknowledge; a refused table leaves the records in the spool
+"""
+
+import time
+from collections.abc import Callable, Iterable
+
+import pyarrow as pa
+
+from telemetry.agent.host import FollowedRank, Host, Owner
+from telemetry.agent.host_reports import Poster
+from telemetry.agent.tail import Chunk, rank_rows
+from telemetry.errors import AheadError, JumpError, RefusedRowsError
+from telemetry.printable import log
+from telemetry.wire.codec import labelled
+
+MAX_RECORDS = 100_000
+"""Records of one round over all ranks: large inserts are cheap."""
+MAX_BATCHES = 20
+"""Rounds before heartbeats are sent."""
+FEW_RECORDS = 5_000
+"""A round with fewer records is the last of this second. So a slow store does not get many tiny inserts."""
+TABLES_IN_ORDER = ("marks", "spans", "samples")
+"""Marks first: a mark of lost records explains why the numbers of the other rows jump."""
+
+
+class Shipper:
+    """Ships the ranks of one host. ``ahead``: runs with a rank that is not announced, because a clock is wrong."""
+
+    def __init__(self, host: Host, poster: Poster) -> None:
+        self._host = host
+        self._poster = poster
+        self.ahead: dict[Owner, AheadError] = {}
+        self._left_out: set[tuple[Owner, str]] = set()
+        """Runs and tables whose rows of the future were left out."""
+
+    def announce(self) -> None:
+        """Announce new ranks to the collector."""
+        known, self.ahead = self.ahead, {}
+        for owner, ranks in _by_owner(self._host.ranks.values(), self._is_unannounced).items():
+            for rank in ranks:
+                rank.tail.correct_clock(time.time_ns())
+            try:
+                stored = self.post("ranks", rank_rows([rank.tail.identity for rank in ranks]), owner)
+            except AheadError as error:
+                self.ahead[owner] = error
+                if owner not in known:
+                    log(f"rankscope agent: {error.message}. The agent retries until the clock is corrected")
+                continue
+            for rank in ranks:
+                rank.announced = stored
+
+    def _is_unannounced(self, rank: FollowedRank) -> bool:
+        return not rank.announced and rank.owner not in self._host.refused_runs
+
+    def forget_announcements(self) -> None:
+        """Announce every rank again: another collector, or another store, may answer next time."""
+        for rank in self._host.ranks.values():
+            rank.announced = False
+
+    def ship_records(self, *, dry: bool) -> bool:
+        """Ship records until none are left. False if heartbeats are due, or if only a few records are left and not
+        ``dry``."""
+        for _ in range(MAX_BATCHES):
+            chunks = list(self._host.read(MAX_RECORDS))
+            if not chunks:
+                return True
+            self._ship_chunks(chunks)
+            if not dry and sum(chunk.num_records for _, chunk in chunks) < FEW_RECORDS:
+                return False
+        return False
+
+    def _ship_chunks(self, chunks: list[tuple[FollowedRank, Chunk]]) -> None:
+        for owner in _by_owner((rank for rank, _ in chunks), lambda _: True):
+            own = [(rank, chunk) for rank, chunk in chunks if rank.owner == owner]
+            if all(self._ship_table(table, own, owner) for table in TABLES_IN_ORDER):
+                for rank, chunk in own:
+                    rank.tail.shipped(chunk)
+
+    def _ship_table(self, table: str, chunks: list[tuple[FollowedRank, Chunk]], owner: Owner) -> bool:
+        """Whether the rows of ``table`` are stored. If not, the run is refused, or its gap is reported next time."""
+        parts = [chunk.tables[table] for _, chunk in chunks if table in chunk.tables]
+        if not parts:
+            return True
+        try:
+            return self.post(table, pa.concat_tables(parts), owner)
+        except JumpError as error:
+            holes = [
+                rank.tail.report_hole(error.stored[rank.tail.identity.rank])
+                for rank, _ in chunks
+                if rank.tail.identity.rank in error.stored
+            ]
+            if not any(holes):
+                self._host.refuse(owner, error)
+            return False
+
+    def post(self, table: str, rows: pa.Table, owner: Owner) -> bool:
+        """Whether ``rows`` are stored. If not, the run or the time stamps were refused.
+
+        Raises:
+            JumpError: the record numbers jump too far.
+            AheadError: a rank began in the future, by the collector's clock. Other rows of the future are left out.
+        """
+        try:
+            self._poster.post(table, labelled(rows, *owner, self._host.openings(owner)))
+        except JumpError:
+            raise
+        except AheadError as error:
+            if table == "ranks":
+                raise
+            if (owner, table) not in self._left_out:
+                self._left_out.add((owner, table))
+                log(f"rankscope agent: {error.message}. Such rows are left out")
+            return False
+        except RefusedRowsError as error:
+            self._host.refuse(owner, error)
+            return False
+        return True
+
+
+def _by_owner(ranks: Iterable[FollowedRank], wanted: Callable[[FollowedRank], bool]) -> dict[Owner, list[FollowedRank]]:
+    groups: dict[Owner, list[FollowedRank]] = {}
+    for rank in ranks:
+        if wanted(rank):
+            groups.setdefault(rank.owner, []).append(rank)
+    return groups

@@ -1,0 +1,251 @@
+"""One recording of this process: the parts that it sets up, and what it does until its end.
+
+begin    the rank's folder -> state page -> worker server -> rank file -> recorder
+later    the device clock, once this process uses a device; the mesh, once it is learned
+end      device spans in flight -> last counts -> sealed
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from telemetry.printable import log
+from telemetry.record import layout
+from telemetry.record.agent_process import KeptAgent, spawn_agent
+from telemetry.record.clocks.cuda import Device, expects_device, open_device_clock
+from telemetry.record.clocks.drain import Drain
+from telemetry.record.clocks.host import measure_anchor
+from telemetry.record.garbage import GarbageWatch
+from telemetry.record.rank_file import RankFile, write_identity
+from telemetry.record.rank_identity import after_before, log_offsets
+from telemetry.record.recorder import make_recorder
+from telemetry.record.segments_ahead import SegmentsAhead
+from telemetry.record.session_stats import SessionStats, measure_span_cost
+from telemetry.record.state_page import StatePage
+from telemetry.record.worker_server import forget_worker_server, start_worker_server, stop_worker_server
+from telemetry.records import RankIdentity
+from telemetry.settings import RecordingSettings
+from telemetry.topology import Topology
+
+MESH_LEARNED = "mesh-learned"
+"""Name of the mark of a topology that was learned while recording; its text is the mesh."""
+RECORDER = make_recorder()
+"""The recorder of this process: its functions stay the same before, during and after a session."""
+
+_before_end: list[Callable[[], None]] = []
+_when_learned: list[Callable[[Topology], None]] = []
+
+
+@dataclass(kw_only=True)
+class Session:
+    """A recording. ``folder`` is None if it could not start or is switched off."""
+
+    identity: RankIdentity | None = None
+    folder: Path | None = None
+    span_cost_ns: int = 0
+    given_topology: bool = True
+    """Whether the user gave the topology: then nothing is learned."""
+    knows_mesh: bool = False
+    """Whether the topology was given or learned. Otherwise all ranks count as data parallel until it is learned."""
+    _segments: SegmentsAhead | None = None
+    _page: StatePage | None = None
+    _drain: Drain | None = None
+    _watch: GarbageWatch | None = None
+    _agent: KeptAgent | None = None
+    _last: SessionStats | None = None
+
+    @property
+    def recording(self) -> bool:
+        return self._segments is not None
+
+    @property
+    def mesh_is_final(self) -> bool:
+        """Whether the topology can no longer change: it was given, or is known and the first step has begun.
+
+        Spans name axes only then: the same bits would mean other axes of another mesh.
+        """
+        page = self._page
+        return self.given_topology or (self.knows_mesh and page is not None and page.words[layout.WORD_STEP] >= 0)
+
+    def stats(self) -> SessionStats:
+        """Statistics now, or at the end of a stopped session."""
+        if self._last is not None:
+            return self._last
+        records = RECORDER.next_seq() if self.recording else 0
+        dropped = RECORDER.dropped() if self.recording else 0
+        cost = self.span_cost_ns
+        return SessionStats(records=records, dropped=dropped, span_cost_ns=cost, own_cost_ns=cost * records)
+
+    def begin(self, identity: RankIdentity, folder: Path, device: Device, max_segments: int) -> None:
+        """Claim the folder and record into it.
+
+        Raises:
+            UsageError: another process records as this rank, or the device clock cannot be had.
+            OSError: the folder cannot be written.
+        """
+        self.span_cost_ns = measure_span_cost(RECORDER)
+        anchor = measure_anchor()
+        page = StatePage(folder, anchor)
+        try:
+            rank_file = RankFile(folder, anchor=anchor, max_segments=max_segments)
+            self._attach(identity, rank_file, page, _device_drain(device))
+        except BaseException:
+            stop_worker_server()
+            page.close()
+            raise
+
+    def _attach(self, identity: RankIdentity, rank_file: RankFile, page: StatePage, drain: Drain | None) -> None:
+        folder = rank_file.folder
+        identity = replace(
+            after_before(folder, identity),
+            meta={**identity.meta, **start_worker_server(folder), **log_offsets()},
+        )
+        write_identity(folder, identity)
+        segments = SegmentsAhead(rank_file)
+        RECORDER.attach(segments, rank_file.next_seq, page.words, None if drain is None else drain.clock)
+        self.identity, self.folder = identity, folder
+        self._segments, self._page = segments, page
+        self._watch = GarbageWatch(RECORDER)
+        self._watch.install()
+        self._drain = drain
+        if drain is not None:
+            drain.start()
+
+    def end(self) -> None:
+        """Flush and seal. Waits a bounded time for device spans in flight.
+
+        Raises:
+            OSError, UnreadableError: the folder is gone. The session has ended all the same.
+        """
+        segments, page = self._segments, self._page
+        if segments is None or page is None:
+            return
+        call_all(_before_end)
+        given_up = self._drain.stop() if self._drain is not None else 0
+        RECORDER.mark_dropped()
+        if given_up:
+            RECORDER.mark("device-spans-given-up", str(given_up))
+        segments.stop()
+        RECORDER.beat()
+        stats = self.stats()
+        self._last = replace(stats, dropped=stats.dropped + given_up)
+        self._segments = self._page = None
+        self._forget()
+        RECORDER.detach()
+        page.words[layout.WORD_DROPPED] = self._last.dropped
+        try:
+            segments.close(self._last.records)
+        finally:
+            page.end(failed=_is_failing())
+            page.close()
+            if self._agent is not None:
+                self._agent.session_ended()
+
+    def learn(self, topology: Topology) -> bool:
+        """Record under ``topology`` from now on, which the rank learned while it records. Returns whether it is new.
+
+        The identity is rewritten, the agent announces the rank again, and functions of :func:`when_learned` are called.
+        it. A topology that is final stays, and so does the world size. Never raises.
+        """
+        before, page = self.identity, self._page
+        if self.mesh_is_final or before is None or self.folder is None or page is None:
+            return False
+        if topology.world_size != before.topology.world_size:
+            return False
+        if topology == before.topology:
+            self.knows_mesh = True
+            return False
+        # The identity of a rank with the latest start counts.
+        identity = replace(before, topology=topology, started_ns=before.started_ns + 1)
+        try:
+            write_identity(self.folder, identity)
+        except Exception as error:
+            warn(f"the learned mesh {topology} could not be saved: {error}")
+            return False
+        self.identity = identity
+        page.words[layout.WORD_IDENTITY] = identity.started_ns
+        RECORDER.mark(MESH_LEARNED, str(topology))
+        self.relabel_groups()
+        self.knows_mesh = True  # last: spans name axes from here on
+        return True
+
+    def relabel_groups(self) -> None:
+        """Call all functions registered by :func:`when_learned` with the session's topology."""
+        if self.identity is None:
+            return
+        for relabel in _when_learned:
+            with suppress(Exception):
+                relabel(self.identity.topology)
+
+    def keep_agent(self, settings: RecordingSettings, collector: str) -> None:
+        """Start the host's agent. If it fails, records stay in the spool for a later agent."""
+        spawn = partial(
+            spawn_agent,
+            spool=settings.spool,
+            run_id=settings.run_id,
+            attempt=settings.attempt,
+            collector=collector,
+        )
+        try:
+            self._agent = KeptAgent(spawn, warn)
+        except OSError as error:
+            warn(f"the agent did not start: {error}")
+
+    def abandon(self) -> None:
+        """In a forked child: stop recording, and leave the parent's files unchanged."""
+        forget_worker_server()
+        page, self._segments, self._page = self._page, None, None
+        self._forget()
+        RECORDER.forked()
+        if page is not None:
+            page.abandon()
+
+    def _forget(self) -> None:
+        stop_worker_server()
+        if self._watch is not None:
+            self._watch.remove()
+
+
+def before_end(finish: Callable[[], None]) -> None:
+    """Register ``finish`` to be called when a session ends, while it still records. Errors are suppressed."""
+    _before_end.append(finish)
+
+
+def when_learned(relabel: Callable[[Topology], None]) -> None:
+    """Register ``relabel`` to be called with the topology when a session starts, and when it learns another one.
+    Errors are suppressed."""
+    _when_learned.append(relabel)
+
+
+def call_all(hooks: Sequence[Callable[[], None]]) -> None:
+    """Call each of ``hooks``; their errors are suppressed."""
+    for hook in hooks:
+        with suppress(Exception):
+            hook()
+
+
+def _device_drain(device: Device) -> Drain | None:
+    """The drain of the device's clock, which may come later; None where there will be none."""
+    clock = open_device_clock(device)
+    if clock is None and not expects_device(device):
+        return None
+    return Drain(clock, RECORDER, open_clock=partial(open_device_clock, device))
+
+
+def device_name(device: Device) -> str:
+    """``cuda`` or ``cpu``: what the rank is expected to use."""
+    return "cuda" if device == "cuda" or expects_device(device) else "cpu"
+
+
+def _is_failing() -> bool:
+    """Whether an error ends this process or the recording block. Ctrl-C and a requested exit do not count."""
+    error = sys.exc_info()[1] or getattr(sys, "last_value", None)
+    return isinstance(error, Exception)
+
+
+def warn(message: str) -> None:
+    """Print one line on stderr."""
+    log(f"rankscope: {message}")
