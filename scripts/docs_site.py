@@ -1,8 +1,9 @@
-"""Hooks of MkDocs: generate the command reference, and turn links to files outside of ``docs/`` into text.
+"""Hooks of MkDocs: pages that are not files of ``docs/``, and links that leave it.
 
     COMMANDS --command_pages--> reference/cli/<command>.md      one page for each command, its subcommands included
+    CONTRIBUTING.md, CHANGELOG.md ----> contributing.md, changelog.md
 
-MkDocs loads this file (``hooks`` in mkdocs.yml). Tests call ``command_pages`` and ``without_outside_links``.
+MkDocs loads this file (``hooks`` in mkdocs.yml). Tests call ``command_pages``.
 """
 
 import posixpath
@@ -10,6 +11,7 @@ import re
 from collections.abc import Iterator
 from contextlib import redirect_stdout, suppress
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
@@ -19,19 +21,35 @@ from ui.cli.main import COMMANDS, load_command
 
 FOLDER = "reference/cli"
 ENTRY = "rankscope"
+ROOT = Path(__file__).parents[1]
+FROM_ROOT = {"../CONTRIBUTING.md": "contributing.md", "../CHANGELOG.md": "changelog.md"}
+"""Files beside ``docs/`` that the site has too, as seen from ``docs/``."""
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)[^)]*\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the generated pages."""
-    for path, text in command_pages().items():
+    """Add the pages that are not files of ``docs/``."""
+    for path, text in {**command_pages(), **_pages_from_root()}.items():
         files.append(File.generated(config, path, content=text))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Drop links that the site cannot follow."""
-    return without_outside_links(markdown, page.file.src_uri)
+    """Links to files that the site does not have become text."""
+    name = page.file.src_uri
+
+    def replaced(link: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(name), link[2]))
+        if target in FROM_ROOT:
+            return f"[{link[1]}]({posixpath.relpath(FROM_ROOT[target], posixpath.dirname(name))})"
+        return link[1] if target.startswith("..") else link[0]
+
+    return _LINK.sub(replaced, markdown)
+
+
+def _pages_from_root() -> dict[str, str]:
+    sources = {page: (ROOT / "docs" / path).read_text() for path, page in FROM_ROOT.items()}
+    return {page: text.replace("](docs/", "](") for page, text in sources.items()}
 
 
 def command_pages() -> dict[str, str]:
@@ -65,7 +83,12 @@ def _section(path: str, command: Any) -> Iterator[str]:
     usage = " ".join([ENTRY, path, *map(_argument, arguments), "[OPTIONS]"])
     yield from ("```", usage, "```", "", _paragraphs(command.help or ""), "")
     if arguments:
-        yield from ("| argument | |", "|---|---|", *(f"| `{_argument(each)}` | {_cell(each)} |" for each in arguments), "")
+        yield from (
+            "| argument | |",
+            "|---|---|",
+            *(f"| `{_argument(each)}` | {_cell(each)} |" for each in arguments),
+            "",
+        )
     if options:
         rows = (f"| {_names(each)} | {_default(each)} | {_cell(each)} |" for each in options)
         yield from ("| option | default | |", "|---|---|---|", *rows, "")
@@ -104,13 +127,3 @@ def _cell(parameter: Any) -> str:
 
 def _paragraphs(text: str) -> str:
     return text.replace("\b\n", "").strip()
-
-
-def without_outside_links(markdown: str, page: str) -> str:
-    """Links from ``page`` to files outside of ``docs/`` become text: the site does not have these files."""
-
-    def replaced(link: re.Match[str]) -> str:
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(page), link[2]))
-        return link[1] if target.startswith("..") else link[0]
-
-    return _LINK.sub(replaced, markdown)
