@@ -24,7 +24,7 @@ def test_a_page_has_no_listed_word(page: str) -> None:
     assert not list(found(re.sub(r"`[^`\n]*`|\]\([^)]*\)", "", prose(PAGES[page])))), page
 
 
-OLD_WORDING = {"collect", "import", "diagnose", "alerts"}
+OLD_WORDING = {"collect", "import", "alerts"}
 """Commands whose help is still to be reworded: remove a name once its help passes."""
 
 
