@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test long extras lint bench trials meshes score fleet chaos fuzz gpu install parts clean
+.PHONY: demo test long extras lint bench trials meshes score fleet chaos fuzz gpu install parts docs clean
 
 install: $(STAMP)  ## a virtual environment with everything in it
 
@@ -39,6 +39,9 @@ lint: install  ## format, lint, types, import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+docs: install  ## the documentation site, in build/site; a warning is an error
+	@$(BIN)/python -m mkdocs build --strict --quiet
 
 bench: install  ## every benchmark; rewrites docs/benchmarks.md
 	@$(BIN)/python -m tests.benchmarks
