@@ -24,14 +24,7 @@ def test_a_page_has_no_listed_word(page: str) -> None:
     assert not list(found(re.sub(r"`[^`\n]*`|\]\([^)]*\)", "", prose(PAGES[page])))), page
 
 
-OLD_WORDING = {"collect", "import", "alerts"}
-"""Commands whose help is still to be reworded: remove a name once its help passes."""
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.xfail) if name in OLD_WORDING else name for name in COMMANDS],
-)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_of_a_command_has_no_listed_word(name: str) -> None:
     assert not list(found("\n".join(help_texts(name)))), f"rankscope {name} --help"
 
