@@ -29,8 +29,8 @@ from telemetry.collector.ingest import Ingest
 from telemetry.collector.otlp.api import make_otlp_router
 from telemetry.collector.settings import CollectorSettings, ServerSettings
 from telemetry.errors import UsageError
+from telemetry.process.process_memory import limit_arenas
 from telemetry.process.signals import ended_by_signals
-from telemetry.stores.engine_memory import limit_arenas
 from telemetry.stores.interface import Reader, Store, StoreReader
 from telemetry.stores.open import open_store
 from telemetry.wire.client import TimeTold

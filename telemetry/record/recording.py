@@ -15,9 +15,9 @@ from pathlib import Path
 from telemetry.printable import log
 from telemetry.record import layout
 from telemetry.record.agent_process import KeptAgent, spawn_agent
-from telemetry.record.clocks.cuda import Device, expects_device, open_device_clock
 from telemetry.record.clocks.drain import Drain
 from telemetry.record.clocks.host import measure_anchor
+from telemetry.record.clocks.open import Device, expects_device, open_device_clock
 from telemetry.record.garbage import GarbageWatch
 from telemetry.record.rank_file import RankFile, write_identity
 from telemetry.record.rank_identity import after_before, log_offsets

@@ -2,34 +2,15 @@
 
 caches      hold what was read from parts. Their usual limits are gigabytes, for a dedicated server.
 allocator   keeps freed pages until the next allocation. An idle engine would keep the pages of its largest query.
-glibc       keeps freed memory of the process likewise. Other C libraries are not changed.
 """
 
-import ctypes
 from contextlib import suppress
 
 import pyarrow as pa
 from chdb import ChdbError
 from chdb.session import Session
 
-MAX_ARENAS = 2
-"""By default there are eight for each core. Each keeps pages of its own, however few threads allocate at a time."""
-_M_ARENA_MAX = -8
-"""``malloc.h``."""
-_MISSING = (AttributeError, OSError, TypeError)
-
-
-def limit_arenas() -> None:
-    """Let all threads that start from now on share few arenas."""
-    with suppress(*_MISSING):
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, MAX_ARENAS)
-
-
-def trim() -> None:
-    """Give free pages back to the system."""
-    with suppress(*_MISSING):
-        ctypes.CDLL(None).malloc_trim(0)
-
+from telemetry.process.process_memory import trim
 
 MIB = 2**20
 CACHE_BYTES = {

@@ -21,7 +21,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for role in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{role}_NAME", "t")
         monkeypatch.setenv(f"GIT_{role}_EMAIL", "t@example.com")
-    for name in ("pyproject.toml", "docker-compose.yml"):
+    for name in ("telemetry/version.py", "docker-compose.yml"):
         copy(ROOT / name, tmp_path / name)
     (tmp_path / "CHANGELOG.md").write_text(CHANGELOG)
     git(tmp_path, "init", "--quiet")
@@ -36,7 +36,7 @@ def release(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_release_sets_the_version_dates_the_section_and_tags(clone: Path) -> None:
     assert release(clone, "0.2.0").returncode == 0
-    assert 'version = "0.2.0"' in (clone / "pyproject.toml").read_text()
+    assert '__version__ = "0.2.0"' in (clone / "telemetry/version.py").read_text()
     assert "image: rankscope:0.2.0\n" in (clone / "docker-compose.yml").read_text()
     changelog = (clone / "CHANGELOG.md").read_text()
     assert "## Unreleased\n\n## 0.2.0 - " in changelog

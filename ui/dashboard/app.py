@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from telemetry.collector.guard import guard
 from telemetry.collector.server import listen, serve
 from telemetry.collector.settings import Live, ServerSettings
-from telemetry.stores.engine_memory import limit_arenas
+from telemetry.process.process_memory import limit_arenas
 from telemetry.stores.interface import Reader
 from ui.dashboard import callbacks, canvas_callbacks
 from ui.dashboard.ask_ahead import AskAhead, AskedAhead

@@ -5,11 +5,7 @@
 
 The training thread only records events: no wait, no synchronize, no edge between streams. A device that the process
 uses gets a queue (``cuda_device``) and a reference (``cuda_reference``) with its first span. No context is created: a
-device without one is not timed. ``telemetry.start(device=...)`` says when a clock is opened:
-
-    auto      once this process uses a CUDA device (the default)
-    cuda      likewise; it is an error if torch sees no such device
-    cpu       never
+device without one is not timed.
 
 A capture of a graph is not disturbed. While any thread captures in the *global* mode (the default of
 ``torch.cuda.graph``), CUDA forbids calls such as ``cudaEventQuery`` to every thread, and one of them invalidates the
@@ -25,67 +21,18 @@ process, its name never changes, and it keeps the mode.
 
 import ctypes
 import os
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from time import monotonic_ns, sleep
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from telemetry.errors import UsageError
 from telemetry.record.clocks.cuda_device import CudaDevice
 from telemetry.record.clocks.cuda_reference import DeviceReference
-from telemetry.record.clocks.interface import CapturedSpan, ClockError, DeviceClock, DeviceSpan, Drained
-
-Device = Literal["auto", "cpu", "cuda"]
-GPU_NODES = (Path("/dev/nvidiactl"), Path("/dev/nvhost-ctrl"), Path("/dev/dxg"))
-"""Of a machine, of a Jetson, of Windows' subsystem."""
-HIDDEN = ("", "-1")
-
-
-def open_device_clock(device: str) -> DeviceClock | None:
-    """None on a CPU, and until this process works on a device. Cheap until then.
-
-    Raises:
-        UsageError: the device cannot be timed.
-    """
-    cuda = sys.modules.get("torch.cuda")
-    if device == "cpu" or cuda is None or not getattr(cuda, "is_initialized", bool)():
-        return None
-    from telemetry.record.clocks.cuda import open_cuda_clock  # noqa: PLC0415  (optional extra)
-
-    return open_cuda_clock()
-
-
-def expects_device(device: str) -> bool:
-    """Whether ``open_device_clock`` may give a clock later.
-
-    Raises:
-        UsageError: ``cuda`` was asked for, and torch sees no such device.
-        ImportError: likewise, and torch is not installed.
-    """
-    if device == "cuda":
-        import torch  # noqa: PLC0415  (optional extra)
-
-        if not torch.cuda.is_available():
-            raise UsageError("torch sees no CUDA device", hint='use telemetry.start(device="cpu") to time on the host')
-        return True
-    return device == "auto" and _has_gpu() and _torch_has_cuda()
-
-
-def _has_gpu() -> bool:
-    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return (shown is None or shown.strip() not in HIDDEN) and any(node.exists() for node in GPU_NODES)
-
-
-def _torch_has_cuda() -> bool:
-    """True also while torch is not imported."""
-    torch = sys.modules.get("torch")
-    return torch is None or getattr(getattr(torch, "version", None), "cuda", None) is not None
-
+from telemetry.record.clocks.interface import CapturedSpan, ClockError, DeviceSpan, Drained
 
 LIBRARY = "libcuda.so.1"
 RELAXED = 2
