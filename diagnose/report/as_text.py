@@ -68,7 +68,7 @@ def mark_line(mark: Mark) -> str:
 
 
 def _loss(loss: Loss) -> str:
-    """``12:03:44 rank 3 misses 16384 records of 2.1 s, before step 812: rank files were at their cap ...``"""
+    """``12:03:44 rank 3 lost 16384 records of 2.1 s, before step 812: rank files reached their size limit ...``"""
     how_many, _, why = loss.text.partition(": ")
     return f"{_clock(loss.at_ns)} rank {loss.rank} lost {how_many}, before step {loss.step}: {why}"
 

@@ -19,7 +19,7 @@ import plotly
 import plotly.graph_objects as go
 from playwright.sync_api import Browser, Page, sync_playwright
 
-import ui
+import ui.dashboard
 from tests.benchmarks.figures import Figure, report
 from tests.benchmarks.timeline_rivals import as_bars, as_lines, for_canvas, made_picture
 from tests.parts import require
@@ -32,7 +32,7 @@ TURNS = 60
 SLOW_TURNS = 3
 SLOW_FROM = 50_000
 """Spans from which plotly's bars take seconds a frame."""
-SCRIPTS = Path(ui.__file__).parent / "assets" / "timeline"
+SCRIPTS = Path(ui.dashboard.__file__).parent / "assets" / "timeline"
 PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 Times = dict[str, list[float]]
 

@@ -66,7 +66,7 @@ WALKS: dict[str, tuple[Use, ...]] = {
         followed("Typical", "step=(?!10)"),
         followed("Slowest", "step=11(&|$)"),
         followed("Newest", "^(?!.*step=)"),
-        picked("ideal", "Below", "ideal=shown"),
+        picked("ideal", "Shown", "ideal=shown"),
         picked("ideal", "Hidden", "^(?!.*ideal=)"),
         followed("Show in grid", "view=grid"),
     ),

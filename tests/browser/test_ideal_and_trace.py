@@ -25,9 +25,9 @@ def test_a_step_shows_what_it_loses_and_gives_its_trace_away(
 ) -> None:
     page.goto(slow)
     wait_until_drawn(page)
-    control(page, "ideal").get_by_text("Below").click()
+    control(page, "ideal").get_by_text("Shown").click()
     page.wait_for_url("**ideal=shown**")
-    expect(region(page, "ideal")).to_contain_text("are lost", timeout=DEADLINE_MS)
+    expect(region(page, "ideal")).to_contain_text(") is lost.", timeout=DEADLINE_MS)
     page.wait_for_function("document.querySelector('.span-timeline').timeline.ideal()", timeout=DEADLINE_MS)
     ideal = told_by_timeline(page, "timeline.ideal()")
     assert ideal["lost"] > 0
@@ -42,7 +42,7 @@ def test_a_step_shows_what_it_loses_and_gives_its_trace_away(
     page.mouse.move(bar["x"] + bar["width"] / 2 - 2, bar["y"] + 3)
     page.mouse.move(bar["x"] + bar["width"] / 2, bar["y"] + 3)
     expect(page.locator(".span-timeline-tooltip")).to_contain_text("backward-compute, ideal")
-    expect(page.locator(".span-timeline-tooltip")).to_contain_text("as it was")
+    expect(page.locator(".span-timeline-tooltip")).to_contain_text("measured: ")
     page.mouse.click(bar["x"] + bar["width"] / 2, bar["y"] + 3)
     page.wait_for_url(f"**span=5-{key['seq']}**")
 
@@ -57,5 +57,5 @@ def test_a_step_shows_what_it_loses_and_gives_its_trace_away(
     assert len(opened_json(path).slices) == drawn + 2, "the spans in the picture, and the step of each rank"
 
     page.goto(f"{address}?view=timeline&run=slow-rank-5&rank=5&step=20&ideal=shown")
-    expect(region(page, "ideal")).to_contain_text("wait for each other in a circle", timeout=DEADLINE_MS)
+    expect(region(page, "ideal")).to_contain_text("wait for each other in a cycle", timeout=DEADLINE_MS)
     assert told_by_timeline(page, "[timeline.ideal(), timeline.spans().length > 0]") == [None, True]

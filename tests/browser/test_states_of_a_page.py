@@ -128,7 +128,7 @@ def test_what_is_not_there_is_said_with_a_way_out(page: Page, address: str, sear
 )
 def test_a_hostile_address_shows_defaults_and_a_note(page: Page, address: str, search: str) -> None:
     page.goto(address + search)
-    expect(page.locator("#notes")).to_contain_text("not understood")
+    expect(page.locator("#notes")).to_contain_text("in the address is not valid; the default is shown")
     wait_until_drawn(page)
     expect(page.locator("main [id]").first).to_be_visible()
 

@@ -21,7 +21,7 @@ def test_from_the_cost_to_the_slow_worker(page: Page, slow: str) -> None:
     page.goto(slow)
     expect(region(page, "whatif-says")).to_contain_text("would take", timeout=DEADLINE_MS)
     wait_until_drawn(page)
-    expect(region(page, "whatif-says")).to_contain_text("the worst is dp1 pp0")
+    expect(region(page, "whatif-says")).to_contain_text("The slowest is dp1 pp0")
     assert figure_data(page, "fixing", "plot.calcdata[0].length") == 5
 
     control(page, "first").fill("10")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
 
-import ui
+import ui.dashboard
 from telemetry.stages import Stage
 from tests.ui.few_spans import buffer_of, made_spans
 from ui.dashboard.records import SpanColumns
@@ -17,7 +17,7 @@ from ui.dashboard.wording import duration
 
 pytestmark = pytest.mark.browser
 
-SCRIPTS = Path(ui.__file__).parent / "assets" / "timeline"
+SCRIPTS = Path(ui.dashboard.__file__).parent / "assets" / "timeline"
 FORWARD, BACKWARD = int(Stage.FORWARD_COMPUTE), int(Stage.BACKWARD_COMPUTE)
 COMPOSE = """([data, window, width]) => {
     const timeline = rankscopeTimeline;

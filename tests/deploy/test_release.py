@@ -21,6 +21,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for role in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{role}_NAME", "t")
         monkeypatch.setenv(f"GIT_{role}_EMAIL", "t@example.com")
+    (tmp_path / "telemetry").mkdir()
     for name in ("telemetry/version.py", "docker-compose.yml"):
         copy(ROOT / name, tmp_path / name)
     (tmp_path / "CHANGELOG.md").write_text(CHANGELOG)

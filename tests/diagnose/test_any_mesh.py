@@ -10,7 +10,7 @@ from telemetry.named_groups import peer_of_axes
 from telemetry.stages import Stage
 from telemetry.topology import Topology, peer_of_mask
 from tests.diagnose.simulate.made_plans import plan
-from tests.diagnose.test_meetings import operations
+from tests.diagnose.test_collectives import operations
 from tests.diagnose.trace.made_columns import made_columns
 
 MESHES = [

@@ -70,7 +70,7 @@ def test_the_first_step_without_a_number_is_named_and_critical(first: int, value
     assert finding.suspects == ()
     assert finding.window.first_step == first
     assert f"since step {first}" in finding.summary
-    assert "has not come back" in finding.summary
+    assert "and still is" in finding.summary
     assert finding.seconds_lost == pytest.approx((NUM_STEPS - first) * 0.240)
 
 
@@ -145,7 +145,7 @@ def test_a_single_spike_that_comes_back_is_info_at_most(seed: int) -> None:
     norm = changed(wild_then_calm_norm(seed), [118], 15.0)
     (finding,) = detect_loss_anomaly(view_of(changed(falling_loss(seed), [118, 119], 2.5), norm))
     assert finding.severity is Severity.INFO
-    assert "came back after 2 values" in finding.summary
+    assert "recovered after 2 values" in finding.summary
     assert "gradient norm jumped" in finding.summary
 
 

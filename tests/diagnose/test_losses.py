@@ -65,7 +65,7 @@ def test_a_diagnosis_tells_which_records_are_missing_and_why(
     console = Console(width=300)
     with console.capture() as told:
         console.print(report_text(report))
-    assert f"rank 0 misses {dropped // SEGMENT_RECORDS * SEGMENT_RECORDS} records" in told.get()
+    assert f"rank 0 lost {dropped // SEGMENT_RECORDS * SEGMENT_RECORDS} records" in told.get()
     assert f"before step {loss['step']}: rank files reached their size limit" in told.get()
 
 
@@ -101,5 +101,5 @@ def test_a_diagnosis_says_that_spans_of_a_thread_were_dropped(tmp_path: Path, st
     console = Console(width=400)
     with console.capture() as printed:
         console.print(report_text(report))
-    assert "rank 0 misses 5 spans of data-load" in printed.get()
+    assert "rank 0 lost 5 spans of data-load" in printed.get()
     assert "use telemetry.record_span" in printed.get()

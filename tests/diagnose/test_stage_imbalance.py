@@ -23,7 +23,7 @@ def test_a_heavy_last_stage_is_named_and_none_of_its_ranks_accused(topology: Top
     assert finding.kind is Kind.STAGE_IMBALANCE
     assert finding.ranks == []
     assert finding.evidence["pp"] == last
-    assert finding.summary.startswith(f"pipeline stage pp{last} has ")
+    assert finding.summary.startswith(f"pipeline stage pp{last} computes ")
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)

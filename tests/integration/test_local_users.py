@@ -91,6 +91,8 @@ def serve(machine: Machine) -> list[str]:
     try:
         for _ in range(SURE_AFTER):
             host.find_ranks()
+            for rank in host.ranks.values():
+                rank.announced = True
             for rank, chunk in host.read(1000):
                 texts += [str(table.to_pylist()) for table in chunk.tables.values()]
                 rank.tail.shipped(chunk)

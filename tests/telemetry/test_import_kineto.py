@@ -430,7 +430,7 @@ def test_a_truncated_file_is_refused(name: str, kept: float, tmp_path: Path) -> 
 @pytest.mark.parametrize("times", [("x", 1), (None, 1), (-5.0, 1), (1.0, -1), (float("nan"), 1), (1e300, 1), (True, 1)])
 def test_a_time_that_is_none_is_refused(times: tuple[Any, Any], tmp_path: Path) -> None:
     profile = Profile().step(0).host("kernel", "gemm", *times)
-    with pytest.raises(UnreadableError, match="'gemm' has the times"):
+    with pytest.raises(UnreadableError, match="'gemm' has invalid times"):
         imported(profile.save(tmp_path))
 
 

@@ -72,8 +72,8 @@ def test_the_worst_comes_first_and_an_effect_says_what_explains_it(store: Embedd
 
 def test_a_watcher_that_fell_silent_is_told(store: EmbeddedStore) -> None:
     tell(store, made_alert("gpt", began_ns=NOW_NS), at_ns=NOW_NS)
-    assert "last heard of" not in said(store, "watcher")
-    assert "last heard of" not in said(store, "watcher", later_s=600)  # no run is at work
+    assert "last reported" not in said(store, "watcher")
+    assert "last reported" not in said(store, "watcher", later_s=600)  # no run is at work
     grid = {"dp_size": 1, "pp_size": 1, "tp_size": 1}
     insert(store, "ranks", made("ranks", [grid | {"started_ns": NOW_NS + 590 * S}]), run_id="another")
     assert "The watcher last reported 10 min ago" in said(store, "watcher", later_s=600)

@@ -62,7 +62,7 @@ def picture(state: ViewState, reads: Reads) -> dict[str, object]:
 def test_the_loss_is_told_in_numbers(patient: Reads) -> None:
     text = said(SLOW, patient)
     assert "if all ranks were equally fast, it would take" in text
-    assert "are lost." in text
+    assert "is lost." in text
     assert "all ranks in steps 20 to 39" in text
 
 
@@ -141,7 +141,7 @@ def test_what_cannot_be_replayed_says_why_and_the_real_timeline_stays(store: Emb
         ViewState(view=View.TIMELINE, run="circle", rank=0, step=1, ideal=True),
     )
     assert "No ideal timeline for this step" in said(state, reads)
-    assert "wait for each other in a circle" in said(state, reads)
+    assert "wait for each other in a cycle" in said(state, reads)
     assert "ideal" not in picture(state, reads)
 
 

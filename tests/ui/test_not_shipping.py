@@ -72,5 +72,5 @@ def test_a_run_that_ended_before_a_step_is_told_of_in_the_past(store: EmbeddedSt
     reads = reads_at(store, shipped_until_killed(store, "short", 0, ended=True))
     page = json.dumps(draw_page(ViewState(view=View.OVERVIEW, run="short"), reads).make())
     assert "No step was recorded" in page
-    assert "The last heartbeat arrived at 20" in page
+    assert "The last heartbeat of the run arrived at 20" in page
     assert "when the first step ends" not in page

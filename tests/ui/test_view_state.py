@@ -71,7 +71,7 @@ def test_what_is_not_understood_takes_its_default_with_a_note(given_fields: dict
     search = "&".join(f"{name}={value}" for name, value in given_fields.items())
     state, notes = parse_search("?" + search)
     assert isinstance(state, ViewState)
-    assert all("not understood" in note for note in notes)
+    assert all("in the address is not valid; the default is shown" in note for note in notes)
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_a_collector_that_refuses_is_told_of_once_asked_rarely_and_told_everythi
     for _ in range(6):
         watched.sees(finding(Kind.DEAD_RANK, 5))
         telling.tells(watched)
-    said = "alerts do not reach the dashboard: this token may only read (present the one that writes)"
+    said = "the dashboard does not receive alerts: this token may only read (present the one that writes)"
     assert telling.said == [said]
     assert refusing.asked == 1 + int(25e9 // EVERY_NS)
     refusing.refuses = False

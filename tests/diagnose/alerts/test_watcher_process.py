@@ -132,11 +132,13 @@ def test_a_collector_that_is_gone_is_told_once_and_ends_nothing(rules: Path, tmp
     alone = Part("alone", [*ALERTS, *command], log)
     alone.start()
     until(
-        lambda: log.is_file() and "alerts stand still" in log.read_text(), what="the complaint", seconds=SLOW_MACHINE_S
+        lambda: log.is_file() and "alerts do not change until the store answers" in log.read_text(),
+        what="the complaint",
+        seconds=SLOW_MACHINE_S,
     )
     until(ticked(alone.pid), what="some more looks", seconds=SLOW_MACHINE_S)
     assert alone.end() == 0
-    assert log.read_text().count("alerts stand still") == 1
+    assert log.read_text().count("alerts do not change until the store answers") == 1
 
 
 def ticked(pid: int) -> Callable[[], bool]:

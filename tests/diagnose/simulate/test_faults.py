@@ -60,11 +60,11 @@ def test_two_faults_of_one_run_are_both_told() -> None:
     [
         ("melt:rank=1", "no fault 'melt'"),
         ("slow:rank=5", "factor= is missing"),
-        ("slow:rank=5,factor=x", "no number: 'x'"),
+        ("slow:rank=5,factor=x", "factor is not a number: 'x'"),
         ("slow:rank=5,factor=1.4,size=3", "no setting 'size'"),
         ("throttle:rank=5,factor=1.4,shape=square", "shape is 'square'"),
         ("throttle:rank=5,factor=1.4,reason=boredom", "reason is 'boredom'"),
-        ("slow:factor=1.4", "without a place"),
+        ("slow:factor=1.4", "a fault needs a place"),
         ("slow:rank=99,factor=1.4", "rank 99"),
         ("slow:rank=-4,factor=1.4", "rank is -4"),
         ("slow:host=nowhere,factor=1.4", "'nowhere'"),
@@ -81,8 +81,8 @@ def test_two_faults_of_one_run_are_both_told() -> None:
         ("slow:rank=5,factor=1.4,first_step=-5", "first_step is -5"),
         ("slow:rank=5,factor=1.4,first_step=12", "from step 12"),
         ("slow:rank=5,factor=1.4,first_step=5,last_step=4", "from step 5 to 4"),
-        ("checkpoint:rank=5,factor=2", "without any"),
-        ("contention:host=gpu-000,factor=2", "on GPUs"),
+        ("checkpoint:rank=5,factor=2", "needs a run with checkpoints"),
+        ("contention:host=gpu-000,factor=2", "needs compute on the CPU"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_hint(text: str, words: str) -> None:
@@ -107,7 +107,7 @@ def test_a_card_that_carries_nothing_cannot_flap() -> None:
 
 
 def test_a_gpu_cannot_be_held_down_where_nobody_computes_on_one() -> None:
-    with pytest.raises(UsageError, match="on CPUs"):
+    with pytest.raises(UsageError, match="needs compute on the GPU"):
         plan("throttle:rank=5,factor=1.4", device="cpu")
 
 

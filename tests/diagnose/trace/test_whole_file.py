@@ -50,7 +50,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(name: str, tmp_path: P
     path.write_text("old")
     with little_room(), pytest.raises(UsageError) as raised:
         write(path, os.urandom(64 * ROOM_BYTES))
-    assert ("hint: --out" in str(raised.value), str(path) in str(raised.value)) == (True, True)
+    assert ("hint: use --out" in str(raised.value), str(path) in str(raised.value)) == (True, True)
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
 

@@ -52,7 +52,7 @@ def test_clocks_that_disagree_change_no_figure() -> None:
 
 def test_collections_planned_together_would_gain_what_they_cost_apart() -> None:
     told = conclude(_view("gc:every=3,ms=400"))
-    (planned,) = (fix for fix in told.fixes if "collections" in fix.change)
+    (planned,) = (fix for fix in told.fixes if "garbage collection" in fix.change)
     assert planned.share > 0.05
 
 

@@ -71,12 +71,12 @@ def test_a_step_that_the_replay_misses_says_so_and_no_other() -> None:
     seen.step_ns[1] *= 1.2
     found = replayed(seen)
     assert found.refusal_of(7) == ""
-    assert "misses the measured step times by 16.7%" in found.refusal_of(8)
-    assert "does not hold the same operations" in found.refusal_of(9)
+    assert "differs from the measured step times by 16.7%" in found.refusal_of(8)
+    assert "does not have the same operations" in found.refusal_of(9)
 
 
 def test_what_cannot_be_replayed_says_why() -> None:
     nothing = RunView(run_id="none", attempt=0, topology=GRID, hosts=("a",) * 8, steps=np.arange(1), step_ns=np.ones(1))
     found = ideal_steps(nothing)
     assert isinstance(found, NotReplayed)
-    assert "no step holds the same operations" in found.why
+    assert "no step has the same operations" in found.why

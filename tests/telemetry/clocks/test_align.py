@@ -96,7 +96,7 @@ def test_messages_one_way_bound_nothing() -> None:
     world = World(1, 2)
     (_, clock) = align(world.evidence(world.transfers(0, 1, 64)))
     assert not clock.aligned
-    assert "does not bound" in clock.reason
+    assert "do not bound its clock" in clock.reason
 
 
 def test_messages_both_ways_bound_without_any_assumption() -> None:

@@ -96,7 +96,7 @@ STAGE_SHORT: dict[Stage, str] = {
 """What is written on a bar, before its microbatch, where the stage's name does not fit."""
 
 
-EDGE_PX, NUMBERS_PX, TICKS_PX, COLOUR_BAR_PX = 8, 48, 34, 112
+EDGE_PX, NUMBERS_PX, TICKS_PX, COLOUR_BAR_PX = 8, 48, 34, 128
 """Around a picture: left of it for numbers, below it for ticks, right of it for a bar of colours. Where an axis finds
 too little room plotly makes some, and draws the figure once more."""
 LETTER_PX = 7.5

@@ -111,7 +111,7 @@ def test_a_command_that_does_not_read_or_talks_without_end_is_taken(tmp_path: Pa
 
 def test_when_its_time_is_up_its_children_are_gone_too(tmp_path: Path) -> None:
     error = refusal(command("sh", "-c", LEAVE_A_GRANDCHILD, str(tmp_path / "pid"), "300", timeout_s=1.5))
-    assert "not over within 1.5 s, killed" in str(error)
+    assert "killed: did not finish within 1.5 s" in str(error)
     pid = int((tmp_path / "pid").read_text())
     until(lambda: gone(pid), seconds=10, what=f"the end of process {pid}")
 

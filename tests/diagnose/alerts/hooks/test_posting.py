@@ -57,7 +57,7 @@ def test_a_receiver_in_trouble_is_asked_again(receiver: HttpReceiver, status: in
 
 @pytest.mark.parametrize(
     ("status", "hint"),
-    [(401, "token"), (403, "token"), (404, "the url"), (405, "its url"), (407, ""), (409, ""), (423, "")],
+    [(401, "token"), (403, "token"), (404, "check the url"), (405, "check the url"), (407, ""), (409, ""), (423, "")],
 )
 def test_what_somebody_may_mend_is_sent_again(receiver: HttpReceiver, status: int, hint: str) -> None:
     receiver.behaviour = answers(status, b"not you")

@@ -75,7 +75,7 @@ def _said(found: IdealSteps, shown: StepSelection, asked: Asked) -> Component:
 
 
 def loss_in_words(took_ns: float, ideal_ns: float) -> str:
-    """``This step takes 442 ms; with all ranks alike it would take 380 ms: 62.0 ms (14.0%) are lost.``"""
+    """``This step takes 442 ms; if all ranks were equally fast, it would take 380 ms: 62.0 ms (14.0%) is lost.``"""
     both = f"This step takes {duration(took_ns)}; if all ranks were equally fast, it would take {duration(ideal_ns)}"
     lost_ns = took_ns - ideal_ns
     if lost_ns <= 0:
