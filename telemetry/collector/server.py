@@ -56,7 +56,7 @@ def make_clock_router() -> APIRouter:
 BACKLOG = 2048
 SHUTDOWN_S = 1
 """Time for requests under way once the server ends. What is not acknowledged by then is sent again."""
-SOCKETS = {"interval": "none", "websocket": "telemetry.collector.connections:BoundedSocket"}
+SOCKETS = {"interval": "none", "websocket": "telemetry.collector.sockets:BoundedSocket"}
 """By name: what speaks WebSocket comes with the dashboard, and not every collector has one."""
 MAX_MESSAGE_BYTES = 2**16
 Extend = Callable[[FastAPI, Reader], None]

@@ -222,7 +222,7 @@ def test_a_certificate_and_a_key_that_do_not_fit_are_told_apart(tmp_path: Path) 
         check_pair(ours.certificate, tmp_path / "none")
     with pytest.raises(UsageError, match="not a certificate and its key"):
         check_pair(ours.key, ours.certificate)
-    with pytest.raises(UsageError, match="locked"):
+    with pytest.raises(UsageError, match="has a password"):
         check_pair(ours.certificate, lock(ours, "hush"))
 
 

@@ -142,7 +142,7 @@ def test_what_is_taken_of_several_ranks_is_shipped_in_one_piece(job: Job, monkey
     waiting: list[tuple[str, int]] = []
 
     def keep_and_count(folder: Path, evidence: list[Evidence]) -> None:
-        waiting.append((folder.name, len(job.watch.outbox)))
+        waiting.append((folder.name, len(job.watch.queue)))
         keep(folder, evidence)
 
     monkeypatch.setattr("telemetry.agent.watch.keep", keep_and_count)

@@ -173,7 +173,7 @@ def test_another_sender_cannot_write_as_a_rank_that_records(tmp_path: Path, coll
             collector.post(table, of_run(made(table, [columns])))
         with pytest.raises(UnannouncedError):
             collector.post(table, of_run(made(table, [columns]), openings={0: 7}))
-    with pytest.raises(TakenNameError, match="stored already"):
+    with pytest.raises(TakenNameError, match="is already stored"):
         collector.post("ranks", of_run(announcement(opened_ns=7)))
 
 
@@ -204,7 +204,7 @@ def test_a_fresh_folder_begins_at_zero_whatever_its_shipping_page_says(
 WRONG_ANNOUNCEMENTS: list[tuple[dict[str, object], str]] = [
     ({"rank": 2}, "rank 2 is outside its grid of 2 ranks"),
     ({"dp_size": 0}, "dp is 0"),
-    ({"dp_size": 2**31, "pp_size": 2**31, "tp_size": 2**31}, "a mesh of"),
+    ({"dp_size": 2**31, "pp_size": 2**31, "tp_size": 2**31}, "the mesh has"),
     ({"mesh": "pp=2,tp=2"}, "the mesh 'pp=2,tp=2' does not match dp 2, pp 1, tp 1"),
     ({"mesh": "dp_shard=2,model=1"}, "'model' is not an axis"),
     ({"mesh": "dp=2," * 60}, "does not match dp 2"),

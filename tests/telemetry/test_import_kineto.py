@@ -466,7 +466,7 @@ def test_paths_that_hold_no_trace_are_refused(tmp_path: Path) -> None:
     for paths, words in (
         ([tmp_path / "empty"], "holds no .json"),
         ([tmp_path / "missing.json"], "No such file"),
-        ([path, path.parent], "named twice"),
+        ([path, path.parent], "given twice"),
     ):
         with pytest.raises(UsageError, match=words):
             imported(*paths)

@@ -59,7 +59,7 @@ def test_names_that_people_and_schedulers_use_are_taken_as_they_are(name: str) -
 
 @pytest.mark.parametrize("name", BAD)
 def test_other_names_are_refused_in_one_line_and_have_a_nearest_one(name: str) -> None:
-    with pytest.raises(UsageError, match="cannot name a run") as refused:
+    with pytest.raises(UsageError, match="is not a valid run name") as refused:
         checked_run_name(name)
     assert refused.value.message.isprintable()
     assert len(refused.value.message) < 200

@@ -104,7 +104,7 @@ def test_a_refused_run_holds_up_no_other(
     assert [list(folder.glob("*.rec")) != [] for folder in (*refused, other)] == [True, True, False]
     reported = [line for line in capsys.readouterr().err.splitlines() if line.startswith("rankscope agent")]
     assert len(reported) == 1
-    assert "stored already" in reported[0]
+    assert "already stored" in reported[0]
     assert num_samples(embedded) == 2
     assert embedded.query("SELECT DISTINCT rank FROM ranks WHERE run_id = 'run'")["rank"].to_pylist() == [0]
     assert embedded.query("SELECT count() AS n FROM evidence")["n"].to_pylist() == [0]

@@ -9,8 +9,7 @@ from fastapi import FastAPI, Response, WebSocket, WebSocketDisconnect
 from websockets.exceptions import ConnectionClosed, InvalidMessage
 from websockets.sync.client import ClientConnection, connect
 
-from telemetry.collector import connections
-from telemetry.collector import connections as sockets
+from telemetry.collector import connections, sockets
 from telemetry.collector.server import MAX_MESSAGE_BYTES, configured
 from telemetry.collector.settings import ServerSettings
 from tests.deadline import until

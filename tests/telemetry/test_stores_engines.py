@@ -144,7 +144,7 @@ def test_a_folder_keeps_its_rows_when_its_process_is_killed_and_has_one_owner(tm
         assert owner.stdout.readline() == "7\n"
         second = run_python(TRY, folder)
         assert second.returncode == 3
-        assert "hint: ask the collector" in second.stderr
+        assert "hint: use the collector that holds it" in second.stderr
         owner.kill()
     assert run_python(KEEP, folder).stdout == "14\n"
 
@@ -153,7 +153,7 @@ def test_a_folder_that_cannot_be_made_is_the_users_error(tmp_path: Path) -> None
     (tmp_path / "file").write_text("")
     refused = run_python(TRY, tmp_path / "file" / "store")
     assert refused.returncode == 2
-    assert "hint: name a folder" in refused.stderr
+    assert "hint: use a writable folder" in refused.stderr
 
 
 @pytest.mark.parametrize(

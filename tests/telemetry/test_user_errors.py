@@ -32,7 +32,7 @@ def test_a_path_beside_the_libraries_of_python_is_the_users() -> None:
 def test_a_full_disk_needs_no_path(number: int) -> None:
     error = user_error(OSError(number, os.strerror(number)))
     assert error is not None
-    assert "make room" in error.hint
+    assert "free some space there" in error.hint
 
 
 def test_a_link_that_leads_to_itself_is_the_users() -> None:

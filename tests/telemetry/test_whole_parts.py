@@ -114,7 +114,7 @@ def test_who_mends_meanwhile_takes_no_torn_part_away_from_the_insert_that_wrote_
         return look(parts)
 
     monkeypatch.setattr(WholeParts, "find_torn", look_late)
-    with pytest.raises(UnreachableError, match="not whole"):
+    with pytest.raises(UnreachableError, match="are incomplete"):
         store.insert("samples", rows_from(9))
     others[0].join()
     assert store.query(COUNT).to_pylist() == [{"n": 9, "total": 18.0}]
