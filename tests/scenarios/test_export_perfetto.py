@@ -86,7 +86,7 @@ def test_the_file_is_named_after_run_and_steps(store: str, form: str, ending: st
         (("nobody",), "no run 'nobody'"),
         (("--ranks", "0-99"), "ranks of this run are 0 to 7"),
         (("--first-step", 90), "steps 0 to 11 of made are stored"),
-        (("--out", "/nowhere/at/all.json"), "hint: --out"),
+        (("--out", "/nowhere/at/all.json"), "hint: use --out"),
     ],
 )
 def test_what_cannot_be_exported_is_told_in_one_message(store: str, arguments: tuple[object, ...], words: str) -> None:
@@ -110,5 +110,5 @@ def test_a_disk_without_room_leaves_no_file(store: str, form: str, tmp_path: Pat
         capture_output=True, text=True, check=False, timeout=COMMAND_S,
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
-    assert ("hint: --out" in done.stderr, "Traceback" in done.stderr) == (True, False)
+    assert ("hint: use --out" in done.stderr, "Traceback" in done.stderr) == (True, False)
     assert list(tmp_path.iterdir()) == []
