@@ -3,9 +3,9 @@
     Runs, Heartbeats --> attempts that are alive --load--> newest 200 steps --diagnose--> findings that hold now
                                                            newest 40 of them --'                             |--> Look
 
-Over 200 steps weak and rare troubles show; over 40 those show that have just begun, and what is over no longer does.
-A finding that names its first and last step holds now if it reaches the newest steps. Of a run that died, nothing new
-comes: it is not loaded and diagnosed at every look, or the dead would hold up what is told of the living.
+The window of 200 steps shows weak and rare problems. The window of 40 steps shows problems that have just begun, and no
+longer shows problems that are over. A finding that names its first and last step holds now if it reaches the newest
+steps. A run that died is not loaded and diagnosed again, so it does not delay the alerts of running jobs.
 """
 
 import time
@@ -238,7 +238,7 @@ class Watching:
 
 
 def _happened(reader: Reader, attempt: Attempt, names: tuple[str, ...] = ()) -> Hashable:
-    """What is told of an attempt's stalls, and of its hosts by events of ``names`` (empty: any): cheap to ask."""
+    """The evidence of stalls of an attempt, and the events ``names`` of its hosts (empty: any). A cheap query."""
     run_id, number = attempt
     return str(reader.read(News(run_id=run_id, attempt=number, names=names)).to_pylist())
 

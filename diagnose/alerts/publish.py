@@ -1,9 +1,9 @@
-"""What stands, told to the collector that the watcher asks: so that a dashboard shows it, wherever the watcher runs.
+"""Sends the alerts of the watcher to its collector, so that every dashboard of that collector shows them.
 
-    look --> each attempt looked at: a row          --every 15 s-->  POST /v1/batches/alerts  --> table `alerts`
-             each alert that is not over: a row     --at once, where its phase changed-->
+    check --> a row for each attempt checked        --every 15 s-->  POST /v1/batches/alerts  --> table `alerts`
+              a row for each alert that is not over --at once if its phase changed-->
 
-The alert_store stays the truth of the watcher. A row that gets lost is told again a little later.
+The watcher itself uses its alert store only. A row that is lost is sent again within 15 s.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

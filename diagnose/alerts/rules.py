@@ -99,14 +99,14 @@ class Match:
 def matches(look: Look, alerts: Mapping[str, Alert], policy: Policy) -> dict[str, Match]:
     """Fingerprint -> what was seen of it, the worst finding where there are several."""
     found: dict[str, Match] = {}
-    strangers = []
+    unmatched = []
     for match in _by_labels(look):
         if match.fingerprint in alerts and alerts[match.fingerprint].is_alive:
             _keep_worse(found, match)
         else:
-            strangers.append(match)
+            unmatched.append(match)
     places = _places(alert for alert in alerts.values() if alert.is_alive)
-    for match in strangers:
+    for match in unmatched:
         known = next((places[place] for place in _places_of(match) if place in places), None)
         if known is not None:
             _keep_worse(found, match, known)

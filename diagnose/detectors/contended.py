@@ -51,7 +51,7 @@ class OffCore:
     log_stretch: FloatMatrix
     """Log of own wall time over processor time: zero for who is never off the core."""
     whole: bool = False
-    """``off_ns`` is all wall time of own work, and ``log_stretch`` its logarithm less that of its peers."""
+    """``off_ns`` is the wall time of compute, and ``log_stretch`` is its logarithm minus the logarithm of its peers."""
 
 
 def off_core(view: RunView) -> OffCore | None:
@@ -140,7 +140,7 @@ class Contended:
     """A step, median over the stretch, of the worst rank."""
     whole_host: bool
     by_whole_time: bool
-    """``ratio`` and ``extra`` are of all wall time of own work, not of that off the core."""
+    """``ratio`` and ``extra`` refer to the wall time of compute, not to the time off the core."""
 
 
 def contended(time: OffCore, view: RunView, bars: Bars) -> list[Contended]:
