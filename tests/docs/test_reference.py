@@ -4,13 +4,12 @@ import json
 import re
 from dataclasses import fields
 
-import pytest
-
 from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
 from diagnose.model.marks import Mark
 from diagnose.model.run_state import RunState
 from diagnose.pipeline import Report
 from diagnose.report.as_json import finding_object, report_object
+from scripts import docs_site
 from tests.docs.pages import DOCS, ROOT
 from ui.cli.main import COMMANDS
 
@@ -31,11 +30,10 @@ FINDING = Finding(
 
 
 def test_every_command_has_a_reference_page_with_all_its_options() -> None:
-    site = pytest.importorskip("scripts.docs_site", reason="needs mkdocs")
-    made = site.command_pages()
+    made = docs_site.command_pages()
     assert {f"reference/cli/{name}.md" for name in COMMANDS} < set(made)
     for name in COMMANDS:
-        for path, command in site.subcommands(name).items():
+        for path, command in docs_site.subcommands(name).items():
             if name != "agent":
                 names = {option for parameter in command.params for option in parameter.opts if option.startswith("-")}
                 assert all(f"`{option}`" in made[f"reference/cli/{name}.md"] for option in names), path

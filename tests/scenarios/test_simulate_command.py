@@ -54,7 +54,7 @@ def test_nothing_is_found_in_a_healthy_simulated_run(tmp_path: Path) -> None:
         (("--steps", 0), "num_steps is 0"),
         (("--chunks", 3, "--microbatches", 7), "must be a multiple"),
         (("--dp", 0), "dp is 0"),
-        (("--name", ""), "'' cannot name a run"),
+        (("--name", ""), "'' is not a valid run name"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused_before_anything_is_stored(
@@ -71,7 +71,7 @@ def test_what_cannot_be_simulated_is_refused_before_anything_is_stored(
 def test_a_truth_that_cannot_be_written_is_refused_before_anything_is_stored(tmp_path: Path) -> None:
     (tmp_path / "told").write_text("a file where a folder should be")
     answer = simulated(tmp_path)
-    assert (answer.status, "hint: --truth" in answer.error) == (2, True), answer.error
+    assert (answer.status, "hint: use --truth" in answer.error) == (2, True), answer.error
     assert not (tmp_path / "store").exists()
 
 

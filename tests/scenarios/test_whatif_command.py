@@ -35,7 +35,7 @@ def test_people_read_what_each_remedy_would_gain(store: str) -> None:
     answer = rankscope("diagnose", "whatif", "--store", store)
     assert "rank 11 like its peers" in answer.out
     assert "balanced pipeline stages" in answer.out
-    assert "as slow as with all workers alike" in answer.out
+    assert "as long as with equally fast workers" in answer.out
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_pages_speak_of_the_stall_of_an_ended_run_in_the_past(embedded: Embedded
     over = Reads(reader, wall_s=lambda: end_ns / 1e9 + 5)
     verdict, rank = said("hang-verdict", over, run="stuck"), said("rank", over, run="stuck")
     assert "rank 5 was behind" in verdict
-    assert f"the run ended {stamp(end_ns)}" in verdict
+    assert f"the run ended at {stamp(end_ns)}" in verdict
     assert f"process alive at {clock(run.now_ns + 36 * S)}" in rank
     assert "Held up" in rank
     assert "Rank 5 waited for" in said("chain", over, run="stuck")
