@@ -36,7 +36,7 @@ NOT_BY_COST = frozenset(
         *(Kind.HUNG_COLLECTIVE, Kind.COLLECTIVE_MISMATCH, Kind.DEAD_RANK, Kind.INSUFFICIENT_EVIDENCE),
     }
 )
-"""Kinds whose severity does not follow from the time they cost. All others are found by comparing durations."""
+"""Kinds whose severity does not follow from their cost. All others are found by comparison of durations."""
 LEAST_COST_S = 0.05
 """A smaller cost is printed as 0.0 s."""
 
@@ -49,11 +49,11 @@ class Severity(StrEnum):
     INFO = "info"
 
 
-def severity_of(share_of_step: float) -> Severity:
-    """Severity by share of the step time: critical from 20%, warning from 5%."""
+def severity_of(share_of_step: float, *, least: Severity = Severity.INFO) -> Severity:
+    """Severity by share of the step time: critical from 20%, warning from 5%, otherwise ``least``."""
     if share_of_step >= 0.2:
         return Severity.CRITICAL
-    return Severity.WARNING if share_of_step >= 0.05 else Severity.INFO
+    return Severity.WARNING if share_of_step >= 0.05 else least
 
 
 class Role(StrEnum):
@@ -81,7 +81,7 @@ class StepWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A rank under suspicion and the part it plays."""
+    """A suspected rank and its role."""
 
     rank: int
     host: str
@@ -95,9 +95,9 @@ class Finding:
     detector: str
     kind: Kind
     severity: Severity
-    suspects: tuple[Suspect, ...]
-    stage: str
-    """Label of the affected stage; empty if there is none in particular."""
+    suspects: tuple[Suspect, ...] = ()
+    stage: str = ""
+    """Label of the affected stage. Empty if there is none in particular."""
     window: StepWindow
     seconds_lost: float
     """Seconds of job time lost over the window."""
@@ -115,15 +115,14 @@ class Finding:
 
     @property
     def hosts(self) -> list[str]:
-        """Hosts of the initiating ranks, as far as they are known; where a host alone is to blame, those of the
-        evidence."""
-        named = {suspect.host for suspect in self.suspects if suspect.role is Role.INITIATING} - {""}
-        told = self.evidence.get("hosts")
-        return sorted(named) or (sorted(map(str, told)) if isinstance(told, list) else [])
+        """The known hosts of the initiating ranks. If there are none: the hosts in the evidence."""
+        of_ranks = {suspect.host for suspect in self.suspects if suspect.role is Role.INITIATING} - {""}
+        in_evidence = self.evidence.get("hosts")
+        return sorted(of_ranks) or (sorted(map(str, in_evidence)) if isinstance(in_evidence, list) else [])
 
 
 def limit_by_cost(finding: Finding) -> Finding:
-    """The finding as info where its severity follows from its cost and that cost is too small to measure."""
+    """The finding, as info if its severity follows from its cost and the cost is too small to measure."""
     if finding.kind in NOT_BY_COST or finding.seconds_lost >= LEAST_COST_S:
         return finding
     return replace(finding, severity=Severity.INFO)

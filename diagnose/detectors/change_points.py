@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from diagnose.model.operations import Floats
 from diagnose.model.peers import MEDIAN_EFFICIENCY, robust_sigma
-from diagnose.model.view import FloatVector
 
 MIN_STEPS = 30
 MIN_SEGMENT = 10
@@ -65,7 +64,7 @@ class Rise:
         return (self.after_ns - self.before_ns) * (self.end - self.first)
 
 
-def find_rise(ns: FloatVector) -> Rise | None:
+def find_rise(ns: Floats) -> Rise | None:
     """The costliest rise that lasts to the end; else a drift, or a ramp; else the newest rise that was over again.
 
     ``ns``: positive durations in order of steps; fewer than 30 show nothing.
@@ -80,7 +79,7 @@ def find_rise(ns: FloatVector) -> Rise | None:
     return _drift(ns, bounds) or _ramp(ns) or (rises[-1] if rises else None)
 
 
-def change_points(ns: FloatVector) -> list[int]:
+def change_points(ns: Floats) -> list[int]:
     """First rows of new levels, ascending: binary segmentation by CUSUM of clipped logarithms."""
     log_ns = np.log(ns)
     noise = _step_noise(log_ns)
@@ -95,7 +94,7 @@ def change_points(ns: FloatVector) -> list[int]:
     return _sharpened(log_ns, [0, *sorted(found), len(ns)])
 
 
-def _sharpened(log_ns: FloatVector, bounds: list[int]) -> list[int]:
+def _sharpened(log_ns: Floats, bounds: list[int]) -> list[int]:
     """The inner bounds, each put where the fewest steps lie on the wrong side: a third level had pulled at it."""
     sharp = bounds[:1]
     for row, end in pairwise(bounds[1:]):
@@ -107,7 +106,7 @@ def _sharpened(log_ns: FloatVector, bounds: list[int]) -> list[int]:
     return sharp[1:]
 
 
-def _split(log_ns: FloatVector, noise: float) -> int | None:
+def _split(log_ns: Floats, noise: float) -> int | None:
     """Row at which the mean changes the most, if it does significantly."""
     if len(log_ns) < 2 * MIN_SEGMENT:
         return None
@@ -121,12 +120,12 @@ def _split(log_ns: FloatVector, noise: float) -> int | None:
     return int(rows[best]) if z[best] >= MIN_Z else None
 
 
-def _step_noise(log_ns: FloatVector) -> float:
+def _step_noise(log_ns: Floats) -> float:
     """From one step to the next, so that no change widens it."""
     return robust_sigma(np.diff(log_ns), NOISE_FLOOR * 2**0.5) / 2**0.5
 
 
-def _rise_at(ns: FloatVector, bounds: list[int], place: int) -> Rise | None:
+def _rise_at(ns: Floats, bounds: list[int], place: int) -> Rise | None:
     """The rise that begins at ``bounds[place]``, until a later level lies nearer to the one before."""
     before = slice(bounds[place - 1], bounds[place])
     levels = [float(np.median(ns[first:end])) for first, end in pairwise(bounds)]
@@ -137,7 +136,7 @@ def _rise_at(ns: FloatVector, bounds: list[int], place: int) -> Rise | None:
     return rise if wanted and _significant(ns[before], ns[rise.first : rise.end]) and _stands_out(ns, rise) else None
 
 
-def _stands_out(ns: FloatVector, rise: Rise) -> bool:
+def _stands_out(ns: Floats, rise: Rise) -> bool:
     """Higher than blocks of steps outside the rise ever wander; true where there are too few to tell."""
     outside = np.concatenate((ns[: rise.first], ns[rise.end :]))
     width = min(max(MIN_SEGMENT, min(len(outside) // 8, rise.end - rise.first)), DRIFT_STEPS)
@@ -148,7 +147,7 @@ def _stands_out(ns: FloatVector, rise: Rise) -> bool:
     return float(np.log(rise.after_ns) - np.median(levels)) >= MIN_WANDERS * robust_sigma(levels, NOISE_FLOOR)
 
 
-def _drift(ns: FloatVector, bounds: list[int]) -> Rise | None:
+def _drift(ns: Floats, bounds: list[int]) -> Rise | None:
     """The newest 50 steps against the best 50 before them, a third of the series where it is short."""
     width = min(DRIFT_STEPS, len(ns) // 3)
     begins = np.arange(0, len(ns) - 2 * width + 1, max(1, width // 5))
@@ -166,7 +165,7 @@ def _drift(ns: FloatVector, bounds: list[int]) -> Rise | None:
     return rise if rise.ratio > 1.0 else None
 
 
-def _ramp(ns: FloatVector) -> Rise | None:
+def _ramp(ns: Floats) -> Rise | None:
     """Steps along a rising line: where each scatters by itself around it, no wandering noise drew it."""
     log_ns = np.log(ns)
     rows = np.arange(len(ns)) / len(ns)
@@ -185,11 +184,11 @@ def _ramp(ns: FloatVector) -> Rise | None:
     return rise if rise.ratio > 1.0 else None
 
 
-def _jump(ns: FloatVector, row: int) -> float:
+def _jump(ns: Floats, row: int) -> float:
     return float(np.median(ns[row : row + MIN_SEGMENT]) / np.median(ns[row - MIN_SEGMENT : row]))
 
 
-def _measured(ns: FloatVector, before: slice, first: int, end: int, *, sudden: bool) -> Rise:
+def _measured(ns: Floats, before: slice, first: int, end: int, *, sudden: bool) -> Rise:
     before_ns, after_ns = float(np.median(ns[before])), float(np.median(ns[first:end]))
     middle = (before_ns * after_ns) ** 0.5
     lower, higher = _smooth(ns[before]) < middle, _smooth(ns[first:end]) > middle
@@ -204,11 +203,11 @@ def _measured(ns: FloatVector, before: slice, first: int, end: int, *, sudden: b
     )
 
 
-def _smooth(ns: FloatVector) -> FloatVector:
+def _smooth(ns: Floats) -> Floats:
     return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(ns, SMOOTHED), axis=1), dtype=np.float64)
 
 
-def _significant(before: FloatVector, after: FloatVector) -> bool:
+def _significant(before: Floats, after: Floats) -> bool:
     """The medians differ by six standard errors, which lingering noise widens."""
     parts = [np.log(part) - np.median(np.log(part)) for part in (before, after)]
     noise = robust_sigma(np.concatenate(parts), NOISE_FLOOR)
@@ -217,7 +216,7 @@ def _significant(before: FloatVector, after: FloatVector) -> bool:
     return float(np.log(np.median(after) / np.median(before))) >= MIN_Z * float(error)
 
 
-def _autocorrelation(residual: npt.NDArray[np.float64]) -> float:
+def _autocorrelation(residual: Floats) -> float:
     """Of neighbouring steps, 0 to 0.9; a single long step among short ones does not count."""
     values = np.clip(residual, -CLIP, CLIP)
     power = float(np.mean(values**2))

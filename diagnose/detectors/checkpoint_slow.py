@@ -1,25 +1,24 @@
-"""checkpoint-slow: a rank or host that saves longer than its peers, saves that hold training up, or that overlap.
+"""checkpoint-slow: a rank or host that saves longer than its peers, or saves that block training or overlap.
 
     rank 4   |snapshot| write        |             |snapshot| write        |
     rank 5   |snapshot| write                 |    |snapshot| write                 |     slow in every checkpoint
-             `-- training stands --'  `-- in the background: costs nothing, unless the next one begins before its end
+             `-- training stalls --'  `-- in the background: no cost, unless it lasts until the next checkpoint
 
-Peers are the ranks of equal pipeline stage. A rank is named when its log ratio to their median is far from the spread
-among the other ranks, in the middle of at least two checkpoints; a single checkpoint must show three times its peers'
-time, and a distance that hardly depends on luck. The ranks of dp0 that are all slower than the rest hold more: the
-state that is kept once; they are not sick.
+Peers are the ranks of the same pipeline stage. A rank is named if its log ratio to their median is far from the spread
+among the other ranks, at the median of at least two checkpoints. A single checkpoint must take three times as long as
+on peers, with a larger distance. If all ranks of dp0 and no others are slow, they save the state that is stored once.
+This is normal.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from diagnose.detectors.evidence import initiating, named, sharing_a_cause
-from diagnose.findings import LEAST_COST_S, Evidence, Finding, Kind, Severity, StepWindow, Suspect
-from diagnose.model.operations import Operations
-from diagnose.model.peers import MEDIAN_EFFICIENCY, peer_median, robust_sigma
-from diagnose.model.view import FloatMatrix, FloatVector, IntVector, RunView
+from diagnose.findings import LEAST_COST_S, Evidence, Finding, Kind, Severity, Suspect, severity_of
+from diagnose.model.operations import Floats, Ints, Operations
+from diagnose.model.peers import MEDIAN_EFFICIENCY, log_ratios, peer_median, robust_sigma
+from diagnose.model.view import RunView
 from telemetry.stages import Stage
 
 NAME = "checkpoint-slow"
@@ -29,15 +28,16 @@ MIN_RATIO_ALONE = 3.0
 MIN_EXCESS_NS = 0.1e9
 MIN_EXCESS_ALONE_NS = 1e9
 MIN_SHARE = 0.7
-"""Of its checkpoints in which a rank is half way to the ratio or beyond."""
+"""Share of its checkpoints in which a rank reaches at least half of the ratio."""
 MIN_DEVIATIONS = 5.0
 MIN_DEVIATIONS_ALONE = 8.0
 CAUTION = 25.0
-"""How much more is asked where a spread is known from few numbers."""
+"""Widens the limit if the spread is known from few numbers."""
 SPREAD_FLOOR = 0.04
 MAX_BLOCKING = 0.05
 MUCH_BLOCKING = 0.1
-"""Share of the time that snapshots may take; every-step checkpoints have been kept below 0.9% (ByteRobust)."""
+"""Share of the time that snapshots may take. Checkpoints in every step can take less than 0.9% (ByteRobust)."""
+_NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,74 +46,66 @@ class SlowSave:
 
     rank: int
     stage: Stage
-    rows: IntVector
-    """Of the view, in which the rank is in the stage."""
+    rows: Ints
+    """Rows of the view in which the rank is in the stage."""
     ratio: float
-    excess_ns: FloatVector
-    """Beside ``rows``."""
+    excess_ns: Floats
+    """Excess in each of ``rows``."""
     share: float
 
 
 def detect_slow_checkpoints(view: RunView) -> list[Finding]:
-    """One finding for each slow rank or host, one for snapshots that hold everybody up, one for saves that overlap."""
+    """One finding for each slow rank or host, one for snapshots that block all ranks, one for saves that overlap."""
     if not len(view.steps):
         return []
     slow: dict[int, list[SlowSave]] = {}
     for stage in STAGES:
-        for one in _slow_ranks(stage, view):
-            slow.setdefault(one.rank, []).append(one)
+        for save in _slow_saves(stage, view):
+            slow.setdefault(save.rank, []).append(save)
     found = [
-        _rank_finding(view, ranks, [one for rank in ranks for one in slow[rank]])
+        _rank_finding(view, ranks, [save for rank in ranks for save in slow[rank]])
         for ranks in sharing_a_cause(view, [*slow])
     ]
-    return [*found, *_blocking(view), *_overlapping(view, set(slow))]
+    return [*found, *_blocking(view), *_overlapping(view, sorted(slow))]
 
 
-def _slow_ranks(stage: Stage, view: RunView) -> list[SlowSave]:
+def _save_times(stage: Stage, view: RunView) -> tuple[Ints, Floats]:
+    """Rows of the view with saves, and the time of each rank in them, [rows, ranks]."""
     if stage not in view.operations:
-        return []
+        return np.zeros(0, dtype=np.int64), np.zeros((0, len(view.hosts)))
     save_ns = view.operations[stage].total_ns()
     rows = np.flatnonzero((~np.isnan(save_ns)).any(axis=1))
-    save_ns = save_ns[rows]
+    return rows, save_ns[rows]
+
+
+def _slow_saves(stage: Stage, view: RunView) -> list[SlowSave]:
+    rows, save_ns = _save_times(stage, view)
+    if not len(rows):
+        return []
     expected = peer_median(save_ns, view.pp_of_rank)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log_ratio = np.log(save_ns / expected)
-    log_ratio[~np.isfinite(log_ratio)] = np.nan
-    slow = [_slow_save(stage, rank, rows, log_ratio, save_ns - expected, view) for rank in range(save_ns.shape[1])]
-    found = [one for one in slow if one is not None]
-    return [] if _hold_more([one.rank for one in found], view) else found
+    log_ratio, excess_ns = log_ratios(save_ns, expected), save_ns - expected
+    found: list[SlowSave] = []
+    for rank in range(save_ns.shape[1]):
+        known = ~np.isnan(log_ratio[:, rank])
+        if not known.any():
+            continue
+        series, excess = log_ratio[known, rank], excess_ns[known, rank]
+        median, share = float(np.median(series)), float(np.mean(series > np.log(MIN_RATIO) / 2))
+        alone = len(series) == 1
+        is_long = float(np.median(excess)) >= (MIN_EXCESS_ALONE_NS if alone else MIN_EXCESS_NS)
+        is_high = median >= np.log(MIN_RATIO_ALONE if alone else MIN_RATIO) and share >= MIN_SHARE
+        if is_long and is_high and median >= _least_log_ratio(rank, log_ratio[known], view):
+            ratio = float(np.exp(median))
+            found.append(SlowSave(rank=rank, stage=stage, rows=rows[known], ratio=ratio, excess_ns=excess, share=share))
+    first_replica = sorted(view.topology.grid[0].ravel().tolist())
+    save_more = len(first_replica) > 1 and view.topology.dp > 1 and [save.rank for save in found] == first_replica
+    return [] if save_more else found
 
 
-def _hold_more(ranks: list[int], view: RunView) -> bool:
-    """The ranks of dp0 and no other: they write what all replicas share."""
-    first = sorted(view.topology.grid[0].ravel().tolist())
-    return len(first) > 1 and view.topology.dp > 1 and ranks == first
+def _least_log_ratio(rank: int, log_ratio: Floats, view: RunView) -> float:
+    """Log ratio that noise does not reach, from the spread of single saves and of the other ranks.
 
-
-def _slow_save(
-    stage: Stage, rank: int, rows: IntVector, log_ratio: FloatMatrix, excess_ns: FloatMatrix, view: RunView
-) -> SlowSave | None:
-    known = ~np.isnan(log_ratio[:, rank])
-    if not known.any():
-        return None
-    series, excess = log_ratio[known, rank], excess_ns[known, rank]
-    alone = len(series) == 1
-    if float(np.median(excess)) < (MIN_EXCESS_ALONE_NS if alone else MIN_EXCESS_NS):
-        return None
-    median, share = float(np.median(series)), float(np.mean(series > np.log(MIN_RATIO) / 2))
-    if median < np.log(MIN_RATIO_ALONE if alone else MIN_RATIO) or share < MIN_SHARE:
-        return None
-    if median < _needed(rank, log_ratio[known], view):
-        return None
-    return SlowSave(
-        rank=rank, stage=stage, rows=rows[known], ratio=float(np.exp(median)), excess_ns=excess, share=share
-    )
-
-
-def _needed(rank: int, log_ratio: FloatMatrix, view: RunView) -> float:
-    """Log ratio that noise does not reach: from the spread of single saves, and of ranks, that nobody suspects.
-
-    Both are known from few numbers, and a spread from few numbers is too small now and then: more is asked.
+    Both spreads are known from few numbers, and may be too small by chance. So the limit is wider.
     """
     others = _others(rank, log_ratio, view)
     if not others.size:
@@ -126,8 +118,9 @@ def _needed(rank: int, log_ratio: FloatMatrix, view: RunView) -> float:
     return float(deviations * (1.0 + CAUTION / max(1, len(cells) - 1) ** 2) * max(by_cells, by_ranks))
 
 
-def _others(rank: int, log_ratio: FloatMatrix, view: RunView) -> FloatMatrix:
-    """Columns of ranks that this one is held against: of other hosts if there are some, never its mirror image."""
+def _others(rank: int, log_ratio: Floats, view: RunView) -> Floats:
+    """Columns of the ranks to compare with: on other hosts if there are enough. A single peer mirrors the rank and is
+    left out."""
     hosts = np.array(view.hosts)
     peers = view.pp_of_rank == view.pp_of_rank[rank]
     known = np.asarray(~np.isnan(log_ratio).all(axis=0), dtype=bool)
@@ -137,20 +130,21 @@ def _others(rank: int, log_ratio: FloatMatrix, view: RunView) -> FloatMatrix:
 
 
 def _rank_finding(view: RunView, ranks: list[int], slow: list[SlowSave]) -> Finding:
-    worst = max(slow, key=lambda one: (one.stage is Stage.CHECKPOINT_SNAPSHOT, float(np.median(one.excess_ns))))
-    blocking = [one for one in slow if one.stage is Stage.CHECKPOINT_SNAPSHOT]
-    lost_ns = max((float(one.excess_ns.sum()) for one in blocking), default=0.0)
+    worst = max(slow, key=lambda save: (save.stage is Stage.CHECKPOINT_SNAPSHOT, float(np.median(save.excess_ns))))
+    blocking = [save for save in slow if save.stage is Stage.CHECKPOINT_SNAPSHOT]
+    lost_ns = max((float(save.excess_ns.sum()) for save in blocking), default=0.0)
     share = min(1.0, lost_ns / float(view.step_ns.sum()))
     hosts = ", ".join(sorted({view.hosts[rank] or "its host" for rank in ranks}))
     cost = f"training is blocked {share:.0%} of the time" if blocking else "training continues meanwhile"
+    by_cost = severity_of(share, least=Severity.WARNING if worst.ratio >= 2.0 else Severity.INFO)
     return _finding(
         view,
         rows=worst.rows,
         stage=worst.stage,
-        severity=_severity(share, worst.ratio) if blocking else Severity.INFO,
+        severity=by_cost if blocking else Severity.INFO,
         suspects=initiating(view, ranks),
         lost_ns=lost_ns,
-        confidence=round(worst.share * len(worst.rows) / (len(worst.rows) + 1), 2),
+        share=worst.share,
         summary=f"{named(view, ranks)}: {worst.stage.label} takes {worst.ratio:.2f}x its peers', "
         f"{_seconds(worst.excess_ns)} more, in {_checkpoints(view, worst.rows)}; {cost}",
         next_step=f"on {hosts}: check the disk or mount for checkpoints, free memory and other writers "
@@ -167,13 +161,10 @@ def _rank_finding(view: RunView, ranks: list[int], slow: list[SlowSave]) -> Find
 
 def _blocking(view: RunView) -> list[Finding]:
     """Snapshots that take over 5% of the time from the first of them to the last."""
-    if Stage.CHECKPOINT_SNAPSHOT not in view.operations:
-        return []
-    save_ns = view.operations[Stage.CHECKPOINT_SNAPSHOT].total_ns()
-    rows = np.flatnonzero((~np.isnan(save_ns)).any(axis=1))
+    rows, save_ns = _save_times(Stage.CHECKPOINT_SNAPSHOT, view)
     if len(rows) < 2:
         return []
-    typical_ns = np.nanmedian(save_ns[rows], axis=1)
+    typical_ns = np.nanmedian(save_ns, axis=1)
     share = min(1.0, float(typical_ns[:-1].sum() / view.step_ns[rows[0] : rows[-1]].sum()))
     if share <= MAX_BLOCKING or typical_ns.sum() < LEAST_COST_S * 1e9:
         return []
@@ -184,9 +175,7 @@ def _blocking(view: RunView) -> list[Finding]:
             rows=rows,
             stage=Stage.CHECKPOINT_SNAPSHOT,
             severity=Severity.WARNING if share >= MUCH_BLOCKING else Severity.INFO,
-            suspects=(),
             lost_ns=float(typical_ns.sum()),
-            confidence=round(len(rows) / (len(rows) + 1), 2),
             summary=f"checkpoint-snapshot blocks training {share:.0%} of the time on every rank: "
             f"{_seconds(typical_ns)} in {_checkpoints(view, rows)}, one every {every} steps",
             next_step="save less often, or copy to pinned host memory and write to disk in the background",
@@ -200,12 +189,12 @@ def _blocking(view: RunView) -> list[Finding]:
     ]
 
 
-def _overlapping(view: RunView, accused: set[int]) -> list[Finding]:
-    """At least two checkpoints that most ranks still write when their next begins; those accused are left out."""
+def _overlapping(view: RunView, slow: list[int]) -> list[Finding]:
+    """At least two checkpoints that most ranks still write when the next one begins, without the slow ranks."""
     if Stage.CHECKPOINT_WRITE not in view.operations:
         return []
     late_ns = _late_ns(view)
-    late_ns[:, sorted(accused)] = np.nan
+    late_ns[:, slow] = np.nan
     late = np.nan_to_num(late_ns) > 0
     rows = np.flatnonzero(2 * late.sum(axis=1) > (~np.isnan(late_ns)).sum(axis=1))
     if len(rows) < 2:
@@ -218,9 +207,6 @@ def _overlapping(view: RunView, accused: set[int]) -> list[Finding]:
             rows=rows,
             stage=Stage.CHECKPOINT_WRITE,
             severity=Severity.WARNING if len(rows) > 2 else Severity.INFO,
-            suspects=(),
-            lost_ns=0.0,
-            confidence=round(len(rows) / (len(rows) + 1), 2),
             summary=f"checkpoint-write still runs when the next checkpoint begins, on {len(ranks)} of "
             f"{view.topology.world_size} ranks, by {_seconds(behind_ns)}, in {_checkpoints(view, rows)}",
             next_step="save less often, or use faster storage. Unfinished writes fill the memory and then block "
@@ -236,12 +222,11 @@ def _overlapping(view: RunView, accused: set[int]) -> list[Finding]:
     ]
 
 
-def _late_ns(view: RunView) -> FloatMatrix:
-    """By how much a rank's write, begun in this step, outlasts the begin of its next checkpoint, [steps, ranks]."""
+def _late_ns(view: RunView) -> Floats:
+    """How long a rank's write of this step lasts after the begin of its next checkpoint, [steps, ranks]."""
     write = view.operations[Stage.CHECKPOINT_WRITE]
     end_ns = np.where(write.present, write.end_ns, -1).max(axis=1)
-    begins = [_begin_ns(view.operations[stage]) for stage in STAGES if stage in view.operations]
-    begin_ns = np.min(begins, axis=0)
+    begin_ns = np.min([_begin_ns(view.operations[stage]) for stage in STAGES if stage in view.operations], axis=0)
     late_ns = np.full(end_ns.shape, np.nan)
     for rank in range(end_ns.shape[1]):
         begun = np.flatnonzero(begin_ns[:, rank] < _NEVER)
@@ -251,52 +236,44 @@ def _late_ns(view: RunView) -> FloatMatrix:
     return late_ns
 
 
-_NEVER = np.iinfo(np.int64).max
-
-
-def _begin_ns(operations: Operations) -> npt.NDArray[np.int64]:
+def _begin_ns(operations: Operations) -> Ints:
     return np.asarray(np.where(operations.present, operations.start_ns, _NEVER).min(axis=1), dtype=np.int64)
-
-
-def _severity(share: float, ratio: float) -> Severity:
-    if share >= 0.2:
-        return Severity.CRITICAL
-    return Severity.WARNING if share >= 0.05 or ratio >= 2.0 else Severity.INFO
 
 
 def _finding(
     view: RunView,
     *,
-    rows: IntVector,
+    rows: Ints,
     stage: Stage,
     severity: Severity,
-    suspects: tuple[Suspect, ...],
-    lost_ns: float,
-    confidence: float,
+    suspects: tuple[Suspect, ...] = (),
+    lost_ns: float = 0.0,
+    share: float = 1.0,
     summary: str,
     next_step: str,
     evidence: Evidence,
 ) -> Finding:
+    """``share``: share of the checkpoints in ``rows`` that show the problem."""
     return Finding(
         detector=NAME,
         kind=Kind.CHECKPOINT_SLOW,
         severity=severity,
         suspects=suspects,
         stage=stage.label,
-        window=StepWindow(first_step=int(view.steps[rows[0]]), last_step=int(view.steps[rows[-1]])),
+        window=view.between(int(rows[0]), int(rows[-1])),
         seconds_lost=lost_ns / 1e9,
-        confidence=confidence,
+        confidence=round(share * len(rows) / (len(rows) + 1), 2),
         summary=summary,
         next_step=next_step,
         evidence=evidence,
     )
 
 
-def _checkpoints(view: RunView, rows: IntVector) -> str:
+def _checkpoints(view: RunView, rows: Ints) -> str:
     if len(rows) == 1:
         return f"the checkpoint of step {view.steps[rows[0]]}"
     return f"{len(rows)} checkpoints since step {view.steps[rows[0]]}"
 
 
-def _seconds(ns: FloatVector) -> str:
+def _seconds(ns: Floats) -> str:
     return f"{float(np.median(ns)) / 1e9:.3g} s"

@@ -13,22 +13,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
-from diagnose.model.collectives import least_excess, noise_between_steps
+from diagnose.model.operations import Floats, Ints
 from diagnose.model.peers import (
     MEDIAN_EFFICIENCY,
     Excess,
     Stretch,
     highest_stretch,
+    least_excess,
     measure_excess,
     medians,
+    noise_between_steps,
     peer_median,
     robust_sigma,
 )
-from diagnose.model.view import Basis, FloatMatrix, FloatVector, IntVector, RunView
+from diagnose.model.view import Basis, RunView
 from telemetry.stages import Stage
 
 
-def expected_of_ranks(values: FloatMatrix, view: RunView) -> FloatMatrix:
+def expected_of_ranks(values: Floats, view: RunView) -> Floats:
     """For each step and rank the median of the peers of its pipeline stage; of all others where it is alone there."""
     alone = np.bincount(view.pp_of_rank)[view.pp_of_rank] == 1
     everybody = np.zeros_like(view.pp_of_rank)
@@ -46,9 +48,9 @@ MOST_OVERLAP = 0.5
 class OffCore:
     """Own time of each rank over all compute stages, nanoseconds [steps, ranks]; NaN where it was not measured."""
 
-    off_ns: FloatMatrix
-    cpu_ns: FloatMatrix
-    log_stretch: FloatMatrix
+    off_ns: Floats
+    cpu_ns: Floats
+    log_stretch: Floats
     """Log of own wall time over processor time: zero for who is never off the core."""
     whole: bool = False
     """``off_ns`` is the wall time of compute, and ``log_stretch`` is its logarithm minus the logarithm of its peers."""
@@ -73,18 +75,18 @@ def _is_mostly_alone(stage: Stage, view: RunView) -> bool:
     return not float(np.nanmedian(share)) > MOST_OVERLAP
 
 
-def _together(off_cpu: Mapping[Stage, FloatMatrix], view: RunView) -> OffCore | None:
+def _together(off_cpu: Mapping[Stage, Floats], view: RunView) -> OffCore | None:
     stages = [stage for stage in off_cpu if stage in view.work]
     if not stages or any(view.work[stage].basis is not Basis.PROCESSOR_TIME for stage in stages):
         return None
-    off_ns: FloatMatrix = np.sum([off_cpu[stage] for stage in stages], axis=0)
-    cpu_ns: FloatMatrix = np.sum([view.work[stage].ns for stage in stages], axis=0)
+    off_ns: Floats = np.sum([off_cpu[stage] for stage in stages], axis=0)
+    cpu_ns: Floats = np.sum([view.work[stage].ns for stage in stages], axis=0)
     known = (cpu_ns > 0) & (off_ns >= 0)
     off_ns, cpu_ns = np.where(known, off_ns, np.nan), np.where(known, cpu_ns, np.nan)
     return OffCore(off_ns=off_ns, cpu_ns=cpu_ns, log_stretch=np.log1p(off_ns / cpu_ns))
 
 
-def spread_of(medians: FloatVector) -> float:
+def spread_of(medians: Floats) -> float:
     """How far apart ranks lie that nobody suspects, as a standard deviation. Time off the core has a long upper tail,
     so its upper end tells as well."""
     known = medians[~np.isnan(medians)]
@@ -155,7 +157,7 @@ def with_processor_time(time: OffCore, view: RunView) -> OffCore:
     time as well as waiting."""
     wall_ns = time.off_ns + time.cpu_ns
     level = np.log(wall_ns)
-    relative: FloatMatrix = level - expected_of_ranks(level, view)
+    relative: Floats = level - expected_of_ranks(level, view)
     return OffCore(off_ns=wall_ns, cpu_ns=time.cpu_ns, log_stretch=relative, whole=True)
 
 
@@ -171,30 +173,30 @@ def _contended_ranks(time: OffCore, view: RunView, bars: Bars) -> list[Contended
     return [one for one in found if one is not None]
 
 
-def _extra_ns(time: OffCore, usual_off_ns: FloatMatrix, usual_cpu_ns: FloatMatrix) -> FloatMatrix:
+def _extra_ns(time: OffCore, usual_off_ns: Floats, usual_cpu_ns: Floats) -> Floats:
     """Time off the core beyond what is usual, but no more than own work takes longer than usual: a rank that waits for
     a peer inside a compute, in a collective that nobody recorded, takes as long as that peer."""
-    extra_ns: FloatMatrix = time.off_ns - usual_off_ns
+    extra_ns: Floats = time.off_ns - usual_off_ns
     return extra_ns if time.whole else np.minimum(extra_ns, extra_ns + time.cpu_ns - usual_cpu_ns)
 
 
-def _worth_a_look(above: FloatMatrix, noise: float, bars: Bars) -> list[int]:
+def _worth_a_look(above: Floats, noise: float, bars: Bars) -> list[int]:
     """Columns that are high enough, often enough for the shortest stretch: few, of thousands."""
     level = max(bars.log_ratio, least_excess(bars.z, noise, len(above)))
     return np.flatnonzero((above >= level).sum(axis=0) >= MIN_STEPS // 2).tolist()
 
 
-def _host_of_rank(view: RunView) -> IntVector:
+def _host_of_rank(view: RunView) -> Ints:
     return np.unique(view.hosts, return_inverse=True)[1].astype(np.int64)
 
 
 def _contended_rank(
     rank: int,
     time: OffCore,
-    above: FloatMatrix,
+    above: Floats,
     noise: float,
-    extra_ns: FloatMatrix,
-    host: IntVector,
+    extra_ns: Floats,
+    host: Ints,
     bars: Bars,
 ) -> Contended | None:
     neighbours = np.flatnonzero((host == host[rank]) & (np.arange(len(host)) != rank))
@@ -248,11 +250,11 @@ def _contended_hosts(time: OffCore, view: RunView, bars: Bars) -> list[Contended
 
 def _judged(
     ranks: tuple[int, ...],
-    series: FloatVector,
-    others: FloatMatrix,
+    series: Floats,
+    others: Floats,
     noise: float,
     time: OffCore,
-    extra_ns: FloatMatrix,
+    extra_ns: Floats,
     bars: Bars,
     *,
     whole_host: bool,
@@ -286,7 +288,7 @@ def _judged(
     )
 
 
-def _min_spreads(excess: Excess, extra: FloatVector, bars: Bars) -> float:
+def _min_spreads(excess: Excess, extra: Floats, bars: Bars) -> float:
     """How far from the others a rank must lie: less where it loses more than it computes, step after step."""
     certain = excess.z >= CERTAIN_Z and excess.share >= CERTAIN_SHARE and float(np.nanmedian(extra)) >= CERTAIN_EXTRA
     return min(CERTAIN_SPREADS, bars.spreads) if certain else bars.spreads

@@ -14,7 +14,7 @@ import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.findings import Evidence, Finding, Kind, severity_of
-from diagnose.model.collectives import Floats
+from diagnose.model.operations import Floats
 from diagnose.model.peers import medians
 from diagnose.model.view import RunView
 from telemetry.stages import Stage

@@ -17,12 +17,12 @@ often on this one than chance would have it (Poisson tail).
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from diagnose.detectors.evidence import MIN_STEPS, initiating, named, sharing_a_cause
 from diagnose.findings import Evidence, Finding, Kind, Suspect, severity_of
+from diagnose.model.operations import Bools, Floats, Ints
 from diagnose.model.peers import highest_stretch, peer_median, robust_sigma
-from diagnose.model.view import FloatMatrix, FloatVector, IntVector, RunView
+from diagnose.model.view import RunView
 from telemetry.stages import Stage
 
 NAME = "data-stall"
@@ -41,8 +41,8 @@ MIN_RATE = 0.02
 class Stalls:
     """Steps with long loads: rows of the view, and how much longer than usual, in nanoseconds."""
 
-    rows: IntVector
-    excess_ns: FloatVector
+    rows: Ints
+    excess_ns: Floats
     """Beside ``rows``."""
 
     @property
@@ -69,7 +69,7 @@ def detect_data_stall(view: RunView) -> list[Finding]:
     ]
 
 
-def shared_load(load_ns: FloatMatrix, view: RunView) -> FloatVector:
+def shared_load(load_ns: Floats, view: RunView) -> Floats:
     """What most ranks that load the same way take at once, [steps]; zero in a step in which it is not long."""
     groups = _same_place(view) if view.topology.dp > 1 else np.zeros(load_ns.shape[1], dtype=np.int64)
     known = np.where(np.isnan(load_ns), 0.0, load_ns)
@@ -81,11 +81,11 @@ def shared_load(load_ns: FloatMatrix, view: RunView) -> FloatVector:
     return np.where(long[loading].mean(axis=0) >= 0.5, medians[loading].max(axis=0), 0.0)
 
 
-def _lower_median(ns: FloatMatrix) -> FloatVector:
+def _lower_median(ns: Floats) -> Floats:
     return np.asarray(np.quantile(ns, 0.5, axis=1, method="lower"), dtype=np.float64)
 
 
-def expected_load(load_ns: FloatMatrix, shared_ns: FloatVector, view: RunView) -> FloatMatrix:
+def expected_load(load_ns: Floats, shared_ns: Floats, view: RunView) -> Floats:
     """What a rank's load would take if it were as its peers', [steps, ranks]: where in doubt, the longest."""
     by_stage = peer_median(load_ns, view.pp_of_rank)
     if view.topology.dp > 1:
@@ -96,12 +96,12 @@ def expected_load(load_ns: FloatMatrix, shared_ns: FloatVector, view: RunView) -
     return np.fmax(np.fmax(by_stage, same), shared_ns[:, None])
 
 
-def _same_place(view: RunView) -> IntVector:
+def _same_place(view: RunView) -> Ints:
     """A number for each pair of pipeline stage and tensor-parallel index."""
     return view.topology.index["pp"] * view.topology.tp + view.topology.index["tp"]
 
 
-def _long_loads(load_ns: FloatMatrix, excess_ns: FloatMatrix, view: RunView) -> dict[int, Stalls]:
+def _long_loads(load_ns: Floats, excess_ns: Floats, view: RunView) -> dict[int, Stalls]:
     """Of every rank that loads."""
     bound_ns = MIN_SHARE * float(np.median(view.step_ns))
     with np.errstate(invalid="ignore"):
@@ -110,12 +110,12 @@ def _long_loads(load_ns: FloatMatrix, excess_ns: FloatMatrix, view: RunView) -> 
     return {rank: _stalls(long[:, rank], excess_ns[:, rank]) for rank in ranks}
 
 
-def _stalls(long: npt.NDArray[np.bool_], excess_ns: FloatVector) -> Stalls:
+def _stalls(long: Bools, excess_ns: Floats) -> Stalls:
     rows = np.flatnonzero(long)
     return Stalls(rows=rows, excess_ns=excess_ns[rows])
 
 
-def _shared_stalls(shared_ns: FloatVector, view: RunView) -> Stalls | None:
+def _shared_stalls(shared_ns: Floats, view: RunView) -> Stalls | None:
     """Loads that are long on most ranks at once: a job that waits for data in every step has no better past."""
     stalls = _stalls(shared_ns >= MIN_SHARE * float(np.median(view.step_ns)), shared_ns)
     return stalls if _costs(stalls, view) else None

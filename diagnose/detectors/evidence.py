@@ -7,7 +7,7 @@ in ``diagnose/detectors/__init__.py``.
 A finding names ranks of one host together if they are most of the host, else each rank by itself.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -17,11 +17,20 @@ from diagnose.ranges import fold_ranks, name_some
 from telemetry.topology import Axis
 
 WAITING: tuple[Axis, ...] = ("tp", "pp")
-"""Along these a rank's neighbours stop with it at once."""
+"""Axes along which neighbours of a stopped rank stop at once."""
+MOST_OTHERS = 64
+"""More ranks than this with no initiating role do not help. They are left out."""
+NAME = "evidence"
+MIN_STEPS = 6
+"""Number of steps that every detector of this package needs."""
+MIN_STEP_NS = 100_000
+"""A step of this length is about a hundred times the cost of one span."""
+
+Detector = Callable[[RunView], list[Finding]]
 
 
 def sharing_a_cause(view: RunView, ranks: list[int]) -> list[list[int]]:
-    """Ranks that share a cause: most of a host's, or all of a tensor-parallel group; else each alone."""
+    """Groups of ranks that share a cause: most ranks of a host, all of a tensor-parallel group, or a single rank."""
     hosts: dict[str, list[int]] = {}
     for rank in sorted(ranks):
         hosts.setdefault(view.hosts[rank], []).append(rank)
@@ -41,16 +50,27 @@ def _by_tensor_group(view: RunView, ranks: list[int]) -> list[list[int]]:
 
 
 def initiating(view: RunView, ranks: Sequence[int]) -> tuple[Suspect, ...]:
-    return tuple(Suspect(rank=rank, host=view.hosts[rank], role=Role.INITIATING) for rank in ranks)
+    return _suspects(view, ranks, Role.INITIATING)
+
+
+def _suspects(view: RunView, ranks: Iterable[int], role: Role) -> tuple[Suspect, ...]:
+    return tuple(Suspect(rank=rank, host=view.hosts[rank], role=role) for rank in ranks)
 
 
 def with_victims(view: RunView, ranks: Sequence[int]) -> tuple[Suspect, ...]:
     """The initiating ranks, then those that wait for them: their tensor and pipeline groups."""
     waiting = {peer for rank in ranks for axis in WAITING for peer in view.topology.group(rank, along=axis)}
-    victims = tuple(
-        Suspect(rank=rank, host=view.hosts[rank], role=Role.VICTIM) for rank in sorted(waiting - set(ranks))
-    )
-    return (*initiating(view, ranks), *victims)
+    return (*initiating(view, ranks), *_suspects(view, sorted(waiting - set(ranks)), Role.VICTIM))
+
+
+def with_members(view: RunView, ranks: Sequence[int], members: Iterable[int]) -> tuple[Suspect, ...]:
+    """The initiating ranks, then the other members of the affected groups.
+
+    The others are victims. Without an initiating rank their role is unknown. Many others are left out.
+    """
+    others = sorted(set(members) - set(ranks))
+    role = Role.VICTIM if ranks else Role.UNKNOWN
+    return (*initiating(view, ranks), *_suspects(view, others if len(others) <= MOST_OTHERS else (), role))
 
 
 def named(view: RunView, ranks: Sequence[int]) -> str:
@@ -63,18 +83,13 @@ def named(view: RunView, ranks: Sequence[int]) -> str:
     return f"ranks {fold_ranks(ranks)}"
 
 
-Detector = Callable[[RunView], list[Finding]]
-
-
-NAME = "evidence"
-MIN_STEPS = 6
-"""Steps that every detector of this package asks for."""
-MIN_STEP_NS = 100_000
-"""A step of this length is about a hundred times the cost of one span."""
+def since(view: RunView, first_row: int) -> str:
+    """`` since step 12``. Empty if the first row is among the first of the window."""
+    return f" since step {view.steps[first_row]}" if first_row > MIN_STEPS else ""
 
 
 def detect_missing_evidence(view: RunView) -> list[Finding]:
-    """At most one finding: why the other detectors had to stay silent. Nothing for a run without finished steps."""
+    """At most one finding: why the other detectors cannot report. None for a run without finished steps."""
     if not len(view.steps):
         return []
     if has_tiny_steps(view):
@@ -97,7 +112,7 @@ def detect_missing_evidence(view: RunView) -> list[Finding]:
 
 
 def has_tiny_steps(view: RunView) -> bool:
-    """Whether steps are so short that the cost of spans and the scheduler's noise hide every difference."""
+    """Whether steps are so short that the cost of spans and scheduling noise hide every difference."""
     return len(view.steps) > 0 and float(np.median(view.step_ns)) < MIN_STEP_NS
 
 
@@ -114,13 +129,11 @@ _PEERS = "compare the run with its past steps: see the overview of the dashboard
 
 
 def insufficient(view: RunView, summary: str, next_step: str, *, detector: str = NAME) -> Finding:
-    """A finding that nothing can be said, why, and what it would take."""
+    """A finding that the evidence is insufficient, why, and what is needed."""
     return Finding(
         detector=detector,
         kind=Kind.INSUFFICIENT_EVIDENCE,
         severity=Severity.INFO,
-        suspects=(),
-        stage="",
         window=view.window,
         seconds_lost=0.0,
         confidence=0.0,

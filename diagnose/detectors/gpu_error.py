@@ -19,8 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.detectors.evidence import named, with_victims
-from diagnose.detectors.gpu_faults import CLEARED_AWAY, NS_PER_S, NVLINK_XIDS, Fault, Grade, faults_of_gpus
+from diagnose.detectors.gpu_faults import CLEARED_AWAY, NVLINK_XIDS, Fault, Grade, faults_of_gpus
 from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
+from diagnose.model.fleet import NS_PER_S
 from diagnose.model.gpus import Gpu, assumed_ranks, computes_on_cpu, gpu_of_ranks
 from diagnose.model.view import RunView
 from diagnose.ranges import fold_ranks

@@ -11,13 +11,12 @@ from enum import IntEnum
 
 import numpy as np
 
-from diagnose.model.fleet import HostEvent, HostSeries
+from diagnose.model.fleet import NS_PER_S, HostEvent, HostSeries
 from diagnose.model.gpus import Gpu, is_gpu, total_growth
 from diagnose.model.view import RunView
 from telemetry.host_metrics import Happening, Metric
 from telemetry.xid import XidSeverity, meaning_of
 
-NS_PER_S = 1_000_000_000
 RECENT_NS = 600 * NS_PER_S
 """Before the first step, only fatal faults this recent are told."""
 MIN_LINK_ERRORS = 100

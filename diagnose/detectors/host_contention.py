@@ -22,7 +22,7 @@ import numpy as np
 
 from diagnose.detectors.contended import ALONE, WITNESSED, Contended, contended, off_core_alone, with_processor_time
 from diagnose.detectors.evidence import MIN_STEPS, with_victims
-from diagnose.detectors.host_evidence.series import Cause, Witness, next_step, period_of
+from diagnose.detectors.host_series import Cause, Witness, next_step, period_of
 from diagnose.detectors.host_witness import HostWitness
 from diagnose.findings import Finding, Kind, severity_of
 from diagnose.model.view import RunView

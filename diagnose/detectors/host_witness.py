@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from diagnose.detectors.host_evidence.series import Cause, Measures, Period, Place, Taker, Witness, stops_of, takers
+from diagnose.detectors.host_series import Cause, Measures, Period, Place, Taker, Witness, stops_of, takers
 from diagnose.model.fleet import HostEvent
+from diagnose.model.operations import Floats
 from diagnose.model.peers import robust_sigma
-from diagnose.model.view import FloatVector, RunView
+from diagnose.model.view import RunView
 from telemetry.host_metrics import Happening, Metric
 
 MIN_SHARE = 0.05
@@ -177,7 +178,7 @@ class HostWitness:
         grown = self._measures.growths(metric, self._host_places(accused), accused.period)
         return _excess(grown[0], grown[1:])
 
-    def _growths_of(self, metric: Metric, ranks: Sequence[int], period: Period) -> FloatVector:
+    def _growths_of(self, metric: Metric, ranks: Sequence[int], period: Period) -> Floats:
         return self._measures.growths(metric, [(self.view.hosts[rank], f"rank{rank}") for rank in ranks], period)
 
     def _host_places(self, accused: Accused) -> list[Place]:
@@ -209,7 +210,7 @@ class HostWitness:
         return next((taker for taker in takers(short) if taker.amount >= least), None)
 
 
-def _excess(own: float, others: FloatVector) -> Excess | None:
+def _excess(own: float, others: Floats) -> Excess | None:
     """None where the own is not known. With nobody to compare with it stands for itself."""
     if np.isnan(own):
         return None

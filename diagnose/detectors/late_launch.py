@@ -1,20 +1,20 @@
 """late-launch: a rank starts its collectives late although its compute time is normal.
 
-    one replica     dp0 |---|  dp0 |---|  dp0 |---|     dp1 is the last one step after step, transfers are short:
-                    dp1   |-|  dp1   |-|  dp1   |-|     the launch of one of its ranks
-    many replicas   dp0 |---|  dp0   |-|  dp0 |---|     offsets fluctuate both ways: collections of garbage at random
-                    dp1   |-|  dp1 |---|  dp1   |-|     steps, or drift apart that grows with the steps
+    one replica     dp0 |---|  dp0 |---|  dp0 |---|     dp1 is the last one in each step, and transfers are short:
+                    dp1   |-|  dp1   |-|  dp1   |-|     one of its ranks launches late
+    many replicas   dp0 |---|  dp0   |-|  dp0 |---|     Offsets vary in both directions: garbage collection in random
+                    dp1   |-|  dp1 |---|  dp1   |-|     steps, or an offset that grows with the steps.
 
 Source: MegaScale 6.3 (late launch by some rank, growing with steps; irregular garbage collection), What-if analysis
-(planned collection: +12.6%). The thresholds are ours. Fluctuation alone is not reported: on a busy machine everybody's
-launches scatter. It takes marks of garbage collection in the late ranks' steps, or growth.
+(planned collection: +12.6%). The thresholds are ours. Variation alone is not reported: on a busy machine all launches
+vary. A finding needs garbage collection in the steps of late ranks, or growth.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.detectors.evidence import MIN_STEPS
+from diagnose.detectors.evidence import MIN_STEPS, initiating, since, with_members
 from diagnose.detectors.late_origin import (
     GC_PART,
     MAX_OWN_RATIO,
@@ -25,35 +25,33 @@ from diagnose.detectors.late_origin import (
     members,
 )
 from diagnose.detectors.launch_offsets import Offsets, launch_offsets
-from diagnose.findings import Evidence, Finding, Kind, Role, Suspect, severity_of
-from diagnose.model.collectives import Floats
-from diagnose.model.operations import Bools
+from diagnose.findings import Finding, Kind, severity_of
+from diagnose.model.operations import Bools, Floats
 from diagnose.model.peers import robust_sigma
 from diagnose.model.view import RunView
 from diagnose.ranges import fold_ranks
 
 NAME = "late-launch"
 MIN_EVENTS = 3
-"""Late launches with a collection of garbage in them."""
+"""Late launches with a garbage collection."""
 GC_FLOOR = 0.002
-"""Of step time: shorter collections are as good as none."""
+"""Share of step time. Shorter garbage collections are ignored."""
 ONE_RANK = 0.8
-"""Of the time lost to collections, that a rank must stand for to be named."""
+"""Share of the time lost by garbage collection that a named rank must have."""
 GROWTH_STEPS = 20
 GROWTH_Z = 4.5
-MOST_SUSPECTS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Collections:
-    """Late launches with garbage collections on the late ranks."""
+    """Late launches with garbage collection on the late ranks."""
 
     num_late: int
     num_with_gc: int
     lost_share: float
-    """Of step time, mean over the window."""
+    """Share of step time, mean over the window."""
     rank: int | None
-    """Who stands for most of it."""
+    """The rank with most of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,14 +59,14 @@ class _Growth:
     """Offsets that grow with the steps."""
 
     slope: float
-    """Share of step time a step."""
+    """Share of step time, per step."""
     first: float
     last: float
-    """Largest offset of a step as share of step time: median of the first, and of the last third of the window."""
+    """Largest offset of a step, as share of step time: median of the first and of the last third of the window."""
 
 
 def detect_late_launch(view: RunView) -> list[Finding]:
-    """One finding for each replica that is the late one persistently, else one for offsets of all."""
+    """One finding for each replica that is persistently late, otherwise one for the offsets of all replicas."""
     offsets = launch_offsets(view) if len(view.steps) >= MIN_STEPS else None
     if offsets is None or np.isnan(offsets.unexplained_ns).all():
         return []
@@ -81,15 +79,15 @@ def detect_late_launch(view: RunView) -> list[Finding]:
     growth = _growth(late)
     if collections.lost_share < MIN_COST and growth is None:
         return []
-    return [_fluctuating(view, offsets, late, collections, growth)]
+    return [_varying(view, offsets, late, collections, growth)]
 
 
 def _collections(offsets: Offsets, view: RunView) -> _Collections:
-    """Garbage collections that explain late launches: late is, in a step, who comes after those without one."""
+    """Garbage collections that explain late launches: a late replica starts after those without a collection."""
     step_ns = view.step_ns[:, None]
     gc = view.topology.arranged(offsets.gc_ns).reshape(*offsets.behind_ns.shape, -1)
     without_gc = gc.max(axis=2) < GC_FLOOR * step_ns
-    late = (offsets.behind_ns - _when_others_come(offsets.behind_ns, without_gc)) / step_ns
+    late = (offsets.behind_ns - _usual_start(offsets.behind_ns, without_gc)) / step_ns
     late = np.nan_to_num(late - offsets.explained_ns / step_ns, nan=0.0)
     calm = late[without_gc.all(axis=1)]
     is_late = late > max(MIN_COST / 2, 5.0 * robust_sigma(calm.ravel(), NOISE_FLOOR))
@@ -110,8 +108,8 @@ def _collections(offsets: Offsets, view: RunView) -> _Collections:
     )
 
 
-def _when_others_come(behind_ns: Floats, without_gc: Bools) -> Floats:
-    """Median of the replicas ``without_gc`` in each step, [steps, 1]; the first to come where there is none."""
+def _usual_start(behind_ns: Floats, without_gc: Bools) -> Floats:
+    """Median of the replicas ``without_gc`` in each step, [steps, 1]. The first replica if there are none."""
     count = without_gc.sum(axis=1, keepdims=True)
     ordered = np.sort(np.where(without_gc, behind_ns, np.inf), axis=1)
     middle = np.take_along_axis(ordered, np.maximum(count - 1, 0) // 2, axis=1)
@@ -119,7 +117,7 @@ def _when_others_come(behind_ns: Floats, without_gc: Bools) -> Floats:
 
 
 def _growth(late: Floats) -> _Growth | None:
-    """Whether the largest offset of each step grows with the steps (rank correlation), and by how much."""
+    """How much the largest offset of each step grows with the steps. None if the rank correlation is weak."""
     largest = np.maximum(late.max(axis=1), 0.0)
     largest = largest[~np.isnan(largest)]
     count = len(largest)
@@ -134,71 +132,62 @@ def _growth(late: Floats) -> _Growth | None:
 
 
 def _by_host(view: RunView, late: list[LateReplica]) -> list[list[LateReplica]]:
-    """Late replicas, those whose origins make up most of a host together."""
+    """Groups of late replicas: replicas whose origins are most ranks of a host, or a single replica."""
     hosts: dict[str, list[LateReplica]] = {}
-    for one in late:
-        hosts.setdefault("" if one.origin is None else view.hosts[one.origin], []).append(one)
+    for replica in late:
+        hosts.setdefault("" if replica.origin is None else view.hosts[replica.origin], []).append(replica)
     groups: list[list[LateReplica]] = []
-    for host, mine in hosts.items():
-        whole = host and len(mine) > 1 and 2 * len(mine) > view.hosts.count(host)
-        groups.extend([mine] if whole else [[one] for one in mine])
+    for host, of_host in hosts.items():
+        whole = host and len(of_host) > 1 and 2 * len(of_host) > view.hosts.count(host)
+        groups.extend([of_host] if whole else [[replica] for replica in of_host])
     return groups
 
 
 def _persistent(view: RunView, offsets: Offsets, late: list[LateReplica]) -> Finding:
-    worst = max(late, key=lambda one: one.cost)
+    worst = max(late, key=lambda replica: replica.cost)
     stretch = worst.stretch
-    window = view.between(stretch.first, stretch.last)
-    since = f" since step {window.first_step}" if stretch.first > MIN_STEPS else ""
+    origins = [replica.origin for replica in late if replica.origin is not None]
     certainty = worst.share * stretch.length / (stretch.length + 2)
-    own_ratio = float(offsets.own_ratio[members(worst.replica, view)].max())
+    ratio = float(offsets.own_ratio[members(worst.replica, view)].max())
+    compute = f"(its compute time, {ratio:.2f}x its peers', explains only a part)"
+    if ratio < MAX_OWN_RATIO:
+        compute = "although its compute time is normal"
+    gc = f" (gc in {worst.num_with_gc} of {stretch.length} late launches)" if worst.num_with_gc else ""
     return Finding(
         detector=NAME,
         kind=Kind.LATE_LAUNCH,
         severity=severity_of(worst.cost),
-        suspects=_suspects(view, late),
+        suspects=with_members(view, origins, (rank for each in late for rank in members(each.replica, view).tolist())),
         stage=offsets.stage.label,
-        window=window,
+        window=view.between(stretch.first, stretch.last),
         seconds_lost=worst.cost * float(view.step_ns[stretch.rows].sum()) / 1e9,
         confidence=round(certainty if worst.origin is not None else 0.7 * certainty, 2),
-        summary=f"{_who(view, late)}: starts {offsets.stage.label} {worst.late_ns / 1e6:.0f} ms late in "
-        f"{worst.share:.0%} of steps{since} {_beside_work(own_ratio)}"
-        f"{_gc_words(worst.num_with_gc, stretch.length)}; costs {worst.cost:.0%} of each step",
-        next_step=_look_at(view, worst.origin, worst.num_with_gc > stretch.length // 2),
+        summary=f"{_who(view, late, origins)}: starts {offsets.stage.label} {worst.late_ns / 1e6:.0f} ms late in "
+        f"{worst.share:.0%} of steps{since(view, stretch.first)} {compute}{gc}; costs {worst.cost:.0%} of each step",
+        next_step=_next_step(view, worst.origin, by_gc=worst.num_with_gc > stretch.length // 2),
         evidence={
             "late_ms": round(worst.late_ns / 1e6, 3),
             "share_of_steps": round(worst.share, 3),
             "share_of_step_time": round(worst.cost, 3),
             "late_launches": stretch.length,
             "late_launches_with_gc": worst.num_with_gc,
-            "own_work_ratio": round(own_ratio, 3),
+            "own_work_ratio": round(ratio, 3),
             "issue_latency": "unknown",
         },
     )
 
 
-def _who(view: RunView, late: list[LateReplica]) -> str:
-    origins = [one.origin for one in late if one.origin is not None]
+def _who(view: RunView, late: list[LateReplica], origins: list[int]) -> str:
     if not origins:
-        ranks = sorted(members(late[0].replica, view).tolist())
+        ranks = members(late[0].replica, view).tolist()
         return f"replica {view.topology.replica(late[0].replica)} (ranks {fold_ranks(ranks)})"
     if len(origins) == 1:
         return view.describe(origins[0])
     return f"host {view.hosts[origins[0]]} (ranks {fold_ranks(origins)})"
 
 
-def _beside_work(own_ratio: float) -> str:
-    if own_ratio < MAX_OWN_RATIO:
-        return "although its compute time is normal"
-    return f"(its compute time, {own_ratio:.2f}x its peers', explains only a part)"
-
-
-def _gc_words(with_gc: int, num_late: int) -> str:
-    return f" (gc in {with_gc} of {num_late} late launches)" if with_gc else ""
-
-
-def _look_at(view: RunView, origin: int | None, gc: bool) -> str:
-    if gc:
+def _next_step(view: RunView, origin: int | None, *, by_gc: bool) -> str:
+    if by_gc:
         return "run garbage collection on all ranks in the same step: gc.disable(), then gc.collect() every N steps"
     where = "its ranks" if origin is None else f"rank {origin} ({view.hosts[origin] or 'unknown host'})"
     return (
@@ -207,77 +196,51 @@ def _look_at(view: RunView, origin: int | None, gc: bool) -> str:
     )
 
 
-def _suspects(view: RunView, late: list[LateReplica]) -> tuple[Suspect, ...]:
-    """The origins, then those they make late; unknown all where the origin is not known."""
-    origins = [one.origin for one in late if one.origin is not None]
-    rest = sorted({rank for one in late for rank in members(one.replica, view).tolist()} - set(origins))
-    role = Role.VICTIM if origins else Role.UNKNOWN
-    rest = rest if len(rest) <= MOST_SUSPECTS else []
-    return tuple(
-        Suspect(rank=rank, host=view.hosts[rank], role=one)
-        for ranks, one in ((origins, Role.INITIATING), (rest, role))
-        for rank in ranks
-    )
-
-
-def _fluctuating(
+def _varying(
     view: RunView, offsets: Offsets, late: Floats, collections: _Collections, growth: _Growth | None
 ) -> Finding:
     by_gc = collections.lost_share >= MIN_COST
     rank = collections.rank if by_gc else None
     grown = 0.0 if growth is None else float(np.nanmean(np.maximum(np.maximum(late.max(axis=1), 0) - growth.first, 0)))
     cost = min(1.0, max(grown, collections.lost_share if by_gc else 0.0))
-    count = len(view.steps)
+    # Growth alone leaves the cause open. Garbage collections: rule of succession.
+    count = collections.num_with_gc if by_gc else len(view.steps)
+    known = late[~np.isnan(late).any(axis=1)]
     return Finding(
         detector=NAME,
         kind=Kind.LATE_LAUNCH,
         severity=severity_of(cost),
-        suspects=() if rank is None else (Suspect(rank=rank, host=view.hosts[rank], role=Role.INITIATING),),
+        suspects=() if rank is None else initiating(view, [rank]),
         stage=offsets.stage.label,
         window=view.window,
         seconds_lost=cost * float(view.step_ns.sum()) / 1e9,
-        confidence=_confidence(collections if by_gc else None, count),
-        summary=_told(view, offsets, collections if by_gc else None, growth, rank) + f"; costs {cost:.0%} of each step",
-        next_step=_look_at(view, rank, by_gc)
+        confidence=round((1.0 if by_gc else 0.7) * count / (count + 2), 2),
+        summary=f"{_pattern(view, offsets, collections if by_gc else None, growth, rank)}; costs {cost:.0%} of each "
+        "step",
+        next_step=_next_step(view, rank, by_gc=True)
         if by_gc
         else "record garbage collection (on by default) and check for work that differs from step to step: "
         "allocator, logging, data-dependent shapes. Run garbage collection on all ranks in the same step",
-        evidence=_evidence(late, collections, growth, cost),
+        evidence={
+            "share_of_step_time": round(cost, 3),
+            "late_launches": collections.num_late,
+            "late_launches_with_gc": collections.num_with_gc,
+            "replicas_that_were_last": len(set(known.argmax(axis=1).tolist())),
+            "slope_of_step_time_per_step": round(growth.slope, 5) if growth is not None else 0.0,
+            "issue_latency": "unknown",
+        },
     )
 
 
-def _confidence(collections: _Collections | None, num_steps: int) -> float:
-    """Growth alone leaves the cause open; collections are as sure as they are many (rule of succession)."""
-    if collections is None:
-        return round(0.7 * num_steps / (num_steps + 2), 2)
-    return round(collections.num_with_gc / (collections.num_with_gc + 2), 2)
-
-
-def _told(
+def _pattern(
     view: RunView, offsets: Offsets, collections: _Collections | None, growth: _Growth | None, rank: int | None
 ) -> str:
-    who = (
-        f"{view.describe(rank)}: starts"
-        if rank is not None
-        else "the launch offset between replicas varies in both directions:"
-    )
-    told = [
-        f"{who} {offsets.stage.label} late in irregular steps" if rank is not None else f"{who} {offsets.stage.label}"
-    ]
+    stage = offsets.stage.label
+    parts = [f"the launch offset between replicas varies in both directions: {stage}"]
+    if rank is not None:
+        parts = [f"{view.describe(rank)}: starts {stage} late in irregular steps"]
     if growth is not None:
-        told.append(f"offsets grow with the steps, from {growth.first:.0%} to {growth.last:.0%} of a step")
+        parts.append(f"offsets grow with the steps, from {growth.first:.0%} to {growth.last:.0%} of a step")
     if collections is not None:
-        told.append(f"gc in {collections.num_with_gc} of {collections.num_late} late launches")
-    return ", ".join(told)
-
-
-def _evidence(late: Floats, collections: _Collections, growth: _Growth | None, cost: float) -> Evidence:
-    known = late[~np.isnan(late).any(axis=1)]
-    return {
-        "share_of_step_time": round(cost, 3),
-        "late_launches": collections.num_late,
-        "late_launches_with_gc": collections.num_with_gc,
-        "replicas_that_were_last": len(set(known.argmax(axis=1).tolist())),
-        "slope_of_step_time_per_step": round(growth.slope, 5) if growth is not None else 0.0,
-        "issue_latency": "unknown",
-    }
+        parts.append(f"gc in {collections.num_with_gc} of {collections.num_late} late launches")
+    return ", ".join(parts)

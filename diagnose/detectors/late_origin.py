@@ -1,12 +1,12 @@
-"""The rank that causes the lateness of a replica, where spans show it, and replicas that are persistently late.
+"""Replicas that are persistently late, and the rank that causes the lateness.
 
-rank 4   |recv|forward|......gap......|backward|      the only one that did nothing for as long as all are late
-rank 5   |recv|forward|    |-----recv-----|           its neighbours wait inside a receive or a collective
+    late, share of the step   dp0   .-._.-.._.'     varies around zero
+                              dp1   .-._''''''''    late from a step on
 
-A replica is persistently late if it is late step after step, by more than replicas differ among each other.
+A replica is persistently late if it is late in step after step, by more than the replicas differ among each other.
 
-late, share of the step   dp0   .-._.-.._.'     fluctuates around zero
-                          dp1   .-._''''''''    late from a step on
+    rank 4   |recv|forward|......gap......|backward|      the only rank that was idle for as long as all are late
+    rank 5   |recv|forward|    |-----recv-----|           its neighbours wait in a receive or a collective
 """
 
 from dataclasses import dataclass
@@ -15,24 +15,35 @@ import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.detectors.launch_offsets import Offsets
-from diagnose.model.collectives import Floats, Ints, least_excess, noise_between_steps
-from diagnose.model.operations import Operations
-from diagnose.model.peers import FloatVector, Stretch, highest_stretch, measure_excess, robust_sigma
+from diagnose.model.operations import Floats, Ints, Operations
+from diagnose.model.peers import Bar, Stretch, noise_between_steps, persistent_excess, robust_sigma
 from diagnose.model.view import RunView
 from telemetry.stages import StageClass
 
 MIN_PART = 0.5
-"""Of the lateness: what an origin must show of it by itself."""
+"""Share of the lateness that an origin must show."""
 MAX_OWN_RATIO = 1.05
-"""A rank with more work than this over its peers' is no late launcher."""
+"""Ratio of work to that of peers. A rank with more work does not launch late: it computes longer."""
 REFERENCES = 4
-"""Replicas that a late one is compared with."""
+"""Number of replicas that a late one is compared with."""
 MOST_ROWS = 40
+MIN_COST = 0.03
+"""Share of step time. A smaller cost is not reported."""
+NOISE_FLOOR = 0.002
+BAR = Bar(level=MIN_COST, share=0.7, z=6.0, num_steps=MIN_STEPS, noise_floor=NOISE_FLOOR)
+MIN_SPREADS = 5.0
+UPPER_QUARTILE_TO_SIGMA = 0.6745
+"""Distance of the upper quartile from the median, in standard deviations of a normal distribution."""
+GC_PART = 0.3
+"""Share of the lateness that a garbage collection must last to be its cause."""
 
 
 def origin_of(replica: int, stretch: Stretch, offsets: Offsets, view: RunView) -> int | None:
-    """The rank that was late by itself: the only one with collections of garbage in late steps, else the only late
-    one, else the only one with a gap between its spans. None where there are several such, or none."""
+    """The rank that was late by itself. None if there are several such ranks, or none.
+
+    It is the only one with garbage collection in late steps, or the only late one, or the only one with a gap between
+    its spans.
+    """
     ranks = members(replica, view)
     late = offsets.unexplained_ns[stretch.rows, replica]
     for shown in (offsets.gc_ns[stretch.rows][:, ranks], offsets.rank_late_ns[stretch.rows][:, ranks]):
@@ -49,7 +60,7 @@ def members(replica: int, view: RunView) -> Ints:
 
 
 def _only(shown_ns: Floats, late_ns: Floats, rows: Ints | None = None) -> int | None:
-    """The one column that shows the lateness in most rows, if there is one."""
+    """The only column that shows the lateness in most rows, if there is one."""
     late_ns = late_ns if rows is None else late_ns[rows]
     known = late_ns > 0
     if not known.any():
@@ -64,30 +75,28 @@ def _unless_working(rank: int, offsets: Offsets) -> int | None:
 
 
 def _some_rows(stretch: Stretch) -> Ints:
-    """At most so many rows, evenly over the stretch."""
+    """At most ``MOST_ROWS`` rows, evenly over the stretch."""
     count = min(stretch.length, MOST_ROWS)
     return np.unique(np.linspace(stretch.first, stretch.last, count).astype(np.int64))
 
 
 def _gap_over_others(replica: int, stretch: Stretch, offsets: Offsets, view: RunView) -> Floats:
-    """Idle time of each rank beyond that of its peers in a few other replicas, [rows, ranks of the replica]."""
+    """Idle time of each rank above that of its peers in a few other replicas, [rows, ranks of the replica]."""
     level = np.nan_to_num(np.nanmedian(offsets.unexplained_ns[stretch.rows], axis=0), nan=np.inf)
     level[replica] = np.inf
     others = np.argsort(level, kind="stable")[: min(REFERENCES, view.topology.dp - 1)]
     rows = _some_rows(stretch)
-    idle = np.stack([_idle_ns(members(int(one), view), rows, view) for one in (replica, *others)])
+    idle = np.stack([_idle_ns(members(int(each), view), rows, view) for each in (replica, *others)])
     return np.asarray(idle[0] - np.median(idle[1:], axis=0))
 
 
 def _idle_ns(ranks: Ints, rows: Ints, view: RunView) -> Floats:
-    """Time in a step, from the end of the step before, in which a rank was in no span; [rows, ranks].
+    """Time from the end of the step before in which a rank was in no span, [rows, ranks].
 
-    Stamps of one rank only are compared with each other, and of one clock.
+    Only times of one rank and of one clock are compared.
     """
-    everything = _of_one_clock(view)
-    begin, end = (
-        np.concatenate([part[at] for part in (_part(one, ranks, rows) for one in everything)], axis=1) for at in (0, 1)
-    )
+    parts = [_begins_and_ends(operations, ranks, rows) for operations in _of_one_clock(view)]
+    begin, end = (np.concatenate([part[at] for part in parts], axis=1) for at in (0, 1))
     order = np.argsort(begin, axis=1)
     begin, end = np.take_along_axis(begin, order, axis=1), np.take_along_axis(end, order, axis=1)
     reached = np.maximum.accumulate(end, axis=1)
@@ -97,16 +106,16 @@ def _idle_ns(ranks: Ints, rows: Ints, view: RunView) -> Floats:
 
 
 def _of_one_clock(view: RunView) -> list[Operations]:
-    """Everything, or, where a device measured, what it did: the host runs ahead of it."""
-    if not view.on_device:
-        return list(view.operations.values())
+    """All operations. If a device measured: its operations only, because the host runs ahead."""
     device = (StageClass.COMPUTE, StageClass.COMMUNICATION)
-    return [one for stage, one in view.operations.items() if stage.stage_class in device]
+    return [
+        operations for stage, operations in view.operations.items() if not view.on_device or stage.stage_class in device
+    ]
 
 
-def _part(one: Operations, ranks: Ints, rows: Ints) -> tuple[Floats, Floats]:
-    """Begins and ends, [rows, occurrences, ranks], to a quarter of a microsecond; absent ones begin at infinity."""
-    begin, duration = one.start_ns[rows][:, :, ranks], one.duration_ns[rows][:, :, ranks]
+def _begins_and_ends(operations: Operations, ranks: Ints, rows: Ints) -> tuple[Floats, Floats]:
+    """Begins and ends, [rows, occurrences, ranks], to a quarter of a microsecond. Missing ones begin at infinity."""
+    begin, duration = operations.start_ns[rows][:, :, ranks], operations.duration_ns[rows][:, :, ranks]
     present = duration >= 0
     return (
         np.where(present, begin, np.inf).astype(np.float64),
@@ -115,79 +124,62 @@ def _part(one: Operations, ranks: Ints, rows: Ints) -> tuple[Floats, Floats]:
 
 
 def _lead_ns(ranks: Ints, rows: Ints, first: Floats, view: RunView) -> Floats:
-    """From the end of the step before to the first span; 0 where that step is not in the window."""
+    """Time from the end of the step before to the first span. 0 if that step is not in the window."""
     before = np.maximum(rows - 1, 0)
-    ends = [_part(one, ranks, before)[1].max(axis=1) for one in _of_one_clock(view)]
+    ends = [_begins_and_ends(operations, ranks, before)[1].max(axis=1) for operations in _of_one_clock(view)]
     lead = first - np.max(ends, axis=0)
     follows = (rows > 0) & (view.steps[rows] == view.steps[before] + 1)
     return np.where(follows[:, None] & np.isfinite(lead), np.maximum(lead, 0.0), 0.0)
 
 
-MIN_COST = 0.03
-"""Of step time; below it nothing is said."""
-MIN_SHARE = 0.7
-MIN_Z = 6.0
-MIN_SPREADS = 5.0
-NOISE_FLOOR = 0.002
-UPPER_QUARTILE_TO_SIGMA = 0.6745
-"""Distance of the upper quartile from the median, in standard deviations of a normal distribution."""
-GC_PART = 0.3
-"""Of the lateness, that a collection must last to be its cause."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateReplica:
-    """A replica that comes late persistently."""
+    """A replica that is persistently late."""
 
     replica: int
     origin: int | None
-    """The rank that it comes from, if that is known."""
+    """The rank that causes the lateness, if it is known."""
     stretch: Stretch
     share: float
     late_ns: float
     """Median over the stretch."""
     cost: float
-    """Share of step time for which nobody but it is waited for."""
+    """Share of step time in which all others wait for this replica only."""
     num_with_gc: int
-    """Steps with a collection of garbage that may explain it."""
+    """Number of steps with a garbage collection that may explain it."""
 
 
 def late_replicas(late: Floats, offsets: Offsets, view: RunView) -> list[LateReplica]:
-    """Those that cost enough. ``late`` is unexplained lateness as a share of step time, [steps, dp]."""
+    """Late replicas that cost enough. ``late``: unexplained lateness as share of step time, [steps, dp]."""
     noise = noise_between_steps(late, NOISE_FLOOR)
     candidates = np.flatnonzero((late >= MIN_COST).sum(axis=0) >= MIN_STEPS // 2).tolist()
-    found = {one: stretch for one in candidates if (stretch := _late_stretch(one, late, noise)) is not None}
+    found = {each: stretch for each in candidates if (stretch := _late_stretch(each, late, noise)) is not None}
     raw = offsets.replica_late_ns / view.step_ns[:, None]
     alone = np.minimum(_beyond_others(late, list(found)), _beyond_others(raw, list(found)))
-    costs = {one: float(np.nanmedian(alone[stretch.rows, one])) for one, stretch in found.items()}
-    return [_measured(one, found[one], cost, late, offsets, view) for one, cost in costs.items() if cost >= MIN_COST]
+    costs = {each: float(np.nanmedian(alone[stretch.rows, each])) for each, stretch in found.items()}
+    return [_measured(each, found[each], cost, late, offsets, view) for each, cost in costs.items() if cost >= MIN_COST]
 
 
 def _late_stretch(replica: int, late: Floats, noise: float) -> Stretch | None:
-    stretch = highest_stretch(late[:, replica] - MIN_COST / 2)
-    excess = measure_excess(late[stretch.rows, replica], above=MIN_COST / 2, noise=noise)
-    if not excess.persists(MIN_STEPS) or excess.median < MIN_COST or excess.share < MIN_SHARE or excess.z < MIN_Z:
+    if (high := persistent_excess(late, replica, BAR, noise)) is None:
         return None
-    restless = noise_between_steps(late[stretch.rows], NOISE_FLOOR)  # all may be, for a while
-    if excess.median < least_excess(MIN_Z, restless, excess.num_rows):
-        return None
+    stretch, excess = high
     others = np.delete(late[stretch.rows], replica, axis=1)
-    if others.shape[1] == 1:  # the mirror image
+    if others.shape[1] == 1:  # it mirrors the replica
         return stretch
     return stretch if excess.median >= MIN_SPREADS * _spread(np.nanmedian(others, axis=0)) else None
 
 
-def _spread(medians: FloatVector) -> float:
-    """How far apart replicas lie that nobody suspects, as a standard deviation. Who is early lies at zero with all the
-    others that are, so the upper half alone tells."""
+def _spread(medians: Floats) -> float:
+    """Spread among replicas, as a standard deviation. Early replicas are all at zero, so the upper half is used."""
     upper = float(np.quantile(medians, 0.75) - np.median(medians)) / UPPER_QUARTILE_TO_SIGMA
     return max(upper, robust_sigma(medians, NOISE_FLOOR))
 
 
 def _beyond_others(late: Floats, replicas: list[int]) -> Floats:
-    """By how much each column exceeds the latest of those not among ``replicas``."""
+    """How much each column exceeds the latest column outside ``replicas``."""
     others = np.delete(late, replicas, axis=1)
-    latest: FloatVector = np.maximum(others.max(axis=1), 0.0) if others.shape[1] else np.zeros(len(late))
+    latest: Floats = np.maximum(others.max(axis=1), 0.0) if others.shape[1] else np.zeros(len(late))
     return late - latest[:, None]
 
 

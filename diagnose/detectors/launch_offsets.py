@@ -12,14 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.model.collectives import (
-    DP_STAGES,
-    Collectives,
-    Floats,
-    group_collectives,
-    median_of_others,
-    starts_late_ns,
-)
+from diagnose.model.collectives import DP_STAGES, Collectives, group_collectives, starts_late_ns
+from diagnose.model.operations import Floats
+from diagnose.model.peers import median_of_others
 from diagnose.model.view import Basis, RunView, Work
 from telemetry.stages import Stage
 from telemetry.topology import Topology

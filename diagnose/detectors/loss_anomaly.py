@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from diagnose.findings import Evidence, Finding, Kind, Severity, StepWindow
+from diagnose.model.operations import Bools, Floats, Ints
 from diagnose.model.peers import robust_sigma
-from diagnose.model.view import NOTHING, FloatVector, IntVector, RunView, Series
+from diagnose.model.view import NOTHING, RunView, Series
 
 NAME = "loss-anomaly"
 NORM_WARM_UP, LOSS_WARM_UP = 20, 12
@@ -92,13 +92,13 @@ def _until_window_end(view: RunView, metric: str) -> Series:
     return Series(steps=series.steps[known][-MAX_VALUES:], values=series.values[known][-MAX_VALUES:])
 
 
-Limits = Callable[[FloatVector, int], tuple[float, float]]
+Limits = Callable[[Floats, int], tuple[float, float]]
 """Finite values and a row -> the level before that row, and the limit above which its value is out of range. The limit
 is less where the value lies below that already: scatter is expensive to measure."""
 NO_LIMIT = 0.0, float("inf")
 
 
-def norm_limits(values: FloatVector, row: int) -> tuple[float, float]:
+def norm_limits(values: Floats, row: int) -> tuple[float, float]:
     """Five times the median, or six deviations of the logarithm if they scatter more."""
     if row < NORM_WARM_UP:
         return NO_LIMIT
@@ -108,7 +108,7 @@ def norm_limits(values: FloatVector, row: int) -> tuple[float, float]:
     return level, least if value < least else max(least, _log_limit(recent, level))
 
 
-def loss_limits(values: FloatVector, row: int) -> tuple[float, float]:
+def loss_limits(values: Floats, row: int) -> tuple[float, float]:
     """A nat or half as much again above the newest level, and six deviations on either scale."""
     if row < LOSS_WARM_UP:
         return NO_LIMIT
@@ -124,7 +124,7 @@ def loss_limits(values: FloatVector, row: int) -> tuple[float, float]:
     return level, limit
 
 
-def _usual_rise(recent: FloatVector, floor: float) -> float:
+def _usual_rise(recent: Floats, floor: float) -> float:
     """The largest rise of the loss above its level that is normal noise."""
     above = recent[LAST:] - np.median(np.lib.stride_tricks.sliding_window_view(recent, LAST)[:-1], axis=1)
     steps = np.diff(recent)
@@ -134,13 +134,13 @@ def _usual_rise(recent: FloatVector, floor: float) -> float:
     return max(MIN_DEVIATIONS * (1 + FEW_VALUES / len(recent)) * one_sigma, MIN_OFTEN * often)
 
 
-def _log_limit(recent: FloatVector, level: float) -> float:
+def _log_limit(recent: Floats, level: float) -> float:
     if level <= 0.0 or recent.min() <= 0.0:
         return level
     return level * float(np.exp(min(MIN_DEVIATIONS * _scatter(np.log(recent), level=1.0), 100.0)))
 
 
-def _scatter(recent: FloatVector, level: float) -> float:
+def _scatter(recent: Floats, level: float) -> float:
     """About the median, or from one value to the next: a trend widens it, and nothing narrows it."""
     floor = SCATTER_FLOOR * abs(level)
     return max(robust_sigma(recent, floor), robust_sigma(np.diff(recent), floor) / 2**0.5)
@@ -153,7 +153,7 @@ def _episodes(metric: str, series: Series, limits: Limits) -> Iterator[Episode]:
     yield from _jumps(metric, series.steps[finite], series.values[finite], limits)
 
 
-def _not_finite(metric: str, steps: IntVector, values: FloatVector, finite: npt.NDArray[np.bool_]) -> Episode:
+def _not_finite(metric: str, steps: Ints, values: Floats, finite: Bools) -> Episode:
     rows = np.flatnonzero(~finite)
     before = values[: rows[0]][-RECENT:]
     return Episode(
@@ -167,7 +167,7 @@ def _not_finite(metric: str, steps: IntVector, values: FloatVector, finite: npt.
     )
 
 
-def _jumps(metric: str, steps: IntVector, values: FloatVector, limits: Limits) -> Iterator[Episode]:
+def _jumps(metric: str, steps: Ints, values: Floats, limits: Limits) -> Iterator[Episode]:
     row = 0
     while row < len(values):
         level, limit = limits(values, row)
@@ -187,7 +187,7 @@ def _jumps(metric: str, steps: IntVector, values: FloatVector, limits: Limits) -
         row = end
 
 
-def _comes_back(values: FloatVector, row: int, bound: float) -> int:
+def _comes_back(values: Floats, row: int, bound: float) -> int:
     """First row after ``row`` from which values lie below ``bound``, most of three in a row."""
     for end in range(row + 1, len(values)):
         if values[end] < bound and np.median(values[end : end + 3]) < bound:

@@ -21,8 +21,9 @@ import numpy as np
 from diagnose.detectors.change_points import Rise, find_rise
 from diagnose.detectors.contended import off_core
 from diagnose.findings import Evidence, Finding, Kind, Severity, StepWindow, severity_of
+from diagnose.model.operations import Floats, Ints
 from diagnose.model.peers import MEDIAN_EFFICIENCY, robust_sigma
-from diagnose.model.view import NOTHING, FloatMatrix, FloatVector, IntVector, RunView, Series
+from diagnose.model.view import NOTHING, RunView, Series
 from telemetry.stages import Stage, StageClass
 
 NAME = "mfu-decline"
@@ -48,7 +49,7 @@ class Growth:
     waiting: bool
     ns: float
     """On the typical rank for waiting, on the worst for own work."""
-    by_rank_ns: FloatVector
+    by_rank_ns: Floats
     rank: int
     """The worst."""
     everywhere: bool
@@ -78,7 +79,7 @@ def detect_mfu_decline(view: RunView) -> list[Finding]:
     return [] if _keeps_up(decline) else [_finding(view, decline)]
 
 
-def _dated(view: RunView, steps: IntVector, rise: Rise) -> Decline:
+def _dated(view: RunView, steps: Ints, rise: Rise) -> Decline:
     before = StepWindow(first_step=int(steps[rise.before.start]), last_step=int(steps[rise.before.stop - 1]))
     after = StepWindow(first_step=int(steps[rise.first]), last_step=int(steps[rise.end - 1]))
     measured = [
@@ -97,7 +98,7 @@ def _medians(series: Series, before: StepWindow, after: StepWindow) -> tuple[flo
     return float(np.median(parts[0])), float(np.median(parts[1]))
 
 
-def _within(steps: IntVector, window: StepWindow) -> IntVector:
+def _within(steps: Ints, window: StepWindow) -> Ints:
     return np.flatnonzero((steps >= window.first_step) & (steps <= window.last_step))
 
 
@@ -118,7 +119,7 @@ def what_grew(view: RunView, before: StepWindow, after: StepWindow) -> list[Grow
     return sorted((one for one in grown if one is not None), key=lambda one: -one.ns)
 
 
-def _durations(view: RunView) -> list[tuple[str, bool, FloatMatrix]]:
+def _durations(view: RunView) -> list[tuple[str, bool, Floats]]:
     """Label, whether it is waiting, and nanoseconds [steps, ranks] of everything that a step is made of."""
     found = [(f"{stage.label} (compute time)", False, work.ns) for stage, work in view.work.items()]
     if (time := off_core(view)) is not None:
@@ -133,7 +134,7 @@ def _durations(view: RunView) -> list[tuple[str, bool, FloatMatrix]]:
     return found
 
 
-def _growth(label: str, waiting: bool, before: FloatMatrix, after: FloatMatrix) -> Growth | None:
+def _growth(label: str, waiting: bool, before: Floats, after: Floats) -> Growth | None:
     """None where noise explains it."""
     grown = _level(after) - _level(before)
     noise = robust_sigma(np.concatenate((before - _level(before), after - _level(after))).ravel(), 0.0)
@@ -146,7 +147,7 @@ def _growth(label: str, waiting: bool, before: FloatMatrix, after: FloatMatrix) 
     return Growth(label=label, waiting=waiting, ns=ns, by_rank_ns=grown, rank=worst, everywhere=everywhere)
 
 
-def _level(ns: FloatMatrix) -> FloatVector:
+def _level(ns: Floats) -> Floats:
     """Of each rank, per step: the median, or the mean of what happens in fewer than half of the steps."""
     present = ~np.isnan(ns)
     filled = np.where(present, ns, 0.0)

@@ -1,21 +1,21 @@
 """slow-link: collectives whose transfer is slow although no rank is late.
 
-    dp group of pp0 tp0   |===|        transfer = the shortest duration among the members: waiting is left out
-    dp group of pp0 tp1   |=======|    2.3x the groups that carry the same amount: a link of this group
+    dp group of pp0 tp0   |===|        transfer = the shortest duration among the members: without waiting
+    dp group of pp0 tp1   |=======|    2.3x the groups that transfer the same amount: a link of this group is slow
     pair 1 -> 3           |==|
-    pair 5 -> 7           |======|     and of this pair: rank 5 is in both, and in no fast one
+    pair 5 -> 7           |======|     A link of this pair is slow: rank 5 is in both, and in no fast group.
 
-Groups are compared with those alike over the same steps; where they changed together, with their own past in the
-window. Where pipeline and data-parallel groups did so both, no link is to blame: mfu-decline tells it. Who is
-behind it: see ``slow_places``. Source: MegaScale 6.3, Holmes (all members long: the communication), GREYHOUND and C4
-(compare groups of equal kind); the thresholds are ours.
+Groups are compared with groups of the same kind over the same steps. If these changed together, they are compared with
+their own past in the window. If both pipeline and data-parallel groups changed, the cause is no link, and mfu-decline
+reports it. ``slow_places`` finds the rank or host behind slow groups. Source: MegaScale 6.3, Holmes (all members long:
+the communication), GREYHOUND and C4 (compare groups of equal kind). The thresholds are ours.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from diagnose.detectors.evidence import MIN_STEPS
+from diagnose.detectors.evidence import MIN_STEPS, since, with_members
 from diagnose.detectors.slow_places import (
     MIN_RATIO,
     MIN_Z,
@@ -28,22 +28,23 @@ from diagnose.detectors.slow_places import (
     find_rises,
     parts_of,
 )
-from diagnose.findings import Finding, Kind, Role, Suspect, severity_of
+from diagnose.findings import Finding, Kind, severity_of
 from diagnose.model.collectives import (
     PAIRS,
     Collectives,
-    Floats,
     all_collectives,
-    least_excess,
-    noise_between_steps,
     round_trips,
 )
+from diagnose.model.operations import Floats
 from diagnose.model.peers import (
+    Bar,
     Stretch,
-    highest_stretch,
-    measure_excess,
+    least_excess,
+    log_ratios,
     medians,
+    noise_between_steps,
     peer_median,
+    persistent_excess,
     robust_sigma,
 )
 from diagnose.model.view import RunView
@@ -52,25 +53,23 @@ from telemetry.stages import Stage, Stream
 
 NAME = "slow-link"
 FAST_RATIO = 1.2
-"""Below this a group is called fast: it clears its members."""
-MIN_SHARE = 0.7
+"""Below this a group is fast: its members are not suspects."""
+BAR = Bar(level=float(np.log(MIN_RATIO)), share=0.7, z=MIN_Z, num_steps=MIN_STEPS, noise_floor=NOISE_FLOOR)
 MIN_SPREADS = 5.0
 MIN_COST = 0.01
-"""Of step time; below it nothing is said."""
+"""Share of step time. A smaller cost is not reported."""
 SPREAD_FLOOR = 0.03
-MOST_SUSPECTS = 64
-"""More ranks than these in an unknown part help nobody; they are left out."""
 
 
 def detect_slow_link(view: RunView) -> list[Finding]:
-    """One finding for each rank, host, or set of groups that slow transfers have in common."""
+    """One finding for each rank, host or set of groups that slow transfers have in common."""
     if len(view.steps) < MIN_STEPS:
         return []
     slow: list[SlowGroup] = []
     fast: list[FastGroups] = []
     for collectives in _collectives(view):
         total_ns = collectives.transfer_total_ns()
-        log_ratio = _log_ratio(total_ns, collectives)
+        log_ratio = log_ratios(total_ns, peer_median(total_ns, collectives.alike))
         found = _slower_than_peers(collectives, total_ns, log_ratio)
         moved = set(found)
         if not found:
@@ -84,25 +83,25 @@ def detect_slow_link(view: RunView) -> list[Finding]:
 
 
 def _collectives(view: RunView) -> list[Collectives]:
-    """All collectives; under gloo the pairs' round trips in place of pairs, because sends end before they arrive."""
+    """All collectives. For gloo, round trips replace pairs, because sends end before they arrive."""
     found = all_collectives(view.operations, view.topology)
-    buffered = any(one.get("backend") == "gloo" for one in view.words)
+    buffered = any(meta.get("backend") == "gloo" for meta in view.meta)
     trips = round_trips(view.operations, view.topology) if buffered else None
     if trips is None:
         return found
     sends = {send for send, _, _ in PAIRS}
-    return [*(one for one in found if one.stage not in sends), trips]
+    return [*(collectives for collectives in found if collectives.stage not in sends), trips]
 
 
 def _without_decline(slow: list[SlowGroup], fast: Sequence[FastGroups]) -> list[SlowGroup]:
-    """Without what became slow together on all streams, and left no group as it was."""
+    """Without groups that became slow together on all streams, if no group stayed as fast as before."""
     streams = {group.stage.stream for group in slow if group.against is Against.PAST}
-    everywhere = Stream.DP in streams and len(streams) > 1 and not any(len(one.unmoved) for one in fast)
+    everywhere = Stream.DP in streams and len(streams) > 1 and not any(len(groups.unmoved) for groups in fast)
     return [group for group in slow if group.against is Against.PEERS] if everywhere else slow
 
 
 def _fast_groups(collectives: Collectives, log_ratio: Floats, slow: list[int], moved: list[int]) -> list[FastGroups]:
-    """Of each set of groups that are alike: those that did not slow down, and those as fast as the rest."""
+    """For each kind of groups: those that did not slow down, and those as fast as the rest."""
     columns = np.arange(log_ratio.shape[1])
     steady, unmoved = ~np.isin(columns, slow), ~np.isin(columns, moved)
     fast = steady & (medians(log_ratio, axis=0) < np.log(FAST_RATIO))
@@ -117,41 +116,25 @@ def _fast_groups(collectives: Collectives, log_ratio: Floats, slow: list[int], m
     ]
 
 
-def _log_ratio(total_ns: Floats, collectives: Collectives) -> Floats:
-    """Log of each group's transfer over the median of those alike, [steps, groups]."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log_ratio = np.log(total_ns / peer_median(total_ns, collectives.alike))
-    log_ratio[~np.isfinite(log_ratio)] = np.nan
-    return log_ratio
-
-
 def _slower_than_peers(collectives: Collectives, total_ns: Floats, log_ratio: Floats) -> dict[int, SlowGroup]:
     """Slow groups by their column."""
     noise = noise_between_steps(log_ratio, NOISE_FLOOR)
-    least = max(np.log(MIN_RATIO), least_excess(MIN_Z, noise, len(log_ratio)))
-    worth_a_look = np.flatnonzero((log_ratio >= least).sum(axis=0) >= MIN_STEPS // 2)  # few, of thousands
+    least = max(BAR.level, least_excess(MIN_Z, noise, len(log_ratio)))
+    candidates = np.flatnonzero((log_ratio >= least).sum(axis=0) >= MIN_STEPS // 2)  # few, of thousands
     found: dict[int, SlowGroup] = {}
-    for column in worth_a_look.tolist():
-        series = log_ratio[:, column]
-        stretch = highest_stretch(series - np.log(MIN_RATIO) / 2)
-        excess = measure_excess(series[stretch.rows], above=np.log(MIN_RATIO) / 2, noise=noise)
-        if not excess.persists(MIN_STEPS) or excess.median < np.log(MIN_RATIO):
+    for column in candidates.tolist():
+        if (high := persistent_excess(log_ratio, column, BAR, noise)) is None:
             continue
-        if excess.share < MIN_SHARE or excess.z < MIN_Z:
-            continue
-        restless = noise_between_steps(log_ratio[stretch.rows], NOISE_FLOOR)  # everybody may be, for a while
-        if excess.median < least_excess(MIN_Z, restless, excess.num_rows):
-            continue
-        if excess.median < MIN_SPREADS * _spread_of_others(column, log_ratio[stretch.rows], collectives):
-            continue
-        found[column] = _slow_group(
-            collectives, column, stretch, total_ns, np.exp(excess.median), excess.share, Against.PEERS
-        )
+        stretch, excess = high
+        if excess.median >= MIN_SPREADS * _spread_of_others(column, log_ratio[stretch.rows], collectives):
+            found[column] = _slow_group(
+                collectives, column, stretch, total_ns, np.exp(excess.median), excess.share, Against.PEERS
+            )
     return found
 
 
 def _spread_of_others(column: int, log_ratio: Floats, collectives: Collectives) -> float:
-    """How far apart groups lie that nobody suspects: an only peer, the mirror image, is left out, too."""
+    """Spread among the other groups. A single peer mirrors the group and is left out."""
     others = np.ones(log_ratio.shape[1], dtype=bool)
     alike = collectives.alike == collectives.alike[column]
     others[alike if alike.sum() == 2 else column] = False
@@ -180,13 +163,13 @@ def _slow_group(
 
 
 def _slower_than_before(collectives: Collectives, total_ns: Floats, rises: Rises) -> dict[int, SlowGroup]:
-    """Groups that became slow and stayed so, by their column."""
+    """Groups that became slow and stayed slow, by their column."""
     last = len(total_ns) - 1
     return {
         column: _slow_group(
-            collectives, column, Stretch(first=one.row, last=last), total_ns, one.ratio, one.share, Against.PAST
+            collectives, column, Stretch(first=rise.row, last=last), total_ns, rise.ratio, rise.share, Against.PAST
         )
-        for column, one in rises.slow.items()
+        for column, rise in rises.slow.items()
     }
 
 
@@ -196,19 +179,18 @@ def _finding(view: RunView, part: Part) -> Finding | None:
     lost_ns = min(step_ns, _cost_ns(part.groups))
     if lost_ns < MIN_COST * step_ns:
         return None
-    window = view.between(worst.stretch.first, worst.stretch.last)
     certainty = worst.share * worst.stretch.length / (worst.stretch.length + 2)
     return Finding(
         detector=NAME,
         kind=Kind.SLOW_LINK,
         severity=severity_of(lost_ns / step_ns),
-        suspects=_suspects(view, part),
+        suspects=with_members(view, part.initiating, (rank for group in part.groups for rank in group.ranks)),
         stage=worst.stage.label,
-        window=window,
+        window=view.between(worst.stretch.first, worst.stretch.last),
         seconds_lost=lost_ns * worst.stretch.length / 1e9,
         confidence=round(certainty if part.initiating else 0.7 * certainty, 2),
         summary=f"{_who(view, part)}: {worst.stage.label} transfers take {worst.ratio:.1f}x as long as "
-        f"{worst.against.value}, and no rank was late{_since(view, worst)}; "
+        f"{worst.against.value}, and no rank was late{since(view, worst.stretch.first)}; "
         f"costs up to {lost_ns / step_ns:.0%} of each step",
         next_step=_next_step(view, part),
         evidence={
@@ -217,32 +199,22 @@ def _finding(view: RunView, part: Part) -> Finding | None:
             "share_of_steps": round(worst.share, 3),
             "share_of_step_time": round(lost_ns / step_ns, 3),
             "excess_ms_per_step": round(lost_ns / 1e6, 3),
-            "slow_groups": [f"{one.stage.label} {fold_ranks(one.ranks)} {one.ratio:.2f}x" for one in part.groups[:20]],
+            "slow_groups": [
+                f"{group.stage.label} {fold_ranks(group.ranks)} {group.ratio:.2f}x" for group in part.groups[:20]
+            ],
             "num_slow_groups": len(part.groups),
         },
     )
 
 
 def _cost_ns(groups: Sequence[SlowGroup]) -> float:
-    """Of the rank that is in most of the slow time: what its transfers take longer in a step."""
+    """Largest excess of a rank in a step, over all its transfers."""
     of_rank: dict[int, dict[Stage, float]] = {}
     for group in groups:
         for rank in group.ranks:
             stages = of_rank.setdefault(rank, {})
             stages[group.stage] = max(stages.get(group.stage, 0.0), group.excess_ns)
     return max(sum(stages.values()) for stages in of_rank.values())
-
-
-def _suspects(view: RunView, part: Part) -> tuple[Suspect, ...]:
-    """The initiating ones first, then those that meet them; unknown all where nothing tells them apart."""
-    rest = sorted({rank for group in part.groups for rank in group.ranks} - set(part.initiating))
-    role = Role.VICTIM if part.initiating else Role.UNKNOWN
-    rest = rest if len(rest) <= MOST_SUSPECTS else []
-    return tuple(
-        Suspect(rank=rank, host=view.hosts[rank], role=one)
-        for ranks, one in ((part.initiating, Role.INITIATING), (rest, role))
-        for rank in ranks
-    )
 
 
 def _who(view: RunView, part: Part) -> str:
@@ -257,10 +229,6 @@ def _who(view: RunView, part: Part) -> str:
     return f"the {'link between' if len(part.groups[0].ranks) == 2 else 'group of'} ranks {first}"
 
 
-def _since(view: RunView, worst: SlowGroup) -> str:
-    return f" since step {view.steps[worst.stretch.first]}" if worst.stretch.first > MIN_STEPS else ""
-
-
 def _next_step(view: RunView, part: Part) -> str:
     if part.initiating:
         host = view.hosts[part.initiating[0]] or "its host"
@@ -269,8 +237,7 @@ def _next_step(view: RunView, part: Part) -> str:
             "the switch port. Measure with nccl-tests against a healthy host. Drain the host if it is slow"
         )
     hosts = sorted({view.hosts[rank] for group in part.groups for rank in group.ranks} - {""})
-    named = list_some(hosts, 8) or "their hosts"
     return (
-        f"measure the links between {named} pair by pair (nccl-tests): the records do not show which one is slow."
-        " Check their switch ports for errors and congestion"
+        f"measure the links between {list_some(hosts, 8) or 'their hosts'} pair by pair (nccl-tests): the records do "
+        "not show which one is slow. Check their switch ports for errors and congestion"
     )

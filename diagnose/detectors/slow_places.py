@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
-import numpy.typing as npt
 
 from diagnose.detectors.evidence import MIN_STEPS
-from diagnose.model.collectives import Collectives, Floats, Ints
-from diagnose.model.peers import MEDIAN_EFFICIENCY, FloatVector, Stretch, medians, robust_sigma
+from diagnose.model.collectives import Collectives
+from diagnose.model.operations import Bools, Floats, Ints
+from diagnose.model.peers import MEDIAN_EFFICIENCY, Stretch, medians, robust_sigma
 from diagnose.model.view import RunView
 from telemetry.stages import Stage
 
@@ -72,13 +72,13 @@ def find_rises(collectives: Collectives, total_ns: Floats, view: RunView) -> Ris
     return Rises(slow=found, moved=moved)
 
 
-def _rose(total_ns: FloatVector, row: int) -> float:
+def _rose(total_ns: Floats, row: int) -> float:
     """By what factor a group is slower from ``row`` on than before; 0 where it never met on one side."""
     before, after = (float(medians(part, axis=0)) for part in (total_ns[:row], total_ns[row:]))
     return after / before if before > 0 and after > 0 else 0.0
 
 
-def _pace_of_compute(view: RunView) -> FloatVector:
+def _pace_of_compute(view: RunView) -> Floats:
     """Log wall time that compute takes on a typical rank, [steps]: what a busier machine slows beside transfers."""
     compute = [view.operations[stage].total_ns() for stage in view.work if stage in view.operations]
     if not compute:
@@ -86,7 +86,7 @@ def _pace_of_compute(view: RunView) -> FloatVector:
     return np.log(np.maximum(medians(np.sum(compute, axis=0), axis=1), 1.0))
 
 
-def _jump(series: FloatVector, pace: FloatVector) -> Rise | None:
+def _jump(series: Floats, pace: Floats) -> Rise | None:
     """Where ``series`` (logs) begins to lie higher than ``pace`` explains; None where it does not, or not clearly, or
     comes back.
     """
@@ -182,7 +182,7 @@ class _Hosts:
 
     def __init__(self, view: RunView) -> None:
         names = [host or f"\0{rank}" for rank, host in enumerate(view.hosts)]
-        self.of_rank: npt.NDArray[np.int64] = np.unique(names, return_inverse=True)[1].astype(np.int64)
+        self.of_rank: Ints = np.unique(names, return_inverse=True)[1].astype(np.int64)
 
     def of_group(self, group: SlowGroup) -> tuple[int, ...]:
         return tuple(sorted(set(self.of_rank[list(group.ranks)].tolist())))
@@ -200,7 +200,7 @@ class _Hosts:
         ranks = groups.steady if past else groups.fast
         return np.asarray(ranks[self._inside(ranks)].ravel())
 
-    def _inside(self, ranks: Ints) -> npt.NDArray[np.bool_]:
+    def _inside(self, ranks: Ints) -> Bools:
         host = self.of_rank[ranks]
         return np.asarray((host == host[:, :1]).all(axis=1))
 

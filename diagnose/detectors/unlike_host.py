@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from diagnose.detectors.change_points import find_rise
 from diagnose.detectors.evidence import initiating
-from diagnose.detectors.host_evidence.grid import FEATURES, Feature, Grid, grid_of, on_grid, rms_over_windows, smoothed
+from diagnose.detectors.host_grid import FEATURES, Feature, Grid, grid_of, on_grid, rms_over_windows, smoothed
 from diagnose.findings import Finding, Kind, Severity
+from diagnose.model.operations import Bools, Floats, Ints
 from diagnose.model.peers import SMALL_GROUP, Stretch, highest_stretch, medians
-from diagnose.model.view import FloatMatrix, FloatVector, IntVector, RunView
+from diagnose.model.view import RunView
 from diagnose.ranges import fold_ranks
 
 NAME = "unlike-host"
@@ -122,7 +122,7 @@ def _trouble(view: RunView) -> Trouble | None:
     return _slower(view, view.step_start_ns)
 
 
-def _slower(view: RunView, start_ns: IntVector) -> Trouble | None:
+def _slower(view: RunView, start_ns: Ints) -> Trouble | None:
     """Steps that became slower and still are."""
     values = view.history.values if len(view.history.steps) else view.step_ns
     steps = view.history.steps if len(view.history.steps) else view.steps
@@ -158,9 +158,7 @@ def _all_unlike(view: RunView, grid: Grid, groups: list[list[str]], persist_s: f
                 yield from _unlike(grid, np.asarray(members), values[members], feature, persist_s)
 
 
-def _unlike(
-    grid: Grid, members: IntVector, values: FloatMatrix, feature: Feature, persist_s: float
-) -> Iterator[Unlike]:
+def _unlike(grid: Grid, members: Ints, values: Floats, feature: Feature, persist_s: float) -> Iterator[Unlike]:
     """The host of a group that stands apart, if one does for so long."""
     expected = _expected(values)
     every = -(-grid.num_columns // MAX_WINDOWS)
@@ -196,7 +194,7 @@ def _unlike(
     )
 
 
-def _became(distance: FloatVector, stretch: Stretch) -> bool:
+def _became(distance: Floats, stretch: Stretch) -> bool:
     """Whether a host was like the others before."""
     before = distance[: stretch.first]
     before = before[~np.isnan(before)]
@@ -211,13 +209,13 @@ def _is_far(own: float, others: float) -> bool:
 class Far:
     """Of each window: the two largest distances, the typical one but for the largest, and whether that stands apart."""
 
-    first: FloatVector
-    second: FloatVector
-    typical: FloatVector
-    apart: npt.NDArray[np.bool_]
+    first: Floats
+    second: Floats
+    typical: Floats
+    apart: Bools
 
 
-def _far(distance: FloatMatrix) -> Far:
+def _far(distance: Floats) -> Far:
     """Hosts that were not heard of count as the nearest."""
     known = ~np.isnan(distance)
     count = len(distance)
@@ -228,7 +226,7 @@ def _far(distance: FloatMatrix) -> Far:
     return Far(first=first, second=second, typical=typical, apart=apart)
 
 
-def _expected(values: FloatMatrix) -> FloatMatrix:
+def _expected(values: Floats) -> Floats:
     """Median of the other hosts at each time; of all where one more or less does not move it."""
     known = ~np.isnan(values).all(axis=1)
     expected = np.full(values.shape, np.nan)

@@ -180,7 +180,7 @@ def cut_off_headline(evidence: HangEvidence, found: CutOff) -> str:
     if evidence.has_ended:
         return f"{who}, {cut}: the job waited for the link until it ended"
     limit = network.patience
-    until = f"; it aborts after {limit.seconds:g} s ({limit.words})" if limit.seconds else ""
+    until = f"; it aborts after {limit.seconds:g} s ({limit.setting})" if limit.seconds else ""
     return f"{who} {_seconds(found.down_s)} ago, {cut}: the job waits for the link{until}"
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from diagnose.model.fleet import HostEvent
-from diagnose.model.load import told_by
-from diagnose.model.outages import LINK_EVENTS, Outage, find_outages, may_carry
-from diagnose.model.patience import Patience, patience_of
+from diagnose.model.load import parse_meta
+from diagnose.model.outages import LINK_EVENTS, Outage, Patience, find_outages, may_carry, patience_of
 from diagnose.settings import USUAL, DetectorSettings
 from telemetry.errors import UnreadableError
 from telemetry.evidence import journal
@@ -58,7 +57,7 @@ def stored_network(
         return Network(settings=settings)
     beats = list(beats)
     metas = reader.read(Ranks(run_id=run_id, attempt=attempt))["meta"].to_pylist()
-    words = [told_by(meta) for meta in metas]
+    words = [parse_meta(meta) for meta in metas]
     return Network(
         outages=_of_the_job(find_outages(HostEvent(**row) for row in events), words),
         patience=patience_of(words),
@@ -97,4 +96,4 @@ def spooled_network(spool: Path, run_id: str, attempt: int) -> Network:
 
 def _of_the_job(outages: list[Outage], words: Sequence[Mapping[str, str]]) -> tuple[Outage, ...]:
     """Those of cards that may carry its collectives."""
-    return tuple(outage for outage in outages if may_carry(words, outage))
+    return tuple(outage for outage in outages if may_carry(words, outage.device))

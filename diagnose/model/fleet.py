@@ -1,12 +1,10 @@
-"""What hosts said while the job ran, as detectors see it: series of numbers, and events.
+"""Samples and events of the hosts of a job.
 
     fleet.series[Metric.NIC_UP]   one HostSeries for each host and device that has the metric
     fleet.events                  link-down, gpu-xid ... of all hosts, in order of time
 
-Times are the wall clock of each host, as are the spans of its ranks: they are compared within one host, or with room
-for the clocks' difference.
-
-Ask a reader for what hosts said: the :class:`diagnose.model.fleet.Fleet` of a view.
+Times are the wall clock of each host, like the spans of its ranks. They are compared within one host, or with a margin
+for the clock difference.
 """
 
 from collections.abc import Mapping
@@ -14,35 +12,32 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from diagnose.model.operations import Floats, Ints
 from telemetry.host_metrics import Happening, Metric
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Heartbeats
 from telemetry.stores.queries.hosts import LAST_NS, HostEvents, HostSamples
 
-IntVector = npt.NDArray[np.int64]
-FloatVector = npt.NDArray[np.float64]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSeries:
-    """One metric of one device of one host; arrays of one length, ``at_ns`` ascending."""
+    """One metric of one device of one host. The arrays have the same length. ``at_ns`` is ascending."""
 
     host: str
     device: str
-    at_ns: IntVector
-    value: FloatVector
-    """The newest of each period: what a counter stands at."""
-    mean: FloatVector
-    """Over each period: what a level was."""
+    at_ns: Ints
+    value: Floats
+    """Last value of each period: for counters."""
+    mean: Floats
+    """Mean value over each period: for levels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostEvent:
-    """Something that happened on a host: see ``telemetry.host_metrics.Happening``."""
+    """An event on a host: see ``telemetry.host_metrics.Happening``."""
 
     host: str
     device: str
@@ -53,18 +48,18 @@ class HostEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """All hosts of one attempt, over the time of a view and a little before."""
+    """All hosts of one attempt, in the time of a view and shortly before."""
 
     series: Mapping[str, tuple[HostSeries, ...]] = field(default_factory=dict)
     events: tuple[HostEvent, ...] = ()
     seen_ns: int = 0
-    """Wall clock of the newest thing that any agent told; 0 where none did."""
+    """Wall clock of the newest report of any agent. 0 if there is none."""
     moved_ns: int = 0
-    """Wall clock at which any rank last recorded anything, as far as agents told; 0 likewise."""
+    """Wall clock of the newest record of any rank, according to the agents. 0 if there is none."""
 
     @property
     def still_s(self) -> float:
-        """For how long no rank has recorded anything."""
+        """Seconds since the newest record of any rank."""
         return max(0, self.seen_ns - self.moved_ns) / 1e9 if self.moved_ns else 0.0
 
     def of(self, metric: str) -> tuple[HostSeries, ...]:
@@ -75,17 +70,15 @@ class Fleet:
 
 
 NO_FLEET = Fleet()
-
-
 NS_PER_S = 1_000_000_000
 MARGIN_NS = 60 * NS_PER_S
-"""Before the first step, so that a counter's level before it is known; and after the last."""
+"""Time before the first step, to know the values of counters at its begin; and after the last step."""
 SILENT_NS = 15 * 60 * NS_PER_S
-"""Looked back where no step is finished."""
+"""Time range if no step is finished."""
 MAX_PERIODS = 900
-"""Of one series: longer times are looked at in coarser periods."""
+"""Length of a series. Longer times use longer periods."""
 MANY_HOSTS = 64
-"""Above it, cores and disks are left out, and periods are coarser."""
+"""With more hosts, cores and disks are left out and periods are longer."""
 UNREAD = {
     *(Metric.NIC_CARRIER_DOWNS, Metric.NIC_CARRIER_UPS, Metric.NIC_SPEED_MBPS, Metric.RDMA_UP, Metric.RDMA_RATE_GBPS),
     *(Metric.GPU_MEMORY_CLOCK_MHZ, Metric.GPU_MEMORY_TEMPERATURE_C, Metric.GPU_MEMORY_TOTAL_BYTES),
@@ -96,10 +89,10 @@ UNREAD = {
     *(Metric.RANK_VOLUNTARY_SWITCHES, Metric.RANK_INVOLUNTARY_SWITCHES),
     *(Metric.CLOCK_OFFSET_NS, Metric.CLOCK_ROUND_TRIP_NS),
 }
-"""For people and dashboards: no detector asks for them."""
+"""Metrics of the dashboard that no detector uses."""
 METRICS = tuple(str(metric) for metric in Metric if metric not in UNREAD)
 OFTEN = (str(Happening.BUSY_PROCESS), str(Happening.MEMORY_SHORT))
-"""Events that a busy fleet is full of: only those of the window count."""
+"""Frequent events: only those in the window are loaded."""
 RARE = tuple(str(name) for name in Happening if str(name) not in OFTEN)
 
 
@@ -113,11 +106,12 @@ def load_fleet(
     num_hosts: int = 1,
     up_to_now: bool = False,
 ) -> Fleet:
-    """What the hosts of an attempt said from ``first_ns`` to ``last_ns`` (wall clock), and all their events.
+    """Samples of the hosts from ``first_ns`` to ``last_ns`` (wall clock), and their events.
 
-    Where both are 0, the newest quarter of an hour. ``up_to_now``: and what they said since, while a job stands still.
+    If both are 0: the newest quarter of an hour. ``up_to_now``: also the time since then, for a stalled job.
     """
-    seen_ns, moved_ns = _seen(reader, run_id, attempt)
+    beats = reader.read(Heartbeats(run_id=run_id, attempt=attempt))
+    seen_ns, moved_ns = (max(beats[name].to_pylist(), default=0) for name in ("at_ns", "beat_ns"))
     if not last_ns:
         first_ns, last_ns = seen_ns - SILENT_NS, seen_ns
     if up_to_now:
@@ -142,38 +136,29 @@ def load_fleet(
 
 
 def _period_ns(length_ns: int, num_hosts: int) -> int:
-    """A second, or as long as it takes to keep the number of periods down."""
+    """One second, or longer to limit the number of periods."""
     most = max(60, MAX_PERIODS * MANY_HOSTS // max(num_hosts, MANY_HOSTS))
     return max(1, -(-length_ns // (most * NS_PER_S))) * NS_PER_S
 
 
-def _seen(reader: Reader, run_id: str, attempt: int) -> tuple[int, int]:
-    """When agents last looked at ranks, and when any of these last recorded."""
-    beats = reader.read(Heartbeats(run_id=run_id, attempt=attempt))
-    if not beats.num_rows:
-        return 0, 0
-    return int(beats["at_ns"].to_numpy().max()), int(beats["beat_ns"].to_numpy().max())
-
-
 def series_by_metric(table: pa.Table) -> dict[str, tuple[HostSeries, ...]]:
-    """From an answer to ``HostSamples``. Its rows come ordered by metric, host, device, at_ns: a series is a stretch of
-    equal names."""
+    """Series of an answer to ``HostSamples``. Its rows are ordered by metric, host, device and time."""
     table = table.filter(pc.and_(pc.is_finite(table["value"]), pc.is_finite(table["mean"])))
     if not table.num_rows:
         return {}
     named = [table[name].combine_chunks().dictionary_encode() for name in ("metric", "host", "device")]
     codes = [column.indices.to_numpy() for column in named]
-    words = [column.dictionary.to_pylist() for column in named]
+    names = [column.dictionary.to_pylist() for column in named]
     at_ns, value, mean = (table[name].to_numpy() for name in ("at_ns", "value", "mean"))
     changes = np.logical_or.reduce([column[1:] != column[:-1] for column in codes])
     bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), table.num_rows]
     found: dict[str, list[HostSeries]] = {}
     for first, stop in pairwise(bounds):
-        metric, host, device = (words[part][codes[part][first]] for part in range(3))
+        metric, host, device = (names[part][codes[part][first]] for part in range(3))
         rows = slice(first, stop)
-        one = HostSeries(host=host, device=device, at_ns=at_ns[rows], value=value[rows], mean=mean[rows])
-        found.setdefault(metric, []).append(one)
-    return {metric: tuple(series) for metric, series in found.items()}
+        series = HostSeries(host=host, device=device, at_ns=at_ns[rows], value=value[rows], mean=mean[rows])
+        found.setdefault(metric, []).append(series)
+    return {metric: tuple(every) for metric, every in found.items()}
 
 
 def _events(*tables: pa.Table) -> tuple[HostEvent, ...]:

@@ -1,58 +1,50 @@
-"""Which GPU a rank computes on, and what GPUs did during each step.
+"""The GPU of each rank, and the growth of counters in each step.
 
-rank 5 said gpu_uuid  ->  the device that a gpu-seen event of its host gave this UUID
-it said nothing       ->  the n-th rank of a host has gpu<n>, as launchers hand them out: assumed, no more, because
-                          CUDA_VISIBLE_DEVICES may name them in another order
-it computes on a CPU  ->  none
+    rank 5 reported gpu_uuid  ->  the device with this UUID in a gpu-seen event of its host
+    it reported none          ->  the n-th rank of a host has gpu<n>, as launchers assign them. This is only assumed:
+                                  CUDA_VISIBLE_DEVICES may name them in another order
+    it computes on a CPU      ->  none
 
-counter  o.......o/o''o''o     growth between a step's two ends, by straight lines between what was told (o)
-steps    |----|----|----|
+    counter  o.......o/o''o''o     growth between the two ends of a step, interpolated between samples (o)
+    steps    |----|----|----|
 
-Counters of hosts: they start anywhere and grow; one that falls has begun anew.
+Counters start at any value and grow. A counter that falls has restarted.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
-from diagnose.model.fleet import FloatVector, HostSeries, IntVector
-from diagnose.model.view import FloatMatrix, RunView
+from diagnose.model.fleet import HostSeries
+from diagnose.model.operations import Floats
+from diagnose.model.view import RunView
 from telemetry.host_metrics import Happening
 from telemetry.thinning import REPEAT_S
 
 
-def total_growth(series: HostSeries) -> FloatVector:
-    """By how much a counter has grown since its first look, at each look."""
-    if not len(series.value):
-        return np.zeros(0)
-    return np.concatenate([[0.0], np.cumsum(np.maximum(np.diff(series.value), 0.0))])
+def total_growth(series: HostSeries) -> Floats:
+    """Growth of a counter since its first sample, at each sample."""
+    return np.cumsum(np.maximum(np.diff(series.value, prepend=series.value[:1]), 0.0))
 
 
-def knots(series: HostSeries, until_ns: int) -> tuple[FloatVector, FloatVector]:
-    """How far a counter had grown, over nanoseconds since its first look. It stood still where it was not told for
-    longer than usual, and since it was last told."""
+def knots(series: HostSeries, until_ns: int) -> tuple[Floats, Floats]:
+    """Times in nanoseconds since the first sample, and the growth of a counter up to them.
+
+    A counter without samples for longer than usual did not change. The same holds after its last sample.
+    """
     counted = total_growth(series)
     gaps = np.diff(series.at_ns)
-    usual_ns = _usual_gap_ns(gaps)
+    moving = gaps[gaps < 0.9 * REPEAT_S * 1e9]  # a counter that does not change is sampled at fixed times
+    usual_gaps = moving if len(moving) else gaps
+    usual_ns = int(np.median(usual_gaps)) if len(usual_gaps) else 0
     still = np.flatnonzero(gaps > 1.5 * usual_ns)
     at_ns = np.concatenate([series.at_ns, series.at_ns[still + 1] - usual_ns, [max(until_ns, int(series.at_ns[-1]))]])
     stood = np.concatenate([counted, counted[still], counted[-1:]])
     order = np.argsort(at_ns, kind="stable")
     return (at_ns[order] - series.at_ns[0]).astype(np.float64), stood[order]
-
-
-def _usual_gap_ns(gaps: IntVector) -> int:
-    """Between two looks at a counter that moves. How often one is told that stands still says nothing about it."""
-    moving = gaps[gaps < 0.9 * REPEAT_S * 1e9]
-    some = moving if len(moving) else gaps
-    return int(np.median(some)) if len(some) else 0
-
-
-UUID_WORD = "gpu_uuid"
-"""In what a rank says about itself: the UUID of its GPU, with ``GPU-`` in front or not."""
-DEVICE_WORD = "device"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +60,13 @@ def is_gpu(device: str) -> bool:
 
 
 def gpu_of_ranks(view: RunView) -> tuple[Gpu | None, ...]:
-    """The GPU of each rank; None where it has none, or nobody knows which."""
+    """The GPU of each rank. None if it has none, or if it is not known."""
     device_of = _device_of_uuid(view)
     hosts_seen = {host for host, _ in device_of}
-    places: dict[str, int] = {}
+    last_place: dict[str, int] = {}
     found: list[Gpu | None] = []
     for rank, host in enumerate(view.hosts):
-        place = places[host] = places.get(host, -1) + 1
+        place = last_place[host] = last_place.get(host, -1) + 1
         uuid = _uuid_of_rank(view, rank)
         if not host or computes_on_cpu(view, rank):
             found.append(None)
@@ -87,7 +79,7 @@ def gpu_of_ranks(view: RunView) -> tuple[Gpu | None, ...]:
 
 
 def assumed_ranks(view: RunView) -> frozenset[int]:
-    """Ranks that share their host with others and of whom nobody said which of its GPUs they have."""
+    """Ranks that share their host with other ranks and whose GPU is not known."""
     hosts_seen = {host for host, _ in _device_of_uuid(view)}
     ranks_of_host = Counter(view.hosts)
     return frozenset(
@@ -98,17 +90,17 @@ def assumed_ranks(view: RunView) -> frozenset[int]:
 
 
 def _uuid_of_rank(view: RunView, rank: int) -> str:
-    return _plain(view.words[rank].get(UUID_WORD, "")) if rank < len(view.words) else ""
+    return _plain(view.meta[rank].get("gpu_uuid", "")) if rank < len(view.meta) else ""
 
 
 def computes_on_cpu(view: RunView, rank: int) -> bool:
-    """Whether it said so."""
-    return rank < len(view.words) and view.words[rank].get(DEVICE_WORD) == "cpu"
+    """Whether the rank reported this."""
+    return rank < len(view.meta) and view.meta[rank].get("device") == "cpu"
 
 
 def _device_of_uuid(view: RunView) -> dict[tuple[str, str], str]:
-    seen = view.fleet.named(Happening.GPU_SEEN)
-    return {(event.host, _plain(event.text)): event.device for event in seen if event.text}
+    events = view.fleet.named(Happening.GPU_SEEN)
+    return {(event.host, _plain(event.text)): event.device for event in events if event.text}
 
 
 def _plain(uuid: str) -> str:
@@ -117,39 +109,38 @@ def _plain(uuid: str) -> str:
 
 def series_of_ranks(view: RunView, metric: str, gpus: Sequence[Gpu | None]) -> list[HostSeries | None]:
     """The series of a metric for the GPU of each rank."""
-    by_gpu = {Gpu(host=one.host, device=one.device): one for one in view.fleet.of(metric)}
+    by_gpu = {Gpu(host=series.host, device=series.device): series for series in view.fleet.of(metric)}
     return [None if gpu is None else by_gpu.get(gpu) for gpu in gpus]
 
 
-def growth_in_steps(view: RunView, series: Sequence[HostSeries | None]) -> FloatMatrix:
-    """By how much a counter of each rank's GPU grew in each step, [steps, ranks]; NaN where it was not looked at."""
+def growth_in_steps(view: RunView, series: Sequence[HostSeries | None]) -> Floats:
+    """Growth of a counter of each rank's GPU in each step, [steps, ranks]. NaN if it was not sampled."""
     grown = np.full((len(view.steps), len(series)), np.nan)
     if view.step_start_ns is None:
         return grown
-    until_ns = _looked_at_until(view)
-    for rank, one in enumerate(series):
-        if one is not None and len(one.at_ns):
-            at_ns, counted = knots(one, until_ns[one.host, one.device])
-            begin_ns = (view.step_start_ns - one.at_ns[0]).astype(np.float64)
+    until_ns = _last_sample_ns(view)
+    for rank, counter in enumerate(series):
+        if counter is not None and len(counter.at_ns):
+            at_ns, counted = knots(counter, until_ns[counter.host, counter.device])
+            begin_ns = (view.step_start_ns - counter.at_ns[0]).astype(np.float64)
             end_ns = begin_ns + view.step_ns
             grown[:, rank] = np.interp(end_ns, at_ns, counted) - np.interp(begin_ns, at_ns, counted)
             grown[(begin_ns < 0) | (end_ns > at_ns[-1]), rank] = np.nan
     return grown
 
 
-def _looked_at_until(view: RunView) -> dict[tuple[str, str], int]:
-    """When each GPU was last looked at, by any of its series: counters that stand still are told rarely."""
+def _last_sample_ns(view: RunView) -> dict[tuple[str, str], int]:
+    """Time of the last sample of each GPU in any series: counters that do not change are sent rarely."""
     newest: dict[tuple[str, str], int] = {}
-    for many in view.fleet.series.values():
-        for one in many:
-            if len(one.at_ns) and is_gpu(one.device):
-                key = one.host, one.device
-                newest[key] = max(newest.get(key, 0), int(one.at_ns[-1]))
+    for series in chain.from_iterable(view.fleet.series.values()):
+        if len(series.at_ns) and is_gpu(series.device):
+            key = series.host, series.device
+            newest[key] = max(newest.get(key, 0), int(series.at_ns[-1]))
     return newest
 
 
 def level_between(series: HostSeries | None, first_ns: float, last_ns: float) -> float:
-    """The mean of a level over a while; NaN where nobody looked."""
+    """The mean of a level over a time range. NaN without samples."""
     if series is None:
         return float("nan")
     inside = (series.at_ns > first_ns) & (series.at_ns <= last_ns)

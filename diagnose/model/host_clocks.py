@@ -12,9 +12,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from diagnose.model.span_columns import Ints
+from diagnose.model.operations import Floats, Ints
 from telemetry.clocks.align_evidence import REFERENCE, HostClock
 from telemetry.clocks.align_table import ClockTable
 from telemetry.clocks.windows import estimate_newest
@@ -105,9 +104,7 @@ MARGIN_S = 300.0
 _FIELDS = tuple(field.name for field in fields(HostClock))
 
 
-def load_clocks(
-    reader: Reader, run_id: str, attempt: int, steps: npt.NDArray[np.int64], step_ns: npt.NDArray[np.float64]
-) -> ClockTable:
+def load_clocks(reader: Reader, run_id: str, attempt: int, steps: Ints, step_ns: Floats) -> ClockTable:
     """The clocks over some steps, and a little around; empty where none is known."""
     if not len(steps):
         return ClockTable()

@@ -1,52 +1,50 @@
-"""What happened on hosts that is worth a line and no finding: a link that was lost and came back.
+"""Events that are not findings: link losses that ended, and lost records.
 
-Records that never reached the store: where views have holes, and why. It is no finding: the job was not slowed.
+A report shows both. Lost records explain holes in views, but they did not slow the job.
 """
 
 import re
 from dataclasses import dataclass, replace
 
-from diagnose.detectors.nic_flap import stretched_words
-from diagnose.model.outages import Effect
+from diagnose.model.outages import describe_stretched
 from diagnose.model.view import RunView
 from telemetry.records import RECORDS_LOST, SPANS_DROPPED
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Marks
 
 MOST_LOSSES = 100
-"""The newest of an attempt."""
+"""Newest losses of an attempt."""
 MOST_MARKS = 10_000
-"""Of dropped spans. A rank leaves a mark each time that their number doubles."""
+"""Marks of dropped spans. A rank writes a mark each time that their number doubles."""
 _DROPPED = re.compile(r"(\d+) spans? of (.*)", re.S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """A hole in what a rank recorded."""
+    """Records of a rank that are missing in the store."""
 
     rank: int
     step: int
-    """The first whose records are stored again; of dropped spans, the step of the newest mark."""
+    """The first step whose records are stored again. For dropped spans: the step of the newest mark."""
     at_ns: int
-    """From when on they are missing, by the clock of the rank's host; of dropped spans, when the newest was marked."""
+    """Begin of the loss, by the clock of the rank's host. For dropped spans: the time of the newest mark."""
     text: str
-    """How many, over how long, and why."""
+    """How many records, over which time, and why."""
 
 
 def load_losses(reader: Reader, run_id: str, attempt: int) -> tuple[Loss, ...]:
-    """In order of time."""
-    lost = _marked(reader, Marks(run_id=run_id, attempt=attempt, names=(RECORDS_LOST,), limit=MOST_LOSSES))
-    dropped = _marked(reader, Marks(run_id=run_id, attempt=attempt, names=(SPANS_DROPPED,), limit=MOST_MARKS))
-    every = sorted([*lost, *_added_up(dropped)], key=lambda loss: loss.at_ns)
-    return tuple(every[-MOST_LOSSES:])
+    """Losses of an attempt, in order of time."""
 
+    def marked(name: str, limit: int) -> list[Loss]:
+        rows = reader.read(Marks(run_id=run_id, attempt=attempt, names=(name,), limit=limit)).to_pylist()
+        return [Loss(**{name: row[name] for name in Loss.__slots__}) for row in rows]
 
-def _marked(reader: Reader, marks: Marks) -> list[Loss]:
-    return [Loss(**{name: row[name] for name in Loss.__slots__}) for row in reader.read(marks).to_pylist()]
+    every = [*marked(RECORDS_LOST, MOST_LOSSES), *_added_up(marked(SPANS_DROPPED, MOST_MARKS))]
+    return tuple(sorted(every, key=lambda loss: loss.at_ns)[-MOST_LOSSES:])
 
 
 def _added_up(dropped: list[Loss]) -> list[Loss]:
-    """One loss for each rank, stage and reason: each mark holds the number since the one before."""
+    """One loss for each rank, stage and reason. Each mark holds the number since the mark before."""
     totals: dict[tuple[int, str], int] = {}
     newest: dict[tuple[int, str], Loss] = {}
     for loss in dropped:
@@ -54,43 +52,41 @@ def _added_up(dropped: list[Loss]) -> list[Loss]:
             key = loss.rank, found[2]
             totals[key] = totals.get(key, 0) + int(found[1])
             newest[key] = loss
-    return [replace(one, text=f"{totals[key]} spans of {key[1]}") for key, one in newest.items()]
+    return [replace(loss, text=f"{totals[key]} spans of {key[1]}") for key, loss in newest.items()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Something that happened, with its time on that host's clock."""
+    """An event on a host, with its time on that host's clock."""
 
     name: str
     host: str
     device: str
     at_ns: int
     seconds: float
-    """How long it lasted; so far, where it does still."""
+    """Duration; until now if it lasts."""
     count: int
-    """How many, where the kernel counted several that nobody saw."""
+    """Number of events, if the kernel counted several between two samples."""
     lasts: bool
     held_s: float
-    """How long the job stood still over it."""
+    """How long the job stalled because of it."""
     stretched: tuple[str, ...]
-    """Which operations, in words."""
+    """The delayed operations, as text."""
 
 
 def marks_of(view: RunView) -> tuple[Mark, ...]:
-    """The newest losses of link, in order of time."""
-    return tuple(_link_mark(view, effect) for effect in view.effects)
-
-
-def _link_mark(view: RunView, effect: Effect) -> Mark:
-    outage = effect.outage
-    return Mark(
-        name="link-down",
-        host=outage.host,
-        device=outage.device,
-        at_ns=outage.down_ns,
-        seconds=outage.seconds(view.fleet.seen_ns),
-        count=outage.count,
-        lasts=outage.lasts,
-        held_s=effect.held_s if effect.hurt else 0.0,
-        stretched=tuple(stretched_words([effect])),
+    """The newest link losses, in order of time."""
+    return tuple(
+        Mark(
+            name="link-down",
+            host=effect.outage.host,
+            device=effect.outage.device,
+            at_ns=effect.outage.down_ns,
+            seconds=effect.outage.seconds(view.fleet.seen_ns),
+            count=effect.outage.count,
+            lasts=effect.outage.lasts,
+            held_s=effect.held_s if effect.hurt else 0.0,
+            stretched=tuple(describe_stretched([effect])),
+        )
+        for effect in view.effects
     )

@@ -1,19 +1,20 @@
-"""Every operation of a run as arrays: what detectors and what-if compute on.
+"""The recorded operations of a run as arrays, and the step time.
 
     operations[Stage.FORWARD_COMPUTE].duration_ns[step, occurrence, rank]
 
              rank 0      rank 1      rank 2
-    step 0   [0] [1]     [0] [1]     [0] --      an *occurrence* is the n-th time that a rank is in the stage in that
-    step 1   [0] [1]     [0] [1]     [0] --      step; a rank that is in it less often has -1 behind its last
+    step 0   [0] [1]     [0] [1]     [0] --      An *occurrence* is the n-th operation of a rank in this stage and step.
+    step 1   [0] [1]     [0] [1]     [0] --      A rank with fewer operations has -1 after its last one.
 
-No object stands for a single operation: ten million of them are five arrays.
+There is no object for a single operation: ten million operations are five arrays. Detectors and what-if use these dense
+arrays (``Operations``). Timelines and traces use plain columns (``SpanColumns``).
 
-Along which axes of the mesh the members of a collective lie: as it was recorded (``peer``, see
-``telemetry/topology.py``), or as its stage implies.
+The axes of a collective are recorded (``peer``, see ``telemetry/topology.py``), or follow from its stage.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,81 +23,151 @@ import pyarrow as pa
 
 from telemetry.errors import UsageError
 from telemetry.named_groups import settled
-from telemetry.stages import Stage, StageClass, Stream
+from telemetry.stages import STAGE_BY_CODE, Stage, StageClass, Stream
 from telemetry.topology import GROUP_BASE, Topology, masks_of_peers
 
-Int64s = npt.NDArray[np.int64]
-Int16s = npt.NDArray[np.int16]
-Int32s = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Int64s = Ints
 
 ABSENT = -1
 MAX_CELLS = 200_000_000
-"""Of one stage; each takes 38 bytes."""
+"""Places of one stage. Each takes 38 bytes."""
+NO_GROUP = 0
+"""A mask without axes."""
+TRANSFERS = (
+    Stage.FORWARD_SEND,
+    Stage.FORWARD_RECV,
+    Stage.BACKWARD_SEND,
+    Stage.BACKWARD_RECV,
+    Stage.CP_SEND_RECV,
+)
+"""Stages between two ranks."""
+
+
+def step_time_ns(duration_ns: Floats | Ints, num_spans: Floats | Ints | None = None) -> float:
+    """The step time over several steps, in nanoseconds. NaN without a step. Command and pages use this definition.
+
+        rank 0   |--- step 7: 100 ms ---|  |--- step 8: 104 ms ----|
+        rank 1   |-- step 7: 90 ms --|     |-- step 8: 94 ms --|      step 7: 95 ms, step 8: 99 ms, both: 97 ms
+
+    The step time of one step is the mean of the ``step`` spans of its ranks. The step time of several steps is the
+    mean of all these spans. A step that an error interrupted is not counted. A mean can be computed from the sums and
+    counts of a roll-up. Step time times number of steps is the total time. A median over ranks has neither property.
+
+    Args:
+        duration_ns: the step time of each step.
+        num_spans: number of ``step`` spans of each step. None: the number is equal in all steps.
+    """
+    if not len(duration_ns):
+        return float("nan")
+    return float(np.average(duration_ns, weights=num_spans))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanColumns:
+    """Spans as columns, ordered by rank, then start. Units and -1 as in ``telemetry.tables.SPANS``."""
+
+    rank: Ints
+    seq: Ints
+    stage: Ints
+    stream: Ints
+    step: Ints
+    microbatch: Ints
+    chunk: Ints
+    peer: Ints
+    op_seq: Ints
+    start_ns: Ints
+    duration_ns: Ints
+    cpu_ns: Ints
+    issue_ns: Ints
+    size_bytes: Ints
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    @property
+    def end_ns(self) -> Ints:
+        return self.start_ns + self.duration_ns
+
+    def where(self, chosen: Bools | Ints | slice) -> "SpanColumns":
+        """The chosen rows, by mask, by index or by slice."""
+        return SpanColumns(**{name: getattr(self, name)[chosen] for name in SPAN_COLUMNS})
+
+
+SPAN_COLUMNS: tuple[str, ...] = SpanColumns.__slots__
+
+
+def columns_of(spans: pa.Table) -> SpanColumns:
+    """The answer to the query ``Spans``, in its order."""
+    return SpanColumns(**{name: np.asarray(spans[name].to_numpy(), dtype=np.int64) for name in SPAN_COLUMNS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operations:
     """All operations of one stage. Every array has the shape [steps, occurrences, ranks]."""
 
-    start_ns: Int64s
-    """Wall clock of the rank's host, raw; -1 where there is no operation."""
-    duration_ns: Int64s
-    """-1 where there is no operation."""
-    cpu_ns: Int64s
-    """Processor time of the recording thread inside; -1 where it was not measured, or there is no operation."""
-    microbatch: Int16s
+    start_ns: Ints
+    """Wall clock of the rank's host, not corrected. -1 without an operation."""
+    duration_ns: Ints
+    """-1 without an operation."""
+    cpu_ns: Ints
+    """CPU time of the recording thread in the operation. -1 if it was not measured, or without an operation."""
+    microbatch: npt.NDArray[np.int16]
     """-1: none."""
-    chunk: Int16s
-    """Model chunk within the pipeline stage; -1: none."""
-    peer: Int32s
-    """Global rank of the other side of a send or receive; -1: none, or a group."""
+    chunk: npt.NDArray[np.int16]
+    """Model chunk within the pipeline stage. -1: none."""
+    peer: npt.NDArray[np.int32]
+    """Global rank of the other side of a send or receive. -1: none. Below -1: a group."""
 
     @property
     def present(self) -> Bools:
         return self.duration_ns >= 0
 
     @property
-    def end_ns(self) -> Int64s:
+    def end_ns(self) -> Ints:
         return self.start_ns + self.duration_ns
 
     def newest(self, num_steps: int) -> "Operations":
-        """Of the last so many steps."""
+        """The operations of the last ``num_steps`` steps."""
         return Operations(**{field.name: getattr(self, field.name)[-num_steps:] for field in fields(self)})
 
-    def total_ns(self) -> npt.NDArray[np.float64]:
-        """Time of each rank in the stage in each step, [steps, ranks]; NaN where it never was in it."""
+    def total_ns(self) -> Floats:
+        """Time of each rank in the stage in each step, [steps, ranks]. NaN without an operation."""
         return summed(self.duration_ns, self.present)
 
 
-def summed(values: Int64s, present: Bools) -> npt.NDArray[np.float64]:
-    """Sum over occurrences, [steps, ranks]; NaN where there is none."""
-    total: npt.NDArray[np.float64] = np.where(present, values, 0).sum(axis=1).astype(np.float64)
+_TYPES = {"start_ns": "i8", "duration_ns": "i8", "cpu_ns": "i8", "microbatch": "i2", "chunk": "i2", "peer": "i4"}
+
+
+def summed(values: Ints, present: Bools) -> Floats:
+    """Sum over occurrences, [steps, ranks]. NaN without an occurrence."""
+    total: Floats = np.where(present, values, 0).sum(axis=1).astype(np.float64)
     total[~present.any(axis=1)] = np.nan
     return total
 
 
-def operations_of(rows: pa.Table, steps: Int64s, num_ranks: int) -> dict[Stage, Operations]:
+def operations_of(rows: pa.Table, steps: Ints, num_ranks: int) -> dict[Stage, Operations]:
     """Arrays of each stage in ``rows``: the columns of the query ``OperationColumns``, in its order.
 
-    Rows of other steps than ``steps`` (ascending), of ranks beyond the grid and of unknown stages are left out, and so
-    is a stage of which nothing remains.
+    Rows of steps outside ``steps`` (ascending), of ranks outside the grid and of unknown stages are left out. A stage
+    without remaining rows is left out.
 
     Raises:
         UsageError: one rank has so many operations in one step that the arrays would not fit into memory.
     """
-    stage = rows["stage"].to_numpy()
-    bounds = np.flatnonzero(np.diff(stage, prepend=-1, append=-1))
-    known = {int(one): one for one in Stage}
+    codes = rows["stage"].to_numpy()
+    bounds = np.flatnonzero(np.diff(codes, prepend=-1, append=-1)).tolist()
     found = {
-        known[int(stage[first])]: _one_stage(rows.slice(first, last - first), steps, num_ranks)
-        for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
-        if int(stage[first]) in known
+        stage: _of_stage(rows.slice(first, last - first), steps, num_ranks)
+        for first, last in pairwise(bounds)
+        if (stage := STAGE_BY_CODE.get(int(codes[first]))) is not None
     }
-    return {one: operations for one, operations in found.items() if operations.duration_ns.size}
+    return {stage: operations for stage, operations in found.items() if operations.duration_ns.size}
 
 
-def _one_stage(rows: pa.Table, steps: Int64s, num_ranks: int) -> Operations:
+def _of_stage(rows: pa.Table, steps: Ints, num_ranks: int) -> Operations:
     step = rows["step"].to_numpy().astype(np.int64)
     rank = rows["rank"].to_numpy().astype(np.int64)
     row = np.searchsorted(steps, step)
@@ -110,59 +181,35 @@ def _one_stage(rows: pa.Table, steps: Int64s, num_ranks: int) -> Operations:
             hint="choose fewer steps: --first-step, --last-step",
         )
     cell = ((row * shape[1] + occurrence) * num_ranks + rank)[inside]
-    return Operations(
-        **{
-            name: _placed(rows[name].to_numpy()[inside], cell, shape, dtype)
-            for name, dtype in (
-                ("start_ns", np.int64),
-                ("duration_ns", np.int64),
-                ("cpu_ns", np.int64),
-                ("microbatch", np.int16),
-                ("chunk", np.int16),
-                ("peer", np.int32),
-            )
-        }
-    )
+
+    def placed(name: str, kind: str) -> npt.NDArray[Any]:
+        dense = np.full(cells, ABSENT, dtype=kind)
+        dense[cell] = rows[name].to_numpy()[inside]
+        return dense.reshape(shape)
+
+    return Operations(**{name: placed(name, kind) for name, kind in _TYPES.items()})
 
 
-def _occurrence(step: Int64s, rank: Int64s) -> Int64s:
-    """Number of each row among those of its step and rank; rows come ordered by step, then rank."""
-    begins = np.empty(len(step), dtype=bool)
-    begins[:1] = True
+def _occurrence(step: Ints, rank: Ints) -> Ints:
+    """Number of each row among the rows of its step and rank. Rows are ordered by step, then rank."""
+    begins = np.ones(len(step), dtype=bool)
     begins[1:] = (step[1:] != step[:-1]) | (rank[1:] != rank[:-1])
     first = np.flatnonzero(begins)
     return np.arange(len(step)) - np.repeat(first, np.diff(first, append=len(step)))
 
 
-def _placed(values: Any, cell: Int64s, shape: tuple[int, int, int], dtype: type) -> Any:
-    placed: npt.NDArray[Any] = np.full(shape[0] * shape[1] * shape[2], ABSENT, dtype=dtype)
-    placed[cell] = values
-    return placed.reshape(shape)
-
-
-NO_GROUP = 0
-"""A mask without axes."""
-TRANSFERS = (
-    Stage.FORWARD_SEND,
-    Stage.FORWARD_RECV,
-    Stage.BACKWARD_SEND,
-    Stage.BACKWARD_RECV,
-    Stage.CP_SEND_RECV,
-)
-"""Between two ranks."""
-
-
-def recorded_masks(peer: npt.NDArray[np.signedinteger], topology: Topology) -> Int64s:
-    """The mask of each group code, shape as given; ``NO_GROUP`` for ranks, and for axes that the mesh does not have."""
+def recorded_masks(peer: npt.NDArray[np.signedinteger], topology: Topology) -> Ints:
+    """The mask of each group code, shape as given. ``NO_GROUP`` for ranks, and for axes that the mesh does not have."""
     mask = masks_of_peers(settled(peer, topology))
     return np.where(mask <= topology.whole_mask, mask, NO_GROUP)
 
 
 def usual_mask(stage: Stage, topology: Topology) -> int:
-    """The axes along which a stage's members lie where nothing was recorded: parameters and gradients along all axes
-    but pp and tp, and so does the gradient norm as far as it is looked at; the others along the axis in their name.
-    As in recorded masks there is no axis of degree 1.
-    ``NO_GROUP`` for transfers, and for the reduction of embeddings, whose members are the ends of a pipeline."""
+    """The axes of a stage's groups if no group was recorded. Axes of degree 1 are left out, as in recorded masks.
+
+    Collectives of parameters, gradients and the gradient norm: all axes but pp and tp. Others: the axis in their name.
+    ``NO_GROUP`` for transfers, and for the reduction of embeddings, whose members are the ends of a pipeline.
+    """
     if stage in TRANSFERS or stage is Stage.EMBEDDING_GRADS_ALL_REDUCE:
         return NO_GROUP
     if stage is not Stage.OPTIMIZER_CLIP and stage.stage_class is not StageClass.COMMUNICATION:
@@ -171,22 +218,24 @@ def usual_mask(stage: Stage, topology: Topology) -> int:
     return topology.replica_mask if axis is None else topology.wide_mask(axis)
 
 
-def by_mask(stage: Stage, one: Operations, topology: Topology) -> Iterator[tuple[int, Int64s]]:
-    """Each mask of a stage's operations with the durations of those along it, [steps, occurrences, ranks]; -1 where
-    there is none. Operations of one mask are numbered by themselves where a stage has several."""
+def by_mask(stage: Stage, operations: Operations, topology: Topology) -> Iterator[tuple[int, Ints]]:
+    """Each mask of a stage with the durations of its operations, [steps, occurrences, ranks]; -1 without an operation.
+
+    If a stage has several masks, the operations of each mask are numbered separately.
+    """
     usual = usual_mask(stage, topology)
-    if not (one.peer < GROUP_BASE).any():
-        yield usual, one.duration_ns
+    if not (operations.peer < GROUP_BASE).any():
+        yield usual, operations.duration_ns
         return
-    recorded = recorded_masks(one.peer, topology)
+    recorded = recorded_masks(operations.peer, topology)
     masks = np.where(recorded != NO_GROUP, recorded, usual)
-    numbers = np.flatnonzero(np.bincount(masks[one.present]))
+    numbers = np.flatnonzero(np.bincount(masks[operations.present]))
     for mask in numbers.tolist():
-        duration = np.where(masks == mask, one.duration_ns, ABSENT)
-        yield mask, duration if len(numbers) == 1 else _numbered(duration)
+        duration = np.where(masks == mask, operations.duration_ns, ABSENT)
+        yield mask, duration if len(numbers) == 1 else _moved_to_front(duration)
 
 
-def _numbered(duration_ns: Int64s) -> Int64s:
+def _moved_to_front(duration_ns: Ints) -> Ints:
     """The operations of each rank and step moved to the front, in order."""
     order = np.argsort(duration_ns < 0, axis=1, kind="stable")
     most = int((duration_ns >= 0).sum(axis=1).max())

@@ -1,79 +1,80 @@
-"""What a loss of link did to the job: which operations stood still over it, whose, and for how long.
+"""What a link loss did to the job: which operations it delayed, on which ranks, and for how long.
 
-    rank 4 (host-2)  grads-all-reduce  |--|      |------------------|      overlaps the outage, and takes longer than
+    rank 4 (host-2)  grads-all-reduce  |--|      |------------------|      Overlaps the outage, and takes longer than
     link of host-2   ------------------------.        .-------------       the same operation in other steps by much of
-                                       down  '--------' up                 the outage: it was stretched
+                                       down  '--------' up                 the outage: it was stretched.
 
-Those of a group that leaves the host were stretched by the link; whoever else stood waited for them.
+The link itself delayed operations of groups that leave the host. All other delayed ranks waited for those.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from diagnose.model.operations import Operations, recorded_masks, usual_mask
-from diagnose.model.outages import NS_PER_S, Effect, Outage, Stretched, find_outages, may_carry
+from diagnose.model.fleet import NS_PER_S
+from diagnose.model.operations import Bools, Floats, Ints, Operations, recorded_masks, usual_mask
+from diagnose.model.outages import Effect, Outage, Stretched, find_outages, may_carry
 from diagnose.model.peers import medians
-from diagnose.model.view import FloatVector, RunView
+from diagnose.model.view import RunView
 from telemetry.stages import Stage, StageClass
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-
 MUCH = 0.3
-"""Of the outage that an operation must stand longer than usual."""
+"""Share of the outage by which an operation must be longer than usual."""
 LEAST_S = 0.1
 OFTEN = 0.25
-"""Of steps without the outage: what stands still that often does so without it."""
+"""Share of steps without the outage. An operation that is delayed so often does not prove anything."""
 MOST_HELD = 5_000
-"""Operations of one stage that are looked at more closely."""
+"""Operations of one stage that are examined in detail."""
 CLOCKS_NS = 5 * NS_PER_S
-"""Hosts whose clocks are not aligned agree on the time within this."""
+"""Largest assumed difference of clocks that are not aligned."""
 MOST = 200
+"""Newest outages that are examined."""
 
 
 def with_effects(view: RunView) -> RunView:
-    """The view with the newest losses of link and what each did, in order of time: nothing by a card that the job does
-    not use."""
+    """The view with its newest link losses and their effects, in order of time.
+
+    A card that the job does not use has no effect.
+    """
     latest_ns = (view.fleet.seen_ns or 2**62) + CLOCKS_NS
-    seen = [one for one in find_outages(view.fleet.events) if 0 < one.down_ns <= latest_ns]
-    used = [one for one in seen if may_carry(view.words, one)][-MOST:]
-    unused = [one for one in seen if not may_carry(view.words, one)][-MOST:]
-    effects = [*(effect_of(view, one) for one in used), *map(_without_effect, unused)]
-    return replace(view, effects=tuple(sorted(effects, key=lambda one: one.outage.down_ns)))
-
-
-def _without_effect(outage: Outage) -> Effect:
-    return Effect(outage=outage, stretched=(), held_up=(), held_s=0.0, steps=())
+    found = [outage for outage in find_outages(view.fleet.events) if 0 < outage.down_ns <= latest_ns]
+    used = [outage for outage in found if may_carry(view.meta, outage.device)][-MOST:]
+    unused = [outage for outage in found if not may_carry(view.meta, outage.device)][-MOST:]
+    effects = [
+        *(effect_of(view, outage) for outage in used),
+        *(Effect(outage=outage, stretched=(), held_up=(), held_s=0.0, steps=()) for outage in unused),
+    ]
+    return replace(view, effects=tuple(sorted(effects, key=lambda effect: effect.outage.down_ns)))
 
 
 def effect_of(view: RunView, outage: Outage) -> Effect:
-    """What the steps of ``view`` show of ``outage``; nothing where they do not overlap."""
+    """The effect of ``outage`` on the steps of ``view``. Empty if they do not overlap."""
     is_home = np.array([host == outage.host for host in view.hosts], dtype=np.bool_)
     home = set(np.flatnonzero(is_home).tolist())
-    found = [one for stage in view.operations for one in _held(view, stage, outage, is_home)] if home else []
+    held = [each for stage in view.operations for each in _held(view, stage, outage, is_home)] if home else []
     direct: dict[tuple[Stage, tuple[int, ...]], Stretched] = {}
-    for one in found:
-        ranks = _group(view, one)
-        if one.rank in home and not set(ranks) <= home:
-            key, before = (one.stage, ranks), direct.get((one.stage, ranks))
-            if before is None or before.held_s < one.held_s:
-                direct[key] = Stretched(stage=one.stage, ranks=ranks, step=one.step, held_s=one.held_s)
-    steps = {one.step for one in direct.values()}
-    found = [one for one in found if one.step in steps]  # the others' clocks may differ: they stood in the same steps
+    for each in held:
+        ranks = _group(view, each)
+        if each.rank in home and not set(ranks) <= home:
+            before = direct.get((each.stage, ranks))
+            if before is None or before.held_s < each.held_s:
+                direct[each.stage, ranks] = Stretched(stage=each.stage, ranks=ranks, step=each.step, held_s=each.held_s)
+    steps = {stretched.step for stretched in direct.values()}
+    held = [each for each in held if each.step in steps]  # clocks of other hosts may differ: compare by step
     return Effect(
         outage=outage,
-        stretched=tuple(sorted(direct.values(), key=lambda one: -one.held_s)),
-        held_up=tuple(sorted({one.rank for one in found})),
-        held_s=max((one.held_s for one in found), default=0.0),
-        steps=tuple(sorted({one.step for one in found})),
+        stretched=tuple(sorted(direct.values(), key=lambda stretched: -stretched.held_s)),
+        held_up=tuple(sorted({each.rank for each in held})),
+        held_s=max((each.held_s for each in held), default=0.0),
+        steps=tuple(sorted({each.step for each in held})),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
+    """A delayed operation."""
+
     stage: Stage
     rank: int
     peer: int
@@ -82,7 +83,7 @@ class _Held:
 
 
 def _held(view: RunView, stage: Stage, outage: Outage, is_home: Bools) -> Iterator[_Held]:
-    """Operations of a stage that stood over the outage."""
+    """Operations of a stage that were delayed during the outage."""
     operations = view.operations[stage]
     until_ns = outage.up_ns or view.fleet.seen_ns or 2**62
     shift_ns, slack_ns = _clocks(view, outage, is_home)
@@ -90,9 +91,13 @@ def _held(view: RunView, stage: Stage, outage: Outage, is_home: Bools) -> Iterat
     least_ns = max(LEAST_S, MUCH * outage.seconds(until_ns)) * NS_PER_S
     started, lasted = operations.start_ns[near] - shift_ns, operations.duration_ns[near]
     over = (started < until_ns + slack_ns) & (started + lasted > outage.down_ns - slack_ns) & (lasted > least_ns)
-    rows, occurrences, ranks = _longest(lasted, np.nonzero(over))
+    found = np.nonzero(over)
+    if len(found[0]) > MOST_HELD:  # the longest: if a switch dies, all ranks stall
+        chosen = np.argpartition(-lasted[found], MOST_HELD)[:MOST_HELD]
+        found = tuple(index[chosen] for index in found)
+    rows, occurrences, ranks = found
     usual_ns = _usual_ns(operations, rows + near.start, occurrences, ranks, least_ns)
-    longer_ns = lasted[rows, occurrences, ranks] - usual_ns
+    longer_ns = lasted[found] - usual_ns
     for index in np.flatnonzero((longer_ns >= least_ns) & (longer_ns >= usual_ns)).tolist():
         row, occurrence, rank = int(rows[index]) + near.start, int(occurrences[index]), int(ranks[index])
         yield _Held(
@@ -104,27 +109,19 @@ def _held(view: RunView, stage: Stage, outage: Outage, is_home: Bools) -> Iterat
         )
 
 
-def _longest(lasted: Ints, found: tuple[Ints, ...]) -> tuple[Ints, ...]:
-    """Of very many the longest: when a switch dies, all ranks stand."""
-    if len(found[0]) <= MOST_HELD:
-        return found
-    chosen = np.argpartition(-lasted[found], MOST_HELD)[:MOST_HELD]
-    return tuple(one[chosen] for one in found)
-
-
 def _clocks(view: RunView, outage: Outage, is_home: Bools) -> tuple[Ints, Ints]:
-    """The outage is told by the host's own clock: how far each rank's is ahead of it, and within what, [ranks]."""
+    """How far each rank's clock is ahead of the clock of the outage's host, and the error bound, [ranks]."""
     shift_ns = np.zeros(len(is_home), dtype=np.int64)
     slack_ns = np.where(is_home, 0, CLOCKS_NS)
     for host in set(view.hosts) - {"", outage.host}:
         if (known := view.clocks.between(outage.host, host, outage.down_ns)) is not None:
-            there = np.array([one == host for one in view.hosts], dtype=np.bool_)
+            there = np.array([name == host for name in view.hosts], dtype=np.bool_)
             shift_ns[there], slack_ns[there] = known.offset_ns, known.bound_ns
     return shift_ns, slack_ns
 
 
 def _near(view: RunView, down_ns: int, until_ns: int, apart_ns: int) -> slice:
-    """Rows of the steps that may overlap the outage, of whichever host: their clocks lie up to ``apart_ns`` apart."""
+    """Rows of the steps that may overlap the outage on any host. Clocks differ by up to ``apart_ns``."""
     if view.step_start_ns is None or not len(view.steps):
         return slice(0, len(view.steps))
     ends_ns = view.step_start_ns + view.step_ns.astype(np.int64)
@@ -133,9 +130,11 @@ def _near(view: RunView, down_ns: int, until_ns: int, apart_ns: int) -> slice:
     return slice(first, max(first, int(np.searchsorted(view.step_start_ns, until_ns + room_ns))))
 
 
-def _usual_ns(operations: Operations, rows: Ints, occurrences: Ints, ranks: Ints, least_ns: float) -> FloatVector:
-    """Of each operation the median of the same in other steps; NaN where there is none, or where it often stands
-    still for ``least_ns`` without any outage."""
+def _usual_ns(operations: Operations, rows: Ints, occurrences: Ints, ranks: Ints, least_ns: float) -> Floats:
+    """Median duration of each operation in the other steps.
+
+    NaN if there is no other step, or if the operation is often ``least_ns`` longer without an outage.
+    """
     durations = np.where(
         operations.present[:, occurrences, ranks], operations.duration_ns[:, occurrences, ranks], np.nan
     )
@@ -147,13 +146,13 @@ def _usual_ns(operations: Operations, rows: Ints, occurrences: Ints, ranks: Ints
     return usual
 
 
-def _group(view: RunView, one: _Held) -> tuple[int, ...]:
-    """Who takes part: of a transfer both sides; of compute those whose tensor-parallel collectives lie inside it."""
-    if one.peer >= 0:
-        return tuple(sorted((one.rank, one.peer)))
+def _group(view: RunView, held: _Held) -> tuple[int, ...]:
+    """The ranks of an operation. Compute: the ranks of the tensor-parallel collectives inside it."""
+    if held.peer >= 0:
+        return tuple(sorted((held.rank, held.peer)))
     topology = view.topology
-    if one.stage.stage_class is StageClass.COMPUTE:
-        return topology.group(one.rank, along="tp")
-    recorded = int(recorded_masks(np.array([one.peer]), topology)[0])
-    mask = recorded or usual_mask(one.stage, topology)
-    return topology.group_of(one.rank, mask) if mask else (one.rank,)
+    if held.stage.stage_class is StageClass.COMPUTE:
+        return topology.group(held.rank, along="tp")
+    recorded = int(recorded_masks(np.array([held.peer]), topology)[0])
+    mask = recorded or usual_mask(held.stage, topology)
+    return topology.group_of(held.rank, mask) if mask else (held.rank,)

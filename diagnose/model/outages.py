@@ -1,30 +1,38 @@
-"""Times for which a NIC had no link, from what its host told.
+"""Times without a link of a network card, what they did to the job, and how long the job waits for its network.
 
     eth0  ------.          .-----.  .--------.
      up         |  3.1 s   |     |  |        |            an outage: from link-down to link-up
-    down        '----------'     '--'        '-----...    the last one lasts
+    down        '----------'     '--'        '-----...    the last outage lasts
 
-A *flap* is an outage that ended. Flaps that were over before anybody looked are counted by the kernel: their times are
-not known exactly. A port that was down when an agent began to look lost nothing: there may be no cable.
+A *flap* is an outage that ended. The kernel counts flaps between two samples of the agent: their times are not known
+exactly. A port that was down when the agent started is no outage: it may have no cable.
 
-Which network cards carry the job's collectives, as far as its own settings tell.
+How long a job waits for its network before it fails is its *patience*, the smaller of two limits:
+
+    NCCL over InfiniBand/RoCE   a lost packet is sent again RETRY_CNT times, each 4.096 us x 2^NCCL_IB_TIMEOUT
+    everything                  the timeout of the process group
+
+If the job set no limit, NCCL's own defaults (20 and 7) hold: about 30 s. Older versions use 18 and 7: 7.5 s.
+(InfiniBand's local ACK timeout; MegaScale, section 6.3: set it larger than a flap.)
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from diagnose.model.fleet import HostEvent
+from diagnose.model.fleet import NS_PER_S, HostEvent
+from diagnose.ranges import name_some
 from telemetry.host_metrics import LINK_ALREADY_DOWN, Happening
 from telemetry.stages import Stage
 
-NS_PER_S = 1_000_000_000
 GPU = "gpu"
-"""How devices begin that are no cards: one that disappears is told by gpu-error."""
-LOOK_NS = 2 * NS_PER_S
-"""Flaps that were only counted happened within so long before they were told."""
+"""Prefix of devices that are no network cards. gpu-error reports a lost GPU."""
+SAMPLE_NS = 2 * NS_PER_S
+"""Flaps that were only counted happened within this time before the event."""
 MOST_DIGITS = 6
-"""Of a count between two looks that can be."""
+"""Digits of a plausible count between two samples."""
+MOST_STRETCHED = 8
+"""Operations in one list."""
 LINK_EVENTS = (
     Happening.LINK_DOWN,
     Happening.LINK_UP,
@@ -32,11 +40,13 @@ LINK_EVENTS = (
     Happening.LINK_TAKEN_DOWN,
     Happening.DEVICE_GONE,
 )
+IB_TIMEOUT, IB_RETRIES = 20, 7
+IB_UNIT_S = 4.096e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """One loss of link, or several that were only counted. Times are the wall clock of the host."""
+    """One link loss, or several that were only counted. Times are the wall clock of the host."""
 
     host: str
     device: str
@@ -45,47 +55,56 @@ class Outage:
     """0 while it lasts."""
     count: int = 1
     is_exact: bool = True
-    """Whether the times are those of the link, not of two looks around it."""
+    """Whether the times are those of the link, not of the samples before and after."""
     manner: str = "lost its link"
-    """What happened to it, in words that follow the device."""
+    """What happened, as text that follows the device."""
 
     @property
     def lasts(self) -> bool:
         return not self.up_ns
 
     def seconds(self, now_ns: int = 0) -> float:
-        """How long it was down; of one that lasts, up to ``now_ns``."""
+        """Duration in seconds. An outage that lasts is measured up to ``now_ns``."""
         return max(0, (self.up_ns or now_ns) - self.down_ns) / NS_PER_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretched:
-    """Operations of one stage and group that stood over an outage."""
+    """Operations of one stage and group that an outage delayed."""
 
     stage: Stage
     ranks: tuple[int, ...]
-    """The group, or the two sides."""
+    """The group, or the two sides of a transfer."""
     step: int
     held_s: float
-    """The longest beyond its usual time."""
+    """The longest delay beyond the usual time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """Of one outage on the job."""
+    """What one outage did to the job."""
 
     outage: Outage
     stretched: tuple[Stretched, ...]
-    """By the link itself: groups of the host's ranks that leave the host. The longest first."""
+    """Operations that the link itself delayed, the longest first: groups with ranks of this host and of another."""
     held_up: tuple[int, ...]
-    """All ranks that stood, on any host."""
+    """All delayed ranks, on any host."""
     held_s: float
-    """The longest of all."""
+    """The longest delay of all."""
     steps: tuple[int, ...]
 
     @property
     def hurt(self) -> bool:
         return bool(self.stretched)
+
+
+def describe_stretched(effects: Iterable[Effect]) -> list[str]:
+    """``grads-all-reduce of ranks 0, 4 by 3.1 s in step 7``, the longest first."""
+    longest = sorted((each for effect in effects for each in effect.stretched), key=lambda each: -each.held_s)
+    return [
+        f"{each.stage.label} of ranks {name_some(each.ranks)} by {each.held_s:.1f} s in step {each.step}"
+        for each in longest[:MOST_STRETCHED]
+    ]
 
 
 def find_outages(events: Iterable[HostEvent]) -> list[Outage]:
@@ -103,8 +122,8 @@ def _of_device(events: list[HostEvent]) -> Iterator[Outage]:
     before_ns = 0
     for event in events:
         if event.name == Happening.LINK_FLAPS:
-            first_ns = max(before_ns, event.at_ns - LOOK_NS)
-            yield _outage(event, first_ns, event.at_ns, count=_number(event.text), is_exact=False)
+            first_ns = max(before_ns, event.at_ns - SAMPLE_NS)
+            yield _outage(event, first_ns, event.at_ns, count=_count(event.text), is_exact=False)
         elif event.name == Happening.LINK_UP:
             if opened is not None:
                 yield _outage(opened, opened.at_ns, event.at_ns)
@@ -134,57 +153,86 @@ def _outage(event: HostEvent, down_ns: int, up_ns: int, *, count: int = 1, is_ex
     )
 
 
-def _number(text: str) -> int:
+def _count(text: str) -> int:
     first = text.split(maxsplit=1)[0] if text.strip() else ""
     plausible = first.isascii() and first.isdigit() and len(first) <= MOST_DIGITS
     return max(1, int(first)) if plausible else 1
 
 
-def may_carry(words: Sequence[Mapping[str, str]], outage: Outage) -> bool:
-    """Whether the collectives may go over the card of ``outage``. True where no rank says otherwise.
+def may_carry(meta: Sequence[Mapping[str, str]], device: str) -> bool:
+    """Whether collectives may use this network card. True if no rank reported its network settings.
 
-    ``words``: what ranks said about themselves (``RunView.words``). gloo sends over the interfaces that
-    GLOO_SOCKET_IFNAME names. NCCL sends over InfiniBand, of the cards that NCCL_IB_HCA chooses; or, where it is kept
-    off it (NCCL_IB_DISABLE), over sockets, of the interfaces that NCCL_SOCKET_IFNAME chooses.
+    ``meta``: what ranks reported about themselves (``RunView.meta``). gloo uses the interfaces in GLOO_SOCKET_IFNAME.
+    NCCL uses the InfiniBand cards that NCCL_IB_HCA selects. With NCCL_IB_DISABLE it uses sockets on the interfaces
+    that NCCL_SOCKET_IFNAME selects.
     """
-    told = next((one for one in words if one.get("backend")), {})
-    device = outage.device
-    match told.get("backend"), told.get("NCCL_IB_DISABLE") == "1", _is_rdma(device):
+    settings = next((of_rank for of_rank in meta if of_rank.get("backend")), {})
+    is_rdma = "/" in device  # a port of an RDMA card is called mlx5_0/1
+    match settings.get("backend"), settings.get("NCCL_IB_DISABLE") == "1", is_rdma:
         case "gloo", _, _:
-            names = told.get("GLOO_SOCKET_IFNAME", "")
-            return not names or _is_chosen(f"={names}", _base(device))
-        case "nccl", True, is_rdma:
-            return not is_rdma and _is_chosen(told.get("NCCL_SOCKET_IFNAME", ""), _base(device))
+            names = settings.get("GLOO_SOCKET_IFNAME", "")
+            return not names or _is_selected(f"={names}", _card(device))
+        case "nccl", True, _:
+            return not is_rdma and _is_selected(settings.get("NCCL_SOCKET_IFNAME", ""), _card(device))
         case "nccl", False, True:
-            return _is_chosen(told.get("NCCL_IB_HCA", ""), device.replace("/", ":"))
+            return _is_selected(settings.get("NCCL_IB_HCA", ""), device.replace("/", ":"))
         case _:
             return True
 
 
-def _is_chosen(choice: str, name: str) -> bool:
-    """NCCL's way to choose: ``eth,ib`` what begins so, ``=eth0,eth1`` these, ``^...`` and ``^=...`` all others.
+def _is_selected(setting: str, name: str) -> bool:
+    """How NCCL selects cards: ``eth,ib`` by prefix, ``=eth0,eth1`` by name, ``^...`` and ``^=...`` all others.
 
-    Of an RDMA card, ``mlx5_0:1``, a choice may leave out the port.
+    For an RDMA card, ``mlx5_0:1``, the setting may leave out the port.
     """
-    others = choice.startswith("^")
-    listed = choice.removeprefix("^")
+    others = setting.startswith("^")
+    listed = setting.removeprefix("^")
     exact = listed.startswith("=")
-    names = [one.strip() for one in listed.removeprefix("=").split(",") if one.strip()]
+    names = [part.strip() for part in listed.removeprefix("=").split(",") if part.strip()]
     if not others:
-        names = [_base(one) for one in names]
-    among = any(_names(one, name) if exact else name.startswith(one) for one in names)
-    return not names or among != others
+        names = [_card(part) for part in names]
+    matches: Callable[[str], bool] = (lambda part: part in (name, name.partition(":")[0])) if exact else name.startswith
+    return not names or any(map(matches, names)) != others
 
 
-def _names(one: str, name: str) -> bool:
-    return name == one or name.partition(":")[0] == one
-
-
-def _is_rdma(device: str) -> bool:
-    """A port of an RDMA card is told as ``mlx5_0/1``."""
-    return "/" in device
-
-
-def _base(device: str) -> str:
+def _card(device: str) -> str:
     """``eth0.7`` and ``eth0`` are one card."""
     return device.partition(".")[0].strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """Seconds that a collective may stall, and the setting that says so. 0 if nothing is known."""
+
+    seconds: float = 0.0
+    setting: str = ""
+
+    def survives(self, outage_s: float) -> bool | None:
+        """Whether a job survives an outage of this length. None if nothing is known."""
+        return None if not self.seconds else outage_s < self.seconds
+
+
+def patience_of(meta: Iterable[Mapping[str, str]]) -> Patience:
+    """The shortest patience of all ranks, from what they reported about themselves (``RunView.meta``)."""
+    limits = [limit for of_rank in meta for limit in _limits(of_rank)]
+    return min(limits, key=lambda limit: limit.seconds, default=Patience())
+
+
+def _limits(meta: Mapping[str, str]) -> Iterator[Patience]:
+    backend = meta.get("backend", "")
+    if timeout_s := _number(meta.get("collective_timeout_s", "")):
+        yield Patience(seconds=timeout_s, setting=f"{backend or 'collective'} timeout {timeout_s:g} s")
+    if backend == "nccl" and meta.get("NCCL_IB_DISABLE", "0") != "1":
+        exponent = _number(meta.get("NCCL_IB_TIMEOUT", "")) or IB_TIMEOUT
+        retries = _number(meta.get("NCCL_IB_RETRY_CNT", "")) or IB_RETRIES
+        yield Patience(
+            seconds=IB_UNIT_S * 2 ** min(exponent, 31) * retries,
+            setting=f"NCCL_IB_TIMEOUT={exponent:g}, NCCL_IB_RETRY_CNT={retries:g}",
+        )
+
+
+def _number(text: str) -> float:
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        return 0.0

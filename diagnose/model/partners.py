@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.model.collectives import DP_STAGES, PAIRS, TP_STAGES
-from diagnose.model.operations import NO_GROUP, recorded_masks, usual_mask
-from diagnose.model.span_columns import Ints, SpanColumns
+from diagnose.model.operations import NO_GROUP, Ints, SpanColumns, recorded_masks, usual_mask
 from telemetry.stages import STAGE_BY_CODE, Stage, Stream
 from telemetry.topology import Topology
 

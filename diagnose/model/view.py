@@ -1,12 +1,12 @@
-"""A run as detectors see it: columns of one attempt over a window of steps, and nothing else.
+"""The input of detectors: columns of one attempt over a window of steps.
 
-    work[stage][step, rank]          nanoseconds of a rank's own work in a stage, waiting left out
-    operations[stage].duration_ns    [step, occurrence, rank]: each operation by itself (see operations.py)
-    step_ns[step]                    its step time (step_time.py)
+    work[stage].ns[step, rank]       compute time of a rank in a stage, nanoseconds
+    operations[stage].duration_ns    [step, occurrence, rank]: each operation (see ``operations.py``)
+    step_ns[step]                    step time
 
-*Own work* is the processor time of the recording thread where it was measured (ranks on CPUs: blind to waiting and
-to neighbours that take the core), else the span's duration less the tensor-parallel collectives inside it (ranks on
-GPUs), because a span that contains a collective is as long on the victim as on the culprit.
+*Compute time* is the CPU time of the recording thread, if it was measured: it contains no waiting, also not for a
+core. Otherwise (ranks on GPUs) it is the duration of the span without the collectives inside. A span that contains
+a collective is as long on the victim as on the culprit.
 """
 
 from collections.abc import Mapping
@@ -14,24 +14,19 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
 
 from diagnose.findings import StepWindow
 from diagnose.model.fleet import NO_FLEET, Fleet
-from diagnose.model.operations import Operations
+from diagnose.model.operations import Floats, Ints, Operations
 from diagnose.model.outages import Effect
 from diagnose.settings import USUAL, DetectorSettings
 from telemetry.clocks.align_table import ClockTable
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 
-FloatVector = npt.NDArray[np.float64]
-FloatMatrix = npt.NDArray[np.float64]
-IntVector = npt.NDArray[np.int64]
-
 
 class Basis(StrEnum):
-    """What a duration of own work rests on."""
+    """How a compute time was measured."""
 
     PROCESSOR_TIME = "processor time"
     SELF_TIME = "time without collectives"
@@ -39,20 +34,20 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Own work in one stage: ``ns`` of shape [steps, ranks], NaN where a rank has no span."""
+    """Compute time in one stage: ``ns`` has the shape [steps, ranks]. NaN if a rank has no span."""
 
-    ns: FloatMatrix
+    ns: Floats
     basis: Basis
-    each_ns: npt.NDArray[np.float64] | None = None
-    """Of each operation, [steps, occurrences, ranks], likewise; None where only sums are known."""
+    each_ns: Floats | None = None
+    """Compute time of each operation, [steps, occurrences, ranks]. None if only sums are known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """A number over steps: ``steps`` ascending, ``values`` beside them; a step without a value is left out."""
+    """A number over steps: ``steps`` ascending, ``values`` of the same length. Steps without a value are left out."""
 
-    steps: IntVector
-    values: FloatVector
+    steps: Ints
+    values: Floats
 
 
 NO_CLOCKS = ClockTable()
@@ -67,36 +62,36 @@ class RunView:
     attempt: int
     topology: Topology
     hosts: tuple[str, ...]
-    """Host of each rank; empty text where a rank never reported."""
-    steps: IntVector
+    """Host of each rank. Empty text for a rank that never reported."""
+    steps: Ints
     """Numbers of the steps, ascending."""
-    step_ns: npt.NDArray[np.float64]
+    step_ns: Floats
     work: Mapping[Stage, Work] = field(default_factory=dict)
-    off_cpu: Mapping[Stage, FloatMatrix] = field(default_factory=dict)
-    """Compute stages: own wall time less processor time, nanoseconds [steps, ranks]; none where it was not measured."""
-    overlap: Mapping[Stage, FloatMatrix] = field(default_factory=dict)
-    """Of ``off_cpu``, and of processor time, what collectives of parameters and gradients cover, likewise: a rank may
-    have waited for its peers then."""
+    off_cpu: Mapping[Stage, Floats] = field(default_factory=dict)
+    """Compute stages: self time without CPU time, nanoseconds [steps, ranks]. Empty if it was not measured."""
+    overlap: Mapping[Stage, Floats] = field(default_factory=dict)
+    """Compute stages: self time that collectives of parameters and gradients cover, [steps, ranks]. A rank may have
+    waited for its peers in this time."""
     operations: Mapping[Stage, Operations] = field(default_factory=dict)
-    """Every stage that occurs in the window but ``step`` and the tensor-parallel collectives."""
+    """Every stage in the window, without ``step`` and the collectives inside compute spans."""
     samples: Mapping[str, Series] = field(default_factory=dict)
-    """Metric -> its values over the steps of ``history``: loss, gradient-norm, tokens-per-second, mfu."""
+    """Values over the steps of ``history`` by metric: loss, gradient-norm, tokens-per-second, mfu."""
     history: Series = NOTHING
-    """Wall time of the finished steps up to the window's end, 100,000 at most, nanoseconds."""
-    step_start_ns: IntVector | None = None
-    """Wall clock at which the first rank began each step; None where it is not known."""
+    """Step times up to the end of the window, in nanoseconds: at most 100,000 steps."""
+    step_start_ns: Ints | None = None
+    """Wall clock at which the first rank began each step. None if it is not known."""
     fleet: Fleet = NO_FLEET
-    """What the hosts said meanwhile."""
+    """Samples and events of the hosts in this time."""
     effects: tuple[Effect, ...] = ()
-    """Losses of link and what each did to the steps: see ``outage_effect.with_effects``."""
+    """Link losses and their effects on the steps: see ``outage_effect.with_effects``."""
     settings: DetectorSettings = USUAL
     clocks: ClockTable = NO_CLOCKS
-    """How hosts' clocks lie apart, as far as it is known; stamps in this view are raw."""
+    """Known clock offsets of the hosts. Times in this view are not corrected."""
     on_device: bool = False
-    """Whether a device measured computes and communication. Stamps of what the host did (data-load, gc, checkpoints)
-    are not compared with those: the host runs ahead."""
-    words: tuple[Mapping[str, str], ...] = ()
-    """Of each rank what it said about itself as it began (``RankIdentity.meta``); empty where nothing is known."""
+    """Whether a device measured compute and communication. Their times are not compared with those of the host
+    (data-load, gc, checkpoints), because the host runs ahead."""
+    meta: tuple[Mapping[str, str], ...] = ()
+    """What each rank reported at its start (``RankIdentity.meta``). Empty if nothing is known."""
 
     @property
     def window(self) -> StepWindow:
@@ -105,7 +100,7 @@ class RunView:
         return StepWindow(first_step=int(self.steps[0]), last_step=int(self.steps[-1]))
 
     @property
-    def pp_of_rank(self) -> IntVector:
+    def pp_of_rank(self) -> Ints:
         """Pipeline stage of each rank."""
         return self.topology.index["pp"]
 
@@ -114,12 +109,12 @@ class RunView:
         return f"rank {rank} (host {self.hosts[rank] or 'unknown'}, {self.topology.describe(rank)})"
 
     def newest(self, num_steps: int) -> "RunView":
-        """The same over the last so many steps."""
+        """The same view with the last ``num_steps`` steps."""
         work = {
             stage: replace(
-                one, ns=one.ns[-num_steps:], each_ns=None if one.each_ns is None else one.each_ns[-num_steps:]
+                work, ns=work.ns[-num_steps:], each_ns=None if work.each_ns is None else work.each_ns[-num_steps:]
             )
-            for stage, one in self.work.items()
+            for stage, work in self.work.items()
         }
         return replace(
             self,
@@ -129,13 +124,13 @@ class RunView:
             work=work,
             off_cpu={stage: ns[-num_steps:] for stage, ns in self.off_cpu.items()},
             overlap={stage: ns[-num_steps:] for stage, ns in self.overlap.items()},
-            operations={stage: one.newest(num_steps) for stage, one in self.operations.items()},
+            operations={stage: operations.newest(num_steps) for stage, operations in self.operations.items()},
         )
 
-    def alone_off_cpu(self, stage: Stage) -> FloatMatrix:
-        """How long ranks were off their cores in a stage of ``off_cpu`` at least, and waited for nobody."""
+    def alone_off_cpu(self, stage: Stage) -> Floats:
+        """The least time in a stage of ``off_cpu`` in which ranks were off their cores and did not wait for peers."""
         return np.maximum(self.off_cpu[stage] - self.overlap.get(stage, 0.0), 0.0)
 
     def between(self, first_row: int, last_row: int) -> StepWindow:
-        """The window from one row to another, both included."""
+        """The window from one row to another, both ends included."""
         return StepWindow(first_step=int(self.steps[first_row]), last_step=int(self.steps[last_row]))

@@ -97,7 +97,7 @@ FIGURES = (
 def whatif_object(conclusion: Conclusion) -> dict[str, Any]:
     """The report's object, and the figures: ratios to the ideal step time; ``by_worker`` is [dp][pp].
 
-    ``step_time_s``: as measured, over the replayed steps (``diagnose/model/step_time.py``).
+    ``step_time_s``: as measured, over the replayed steps (``diagnose/model/operations.py``).
     ``fixing_workers``: the slowdown left, and the share of it gone, with the so many worst workers as good as ideal.
     Figures are null where nothing could be replayed, or the replay misses the measured steps by more than 5%; ``m_w``,
     ``m_s`` and ``fixing_workers`` also below a slowdown of 1.03.

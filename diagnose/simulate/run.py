@@ -143,7 +143,7 @@ def view(simulation: Simulation) -> RunView:
         step_start_ns=simulation.operations[Stage.STEP].start_ns[:, 0].min(axis=1),
         fleet=simulation.fleet,
         on_device=on_device,
-        words=(plan.words,) * plan.topology.world_size,
+        meta=(plan.words,) * plan.topology.world_size,
     )
 
 

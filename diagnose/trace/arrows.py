@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from diagnose.model.operations import Ints, SpanColumns
 from diagnose.model.partners import COLLECTIVES, TRANSFERS, meeting_places, whole_operations
-from diagnose.model.span_columns import Ints, SpanColumns
 from telemetry.topology import Topology
 
 

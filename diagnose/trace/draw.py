@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from diagnose.model.host_clocks import ReferenceClock
-from diagnose.model.span_columns import Ints, SpanColumns
+from diagnose.model.operations import Ints, SpanColumns
 from diagnose.trace.choice import Choice
 from diagnose.trace.drawing import ArrowEnds, Counter, Instant, Process, RankDrawing, Thread, lanes_of, nesting_order
 from diagnose.trace.survey import Ends, Survey

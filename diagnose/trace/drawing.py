@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.model.span_columns import Ints, SpanColumns
+from diagnose.model.operations import Ints, SpanColumns
 from telemetry.stages import STAGE_BY_CODE, StageClass
 
 

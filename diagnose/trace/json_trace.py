@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.model.span_columns import Ints
+from diagnose.model.operations import Ints
 from diagnose.trace.drawing import ArrowEnds, Instant, Process, RankDrawing, RunDrawing, category_of, name_of, words_of
 
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.model.span_columns import Ints, SpanColumns, columns_of
+from diagnose.model.operations import Ints, SpanColumns, columns_of
 from diagnose.trace.arrows import Arrows, collectives, transfers
 from diagnose.trace.choice import Choice
 from telemetry.stages import Stage

@@ -20,10 +20,10 @@ import numpy.typing as npt
 
 from diagnose.detectors.evidence import insufficient
 from diagnose.findings import Finding, Kind, limit_by_cost
-from diagnose.model.compute_time import WORK_STAGES, without_inner
-from diagnose.model.operations import Operations
-from diagnose.model.step_time import step_time_ns
-from diagnose.model.view import IntVector, RunView
+from diagnose.model.compute_time import WORK_STAGES
+from diagnose.model.operations import Ints, Operations, step_time_ns
+from diagnose.model.self_time import without_inner
+from diagnose.model.view import RunView
 from diagnose.pipeline import Report, diagnose_view, worst_first
 from diagnose.whatif.analysis import Replayed, WhatIf, analyse, replayed
 from diagnose.whatif.program import CircularProgramError
@@ -146,7 +146,7 @@ class Conclusion:
     report: Report
     figures: WhatIf | None
     """None where nothing could be replayed; the first finding says why."""
-    steps: IntVector
+    steps: Ints
     """Numbers of the steps that were replayed."""
     replay_error: float | None
     """By how much the replayed step times miss the measured ones; None where nothing was replayed."""

@@ -7,7 +7,8 @@ import numpy as np
 
 from diagnose.detectors.unlike_host import detect_unlike_host
 from diagnose.findings import Finding
-from diagnose.model.view import FloatMatrix, FloatVector, IntVector, RunView
+from diagnose.model.operations import Floats, Ints
+from diagnose.model.view import RunView
 from telemetry.host_metrics import Metric
 from telemetry.topology import Topology
 from tests.diagnose.made_fleet import BEGAN_NS, SECOND_NS, made_fleet, made_series, timed
@@ -26,13 +27,13 @@ LEVELS = {
 }
 COUNTERS = {Metric.NIC_SEND_BYTES, Metric.NIC_RECEIVE_BYTES}
 ODD = 3
-Change = Callable[[Metric, FloatMatrix], None]
+Change = Callable[[Metric, Floats], None]
 """Changes values [hosts, times] of a metric in place."""
 
 
 def told(
     num_hosts: int = 8, *, jitter: float = 0.05, spread: float = 0.02, seed: int = 0, change: Change | None = None
-) -> dict[Metric, FloatMatrix]:
+) -> dict[Metric, Floats]:
     """Values of healthy hosts of one kind: the same level with a lasting spread and jitter of each sample."""
     random = np.random.default_rng(seed)
     found = {}
@@ -44,7 +45,7 @@ def told(
     return found
 
 
-def seen(values: dict[Metric, FloatMatrix], *, view: RunView | None = None, seconds: IntVector = SECONDS) -> RunView:
+def seen(values: dict[Metric, Floats], *, view: RunView | None = None, seconds: Ints = SECONDS) -> RunView:
     """A view of hosts of eight ranks that told this; of a silent trainer unless ``view`` is given."""
     num_hosts = len(next(iter(values.values())))
     view = silent(num_hosts) if view is None else view
@@ -57,7 +58,7 @@ def seen(values: dict[Metric, FloatMatrix], *, view: RunView | None = None, seco
     return replace(view, fleet=made_fleet(*parts))
 
 
-def as_told(metric: Metric, rates: FloatVector) -> FloatVector:
+def as_told(metric: Metric, rates: Floats) -> Floats:
     return np.cumsum(rates * 5.0) if metric in COUNTERS else rates
 
 
@@ -70,7 +71,7 @@ def silent(num_hosts: int) -> RunView:
 def odd(metric: Metric, factor: float, *, from_s: float = 300.0, until_s: float = 900.0) -> Change:
     """One host at ``factor`` times the level of this metric for a time."""
 
-    def change(of: Metric, values: FloatMatrix) -> None:
+    def change(of: Metric, values: Floats) -> None:
         if of is metric:
             values[ODD, (from_s <= SECONDS) & (until_s > SECONDS)] *= factor
 

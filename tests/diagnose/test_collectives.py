@@ -4,12 +4,12 @@ import pytest
 from diagnose.model.collectives import (
     all_collectives,
     group_collectives,
-    median_of_others,
     pair_transfers,
     round_trips,
     starts_late_ns,
 )
 from diagnose.model.operations import ABSENT, Operations
+from diagnose.model.peers import median_of_others
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.made_collectives import as_operations, make_collective_view

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from diagnose.model.gpus import growth_in_steps
-from diagnose.model.view import IntVector, RunView
+from diagnose.model.operations import Ints
+from diagnose.model.view import RunView
 from telemetry.host_metrics import Metric
 from telemetry.topology import Topology
 from tests.diagnose.made_fleet import BEGAN_NS, SECOND_NS, made_fleet, made_series, timed
@@ -21,7 +22,7 @@ def steps(num_steps: int = 200) -> RunView:
     return timed(replace(view, step_ns=np.full(num_steps, STEP_S * float(SECOND_NS))))
 
 
-def growth(at_s: IntVector, value: np.ndarray, view: RunView) -> np.ndarray:  # type: ignore[type-arg]
+def growth(at_s: Ints, value: np.ndarray, view: RunView) -> np.ndarray:  # type: ignore[type-arg]
     one = made_series(Metric.GPU_THROTTLE_POWER_NS, "gpu-00", "gpu0", BEGAN_NS + at_s * SECOND_NS, value)
     fleet = made_fleet(one)
     return growth_in_steps(replace(view, fleet=fleet), [one.series, None])[:, 0]

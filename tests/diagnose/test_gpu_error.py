@@ -24,7 +24,7 @@ from tests.diagnose.made_view import make_view
 GRID = Topology(dp=4, pp=2, tp=2)
 HOST = "gpu-00"
 ASSUMED = timed(make_view(GRID, num_steps=60))
-VIEW = replace(ASSUMED, words=tuple({"device": "cuda", "gpu_uuid": f"GPU-{rank}"} for rank in range(GRID.world_size)))
+VIEW = replace(ASSUMED, meta=tuple({"device": "cuda", "gpu_uuid": f"GPU-{rank}"} for rank in range(GRID.world_size)))
 """Each rank tells which GPU it has; of the other one nobody knows."""
 SEEN = tuple(
     made_event(Happening.GPU_SEEN, f"gpu-{rank // 8:02d}", f"gpu{rank % 8}", at_ns=1, text=f"GPU-{rank}")
@@ -249,12 +249,12 @@ def test_a_gpu_that_the_job_does_not_use_is_none_of_its_business() -> None:
 
 
 def test_a_job_on_processors_does_not_care_about_gpus() -> None:
-    view = replace(VIEW, words=({"device": "cpu"},) * GRID.world_size)
+    view = replace(VIEW, meta=({"device": "cpu"},) * GRID.world_size)
     assert detect_gpu_errors(with_parts(xid(79, 5), view=view)) == []
 
 
 def test_where_nobody_knows_who_uses_the_gpu_the_host_is_named_and_no_rank() -> None:
-    view = replace(VIEW, words=({"device": "cuda", "gpu_uuid": "MIG-of-some-gpu"},) * GRID.world_size)
+    view = replace(VIEW, meta=({"device": "cuda", "gpu_uuid": "MIG-of-some-gpu"},) * GRID.world_size)
     finding = only(detect_gpu_errors(with_parts(xid(79, 5), view=view)))
     assert finding.ranks == []
     assert finding.summary.startswith(f"host {HOST}: gpu5")

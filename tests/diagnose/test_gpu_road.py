@@ -116,6 +116,6 @@ def test_gpus_that_are_well_are_not_accused(faults: tuple[str, ...]) -> None:
 def test_a_gpu_that_falls_off_the_bus_is_found() -> None:
     with stored(run(), lost) as view:
         told = tuple({"device": "cuda", "gpu_uuid": gpu.uuid} for gpu in h100s(8))
-        (finding,) = detect_gpu_errors(replace(view, words=told))
+        (finding,) = detect_gpu_errors(replace(view, meta=told))
         assert finding.ranks == [CULPRIT]
         assert finding.evidence["xids"] == [79]

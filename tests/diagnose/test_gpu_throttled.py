@@ -164,7 +164,7 @@ def test_a_rank_is_judged_by_the_gpu_whose_uuid_it_gave() -> None:
     ]
     view = replace(
         view,
-        words=tuple({"device": "cuda", "gpu_uuid": uuid} for uuid in uuids),
+        meta=tuple({"device": "cuda", "gpu_uuid": uuid} for uuid in uuids),
         fleet=replace(view.fleet, events=made_fleet(*seen).events),
     )
     (finding,) = detect_gpu_throttled(view)
@@ -175,7 +175,7 @@ def test_a_rank_is_judged_by_the_gpu_whose_uuid_it_gave() -> None:
 def test_ranks_that_compute_on_processors_have_no_gpu_to_blame() -> None:
     view = with_gpus(make_view(Topology(dp=4), slow={2: 1.4}), [Throttling(rank=2, share=0.7)])
     assert detect_gpu_throttled(view)
-    assert detect_gpu_throttled(replace(view, words=({"device": "cpu"},) * 4)) == []
+    assert detect_gpu_throttled(replace(view, meta=({"device": "cpu"},) * 4)) == []
 
 
 def test_without_wall_times_or_counters_nobody_is_accused() -> None:

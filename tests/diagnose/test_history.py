@@ -3,7 +3,7 @@
 import pytest
 
 from diagnose.findings import StepWindow
-from diagnose.model import chosen_steps
+from diagnose.model import load
 from diagnose.model.load import load_view
 from telemetry.stores.interface import StoreReader
 from telemetry.topology import Topology
@@ -12,7 +12,7 @@ from tests.memory_store import memory_store
 
 
 def test_detectors_load_the_past_of_a_window_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chosen_steps, "HISTORY_STEPS", 1_000)
+    monkeypatch.setattr(load, "HISTORY_STEPS", 1_000)
     with memory_store() as store:
         MadeRuns(names=("long",), topology=Topology(), num_steps=3_000).store(store)
         newest = load_view(StoreReader(store), "long", 0)

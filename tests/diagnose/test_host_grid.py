@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from diagnose.detectors.host_evidence.grid import grid_of, on_grid
+from diagnose.detectors.host_grid import grid_of, on_grid
 from telemetry.host_metrics import Metric
 from tests.diagnose.made_fleet import BEGAN_NS, SECOND_NS, made_fleet, made_series
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from diagnose.detectors.host_contention import detect_host_contention
-from diagnose.detectors.host_evidence.series import Cause, Measures, Period, Witness
+from diagnose.detectors.host_series import Cause, Measures, Period, Witness
 from diagnose.findings import Finding
 from diagnose.model.fleet import HostEvent
 from diagnose.model.view import RunView

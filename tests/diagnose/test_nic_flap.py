@@ -10,8 +10,7 @@ from diagnose.findings import Finding, Kind, Role, Severity
 from diagnose.model.fleet import HostEvent
 from diagnose.model.marks import marks_of
 from diagnose.model.outage_effect import with_effects
-from diagnose.model.outages import find_outages
-from diagnose.model.patience import patience_of
+from diagnose.model.outages import find_outages, patience_of
 from diagnose.model.view import RunView
 from diagnose.settings import DetectorSettings
 from telemetry.errors import UsageError
@@ -138,16 +137,16 @@ def test_the_outlook_holds_the_longest_stand_against_the_jobs_patience(
     timeout_s: str, severity: Severity, words: str
 ) -> None:
     told = ({"backend": "gloo", "collective_timeout_s": timeout_s},) * 8
-    finding = only(replace(flapping((3.0, 3.0, 8.0)), words=told))
+    finding = only(replace(flapping((3.0, 3.0, 8.0)), meta=told))
     assert words in finding.summary
     assert finding.severity is severity
 
 
 def test_a_job_that_did_not_tell_its_patience_is_not_said_to_have_none() -> None:
     view = flapping((3.0, 3.0, 8.0))
-    assert "patience_s" not in only(replace(view, words=())).evidence
+    assert "patience_s" not in only(replace(view, meta=())).evidence
     told = ({"backend": "gloo", "collective_timeout_s": "60"},) * 8
-    assert only(replace(view, words=told)).evidence["patience_s"] == 60
+    assert only(replace(view, meta=told)).evidence["patience_s"] == 60
 
 
 def test_infinibands_own_budget_counts_where_it_is_shorter() -> None:
@@ -170,7 +169,7 @@ def test_infinibands_own_budget_counts_where_it_is_shorter() -> None:
     ],
 )
 def test_a_card_that_the_job_does_not_use_is_not_accused(words: dict[str, str], told: bool) -> None:
-    assert bool(found_in(replace(flapping((3.0, 3.0, 3.0)), words=(words,) * 8))) is told
+    assert bool(found_in(replace(flapping((3.0, 3.0, 3.0)), meta=(words,) * 8))) is told
 
 
 def test_a_link_that_is_down_now_and_holds_the_job_up_is_a_finding_at_once() -> None:
@@ -252,7 +251,7 @@ def test_an_idle_port_that_flaps_without_end_hides_no_other() -> None:
         for half, name in enumerate((Happening.LINK_DOWN, Happening.LINK_UP))
     ]
     words = ({"backend": "gloo", "GLOO_SOCKET_IFNAME": "eth0"},) * 8
-    assert only(replace(view, fleet=made_fleet(*view.fleet.events, *idle), words=words)).hosts == ["h2"]
+    assert only(replace(view, fleet=made_fleet(*view.fleet.events, *idle), meta=words)).hosts == ["h2"]
 
 
 @pytest.mark.parametrize("text", ["²", "9" * 5_000, "-3", "3.5", ""])

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from diagnose.model.operations import SpanColumns
 from diagnose.model.partners import NOBODY, NOT_NUMBERED, meeting_places, recorded_numbers, whole_operations
-from diagnose.model.span_columns import SpanColumns
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.trace.made_columns import made_columns

@@ -8,7 +8,7 @@ import pytest
 from diagnose.detectors.unlike_host import detect_unlike_host
 from diagnose.findings import Kind, Severity
 from diagnose.model.fleet import HostSeries
-from diagnose.model.view import FloatMatrix
+from diagnose.model.operations import Floats
 from telemetry.host_metrics import Metric
 from telemetry.topology import Topology
 from tests.diagnose.made_fleet import BEGAN_NS, SECOND_NS, made_fleet, made_series
@@ -36,7 +36,7 @@ def test_hosts_that_lastingly_differ_from_each_other_yield_nothing(num_hosts: in
 
 @pytest.mark.parametrize("seed", range(5))
 def test_what_changes_for_all_is_no_difference(seed: int) -> None:
-    def common(_: Metric, values: FloatMatrix) -> None:
+    def common(_: Metric, values: Floats) -> None:
         values *= 1.0 + 0.5 * np.sin(SECONDS / 140.0)
         values[:, SECONDS > 500] *= 0.2
         values[:, (SECONDS > 200) & (SECONDS < 260)] = 0.0
@@ -66,7 +66,7 @@ def test_one_host_that_is_odd_while_the_trainer_is_silent_is_named(
 def test_the_most_sensitive_metric_is_told_first_and_the_others_with_it() -> None:
     changes = [odd(metric, 0.1) for metric in (Metric.GPU_UTILIZATION, Metric.NIC_RECEIVE_BYTES)]
 
-    def both(metric: Metric, values: FloatMatrix) -> None:
+    def both(metric: Metric, values: Floats) -> None:
         for change in changes:
             change(metric, values)
 
@@ -101,7 +101,7 @@ def test_a_small_difference_among_hosts_that_are_all_but_equal_is_none() -> None
 
 @pytest.mark.parametrize("num_hosts", [1, 2, 3])
 def test_fewer_than_four_hosts_cannot_be_told_apart(num_hosts: int) -> None:
-    def change(metric: Metric, values: FloatMatrix) -> None:
+    def change(metric: Metric, values: Floats) -> None:
         if metric is Metric.GPU_POWER_W:
             values[0, 60:] *= 0.1
 
@@ -120,12 +120,12 @@ def test_a_pipeline_stage_that_works_otherwise_is_no_odd_host() -> None:
     view = make_view(Topology(dp=5, pp=2, tp=8), num_steps=1)
     view = replace(view, steps=view.steps[:0], step_ns=view.step_ns[:0], work={})
 
-    def second_stage(_: Metric, values: FloatMatrix) -> None:
+    def second_stage(_: Metric, values: Floats) -> None:
         values[1::2] *= 0.5
 
     assert detect_unlike_host(seen(told(10, change=second_stage), view=view)) == []
 
-    def odd_in_its_stage(metric: Metric, values: FloatMatrix) -> None:
+    def odd_in_its_stage(metric: Metric, values: Floats) -> None:
         second_stage(metric, values)
         odd(Metric.GPU_POWER_W, 0.3)(metric, values)
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from diagnose.model.load import load_view
-from diagnose.model.step_time import step_time_ns
+from diagnose.model.operations import step_time_ns
 from diagnose.report import whatif_object, whatif_text
 from diagnose.simulate.noise import RECORDED
 from diagnose.whatif.conclude import conclude

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnose.model.span_columns import columns_of
+from diagnose.model.operations import columns_of
 from telemetry.stages import STAGE_BY_CODE
 from telemetry.stored_topology import topology_of
 from telemetry.tables import ENDED_WELL

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from diagnose.model.host_clocks import UNKNOWN, Alignment, ReferenceClock
-from diagnose.model.span_columns import Ints, SpanColumns
+from diagnose.model.operations import Ints, SpanColumns
 from telemetry.clocks.align_table import ClockTable
 from ui.dashboard.wording import count, duration
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from diagnose.model.operations import SPAN_COLUMNS as SPAN_COLUMNS
+from diagnose.model.operations import SpanColumns as SpanColumns
+from diagnose.model.operations import step_time_ns
 from diagnose.model.run_state import Heard, RunState
-from diagnose.model.span_columns import SPAN_COLUMNS as SPAN_COLUMNS
-from diagnose.model.span_columns import SpanColumns as SpanColumns
-from diagnose.model.step_time import step_time_ns
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 
@@ -77,7 +77,7 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimes:
-    """The step time of each step (``diagnose/model/step_time.py``), ascending by step."""
+    """The step time of each step (``diagnose/model/operations.py``), ascending by step."""
 
     step: Ints
     start_ns: Ints

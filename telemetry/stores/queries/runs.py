@@ -136,7 +136,7 @@ class RunWallTimes(Fields):
 class RunSteps(Fields):
     """The steps of each attempt, from windows of 50 steps.
 
-    Step times are those of ``diagnose/model/step_time.py``: sums and counts of spans are enough for them.
+    Step times are those of ``diagnose/model/operations.py``: sums and counts of spans are enough for them.
 
     Columns: run_id, attempt, first_step, last_step, num_steps, steps_ns (all of them together: in each window its step
     time for each of its steps), recent_ns (the step time over the newest window), recent_first (where that begins),

@@ -49,7 +49,7 @@ class InterruptedSteps(Fields):
 class Steps(Fields):
     """How long each step took: the mean of its ranks' ``step`` spans. An interrupted step is not a step.
 
-    ``diagnose/model/step_time.py`` states the definition, also of several steps.
+    ``diagnose/model/operations.py`` states the definition, also of several steps.
 
     Columns: step, start_ns (the first rank's), duration_ns, num_ranks, num_spans; ordered by step.
     """

@@ -75,7 +75,7 @@ def test_what_hosts_told_reads_back_as_it_was(store: Store) -> None:
             for name in ("at_ns", "value", "mean"):
                 np.testing.assert_array_equal(getattr(read, name), getattr(one, name), err_msg=f"{name} of {metric}")
     np.testing.assert_array_equal(stored.step_start_ns, direct.step_start_ns)
-    assert stored.words == direct.words
+    assert stored.meta == direct.meta
 
 
 def test_spans_come_by_rank_numbered_in_order_of_time() -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from diagnose.model.span_columns import SPAN_COLUMNS, SpanColumns
+from diagnose.model.operations import SPAN_COLUMNS, SpanColumns
 from telemetry.stages import Stage
 
 NOTHING = {"microbatch": -1, "chunk": -1, "peer": -1, "cpu_ns": -1}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from diagnose.detectors.throttled_gpus import COUNTERS
+from diagnose.detectors.gpu_throttled import COUNTERS
 from diagnose.model.fleet import HostEvent, HostSeries, series_by_metric
 from telemetry.host_metrics import LINK_ALREADY_DOWN, Happening, Metric
 from telemetry.stores.interface import Query

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from diagnose.model.operations import step_time_ns
 from diagnose.model.peers import medians
-from diagnose.model.step_time import step_time_ns
 from ui.dashboard.metrics import waited_for_ns
 from ui.dashboard.records import Floats, Ints, PooledTimes, StageTimes
 from ui.dashboard.view_state import Metric

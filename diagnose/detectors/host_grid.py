@@ -15,7 +15,7 @@ import numpy as np
 
 from diagnose.model.fleet import Fleet, HostSeries
 from diagnose.model.gpus import total_growth
-from diagnose.model.view import FloatMatrix, FloatVector
+from diagnose.model.operations import Floats
 from telemetry.host_metrics import Metric
 
 
@@ -68,7 +68,7 @@ MAX_COLUMNS = 900
 MIN_PERIOD_NS = 1_000_000_000
 SAMPLED_SERIES = 16
 """Of each metric, whose rows tell how often there are any."""
-OF_DEVICES: Mapping[str, Callable[[FloatMatrix], FloatVector]] = {
+OF_DEVICES: Mapping[str, Callable[[Floats], Floats]] = {
     "sum": lambda values: np.asarray(values.sum(axis=0)),
     "lowest": lambda values: np.asarray(values.min(axis=0)),
     "highest": lambda values: np.asarray(values.max(axis=0)),
@@ -87,7 +87,7 @@ class Grid:
     """Of each host the first and the last time it told anything, seconds after ``first_ns``."""
 
     @property
-    def seconds(self) -> FloatVector:
+    def seconds(self) -> Floats:
         """After ``first_ns``: nanoseconds since 1970 are too long for a float."""
         return np.asarray(np.arange(self.num_columns) * (self.period_ns / 1e9), dtype=np.float64)
 
@@ -125,9 +125,9 @@ def _spacing(series: Sequence[HostSeries]) -> int:
     return int(np.median(gaps)) if gaps else 2**62
 
 
-def on_grid(grid: Grid, series: Iterable[HostSeries], *, counter: bool, of_devices: str) -> FloatMatrix:
+def on_grid(grid: Grid, series: Iterable[HostSeries], *, counter: bool, of_devices: str) -> Floats:
     """[hosts, columns]; NaN where a host told nothing: it has no such device, or was not heard of at that time."""
-    devices: dict[str, list[FloatVector]] = {}
+    devices: dict[str, list[Floats]] = {}
     for one in series:
         if one.host in grid.seen_s and len(one.at_ns):
             devices.setdefault(one.host, []).append(_resampled(grid, one, counter=counter))
@@ -140,7 +140,7 @@ def on_grid(grid: Grid, series: Iterable[HostSeries], *, counter: bool, of_devic
     return values
 
 
-def _resampled(grid: Grid, one: HostSeries, *, counter: bool) -> FloatVector:
+def _resampled(grid: Grid, one: HostSeries, *, counter: bool) -> Floats:
     at_s = (one.at_ns - grid.first_ns).astype(np.float64) / 1e9
     seconds = grid.seconds
     if counter:
@@ -153,18 +153,18 @@ def _resampled(grid: Grid, one: HostSeries, *, counter: bool) -> FloatVector:
     return np.asarray(values)
 
 
-def smoothed(values: FloatMatrix, width: int) -> FloatMatrix:
+def smoothed(values: Floats, width: int) -> Floats:
     """Mean of each value and those before it, [rows, columns - width + 1]; NaN where one of them is."""
     return _window_sums(values, width, 1) / width
 
 
-def rms_over_windows(values: FloatMatrix, width: int, every: int = 1) -> FloatMatrix:
+def rms_over_windows(values: Floats, width: int, every: int = 1) -> Floats:
     """Of each row over windows of ``width`` columns, one beginning at each ``every``-th column, [rows, windows]; NaN
     where a value of the window is."""
     return np.asarray(np.sqrt(_window_sums(values**2, width, every) / width))
 
 
-def _window_sums(values: FloatMatrix, width: int, every: int) -> FloatMatrix:
+def _window_sums(values: Floats, width: int, every: int) -> Floats:
     """Added up window by window: differences of running sums would lose small values behind large ones."""
     last = values.shape[1] - width + 1
     return np.asarray(sum(values[:, column : column + last : every] for column in range(width)))

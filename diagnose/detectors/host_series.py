@@ -11,7 +11,8 @@ import numpy as np
 
 from diagnose.model.fleet import Fleet, HostEvent, HostSeries
 from diagnose.model.gpus import total_growth
-from diagnose.model.view import FloatVector, RunView
+from diagnose.model.operations import Floats
+from diagnose.model.view import RunView
 from telemetry.host_metrics import Happening
 from telemetry.thinning import REPEAT_S, WINDOW_S
 
@@ -144,7 +145,7 @@ class Measures:
         first, last = np.interp([0.0, float(period.length_ns)], at_ns, grown)
         return float(last - first) / period.length_ns
 
-    def levels(self, metric: str, place: Place, period: Period) -> FloatVector:
+    def levels(self, metric: str, place: Place, period: Period) -> Floats:
         """Means of all stretches that end within, and of one that begins there."""
         one = self._series(metric, place)
         if one is None:
@@ -152,12 +153,12 @@ class Measures:
         within = (one.at_ns >= period.first_ns) & (one.at_ns <= period.last_ns + WINDOW_NS)
         return np.asarray(one.mean[within])
 
-    def growths(self, metric: str, places: Sequence[Place], period: Period) -> FloatVector:
+    def growths(self, metric: str, places: Sequence[Place], period: Period) -> Floats:
         """NaN where nothing is known."""
         told = [self.growth(metric, place, period) for place in places]
         return np.array([np.nan if one is None else one for one in told])
 
-    def mean_levels(self, metric: str, places: Sequence[Place], period: Period) -> FloatVector:
+    def mean_levels(self, metric: str, places: Sequence[Place], period: Period) -> Floats:
         """NaN where nothing is known."""
         told = [self.levels(metric, place, period) for place in places]
         return np.array([one.mean() if len(one) else np.nan for one in told])
