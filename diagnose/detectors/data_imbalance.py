@@ -1,11 +1,11 @@
 """data-imbalance: microbatches of unequal length, so that some replicas work while others wait.
 
-    dp0   |fwd 0|fwd 1 |     |bwd 0|bwd 1 |..............|    a long microbatch is long forward and backward, and on
-    dp1   |fwd 0|  fwd 1   |     |bwd 0|     bwd 1       |    every pipeline rank that it passes
+    dp0   |fwd 0|fwd 1 |     |bwd 0|bwd 1 |..............|    A long microbatch is long in forward and backward, and on
+    dp1   |fwd 0|  fwd 1   |     |bwd 0|     bwd 1       |    every pipeline rank.
 
 Forward and backward compute of the same microbatch are correlated over microbatches (0.9 or more: What-if analysis,
-OSDI'25, 21% of jobs) after the mean of each rank, chunk and step is taken away: neither a slow rank nor a heavy stage
-nor a slow step can produce that. No rank is a suspect: the data is the cause.
+OSDI'25, 21% of jobs) after the mean of each rank, chunk and step is subtracted. A slow rank, a heavy stage or a slow
+step cannot cause this. No rank is a suspect: the data is the cause.
 """
 
 from dataclasses import dataclass
@@ -27,21 +27,21 @@ MIN_AGREEMENT = 0.7
 MIN_SPREAD = 0.05
 """Coefficient of variation over microbatches."""
 MIN_COST = 0.01
-"""Of step time; below it nothing is said."""
+"""Share of step time. A smaller cost is not reported."""
 LEFT_OUT = 20
-"""One step in so many is not asked whether forward and backward are alike."""
+"""One step in this number is left out of the correlation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lengths:
-    """Log own work, [steps, chunks, microbatches, ranks]; the mean of each step, rank and chunk is taken away."""
+    """Log compute time, [steps, chunks, microbatches, ranks], without the mean of each step, rank and chunk."""
 
     forward: Floats
     backward: Floats
 
 
 def detect_data_imbalance(view: RunView) -> list[Finding]:
-    """At most one finding, without suspects. Silent where operations carry no microbatch, or a step has but one."""
+    """At most one finding, without suspects. None if operations have no microbatch, or a step has a single one."""
     forward, backward = _by_microbatch(view, Stage.FORWARD_COMPUTE), _by_microbatch(view, Stage.BACKWARD_COMPUTE)
     if forward is None or backward is None or len(view.steps) < MIN_STEPS:
         return []
@@ -51,34 +51,38 @@ def detect_data_imbalance(view: RunView) -> list[Finding]:
     if np.isnan(lengths.forward).all():
         return []
     usual = _without_longest(lengths)
-    correlation = _median(_correlations(*(_of_replicas(one, view.topology) for one in (usual.forward, usual.backward))))
+    correlation = _median(
+        _correlations(*(_of_replicas(lengths, view.topology) for lengths in (usual.forward, usual.backward)))
+    )
     spread = min(_spread(lengths.forward), _spread(lengths.backward))
     agreement = _agreement(lengths.forward, view.topology)
     lost_ns = _cost_ns(forward + backward, view)
     share_of_step = lost_ns / float(view.step_ns.mean())
     if correlation < MIN_CORRELATION or spread < MIN_SPREAD or agreement < MIN_AGREEMENT or share_of_step < MIN_COST:
         return []
-    told = {"agreement_within_replica": round(agreement, 3), **_longest(lengths.forward, view)}
-    return [_finding(view, correlation, spread, lost_ns, told)]
+    evidence = {"agreement_within_replica": round(agreement, 3), **_longest(lengths.forward, view)}
+    return [_finding(view, correlation, spread, lost_ns, evidence)]
 
 
 def _by_microbatch(view: RunView, stage: Stage) -> Floats | None:
-    """Own work, [steps, chunks, microbatches, ranks], NaN where there is none; None where microbatches are unknown."""
-    work, one = view.work.get(stage), view.operations.get(stage)
-    if work is None or work.each_ns is None or one is None or work.each_ns.shape != one.microbatch.shape:
+    """Compute time, [steps, chunks, microbatches, ranks]. None if microbatches are unknown."""
+    work, operations = view.work.get(stage), view.operations.get(stage)
+    if work is None or work.each_ns is None or operations is None:
         return None
-    known = one.present & (one.microbatch >= 0) & (work.each_ns > 0)
+    if work.each_ns.shape != operations.microbatch.shape:
+        return None
+    known = operations.present & (operations.microbatch >= 0) & (work.each_ns > 0)
     if not known.any():
         return None
     step, _, rank = np.nonzero(known)
-    chunk, microbatch = np.maximum(one.chunk[known], 0), one.microbatch[known]
+    chunk, microbatch = np.maximum(operations.chunk[known], 0), operations.microbatch[known]
     placed = np.full((len(view.steps), chunk.max() + 1, microbatch.max() + 1, known.shape[2]), np.nan)
     placed[step, chunk, microbatch, rank] = work.each_ns[known]
     return placed
 
 
 def _centred(values: Floats, partner: Floats) -> Floats:
-    """Log values less the mean over microbatches, of those that have a partner."""
+    """Log values without the mean over microbatches, for values that have a partner."""
     both = np.isfinite(values) & np.isfinite(partner)
     logs = np.log(np.where(both, values, 1.0))
     count = both.sum(axis=2, keepdims=True)
@@ -87,8 +91,8 @@ def _centred(values: Floats, partner: Floats) -> Floats:
 
 
 def _without_longest(lengths: Lengths) -> Lengths:
-    """Without the steps in which microbatches differ most, one in twenty: the first of a run warms up, forward and
-    backward, and would be half of the correlation."""
+    """Without the steps in which microbatches differ most: one in twenty. The first step of a run is slow in forward
+    and backward, and would cause half of the correlation."""
     squares = np.nan_to_num(lengths.forward) ** 2 + np.nan_to_num(lengths.backward) ** 2
     in_order = np.argsort(squares.sum(axis=(1, 2, 3)))
     kept = np.sort(in_order[: len(in_order) - max(1, len(in_order) // LEFT_OUT)])
@@ -96,7 +100,7 @@ def _without_longest(lengths: Lengths) -> Lengths:
 
 
 def _of_replicas(lengths: Floats, topology: Topology) -> Floats:
-    """Mean over the ranks of each dp replica, which all work on the same microbatch: their own noise goes."""
+    """Mean over the ranks of each dp replica, which all work on the same microbatch. This reduces their noise."""
     replicas = _by_replica(lengths, topology)
     known = np.isfinite(replicas)
     count = known.sum(axis=-1)
@@ -105,8 +109,8 @@ def _of_replicas(lengths: Floats, topology: Topology) -> Floats:
 
 
 def _correlations(a: Floats, b: Floats) -> Floats:
-    """Pearson, of each rank or replica (the last axis) over all others; both have mean zero by construction. NaN where
-    nothing varies."""
+    """Pearson correlation of each rank or replica (last axis) over all other axes. Both have mean zero. NaN without
+    variation."""
     both = np.isfinite(a) & np.isfinite(b)
     a, b = np.where(both, a, 0.0), np.where(both, b, 0.0)
     inner = tuple(range(a.ndim - 1))
@@ -121,7 +125,7 @@ def _median(values: Floats) -> float:
 
 
 def _spread(lengths: Floats) -> float:
-    """Standard deviation of a rank's log work over microbatches, which is its coefficient of variation; the median."""
+    """Median over ranks of the standard deviation of log work over microbatches: the coefficient of variation."""
     known = np.isfinite(lengths)
     count = known.sum(axis=(0, 1, 2))
     squares = np.where(known, lengths, 0.0) ** 2
@@ -129,7 +133,7 @@ def _spread(lengths: Floats) -> float:
 
 
 def _agreement(lengths: Floats, topology: Topology) -> float:
-    """Correlation of each rank with the mean of the others of its replica; 1 where it is alone."""
+    """Correlation of each rank with the mean of the others of its replica. 1 for a replica of one rank."""
     inside = topology.pp * topology.tp
     if inside == 1:
         return 1.0
@@ -145,10 +149,10 @@ def _by_replica(values: Floats, topology: Topology) -> Floats:
 
 
 def _cost_ns(work: Floats, view: RunView) -> float:
-    """What equal microbatches would save, nanoseconds a step: the slowest replica's way through the pipeline less
-    that of the mean microbatch, m + pp - 1 of them.
+    """Nanoseconds that equal microbatches would save in a step.
 
-    ``work`` is that of forward and backward. What a rank is slower or faster throughout is taken away first.
+    It is the time of the slowest replica through the pipeline, without that of m + pp - 1 mean microbatches. ``work``
+    is the sum of forward and backward. Constant differences between ranks are removed first.
     """
     topology = view.topology
     per_rank = np.nansum(work, axis=1)  # of all chunks, [steps, microbatches, ranks]
@@ -168,29 +172,27 @@ def _cost_ns(work: Floats, view: RunView) -> float:
 
 
 def _lasting(per_rank: Floats) -> Floats:
-    """Mean work of each rank; 1 where it has none, which nothing is divided by."""
+    """Mean work of each rank. 1 for a rank without work."""
     count = np.isfinite(per_rank).sum(axis=(0, 1))
     return np.where(count > 0, np.nansum(per_rank, axis=(0, 1)) / np.maximum(count, 1), 1.0)
 
 
 def _longest(lengths: Floats, view: RunView) -> Evidence:
-    """The microbatch that is longest beside the others of its step, by the forward of its replica."""
+    """The microbatch with the longest forward relative to the others of its step."""
     replicas = _of_replicas(lengths, view.topology)
     row, _, microbatch, dp = np.unravel_index(np.nanargmax(replicas), replicas.shape)
     step, ratio = int(view.steps[row]), float(np.exp(np.nanmax(replicas)))
-    of_replica = f"microbatch {microbatch} of {view.topology.replica(int(dp))}"
-    words = f"{of_replica} in step {step}: {ratio:.2f}x the geometric mean of the step"
-    return {"longest": words, "steps": [step]}
+    longest = f"microbatch {microbatch} of {view.topology.replica(int(dp))} in step {step}"
+    return {"longest": f"{longest}: {ratio:.2f}x the geometric mean of the step", "steps": [step]}
 
 
-def _finding(view: RunView, correlation: float, spread: float, lost_ns: float, told: Evidence) -> Finding:
+def _finding(view: RunView, correlation: float, spread: float, lost_ns: float, evidence: Evidence) -> Finding:
     num_steps = len(view.steps)
     share_of_step = lost_ns / float(view.step_ns.mean())
     return Finding(
         detector=NAME,
         kind=Kind.DATA_IMBALANCE,
         severity=severity_of(share_of_step),
-        suspects=(),
         stage=Stage.FORWARD_COMPUTE.label,
         window=view.window,
         seconds_lost=lost_ns * num_steps / 1e9,
@@ -204,6 +206,6 @@ def _finding(view: RunView, correlation: float, spread: float, lost_ns: float, t
             "variation_over_microbatches": round(spread, 3),
             "share_of_step_time": round(share_of_step, 3),
             "excess_ms_per_step": round(lost_ns / 1e6, 3),
-            **told,
+            **evidence,
         },
     )

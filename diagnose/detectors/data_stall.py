@@ -5,13 +5,13 @@
     rank 5                  .   =====   .   =====   ====    long, its peers' short: its loader or its host's disk
     rank 6                  .     .     .     .     .
 
-    every rank              .   =====   .   =====   ====    long at once: the storage that they share; nobody accused
+    every rank              .   =====   .   =====   ====    long at once: the shared storage, no rank is a suspect
 
-A loader works ahead, so loads are normally tiny, and ratios of tiny numbers say nothing: a load is long when its
-excess over the peers' median is at least 2% of a usual step *and* half of that median. Peers are the ranks of equal
-pipeline stage, and those of equal tensor-parallel index too: in many jobs only the first of a tensor group loads.
-Steps repeat before anybody is named, and where long loads are common among the other ranks, they must repeat far more
-often on this one than chance would have it (Poisson tail).
+A loader prefetches, so loads are normally tiny, and ratios of tiny numbers mean nothing. A load is long if its excess
+over the peers' median is at least 2% of a usual step *and* half of that median. Peers are the ranks of the same
+pipeline stage, and also those of the same tensor-parallel index: in many jobs only the first rank of a tensor group
+loads. A rank is named only if long loads repeat. If long loads are common among the other ranks, they must be far more
+frequent on this rank than by chance (Poisson tail).
 """
 
 from dataclasses import dataclass
@@ -19,61 +19,63 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS, initiating, named, sharing_a_cause
-from diagnose.findings import Evidence, Finding, Kind, Suspect, severity_of
+from diagnose.findings import Finding, Kind, Suspect, severity_of
 from diagnose.model.operations import Bools, Floats, Ints
-from diagnose.model.peers import highest_stretch, peer_median, robust_sigma
+from diagnose.model.peers import highest_stretch, lower_median, peer_median, robust_sigma
 from diagnose.model.view import RunView
 from telemetry.stages import Stage
 
 NAME = "data-stall"
 MIN_SHARE = 0.02
-"""Of a usual step: what a load must exceed, and what the stalls must cost."""
+"""Share of a usual step that a long load must exceed, and that the stalls must cost."""
 MIN_EXCESS = 0.5
-"""Of what peers take."""
+"""Share of the load time of peers."""
 MIN_STALLS = 3
 MAX_CHANCE = 1e-3
-"""Of any rank of a job to have so many long loads by accident."""
+"""Probability that any rank of a job has this number of long loads by chance."""
 MIN_RATE = 0.02
-"""Long loads a rank that are taken for usual even where no other rank has one."""
+"""Number of long loads for each rank that counts as usual even if no other rank has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stalls:
-    """Steps with long loads: rows of the view, and how much longer than usual, in nanoseconds."""
+    """Steps with long loads: rows of the view, and the excess in nanoseconds."""
 
     rows: Ints
     excess_ns: Floats
-    """Beside ``rows``."""
+    """Excess in each of ``rows``."""
 
     @property
     def total_ns(self) -> float:
         return float(self.excess_ns.sum())
 
     def share(self, view: RunView) -> float:
-        """Of the window's time."""
+        """Share of the time of the window."""
         return min(1.0, self.total_ns / float(view.step_ns.sum()))
 
 
 def detect_data_stall(view: RunView) -> list[Finding]:
-    """One finding for loads that are long everywhere at once, and one for each rank or host whose own are."""
+    """One finding for loads that are long on most ranks at once, and one for each rank or host with long loads."""
     if Stage.DATA_LOAD not in view.operations or len(view.steps) < MIN_STEPS:
         return []
     load_ns = view.operations[Stage.DATA_LOAD].total_ns()
-    shared_ns = shared_load(load_ns, view)
-    excess_ns = load_ns - expected_load(load_ns, shared_ns, view)
+    shared_ns = _shared_load(load_ns, view)
+    excess_ns = load_ns - _expected_load(load_ns, shared_ns, view)
     stalls = _long_loads(load_ns, excess_ns, view)
-    found = [_shared_finding(view, shared)] if (shared := _shared_stalls(shared_ns, view)) else []
-    accused = [rank for rank in stalls if _costs(stalls[rank], view) and not _by_chance(rank, stalls, view)]
+    shared = _stalls(shared_ns >= MIN_SHARE * float(np.median(view.step_ns)), shared_ns)
+    found = [_shared_finding(view, shared)] if _costs(shared, view) else []
+    slow = [rank for rank in stalls if _costs(stalls[rank], view) and not _by_chance(rank, stalls, view)]
     return found + [
-        _rank_finding(view, ranks, [stalls[rank] for rank in ranks]) for ranks in sharing_a_cause(view, accused)
+        _rank_finding(view, ranks, max((stalls[rank] for rank in ranks), key=lambda each: each.total_ns))
+        for ranks in sharing_a_cause(view, slow)
     ]
 
 
-def shared_load(load_ns: Floats, view: RunView) -> Floats:
-    """What most ranks that load the same way take at once, [steps]; zero in a step in which it is not long."""
+def _shared_load(load_ns: Floats, view: RunView) -> Floats:
+    """Load time of most ranks that load the same way at once, [steps]. Zero in a step in which it is not long."""
     groups = _same_place(view) if view.topology.dp > 1 else np.zeros(load_ns.shape[1], dtype=np.int64)
     known = np.where(np.isnan(load_ns), 0.0, load_ns)
-    medians = np.array([_lower_median(known[:, groups == group]) for group in np.unique(groups)])
+    medians = np.array([lower_median(known[:, groups == group]) for group in np.unique(groups)])
     long = medians >= MIN_SHARE * float(np.median(view.step_ns))
     loading = long.sum(axis=1) >= MIN_STALLS
     if not loading.any():
@@ -81,12 +83,8 @@ def shared_load(load_ns: Floats, view: RunView) -> Floats:
     return np.where(long[loading].mean(axis=0) >= 0.5, medians[loading].max(axis=0), 0.0)
 
 
-def _lower_median(ns: Floats) -> Floats:
-    return np.asarray(np.quantile(ns, 0.5, axis=1, method="lower"), dtype=np.float64)
-
-
-def expected_load(load_ns: Floats, shared_ns: Floats, view: RunView) -> Floats:
-    """What a rank's load would take if it were as its peers', [steps, ranks]: where in doubt, the longest."""
+def _expected_load(load_ns: Floats, shared_ns: Floats, view: RunView) -> Floats:
+    """Load time of the peers, [steps, ranks]: the longest of several estimates."""
     by_stage = peer_median(load_ns, view.pp_of_rank)
     if view.topology.dp > 1:
         same = peer_median(load_ns, _same_place(view))
@@ -102,7 +100,7 @@ def _same_place(view: RunView) -> Ints:
 
 
 def _long_loads(load_ns: Floats, excess_ns: Floats, view: RunView) -> dict[int, Stalls]:
-    """Of every rank that loads."""
+    """Long loads of every rank that loads."""
     bound_ns = MIN_SHARE * float(np.median(view.step_ns))
     with np.errstate(invalid="ignore"):
         long = (excess_ns >= bound_ns) & (excess_ns >= MIN_EXCESS * (load_ns - excess_ns))
@@ -115,14 +113,8 @@ def _stalls(long: Bools, excess_ns: Floats) -> Stalls:
     return Stalls(rows=rows, excess_ns=excess_ns[rows])
 
 
-def _shared_stalls(shared_ns: Floats, view: RunView) -> Stalls | None:
-    """Loads that are long on most ranks at once: a job that waits for data in every step has no better past."""
-    stalls = _stalls(shared_ns >= MIN_SHARE * float(np.median(view.step_ns)), shared_ns)
-    return stalls if _costs(stalls, view) else None
-
-
 def _costs(stalls: Stalls, view: RunView) -> bool:
-    """Repeated, and 2% of the window's time or of the usual stretch in which they lie."""
+    """Whether stalls repeat, and cost 2% of the window or of the stretch of steps around them."""
     if len(stalls.rows) < MIN_STALLS:
         return False
     if stalls.share(view) >= MIN_SHARE:
@@ -135,12 +127,12 @@ def _costs(stalls: Stalls, view: RunView) -> bool:
 
 
 def _by_chance(rank: int, stalls: dict[int, Stalls], view: RunView) -> bool:
-    """True when the other ranks have so many long loads that this one's are no surprise."""
-    others = [one for one in stalls if view.hosts[one] != view.hosts[rank]]
+    """Whether this number of long loads is likely, given those of the other ranks."""
+    others = [other for other in stalls if view.hosts[other] != view.hosts[rank]]
     if len(others) < 2:
-        others = [one for one in stalls if one != rank]
-    counts = np.sort([len(stalls[one].rows) for one in others])
-    faulty = -(-len(counts) // 10) if len(counts) > 2 else 0  # the top tenth: others may be faulty too
+        others = [other for other in stalls if other != rank]
+    counts = np.sort([len(stalls[other].rows) for other in others])
+    faulty = -(-len(counts) // 10) if len(counts) > 2 else 0  # the top tenth may be faulty as well
     usual = counts[: len(counts) - faulty]
     mean = float(np.mean(usual)) if len(usual) else 0.0
     rate = max(MIN_RATE, mean + 2.0 * (mean / max(1, len(usual))) ** 0.5)
@@ -148,7 +140,7 @@ def _by_chance(rank: int, stalls: dict[int, Stalls], view: RunView) -> bool:
 
 
 def _poisson_tail(count: int, rate: float) -> float:
-    """Upper bound of the probability of ``count`` or more where ``rate`` are expected."""
+    """Upper bound of the probability of ``count`` or more if ``rate`` are expected."""
     if count <= rate:
         return 1.0
     log_first = count * np.log(rate) - rate - float(np.sum(np.log(np.arange(1, count + 1))))
@@ -159,29 +151,33 @@ def _shared_finding(view: RunView, stalls: Stalls) -> Finding:
     return _finding(
         view,
         stalls,
-        suspects=(),
-        summary=f"data-load is slow on most ranks at the same time in {_told(view, stalls)}: no single loader is "
+        summary=f"data-load is slow on most ranks at the same time in {_extent(view, stalls)}: no single loader is "
         "the cause",
         next_step="check the shared storage, its cache and its network. If they are healthy, "
         "give the loaders more workers and prefetch more batches",
     )
 
 
-def _rank_finding(view: RunView, ranks: list[int], stalls: list[Stalls]) -> Finding:
-    worst = max(stalls, key=lambda one: one.total_ns)
+def _rank_finding(view: RunView, ranks: list[int], worst: Stalls) -> Finding:
     hosts = ", ".join(sorted({view.hosts[rank] or "its host" for rank in ranks}))
     return _finding(
         view,
         worst,
         suspects=initiating(view, ranks),
-        summary=f"{named(view, ranks)}: data-load is slower than on its peers in {_told(view, worst)}",
+        summary=f"{named(view, ranks)}: data-load is slower than on its peers in {_extent(view, worst)}",
         next_step=f"on {hosts}: check the loader's workers, the CPU, the local disk and the mount "
         f"(top, iostat -x 1, nfsiostat), and the data shard that it reads from step {view.steps[worst.rows[0]]} on",
     )
 
 
-def _finding(view: RunView, stalls: Stalls, *, suspects: tuple[Suspect, ...], summary: str, next_step: str) -> Finding:
+def _finding(
+    view: RunView, stalls: Stalls, *, suspects: tuple[Suspect, ...] = (), summary: str, next_step: str
+) -> Finding:
     share = stalls.share(view)
+    # More certain with every stall (rule of succession), less if it is small against the noise of other steps.
+    noise_ns = robust_sigma(np.delete(view.step_ns, stalls.rows), 0.0)
+    typical_ns = float(np.median(stalls.excess_ns))
+    repeated = len(stalls.rows) / (len(stalls.rows) + 1)
     return Finding(
         detector=NAME,
         kind=Kind.DATA_STALL,
@@ -190,35 +186,23 @@ def _finding(view: RunView, stalls: Stalls, *, suspects: tuple[Suspect, ...], su
         stage=Stage.DATA_LOAD.label,
         window=view.between(int(stalls.rows[0]), int(stalls.rows[-1])),
         seconds_lost=stalls.total_ns / 1e9,
-        confidence=_confidence(view, stalls),
+        confidence=round(repeated * typical_ns / (typical_ns + noise_ns), 2),
         summary=summary,
         next_step=next_step,
-        evidence=_evidence(view, stalls, share),
+        evidence={
+            "stalled_steps": len(stalls.rows),
+            "first_step": int(view.steps[stalls.rows[0]]),
+            "median_excess_ms": round(typical_ns / 1e6, 3),
+            "longest_excess_ms": round(float(stalls.excess_ns.max()) / 1e6, 3),
+            "share_of_time": round(share, 4),
+            "steps": [int(step) for step in view.steps[stalls.rows[:20]]],
+        },
     )
 
 
-def _confidence(view: RunView, stalls: Stalls) -> float:
-    """Surer with every stall (rule of succession), less where each is little against the scatter of other steps."""
-    scatter_ns = robust_sigma(np.delete(view.step_ns, stalls.rows), 0.0)
-    typical_ns = float(np.median(stalls.excess_ns))
-    repeated = len(stalls.rows) / (len(stalls.rows) + 1)
-    return round(repeated * typical_ns / (typical_ns + scatter_ns), 2)
-
-
-def _told(view: RunView, stalls: Stalls) -> str:
+def _extent(view: RunView, stalls: Stalls) -> str:
     typical_s = float(np.median(stalls.excess_ns)) / 1e9
     return (
         f"{len(stalls.rows)} of {len(view.steps)} steps since step {view.steps[stalls.rows[0]]}, "
         f"{typical_s:.3g} s each (median), {stalls.share(view):.0%} of the time"
     )
-
-
-def _evidence(view: RunView, stalls: Stalls, share: float) -> Evidence:
-    return {
-        "stalled_steps": len(stalls.rows),
-        "first_step": int(view.steps[stalls.rows[0]]),
-        "median_excess_ms": round(float(np.median(stalls.excess_ns)) / 1e6, 3),
-        "longest_excess_ms": round(float(stalls.excess_ns.max()) / 1e6, 3),
-        "share_of_time": round(share, 4),
-        "steps": [int(step) for step in view.steps[stalls.rows[:20]]],
-    }

@@ -1,12 +1,12 @@
-"""gpu-throttled: a GPU whose clocks are held down, more than those of its peers, and whose rank computes slower for it.
+"""gpu-throttled: a GPU whose clocks are limited more than those of its peers, and whose rank computes slower.
 
-    time throttled   gpu4  ......................     two witnesses: the GPU's own counters, and the spans of its rank
-                     gpu5  ......./''''''''--''''''    steps in which gpu5 is throttled beyond its peers: hot
-    compute time     rank 5  -----=========-=====      slower than its peers in the hot steps, and than itself in others
+    time throttled   gpu4  ......................     Two sources: the counters of the GPU, and the spans of its rank.
+                     gpu5  ......./''''''''--''''    Steps in which gpu5 is throttled more than its peers are *hot*.
+    compute time     rank 5  -----=========-=====      slower than its peers in hot steps, and than itself in others
 
 No rank is named if all GPUs are throttled alike (a fleet at its power cap is healthy), or if throttling slowed no
-rank. Because two sources agree, each may be less certain than compute-straggler alone. Hosts a tenth
-slower than others cost MegaScale 0.7% MFU (6.3); lowered clocks are what MegaScan injects. Thresholds ours.
+rank. Because two sources agree, each may be less certain than in compute-straggler. Hosts a tenth slower than others
+cost MegaScale 0.7% MFU (6.3). MegaScan injects lowered clocks. Thresholds ours.
 """
 
 from collections.abc import Sequence
@@ -16,20 +16,21 @@ from enum import StrEnum
 import numpy as np
 
 from diagnose.detectors.contended import expected_of_ranks
-from diagnose.detectors.evidence import MIN_STEPS, named, sharing_a_cause, with_victims
-from diagnose.findings import Evidence, Finding, Kind, severity_of
+from diagnose.detectors.evidence import MIN_STEPS, named, sharing_a_cause, since, with_victims
+from diagnose.findings import Finding, Kind, severity_of
 from diagnose.model.gpus import Gpu, gpu_of_ranks, growth_in_steps, level_between, series_of_ranks
 from diagnose.model.operations import Bools, Floats
-from diagnose.model.peers import MEDIAN_EFFICIENCY, peer_median, robust_sigma, step_noise
+from diagnose.model.peers import MEDIAN_EFFICIENCY, log_ratios, peer_median, robust_sigma, step_noise
 from diagnose.model.view import RunView
 from telemetry.host_metrics import Metric
 
+NAME = "gpu-throttled"
 MIN_EXTRA = 0.1
-"""Share of a step for which a GPU is throttled beyond its peers, for the step to be hot."""
+"""Share of a hot step for which a GPU is throttled more than its peers."""
 MIN_RATIO = 1.03
 MIN_Z = 4.5
 FEW_STEPS = 4.0
-"""Of so many hot steps twice the significance is asked for: how much they scatter by chance is itself a guess."""
+"""With this number of hot steps, twice the significance is required: their noise is known only roughly."""
 MIN_SPREADS = 3.0
 """Distance from the ranks that are not throttled, in their robust standard deviations."""
 FEW_PEERS = 4
@@ -38,7 +39,7 @@ SPREAD_FLOOR = 0.005
 
 
 class Reason(StrEnum):
-    """Why clocks are held down; NVML counts some of them more than once."""
+    """Why clocks are limited. NVML has several counters for some reasons."""
 
     POWER = "power cap"
     THERMAL = "heat"
@@ -56,113 +57,135 @@ COUNTERS = {
     Reason.POWER_BRAKE: (Metric.GPU_THROTTLE_POWER_BRAKE_NS,),
     Reason.SYNC_BOOST: (Metric.GPU_THROTTLE_SYNC_BOOST_NS,),
 }
+_TO_CHECK = {
+    Reason.POWER: "compare power limit and draw with a peer (nvidia-smi -q -d POWER,PERFORMANCE). Look for a lower "
+    "limit or a failed power feed of the node",
+    Reason.THERMAL: "check the cooling: inlet temperature, fans or coolant flow, dust, a loose heat sink "
+    "(nvidia-smi -q -d TEMPERATURE)",
+    Reason.POWER_BRAKE: "check the power supplies and feeds of the node: they signal the GPUs to slow down "
+    "(ipmitool sel list)",
+    Reason.SYNC_BOOST: "find the slower GPU in its sync-boost group, or remove the group",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
-    """What GPUs and ranks did in each step, [steps, ranks]."""
+class _Times:
+    """GPUs and ranks in each step, [steps, ranks]."""
 
     throttled: dict[Reason, Floats]
-    """Share of the step; NaN where nobody looked."""
+    """Share of the step. NaN without samples."""
     extra: dict[Reason, Floats]
-    """Beyond the peers' median."""
+    """The share above the median of the peers."""
     log_ratio: Floats
-    """Of own work to that of the peers."""
+    """Log of compute time over that of the peers."""
     excess_ns: Floats
     noise: float
     hot: Bools
-    """Throttled beyond the peers for a worthwhile share of the step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Throttled:
-    """A rank whose GPU is throttled, and slows it."""
+class _Throttled:
+    """A rank that is slow because its GPU is throttled."""
 
     rank: int
     reason: Reason
     hot: Bools
-    """Of the steps."""
+    """[steps]"""
     throttled: float
     peers_throttled: float
     ratio: float
     share: float
-    """Of the hot steps, those in which it is slower."""
+    """Share of the hot steps in which the rank is slower."""
     excess_ns: float
-    """A hot step, median."""
+    """Median over the hot steps."""
 
 
-def measure_times(view: RunView, gpus: Sequence[Gpu | None]) -> Times | None:
-    """None where no GPU tells, or none is throttled beyond its peers."""
+def detect_gpu_throttled(view: RunView) -> list[Finding]:
+    """One finding for each rank slowed by its throttled GPU, or for each host with mostly such ranks."""
+    gpus = gpu_of_ranks(view)
+    if len(view.steps) < MIN_STEPS or view.step_start_ns is None or not view.work:
+        return []
+    times = _measure_times(view, gpus)
+    if times is None:
+        return []
+    found = [slowed for rank in range(len(gpus)) if (slowed := _judge_rank(rank, times, view)) is not None]
+    # Sync boost slows a GPU because of another one on its host: that one is reported.
+    leading = {view.hosts[slowed.rank] for slowed in found if slowed.reason is not Reason.SYNC_BOOST}
+    by_rank = {
+        slowed.rank: slowed
+        for slowed in found
+        if slowed.reason is not Reason.SYNC_BOOST or view.hosts[slowed.rank] not in leading
+    }
+    return [
+        _finding(view, ranks, max((by_rank[rank] for rank in ranks), key=lambda slowed: slowed.excess_ns), gpus)
+        for ranks in sharing_a_cause(view, sorted(by_rank))
+    ]
+
+
+def _measure_times(view: RunView, gpus: Sequence[Gpu | None]) -> _Times | None:
+    """None if no GPU has counters, or if none is throttled more than its peers."""
     throttled = {reason: share for reason in Reason if (share := _throttled_share(view, reason, gpus)) is not None}
     if not throttled:
         return None
     extra = {reason: share - expected_of_ranks(share, view) for reason, share in throttled.items()}
-    hot: Bools = np.logical_or.reduce([one >= MIN_EXTRA for one in extra.values()])
+    hot: Bools = np.logical_or.reduce([share >= MIN_EXTRA for share in extra.values()])
     if not hot.any():
         return None
-    log_ratio, excess_ns = _slowness(view)
-    return Times(
+    own, theirs = np.zeros(hot.shape), np.zeros(hot.shape)
+    for work in view.work.values():
+        expected = peer_median(work.ns, view.pp_of_rank)
+        known = ~np.isnan(work.ns) & ~np.isnan(expected)
+        own[known] += work.ns[known]
+        theirs[known] += expected[known]
+    log_ratio = log_ratios(own, theirs)
+    return _Times(
         throttled=throttled,
         extra=extra,
         log_ratio=log_ratio,
-        excess_ns=excess_ns,
+        excess_ns=own - theirs,
         noise=step_noise(log_ratio, NOISE_FLOOR),
         hot=hot,
     )
 
 
 def _throttled_share(view: RunView, reason: Reason, gpus: Sequence[Gpu | None]) -> Floats | None:
-    """Of each step, the longest among the counters of a reason: they overlap."""
-    told = [metric for metric in COUNTERS[reason] if view.fleet.of(metric)]
-    if not told:
+    """Share of each step: the largest among the counters of a reason, because they overlap."""
+    metrics = [metric for metric in COUNTERS[reason] if view.fleet.of(metric)]
+    if not metrics:
         return None
-    grown = [growth_in_steps(view, series_of_ranks(view, metric, gpus)) for metric in told]
+    grown = [growth_in_steps(view, series_of_ranks(view, metric, gpus)) for metric in metrics]
     return np.asarray(np.clip(np.fmax.reduce(grown) / view.step_ns[:, None], 0.0, 1.0))
 
 
-def _slowness(view: RunView) -> tuple[Floats, Floats]:
-    """Over all stages of work that a rank and its peers have: log of its time over theirs, and the difference."""
-    shape = (len(view.steps), view.topology.world_size)
-    own, theirs = np.zeros(shape), np.zeros(shape)
-    for work in view.work.values():
-        expected = peer_median(work.ns, view.pp_of_rank)
-        known = ~np.isnan(work.ns) & ~np.isnan(expected)
-        own[known] += work.ns[known]
-        theirs[known] += expected[known]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log_ratio = np.log(own / theirs)
-    log_ratio[~np.isfinite(log_ratio)] = np.nan
-    return log_ratio, own - theirs
-
-
-def judge_rank(rank: int, times: Times, view: RunView) -> Throttled | None:
-    """The rank, if its GPU is throttled beyond its peers and it is surely slower for it."""
+def _judge_rank(rank: int, times: _Times, view: RunView) -> _Throttled | None:
+    """The rank, if its GPU is throttled more than its peers and it is certainly slower because of this."""
     known = ~np.isnan(times.log_ratio[:, rank])
     hot = times.hot[:, rank] & known
     if hot.sum() < MIN_STEPS:
         return None
     series = times.log_ratio[:, rank]
     slower = _slower(series, hot, known & ~times.hot[:, rank], times.noise)
-    share = float(np.mean(series[hot] > np.log(MIN_RATIO) / 2))
     if slower < np.log(MIN_RATIO) or slower < MIN_SPREADS * _spread_of_others(rank, times, view):
         return None
-    reason = max(times.extra, key=lambda one: float(np.nansum(times.extra[one][hot, rank])))
-    told = times.throttled[reason][hot, rank]
-    return Throttled(
+    reason = max(times.extra, key=lambda each: float(np.nansum(times.extra[each][hot, rank])))
+    throttled = times.throttled[reason][hot, rank]
+    return _Throttled(
         rank=rank,
         reason=reason,
         hot=hot,
-        throttled=float(np.nanmean(told)),
-        peers_throttled=float(np.nanmean(told - times.extra[reason][hot, rank])),
+        throttled=float(np.nanmean(throttled)),
+        peers_throttled=float(np.nanmean(throttled - times.extra[reason][hot, rank])),
         ratio=float(np.exp(np.median(series[hot]))),
-        share=share,
+        share=float(np.mean(series[hot] > np.log(MIN_RATIO) / 2)),
         excess_ns=float(np.median(times.excess_ns[hot, rank])),
     )
 
 
 def _slower(series: Floats, hot: Bools, calm: Bools, noise: float) -> float:
-    """Log ratio by which a rank is surely slower while throttled: than its peers, and than itself in calm steps where
-    there are enough of them; 0 where it might be chance."""
+    """Log ratio by which a rank is certainly slower in hot steps; 0 if this may be chance.
+
+    It is compared with its peers, and with itself in the other steps if there are enough.
+    """
     slower = float(np.median(series[hot]))
     variance = 1.0 / hot.sum()
     if calm.sum() >= MIN_STEPS:
@@ -172,9 +195,8 @@ def _slower(series: Floats, hot: Bools, calm: Bools, noise: float) -> float:
     return slower if slower >= min_z * MEDIAN_EFFICIENCY * noise * float(np.sqrt(variance)) else 0.0
 
 
-def _spread_of_others(rank: int, times: Times, view: RunView) -> float:
-    """How far apart ranks lie in the same steps that are not throttled themselves; those few that are measured against
-    the rank are left out."""
+def _spread_of_others(rank: int, times: _Times, view: RunView) -> float:
+    """Spread among the ranks that are not throttled in the same steps. A few peers mirror the rank and are left out."""
     hot = times.hot[:, rank]
     peers = view.pp_of_rank == view.pp_of_rank[rank]
     others = times.hot[hot].mean(axis=0) < 0.5
@@ -187,114 +209,53 @@ def _spread_of_others(rank: int, times: Times, view: RunView) -> float:
     return robust_sigma(np.nanmedian(times.log_ratio[hot][:, others], axis=0), SPREAD_FLOOR)
 
 
-NAME = "gpu-throttled"
-_LOOK_AT = {
-    Reason.POWER: "compare power limit and draw with a peer (nvidia-smi -q -d POWER,PERFORMANCE). Look for a lower "
-    "limit "
-    "or a failed power feed of the node",
-    Reason.THERMAL: "check the cooling: inlet temperature, fans or coolant flow, dust, a loose heat sink "
-    "(nvidia-smi -q -d TEMPERATURE)",
-    Reason.POWER_BRAKE: "check the power supplies and feeds of the node: they signal the GPUs to slow down "
-    "(ipmitool sel list)",
-    Reason.SYNC_BOOST: "find the slower GPU in its sync-boost group, or remove the group",
-}
-
-
-def detect_gpu_throttled(view: RunView) -> list[Finding]:
-    """One finding for each rank slowed by its throttled GPU, or for each host of which most are."""
-    gpus = gpu_of_ranks(view)
-    if len(view.steps) < MIN_STEPS or view.step_start_ns is None or not view.work:
-        return []
-    times = measure_times(view, gpus)
-    if times is None:
-        return []
-    found = [one for rank in range(len(gpus)) if (one := judge_rank(rank, times, view)) is not None]
-    slowed = {one.rank: one for one in _without_followers(found, view)}
-    return [
-        _finding(view, ranks, [slowed[rank] for rank in ranks], gpus) for ranks in sharing_a_cause(view, sorted(slowed))
-    ]
-
-
-def _without_followers(found: list[Throttled], view: RunView) -> list[Throttled]:
-    """Sync boost holds a GPU down because of another of its host: it is not told beside that one."""
-    leading = {view.hosts[one.rank] for one in found if one.reason is not Reason.SYNC_BOOST}
-    return [one for one in found if one.reason is not Reason.SYNC_BOOST or view.hosts[one.rank] not in leading]
-
-
-def _finding(view: RunView, ranks: list[int], slowed: list[Throttled], gpus: Sequence[Gpu | None]) -> Finding:
-    worst = max(slowed, key=lambda one: one.excess_ns)
+def _finding(view: RunView, ranks: list[int], worst: _Throttled, gpus: Sequence[Gpu | None]) -> Finding:
     rows = np.flatnonzero(worst.hot)
-    window = view.between(int(rows[0]), int(rows[-1]))
     share_of_step = min(1.0, max(0.0, worst.excess_ns) / float(np.median(view.step_ns[rows])))
-    since = f" since step {window.first_step}" if rows[0] > MIN_STEPS else ""
-    clocks = _clocks(view, worst, gpus)
+    levels = _levels(view, worst, gpus)
+    named_gpus = [gpu for rank in ranks if (gpu := gpus[rank]) is not None]
+    clocks = ""
+    if "sm_clock_mhz" in levels and "peers_sm_clock_mhz" in levels:
+        clocks = f", at {levels['sm_clock_mhz']:.0f} MHz against {levels['peers_sm_clock_mhz']:.0f} MHz"
     return Finding(
         detector=NAME,
         kind=Kind.GPU_THROTTLED,
         severity=severity_of(share_of_step),
         suspects=with_victims(view, ranks),
-        stage="",
-        window=window,
+        window=view.between(int(rows[0]), int(rows[-1])),
         seconds_lost=max(0.0, worst.excess_ns) * len(rows) / 1e9,
         confidence=round(worst.share * len(rows) / (len(rows) + 2), 2),
-        summary=f"{named(view, ranks)}: {_devices(gpus, ranks)} is throttled ({worst.reason}) {worst.throttled:.0%} of "
-        f"the time, its peers {worst.peers_throttled:.0%}{since}{_told_clocks(clocks)}; compute takes "
-        f"{worst.ratio:.2f}x as "
-        f"long and costs {share_of_step:.0%} of each such step",
-        next_step=f"on {view.hosts[ranks[0]]}: {_LOOK_AT[worst.reason]}; drain the host if throttling persists",
-        evidence=_evidence(worst, gpus, ranks, clocks, share_of_step),
+        summary=f"{named(view, ranks)}: {', '.join(gpu.device for gpu in named_gpus)} is throttled ({worst.reason}) "
+        f"{worst.throttled:.0%} of the time, its peers {worst.peers_throttled:.0%}{since(view, int(rows[0]))}{clocks}; "
+        f"compute takes {worst.ratio:.2f}x as long and costs {share_of_step:.0%} of each such step",
+        next_step=f"on {view.hosts[ranks[0]]}: {_TO_CHECK[worst.reason]}; drain the host if throttling persists",
+        evidence={
+            "reason": str(worst.reason),
+            "gpus": [f"{gpu.host}/{gpu.device}" for gpu in named_gpus],
+            "throttled_share": round(worst.throttled, 3),
+            "peers_throttled_share": round(worst.peers_throttled, 3),
+            "ratio": round(worst.ratio, 3),
+            "share_of_step_time": round(share_of_step, 3),
+            "excess_ms_per_step": round(worst.excess_ns / 1e6, 3),
+            **{name: round(value, 1) for name, value in levels.items()},
+        },
     )
 
 
-def _devices(gpus: Sequence[Gpu | None], ranks: list[int]) -> str:
-    return ", ".join(gpu.device for rank in ranks if (gpu := gpus[rank]) is not None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Clocks:
-    """SM clocks while throttled; NaN where not known."""
-
-    own_mhz: float
-    peers_mhz: float
-    temperature_c: float
-
-
-def _clocks(view: RunView, worst: Throttled, gpus: Sequence[Gpu | None]) -> _Clocks:
+def _levels(view: RunView, worst: _Throttled, gpus: Sequence[Gpu | None]) -> dict[str, float]:
+    """Known SM clocks (MHz) and temperature from the first to the last hot step."""
     assert view.step_start_ns is not None
     rows = np.flatnonzero(worst.hot)
     first_ns = float(view.step_start_ns[rows[0]])
     last_ns = float(view.step_start_ns[rows[-1]] + view.step_ns[rows[-1]])
-    clocks = [level_between(one, first_ns, last_ns) for one in series_of_ranks(view, Metric.GPU_SM_CLOCK_MHZ, gpus)]
-    heat = series_of_ranks(view, Metric.GPU_TEMPERATURE_C, gpus)[worst.rank]
-    peers = np.array([clock for rank, clock in enumerate(clocks) if rank != worst.rank and not np.isnan(clock)])
-    return _Clocks(
-        own_mhz=clocks[worst.rank],
-        peers_mhz=float(np.median(peers)) if len(peers) else float("nan"),
-        temperature_c=level_between(heat, first_ns, last_ns),
-    )
-
-
-def _told_clocks(clocks: _Clocks) -> str:
-    if np.isnan(clocks.own_mhz) or np.isnan(clocks.peers_mhz):
-        return ""
-    return f", at {clocks.own_mhz:.0f} MHz against {clocks.peers_mhz:.0f} MHz"
-
-
-def _evidence(
-    worst: Throttled, gpus: Sequence[Gpu | None], ranks: list[int], clocks: _Clocks, share_of_step: float
-) -> Evidence:
-    measured = {
-        "sm_clock_mhz": clocks.own_mhz,
-        "peers_sm_clock_mhz": clocks.peers_mhz,
-        "temperature_c": clocks.temperature_c,
+    clocks = [
+        level_between(series, first_ns, last_ns) for series in series_of_ranks(view, Metric.GPU_SM_CLOCK_MHZ, gpus)
+    ]
+    temperature = series_of_ranks(view, Metric.GPU_TEMPERATURE_C, gpus)[worst.rank]
+    peers = [clock for rank, clock in enumerate(clocks) if rank != worst.rank and not np.isnan(clock)]
+    levels = {
+        "sm_clock_mhz": clocks[worst.rank],
+        "peers_sm_clock_mhz": float(np.median(peers)) if peers else float("nan"),
+        "temperature_c": level_between(temperature, first_ns, last_ns),
     }
-    return {
-        "reason": str(worst.reason),
-        "gpus": [f"{gpu.host}/{gpu.device}" for rank in ranks if (gpu := gpus[rank]) is not None],
-        "throttled_share": round(worst.throttled, 3),
-        "peers_throttled_share": round(worst.peers_throttled, 3),
-        "ratio": round(worst.ratio, 3),
-        "share_of_step_time": round(share_of_step, 3),
-        "excess_ms_per_step": round(worst.excess_ns / 1e6, 3),
-        **{name: round(value, 1) for name, value in measured.items() if not np.isnan(value)},
-    }
+    return {name: level for name, level in levels.items() if not np.isnan(level)}

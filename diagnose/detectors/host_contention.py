@@ -21,97 +21,88 @@ from collections.abc import Iterable
 import numpy as np
 
 from diagnose.detectors.contended import ALONE, WITNESSED, Contended, contended, off_core_alone, with_processor_time
-from diagnose.detectors.evidence import MIN_STEPS, with_victims
-from diagnose.detectors.host_series import Cause, Witness, next_step, period_of
-from diagnose.detectors.host_witness import HostWitness
+from diagnose.detectors.evidence import MIN_STEPS, since, with_victims
+from diagnose.detectors.host_series import period_of
+from diagnose.detectors.host_witness import Cause, HostWitness, Witness, next_step
 from diagnose.findings import Finding, Kind, severity_of
 from diagnose.model.view import RunView
 from diagnose.ranges import fold_ranks
 
 NAME = "host-contention"
 MIN_COST = 0.02
-"""Of step time; below it nothing is said."""
+"""Share of step time. A smaller cost is not reported."""
 
 
 def detect_host_contention(view: RunView) -> list[Finding]:
-    """One finding for each host of which most ranks are kept off their cores, and for each single rank elsewhere."""
+    """One finding for each host on which most ranks wait for a CPU, and for each single rank elsewhere."""
     time = off_core_alone(view)
     if time is None or len(view.steps) < MIN_STEPS:
         return []
     witness = HostWitness(view)
-    found = {one: _asked(witness, one) for one in contended(time, view, ALONE)}
+    found = {each: _witness_of(witness, each) for each in contended(time, view, ALONE)}
     if witness.is_there:
         found = _with(found, _witnessed(witness, contended(time, view, WITNESSED)))
         paging = contended(with_processor_time(time, view), view, WITNESSED)
         found = _with(found, _witnessed(witness, paging, Cause.MEMORY))
-    findings = [_finding(view, one, why) for one, why in found.items()]
-    return [one for one in findings if one is not None]
+    findings = [_finding(view, each, why) for each, why in found.items()]
+    return [finding for finding in findings if finding is not None]
 
 
 Found = dict[Contended, Witness | None]
 
 
 def _with(found: Found, more: Found) -> Found:
-    """Also those that accuse nobody anew."""
-    taken = {rank for one in found for rank in one.ranks}
-    return found | {one: why for one, why in more.items() if not taken & {*one.ranks}}
+    """``found``, and those of ``more`` with other ranks."""
+    taken = {rank for each in found for rank in each.ranks}
+    return found | {each: why for each, why in more.items() if not taken & {*each.ranks}}
 
 
 def _witnessed(witness: HostWitness, less_clear: Iterable[Contended], cause: Cause | None = None) -> Found:
-    """Those for which the witness is strong, and of this cause where one is given."""
-    told = {one: _asked(witness, one, cause) for one in less_clear}
-    lost = {one: _lost_share(witness.view, one) for one in told}
-    return {one: why for one, why in told.items() if why is not None and why.explains(lost[one])}
+    """Those with a strong witness (of this cause, if one is given) that explains the lost share of step time."""
+    found: Found = {}
+    for each in less_clear:
+        why = _witness_of(witness, each, cause)
+        lost_share = min(1.0, each.excess_ns / float(np.median(witness.view.step_ns[each.stretch.rows])))
+        if why is not None and why.explains(lost_share):
+            found[each] = why
+    return found
 
 
-def _asked(witness: HostWitness, one: Contended, cause: Cause | None = None) -> Witness | None:
-    return witness.about(one.ranks, period_of(witness.view, one.stretch.first, one.stretch.last), cause)
+def _witness_of(witness: HostWitness, each: Contended, cause: Cause | None = None) -> Witness | None:
+    return witness.about(each.ranks, period_of(witness.view, each.stretch.first, each.stretch.last), cause)
 
 
-def _lost_share(view: RunView, one: Contended) -> float:
-    """Of step time."""
-    return min(1.0, one.excess_ns / float(np.median(view.step_ns[one.stretch.rows])))
-
-
-def _finding(view: RunView, one: Contended, why: Witness | None) -> Finding | None:
-    step_ns = float(np.median(view.step_ns[one.stretch.rows]))
-    lost_ns = min(step_ns, one.excess_ns)
+def _finding(view: RunView, each: Contended, why: Witness | None) -> Finding | None:
+    step_ns = float(np.median(view.step_ns[each.stretch.rows]))
+    lost_ns = min(step_ns, each.excess_ns)
     if lost_ns < MIN_COST * step_ns:
         return None
-    worst = max(view.off_cpu, key=lambda stage: float(np.nansum(view.off_cpu[stage][:, list(one.ranks)])))
-    window = view.between(one.stretch.first, one.stretch.last)
-    since = f" since step {window.first_step}" if one.stretch.first > MIN_STEPS else ""
-    host = view.hosts[one.ranks[0]]
-    who = f"host {host} (ranks {fold_ranks(one.ranks)})" if one.whole_host else view.describe(one.ranks[0])
-    evidence: dict[str, float | str] = {
-        **_measured(one),
-        "share_of_steps": round(one.share, 3),
-        "share_of_step_time": round(lost_ns / step_ns, 3),
-        "excess_ms_per_step": round(one.excess_ns / 1e6, 3),
-    }
+    worst = max(view.off_cpu, key=lambda stage: float(np.nansum(view.off_cpu[stage][:, list(each.ranks)])))
+    host = view.hosts[each.ranks[0]]
+    who = f"host {host} (ranks {fold_ranks(each.ranks)})" if each.whole_host else view.describe(each.ranks[0])
+    if each.by_whole_time:
+        what = f"compute takes {each.ratio:.2f}x its peers' time"
+        measured = {"own_time_ratio": round(each.ratio, 3)}
+    else:
+        what = f"waits for a CPU {each.extra:.1f}x its compute time longer than its peers"
+        measured = {"wall_over_cpu_ratio": round(each.ratio, 3), "extra_off_core_over_cpu": round(each.extra, 3)}
     return Finding(
         detector=NAME,
         kind=Kind.HOST_CONTENTION,
         severity=severity_of(lost_ns / step_ns),
-        suspects=with_victims(view, one.ranks),
+        suspects=with_victims(view, each.ranks),
         stage=worst.label,
-        window=window,
-        seconds_lost=lost_ns * one.stretch.length / 1e9,
-        confidence=round(one.share * one.stretch.length / (one.stretch.length + 2), 2),
-        summary=f"{who}: {_kept(one)} in {one.share:.0%} of steps{since}; costs up to {lost_ns / step_ns:.0%} of each "
-        "step" + ("" if why is None else f": {why.words}"),
+        window=view.between(each.stretch.first, each.stretch.last),
+        seconds_lost=lost_ns * each.stretch.length / 1e9,
+        confidence=round(each.share * each.stretch.length / (each.stretch.length + 2), 2),
+        summary=f"{who}: {what} in {each.share:.0%} of steps{since(view, each.stretch.first)}; "
+        f"costs up to {lost_ns / step_ns:.0%} of each step" + ("" if why is None else f": {why.text}"),
         next_step=f"on {host or 'its host'}: {next_step(why)}",
-        evidence=evidence if why is None else evidence | why.evidence,
+        evidence={
+            **measured,
+            "share_of_steps": round(each.share, 3),
+            "share_of_step_time": round(lost_ns / step_ns, 3),
+            "excess_ms_per_step": round(each.excess_ns / 1e6, 3),
+            **({} if why is None else why.evidence),
+        },
     )
-
-
-def _kept(one: Contended) -> str:
-    if one.by_whole_time:
-        return f"compute takes {one.ratio:.2f}x its peers' time"
-    return f"waits for a CPU {one.extra:.1f}x its compute time longer than its peers"
-
-
-def _measured(one: Contended) -> dict[str, float]:
-    if one.by_whole_time:
-        return {"own_time_ratio": round(one.ratio, 3)}
-    return {"wall_over_cpu_ratio": round(one.ratio, 3), "extra_off_core_over_cpu": round(one.extra, 3)}

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from diagnose.detectors.host_contention import detect_host_contention
-from diagnose.detectors.host_series import Cause, Measures, Period, Witness
+from diagnose.detectors.host_series import Measures, Period
+from diagnose.detectors.host_witness import Cause, Witness
 from diagnose.findings import Finding
 from diagnose.model.fleet import HostEvent
 from diagnose.model.view import RunView
@@ -223,7 +224,7 @@ def test_spans_that_are_less_clear_accuse_beside_a_strong_witness(seed: int) -> 
 
 
 def test_a_strong_witness_must_account_for_what_was_lost() -> None:
-    one = Witness(cause=Cause.CROWDED, share=0.15, words="", strong=True)
+    one = Witness(cause=Cause.CROWDED, share=0.15, text="", strong=True)
     assert one.explains(0.2)
     assert not one.explains(0.4)
 
