@@ -1,4 +1,4 @@
-"""Causes and effects: the one table that reports and alerts use to leave out what another finding explains.
+"""Causes and effects: the table that reports and alerts use to leave out findings that another finding explains.
 
     nic-flap, gpu-error, dead-rank, ... --> hung-collective, slow-link, late-launch, data-stall
     gpu-throttled, host-contention -------> compute-straggler, late-launch on the same host
@@ -17,8 +17,8 @@ from diagnose.findings import Finding, Kind, Role, Severity
 MIN_SHARE = 0.4
 """Share of an effect's steps and of its cost that a cause must have to explain it."""
 MIN_SHARE_OF_LATENESS = 0.15
-"""The same for late launches. Their cost is only what they grew by, and it is one of many waits. It also holds for late
-ranks with a long compute time: on crowded cores, more work takes several times its CPU time."""
+"""The same for late launches: their cost is only a growth, and one of many waits. It also holds for late ranks with a
+long compute time: on crowded cores, more work takes several times its CPU time."""
 
 
 class Reach(StrEnum):

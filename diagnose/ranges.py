@@ -1,4 +1,4 @@
-"""Many ranks in few words."""
+"""Short texts for many ranks."""
 
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -7,7 +7,7 @@ from telemetry.errors import UsageError
 
 _RANGE = re.compile(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", re.ASCII)
 MAX_LENGTH = 40
-"""Characters of ranks within a sentence."""
+"""Characters for ranks in a sentence."""
 
 
 def fold_ranks(ranks: Iterable[int]) -> str:
@@ -22,7 +22,7 @@ def fold_ranks(ranks: Iterable[int]) -> str:
 
 
 def name_some(ranks: Collection[int]) -> str:
-    """``[0, 1, 2, 5]`` as ``0-2, 5``; what would be long as ``33, 97 ... 12257: 192 ranks``."""
+    """``[0, 1, 2, 5]`` as ``0-2, 5``. A longer text is shortened to ``33, 97 ... 12257: 192 ranks``."""
     folded = fold_ranks(ranks)
     if len(folded) <= MAX_LENGTH:
         return folded
@@ -40,7 +40,7 @@ def unfold_ranks(text: str, num_ranks: int) -> tuple[int, ...]:
     """``0-2,5`` as ``(0, 1, 2, 5)``, ascending: the inverse of :func:`fold_ranks` in a job of ``num_ranks`` ranks.
 
     Raises:
-        UsageError: something else stands there, or a rank that the job does not have.
+        UsageError: the text has another form, or names a rank that the job does not have.
     """
     ranks: set[int] = set()
     for part in text.split(","):

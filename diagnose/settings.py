@@ -1,9 +1,9 @@
-"""Thresholds that users set. All others follow from the noise of the run itself.
+"""Thresholds that users can set. All others follow from the noise of the run.
 
-RANKSCOPE_FLAPS            3        losses of link after which a NIC is a finding, not a mark
-RANKSCOPE_FLAPS_WITHIN_S   43200    counted over so long
-RANKSCOPE_LONG_FLAP_S      25       one that lasts so long is a finding by itself
-RANKSCOPE_LONGEST_FLAP_S   60       a link that is down for longer does not flap: it is cut
+RANKSCOPE_FLAPS            3        number of link losses that make a finding instead of a mark
+RANKSCOPE_FLAPS_WITHIN_S   43200    time in which they are counted
+RANKSCOPE_LONG_FLAP_S      25       a single flap of this length is a finding
+RANKSCOPE_LONGEST_FLAP_S   60       a link that is down for longer is not a flap but a cut link
 """
 
 import math
@@ -18,8 +18,9 @@ PREFIX = "RANKSCOPE_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectorSettings:
-    """As gpud defines a flap of a port (down for 25 s, three times in 12 hours); shorter ones count here too, because
-    MegaScale's last several seconds.
+    """Defaults from gpud's definition of a port flap: down for 25 s, three times in 12 hours.
+
+    Shorter flaps count here too, because those of MegaScale last several seconds.
 
     Raises:
         UsageError: a value below zero, or flaps below one.

@@ -1,14 +1,13 @@
-"""Since when a series of durations is longer, for good or for a while: change points and slow drift.
+"""When a series of durations became longer, permanently or for a time: change points and slow drift.
 
-    step time   ..-.'..-.|''''-'''''''      a change point that stays
-                ..-.|''''|..-.'..-.'..      one that was over again
-                ..-..-.-''.-''-''''''''     a drift: the newest steps against the best so far
-                ..__--==""                a ramp: steps that lie along a line, each scattered by itself
+    step time   ..-.'..-.|''''-'''''''      a change point that lasts
+                ..-.|''''|..-.'..-.'..      a change that ended
+                ..-..-.-''.-''-''''''''     a drift: the newest steps against the best ones before
+                ..__--==""                a ramp: steps along a line, with independent noise
 
-Algorithm 6 of the field's list: CUSUM with a verification bound of 10% (GREYHOUND) and the mean of the newest 50
-against the best 50 (EROICA), here with medians on a logarithmic scale and with clipped values, so that a checkpoint
-every so many steps is neither a change nor a drift. Noise that lingers from step to step counts for less (its
-autocorrelation shortens the series).
+Algorithm 6 of the field's list: CUSUM with a verification bound of 10% (GREYHOUND), and the mean of the newest 50
+against the best 50 (EROICA). Here with medians on a logarithmic scale and with clipped values: regular checkpoints are
+no change and no drift. Autocorrelated noise counts as fewer steps.
 """
 
 from dataclasses import dataclass
@@ -26,19 +25,19 @@ MIN_DRIFT = 1.05
 DRIFT_STEPS = 50
 MIN_Z = 6.0
 MIN_WANDERS = 5.0
-"""Deviations of the levels elsewhere: a series that wanders up and down all the time has not risen."""
+"""Deviations of the levels outside the rise: a series whose level always varies has not risen."""
 MIN_SHARE = 0.75
-"""Of the steps on either side of a change that lie on their side of the middle."""
+"""Share of the steps on each side of a change that are on their side of the middle."""
 MAX_HIGHER = 0.1
-"""Of the levels since the best, those clearly above the newest: more, and it goes up and down, not up."""
+"""Share of the levels since the best that are clearly above the newest. With more, the series only varies."""
 MOST_OFF = 0.1
-"""On a logarithmic scale: a step further from its neighbours (a checkpoint) is no part of a ramp."""
+"""Logarithmic distance. A step further from its neighbours (a checkpoint) is no part of a ramp."""
 MIN_RAMP_Z = 8.0
 MAX_LINGERING = 0.4
 SMOOTHED = 5
-"""Steps of which one median is taken before they are asked for their side."""
+"""Number of steps of a moving median before steps are assigned to a side."""
 CLIP = 3.0
-"""Deviations beyond which a step counts no more."""
+"""Steps are clipped at this number of deviations."""
 NOISE_FLOOR = 0.005
 
 
@@ -52,7 +51,7 @@ class Rise:
     before_ns: float
     after_ns: float
     share: float
-    """Of steps on their side of the middle."""
+    """Share of steps on their side of the middle."""
     sudden: bool
 
     @property
@@ -65,9 +64,9 @@ class Rise:
 
 
 def find_rise(ns: Floats) -> Rise | None:
-    """The costliest rise that lasts to the end; else a drift, or a ramp; else the newest rise that was over again.
+    """The costliest rise that lasts to the end, otherwise a drift, a ramp, or the newest rise that ended.
 
-    ``ns``: positive durations in order of steps; fewer than 30 show nothing.
+    ``ns``: positive durations in order of steps, at least 30.
     """
     if len(ns) < MIN_STEPS:
         return None
@@ -95,7 +94,8 @@ def change_points(ns: Floats) -> list[int]:
 
 
 def _sharpened(log_ns: Floats, bounds: list[int]) -> list[int]:
-    """The inner bounds, each put where the fewest steps lie on the wrong side: a third level had pulled at it."""
+    """The inner bounds, each moved to the row with the fewest steps on the wrong side: a third level may have shifted
+    it."""
     sharp = bounds[:1]
     for row, end in pairwise(bounds[1:]):
         left, right = np.median(log_ns[sharp[-1] : row]), np.median(log_ns[row:end])
@@ -107,7 +107,7 @@ def _sharpened(log_ns: Floats, bounds: list[int]) -> list[int]:
 
 
 def _split(log_ns: Floats, noise: float) -> int | None:
-    """Row at which the mean changes the most, if it does significantly."""
+    """Row of the largest significant change of the mean."""
     if len(log_ns) < 2 * MIN_SEGMENT:
         return None
     values = np.clip((log_ns - np.median(log_ns)) / noise, -CLIP, CLIP)
@@ -121,12 +121,12 @@ def _split(log_ns: Floats, noise: float) -> int | None:
 
 
 def _step_noise(log_ns: Floats) -> float:
-    """From one step to the next, so that no change widens it."""
+    """Noise from one step to the next: a change of level does not increase it."""
     return robust_sigma(np.diff(log_ns), NOISE_FLOOR * 2**0.5) / 2**0.5
 
 
 def _rise_at(ns: Floats, bounds: list[int], place: int) -> Rise | None:
-    """The rise that begins at ``bounds[place]``, until a later level lies nearer to the one before."""
+    """The rise that begins at ``bounds[place]``, until a later level is nearer to the level before."""
     before = slice(bounds[place - 1], bounds[place])
     levels = [float(np.median(ns[first:end])) for first, end in pairwise(bounds)]
     middle = (levels[place - 1] * levels[place]) ** 0.5
@@ -137,7 +137,7 @@ def _rise_at(ns: Floats, bounds: list[int], place: int) -> Rise | None:
 
 
 def _stands_out(ns: Floats, rise: Rise) -> bool:
-    """Higher than blocks of steps outside the rise ever wander; true where there are too few to tell."""
+    """Whether the rise is higher than the variation of blocks of steps outside it. True if there are few blocks."""
     outside = np.concatenate((ns[: rise.first], ns[rise.end :]))
     width = min(max(MIN_SEGMENT, min(len(outside) // 8, rise.end - rise.first)), DRIFT_STEPS)
     num_blocks = len(outside) // width
@@ -148,7 +148,7 @@ def _stands_out(ns: Floats, rise: Rise) -> bool:
 
 
 def _drift(ns: Floats, bounds: list[int]) -> Rise | None:
-    """The newest 50 steps against the best 50 before them, a third of the series where it is short."""
+    """The newest 50 steps against the best 50 before them. A third of a short series."""
     width = min(DRIFT_STEPS, len(ns) // 3)
     begins = np.arange(0, len(ns) - 2 * width + 1, max(1, width // 5))
     levels = np.median(np.lib.stride_tricks.sliding_window_view(ns, width)[begins], axis=1)
@@ -166,7 +166,7 @@ def _drift(ns: Floats, bounds: list[int]) -> Rise | None:
 
 
 def _ramp(ns: Floats) -> Rise | None:
-    """Steps along a rising line: where each scatters by itself around it, no wandering noise drew it."""
+    """Steps along a rising line. Their noise must be independent, otherwise it may have caused the line."""
     log_ns = np.log(ns)
     rows = np.arange(len(ns)) / len(ns)
     off = np.abs(log_ns - np.pad(_smooth(log_ns), SMOOTHED // 2, mode="edge"))
@@ -208,7 +208,7 @@ def _smooth(ns: Floats) -> Floats:
 
 
 def _significant(before: Floats, after: Floats) -> bool:
-    """The medians differ by six standard errors, which lingering noise widens."""
+    """Whether the medians differ by six standard errors, corrected for autocorrelation."""
     parts = [np.log(part) - np.median(np.log(part)) for part in (before, after)]
     noise = robust_sigma(np.concatenate(parts), NOISE_FLOOR)
     lingering = max(_autocorrelation(part / noise) for part in parts)
@@ -217,7 +217,7 @@ def _significant(before: Floats, after: Floats) -> bool:
 
 
 def _autocorrelation(residual: Floats) -> float:
-    """Of neighbouring steps, 0 to 0.9; a single long step among short ones does not count."""
+    """Autocorrelation of neighbouring steps, 0 to 0.9. A single long step does not count."""
     values = np.clip(residual, -CLIP, CLIP)
     power = float(np.mean(values**2))
     return min(0.9, max(0.0, float(np.mean(values[1:] * values[:-1])) / power)) if power else 0.0

@@ -1,10 +1,10 @@
-"""Ranks that wait for a CPU, found from spans alone: one rank among its peers and neighbours, or most of a host.
+"""Ranks that wait for a CPU, from spans only: a rank compared with its peers and neighbours, or most of a host.
 
     rank 4   |cpu|..|cpu|.|cpu|          .  compute span without CPU time
-    rank 5   |cpu|.......|cpu|.....|cpu|    above its peers of the pipeline stage, above the others of its host, in most
-                                            steps of a stretch, by much more than it moves and than others lie apart
+    rank 5   |cpu|.......|cpu|.....|cpu|    more than its peers of the pipeline stage and than the others of its host,
+                                            in most steps of a stretch, by far more than noise and spread
 
-Robust statistics as in compute-straggler; thresholds ours.
+Robust statistics as in compute-straggler. Thresholds ours.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ from telemetry.stages import Stage
 
 
 def expected_of_ranks(values: Floats, view: RunView) -> Floats:
-    """For each step and rank the median of the peers of its pipeline stage; of all others where it is alone there."""
+    """For each step and rank, the median of its peers: its pipeline stage, or all others if it is alone there."""
     alone = np.bincount(view.pp_of_rank)[view.pp_of_rank] == 1
     everybody = np.zeros_like(view.pp_of_rank)
     return np.where(alone, peer_median(values, everybody), peer_median(values, view.pp_of_rank))
@@ -41,28 +41,28 @@ SPREAD_FLOOR = 0.03
 UPPER_TENTH_TO_SIGMA = 1.2816
 """Distance of the upper tenth from the median, in standard deviations of a normal distribution."""
 MOST_OVERLAP = 0.5
-"""Of the own wall time of a stage: where collectives cover more, time off the core beside them says little."""
+"""Share of the self time of a stage. If collectives cover more, time off the core beside them means little."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffCore:
-    """Own time of each rank over all compute stages, nanoseconds [steps, ranks]; NaN where it was not measured."""
+    """Time of each rank over all compute stages, nanoseconds [steps, ranks]. NaN if it was not measured."""
 
     off_ns: Floats
     cpu_ns: Floats
     log_stretch: Floats
-    """Log of own wall time over processor time: zero for who is never off the core."""
+    """Log of self time over CPU time: zero for a rank that is always on its core."""
     whole: bool = False
     """``off_ns`` is the wall time of compute, and ``log_stretch`` is its logarithm minus the logarithm of its peers."""
 
 
 def off_core(view: RunView) -> OffCore | None:
-    """Waiting in collectives of gradients included. None where processor time was not measured: ranks on GPUs."""
+    """With waiting in collectives of gradients. None if CPU time was not measured: ranks on GPUs."""
     return _together(view.off_cpu, view)
 
 
 def off_core_alone(view: RunView) -> OffCore | None:
-    """The same while ranks waited for nobody, in stages that are mostly free of collectives; None without such."""
+    """Without waiting for peers, in stages that are mostly free of collectives. None if there are none."""
     return _together(
         {stage: view.alone_off_cpu(stage) for stage in view.off_cpu if _is_mostly_alone(stage, view)}, view
     )
@@ -86,9 +86,9 @@ def _together(off_cpu: Mapping[Stage, Floats], view: RunView) -> OffCore | None:
     return OffCore(off_ns=off_ns, cpu_ns=cpu_ns, log_stretch=np.log1p(off_ns / cpu_ns))
 
 
-def spread_of(medians: Floats) -> float:
-    """How far apart ranks lie that nobody suspects, as a standard deviation. Time off the core has a long upper tail,
-    so its upper end tells as well."""
+def _spread_of(medians: Floats) -> float:
+    """Spread among ranks, as a standard deviation. Time off the core has a long upper tail, so the upper tenth counts
+    as well."""
     known = medians[~np.isnan(medians)]
     if not len(known):
         return SPREAD_FLOOR
@@ -100,24 +100,24 @@ CERTAIN_EXTRA = 1.0
 CERTAIN_SHARE = 0.8
 CERTAIN_Z = 12.0
 CERTAIN_SPREADS = 2.0
-"""In place of the above, where it is that much, that often and that surely: replicas of a job that waits for one rank
-crowd their cores at different times, so that few ranks lie far apart."""
+"""Less distance is required if the excess is this large, frequent and certain: replicas of a job that waits for one
+rank use their cores at different times, so the spread is wide."""
 NOISE_FLOOR = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bars:
-    """What spans must show."""
+    """Limits that spans must exceed."""
 
     ratio: float
-    """Of own wall time to processor time, over the same of its peers."""
+    """Self time over CPU time, divided by the same of the peers."""
     extra: float
-    """Time off the core beyond that of its peers, in units of its processor time."""
+    """Time off the core above that of the peers, in units of CPU time."""
     share: float
-    """Of steps."""
+    """Share of steps."""
     z: float
     spreads: float
-    """Distance from the others, in units of how far those lie apart."""
+    """Distance from the others, in units of their spread."""
 
     @property
     def log_ratio(self) -> float:
@@ -126,12 +126,12 @@ class Bars:
 
 ALONE = Bars(ratio=1.3, extra=0.3, share=0.6, z=6.0, spreads=5.0)
 WITNESSED = Bars(ratio=1.1, extra=0.1, share=0.6, z=5.0, spreads=1.5)
-"""Beside a strong witness."""
+"""Limits if host data shows the cause strongly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contended:
-    """Ranks kept from their work: one, or those of a host."""
+    """Ranks that wait for a CPU: one, or those of a host."""
 
     ranks: tuple[int, ...]
     stretch: Stretch
@@ -139,22 +139,21 @@ class Contended:
     extra: float
     share: float
     excess_ns: float
-    """A step, median over the stretch, of the worst rank."""
+    """Excess of the worst rank for each step, median over the stretch."""
     whole_host: bool
     by_whole_time: bool
     """``ratio`` and ``extra`` refer to the wall time of compute, not to the time off the core."""
 
 
 def contended(time: OffCore, view: RunView, bars: Bars) -> list[Contended]:
-    """Hosts most of whose ranks are, and single ranks elsewhere."""
+    """Hosts on which most ranks wait for a CPU, and single ranks elsewhere."""
     hosts = _contended_hosts(time, view, bars)
-    taken = {rank for one in hosts for rank in one.ranks}
-    return [*hosts, *(one for one in _contended_ranks(time, view, bars) if not taken & {*one.ranks})]
+    taken = {rank for found in hosts for rank in found.ranks}
+    return [*hosts, *(found for found in _contended_ranks(time, view, bars) if not taken & {*found.ranks})]
 
 
 def with_processor_time(time: OffCore, view: RunView) -> OffCore:
-    """All wall time of own work against that of peers, in place of time off the core alone: paging in takes processor
-    time as well as waiting."""
+    """The whole self time compared with peers, instead of the time off the core: paging takes CPU time as well."""
     wall_ns = time.off_ns + time.cpu_ns
     level = np.log(wall_ns)
     relative: Floats = level - expected_of_ranks(level, view)
@@ -168,20 +167,20 @@ def _contended_ranks(time: OffCore, view: RunView, bars: Bars) -> list[Contended
     extra_ns = _extra_ns(time, expected_of_ranks(time.off_ns, view), expected_of_ranks(time.cpu_ns, view))
     host = _host_of_rank(view)
     found = (
-        _contended_rank(rank, time, above, noise, extra_ns, host, bars) for rank in _worth_a_look(above, noise, bars)
+        _contended_rank(rank, time, above, noise, extra_ns, host, bars) for rank in _candidates(above, noise, bars)
     )
-    return [one for one in found if one is not None]
+    return [each for each in found if each is not None]
 
 
 def _extra_ns(time: OffCore, usual_off_ns: Floats, usual_cpu_ns: Floats) -> Floats:
-    """Time off the core beyond what is usual, but no more than own work takes longer than usual: a rank that waits for
-    a peer inside a compute, in a collective that nobody recorded, takes as long as that peer."""
+    """Time off the core above the usual, limited by the excess of self time: a rank that waits for a peer in a
+    collective that was not recorded takes as long as that peer."""
     extra_ns: Floats = time.off_ns - usual_off_ns
     return extra_ns if time.whole else np.minimum(extra_ns, extra_ns + time.cpu_ns - usual_cpu_ns)
 
 
-def _worth_a_look(above: Floats, noise: float, bars: Bars) -> list[int]:
-    """Columns that are high enough, often enough for the shortest stretch: few, of thousands."""
+def _candidates(above: Floats, noise: float, bars: Bars) -> list[int]:
+    """Columns that are high often enough for the shortest stretch: few, of thousands."""
     level = max(bars.log_ratio, least_excess(bars.z, noise, len(above)))
     return np.flatnonzero((above >= level).sum(axis=0) >= MIN_STEPS // 2).tolist()
 
@@ -204,20 +203,20 @@ def _contended_rank(
     if len(neighbours):
         series = np.minimum(series, time.log_stretch[:, rank] - medians(time.log_stretch[:, neighbours], axis=1))
     others = np.arange(len(host)) != rank
-    if others.sum() == 1:  # the mirror image of the one rank
+    if others.sum() == 1:  # it mirrors the rank
         others[:] = False
     return _judged((rank,), series, above[:, others], noise, time, extra_ns, bars, whole_host=False)
 
 
 def _contended_hosts(time: OffCore, view: RunView, bars: Bars) -> list[Contended]:
-    """Hosts whose typical rank, and most of whose ranks, lie above those of the other hosts.
+    """Hosts whose typical rank and most of whose ranks are above those of the other hosts.
 
-    Few hosts tell little about how far hosts lie apart by chance; how far ranks of one host do, tells the rest.
+    The spread among few hosts is uncertain, so the spread among the ranks of one host is used as well.
     """
     host = _host_of_rank(view)
     if host.max() == 0:
         return []
-    typical = np.stack([medians(time.log_stretch[:, host == one], axis=1) for one in range(host.max() + 1)], axis=1)
+    typical = np.stack([medians(time.log_stretch[:, host == each], axis=1) for each in range(host.max() + 1)], axis=1)
     above = typical - peer_median(typical, np.zeros(typical.shape[1], dtype=np.int64))
     noise = noise_between_steps(above, NOISE_FLOOR)
     elsewhere = medians(time.log_stretch, axis=1)[:, None]
@@ -225,16 +224,16 @@ def _contended_hosts(time: OffCore, view: RunView, bars: Bars) -> list[Contended
     within = robust_sigma(medians(time.log_stretch - typical[:, host], axis=0), SPREAD_FLOOR)
     within *= MEDIAN_EFFICIENCY * float(np.sqrt(1.0 + 1.0 / host.max()))  # against the median of the other hosts
     found: list[Contended] = []
-    for one in _worth_a_look(above, noise, bars):
-        members = np.flatnonzero(host == one)
+    for suspect in _candidates(above, noise, bars):
+        members = np.flatnonzero(host == suspect)
         high = np.nanmedian(time.log_stretch[:, members] - elsewhere, axis=0) >= bars.log_ratio / 2
-        others = np.arange(typical.shape[1]) != one if typical.shape[1] > 2 else np.zeros(2, dtype=bool)
+        others = np.arange(typical.shape[1]) != suspect if typical.shape[1] > 2 else np.zeros(2, dtype=bool)
         if len(members) < 2 or not view.hosts[members[0]]:
             continue
         ranks = tuple(members[high].tolist())
         judged = _judged(
             ranks,
-            above[:, one],
+            above[:, suspect],
             above[:, others],
             noise,
             time,
@@ -260,7 +259,7 @@ def _judged(
     whole_host: bool,
     least_spread: float = 0.0,
 ) -> Contended | None:
-    """The ranks as contended, if ``series`` is high enough, often enough and surely enough, and far from ``others``."""
+    """The ranks, if ``series`` passes the bars and is far from ``others``."""
     stretch = highest_stretch(series - bars.log_ratio / 2)
     excess = measure_excess(series[stretch.rows], above=bars.log_ratio / 2, noise=noise)
     if not ranks or excess.num_rows < MIN_STEPS or excess.median < bars.log_ratio:
@@ -268,10 +267,10 @@ def _judged(
     if excess.share < bars.share or excess.z < bars.z:
         return None
     beside = (others if others.shape[1] else series[:, None])[stretch.rows]
-    restless = noise_between_steps(beside, NOISE_FLOOR)  # everybody may be, for a while
-    if excess.median < least_excess(bars.z, restless, excess.num_rows):
+    noise_within = noise_between_steps(beside, NOISE_FLOOR)  # all ranks may be noisy in this stretch
+    if excess.median < least_excess(bars.z, noise_within, excess.num_rows):
         return None
-    spread = max(least_spread, spread_of(medians(others[stretch.rows], axis=0)))
+    spread = max(least_spread, _spread_of(medians(others[stretch.rows], axis=0)))
     excess_ns = medians(extra_ns[stretch.rows][:, list(ranks)], axis=0)
     extra = medians((extra_ns / time.cpu_ns)[stretch.rows][:, list(ranks)], axis=0)
     if not float(np.nanmedian(extra)) >= bars.extra or excess.median < _min_spreads(excess, extra, bars) * spread:
@@ -289,6 +288,6 @@ def _judged(
 
 
 def _min_spreads(excess: Excess, extra: Floats, bars: Bars) -> float:
-    """How far from the others a rank must lie: less where it loses more than it computes, step after step."""
+    """Required distance from the others: less if the rank waits longer than it computes in most steps."""
     certain = excess.z >= CERTAIN_Z and excess.share >= CERTAIN_SHARE and float(np.nanmedian(extra)) >= CERTAIN_EXTRA
     return min(CERTAIN_SPREADS, bars.spreads) if certain else bars.spreads

@@ -1,16 +1,15 @@
 """gpu-error: a GPU with hardware errors, or a lost GPU; one finding with all its faults.
 
-    gpu5   Xid 48 .. Xid 63 .. rows to remap        one finding, as grave as its gravest fault
+    gpu5   Xid 48 .. Xid 63 .. rows to remap        one finding with the severity of its worst fault
     gpu2   lost (Xid 79)                            culprit
-    gpu0   Xid 74, at about the same time           victim: the other end of its link is gone
-    all    Xid 45, after that                       what the driver clears away: silent
-    gpu1   Xid 31                                   the application may be the cause: told, at low severity
+    gpu0   Xid 74, at about the same time           victim: the other end of its link is lost
+    all    Xid 45, after that                       cleanup by the driver: no finding
+    gpu1   Xid 31                                   the application may be the cause: low severity
 
-Which rank computes on it is only assumed where ranks do not tell the UUID of their GPU: such a rank is no culprit, and
-the GPU is named alone.
+If ranks do not report the UUID of their GPU, the rank of a GPU is only assumed. Then the GPU is named, but no rank.
 
-Llama 3's 54 days: a faulty GPU or its memory made half of the unexpected interruptions (papers 2.15). What an Xid means
-stands in ``telemetry/xid.toml``.
+Llama 3's 54 days: a faulty GPU or its memory caused half of the unexpected interruptions (papers 2.15).
+``telemetry/xid.toml`` describes each Xid.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -20,7 +19,7 @@ import numpy as np
 
 from diagnose.detectors.evidence import named, with_victims
 from diagnose.detectors.gpu_faults import CLEARED_AWAY, NVLINK_XIDS, Fault, Grade, faults_of_gpus
-from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
+from diagnose.findings import Finding, Kind, Role, Severity, Suspect
 from diagnose.model.fleet import NS_PER_S
 from diagnose.model.gpus import Gpu, assumed_ranks, computes_on_cpu, gpu_of_ranks
 from diagnose.model.view import RunView
@@ -29,7 +28,7 @@ from telemetry.xid import xid_catalogue
 
 NAME = "gpu-error"
 TOGETHER_NS = 120 * NS_PER_S
-"""Faults this close to a fatal one of another GPU may be its doing."""
+"""Within this time, a fatal fault of another GPU may be the cause."""
 _SEVERITIES = {
     Grade.FATAL: Severity.CRITICAL,
     Grade.SERVICE: Severity.WARNING,
@@ -37,7 +36,7 @@ _SEVERITIES = {
 }
 _CONFIDENCES = {Grade.FATAL: 0.95, Grade.SERVICE: 0.9, Grade.APPLICATION: 0.4}
 ASSUMED_FACTOR = 0.7
-"""Of confidence, where nobody knows which rank has the GPU."""
+"""Factor of the confidence if the rank of the GPU is not known."""
 _TO_DO = {
     "RESTART_APP": "restart the job without this GPU. If the error comes back, drain the host",
     "RESET_GPU": "drain the host and reset the GPU (nvidia-smi --gpu-reset). If the error comes back, replace the GPU",
@@ -46,8 +45,7 @@ _TO_DO = {
     "CHECK_MECHANICALS": "drain the host; check the power cables and the seating of the GPU",
     "UPDATE_SWFW": "update the driver and the firmware",
     "WORKFLOW_NVLINK": "check the links (nvidia-smi nvlink -s -e, dmesg), drain the host and reset the GPU. If the "
-    "errors come "
-    "back, have the GPU, its cables and its board checked",
+    "errors come back, have the GPU, its cables and its board checked",
 }
 _OTHERWISE = "drain the host, read dmesg and nvidia-smi -q, and contact the vendor"
 _IF_APPLICATION = (
@@ -58,7 +56,7 @@ _IF_APPLICATION = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """The GPU of each rank, and of which ranks that is only assumed."""
+    """The GPU of each rank, and the ranks whose GPU is only assumed."""
 
     gpus: tuple[Gpu | None, ...]
     assumed: frozenset[int]
@@ -68,7 +66,7 @@ class Ranks:
 
 
 def detect_gpu_errors(view: RunView) -> list[Finding]:
-    """One finding for each sick GPU of the job, and one for all GPUs whose faults the application may have made."""
+    """One finding for each faulty GPU of the job, and one for all GPUs whose faults the application may have caused."""
     faults = faults_of_gpus(view)
     if not faults:
         return []
@@ -81,7 +79,7 @@ def detect_gpu_errors(view: RunView) -> list[Finding]:
         if _grade(some) is Grade.APPLICATION and not _cleared_away(some) and not _follows(some, faults, gpu)
     }
     findings = [_sick(view, gpu, sick[gpu], ranks, victims.values()) for gpu in sick]
-    return [one for one in (*findings, _application(view, blamed, ranks)) if one is not None]
+    return [finding for finding in (*findings, _application(view, blamed, ranks)) if finding is not None]
 
 
 def _grade(faults: Iterable[Fault]) -> Grade:
@@ -89,7 +87,7 @@ def _grade(faults: Iterable[Fault]) -> Grade:
 
 
 def _victims(faults: Mapping[Gpu, list[Fault]]) -> dict[Gpu, Gpu]:
-    """GPUs with nothing but NVLink errors beside one of their host that is fatally ill otherwise -> that one."""
+    """GPUs with NVLink errors only, and the GPU of their host with another fatal fault that causes them."""
     found: dict[Gpu, Gpu] = {}
     for gpu, some in faults.items():
         if all(fault.xid in NVLINK_XIDS or fault.grade is Grade.APPLICATION for fault in some):
@@ -104,13 +102,13 @@ def _cleared_away(faults: Iterable[Fault]) -> bool:
 
 
 def _follows(some: Sequence[Fault], faults: Mapping[Gpu, list[Fault]], gpu: Gpu) -> bool:
-    """Whether another GPU died at about that time: what the application then does is no news."""
+    """Whether another GPU failed at about that time: errors of the application then follow from it."""
     return any(other != gpu and _fatal_near(theirs, some[0]) for other, theirs in faults.items())
 
 
-def _fatal_near(faults: Iterable[Fault], one: Fault, but: frozenset[int] = frozenset()) -> bool:
+def _fatal_near(faults: Iterable[Fault], other: Fault, but: frozenset[int] = frozenset()) -> bool:
     return any(
-        fault.grade is Grade.FATAL and fault.xid not in but and abs(fault.at_ns - one.at_ns) <= TOGETHER_NS
+        fault.grade is Grade.FATAL and fault.xid not in but and abs(fault.at_ns - other.at_ns) <= TOGETHER_NS
         for fault in faults
     )
 
@@ -120,36 +118,38 @@ def _sick(view: RunView, gpu: Gpu, faults: list[Fault], ranks: Ranks, culprits: 
     if not suspects:
         return None
     worst = max(faults, key=lambda fault: fault.grade)
-    told = "; it also causes the NVLink errors of its neighbours" if gpu in culprits else ""
+    victims = "; it also causes the NVLink errors of its neighbours" if gpu in culprits else ""
     return _finding(
         view,
         faults,
         suspects,
-        summary=f"{_who(view, gpu, suspects, ranks)}: {_listed(faults)}, {_when(view, faults)}{told}",
+        summary=f"{_who(view, gpu, suspects, ranks)}: {_listed(faults)}, {_when(view, faults)}{victims}",
         next_step=f"on {gpu.host}: {_TO_DO.get(worst.action, _OTHERWISE)}",
         affected=[gpu],
     )
 
 
 def _who(view: RunView, gpu: Gpu, suspects: Sequence[Suspect], ranks: Ranks) -> str:
-    """``rank 5 (host gpu-03, dp1 pp0 tp1): gpu5``; ``host gpu-03: gpu5 (rank 5's, if ...)`` where nobody knows."""
-    known = [one.rank for one in suspects if one.role is Role.INITIATING]
+    """``rank 5 (host gpu-03, dp1 pp0 tp1): gpu5``, or ``host gpu-03: gpu5 (rank 5's, if ...)`` if it is assumed."""
+    known = [suspect.rank for suspect in suspects if suspect.role is Role.INITIATING]
     if known:
         return f"{named(view, known)}: {gpu.device}"
     presumed = ranks.on([gpu])
-    words = f" (rank {fold_ranks(presumed)}'s, if GPUs are assigned in rank order)" if presumed else ""
-    return f"host {gpu.host}: {gpu.device}{words}"
+    rank = f" (rank {fold_ranks(presumed)}'s, if GPUs are assigned in rank order)" if presumed else ""
+    return f"host {gpu.host}: {gpu.device}{rank}"
 
 
 def _suspects(view: RunView, gpu: Gpu, ranks: Ranks, *, grade: Grade) -> tuple[Suspect, ...]:
-    """The ranks on a GPU, and whom a fatal fault keeps waiting; where nobody knows, the one that is presumed there, or
-    all of its host that may be; nobody for a GPU that the job does not use."""
+    """The ranks on a GPU, and the victims of a fatal fault. Empty for a GPU that the job does not use.
+
+    If the ranks are not known: the assumed rank, otherwise all ranks of the host that may use the GPU.
+    """
     here = ranks.on([gpu])
     if here and ranks.assumed.isdisjoint(here):
         everybody = with_victims(view, here)
-        return everybody if grade is Grade.FATAL else tuple(one for one in everybody if one.rank in here)
-    homeless = (rank for rank, one in enumerate(ranks.gpus) if one is None and view.hosts[rank] == gpu.host)
-    maybe = here or [rank for rank in homeless if not computes_on_cpu(view, rank)]
+        return everybody if grade is Grade.FATAL else tuple(each for each in everybody if each.rank in here)
+    unknown = (rank for rank, known in enumerate(ranks.gpus) if known is None and view.hosts[rank] == gpu.host)
+    maybe = here or [rank for rank in unknown if not computes_on_cpu(view, rank)]
     return tuple(Suspect(rank=rank, host=gpu.host, role=Role.UNKNOWN) for rank in maybe)
 
 
@@ -179,9 +179,9 @@ def _where(view: RunView, here: list[int], first: Gpu, ranks: Ranks) -> str:
 
 
 def _listed(faults: Iterable[Fault]) -> str:
-    """Each once, the gravest first."""
-    graver = sorted(faults, key=lambda fault: (-fault.grade, fault.at_ns, not fault.xid))
-    return ", ".join(dict.fromkeys(fault.text for fault in graver))
+    """Each text once, the worst first."""
+    worst_first = sorted(faults, key=lambda fault: (-fault.grade, fault.at_ns, not fault.xid))
+    return ", ".join(dict.fromkeys(fault.text for fault in worst_first))
 
 
 def _when(view: RunView, faults: Sequence[Fault]) -> str:
@@ -194,7 +194,7 @@ def _when(view: RunView, faults: Sequence[Fault]) -> str:
 
 
 def _row(view: RunView, fault: Fault) -> int | None:
-    """The last step that had begun; None before any."""
+    """The last step that had begun. None before the first."""
     if view.step_start_ns is None or not len(view.step_start_ns):
         return None
     row = int(np.searchsorted(view.step_start_ns, fault.at_ns, side="right")) - 1
@@ -210,15 +210,14 @@ def _finding(
     next_step: str,
     affected: Sequence[Gpu],
 ) -> Finding:
-    grade = _grade(faults)
-    is_known = any(one.role is Role.INITIATING for one in suspects)
+    grade, row = _grade(faults), _row(view, faults[0])
+    is_known = any(suspect.role is Role.INITIATING for suspect in suspects)
     return Finding(
         detector=NAME,
         kind=Kind.GPU_ERROR,
         severity=_SEVERITIES[grade],
         suspects=suspects,
-        stage="",
-        window=_window(view, faults),
+        window=view.window if row is None else view.between(row, len(view.steps) - 1),
         seconds_lost=0.0,
         confidence=round(_CONFIDENCES[grade] * (1.0 if is_known else ASSUMED_FACTOR), 2),
         summary=summary,
@@ -232,9 +231,3 @@ def _finding(
             "xid_catalogue": xid_catalogue().dated.isoformat(),
         },
     )
-
-
-def _window(view: RunView, faults: Sequence[Fault]) -> StepWindow:
-    """From the step of the first fault to the last step there is."""
-    row = _row(view, faults[0])
-    return view.window if row is None else view.between(row, len(view.steps) - 1)

@@ -18,28 +18,28 @@ from telemetry.host_metrics import Happening, Metric
 from telemetry.xid import XidSeverity, meaning_of
 
 RECENT_NS = 600 * NS_PER_S
-"""Before the first step, only fatal faults this recent are told."""
+"""Before the first step, only fatal faults within this time are reported."""
 MIN_LINK_ERRORS = 100
 LINK_ERRORS_TO_PEERS = 10.0
-"""Times those of the median GPU, and of the next worse."""
+"""Multiple of the errors of the next worse GPU."""
 CLEARED_AWAY = 45
-"""Xid for work of a process that ended, however it ended: says nothing alone."""
+"""Xid for the cleanup of a process that ended. It means nothing alone."""
 NVLINK_XIDS = frozenset({74, *range(144, 151), 155})
 
 
 class Grade(IntEnum):
-    """How bad a fault is for the job."""
+    """What a fault means for the job."""
 
     APPLICATION = 1
     """The application may be the cause."""
     SERVICE = 2
-    """The job goes on; the GPU needs a reset or a look."""
+    """The job continues, but the GPU needs a reset or a check."""
     FATAL = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One thing that is wrong with a GPU."""
+    """A fault of a GPU."""
 
     gpu: Gpu
     at_ns: int
@@ -51,7 +51,7 @@ class Fault:
 
 
 MOST_DIGITS = 6
-"""Of the number of an Xid."""
+"""Digits of the number of an Xid."""
 _GRADES = {
     XidSeverity.FATAL: Grade.FATAL,
     XidSeverity.SERVICE: Grade.SERVICE,
@@ -60,7 +60,7 @@ _GRADES = {
 
 
 def faults_of_gpus(view: RunView) -> dict[Gpu, list[Fault]]:
-    """Every GPU with faults that matter to the steps looked at, each in order of time."""
+    """Every GPU with faults that are relevant for the steps of the view, in order of time."""
     found: dict[Gpu, list[Fault]] = {}
     for fault in (*_from_events(view), *_from_states(view), *_from_links(view)):
         if _matters(fault, view):
@@ -107,13 +107,13 @@ def _from_event(event: HostEvent) -> Fault | None:
 
 
 def _from_states(view: RunView) -> Iterator[Fault]:
-    for one in view.fleet.of(Metric.GPU_ECC_UNCORRECTED):
-        if (grown := int(total_growth(one)[-1])) > 0:
-            yield _of(one, _first_growth_ns(one), f"{grown} uncorrected memory errors", "RESET_GPU")
-    for metric, told in _STATES.items():
-        for one in view.fleet.of(metric):
-            if (state := int(one.value[-1])) > 0:
-                yield _of(one, _since_ns(one, view), *told(state))
+    for series in view.fleet.of(Metric.GPU_ECC_UNCORRECTED):
+        if (grown := int(total_growth(series)[-1])) > 0:
+            yield _of(series, _first_growth_ns(series), f"{grown} uncorrected memory errors", "RESET_GPU")
+    for metric, describe in _STATES.items():
+        for series in view.fleet.of(metric):
+            if (state := int(series.value[-1])) > 0:
+                yield _of(series, _since_ns(series, view), *describe(state))
 
 
 _RECOVERY_ACTIONS = {
@@ -125,7 +125,7 @@ _RECOVERY_ACTIONS = {
     6: ("a reset of its PCIe bus", "RESET_GPU"),
     7: ("a reboot of the host", "RESTART_BM"),
 }
-"""As NVML numbers them: what the driver wants, and a bucket of the Xid catalogue."""
+"""By the number in NVML: what the driver requests, and a bucket of the Xid catalogue."""
 
 
 def _asked_for(action: int) -> tuple[str, str]:
@@ -138,24 +138,24 @@ _STATES: dict[str, Callable[[int], tuple[str, str]]] = {
     Metric.GPU_REMAP_PENDING: lambda _: ("memory rows are remapped at the next reset", "RESET_GPU"),
     Metric.GPU_RECOVERY_ACTION: _asked_for,
 }
-"""States that last: what one means, and what to do."""
+"""States that last: their meaning, and a bucket of the Xid catalogue."""
 
 
 def _since_ns(series: HostSeries, view: RunView) -> int:
-    """When a state was first seen over the steps looked at: one that is older matters to them too."""
+    """The first time of a state within the steps of the view. An older state is relevant for them as well."""
     first_ns = int(view.step_start_ns[0]) if view.step_start_ns is not None and len(view.step_start_ns) else 0
     since = np.flatnonzero((series.value > 0) & (series.at_ns >= first_ns))
     return int(series.at_ns[since[0]]) if len(since) else max(first_ns, int(series.at_ns[-1]))
 
 
 def _from_links(view: RunView) -> Iterator[Fault]:
-    """The one GPU whose NVLink errors grow far beyond those of all others."""
-    series = [one for one in view.fleet.of(Metric.GPU_NVLINK_ERRORS) if is_gpu(one.device)]
-    grown = np.array([float(total_growth(one)[-1]) for one in series])
-    for place, one in enumerate(series):
+    """The GPU whose NVLink errors grow far more than those of all others."""
+    counters = [series for series in view.fleet.of(Metric.GPU_NVLINK_ERRORS) if is_gpu(series.device)]
+    grown = np.array([float(total_growth(series)[-1]) for series in counters])
+    for place, series in enumerate(counters):
         others = np.delete(grown, place)
         if len(others) and grown[place] >= max(MIN_LINK_ERRORS, LINK_ERRORS_TO_PEERS * (1.0 + others.max())):
-            yield _of(one, _first_growth_ns(one), f"{grown[place]:.0f} NVLink errors", "WORKFLOW_NVLINK")
+            yield _of(series, _first_growth_ns(series), f"{grown[place]:.0f} NVLink errors", "WORKFLOW_NVLINK")
 
 
 def _of(series: HostSeries, at_ns: int, text: str, action: str) -> Fault:

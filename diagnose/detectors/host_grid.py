@@ -1,10 +1,10 @@
 """Host metrics on one time grid: a row for each host, a column for each period.
 
-counters    how fast they grew; one that falls has begun anew, and a row is missing where one stood still
-levels      as they were
-a host's devices: their sum (network), the lowest (of its GPUs the one that holds up the others), the highest
+    counters   growth for each second. A counter that falls has restarted. An unchanged counter has no row
+    levels     mean values
+    devices    of a host: their sum (network), the lowest (the GPU that delays the others), or the highest
 
-``FEATURES`` lists the metrics compared and the least difference; the bounds are ours.
+``FEATURES`` lists the compared metrics and the least difference. The bounds are ours.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,9 +28,9 @@ class Feature:
     counter: bool = False
     of_devices: str = "sum"
     least: float
-    """A difference below it is none, whatever the others do."""
+    """A smaller difference is ignored."""
     least_share: float = 0.2
-    """The same as a share of what the others have."""
+    """The same as a share of the others' value."""
 
 
 FEATURES = (
@@ -61,13 +61,11 @@ FEATURES = (
     Feature(metric=Metric.GPU_MEMORY_USED_BYTES, unit="bytes (lowest of its GPUs)", of_devices="lowest", least=2e9),
     Feature(metric=Metric.HOST_MEMORY_AVAILABLE_BYTES, unit="bytes", least=8e9),
 )
-"""Those first that move first and move the most when a machine is sick."""
-
-
+"""The most sensitive metrics first."""
 MAX_COLUMNS = 900
 MIN_PERIOD_NS = 1_000_000_000
 SAMPLED_SERIES = 16
-"""Of each metric, whose rows tell how often there are any."""
+"""Number of series of a metric that determine its period."""
 OF_DEVICES: Mapping[str, Callable[[Floats], Floats]] = {
     "sum": lambda values: np.asarray(values.sum(axis=0)),
     "lowest": lambda values: np.asarray(values.min(axis=0)),
@@ -77,18 +75,18 @@ OF_DEVICES: Mapping[str, Callable[[Floats], Floats]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """Common times, and when each host was heard of."""
+    """Common times, and the time range of the samples of each host."""
 
     hosts: tuple[str, ...]
     first_ns: int
     period_ns: int
     num_columns: int
     seen_s: Mapping[str, tuple[float, float]]
-    """Of each host the first and the last time it told anything, seconds after ``first_ns``."""
+    """First and last sample of each host, seconds after ``first_ns``."""
 
     @property
     def seconds(self) -> Floats:
-        """After ``first_ns``: nanoseconds since 1970 are too long for a float."""
+        """Seconds after ``first_ns``: nanoseconds since 1970 are too long for a float."""
         return np.asarray(np.arange(self.num_columns) * (self.period_ns / 1e9), dtype=np.float64)
 
     def at_ns(self, column: int) -> int:
@@ -96,41 +94,41 @@ class Grid:
 
 
 def grid_of(fleet: Fleet, hosts: Sequence[str], metrics: Iterable[str]) -> Grid | None:
-    """The newest of the times in which these hosts told of these metrics; None where they told nothing."""
-    many = [[one for one in fleet.of(metric) if len(one.at_ns)] for metric in metrics]
-    seen: dict[str, tuple[int, int]] = {}
-    for one in chain.from_iterable(many):
-        first, last = seen.get(one.host, (int(one.at_ns[0]), int(one.at_ns[-1])))
-        seen[one.host] = min(first, int(one.at_ns[0])), max(last, int(one.at_ns[-1]))
-    seen = {host: seen[host] for host in hosts if host in seen}
-    steps = [_spacing(series) for series in many if series]
-    if not seen or not steps:
+    """The newest times with samples of these hosts and metrics. None without samples."""
+    by_metric = [[series for series in fleet.of(metric) if len(series.at_ns)] for metric in metrics]
+    ranges: dict[str, tuple[int, int]] = {}
+    for series in chain.from_iterable(by_metric):
+        first, last = ranges.get(series.host, (int(series.at_ns[0]), int(series.at_ns[-1])))
+        ranges[series.host] = min(first, int(series.at_ns[0])), max(last, int(series.at_ns[-1]))
+    ranges = {host: ranges[host] for host in hosts if host in ranges}
+    periods = [_spacing(each) for each in by_metric if each]
+    if not ranges or not periods:
         return None
-    period_ns = max(MIN_PERIOD_NS, min(steps))
-    last_ns = max(last for _, last in seen.values())
-    num_columns = min(MAX_COLUMNS, (last_ns - min(first for first, _ in seen.values())) // period_ns + 1)
+    period_ns = max(MIN_PERIOD_NS, min(periods))
+    last_ns = max(last for _, last in ranges.values())
+    num_columns = min(MAX_COLUMNS, (last_ns - min(first for first, _ in ranges.values())) // period_ns + 1)
     begin_ns = last_ns - (num_columns - 1) * period_ns
     return Grid(
-        hosts=tuple(seen),
+        hosts=tuple(ranges),
         first_ns=begin_ns,
         period_ns=period_ns,
         num_columns=num_columns,
-        seen_s={host: ((first - begin_ns) / 1e9, (last - begin_ns) / 1e9) for host, (first, last) in seen.items()},
+        seen_s={host: ((first - begin_ns) / 1e9, (last - begin_ns) / 1e9) for host, (first, last) in ranges.items()},
     )
 
 
 def _spacing(series: Sequence[HostSeries]) -> int:
-    """How far apart rows are, of a metric whose rows are not missing."""
-    gaps = [float(np.median(np.diff(one.at_ns))) for one in series[:SAMPLED_SERIES] if len(one.at_ns) > 1]
+    """Usual time between two rows of a metric."""
+    gaps = [float(np.median(np.diff(each.at_ns))) for each in series[:SAMPLED_SERIES] if len(each.at_ns) > 1]
     return int(np.median(gaps)) if gaps else 2**62
 
 
 def on_grid(grid: Grid, series: Iterable[HostSeries], *, counter: bool, of_devices: str) -> Floats:
-    """[hosts, columns]; NaN where a host told nothing: it has no such device, or was not heard of at that time."""
+    """Values, [hosts, columns]. NaN if a host has no such device, or no samples at that time."""
     devices: dict[str, list[Floats]] = {}
-    for one in series:
-        if one.host in grid.seen_s and len(one.at_ns):
-            devices.setdefault(one.host, []).append(_resampled(grid, one, counter=counter))
+    for each in series:
+        if each.host in grid.seen_s and len(each.at_ns):
+            devices.setdefault(each.host, []).append(_resampled(grid, each, counter=counter))
     values = np.full((len(grid.hosts), grid.num_columns), np.nan)
     for row, host in enumerate(grid.hosts):
         if host in devices:
@@ -140,31 +138,33 @@ def on_grid(grid: Grid, series: Iterable[HostSeries], *, counter: bool, of_devic
     return values
 
 
-def _resampled(grid: Grid, one: HostSeries, *, counter: bool) -> Floats:
-    at_s = (one.at_ns - grid.first_ns).astype(np.float64) / 1e9
+def _resampled(grid: Grid, series: HostSeries, *, counter: bool) -> Floats:
+    at_s = (series.at_ns - grid.first_ns).astype(np.float64) / 1e9
     seconds = grid.seconds
     if counter:
-        values = np.diff(np.interp(seconds, at_s, total_growth(one)), prepend=np.nan) / (grid.period_ns / 1e9)
+        values = np.diff(np.interp(seconds, at_s, total_growth(series)), prepend=np.nan) / (grid.period_ns / 1e9)
     else:
-        values = np.interp(seconds, at_s, one.mean)
-    first_s, last_s = grid.seen_s[one.host]
+        values = np.interp(seconds, at_s, series.mean)
+    first_s, last_s = grid.seen_s[series.host]
     margin_s = 2 * grid.period_ns / 1e9
     values[(seconds < max(first_s, at_s[0])) | (seconds > last_s + margin_s)] = np.nan
     return np.asarray(values)
 
 
 def smoothed(values: Floats, width: int) -> Floats:
-    """Mean of each value and those before it, [rows, columns - width + 1]; NaN where one of them is."""
+    """Moving mean, [rows, columns - width + 1]. NaN if one of its values is NaN."""
     return _window_sums(values, width, 1) / width
 
 
 def rms_over_windows(values: Floats, width: int, every: int = 1) -> Floats:
-    """Of each row over windows of ``width`` columns, one beginning at each ``every``-th column, [rows, windows]; NaN
-    where a value of the window is."""
+    """Root mean square over windows of ``width`` columns that begin at each ``every``-th column, [rows, windows].
+
+    NaN if a value of the window is NaN.
+    """
     return np.asarray(np.sqrt(_window_sums(values**2, width, every) / width))
 
 
 def _window_sums(values: Floats, width: int, every: int) -> Floats:
-    """Added up window by window: differences of running sums would lose small values behind large ones."""
+    """Sums over windows. Differences of running sums would lose small values beside large ones."""
     last = values.shape[1] - width + 1
     return np.asarray(sum(values[:, column : column + last : every] for column in range(width)))

@@ -1,11 +1,11 @@
-"""How late each replica comes to its data-parallel collectives, beyond what its compute time explains.
+"""How late each replica starts its data-parallel collectives, above what its compute time explains.
 
-    dp0   |forward|backward|---- reduce-scatter ----|     late(dp1) = how much later it started than the median of the
-    dp1   .....|forward|backward|--- reduce-scatter-|                 others: all end together, durations tell
-                                                          explained = what its ranks worked or loaded longer than theirs
+    dp0   |forward|backward|---- reduce-scatter ----|     late(dp1) = how much later it starts than the median of the
+    dp1   .....|forward|backward|--- reduce-scatter-|                 others. All end together: durations are enough.
+                                                          explained = how much longer its ranks compute or load
 
-Ranks of a replica pull each other along: a tensor group by its collectives, a pipeline by its transfers. So lateness is
-that of the replica, and who it came from is another question: see ``late_origin``.
+Ranks of a replica delay each other: a tensor group by its collectives, a pipeline by its transfers. So lateness is
+measured for the replica. ``late_origin`` finds the rank that causes it.
 """
 
 from dataclasses import dataclass
@@ -20,39 +20,39 @@ from telemetry.stages import Stage
 from telemetry.topology import Topology
 
 EXPLAINED_BY = (Stage.DATA_LOAD, Stage.CHECKPOINT_SNAPSHOT, Stage.CHECKPOINT_WRITE, Stage.EVALUATION)
-"""What makes a rank late but is not a late launch: other detectors speak of it."""
+"""Stages that make a rank late without a late launch. Other detectors report them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offsets:
-    """Nanoseconds; NaN where a group did not meet completely."""
+    """Nanoseconds. NaN if a collective is incomplete."""
 
     rank_late_ns: Floats
-    """Largest lateness of a rank in the collectives of a step, [steps, ranks]; negative: early."""
+    """Largest lateness of a rank in the collectives of a step, [steps, ranks]. Negative: early."""
     replica_late_ns: Floats
-    """That of its latest rank, beyond that of a typical replica, [steps, dp]."""
+    """Lateness of its latest rank, above that of a typical replica, [steps, dp]."""
     explained_ns: Floats
-    """What own work explains of it, [steps, dp]."""
+    """Lateness that compute and loading explain, [steps, dp]."""
     behind_ns: Floats
-    """How long after the first of its group a replica's latest rank came, [steps, dp]: unlike lateness, differences
-    between replicas are those between their arrivals."""
+    """Time from the first start in its group to that of the replica's latest rank, [steps, dp]. Unlike lateness, it
+    shows the true time between two replicas."""
     gc_ns: Floats
-    """Garbage collection of a rank beyond that of its peers, [steps, ranks]."""
+    """Garbage collection of a rank above that of its peers, [steps, ranks]."""
     own_ratio: Floats
-    """Own work of a rank over that of its peers, median over steps, [ranks]."""
+    """Work of a rank divided by that of its peers, median over steps, [ranks]."""
     stage: Stage
     """The collective with the most lateness."""
 
     @property
     def unexplained_ns(self) -> Floats:
-        """Lateness of a replica that its own work does not explain, [steps, dp]."""
+        """Lateness of a replica that compute and loading do not explain, [steps, dp]."""
         return np.asarray(self.replica_late_ns - self.explained_ns)
 
 
 def launch_offsets(view: RunView) -> Offsets | None:
-    """Offsets along dp. A step in which some rank's own work is unknown stays unexplained: NaN.
+    """Offsets along dp. NaN in a step in which the work of a rank is unknown.
 
-    None without peers, collectives along dp, or own work.
+    None without peers, collectives along dp, or compute time.
     """
     stages = [stage for stage in (*DP_STAGES, Stage.OPTIMIZER_CLIP) if stage in view.operations]
     if view.topology.dp < 2 or not view.work or not stages:
@@ -64,7 +64,7 @@ def launch_offsets(view: RunView) -> Offsets | None:
     rank_late = np.fmax.reduce(late)
     behind = np.fmax.reduce([_latest(one, _after_first_ns(one.duration_ns)) for one in collectives])
     own, gc = _own_ns(view), _gc_ns(view)
-    excess = over_peers(own, view)
+    excess = _over_peers(own, view)
     replicas = _latest_of_replica(rank_late, view)
     return Offsets(
         rank_late_ns=rank_late,
@@ -85,7 +85,7 @@ def _latest(collectives: Collectives, late: Floats) -> Floats:
 
 
 def _after_first_ns(duration_ns: Floats) -> Floats:
-    """All end together: the first to come lasted longest."""
+    """Start after the first member. All end together: the first member has the longest duration."""
     return np.asarray(duration_ns.max(axis=3, keepdims=True) - duration_ns)
 
 
@@ -93,8 +93,8 @@ def _latest_of_replica(late: Floats, view: RunView) -> Floats:
     return np.asarray(np.fmax.reduce(_replicas(late, view.topology), axis=2))
 
 
-def over_peers(values: Floats, view: RunView) -> Floats:
-    """Each rank's value less the median of its data-parallel peers, [steps, ranks]; NaN where one of them has none."""
+def _over_peers(values: Floats, view: RunView) -> Floats:
+    """Value of each rank minus the median of its data-parallel peers, [steps, ranks]. NaN if one of them has none."""
     topology = view.topology
     grid = _replicas(values, topology).swapaxes(1, 2)
     excess = (grid - median_of_others(grid)).swapaxes(1, 2)
@@ -107,7 +107,7 @@ def _replicas(values: Floats, topology: Topology) -> Floats:
 
 
 def _own_ns(view: RunView) -> Floats:
-    """What each rank did for itself: compute off and on the core, loading, checkpoints; [steps, ranks]."""
+    """Own time of each rank: compute on and off the core, loading, checkpoints; [steps, ranks]."""
     own: Floats = np.sum([_wall_ns(view, stage, work) for stage, work in view.work.items()], axis=0)
     for stage in EXPLAINED_BY:
         if stage in view.operations:
@@ -116,7 +116,7 @@ def _own_ns(view: RunView) -> Floats:
 
 
 def _wall_ns(view: RunView, stage: Stage, work: Work) -> Floats:
-    """Processor time alone does not say how long a rank took: off the core, it is late by its host, not its launch."""
+    """Own time in a compute stage, with the time off the core: it makes a rank late without a late launch."""
     if work.basis is not Basis.PROCESSOR_TIME:
         return work.ns
     if stage in view.off_cpu:
@@ -125,15 +125,17 @@ def _wall_ns(view: RunView, stage: Stage, work: Work) -> Floats:
 
 
 def _gc_ns(view: RunView) -> Floats:
-    """Garbage collection beyond that of a rank's peers: all at once, as planned, is nobody's."""
+    """Garbage collection above that of a rank's peers. A planned collection on all ranks does not count."""
     if Stage.GC not in view.operations:
         return np.zeros((len(view.steps), view.topology.world_size))
-    return np.maximum(over_peers(np.nan_to_num(view.operations[Stage.GC].total_ns(), nan=0.0), view), 0.0)
+    return np.maximum(_over_peers(np.nan_to_num(view.operations[Stage.GC].total_ns(), nan=0.0), view), 0.0)
 
 
 def _explained_ns(excess_ns: Floats, view: RunView) -> Floats:
-    """By how much own work may delay a replica, [steps, dp]: its slowest rank's excess in that step, or, if more, what
-    its pipeline ranks have in excess step after step. Work in excess delays by itself at most."""
+    """How much compute and loading may delay a replica, [steps, dp]: the larger of two estimates.
+
+    These are the excess of its slowest rank in that step, and the usual excess of all its pipeline ranks.
+    """
     topology = view.topology
     grid = topology.arranged(np.maximum(excess_ns, 0.0))
     whole = ~np.isnan(excess_ns).any(axis=1)

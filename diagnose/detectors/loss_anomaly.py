@@ -1,14 +1,13 @@
 """loss-anomaly: loss or gradient norm stops being a number, or jumps far out of its recent range.
 
-    loss   3.1 3.0 3.1 3.0 9.2 3.1 3.0      one spike that comes back: info
-           3.1 3.0 3.1 3.0 6.8 7.0 6.9      it jumped and stays: the steps since then are lost
-           3.1 3.0 nan nan nan              the step of the first NaN is the one to look at
+    loss   3.1 3.0 3.1 3.0 9.2 3.1 3.0      one spike that ends: info
+           3.1 3.0 3.1 3.0 6.8 7.0 6.9      a jump that lasts: the steps since then are lost
+           3.1 3.0 nan nan nan              the step of the first NaN is important
 
-A jump lies far above the recent finite values: five times their median for the gradient norm (ByteRobust, SOSP'25),
-half as much again or a whole nat for the loss, and in both cases six robust deviations, on a linear and on a
-logarithmic scale. The deviations of a loss are those from one value to the next, because a loss falls: its trend is no
-noise. The first values of an attempt are not judged: a fresh run is wild. No rank is suspected: these numbers describe
-the whole job.
+A jump is far above the recent finite values: five times their median for the gradient norm (ByteRobust, SOSP'25), 1.5
+times the level or one nat for the loss. It also exceeds six robust deviations, on a linear and on a logarithmic scale.
+The deviations of a loss are those from one value to the next, because its trend is no noise. The first values of an
+attempt vary widely and are not judged. No rank is a suspect: these numbers describe the whole job.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,22 +15,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.findings import Evidence, Finding, Kind, Severity, StepWindow
+from diagnose.findings import Finding, Kind, Severity, StepWindow
 from diagnose.model.operations import Bools, Floats, Ints
 from diagnose.model.peers import robust_sigma
 from diagnose.model.view import NOTHING, RunView, Series
 
 NAME = "loss-anomaly"
 NORM_WARM_UP, LOSS_WARM_UP = 20, 12
-"""Finite values before the first that is judged."""
+"""Number of finite values before the first one that is judged."""
 RECENT = 50
-"""Values whose median and scatter a new one is compared with."""
+"""Number of values with which a new one is compared."""
 NEWEST, LAST = 15, 5
-"""Of them, those that give the level of a loss, which falls: the lower median of the two counts."""
+"""Number of values for the level of a loss: the lower of the two medians, because the loss falls."""
 EARLY, EARLY_SHARE = 10, 0.2
-"""The first values of a loss give its scale: where it has fallen to almost nothing, small rises are no jumps."""
+"""The first values of a loss define its scale. After a fall to almost zero, small rises are no jumps."""
 MAX_VALUES = 5000
-"""Judged at most, the newest: older jumps no longer explain anything."""
+"""Number of newest values that are judged. Older jumps are not relevant."""
 MIN_NORM_TIMES = 5.0
 MIN_LOSS_RISE = 1.0
 MIN_LOSS_SHARE = 0.5
@@ -43,9 +42,9 @@ OFTEN, MIN_OFTEN = 0.9, 2.0
 spikes."""
 SCATTER_FLOOR = 0.005
 LASTING = 5
-"""Values from which on a jump is no passing spike."""
+"""A jump with this number of values is no short spike."""
 REPEATED = 3
-"""Spikes that together are no accident."""
+"""This number of spikes is no chance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +55,13 @@ class Episode:
     first_step: int
     last_step: int
     num_values: int
-    """Out of range in it."""
+    """Number of values out of range."""
     over: bool
-    """Values came back into range."""
+    """Whether values came back into range."""
     level: float
-    """Before it."""
+    """Level before the episode."""
     peak: float
-    """NaN or infinity where it is no number."""
+    """The largest value. NaN or infinity if it is no number."""
 
     @property
     def is_number(self) -> bool:
@@ -74,10 +73,10 @@ class Episode:
 
 
 def detect_loss_anomaly(view: RunView) -> list[Finding]:
-    """At most one finding: the gravest episode that touches the window, the others beside it."""
+    """At most one finding: the worst episode that ends in the window or later, with the others as evidence."""
     found = [
         episode
-        for metric, limits in (("loss", loss_limits), ("gradient-norm", norm_limits))
+        for metric, limits in (("loss", _loss_limits), ("gradient-norm", _norm_limits))
         for episode in _episodes(metric, _until_window_end(view, metric), limits)
         if not len(view.steps) or episode.last_step >= view.window.first_step
     ]
@@ -85,7 +84,7 @@ def detect_loss_anomaly(view: RunView) -> list[Finding]:
 
 
 def _until_window_end(view: RunView, metric: str) -> Series:
-    """Samples up to the step in flight at the window's end: a run often dies in the step that went wrong."""
+    """Samples up to the step after the window: a run often dies in the step with the problem."""
     series = view.samples.get(metric, NOTHING)
     last = view.window.last_step + 1 if len(view.steps) else np.iinfo(np.int64).max
     known = series.steps <= last
@@ -93,23 +92,29 @@ def _until_window_end(view: RunView, metric: str) -> Series:
 
 
 Limits = Callable[[Floats, int], tuple[float, float]]
-"""Finite values and a row -> the level before that row, and the limit above which its value is out of range. The limit
-is less where the value lies below that already: scatter is expensive to measure."""
+"""From finite values and a row: the level before that row, and the limit of its value. If the value is clearly below
+the limit, a lower limit is returned: noise is expensive to measure."""
 NO_LIMIT = 0.0, float("inf")
 
 
-def norm_limits(values: Floats, row: int) -> tuple[float, float]:
-    """Five times the median, or six deviations of the logarithm if they scatter more."""
+def _norm_limits(values: Floats, row: int) -> tuple[float, float]:
+    """Five times the median, or six deviations of the logarithm if that is more."""
     if row < NORM_WARM_UP:
         return NO_LIMIT
     recent, value = values[max(0, row - RECENT) : row], float(values[row])
     level = float(np.median(recent))
     least = MIN_NORM_TIMES * level
-    return level, least if value < least else max(least, _log_limit(recent, level))
+    if value < least:
+        return level, least
+    if level <= 0.0 or recent.min() <= 0.0:
+        return level, max(least, level)
+    logs = np.log(recent)  # a trend widens the noise
+    noise = max(robust_sigma(logs, SCATTER_FLOOR), robust_sigma(np.diff(logs), SCATTER_FLOOR) / 2**0.5)
+    return level, max(least, level * float(np.exp(min(MIN_DEVIATIONS * noise, 100.0))))
 
 
-def loss_limits(values: Floats, row: int) -> tuple[float, float]:
-    """A nat or half as much again above the newest level, and six deviations on either scale."""
+def _loss_limits(values: Floats, row: int) -> tuple[float, float]:
+    """One nat or 1.5 times the newest level, and six deviations on both scales."""
     if row < LOSS_WARM_UP:
         return NO_LIMIT
     recent = values[max(0, row - RECENT) : row]
@@ -132,18 +137,6 @@ def _usual_rise(recent: Floats, floor: float) -> float:
     one_sigma = max(floor, noise, float(np.quantile(above, 0.84)))
     often = float(np.quantile(above, OFTEN))
     return max(MIN_DEVIATIONS * (1 + FEW_VALUES / len(recent)) * one_sigma, MIN_OFTEN * often)
-
-
-def _log_limit(recent: Floats, level: float) -> float:
-    if level <= 0.0 or recent.min() <= 0.0:
-        return level
-    return level * float(np.exp(min(MIN_DEVIATIONS * _scatter(np.log(recent), level=1.0), 100.0)))
-
-
-def _scatter(recent: Floats, level: float) -> float:
-    """About the median, or from one value to the next: a trend widens it, and nothing narrows it."""
-    floor = SCATTER_FLOOR * abs(level)
-    return max(robust_sigma(recent, floor), robust_sigma(np.diff(recent), floor) / 2**0.5)
 
 
 def _episodes(metric: str, series: Series, limits: Limits) -> Iterator[Episode]:
@@ -188,7 +181,7 @@ def _jumps(metric: str, steps: Ints, values: Floats, limits: Limits) -> Iterator
 
 
 def _comes_back(values: Floats, row: int, bound: float) -> int:
-    """First row after ``row`` from which values lie below ``bound``, most of three in a row."""
+    """First row after ``row`` from which values are below ``bound``: most of three in a row."""
     for end in range(row + 1, len(values)):
         if values[end] < bound and np.median(values[end : end + 3]) < bound:
             return end
@@ -196,78 +189,75 @@ def _comes_back(values: Floats, row: int, bound: float) -> int:
 
 
 def _finding(view: RunView, episodes: list[Episode]) -> Finding:
-    worst = max(episodes, key=lambda one: (_gravity(one, view, episodes), -one.first_step))
+    def gravity(episode: Episode) -> tuple[int, bool, bool, int, int]:
+        severity = _severity(episode, _spoiled(view, episode)[1], episodes)
+        is_loss = episode.metric == "loss"
+        return _RANK[severity], not episode.is_number, is_loss, episode.num_values, -episode.first_step
+
+    worst = max(episodes, key=gravity)
     spoiled_s, share = _spoiled(view, worst)
+    others = [_describe(episode) for episode in episodes if episode.metric != worst.metric][:1]
+    spikes = _alike(worst, episodes)
+    again = f", {spikes} such jumps" if worst.is_number and spikes > 1 else ""
+    num_values = max(worst.num_values, spikes)  # more certain with every value or spike (rule of succession)
     return Finding(
         detector=NAME,
         kind=Kind.LOSS_ANOMALY,
         severity=_severity(worst, share, episodes),
-        suspects=(),
-        stage="",
         window=StepWindow(first_step=worst.first_step, last_step=worst.last_step),
         seconds_lost=spoiled_s,
-        confidence=_confidence(worst, episodes),
-        summary=_summary(worst, episodes),
+        confidence=round(num_values / (num_values + 1), 2) if worst.is_number else 1.0,
+        summary="; ".join([_describe(worst) + again, *others]),
         next_step=_next_step(worst),
-        evidence=_evidence(worst, episodes),
+        evidence={
+            "metric": worst.metric,
+            "first_step": worst.first_step,
+            "values": worst.num_values,
+            "level_before": round(worst.level, 4) if np.isfinite(worst.level) else "none",
+            "peak": round(worst.peak, 4) if worst.is_number else str(worst.peak),
+            "came_back": int(worst.over),
+            "episodes": [f"{episode.metric} at step {episode.first_step}" for episode in episodes[:20]],
+            "num_episodes": len(episodes),
+        },
     )
 
 
 _RANK = {Severity.CRITICAL: 2, Severity.WARNING: 1, Severity.INFO: 0}
 
 
-def _gravity(one: Episode, view: RunView, episodes: list[Episode]) -> tuple[int, bool, bool, int]:
-    severity = _severity(one, _spoiled(view, one)[1], episodes)
-    return _RANK[severity], not one.is_number, one.metric == "loss", one.num_values
-
-
-def _severity(one: Episode, share: float, episodes: list[Episode]) -> Severity:
-    """No number is critical, unless only the norm was infinite, passed, and every loss stayed a number."""
-    if not one.is_number:
-        handled = np.isinf(one.peak) and one.over and all(other.is_number for other in episodes if other is not one)
-        return Severity.WARNING if handled and one.metric == "gradient-norm" else Severity.CRITICAL
-    if one.lasts:
+def _severity(episode: Episode, share: float, episodes: list[Episode]) -> Severity:
+    """No number: critical, unless only the norm was infinite for a time and every loss was a number."""
+    if not episode.is_number:
+        others_are_numbers = all(other.is_number for other in episodes if other is not episode)
+        handled = np.isinf(episode.peak) and episode.over and others_are_numbers
+        return Severity.WARNING if handled and episode.metric == "gradient-norm" else Severity.CRITICAL
+    if episode.lasts:
         return Severity.CRITICAL if share >= 0.2 else Severity.WARNING
-    return Severity.WARNING if _alike(one, episodes) >= REPEATED else Severity.INFO
+    return Severity.WARNING if _alike(episode, episodes) >= REPEATED else Severity.INFO
 
 
-def _alike(one: Episode, episodes: list[Episode]) -> int:
-    return sum(other.metric == one.metric and other.is_number for other in episodes)
+def _alike(episode: Episode, episodes: list[Episode]) -> int:
+    return sum(other.metric == episode.metric and other.is_number for other in episodes)
 
 
-def _spoiled(view: RunView, one: Episode) -> tuple[float, float]:
-    """Seconds of the steps trained on a spoiled loss, and their share of the window's; none for a norm that jumped."""
-    if one.metric != "loss" and one.is_number:
+def _spoiled(view: RunView, episode: Episode) -> tuple[float, float]:
+    """Seconds of the steps with a bad loss, and their share of the window. Zero for a gradient norm that jumped."""
+    if episode.metric != "loss" and episode.is_number:
         return 0.0, 0.0
-    inside = (view.steps >= one.first_step) & (view.steps <= one.last_step)
+    inside = (view.steps >= episode.first_step) & (view.steps <= episode.last_step)
     lost_ns, all_ns = float(view.step_ns[inside].sum()), float(view.step_ns.sum())
     return lost_ns / 1e9, lost_ns / all_ns if all_ns else 0.0
 
 
-def _confidence(worst: Episode, episodes: list[Episode]) -> float:
-    """No number is certain; a jump grows surer with every value or spike (rule of succession)."""
-    if not worst.is_number:
-        return 1.0
-    seen = max(worst.num_values, _alike(worst, episodes))
-    return round(seen / (seen + 1), 2)
-
-
-def _summary(worst: Episode, episodes: list[Episode]) -> str:
-    others = [_told(one) for one in episodes if one.metric != worst.metric][:1]
-    spikes = _alike(worst, episodes)
-    again = f", {spikes} such jumps" if worst.is_number and spikes > 1 else ""
-    return "; ".join([_told(worst) + again, *others])
-
-
-def _told(one: Episode) -> str:
-    name = one.metric.replace("-", " ")
-    if not one.is_number:
-        what = "NaN" if np.isnan(one.peak) else "infinite"
-        end = f"last at step {one.last_step}, then finite again" if one.over else "and still is"
-        return f"{name} is {what} since step {one.first_step} ({one.num_values} values), {end}"
-    jumped = f"{name} jumped from {one.level:.3g} to {one.peak:.3g} at step {one.first_step}"
-    values = f"{one.num_values} value" + ("s" if one.num_values > 1 else "")
-    return f"{jumped} and " + (f"recovered after {values}" if one.over else f"has not recovered ({values} so far)")
+def _describe(episode: Episode) -> str:
+    name = episode.metric.replace("-", " ")
+    if not episode.is_number:
+        what = "NaN" if np.isnan(episode.peak) else "infinite"
+        end = f"last at step {episode.last_step}, then finite again" if episode.over else "and still is"
+        return f"{name} is {what} since step {episode.first_step} ({episode.num_values} values), {end}"
+    jumped = f"{name} jumped from {episode.level:.3g} to {episode.peak:.3g} at step {episode.first_step}"
+    values = f"{episode.num_values} value" + ("s" if episode.num_values > 1 else "")
+    return f"{jumped} and " + (f"recovered after {values}" if episode.over else f"has not recovered ({values} so far)")
 
 
 def _next_step(worst: Episode) -> str:
@@ -278,16 +268,3 @@ def _next_step(worst: Episode) -> str:
             "if any"
         )
     return f"check the batch of step {worst.first_step} and the learning rate. Act only if the jump repeats"
-
-
-def _evidence(worst: Episode, episodes: list[Episode]) -> Evidence:
-    return {
-        "metric": worst.metric,
-        "first_step": worst.first_step,
-        "values": worst.num_values,
-        "level_before": round(worst.level, 4) if np.isfinite(worst.level) else "none",
-        "peak": round(worst.peak, 4) if worst.is_number else str(worst.peak),
-        "came_back": int(worst.over),
-        "episodes": [f"{one.metric} at step {one.first_step}" for one in episodes[:20]],
-        "num_episodes": len(episodes),
-    }

@@ -4,14 +4,12 @@
     compute      0.6 s  |  0.6 s      flat on every rank ...
     reduce       0.2 s  |  0.4 s      ... so ranks wait: one launches late, or the network is slow
 
-Change points over the whole attempt (:mod:`diagnose.detectors.change_points`): a window sees only its own end of a
-decline.
-What grew is told from the steps of the window on both sides: own work by the rank on which it grew the most, since one
-slow rank slows all; communication by the typical rank, since waiting shows everywhere but on the culprit (MegaScale
-6.3). Own is also the time that a rank on a processor is kept off its core while it computes: where a whole machine is
-busy with something else, its ranks do the same work later, and wait for each other the longer. So waiting is told only
-where all that is a rank's own explains little. Nobody is suspected here: whoever is slow, the other detectors name. A
-step that holds more work is no decline: where utilisation or throughput kept up, this one is silent.
+The change points are those of the whole attempt (:mod:`diagnose.detectors.change_points`): a window may contain only
+the end of a decline. The steps of the window on both sides show what grew. Compute counts on the rank on which it grew
+the most, because one slow rank slows all. Communication counts on the typical rank, because waiting grows everywhere
+but on the culprit (MegaScale 6.3). Time off the core counts as compute: on a busy machine ranks do the same work later,
+and wait longer for each other. So waiting is reported only if compute explains little. No rank is a suspect: other
+detectors name it. A step with more work is no decline: there is no finding if utilisation or throughput kept up.
 """
 
 from dataclasses import dataclass
@@ -28,32 +26,32 @@ from telemetry.stages import Stage, StageClass
 
 NAME = "mfu-decline"
 MIN_ROWS = 5
-"""Steps of the window on either side of a change that must be there to tell what grew."""
+"""Steps that the window must contain on both sides of a change to show what grew."""
 MAX_ROWS = 50
 MIN_PART = 0.25
-"""Of the longer step, what own work, or a stage of waiting, must have grown by to explain it; of own work, what a part
-of it must have to be named."""
+"""Share of the longer step that compute, or a stage of waiting, must have grown by to explain it. Also the share of
+compute that a named stage must have."""
 MIN_Z = 5.0
 WAITING = {stage for stage in Stage if stage.stage_class is StageClass.COMMUNICATION} | {Stage.OPTIMIZER_CLIP}
-"""Stages that take as long as somebody else makes them; clipping sums over all ranks."""
+"""Stages whose duration depends on other ranks. Clipping sums over all ranks."""
 IN_BACKGROUND = {Stage.STEP, Stage.CHECKPOINT_WRITE}
 OFF_CORE = "compute (off CPU)"
-"""Over all compute stages: it is the host's, and strikes one or another."""
+"""Sum over all compute stages: the host causes it, in any of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """By how much a stage takes longer a step."""
+    """How much longer a stage takes in each step."""
 
     label: str
     waiting: bool
     ns: float
-    """On the typical rank for waiting, on the worst for own work."""
+    """On the typical rank for waiting, on the worst rank for compute."""
     by_rank_ns: Floats
     rank: int
-    """The worst."""
+    """The worst rank."""
     everywhere: bool
-    """The typical rank has at least half of the worst's."""
+    """Whether the typical rank has at least half of the growth of the worst."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +62,11 @@ class Decline:
     before: StepWindow
     after: StepWindow
     rates: tuple[str, float, float] | None
-    """Name of the measure of speed, its value before and after."""
+    """Name of the measured speed, and its value before and after."""
 
 
 def detect_mfu_decline(view: RunView) -> list[Finding]:
-    """At most one finding: the decline that costs the most, or one that is over and touches the window."""
+    """At most one finding: the decline that costs the most, or one that ended in the window."""
     history = view.history if len(view.history.steps) else Series(steps=view.steps, values=view.step_ns)
     known = history.values > 0
     history = Series(steps=history.steps[known], values=history.values[known])
@@ -103,24 +101,24 @@ def _within(steps: Ints, window: StepWindow) -> Ints:
 
 
 def _keeps_up(decline: Decline) -> bool:
-    """True when the measured speed fell by less than half of what the step time says: steps hold more work."""
+    """Whether the measured speed fell by less than half of the change of the step time: steps contain more work."""
     if decline.rates is None:
         return False
     _, before, after = decline.rates
     return after > 0 and before / after < decline.rise.ratio**0.5
 
 
-def what_grew(view: RunView, before: StepWindow, after: StepWindow) -> list[Growth] | None:
-    """Stages that take longer after than before, the most first; None where the window lacks steps of either side."""
+def _what_grew(view: RunView, before: StepWindow, after: StepWindow) -> list[Growth] | None:
+    """Stages that take longer than before, the largest growth first. None if the window lacks steps of one side."""
     rows = _within(view.steps, before)[-MAX_ROWS:], _within(view.steps, after)[:MAX_ROWS]
     if min(map(len, rows)) < MIN_ROWS:
         return None
     grown = [_growth(label, waiting, ns[rows[0]], ns[rows[1]]) for label, waiting, ns in _durations(view)]
-    return sorted((one for one in grown if one is not None), key=lambda one: -one.ns)
+    return sorted((growth for growth in grown if growth is not None), key=lambda growth: -growth.ns)
 
 
 def _durations(view: RunView) -> list[tuple[str, bool, Floats]]:
-    """Label, whether it is waiting, and nanoseconds [steps, ranks] of everything that a step is made of."""
+    """The parts of a step: label, whether it is waiting, and nanoseconds [steps, ranks]."""
     found = [(f"{stage.label} (compute time)", False, work.ns) for stage, work in view.work.items()]
     if (time := off_core(view)) is not None:
         found.append((OFF_CORE, False, time.off_ns))
@@ -135,7 +133,7 @@ def _durations(view: RunView) -> list[tuple[str, bool, Floats]]:
 
 
 def _growth(label: str, waiting: bool, before: Floats, after: Floats) -> Growth | None:
-    """None where noise explains it."""
+    """None if noise explains it."""
     grown = _level(after) - _level(before)
     noise = robust_sigma(np.concatenate((before - _level(before), after - _level(after))).ravel(), 0.0)
     error = MEDIAN_EFFICIENCY * noise * (1 / len(before) + 1 / len(after)) ** 0.5
@@ -148,7 +146,7 @@ def _growth(label: str, waiting: bool, before: Floats, after: Floats) -> Growth 
 
 
 def _level(ns: Floats) -> Floats:
-    """Of each rank, per step: the median, or the mean of what happens in fewer than half of the steps."""
+    """Time of each rank in a step: the median, or the mean if the stage occurs in fewer than half of the steps."""
     present = ~np.isnan(ns)
     filled = np.where(present, ns, 0.0)
     return np.asarray(np.median(filled, axis=0) if present.mean() >= 0.5 else filled.mean(axis=0), dtype=np.float64)
@@ -156,19 +154,17 @@ def _level(ns: Floats) -> Floats:
 
 def _finding(view: RunView, decline: Decline) -> Finding:
     rise = decline.rise
-    grown = what_grew(view, decline.before, decline.after)
+    grown = _what_grew(view, decline.before, decline.after)
     share = 1.0 - 1.0 / rise.ratio
     steps = rise.end - rise.first
     return Finding(
         detector=NAME,
         kind=Kind.MFU_DECLINE,
         severity=Severity.INFO if _is_over(view, decline) else severity_of(share),
-        suspects=(),
-        stage="",
         window=decline.after,
         seconds_lost=rise.lost_ns / 1e9,
         confidence=round(rise.share * steps / (steps + 2), 2),
-        summary=f"{_told(view, decline)}; "
+        summary=f"{_change(view, decline)}; "
         + (_cause(rise, grown) if view.work or view.operations else "no stage is recorded that shows the cause"),
         next_step=_next_step(decline, grown),
         evidence=_evidence(decline, grown or [], share),
@@ -179,7 +175,7 @@ def _is_over(view: RunView, decline: Decline) -> bool:
     return decline.after.last_step < view.window.last_step
 
 
-def _told(view: RunView, decline: Decline) -> str:
+def _change(view: RunView, decline: Decline) -> str:
     rise = decline.rise
     how = "took" if _is_over(view, decline) else "take" if rise.sudden else "gradually take"
     when = f"from step {decline.after.first_step} to {decline.after.last_step}, then recovered"
@@ -198,18 +194,19 @@ def _rates(decline: Decline) -> str:
 
 
 def _main(rise: Rise, grown: list[Growth]) -> list[Growth]:
-    """What explains a good part of the longer step, the most first: what is one rank's own, else waiting."""
-    own = [one for one in grown if not one.waiting]
+    """The stages that explain much of the longer step, the largest first: compute, otherwise waiting."""
+    own = [growth for growth in grown if not growth.waiting]
     enough_ns = MIN_PART * (rise.after_ns - rise.before_ns)
-    own_ns = _together_ns(own)
+    own_ns = _compute_growth_ns(grown)
     if own and own_ns >= enough_ns:
-        return [one for one in own if one.ns >= MIN_PART * own_ns] or own[:1]
-    return [one for one in grown if one.waiting and one.ns >= enough_ns]
+        return [growth for growth in own if growth.ns >= MIN_PART * own_ns] or own[:1]
+    return [growth for growth in grown if growth.waiting and growth.ns >= enough_ns]
 
 
-def _together_ns(own: list[Growth]) -> float:
-    """What stages grew by on the rank on which they grew the most."""
-    return float(np.max(np.sum([np.maximum(one.by_rank_ns, 0.0) for one in own], axis=0), initial=0.0))
+def _compute_growth_ns(grown: list[Growth]) -> float:
+    """Growth of all compute on the rank on which it grew the most."""
+    by_rank = [np.maximum(growth.by_rank_ns, 0.0) for growth in grown if not growth.waiting]
+    return float(np.max(np.sum(by_rank, axis=0), initial=0.0))
 
 
 def _cause(rise: Rise, grown: list[Growth] | None) -> str:
@@ -218,15 +215,12 @@ def _cause(rise: Rise, grown: list[Growth] | None) -> str:
     main = _main(rise, grown)
     if not main:
         return "no recorded stage became slower: the time is lost between spans"
-    labels = ", ".join(f"{one.label} +{one.ns / 1e6:.3g} ms" for one in main[:3])
-    if main[0].waiting:
-        return f"communication or waiting grew ({labels}), {_compute(grown)}: a late rank or the network"
-    return f"{labels} a step, {'on every rank' if main[0].everywhere else f'most on rank {main[0].rank}'}"
-
-
-def _compute(grown: list[Growth]) -> str:
-    own_ns = _together_ns([one for one in grown if not one.waiting])
-    return f"compute grew by at most {own_ns / 1e6:.3g} ms" if own_ns else "compute did not grow"
+    labels = ", ".join(f"{growth.label} +{growth.ns / 1e6:.3g} ms" for growth in main[:3])
+    if not main[0].waiting:
+        return f"{labels} a step, {'on every rank' if main[0].everywhere else f'most on rank {main[0].rank}'}"
+    own_ns = _compute_growth_ns(grown)
+    compute = f"compute grew by at most {own_ns / 1e6:.3g} ms" if own_ns else "compute did not grow"
+    return f"communication or waiting grew ({labels}), {compute}: a late rank or the network"
 
 
 def _next_step(decline: Decline, grown: list[Growth] | None) -> str:
@@ -238,18 +232,13 @@ def _next_step(decline: Decline, grown: list[Growth] | None) -> str:
     main = _main(decline.rise, grown)
     if not main:
         return f"compare the gaps between spans before and after step {since} in the timeline"
-    if not main[0].waiting:
-        return _look_at_hosts(main, since)
-    return (
-        f"find the last rank in step {since} in the timeline; check its garbage collection and host load. "
-        "If no rank is last, check links and switches"
-    )
-
-
-def _look_at_hosts(own: list[Growth], since: int) -> str:
-    """Longer work is kept off its core for longer, too: then that is no trouble of its own."""
-    where = "all hosts" if own[0].everywhere else f"the host of rank {own[0].rank}"
-    if all(one.label == OFF_CORE for one in own):
+    if main[0].waiting:
+        return (
+            f"find the last rank in step {since} in the timeline; check its garbage collection and host load. "
+            "If no rank is last, check links and switches"
+        )
+    where = "all hosts" if main[0].everywhere else f"the host of rank {main[0].rank}"
+    if all(growth.label == OFF_CORE for growth in main):
         return f"check what else uses the cores of {where} since step {since}: other processes, CPU limits"
     return f"check what changed on {where} at step {since}: clocks, temperature, other processes, data"
 
@@ -264,7 +253,7 @@ def _evidence(decline: Decline, grown: list[Growth], share: float) -> Evidence:
         "after_ms": round(rise.after_ns / 1e6, 3),
         "sudden": int(rise.sudden),
         "share_of_steps": round(rise.share, 3),
-        "grew_ms_per_step": [f"{one.label} {one.ns / 1e6:+.3f}" for one in grown[:10]],
+        "grew_ms_per_step": [f"{growth.label} {growth.ns / 1e6:+.3f}" for growth in grown[:10]],
     }
     if decline.rates is not None:
         name, before, after = decline.rates

@@ -1,18 +1,17 @@
-"""The place that explains slow groups: the only one in every slow group and in no fast group.
+"""The rank or host that explains slow groups: the only one in every slow group and in no fast group.
 
-    slow   {1, 5}  {5, 7}         rank 1 is in the fast {1, 3}, rank 7 in the fast {3, 7}: it is rank 5
+    slow   {1, 5}  {5, 7}         rank 1 is in the fast {1, 3}, rank 7 in the fast {3, 7}: rank 5 remains
     fast   {1, 3}  {3, 7}  ...
 
-A rank where one explains all, else a host. Collectives inside a host tell nothing about its network card: where all
-slow groups cross hosts, only groups that cross hosts clear anybody (where all lie inside one host, only those inside
-clear the host), and a host that is in every group there is to
-compare with is not cleared by them: they would all be slow together.
+It is a rank if one rank explains all, otherwise a host. Collectives inside a host do not use its network card. So if
+all slow groups cross hosts, only fast groups that cross hosts exclude a suspect. If all are inside one host, only fast
+groups inside it do. A host in every group to compare with is not excluded: all these groups would be slow together.
 
-Collectives that became slow and stay slow are compared with their own past, all that are alike together.
+Groups that became slow and stay slow are compared with their own past, all groups of a kind together:
 
-dp group {0, 4}  |==| |==| |==| |=====| |=====| |=====|      rises from the fourth step on
-dp group {1, 5}  |==| |==| |==| |=====| |=====| |=====|      and so does the typical one of those alike
-compute          |---| |---| |---| |---| |---| |---|         which keeps its pace: the machine is no busier
+    dp group {0, 4}  |==| |==| |==| |=====| |=====| |=====|      slow from the fourth step on
+    dp group {1, 5}  |==| |==| |==| |=====| |=====| |=====|      the typical group of the same kind as well
+    compute          |---| |---| |---| |---| |---| |---|         not slower: the machine is not busier
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -35,27 +34,27 @@ NOISE_FLOOR = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rise:
-    """From one row on to the end."""
+    """A rise from one row to the end."""
 
     row: int
     ratio: float
-    """Beyond what compute takes longer."""
+    """Corrected by the slowdown of compute."""
     share: float
-    """Of rows that lie high."""
+    """Share of rows that are high."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rises:
-    """Of the groups of one stage, by their column."""
+    """Rises of the groups of one stage, by column."""
 
     slow: dict[int, Rise]
-    """Those that became slow together with those alike, and themselves."""
+    """Groups that became slow together with their kind."""
     moved: set[int]
-    """Those, and what did not stay as it was: in a decline that goes on, some rise late."""
+    """These, and all others that became slower: in a continuing decline, some become slow later."""
 
 
 def find_rises(collectives: Collectives, total_ns: Floats, view: RunView) -> Rises:
-    """Where groups that are alike became slow, and which of them did."""
+    """When the groups of each kind became slow, and which of them did."""
     found: dict[int, Rise] = {}
     moved: set[int] = set()
     pace = _pace_of_compute(view)
@@ -73,13 +72,13 @@ def find_rises(collectives: Collectives, total_ns: Floats, view: RunView) -> Ris
 
 
 def _rose(total_ns: Floats, row: int) -> float:
-    """By what factor a group is slower from ``row`` on than before; 0 where it never met on one side."""
+    """Factor by which a group is slower from ``row`` on. 0 if one side has no collective."""
     before, after = (float(medians(part, axis=0)) for part in (total_ns[:row], total_ns[row:]))
     return after / before if before > 0 and after > 0 else 0.0
 
 
 def _pace_of_compute(view: RunView) -> Floats:
-    """Log wall time that compute takes on a typical rank, [steps]: what a busier machine slows beside transfers."""
+    """Log wall time of compute on a typical rank, [steps]. A busier machine slows compute as well as transfers."""
     compute = [view.operations[stage].total_ns() for stage in view.work if stage in view.operations]
     if not compute:
         return np.zeros(len(view.steps))
@@ -87,9 +86,7 @@ def _pace_of_compute(view: RunView) -> Floats:
 
 
 def _jump(series: Floats, pace: Floats) -> Rise | None:
-    """Where ``series`` (logs) begins to lie higher than ``pace`` explains; None where it does not, or not clearly, or
-    comes back.
-    """
+    """The rise of ``series`` (logs) above what ``pace`` explains. None if it is not clear, or does not last."""
     known = np.flatnonzero(np.isfinite(series) & np.isfinite(pace))
     values, count = series[known], len(known)
     if count < 2 * MIN_STEPS:
@@ -127,27 +124,27 @@ class SlowGroup:
     ratio: float
     share: float
     excess_ns: float
-    """A step, median over the stretch."""
+    """Excess for each step, median over the stretch."""
     against: Against
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FastGroups:
-    """Groups that are alike in one stage; each of [groups, members], global ranks."""
+    """Groups of one kind in one stage. Each array: [groups, members], global ranks."""
 
     unmoved: Ints
-    """Those that take as long as before: of the steady ones, without those that are on their way."""
+    """Steady groups that did not become slower at all."""
     steady: Ints
-    """Those that did not slow down within the window."""
+    """Groups that did not become slow within the window."""
     fast: Ints
-    """Those as fast as the rest."""
+    """Groups as fast as the rest."""
     everyone: Ints
-    """All of them, the slow ones too."""
+    """All groups, also the slow ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Slow groups of one cause, and the ranks it sits with: none where nothing tells the members apart."""
+    """Slow groups with one cause, and its ranks. No ranks if the groups do not show them."""
 
     groups: tuple[SlowGroup, ...]
     initiating: tuple[int, ...]
@@ -159,9 +156,9 @@ class Part:
 
 
 def parts_of(slow: Sequence[SlowGroup], fast: Sequence[FastGroups], view: RunView) -> list[Part]:
-    """Slow groups that hang together, each part with the place that explains it.
+    """Connected slow groups, each part with the rank or host that explains it.
 
-    Groups of the same hosts, or near each other that became slow together, stay one part where no place explains them.
+    Groups of the same hosts, or connected groups that became slow together, remain one part without an explanation.
     """
     hosts = _Hosts(view)
     parts: list[Part] = []
@@ -170,15 +167,15 @@ def parts_of(slow: Sequence[SlowGroup], fast: Sequence[FastGroups], view: RunVie
         if explained.initiating:
             parts.append(explained)
             continue
-        apart = [_explained(one, fast, hosts) for one in _connected(near, lambda group: group.ranks)]
+        apart = [_explained(groups, fast, hosts) for groups in _connected(near, lambda group: group.ranks)]
         alike = explained.past or len({hosts.of_group(group) for group in near}) == 1
-        together = alike and not any(one.initiating for one in apart)
+        together = alike and not any(part.initiating for part in apart)
         parts.extend([explained] if together else apart)
     return parts
 
 
 class _Hosts:
-    """Hosts by number, a rank of unknown host as a host of its own."""
+    """Hosts by number. A rank without a known host counts as a separate host."""
 
     def __init__(self, view: RunView) -> None:
         names = [host or f"\0{rank}" for rank, host in enumerate(view.hosts)]
@@ -188,7 +185,7 @@ class _Hosts:
         return tuple(sorted(set(self.of_rank[list(group.ranks)].tolist())))
 
     def fast_across(self, groups: FastGroups, *, past: bool) -> Ints:
-        """Ranks of fast groups that cross hosts; compared with others, those of hosts that not all of them have."""
+        """Ranks of fast groups that cross hosts, without the hosts that are in every group."""
         ranks = groups.steady if past else groups.fast
         if not len(ranks):
             return ranks.ravel()
@@ -196,7 +193,7 @@ class _Hosts:
         return ranks if past else np.asarray(ranks[~np.isin(self.of_rank[ranks], self._in_every(groups.everyone))])
 
     def fast_inside(self, groups: FastGroups, *, past: bool) -> Ints:
-        """Ranks of fast groups that lie within one host."""
+        """Ranks of fast groups within one host."""
         ranks = groups.steady if past else groups.fast
         return np.asarray(ranks[self._inside(ranks)].ravel())
 
@@ -216,18 +213,14 @@ class _Hosts:
 def _connected(
     groups: Sequence[SlowGroup], places: Callable[[SlowGroup], Sequence[Hashable]]
 ) -> list[tuple[SlowGroup, ...]]:
-    """Groups that share places, directly or by way of others."""
+    """Groups that share places, directly or through other groups."""
     parts: list[tuple[set[Hashable], list[SlowGroup]]] = []
     for group in groups:
-        mine = set(places(group))
-        touched = [part for part in parts if part[0] & mine]
-        parts = [part for part in parts if not part[0] & mine]
-        parts.append(
-            (
-                mine.union(*(part[0] for part in touched)),
-                [*(one for part in touched for one in part[1]), group],
-            )
-        )
+        of_group = set(places(group))
+        touched = [part for part in parts if part[0] & of_group]
+        parts = [part for part in parts if not part[0] & of_group]
+        members = [*(member for part in touched for member in part[1]), group]
+        parts.append((of_group.union(*(part[0] for part in touched)), members))
     return [tuple(members) for _, members in parts]
 
 
@@ -238,28 +231,20 @@ def _explained(groups: tuple[SlowGroup, ...], fast: Sequence[FastGroups], hosts:
         return unexplained
     spans = {len(hosts.of_group(group)) for group in groups}
     across, inside = min(spans) > 1, max(spans) == 1
-    everyone = [(one.steady if past else one.fast).ravel() for one in fast]
-    by_network = [hosts.fast_across(one, past=past) for one in fast]
-    cleared = np.concatenate(by_network if across else everyone)
-    initiating = _one_rank(groups, cleared)
-    if not initiating:
-        cleared = np.concatenate([hosts.fast_inside(one, past=past) for one in fast]) if inside else cleared
-        initiating = _one_host(groups, cleared, hosts)
-    return Part(groups=groups, initiating=initiating)
-
-
-def _one_rank(groups: Sequence[SlowGroup], cleared: Ints) -> tuple[int, ...]:
-    everywhere = set.intersection(*(set(group.ranks) for group in groups))
-    left = everywhere - set(cleared.tolist())
-    return tuple(left) if len(left) == 1 else ()
-
-
-def _one_host(groups: Sequence[SlowGroup], cleared: Ints, hosts: _Hosts) -> tuple[int, ...]:
-    """The ranks of the one host that takes part in every slow group, and in no fast one."""
-    everywhere = set.intersection(*(set(hosts.of_group(group)) for group in groups))
-    cleared_hosts = set(hosts.of_rank[cleared].tolist())
-    left = [host for host in everywhere if host not in cleared_hosts]
+    fast_ranks = np.concatenate(
+        [
+            hosts.fast_across(each, past=past) if across else (each.steady if past else each.fast).ravel()
+            for each in fast
+        ]
+    )
+    ranks = set.intersection(*(set(group.ranks) for group in groups)) - set(fast_ranks.tolist())
+    if len(ranks) == 1:
+        return Part(groups=groups, initiating=tuple(ranks))
+    if inside:
+        fast_ranks = np.concatenate([hosts.fast_inside(each, past=past) for each in fast])
+    in_all = set.intersection(*(set(hosts.of_group(group)) for group in groups))
+    left = in_all - set(hosts.of_rank[fast_ranks].tolist())
     if len(left) != 1:
-        return ()
-    slow = {rank for group in groups for rank in group.ranks if hosts.of_rank[rank] == left[0]}
-    return tuple(sorted(slow))
+        return unexplained
+    of_host = {rank for group in groups for rank in group.ranks if hosts.of_rank[rank] in left}
+    return Part(groups=groups, initiating=tuple(sorted(of_host)))

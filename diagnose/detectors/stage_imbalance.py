@@ -15,7 +15,7 @@ the ranks of a stage is used: one slow rank does not make its stage heavy.
 import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
-from diagnose.findings import Finding, Kind, Role, Severity, Suspect
+from diagnose.findings import Evidence, Finding, Kind, Role, Severity, Suspect
 from diagnose.model.operations import Floats
 from diagnose.model.peers import Excess, log_ratios, lower_median, measure_excess, step_noise
 from diagnose.model.view import RunView
@@ -59,7 +59,7 @@ def _finding(view: RunView, heaviest: int, per_stage: Floats, excess: Excess) ->
     """The imbalance. If the stage has a single rank, the rank may be slow instead: insufficient evidence."""
     ratio = float(np.exp(excess.median))
     ranks = np.flatnonzero(view.pp_of_rank == heaviest).tolist()
-    evidence = {
+    evidence: Evidence = {
         "pp": heaviest,
         "ratio": round(ratio, 3),
         "share_of_steps": round(excess.share, 3),

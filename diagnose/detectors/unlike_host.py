@@ -1,15 +1,15 @@
 """unlike-host: a host whose metrics differ from those of all hosts with the same work, for minutes.
 
-    host 0   ~~~~~~~~~~~~~~~~~~~~~~~       windows of 8 samples; how far each host is from the median of the others
-    host 1   ~~~~~~~~~~~~~~~~~~~~~~~       (root mean square); unlike is who is far beyond what the others differ by,
-    host 2   ~~~~~~~~.______________       with nobody near, for four minutes: either it became so, or it is so by
-    host 3   ~~~~~~~~~~~~~~~~~~~~~~~       very much
+    host 0   ~~~~~~~~~~~~~~~~~~~~~~~       Windows of 8 samples: distance of each host from the median of the others
+    host 1   ~~~~~~~~~~~~~~~~~~~~~~~       (root mean square). A host is unlike the others if its distance is far
+    host 2   ~~~~~~~~.______________       larger than theirs for four minutes, and no other host is near it. Either
+    host 3   ~~~~~~~~~~~~~~~~~~~~~~~       this began in that time, or the difference is very large.
 
-Algorithm 9 of the field's list, after Minder (NSDI'25): one metric at a time, in order of sensitivity, no training, no
-spans, so that it speaks while the trainer is silent. Minder sums distances between all pairs; the distance to the
-median says the same in linear time, and does not saturate where hosts are few. Series are smoothed where Minder learns
-to. Hosts are compared that hold ranks of the same pipeline stages. While steps go on a host is named only if it became
-unlike as they became slower: looking different is no fault.
+Algorithm 9 of the field's list, after Minder (NSDI'25): one metric at a time, in order of sensitivity, without training
+and without spans. So it also works while the trainer sends no records. Minder sums distances between all pairs. The
+distance to the median shows the same in linear time, and does not saturate with few hosts. Series are smoothed; Minder
+learns this. Only hosts with ranks of the same pipeline stages are compared. While steps continue, a host is named only
+if it became unlike when they became slower: a difference alone is no fault.
 """
 
 import time
@@ -29,39 +29,39 @@ from diagnose.ranges import fold_ranks
 
 NAME = "unlike-host"
 PERSIST_S = 240.0
-"""As Minder has it."""
+"""As in Minder."""
 MIN_HOSTS = 4
 WINDOW = 8
 """Samples."""
 MAX_WINDOWS = 300
-"""Looked at: of more samples, windows that overlap less."""
+"""With more samples, windows overlap less."""
 SMOOTHED = 4
-"""Samples of which one mean is taken first."""
+"""Number of samples of a moving mean."""
 SPAN = WINDOW + SMOOTHED - 1
-"""Samples that one window rests on."""
+"""Number of samples of one window with its moving means."""
 MIN_TIMES = 5.0
-"""What the others typically differ by."""
+"""Multiple of the typical distance of the others."""
 MIN_TIMES_EVER, MIN_LEAD_EVER, MIN_FACTOR_EVER = 8.0, 4.0, 4.0
-"""The same for a host that was so when what is known begins, and how many times more or less than the others it must
-have: machines differ, and that is no trouble."""
+"""Stricter limits for a host that was unlike from the first sample on, and the least ratio to the others: machines
+differ, and this is no fault."""
 ALIKE_BEFORE = 0.5
-"""Of the distance while it is unlike, what it was before at most."""
+"""Largest distance before, as share of the distance while it is unlike."""
 MIN_LEAD = 2.0
-"""Times what the next host differs by."""
+"""Multiple of the distance of the next host."""
 MIN_SHARE = 0.8
-"""Of windows in which it is the one."""
+"""Share of windows in which the host has the largest distance."""
 STILL_S = 60.0
 STILL_STEPS = 5.0
-"""A job stands still that finished no step for so long, and for so many steps' time, while its hosts talk."""
+"""A job is stalled if it finished no step for this time, and for this number of steps, while its hosts send samples."""
 BEFORE_S = 120.0
 """A cause may show this long before steps become slower."""
 MAX_CONFIDENCE = 0.7
-"""Nothing says that the difference is the cause."""
+"""The difference need not be the cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unlike:
-    """A host that stands apart in one metric."""
+    """A host that is unlike the others in one metric."""
 
     host: str
     feature: Feature
@@ -70,34 +70,36 @@ class Unlike:
     own: float
     others: float
     times: float
-    """How far it is from the others, in units of how far those are from each other."""
+    """Distance from the others, in units of their distance from each other."""
     share: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """What has to be explained, and when; a silent trainer leaves everything open."""
+    """What the difference may explain, and since when."""
 
     first_ns: int
     lost_s: float
-    words: str
+    text: str
 
 
 def detect_unlike_host(view: RunView, *, persist_s: float = PERSIST_S) -> list[Finding]:
-    """At most one finding: the first metric in which one host stands apart, and others in which it does too."""
+    """At most one finding: the first metric in which a host is unlike the others, and its other such metrics."""
     groups = _groups(view)
     trouble = _trouble(view)
     if not groups or trouble is None or not view.fleet.series:
         return []
-    grid = grid_of(view.fleet, [host for group in groups for host in group], [one.metric for one in FEATURES])
+    grid = grid_of(view.fleet, [host for group in groups for host in group], [feature.metric for feature in FEATURES])
     if grid is None or grid.num_columns <= SPAN:
         return []
-    found = [one for one in _all_unlike(view, grid, groups, persist_s) if _may_explain(one, trouble, grid)]
-    return [_finding(view, found[0], trouble, [one for one in found[1:] if one.host == found[0].host])] if found else []
+    found = [unlike for unlike in _all_unlike(view, grid, groups, persist_s) if _may_explain(unlike, trouble, grid)]
+    if not found:
+        return []
+    return [_finding(view, found[0], trouble, [unlike for unlike in found[1:] if unlike.host == found[0].host])]
 
 
 def _groups(view: RunView) -> list[list[str]]:
-    """Hosts that hold equally many ranks of the same pipeline stages, four or more."""
+    """Groups of four or more hosts with the same number of ranks of the same pipeline stages."""
     ranks: dict[str, list[int]] = {}
     for host, stage in zip(view.hosts, view.pp_of_rank.tolist(), strict=True):
         ranks.setdefault(host, []).append(stage)
@@ -109,21 +111,21 @@ def _groups(view: RunView) -> list[list[str]]:
 
 
 def _trouble(view: RunView) -> Trouble | None:
-    """None where steps go on as ever."""
+    """None if steps continue as usual."""
     if not len(view.steps):
-        return Trouble(first_ns=0, lost_s=0.0, words="the ranks send no records")
+        return Trouble(first_ns=0, lost_s=0.0, text="the ranks send no records")
     if view.step_start_ns is None:
         return None
     usual_ns = float(np.median(view.step_ns))
     ended_ns = int(view.step_start_ns[-1] + view.step_ns[-1])
     if view.fleet.seen_ns - ended_ns > max(STILL_S * 1e9, STILL_STEPS * usual_ns):
         still_s = (view.fleet.seen_ns - ended_ns) / 1e9
-        return Trouble(first_ns=ended_ns, lost_s=still_s, words=f"no step has finished for {still_s:.0f} s")
+        return Trouble(first_ns=ended_ns, lost_s=still_s, text=f"no step has finished for {still_s:.0f} s")
     return _slower(view, view.step_start_ns)
 
 
 def _slower(view: RunView, start_ns: Ints) -> Trouble | None:
-    """Steps that became slower and still are."""
+    """Steps that became slower and are still slow."""
     values = view.history.values if len(view.history.steps) else view.step_ns
     steps = view.history.steps if len(view.history.steps) else view.steps
     steps, values = steps[values > 0], values[values > 0]
@@ -134,22 +136,22 @@ def _slower(view: RunView, start_ns: Ints) -> Trouble | None:
     if not len(slow):
         return None
     lost_s = (rise.after_ns - rise.before_ns) * len(slow) / 1e9
-    words = f"steps take {rise.ratio:.2f}x as long since step {steps[rise.first]}"
+    text = f"steps take {rise.ratio:.2f}x as long since step {steps[rise.first]}"
     began_ns = int(start_ns[slow[0]]) if len(slow) < len(view.steps) else 0
-    return Trouble(first_ns=began_ns, lost_s=lost_s, words=words)
+    return Trouble(first_ns=began_ns, lost_s=lost_s, text=text)
 
 
-def _may_explain(one: Unlike, trouble: Trouble, grid: Grid) -> bool:
-    """Unlike to the end, and not since long before. Where the trouble is older than what hosts told, nobody knows."""
-    to_the_end = one.last_ns >= grid.at_ns(grid.num_columns - 1) - SPAN * grid.period_ns
-    return to_the_end and (trouble.first_ns <= grid.first_ns or one.first_ns >= trouble.first_ns - BEFORE_S * 1e9)
+def _may_explain(unlike: Unlike, trouble: Trouble, grid: Grid) -> bool:
+    """Whether the host is unlike until now, and not since long before the trouble, if samples are that old."""
+    until_now = unlike.last_ns >= grid.at_ns(grid.num_columns - 1) - SPAN * grid.period_ns
+    return until_now and (trouble.first_ns <= grid.first_ns or unlike.first_ns >= trouble.first_ns - BEFORE_S * 1e9)
 
 
 def _all_unlike(view: RunView, grid: Grid, groups: list[list[str]], persist_s: float) -> Iterator[Unlike]:
     rows = {host: row for row, host in enumerate(grid.hosts)}
     for feature in FEATURES:
         series = view.fleet.of(feature.metric)
-        if len({one.host for one in series}) < MIN_HOSTS:
+        if len({each.host for each in series}) < MIN_HOSTS:
             continue
         values = on_grid(grid, series, counter=feature.counter, of_devices=feature.of_devices)
         for group in groups:
@@ -159,7 +161,7 @@ def _all_unlike(view: RunView, grid: Grid, groups: list[list[str]], persist_s: f
 
 
 def _unlike(grid: Grid, members: Ints, values: Floats, feature: Feature, persist_s: float) -> Iterator[Unlike]:
-    """The host of a group that stands apart, if one does for so long."""
+    """The host of a group that is unlike the others for at least ``persist_s``, if any."""
     expected = _expected(values)
     every = -(-grid.num_columns // MAX_WINDOWS)
     difference = smoothed(values - expected, SMOOTHED)
@@ -167,10 +169,10 @@ def _unlike(grid: Grid, members: Ints, values: Floats, feature: Feature, persist
     level = np.abs(expected[:, SPAN - 1 :: every])
     least = np.maximum(feature.least, feature.least_share * level)
     far = _far(distance)
-    is_the_one = (distance == far.first) & (distance >= least) & far.apart
-    host = int(is_the_one.sum(axis=1).argmax())
-    stretch = highest_stretch(is_the_one[host] - MIN_SHARE)
-    hits = is_the_one[host][stretch.rows]
+    is_unlike = (distance == far.first) & (distance >= least) & far.apart
+    host = int(is_unlike.sum(axis=1).argmax())
+    stretch = highest_stretch(is_unlike[host] - MIN_SHARE)
+    hits = is_unlike[host][stretch.rows]
     if not hits.any() or (stretch.length - 1) * every * grid.period_ns < persist_s * 1e9:
         return
     own, floor = distance[host], least[host] / MIN_TIMES
@@ -195,7 +197,7 @@ def _unlike(grid: Grid, members: Ints, values: Floats, feature: Feature, persist
 
 
 def _became(distance: Floats, stretch: Stretch) -> bool:
-    """Whether a host was like the others before."""
+    """Whether the host was like the others before."""
     before = distance[: stretch.first]
     before = before[~np.isnan(before)]
     return len(before) > WINDOW and bool(np.median(before) <= ALIKE_BEFORE * np.nanmedian(distance[stretch.rows]))
@@ -207,7 +209,7 @@ def _is_far(own: float, others: float) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Far:
-    """Of each window: the two largest distances, the typical one but for the largest, and whether that stands apart."""
+    """For each window: the two largest distances, the typical one, and whether the largest is far from the rest."""
 
     first: Floats
     second: Floats
@@ -216,7 +218,7 @@ class Far:
 
 
 def _far(distance: Floats) -> Far:
-    """Hosts that were not heard of count as the nearest."""
+    """Hosts without samples have distance 0."""
     known = ~np.isnan(distance)
     count = len(distance)
     middle = (count - 1) // 2
@@ -227,7 +229,7 @@ def _far(distance: Floats) -> Far:
 
 
 def _expected(values: Floats) -> Floats:
-    """Median of the other hosts at each time; of all where one more or less does not move it."""
+    """Median of the other hosts at each time. Of all hosts if they are many."""
     known = ~np.isnan(values).all(axis=1)
     expected = np.full(values.shape, np.nan)
     if not known.any():
@@ -240,32 +242,30 @@ def _expected(values: Floats) -> Floats:
     return expected
 
 
-def _finding(view: RunView, one: Unlike, trouble: Trouble, also: list[Unlike]) -> Finding:
-    ranks = [rank for rank, host in enumerate(view.hosts) if host == one.host]
-    since = time.strftime("%H:%M:%S UTC", time.gmtime(one.first_ns // 1_000_000_000))
+def _finding(view: RunView, first: Unlike, trouble: Trouble, also: list[Unlike]) -> Finding:
+    ranks = [rank for rank, host in enumerate(view.hosts) if host == first.host]
+    since = time.strftime("%H:%M:%S UTC", time.gmtime(first.first_ns // 1_000_000_000))
     more = f"; also {', '.join(str(other.feature.metric) for other in also)}" if also else ""
     return Finding(
         detector=NAME,
         kind=Kind.UNLIKE_HOST,
         severity=Severity.WARNING,
         suspects=initiating(view, ranks),
-        stage="",
         window=view.window,
         seconds_lost=trouble.lost_s,
-        confidence=round(MAX_CONFIDENCE * one.share, 2),
-        summary=f"host {one.host} (ranks {fold_ranks(ranks)}): differs from the hosts with the same work since "
-        f"{since}: "
-        f"{one.feature.metric} {one.own:.4g} against {one.others:.4g} {one.feature.unit}{more}; "
-        f"{trouble.words}",
-        next_step=f"check what changed on {one.host} at {since}. After draining it, run: rankscope doctor --node",
+        confidence=round(MAX_CONFIDENCE * first.share, 2),
+        summary=f"host {first.host} (ranks {fold_ranks(ranks)}): differs from the hosts with the same work since "
+        f"{since}: {first.feature.metric} {first.own:.4g} against {first.others:.4g} {first.feature.unit}{more}; "
+        f"{trouble.text}",
+        next_step=f"check what changed on {first.host} at {since}. After draining it, run: rankscope doctor --node",
         evidence={
-            "metric": str(one.feature.metric),
-            "own": float(f"{one.own:.5g}"),
-            "others": float(f"{one.others:.5g}"),
-            "times_the_usual_distance": round(one.times, 1),
-            "since_ns": one.first_ns,
-            "lasts_s": round((one.last_ns - one.first_ns) / 1e9),
-            "share_of_windows": round(one.share, 2),
-            "metrics": [str(other.feature.metric) for other in (one, *also)],
+            "metric": str(first.feature.metric),
+            "own": float(f"{first.own:.5g}"),
+            "others": float(f"{first.others:.5g}"),
+            "times_the_usual_distance": round(first.times, 1),
+            "since_ns": first.first_ns,
+            "lasts_s": round((first.last_ns - first.first_ns) / 1e9),
+            "share_of_windows": round(first.share, 2),
+            "metrics": [str(other.feature.metric) for other in (first, *also)],
         },
     )

@@ -1,10 +1,7 @@
-"""How the clocks of a run's hosts lie apart, as its collector has estimated it.
+"""Clock offsets of a run's hosts, and times of several hosts on one reference clock.
 
-Who compares stamps of two hosts shifts them by this, and concludes nothing from a difference below the bound.
-
-The clocks of a run's hosts over its newest window of steps: as its collector estimated them, else estimated here.
-
-Stamps of several hosts on one clock: what the collector knows of their clocks, and what it does not.
+The collector estimates the offsets with error bounds. Times of two hosts are compared only after a shift by the offset.
+A difference below the bound means nothing. For a run without a collector, the offsets are estimated here.
 """
 
 from collections.abc import Mapping
@@ -22,52 +19,58 @@ from telemetry.stores.interface import Reader
 from telemetry.stores.queries import LAST_STEP, HostClocks, Ranks
 
 KNOT_NS = 10_000_000_000
-"""Offsets are asked for about so often."""
+"""Time between two offsets of a line."""
 UNKNOWN = "unknown"
-NOBODY: Mapping[str, tuple[int, int]] = {}
+MARGIN_S = 300.0
+"""Time before and after the steps in which windows count: the newest one may not be estimated yet."""
+LOOKS_BACK = (256, 16_384, LAST_STEP)
+"""Numbers of steps that are searched for the newest window, one after the other: a long run has very many windows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alignment:
-    """How far stamps can be compared."""
+    """How well times of hosts can be compared."""
 
     num_hosts: int
     bound_ns: int
-    """The stamps of aligned hosts are right within this."""
+    """Error bound of the times of aligned hosts."""
     unaligned: tuple[str, ...]
-    """Hosts whose stamps are their own clock's; none of a single host."""
+    """Hosts whose times are not corrected. Empty for a single host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    """What is to be taken from a host's stamps: lines from knot to knot."""
+    """The offset that is subtracted from times of a host: linear between knots."""
 
     first_ns: int
     knots_ns: Ints
-    """Since ``first_ns``, ascending."""
+    """Time since ``first_ns``, ascending."""
     offset_ns: Ints
     bound_ns: int
 
 
 class ReferenceClock:
-    """Reads stamps of any host as the reference's clock would have shown them.
+    """Converts times of any host to the reference clock.
 
-        a host's stretch   knot --------- knot --------- knot      offsets are asked for at the knots alone: between
-                                                                   them stamps keep their order, spans their nesting
+        times of a host   knot --------- knot --------- knot      Offsets are known at the knots. Between them, times
+                                                                  keep their order and spans keep their nesting.
 
     Args:
-        clocks: what is known of the hosts' clocks.
-        reach: of each host the first and the last stamp that matter, by its own clock.
-        beside: the same of hosts whose stamps are read, too, and whose alignment is not told.
+        clocks: the known clocks of the hosts.
+        reach: the first and the last time of each host, by its own clock.
+        beside: the same for further hosts that ``alignment`` does not describe.
     """
 
     def __init__(
-        self, clocks: ClockTable, reach: Mapping[str, tuple[int, int]], beside: Mapping[str, tuple[int, int]] = NOBODY
+        self,
+        clocks: ClockTable,
+        reach: Mapping[str, tuple[int, int]],
+        beside: Mapping[str, tuple[int, int]] | None = None,
     ) -> None:
-        lines = {host: _line(clocks, host, *ends) for host, ends in {**beside, **reach}.items()}
+        lines = {host: _line(clocks, host, *ends) for host, ends in {**(beside or {}), **reach}.items()}
         self._lines = {host: line for host, line in lines.items() if line is not None}
         unaligned = [host or UNKNOWN for host in reach if host not in self._lines]
-        if len(unaligned) == len(reach) - 1:  # the reference alone is no alignment
+        if len(unaligned) == len(reach) - 1:  # only the reference is aligned: this is no alignment
             unaligned = sorted(host or UNKNOWN for host in reach)
         self.alignment = Alignment(
             num_hosts=len(reach),
@@ -76,7 +79,7 @@ class ReferenceClock:
         )
 
     def aligned(self, at_ns: Ints, host: str) -> Ints:
-        """Stamps of ``host`` by the reference's clock; as they are where nothing bounds the host's."""
+        """Times of ``host`` by the reference clock. Not changed if the clock of the host is unknown."""
         line = self._lines.get(host)
         if line is None:
             return at_ns
@@ -99,13 +102,8 @@ def _line(clocks: ClockTable, host: str, first_ns: int, last_ns: int) -> _Line |
     )
 
 
-MARGIN_S = 300.0
-"""So far before and after the steps that are looked at, windows count: the newest may not be estimated yet."""
-_FIELDS = tuple(field.name for field in fields(HostClock))
-
-
 def load_clocks(reader: Reader, run_id: str, attempt: int, steps: Ints, step_ns: Floats) -> ClockTable:
-    """The clocks over some steps, and a little around; empty where none is known."""
+    """The clocks in and around some steps. Empty if none is known."""
     if not len(steps):
         return ClockTable()
     margin = int(MARGIN_S * 1e9 / max(1.0, float(np.median(step_ns))))
@@ -115,16 +113,12 @@ def load_clocks(reader: Reader, run_id: str, attempt: int, steps: Ints, step_ns:
         first_step=max(0, int(steps[0]) - margin),
         last_step=min(LAST_STEP, int(steps[-1]) + margin),
     )
-    return ClockTable(host_clock(row) for row in reader.read(asked).to_pylist())
+    return ClockTable(_host_clock(row) for row in reader.read(asked).to_pylist())
 
 
-def host_clock(row: dict[str, Any]) -> HostClock:
-    """From a row of ``HostClocks``."""
-    return HostClock(**{name: row[name] for name in _FIELDS})
-
-
-LOOKS_BACK = (256, 16_384, LAST_STEP)
-"""Steps in which the newest window is looked for, one after another: a long run has very many."""
+def _host_clock(row: dict[str, Any]) -> HostClock:
+    """The clock in a row of ``HostClocks``."""
+    return HostClock(**{field.name: row[field.name] for field in fields(HostClock)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +128,7 @@ class WindowClocks:
     first_step: int
     last_step: int
     clocks: tuple[HostClock, ...]
-    """At least one; of one host several where its clock was set within the window."""
+    """At least one. A host has several if its clock was set within the window."""
 
 
 def newest_clocks(reader: Reader, run_id: str, attempt: int, last_step: int) -> WindowClocks:
@@ -154,12 +148,12 @@ def _stored(reader: Reader, run_id: str, attempt: int, last_step: int) -> Window
         if rows := reader.read(asked).to_pylist():
             newest = [row for row in rows if row["first_step"] == rows[-1]["first_step"]]
             first, last = newest[0]["first_step"], max(row["last_step"] for row in newest)
-            return WindowClocks(first_step=first, last_step=last, clocks=tuple(map(host_clock, newest)))
+            return WindowClocks(first_step=first, last_step=last, clocks=tuple(map(_host_clock, newest)))
     return None
 
 
 def _estimated(reader: Reader, run_id: str, attempt: int, last_step: int) -> WindowClocks:
-    """Of a run that no collector watched as it went."""
+    """For a run without a collector."""
     for estimate in estimate_newest(reader, run_id, attempt, last_step, most=1):
         window = estimate.window
         return WindowClocks(first_step=window.first_step, last_step=window.last_step, clocks=estimate.clocks)

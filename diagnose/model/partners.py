@@ -1,13 +1,12 @@
-"""Which spans are one operation: a send and its receive, or the members of a collective.
+"""Spans that belong to one operation: a send and its receive, or the members of a collective.
 
-    place       who meets: the sender and the receiver of a direction, or the group of a stage
-    number      which of the collectives there it is:   as it was recorded, or the n-th of its rank in the step
+    place       the sender and the receiver of a direction, or the group of a stage
+    number      number of the operation at its place: as recorded, or the n-th of its rank in the step
 
     rank 0   |s 0|  |s 1|                  rank 0   |-- gather 7 ----|
     rank 2     |r 0--|r 1|                 rank 1         |= gather 7 =|
 
-Recorded numbers hold where spans are left out, too; the n-th hold where nothing was numbered, in steps of which every
-record is there.
+Recorded numbers are valid even if spans are missing. Otherwise spans are counted, in steps with all records.
 """
 
 from collections.abc import Iterator
@@ -34,19 +33,21 @@ COLLECTIVES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Where each span meets others, [spans]."""
+    """The place of each span, [spans]."""
 
     place: Ints
-    """Spans of equal number meet each other; ``NOBODY`` where there is nobody to meet."""
+    """Spans with the same number belong together. ``NOBODY``: the span has no partner."""
     size: Ints
-    """How many belong to one collective there; 0 for nobody."""
+    """Number of members of one operation at the place. 0 without a partner."""
 
 
 def meeting_places(
     spans: SpanColumns, topology: Topology, stages: tuple[Stage, ...] = (*TRANSFERS, *COLLECTIVES)
 ) -> Places:
-    """Who meets whom in ``stages``. Where no peer of a transfer was recorded, the neighbour along the pipeline is
-    meant; the ends of the pipeline have none."""
+    """The places of spans of ``stages``.
+
+    Without a recorded peer, the partner of a transfer is the neighbour along the pipeline. The ends have none.
+    """
     keys = np.full((3, len(spans)), NOBODY, dtype=np.int64)
     size = np.zeros(len(spans), dtype=np.int64)
     inside = spans.rank < topology.world_size
@@ -56,36 +57,40 @@ def meeting_places(
             keys[:, found] = between
             size[found] = members
     place = np.full(len(spans), NOBODY, dtype=np.int64)
-    meets = np.flatnonzero(size)
-    place[meets] = alike(*keys[:, meets])
+    paired = np.flatnonzero(size)
+    place[paired] = alike(*keys[:, paired])
     return Places(place=place, size=size)
 
 
 def recorded_numbers(spans: SpanColumns) -> Ints:
-    """The number that each span's recorder gave its operation, [spans]: of a transfer without one its microbatch and
-    chunk tell as much; ``NOT_NUMBERED`` where nothing does."""
+    """The recorded number of each operation, [spans]. ``NOT_NUMBERED`` if there is none.
+
+    For a transfer without a number, microbatch and chunk identify the operation.
+    """
     labelled = np.isin(spans.stage, TRANSFERS) & (spans.microbatch >= 0)
     label = -2 - spans.microbatch * 2**16 - np.maximum(spans.chunk, 0)
     return np.where(spans.op_seq > 0, spans.op_seq, np.where(labelled, label, NOT_NUMBERED))
 
 
 def whole_operations(spans: SpanColumns, places: Places) -> list[Ints]:
-    """Rows of the members of each operation, [operations, members], an array for each size of operation: the n-th of
-    every rank in a step. Senders come first; the members of a collective come by rank. Nothing of a place where
-    somebody has a record more or less than the others in that step."""
+    """Rows of the members of each operation, [operations, members], one array for each number of members.
+
+    An operation consists of the n-th span of every rank in a step. Senders come first. Members of a collective are
+    ordered by rank. A place is left out of a step in which one rank has more or fewer records than the others.
+    """
     rows = np.flatnonzero(places.place != NOBODY)
     place, size, step = places.place[rows], places.size[rows], spans.step[rows]
     number = _nth(spans, rows, place)
     order = np.lexsort((spans.rank[rows], ~np.isin(spans.stage[rows], SENDS), number, place, step))
-    rows, place, size, step, number = (one[order] for one in (rows, place, size, step, number))
+    rows, place, size, step, number = (column[order] for column in (rows, place, size, step, number))
     block = _blocks(step, place)
     whole = np.bincount(block) == size[_firsts(block)] * (_highest(number, block) + 1)
     kept = whole[block]
-    return [rows[kept & (size == one)].reshape(-1, one) for one in np.unique(size[kept]).tolist()]
+    return [rows[kept & (size == members)].reshape(-1, members) for members in np.unique(size[kept]).tolist()]
 
 
 def alike(*keys: Ints) -> Ints:
-    """A number from 0 for each row, the same for rows of the same keys."""
+    """A number from 0 for each row: the same number for rows with the same keys."""
     order = np.lexsort(keys[::-1])
     number = np.empty(len(order), dtype=np.int64)
     number[order] = _blocks(*(key[order] for key in keys))
@@ -93,7 +98,7 @@ def alike(*keys: Ints) -> Ints:
 
 
 def _of_stage(spans: SpanColumns, rows: Ints, stage: Stage, topology: Topology) -> Iterator[tuple[Ints, Ints, int]]:
-    """Of the spans of a stage that have company: their rows, what they share with it, [3, rows], and how many meet."""
+    """Spans of a stage with partners: their rows, the key of their place, [3, rows], and the number of members."""
     if stage in TRANSFERS:
         yield _pairs(spans, rows, stage, topology)
     elif stage is Stage.EMBEDDING_GRADS_ALL_REDUCE:
@@ -106,7 +111,7 @@ def _of_stage(spans: SpanColumns, rows: Ints, stage: Stage, topology: Topology) 
 
 
 def _pairs(spans: SpanColumns, rows: Ints, stage: Stage, topology: Topology) -> tuple[Ints, Ints, int]:
-    """Of the transfers that have another side: their rows, what they share with it, [3, rows], and two."""
+    """Transfers with another side: their rows, the key of their place, [3, rows], and two members."""
     send, towards = next((send, way) for send, receive, way in PAIRS if stage in (send, receive))
     sends = stage == send
     peers = _peers(spans, rows, topology, towards if sends else -towards)
@@ -116,13 +121,13 @@ def _pairs(spans: SpanColumns, rows: Ints, stage: Stage, topology: Topology) -> 
 
 
 def _peers(spans: SpanColumns, rows: Ints, topology: Topology, towards: int) -> Ints:
-    """The other side of each transfer; ``NOBODY``: there is none."""
+    """The other side of each transfer, or ``NOBODY``."""
     rank, peer = spans.rank[rows], spans.peer[rows]
     return np.where(peer >= 0, peer, topology.neighbour(towards)[rank])
 
 
 def _groups(spans: SpanColumns, rows: Ints, stage: Stage, topology: Topology, mask: int) -> tuple[Ints, Ints, int]:
-    """Those along the axes in ``mask``."""
+    """Collectives along the axes in ``mask``."""
     ranks = topology.members(mask)
     if ranks.shape[1] < 2:
         rows = rows[:0]
@@ -141,20 +146,20 @@ def _ends(spans: SpanColumns, rows: Ints, topology: Topology) -> tuple[Ints, Int
 
 
 def _nth(spans: SpanColumns, rows: Ints, place: Ints) -> Ints:
-    """The how-many-th of its rank at its place in its step each row is, from 0."""
+    """Number of each row among those of its rank, place and step, from 0."""
     order = np.lexsort((spans.seq[rows], spans.start_ns[rows], spans.rank[rows], place, spans.step[rows]))
-    block = _blocks(*(one[order] for one in (spans.step[rows], place, spans.rank[rows])))
+    block = _blocks(*(column[order] for column in (spans.step[rows], place, spans.rank[rows])))
     number = np.empty(len(rows), dtype=np.int64)
     number[order] = np.arange(len(rows)) - _firsts(block)[block]
     return number
 
 
 def _blocks(*keys: Ints) -> Ints:
-    """Number of the block of equal keys that each row lies in; rows come ordered by the keys."""
-    news = np.zeros(len(keys[0]), dtype=np.bool_)
+    """Number of the block of equal keys for each row. Rows are ordered by the keys."""
+    is_first = np.zeros(len(keys[0]), dtype=np.bool_)
     for key in keys:
-        news[1:] |= key[1:] != key[:-1]
-    return np.cumsum(news)
+        is_first[1:] |= key[1:] != key[:-1]
+    return np.cumsum(is_first)
 
 
 def _firsts(block: Ints) -> Ints:

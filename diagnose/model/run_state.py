@@ -1,12 +1,10 @@
-"""Whether a run goes on, and whether its agents still ship: one answer for commands and dashboard.
+"""The state of a run, for commands and dashboard.
 
-ENDED     every rank ended in order, or no agent has reported on the run
-DIED      a rank ended over an error, or is gone without an end
+ENDED     every rank ended normally, or the run has no agent and no data arrived for 20 s
+DIED      a rank ended with an error, or its process disappeared
 STALLED   evidence of a stall is newer than the newest step
-LIVE      a heartbeat arrived within 20 s
-SILENT    otherwise: agents or hosts are down, or their network is
-
-What commands and pages say of a run that has not ended and ships nothing: one sentence, and what to do.
+LIVE      data arrived within the last 20 s
+SILENT    otherwise: agents, hosts or the network are down
 """
 
 import time
@@ -20,27 +18,24 @@ from telemetry.stores.queries import RunBeats, Runs, RunStalls, RunSteps, in_por
 
 NS_PER_S = 1_000_000_000
 SILENT_AFTER_NS = 20 * NS_PER_S
-"""After this time without a heartbeat a rank that did not end counts as silent."""
+"""A run without data for this time is silent if it has not ended."""
 Attempt = tuple[str, int]
 Row = Mapping[str, Any]
 
 
 class RunState(StrEnum):
-    """What is known about the life of a run."""
+    """States of a run. The table above describes them."""
 
     LIVE = "live"
     SILENT = "not-shipping"
-    """No rank reported its end, and no heartbeat arrives: nothing is shipped."""
     ENDED = "ended"
     DIED = "died"
-    """A rank ended over an error, or is gone without an end."""
     STALLED = "stalled"
-    """Agents took evidence of a stall after the newest step had ended, and none took it back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beats:
-    """The last heartbeats of an attempt: how many ranks have one, ended in good order, are gone otherwise."""
+    """The last heartbeats of an attempt: number of ranks, of normal ends, and of other ends."""
 
     heard_ns: int = 0
     num_ranks: int = 0
@@ -50,24 +45,24 @@ class Beats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """The state of an attempt, and the time of its last sign of life: wall clock, nanoseconds."""
+    """The state of an attempt, and the wall clock of its last data, nanoseconds."""
 
     state: RunState
     heard_ns: int
     is_silent: bool = False
-    """Nothing arrives, and the attempt has not ended: also where it stalled before."""
+    """No data arrives, and the attempt has not ended. It may have stalled before."""
     has_ended: bool = False
-    """Every rank reported its end or is gone. Of a run that died some ranks may still wait."""
+    """Every rank has ended. In a run that died, some ranks may still wait."""
 
 
 def state_of(beats: Row | None, stall: Row | None, *, last_end_ns: int, last_ns: int, now_ns: int) -> Heard:
-    """The state of an attempt: the one function that the command, the report, the list of runs and the pages call.
+    """The state of an attempt. The command, the report, the list of runs and the pages call this function.
 
     Args:
         beats: its row of ``RunBeats``; None if there is none.
         stall: its row of ``RunStalls``; None if there is none.
         last_end_ns: end of its newest step: ``last_end_ns`` of ``RunSteps``. It is not used without ``stall``.
-        last_ns: the newest sign of life beside its heartbeats: ``last_ns`` of ``Runs``.
+        last_ns: the newest data beside its heartbeats: ``last_ns`` of ``Runs``.
         now_ns: the time, in nanoseconds since the epoch.
     """
     known = Beats() if beats is None else Beats(**{name: beats[name] for name in Beats.__slots__})
@@ -113,8 +108,10 @@ def heard_of(reader: Reader, run_id: str, attempt: int, now_ns: int | None = Non
 
 
 def _facts(reader: Reader, run_ids: list[str]) -> tuple[dict[Attempt, Row], dict[Attempt, Row], dict[Attempt, int]]:
-    """Rows of ``RunBeats`` and ``RunStalls`` by attempt, and ends of the newest steps. Steps are read only of runs with
-    evidence of a stall: there are few."""
+    """Rows of ``RunBeats`` and ``RunStalls`` by attempt, and ends of the newest steps.
+
+    Steps are read only for the few runs with evidence of a stall.
+    """
 
     def ask(query: Callable[[tuple[str, ...]], Query], names: list[str]) -> dict[Attempt, Row]:
         rows = (row for some in in_portions(names) for row in reader.read(query(some)).to_pylist())
@@ -139,7 +136,7 @@ class NotShipping:
 
 
 def not_shipping(heard: Heard | None) -> NotShipping | None:
-    """None for a run that ships or has ended: what is stored of it is up to date."""
+    """None for a run that ships or has ended: its stored data is complete."""
     if heard is None or not heard.is_silent:
         return None
     since = local_time(heard.heard_ns)
