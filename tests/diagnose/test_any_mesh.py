@@ -9,8 +9,8 @@ from diagnose.simulate.run import simulate, view
 from telemetry.named_groups import peer_of_axes
 from telemetry.stages import Stage
 from telemetry.topology import Topology, peer_of_mask
+from tests.diagnose.model.test_collectives import operations
 from tests.diagnose.simulate.made_plans import plan
-from tests.diagnose.test_collectives import operations
 from tests.diagnose.trace.made_columns import made_columns
 
 MESHES = [

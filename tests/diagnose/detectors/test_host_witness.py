@@ -14,6 +14,7 @@ from diagnose.model.fleet import HostEvent
 from diagnose.model.view import RunView
 from telemetry.host_metrics import Happening, Metric
 from telemetry.topology import Topology
+from tests.diagnose.detectors.test_host_contention import contended_view
 from tests.diagnose.made_fleet import (
     BEGAN_NS,
     SECOND_NS,
@@ -24,7 +25,6 @@ from tests.diagnose.made_fleet import (
     made_series,
     timed,
 )
-from tests.diagnose.test_host_contention import contended_view
 
 GRID = Topology(dp=8, pp=2, tp=2)
 """Four hosts of eight ranks."""
