@@ -11,6 +11,7 @@ from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.made_operations import GRIDS, FloatArray, around, make_operations, with_operations
 from tests.diagnose.made_view import make_view
+from tests.diagnose.over_seeds import over_seeds
 
 NUM_STEPS = 60
 SNAPSHOT_NS = 0.1e9
@@ -41,21 +42,21 @@ def saving(topology: Topology, rows: list[int], *, jitter: float = 0.05, seed: i
 
 
 @pytest.mark.parametrize(("topology", "rows"), list(product(GRIDS, ROWS.values())), ids=str)
-@pytest.mark.parametrize("seed", SEEDS)
+@over_seeds(SEEDS)
 def test_healthy_checkpoints_yield_nothing(topology: Topology, rows: list[int], seed: int) -> None:
     assert detect_slow_checkpoints(saving(topology, rows, seed=seed)) == []
 
 
 @pytest.mark.parametrize(("topology", "rows"), list(product(GRIDS, ROWS.values())), ids=str)
 @pytest.mark.parametrize("jitter", [0.3, 0.7])
-@pytest.mark.parametrize("seed", SEEDS)
+@over_seeds(SEEDS)
 def test_heavy_jitter_yields_nothing(topology: Topology, rows: list[int], jitter: float, seed: int) -> None:
     assert detect_slow_checkpoints(saving(topology, rows, jitter=jitter, seed=seed)) == []
 
 
 @pytest.mark.parametrize(("topology", "times"), list(product(GRIDS, [1.7, 3.0])), ids=str)
 @pytest.mark.parametrize("stage", ["checkpoint_snapshot", "checkpoint_write"])
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_rank_that_saves_slowly_is_named_and_nobody_else(
     topology: Topology, times: float, stage: str, seed: int
 ) -> None:
@@ -73,7 +74,7 @@ def test_a_rank_that_saves_slowly_is_named_and_nobody_else(
 
 
 @pytest.mark.parametrize(("topology", "times"), list(zip(GRIDS, [2.0, 1.7, 5.0], strict=True)), ids=str)
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_two_checkpoints_are_enough_and_must_show_the_more_the_fewer_ranks_there_are(
     topology: Topology, times: float, seed: int
 ) -> None:
@@ -84,7 +85,7 @@ def test_two_checkpoints_are_enough_and_must_show_the_more_the_fewer_ranks_there
 
 
 @pytest.mark.parametrize(("times", "accused"), [(2.0, []), (12.0, [2])])
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_single_checkpoint_accuses_only_a_clear_outlier(times: float, accused: list[int], seed: int) -> None:
     write_ns = saves(WRITE_NS, GRIDS[0], ROWS[1], seed=seed)
     write_ns[:, 2] *= times

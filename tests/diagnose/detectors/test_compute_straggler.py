@@ -8,6 +8,7 @@ from diagnose.findings import Kind, Role
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.made_view import make_view
+from tests.diagnose.over_seeds import over_seeds
 
 MANY_PEERS = [Topology(dp=2, pp=2, tp=2), Topology(dp=4), Topology(dp=8, pp=4, tp=4)]
 ONE_PEER = [Topology(dp=2), Topology(dp=2, pp=2)]
@@ -15,7 +16,7 @@ GRIDS = [*MANY_PEERS, *ONE_PEER]
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("seed", range(20))
+@over_seeds(range(20))
 def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
     assert detect_compute_stragglers(make_view(topology, seed=seed)) == []
 
@@ -25,7 +26,7 @@ def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
     [*product(MANY_PEERS, [1.15, 1.3, 2.0]), *product(ONE_PEER, [1.3, 2.0])],
     ids=str,
 )
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_one_slow_rank_is_named_and_nobody_else(topology: Topology, factor: float, seed: int) -> None:
     culprit = int(np.random.default_rng(seed).integers(topology.world_size))
     (finding,) = detect_compute_stragglers(make_view(topology, slow={culprit: factor}, seed=seed))
@@ -36,13 +37,13 @@ def test_one_slow_rank_is_named_and_nobody_else(topology: Topology, factor: floa
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @pytest.mark.parametrize("jitter", [0.3, 1.0])
-@pytest.mark.parametrize("seed", range(20))
+@over_seeds(range(20))
 def test_heavy_jitter_without_a_culprit_yields_nothing(topology: Topology, jitter: float, seed: int) -> None:
     assert detect_compute_stragglers(make_view(topology, jitter=jitter, seed=seed)) == []
 
 
 @pytest.mark.parametrize("restless", [0.2, 0.4])
-@pytest.mark.parametrize("seed", range(40))
+@over_seeds(range(40))
 def test_nobody_is_accused_of_a_while_in_which_everybody_is_restless(restless: float, seed: int) -> None:
     view, random = make_view(Topology(dp=2, pp=2, tp=2), seed=seed), np.random.default_rng(seed)
     for work in view.work.values():
@@ -50,7 +51,7 @@ def test_nobody_is_accused_of_a_while_in_which_everybody_is_restless(restless: f
     assert detect_compute_stragglers(view) == []
 
 
-@pytest.mark.parametrize("seed", range(10))
+@over_seeds(range(10))
 def test_a_few_steps_far_too_long_do_not_make_a_straggler_of_those_beside_them(seed: int) -> None:
     """As seen on a crowded machine: seven steps, five of them long, the median 1.6 times the peers'."""
     view = make_view(Topology(dp=2, pp=2, tp=2), num_steps=60, jitter=0.07, seed=seed)
@@ -58,7 +59,7 @@ def test_a_few_steps_far_too_long_do_not_make_a_straggler_of_those_beside_them(s
     assert detect_compute_stragglers(view) == []
 
 
-@pytest.mark.parametrize("seed", range(10))
+@over_seeds(range(10))
 def test_a_spread_among_all_ranks_is_not_a_straggler(seed: int) -> None:
     assert detect_compute_stragglers(make_view(Topology(dp=8, pp=2, tp=2), rank_spread=0.2, seed=seed)) == []
 

@@ -10,6 +10,7 @@ from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.made_collectives import as_operations
 from tests.diagnose.made_view import make_view
+from tests.diagnose.over_seeds import over_seeds
 
 GRIDS = [Topology(dp=2, pp=2, tp=2), Topology(dp=8, pp=4, tp=2), Topology(dp=16), Topology(dp=4, pp=2)]
 
@@ -56,20 +57,20 @@ def microbatch_view(
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("seed", range(20))
+@over_seeds(range(20))
 def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
     assert detect_data_imbalance(microbatch_view(topology, seed=seed)) == []
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @pytest.mark.parametrize("jitter", [0.3, 1.0])
-@pytest.mark.parametrize("seed", range(20))
+@over_seeds(range(20))
 def test_heavy_jitter_yields_nothing(topology: Topology, jitter: float, seed: int) -> None:
     assert detect_data_imbalance(microbatch_view(topology, jitter=jitter, seed=seed)) == []
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_first_step_that_warms_up_is_no_imbalance(topology: Topology, seed: int) -> None:
     view = microbatch_view(topology, num_microbatches=2, jitter=0.1, num_steps=20, seed=seed)
     for work in view.work.values():
@@ -82,7 +83,7 @@ def test_a_first_step_that_warms_up_is_no_imbalance(topology: Topology, seed: in
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @pytest.mark.parametrize("lengths", [0.15, 0.4])
 @pytest.mark.parametrize("num_chunks", [1, 2])
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_unequal_sequences_are_found_and_nobody_is_a_suspect(
     topology: Topology, lengths: float, num_chunks: int, seed: int
 ) -> None:
@@ -106,17 +107,17 @@ def test_the_longest_microbatch_is_named_with_its_step_and_replica() -> None:
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_slow_rank_is_not_unequal_data(topology: Topology, seed: int) -> None:
     assert detect_data_imbalance(microbatch_view(topology, slow={1: 2.0}, seed=seed)) == []
 
 
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_heavy_last_stage_is_not_unequal_data(seed: int) -> None:
     assert detect_data_imbalance(microbatch_view(GRIDS[1], heavy_stage={3: 2.0}, seed=seed)) == []
 
 
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_replica_that_is_slow_in_a_step_as_a_whole_is_not_unequal_data(seed: int) -> None:
     view = microbatch_view(GRIDS[1], seed=seed)
     slow = np.exp(np.random.default_rng(seed).normal(0.0, 0.4, (40, 1, 8))).repeat(8, axis=2)
@@ -128,7 +129,7 @@ def test_a_replica_that_is_slow_in_a_step_as_a_whole_is_not_unequal_data(seed: i
     assert detect_data_imbalance(replace(view, work=work)) == []
 
 
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_lengths_that_differ_little_are_left_unsaid(seed: int) -> None:
     assert detect_data_imbalance(microbatch_view(GRIDS[2], lengths=0.035, jitter=0.002, seed=seed)) == []
 
@@ -138,7 +139,7 @@ def test_what_costs_next_to_nothing_is_left_unsaid() -> None:
     assert detect_data_imbalance(replace(view, step_ns=view.step_ns * 50)) == []
 
 
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_what_is_long_on_one_rank_alone_is_not_the_data(seed: int) -> None:
     assert detect_data_imbalance(microbatch_view(GRIDS[1], lengths=0.3, alone=True, seed=seed)) == []
 

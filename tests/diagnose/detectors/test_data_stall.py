@@ -9,6 +9,7 @@ from diagnose.model.view import RunView
 from telemetry.topology import Topology
 from tests.diagnose.made_operations import GRIDS, FloatArray, around, with_operations
 from tests.diagnose.made_view import make_view
+from tests.diagnose.over_seeds import over_seeds
 
 STEP_NS = 240e6
 TINY_NS = 0.1e6
@@ -29,20 +30,20 @@ def some_rank(topology: Topology, seed: int) -> int:
 
 
 @pytest.mark.parametrize(("topology", "typical_ns"), list(product(GRIDS, [0.1e6, 2e6])), ids=str)
-@pytest.mark.parametrize("seed", SEEDS)
+@over_seeds(SEEDS)
 def test_a_healthy_run_yields_nothing(topology: Topology, typical_ns: float, seed: int) -> None:
     assert detect_data_stall(view_of(loads(topology, seed, typical_ns), topology)) == []
 
 
 @pytest.mark.parametrize(("topology", "typical_ns"), list(product(GRIDS, [0.1e6, 1e6, 3e6])), ids=str)
-@pytest.mark.parametrize("seed", SEEDS)
+@over_seeds(SEEDS)
 def test_heavy_jitter_yields_nothing(topology: Topology, typical_ns: float, seed: int) -> None:
     assert detect_data_stall(view_of(loads(topology, seed, typical_ns, jitter=1.0), topology)) == []
 
 
 @pytest.mark.parametrize("typical_ns", [10e6, 50e6])
 @pytest.mark.parametrize("topology", [*GRIDS, Topology(dp=2)], ids=str)
-@pytest.mark.parametrize("seed", SEEDS)
+@over_seeds(SEEDS)
 def test_loads_that_are_long_and_jitter_on_every_rank_accuse_nobody(
     topology: Topology, typical_ns: float, seed: int
 ) -> None:
@@ -51,7 +52,7 @@ def test_loads_that_are_long_and_jitter_on_every_rank_accuse_nobody(
 
 
 @pytest.mark.parametrize(("topology", "stall_ns"), list(product(GRIDS, [12e6, 60e6, 1e9])), ids=str)
-@pytest.mark.parametrize("seed", range(6))
+@over_seeds(range(6))
 def test_a_rank_whose_loads_are_long_is_named_and_nobody_else(topology: Topology, stall_ns: float, seed: int) -> None:
     load_ns, culprit = loads(topology, seed), some_rank(topology, seed)
     load_ns[15:, culprit] += stall_ns
@@ -64,7 +65,7 @@ def test_a_rank_whose_loads_are_long_is_named_and_nobody_else(topology: Topology
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("seed", range(6))
+@over_seeds(range(6))
 def test_a_burst_of_a_few_long_loads_is_found(topology: Topology, seed: int) -> None:
     load_ns, culprit = loads(topology, seed), some_rank(topology, seed)
     load_ns[[8, 14, 15, 27, 31], culprit] += 1e9
@@ -82,7 +83,7 @@ def test_a_rank_that_loads_long_is_found_among_ranks_that_load_rather_long() -> 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @pytest.mark.parametrize("rows", [slice(10, None), [5, 11, 12, 30]], ids=str)
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_loads_that_are_long_everywhere_at_once_accuse_nobody(
     topology: Topology, rows: slice | list[int], seed: int
 ) -> None:

@@ -20,6 +20,7 @@ from tests.diagnose.made_fleet import (
     timed,
 )
 from tests.diagnose.made_view import make_view
+from tests.diagnose.over_seeds import over_seeds
 
 GRID = Topology(dp=4, pp=2, tp=2)
 HOST = "gpu-00"
@@ -73,7 +74,7 @@ def quiet_counters(seed: int) -> list[MadeSeries]:
     return parts
 
 
-@pytest.mark.parametrize("seed", range(50))
+@over_seeds(range(50))
 def test_healthy_gpus_yield_nothing(seed: int) -> None:
     assert detect_gpu_errors(with_parts(*quiet_counters(seed))) == []
 
@@ -82,7 +83,7 @@ def test_a_single_corrected_memory_error_yields_nothing() -> None:
     assert detect_gpu_errors(with_parts(state(Metric.GPU_ECC_CORRECTED, 5, 1.0))) == []
 
 
-@pytest.mark.parametrize("seed", range(10))
+@over_seeds(range(10))
 def test_a_gpu_that_fell_off_the_bus_is_named_with_its_rank_and_nobody_else(seed: int) -> None:
     rank = int(np.random.default_rng(seed).integers(GRID.world_size))
     finding = only(detect_gpu_errors(with_parts(*quiet_counters(seed), xid(79, rank), gone(rank))))
@@ -167,7 +168,7 @@ def test_link_errors_far_beyond_all_others_are_a_warning() -> None:
     assert "5000 NVLink errors" in finding.summary
 
 
-@pytest.mark.parametrize("seed", range(20))
+@over_seeds(range(20))
 def test_link_errors_that_many_have_accuse_nobody(seed: int) -> None:
     random = np.random.default_rng(seed)
     parts = [state(Metric.GPU_NVLINK_ERRORS, rank, float(random.lognormal(5, 1))) for rank in range(GRID.world_size)]

@@ -12,6 +12,7 @@ from telemetry.topology import Topology
 from tests.diagnose.made_fleet import SECOND_NS, made_event, made_fleet
 from tests.diagnose.made_gpus import COUNTERS, FULL_MHZ, LOW_MHZ, Throttling, with_gpus
 from tests.diagnose.made_view import make_view
+from tests.diagnose.over_seeds import over_seeds
 
 MANY_PEERS = [Topology(dp=2, pp=2, tp=2), Topology(dp=4), Topology(dp=8, pp=4, tp=4)]
 GRIDS = [*MANY_PEERS, Topology(dp=2), Topology(dp=2, pp=2)]
@@ -22,13 +23,13 @@ def culprit_of(topology: Topology, seed: int) -> int:
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("seed", range(20))
+@over_seeds(range(20))
 def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
     assert detect_gpu_throttled(with_gpus(make_view(topology, seed=seed), lottery=0.6, seed=seed)) == []
 
 
 @pytest.mark.parametrize(("topology", "factor"), [*product(MANY_PEERS, [1.1]), *product(GRIDS, [1.4])], ids=str)
-@pytest.mark.parametrize("seed", range(4))
+@over_seeds(range(4))
 def test_one_throttled_gpu_that_slows_its_rank_is_named_and_nobody_else(
     topology: Topology, factor: float, seed: int
 ) -> None:
@@ -43,7 +44,7 @@ def test_one_throttled_gpu_that_slows_its_rank_is_named_and_nobody_else(
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @pytest.mark.parametrize("jitter", [0.3, 1.0])
-@pytest.mark.parametrize("seed", range(12))
+@over_seeds(range(12))
 def test_heavy_jitter_yields_nothing_even_where_a_gpu_is_throttled(
     topology: Topology, jitter: float, seed: int
 ) -> None:
@@ -53,13 +54,13 @@ def test_heavy_jitter_yields_nothing_even_where_a_gpu_is_throttled(
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("seed", range(10))
+@over_seeds(range(10))
 def test_a_throttled_gpu_that_slows_nothing_is_not_accused(topology: Topology, seed: int) -> None:
     throttling = [Throttling(rank=culprit_of(topology, seed), share=0.9)]
     assert detect_gpu_throttled(with_gpus(make_view(topology, seed=seed), throttling)) == []
 
 
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_fleet_at_its_power_cap_is_healthy_although_one_rank_is_slow(seed: int) -> None:
     view = make_view(Topology(dp=2, pp=2, tp=2), slow={5: 1.4}, seed=seed)
     assert detect_gpu_throttled(with_gpus(view, everybody=0.9)) == []
@@ -70,14 +71,14 @@ def test_the_slow_rank_is_not_the_one_whose_gpu_is_throttled() -> None:
     assert detect_gpu_throttled(with_gpus(view, [Throttling(rank=2, share=0.8)])) == []
 
 
-@pytest.mark.parametrize("seed", range(10))
+@over_seeds(range(10))
 def test_lasting_differences_among_ranks_are_not_put_down_to_throttling_that_comes_and_goes(seed: int) -> None:
     view = make_view(Topology(dp=8), num_steps=80, slow={3: 1.15}, seed=seed)
     rows = tuple(row for row in range(80) if row // 8 % 2)
     assert detect_gpu_throttled(with_gpus(view, [Throttling(rank=3, share=0.8, rows=rows)])) == []
 
 
-@pytest.mark.parametrize("seed", range(10))
+@over_seeds(range(10))
 def test_a_wide_spread_among_all_ranks_is_not_put_down_to_a_throttled_gpu(seed: int) -> None:
     view = make_view(Topology(dp=8, pp=2, tp=2), rank_spread=0.2, seed=seed)
     assert detect_gpu_throttled(with_gpus(view, [Throttling(rank=seed, share=0.8)])) == []
@@ -201,7 +202,7 @@ def test_a_peer_whose_gpu_nobody_looked_at_proves_nothing() -> None:
     assert detect_gpu_throttled(replace(view, fleet=replace(view.fleet, series=short))) == []
 
 
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_slowness_that_hardly_costs_anything_is_not_told(seed: int) -> None:
     view = make_view(Topology(dp=8), num_steps=200, jitter=0.01, rank_spread=0.001, slow={3: 1.02}, seed=seed)
     assert detect_gpu_throttled(with_gpus(view, [Throttling(rank=3, share=0.8)])) == []

@@ -8,6 +8,7 @@ from diagnose.findings import Kind, Severity
 from diagnose.model.view import Basis, RunView, Work
 from telemetry.topology import Topology
 from tests.diagnose.made_view import make_view
+from tests.diagnose.over_seeds import over_seeds
 
 GRIDS = [Topology(dp=2, pp=2, tp=2), Topology(dp=8, pp=4, tp=2), Topology(dp=16)]
 
@@ -45,14 +46,14 @@ def contended_view(
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("seed", range(20))
+@over_seeds(range(20))
 def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
     assert detect_host_contention(contended_view(topology, seed=seed)) == []
 
 
 @pytest.mark.parametrize("topology", GRIDS[:2], ids=str)
 @pytest.mark.parametrize("ranks_a_host", [2, 8])
-@pytest.mark.parametrize("seed", range(15))
+@over_seeds(range(15))
 def test_nobody_is_accused_of_a_while_in_which_every_core_is_fought_for(
     topology: Topology, ranks_a_host: int, seed: int
 ) -> None:
@@ -65,13 +66,13 @@ def test_nobody_is_accused_of_a_while_in_which_every_core_is_fought_for(
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @pytest.mark.parametrize("ranks_a_host", [4, 8])
-@pytest.mark.parametrize("seed", range(20))
+@over_seeds(range(20))
 def test_a_crowded_machine_yields_nothing(topology: Topology, ranks_a_host: int, seed: int) -> None:
     view = contended_view(topology, busy=1.0, jitter=0.5, ranks_a_host=ranks_a_host, seed=seed)
     assert detect_host_contention(view) == []
 
 
-@pytest.mark.parametrize("seed", range(40))
+@over_seeds(range(40))
 def test_a_few_steps_of_two_crowded_ranks_yield_nothing(seed: int) -> None:
     view = contended_view(Topology(dp=2), busy=1.0, num_steps=8, seed=seed)
     wild = np.exp(np.random.default_rng(seed).normal(0.0, 1.0, (8, 2)))
@@ -79,7 +80,7 @@ def test_a_few_steps_of_two_crowded_ranks_yield_nothing(seed: int) -> None:
     assert detect_host_contention(replace(view, off_cpu=off)) == []
 
 
-@pytest.mark.parametrize("seed", range(10))
+@over_seeds(range(10))
 def test_a_lasting_spread_among_all_ranks_is_no_contention(seed: int) -> None:
     view = contended_view(Topology(dp=16), busy=0.3, seed=seed)
     lasting = np.exp(np.random.default_rng(seed).uniform(-1.0, 1.0, 16))
@@ -87,7 +88,7 @@ def test_a_lasting_spread_among_all_ranks_is_no_contention(seed: int) -> None:
     assert detect_host_contention(replace(view, off_cpu=off)) == []
 
 
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_rank_is_compared_with_its_neighbours_too(seed: int) -> None:
     """All of its host are somewhat high: too little for the host, and the rank is not far from them."""
     stopped = {**dict.fromkeys(range(8, 16), 0.25), 9: 0.5}
@@ -109,7 +110,7 @@ def test_what_costs_next_to_nothing_is_left_unsaid() -> None:
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @pytest.mark.parametrize("more", [1.0, 3.0])
 @pytest.mark.parametrize("busy", [0.02, 0.2])
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_rank_kept_off_its_core_is_named_and_nobody_else(
     topology: Topology, more: float, busy: float, seed: int
 ) -> None:
@@ -121,14 +122,14 @@ def test_a_rank_kept_off_its_core_is_named_and_nobody_else(
     assert finding.severity is Severity.CRITICAL
 
 
-@pytest.mark.parametrize("seed", range(10))
+@over_seeds(range(10))
 def test_a_stopped_rank_is_found_on_a_crowded_machine(seed: int) -> None:
     topology = Topology(dp=2, pp=2, tp=2)
     (finding,) = detect_host_contention(contended_view(topology, busy=1.0, stopped={5: 4.0}, seed=seed))
     assert finding.ranks == [5]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@over_seeds(range(10))
 def test_a_competing_load_that_comes_and_goes_is_found(seed: int) -> None:
     view = contended_view(Topology(dp=8, pp=4, tp=2), stopped={9: 1.5}, share=0.8, seed=seed)
     (finding,) = detect_host_contention(view)
@@ -136,7 +137,7 @@ def test_a_competing_load_that_comes_and_goes_is_found(seed: int) -> None:
     assert finding.evidence["share_of_steps"] >= 0.6
 
 
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_load_that_begins_in_the_middle_is_dated(seed: int) -> None:
     view = contended_view(Topology(dp=2, pp=2, tp=2), stopped={3: 1.5}, from_row=20, seed=seed)
     (finding,) = detect_host_contention(view)
@@ -145,7 +146,7 @@ def test_a_load_that_begins_in_the_middle_is_dated(seed: int) -> None:
 
 
 @pytest.mark.parametrize("busy", [0.02, 0.3])
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_host_of_which_most_ranks_are_kept_off_is_one_finding(busy: float, seed: int) -> None:
     stopped = dict.fromkeys(range(8, 15), 1.2)
     view = contended_view(Topology(dp=8, pp=2, tp=2), busy=busy, stopped=stopped, seed=seed)
@@ -155,7 +156,7 @@ def test_a_host_of_which_most_ranks_are_kept_off_is_one_finding(busy: float, see
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_rank_with_more_work_is_not_contended(topology: Topology, seed: int) -> None:
     assert detect_host_contention(contended_view(topology, busy=0.3, slow={3: 2.0}, seed=seed)) == []
 

@@ -25,6 +25,7 @@ from tests.diagnose.made_fleet import (
     made_series,
     timed,
 )
+from tests.diagnose.over_seeds import over_seeds
 
 GRID = Topology(dp=8, pp=2, tp=2)
 """Four hosts of eight ranks."""
@@ -214,7 +215,7 @@ def test_words_of_a_host_change_neither_who_is_accused_nor_when() -> None:
     assert (told.ranks, told.window, told.seconds_lost) == (alone.ranks, alone.window, alone.seconds_lost)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@over_seeds(range(10))
 def test_spans_that_are_less_clear_accuse_beside_a_strong_witness(seed: int) -> None:
     view = contended_view(GRID, stopped={SLOW: 0.22}, seed=seed)
     assert detect_host_contention(view) == []
@@ -235,7 +236,7 @@ def test_a_strong_witness_may_be_want_of_memory_too() -> None:
 
 
 @pytest.mark.parametrize("heavy", [False, True])
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_paging_that_takes_processor_time_is_want_of_memory(seed: int, heavy: bool) -> None:
     """The kernel's time for a fault counts as the rank's own work. Another pipeline stage on its host may hold more."""
     view = contended_view(GRID, slow={SLOW: 1.6}, seed=seed)
@@ -280,7 +281,7 @@ def test_a_busy_host_that_slows_nobody_is_left_alone(view: RunView) -> None:
     assert detect_host_contention(told.beside(view, busy(view, "cpu-01", "core1", "4711 stress-ng 0.99"))) == []
 
 
-@pytest.mark.parametrize("seed", range(10))
+@over_seeds(range(10))
 def test_ranks_that_crowd_few_cores_all_wait_and_nobody_is_accused(seed: int) -> None:
     view = contended_view(Topology(dp=2, pp=2, tp=2), busy=1.0, jitter=0.5, seed=seed)
     waits = dict(enumerate(np.random.default_rng(seed).uniform(0.3, 0.7, 8).tolist()))

@@ -9,6 +9,7 @@ from diagnose.model.view import Basis, RunView, Work
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.made_collectives import GRIDS, Delays, Floats, as_operations, made_large_view, make_collective_view
+from tests.diagnose.over_seeds import over_seeds
 
 SMALL, MIDDLE, FLAT, NO_TP = GRIDS
 TWO = Topology(dp=2)
@@ -37,7 +38,7 @@ def growing(topology: Topology, until_ns: float, seed: int, num_steps: int = 120
 
 
 @pytest.mark.parametrize("topology", [*GRIDS, TWO], ids=str)
-@pytest.mark.parametrize("seed", range(20))
+@over_seeds(range(20))
 def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
     assert detect_late_launch(make_collective_view(topology, seed=seed)) == []
 
@@ -45,7 +46,7 @@ def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
 @pytest.mark.parametrize("topology", [*GRIDS, TWO], ids=str)
 @pytest.mark.parametrize("jitter", [0.3, 1.0])
 @pytest.mark.parametrize("launch_jitter_ns", [0.5e6, 15e6])
-@pytest.mark.parametrize("seed", range(20))
+@over_seeds(range(20))
 def test_heavy_jitter_yields_nothing(topology: Topology, jitter: float, launch_jitter_ns: float, seed: int) -> None:
     view = make_collective_view(topology, jitter=jitter, launch_jitter_ns=launch_jitter_ns, seed=seed)
     assert detect_late_launch(view) == []
@@ -53,7 +54,7 @@ def test_heavy_jitter_yields_nothing(topology: Topology, jitter: float, launch_j
 
 @pytest.mark.parametrize("topology", [SMALL, TWO], ids=str)
 @pytest.mark.parametrize("delay", ["before_launch", "before_compute"])
-@pytest.mark.parametrize("seed", range(15))
+@over_seeds(range(15))
 def test_nobody_is_accused_of_a_while_in_which_everybody_comes_late_at_random(
     topology: Topology, delay: str, seed: int
 ) -> None:
@@ -64,7 +65,7 @@ def test_nobody_is_accused_of_a_while_in_which_everybody_comes_late_at_random(
 
 @pytest.mark.parametrize("topology", [*GRIDS, TWO], ids=str)
 @pytest.mark.parametrize("late_ns", [25e6, 80e6])
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_rank_late_by_itself_is_named_and_nobody_else(topology: Topology, late_ns: float, seed: int) -> None:
     culprit = int(np.random.default_rng(seed).integers(topology.world_size))
     delays = Delays(before_launch=of_rank(topology, culprit, late_ns))
@@ -76,7 +77,7 @@ def test_a_rank_late_by_itself_is_named_and_nobody_else(topology: Topology, late
 
 
 @pytest.mark.parametrize("topology", [*GRIDS, TWO], ids=str)
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_rank_that_makes_its_whole_replica_late_is_found_by_its_gap(topology: Topology, seed: int) -> None:
     culprit = int(np.random.default_rng(seed).integers(topology.world_size))
     delays = Delays(before_compute=of_rank(topology, culprit, 60e6))
@@ -89,7 +90,7 @@ def test_a_rank_that_makes_its_whole_replica_late_is_found_by_its_gap(topology: 
     }
 
 
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_replica_late_without_a_trace_of_who_began_names_nobody(seed: int) -> None:
     late = of_rank(MIDDLE, 0, 0.0)
     late[:, 16:24] = 60e6
@@ -99,7 +100,7 @@ def test_a_replica_late_without_a_trace_of_who_began_names_nobody(seed: int) -> 
     assert finding.summary.startswith("replica dp2 (ranks 16-23)")
 
 
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_host_of_which_most_ranks_are_late_is_one_finding(seed: int) -> None:
     late = np.zeros((40, 16))
     late[:, 4:8] = 60e6  # hosts of four ranks
@@ -108,7 +109,7 @@ def test_a_host_of_which_most_ranks_are_late_is_one_finding(seed: int) -> None:
     assert finding.summary.startswith("host gpu-01 (ranks 4-7)")
 
 
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_lateness_that_begins_in_the_middle_is_dated(seed: int) -> None:
     delays = Delays(before_launch=of_rank(SMALL, 5, 50e6, from_row=20))
     (finding,) = detect_late_launch(make_collective_view(SMALL, delays=delays, seed=seed))
@@ -119,7 +120,7 @@ def test_a_lateness_that_begins_in_the_middle_is_dated(seed: int) -> None:
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @pytest.mark.parametrize("basis", Basis)
 @pytest.mark.parametrize("factor", [1.3, 2.0])
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_rank_late_by_its_own_work_is_no_late_launch(
     topology: Topology, basis: Basis, factor: float, seed: int
 ) -> None:
@@ -134,12 +135,12 @@ def with_basis(view: RunView, basis: Basis) -> RunView:
 
 
 @pytest.mark.parametrize("topology", [MIDDLE, NO_TP], ids=str)
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_heavy_stage_is_no_late_launch(topology: Topology, seed: int) -> None:
     assert detect_late_launch(make_collective_view(topology, heavy_stage={topology.pp - 1: 2.0}, seed=seed)) == []
 
 
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_rank_kept_off_its_core_is_no_late_launch(seed: int) -> None:
     off = of_rank(FLAT, 3, 60e6)
     view = with_basis(make_collective_view(FLAT, delays=Delays(before_launch=off), seed=seed), Basis.PROCESSOR_TIME)
@@ -156,7 +157,7 @@ def test_a_rank_that_waits_for_its_data_or_saves_is_no_late_launch(stage: Stage)
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("seed", range(8))
+@over_seeds(range(8))
 def test_garbage_collected_by_one_rank_in_irregular_steps_is_its_own(topology: Topology, seed: int) -> None:
     culprit = int(np.random.default_rng(seed).integers(topology.world_size))
     delays = Delays(gc=bursts(topology, [culprit], 80e6, every=2.5, seed=seed))
@@ -167,7 +168,7 @@ def test_garbage_collected_by_one_rank_in_irregular_steps_is_its_own(topology: T
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("seed", range(8))
+@over_seeds(range(8))
 def test_garbage_collected_by_all_at_random_is_nobodys_in_particular(topology: Topology, seed: int) -> None:
     delays = Delays(
         gc=bursts(topology, list(range(topology.world_size)), 60e6, every=1.5 * topology.world_size, seed=seed)
@@ -188,14 +189,14 @@ def test_garbage_collected_inside_compute_counts_as_well() -> None:
     assert finding.ranks == [7]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_collections_planned_on_all_ranks_together_are_no_finding(seed: int) -> None:
     together = np.zeros((40, 16))
     together[::5] = 80e6
     assert detect_late_launch(make_collective_view(FLAT, delays=Delays(gc=together), seed=seed)) == []
 
 
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_planned_collection_is_not_the_cause_of_other_lateness(seed: int) -> None:
     random = np.random.default_rng(seed)
     together, late = np.zeros((40, 16)), np.zeros((40, 16))
@@ -205,14 +206,14 @@ def test_a_planned_collection_is_not_the_cause_of_other_lateness(seed: int) -> N
     assert detect_late_launch(view) == []
 
 
-@pytest.mark.parametrize("seed", range(10))
+@over_seeds(range(10))
 def test_a_lasting_spread_among_all_replicas_is_no_late_launch(seed: int) -> None:
     late = np.zeros((40, 16)) + np.random.default_rng(seed).uniform(0, 60e6, 16)
     assert detect_late_launch(make_collective_view(FLAT, delays=Delays(before_launch=late), seed=seed)) == []
 
 
 @pytest.mark.parametrize("topology", [SMALL, MIDDLE], ids=str)
-@pytest.mark.parametrize("seed", range(3))
+@over_seeds(range(3))
 def test_a_gap_before_the_first_span_of_a_step_counts(topology: Topology, seed: int) -> None:
     view = make_collective_view(topology, delays=Delays(before_compute=of_rank(topology, 3, 60e6)), seed=seed)
     known = {stage: one for stage, one in view.operations.items() if stage is not Stage.PARAMS_ALL_GATHER}
@@ -220,7 +221,7 @@ def test_a_gap_before_the_first_span_of_a_step_counts(topology: Topology, seed: 
     assert finding.ranks == [3]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_late_rank_that_also_works_longer_is_not_accused_of_its_launch(seed: int) -> None:
     delays = Delays(before_launch=of_rank(FLAT, 5, 80e6))
     (finding,) = detect_late_launch(make_collective_view(FLAT, slow={5: 1.1}, delays=delays, seed=seed))
@@ -232,7 +233,7 @@ def test_collections_that_cost_next_to_nothing_are_left_unsaid() -> None:
 
 
 @pytest.mark.parametrize("topology", [TWO, FLAT, MIDDLE], ids=str)
-@pytest.mark.parametrize("seed", range(8))
+@over_seeds(range(8))
 def test_offsets_that_grow_with_the_steps_are_told_and_nobody_is_accused(topology: Topology, seed: int) -> None:
     delays = Delays(before_launch=growing(topology, 120e6, seed))
     (finding,) = detect_late_launch(make_collective_view(topology, delays=delays, num_steps=120, seed=seed))

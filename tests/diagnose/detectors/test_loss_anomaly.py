@@ -11,6 +11,7 @@ from diagnose.model.view import RunView
 from telemetry.topology import Topology
 from tests.diagnose.made_operations import GRIDS, FloatArray, around, with_samples
 from tests.diagnose.made_view import make_view
+from tests.diagnose.over_seeds import over_seeds
 
 NUM_STEPS = 140
 SEEDS = range(30)
@@ -47,14 +48,14 @@ def changed(series: FloatArray, rows: slice | list[int], by: float) -> FloatArra
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("seed", SEEDS)
+@over_seeds(SEEDS)
 def test_a_fresh_run_that_warms_up_yields_nothing(topology: Topology, seed: int) -> None:
     view = view_of(falling_loss(seed), wild_then_calm_norm(seed), topology)
     assert detect_loss_anomaly(replace(view, steps=np.arange(NUM_STEPS), step_ns=np.full(NUM_STEPS, 1e9))) == []
 
 
 @pytest.mark.parametrize("jitter", [0.3, 1.0])
-@pytest.mark.parametrize("seed", SEEDS)
+@over_seeds(SEEDS)
 def test_heavy_jitter_yields_nothing(jitter: float, seed: int) -> None:
     assert detect_loss_anomaly(view_of(falling_loss(seed, jitter), wild_then_calm_norm(seed, jitter))) == []
 
@@ -114,7 +115,7 @@ def test_a_recorded_loss_that_jumps_by_two_in_one_step_is_found(name: str, first
 
 
 @pytest.mark.parametrize("first", [30, 45, 80])
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_jump_by_two_is_found_while_the_loss_still_falls_fast(first: int, seed: int) -> None:
     loss = falling_loss(seed)
     loss[first] += 2.0
@@ -130,7 +131,7 @@ def test_a_loss_that_has_almost_vanished_does_not_jump_by_a_little() -> None:
 
 @pytest.mark.parametrize("times", [1.8, 3.0])
 @pytest.mark.parametrize("first", [105, 125])
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_loss_that_jumps_and_stays_is_dated(times: float, first: int, seed: int) -> None:
     loss = changed(falling_loss(seed), slice(first, None), times)
     (finding,) = detect_loss_anomaly(view_of(loss, wild_then_calm_norm(seed)))
@@ -140,7 +141,7 @@ def test_a_loss_that_jumps_and_stays_is_dated(times: float, first: int, seed: in
     assert finding.confidence > 0.9
 
 
-@pytest.mark.parametrize("seed", range(10))
+@over_seeds(range(10))
 def test_a_single_spike_that_comes_back_is_info_at_most(seed: int) -> None:
     norm = changed(wild_then_calm_norm(seed), [118], 15.0)
     (finding,) = detect_loss_anomaly(view_of(changed(falling_loss(seed), [118, 119], 2.5), norm))
@@ -156,7 +157,7 @@ def test_spikes_that_repeat_are_a_warning() -> None:
 
 
 @pytest.mark.parametrize("times", [8.0, 30.0])
-@pytest.mark.parametrize("seed", range(10))
+@over_seeds(range(10))
 def test_a_norm_that_jumps_and_stays_is_a_warning(times: float, seed: int) -> None:
     norm = changed(wild_then_calm_norm(seed), slice(120, None), times)
     (finding,) = detect_loss_anomaly(view_of(falling_loss(seed), norm))

@@ -12,6 +12,7 @@ from diagnose.simulate.run import simulate, view
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.made_operations import GRIDS, FloatArray, around, with_history, with_operations, with_samples
+from tests.diagnose.over_seeds import over_seeds
 from tests.diagnose.simulate.made_plans import plan
 from tests.score.cases import case
 from tests.score.verdicts import verdict
@@ -40,25 +41,25 @@ def lingering(num_steps: int, deviation: float, seed: int, kept: float = 0.8) ->
 
 
 @pytest.mark.parametrize("num_steps", [20, 40, 120, 600])
-@pytest.mark.parametrize("seed", SEEDS)
+@over_seeds(SEEDS)
 def test_a_healthy_run_yields_nothing(num_steps: int, seed: int) -> None:
     assert detect_mfu_decline(view_of(step_times(num_steps, seed=seed))) == []
 
 
 @pytest.mark.parametrize(("num_steps", "jitter"), list(product([40, 120, 600], [0.1, 0.3, 1.0])))
-@pytest.mark.parametrize("seed", SEEDS)
+@over_seeds(SEEDS)
 def test_heavy_jitter_yields_nothing(num_steps: int, jitter: float, seed: int) -> None:
     assert detect_mfu_decline(view_of(step_times(num_steps, jitter=jitter, seed=seed))) == []
 
 
 @pytest.mark.parametrize("deviation", [0.03, 0.1])
-@pytest.mark.parametrize("seed", SEEDS)
+@over_seeds(SEEDS)
 def test_noise_that_lingers_yields_nothing(deviation: float, seed: int) -> None:
     assert detect_mfu_decline(view_of(lingering(400, deviation, seed))) == []
 
 
 @pytest.mark.parametrize("slow_first", [1, 5, 30])
-@pytest.mark.parametrize("seed", SEEDS)
+@over_seeds(SEEDS)
 def test_a_warm_up_yields_nothing(slow_first: int, seed: int) -> None:
     step_ns = step_times(200, seed=seed)
     step_ns[:slow_first] *= np.linspace(6.0, 1.5, slow_first)
@@ -67,7 +68,7 @@ def test_a_warm_up_yields_nothing(slow_first: int, seed: int) -> None:
 
 @pytest.mark.parametrize(("every", "length"), [(10, 1), (25, 1), (50, 3), (100, 5)])
 @pytest.mark.parametrize("times", [2.0, 20.0])
-@pytest.mark.parametrize("seed", range(20))
+@over_seeds(range(20))
 def test_a_checkpoint_or_an_evaluation_every_so_many_steps_yields_nothing(
     every: int, length: int, times: float, seed: int
 ) -> None:
@@ -79,7 +80,7 @@ def test_a_checkpoint_or_an_evaluation_every_so_many_steps_yields_nothing(
 
 @pytest.mark.parametrize("times", [1.15, 1.4, 3.0])
 @pytest.mark.parametrize(("num_steps", "since"), [(40, 25), (300, 60), (300, 280), (2000, 1850)])
-@pytest.mark.parametrize("seed", range(4))
+@over_seeds(range(4))
 def test_a_decline_is_dated_and_measured(times: float, num_steps: int, since: int, seed: int) -> None:
     step_ns = step_times(num_steps, seed=seed)
     step_ns[since:] *= times
@@ -93,7 +94,7 @@ def test_a_decline_is_dated_and_measured(times: float, num_steps: int, since: in
     assert finding.severity is (Severity.WARNING if times == 1.15 else Severity.CRITICAL)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@over_seeds(range(10))
 def test_a_decline_is_found_through_jitter_and_checkpoints(seed: int) -> None:
     step_ns = step_times(300, jitter=0.1, seed=seed)
     step_ns[150:] *= 1.3
@@ -102,7 +103,7 @@ def test_a_decline_is_found_through_jitter_and_checkpoints(seed: int) -> None:
     assert abs(finding.window.first_step - 150) <= 8
 
 
-@pytest.mark.parametrize("seed", range(10))
+@over_seeds(range(10))
 def test_a_decline_that_is_over_is_info_and_says_so(seed: int) -> None:
     step_ns = step_times(300, seed=seed)
     step_ns[150:200] *= 1.5
@@ -118,7 +119,7 @@ def test_a_decline_that_was_over_before_the_window_yields_nothing() -> None:
 
 
 @pytest.mark.parametrize(("num_steps", "growth"), [(150, 1.2), (300, 1.08), (3000, 1.3)])
-@pytest.mark.parametrize("seed", range(6))
+@over_seeds(range(6))
 def test_a_slow_drift_is_found(num_steps: int, growth: float, seed: int) -> None:
     step_ns = step_times(num_steps, seed=seed) * np.linspace(1.0, growth, num_steps)
     (finding,) = detect_mfu_decline(view_of(step_ns))
@@ -150,7 +151,7 @@ def with_stages(*, seed: int, slow_rank: int | None, waits: bool) -> RunView:
     return replace(view, work={Stage.BACKWARD_COMPUTE: Work(ns=work_ns, basis=Basis.PROCESSOR_TIME)})
 
 
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_waiting_that_grew_while_compute_stayed_flat_is_told(seed: int) -> None:
     (finding,) = detect_mfu_decline(with_stages(seed=seed, slow_rank=None, waits=True))
     assert "communication or waiting grew (grads-reduce-scatter +" in finding.summary
@@ -158,7 +159,7 @@ def test_waiting_that_grew_while_compute_stayed_flat_is_told(seed: int) -> None:
     assert "links and switches" in finding.next_step
 
 
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_one_rank_that_slows_all_is_not_taken_for_the_network(seed: int) -> None:
     (finding,) = detect_mfu_decline(with_stages(seed=seed, slow_rank=5, waits=True))
     assert "backward-compute (compute time) +" in finding.summary
@@ -192,7 +193,7 @@ def told_of(*faults: str, topology: Topology, noise: str = "recorded", seed: int
     "topology", [GRIDS[0], Topology(dp=8), Topology(dp=1, pp=8), Topology(dp=4, pp=4, tp=2)], ids=str
 )
 @pytest.mark.parametrize(("noise", "factor"), [("recorded", 1.5), ("heavy", 2.5)])
-@pytest.mark.parametrize("seed", range(2))
+@over_seeds(range(2))
 def test_a_machine_that_others_crowd_is_not_taken_for_the_network(
     topology: Topology, noise: str, factor: float, seed: int
 ) -> None:
@@ -204,7 +205,7 @@ def test_a_machine_that_others_crowd_is_not_taken_for_the_network(
     assert "check what else uses the cores of all hosts" in decline.next_step
 
 
-@pytest.mark.parametrize("seed", range(3))
+@over_seeds(range(3))
 def test_on_a_crowded_machine_the_slow_rank_is_named_and_the_decline_sends_nobody_to_the_links(seed: int) -> None:
     crowd, slow = "contention:host=gpu-000,factor=2.5,first_step=25", "slow:rank=5,factor=1.4"
     told = told_of(slow, crowd, topology=GRIDS[0], seed=seed)
@@ -213,7 +214,7 @@ def test_on_a_crowded_machine_the_slow_rank_is_named_and_the_decline_sends_nobod
 
 
 @pytest.mark.parametrize("topology", [Topology(dp=2, pp=4), Topology(dp=4, pp=4, tp=2)], ids=str)
-@pytest.mark.parametrize("seed", range(3))
+@over_seeds(range(3))
 def test_compute_that_grew_on_all_ranks_of_a_pipeline_is_not_taken_for_the_waiting_between_them(
     topology: Topology, seed: int
 ) -> None:

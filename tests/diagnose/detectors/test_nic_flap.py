@@ -20,6 +20,7 @@ from telemetry.topology import Topology
 from tests.diagnose.made_fleet import made_event, made_fleet, timed
 from tests.diagnose.made_operations import around, make_operations
 from tests.diagnose.made_view import make_view
+from tests.diagnose.over_seeds import over_seeds
 
 SECOND_NS = 1_000_000_000
 GRID = Topology(dp=4, pp=1, tp=2)
@@ -69,7 +70,7 @@ def only(view: RunView) -> Finding:
     return finding
 
 
-@pytest.mark.parametrize("seed", range(20))
+@over_seeds(range(20))
 def test_a_healthy_network_yields_nothing(seed: int) -> None:
     assert found_in(job(jitter=1.0, seed=seed)) == []
 

@@ -5,6 +5,7 @@ from diagnose.detectors.slow_link import detect_slow_link
 from diagnose.findings import Kind, Role, Severity
 from telemetry.topology import Topology
 from tests.diagnose.made_collectives import GRIDS, Delays, SlowGroups, made_large_view, make_collective_view
+from tests.diagnose.over_seeds import over_seeds
 
 SMALL, MIDDLE, FLAT, NO_TP = GRIDS
 
@@ -18,21 +19,21 @@ def slow_ranks(
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("seed", range(20))
+@over_seeds(range(20))
 def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
     assert detect_slow_link(make_collective_view(topology, seed=seed)) == []
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @pytest.mark.parametrize("jitter", [0.3, 1.0])
-@pytest.mark.parametrize("seed", range(20))
+@over_seeds(range(20))
 def test_heavy_jitter_yields_nothing(topology: Topology, jitter: float, seed: int) -> None:
     assert detect_slow_link(make_collective_view(topology, jitter=jitter, launch_jitter_ns=10e6, seed=seed)) == []
 
 
 @pytest.mark.parametrize("topology", [SMALL, NO_TP], ids=str)
 @pytest.mark.parametrize("restless", [0.4, 0.8])
-@pytest.mark.parametrize("seed", range(15))
+@over_seeds(range(15))
 def test_nobody_is_accused_of_a_while_in_which_all_transfers_are_restless(
     topology: Topology, restless: float, seed: int
 ) -> None:
@@ -43,7 +44,7 @@ def test_nobody_is_accused_of_a_while_in_which_all_transfers_are_restless(
 
 @pytest.mark.parametrize("topology", [SMALL, MIDDLE], ids=str)
 @pytest.mark.parametrize("times", [2.0, 3.0, 8.0])
-@pytest.mark.parametrize("seed", range(8))
+@over_seeds(range(8))
 def test_a_rank_whose_groups_are_all_slow_is_named_and_nobody_else(topology: Topology, times: float, seed: int) -> None:
     culprit = int(np.random.default_rng(seed).integers(topology.world_size))
     view = make_collective_view(topology, slow_groups=slow_ranks(topology, [culprit], times), seed=seed, ranks_a_host=1)
@@ -55,7 +56,7 @@ def test_a_rank_whose_groups_are_all_slow_is_named_and_nobody_else(topology: Top
 
 
 @pytest.mark.parametrize("host", [0, 3])
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_slow_network_card_of_a_host_is_one_finding_of_that_host(host: int, seed: int) -> None:
     topology = Topology(dp=4, pp=4, tp=2)
     members = [2 * host, 2 * host + 1]
@@ -65,7 +66,7 @@ def test_a_slow_network_card_of_a_host_is_one_finding_of_that_host(host: int, se
     assert finding.summary.startswith(f"host gpu-{host:02d} (ranks {members[0]}-{members[1]})")
 
 
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_host_whose_inner_transfers_are_all_slow_is_one_finding(seed: int) -> None:
     """Its network is fine: the collectives that cross hosts are as fast as ever."""
     edges = {(rank, rank + 4): 4.0 for rank in range(16, 20)}
@@ -77,7 +78,7 @@ def test_a_host_whose_inner_transfers_are_all_slow_is_one_finding(seed: int) -> 
     assert finding.ranks == list(range(16, 24))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_fast_transfers_inside_a_host_do_not_clear_its_network_card(seed: int) -> None:
     topology = Topology(dp=4, pp=6, tp=2)
     edges = dict.fromkeys([(2, 4), (3, 5), (6, 8), (7, 9)], 4.0)  # in and out of ranks 4 to 7
@@ -87,7 +88,7 @@ def test_fast_transfers_inside_a_host_do_not_clear_its_network_card(seed: int) -
     assert (finding.ranks, finding.hosts) == ([4, 5, 6, 7], ["gpu-01"])
 
 
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_the_end_of_a_pipeline_is_not_accused_because_nothing_clears_it(seed: int) -> None:
     """Rank 1 is in a fast pair, rank 0 in no other pair at all: it may still be the link."""
     view = make_collective_view(Topology(dp=4, pp=3), slow_groups=SlowGroups(of_edge={(0, 1): 4.0}), seed=seed)
@@ -95,14 +96,14 @@ def test_the_end_of_a_pipeline_is_not_accused_because_nothing_clears_it(seed: in
     assert finding.ranks == []
 
 
-@pytest.mark.parametrize("seed", range(10))
+@over_seeds(range(10))
 def test_a_spread_among_all_pairs_is_no_slow_link(seed: int) -> None:
     random = np.random.default_rng(seed)
     edges = {(rank, rank + 2): float(np.exp(random.normal(0.0, 0.4))) for rank in range(MIDDLE.world_size)}
     assert detect_slow_link(make_collective_view(MIDDLE, slow_groups=SlowGroups(of_edge=edges), seed=seed)) == []
 
 
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_groups_that_became_slow_together_are_one_finding_and_nobody_is_accused(seed: int) -> None:
     topology = Topology(dp=4, tp=4)
     faults = slow_ranks(topology, list(range(4)), 3.0, from_row=20)
@@ -112,7 +113,7 @@ def test_groups_that_became_slow_together_are_one_finding_and_nobody_is_accused(
 
 
 @pytest.mark.parametrize("edge", [(1, 3), (9, 11)])
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_slow_pair_leaves_open_which_end_it_is(edge: tuple[int, int], seed: int) -> None:
     (finding,) = detect_slow_link(make_collective_view(MIDDLE, slow_groups=SlowGroups(of_edge={edge: 4.0}), seed=seed))
     assert finding.ranks == []
@@ -121,7 +122,7 @@ def test_a_slow_pair_leaves_open_which_end_it_is(edge: tuple[int, int], seed: in
 
 
 @pytest.mark.parametrize("from_row", [10, 25])
-@pytest.mark.parametrize("seed", range(8))
+@over_seeds(range(8))
 def test_the_only_group_is_compared_with_its_own_past_and_nobody_is_accused(from_row: int, seed: int) -> None:
     view = make_collective_view(FLAT, slow_groups=slow_ranks(FLAT, [5], 3.0, from_row=from_row), seed=seed)
     findings = detect_slow_link(view)
@@ -137,13 +138,13 @@ def test_a_group_that_was_always_slow_and_has_no_peer_is_not_accused() -> None:
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("seed", range(10))
+@over_seeds(range(10))
 def test_a_slow_rank_makes_others_wait_but_no_transfer_slow(topology: Topology, seed: int) -> None:
     assert detect_slow_link(make_collective_view(topology, slow={topology.world_size - 1: 2.0}, seed=seed)) == []
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("seed", range(10))
+@over_seeds(range(10))
 def test_a_late_launch_is_no_slow_link(topology: Topology, seed: int) -> None:
     late = np.zeros((40, topology.world_size))
     late[:, 1] = 60e6
@@ -192,7 +193,7 @@ def test_twelve_thousand_healthy_ranks_yield_nothing() -> None:
 
 
 @pytest.mark.parametrize("host", range(4))
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_card_that_slows_down_in_a_small_grid_is_that_hosts(host: int, seed: int) -> None:
     """Half of the pairs that are alike slow down, and all data-parallel groups of one pipeline stage."""
     members = [2 * host, 2 * host + 1]

@@ -5,12 +5,13 @@ from diagnose.detectors.stage_imbalance import detect_stage_imbalance
 from diagnose.findings import Kind
 from telemetry.topology import Topology
 from tests.diagnose.made_view import make_view
+from tests.diagnose.over_seeds import over_seeds
 
 GRIDS = [Topology(dp=2, pp=2, tp=2), Topology(dp=2, pp=4, tp=1), Topology(dp=8, pp=8, tp=2)]
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("seed", range(20))
+@over_seeds(range(20))
 def test_a_balanced_pipeline_yields_nothing(topology: Topology, seed: int) -> None:
     assert detect_stage_imbalance(make_view(topology, seed=seed)) == []
 
@@ -27,7 +28,7 @@ def test_a_heavy_last_stage_is_named_and_none_of_its_ranks_accused(topology: Top
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("seed", range(20))
+@over_seeds(range(20))
 def test_heavy_jitter_yields_nothing(topology: Topology, seed: int) -> None:
     assert detect_stage_imbalance(make_view(topology, jitter=1.0, seed=seed)) == []
 

@@ -14,27 +14,28 @@ from telemetry.topology import Topology
 from tests.diagnose.made_fleet import BEGAN_NS, SECOND_NS, made_fleet, made_series
 from tests.diagnose.made_hosts import COUNTERS, LEVELS, ODD, SECONDS, odd, seen, silent, the_finding, told
 from tests.diagnose.made_view import make_view
+from tests.diagnose.over_seeds import over_seeds
 
 
 @pytest.mark.parametrize("num_hosts", [4, 8, 40])
-@pytest.mark.parametrize("seed", range(8))
+@over_seeds(range(8))
 def test_healthy_hosts_are_alike(num_hosts: int, seed: int) -> None:
     assert detect_unlike_host(seen(told(num_hosts, seed=seed))) == []
 
 
 @pytest.mark.parametrize("num_hosts", [4, 12])
-@pytest.mark.parametrize("seed", range(8))
+@over_seeds(range(8))
 def test_heavy_jitter_without_a_culprit_yields_nothing(num_hosts: int, seed: int) -> None:
     assert detect_unlike_host(seen(told(num_hosts, jitter=1.0, spread=0.1, seed=seed))) == []
 
 
 @pytest.mark.parametrize("num_hosts", [4, 6, 12, 40])
-@pytest.mark.parametrize("seed", range(8))
+@over_seeds(range(8))
 def test_hosts_that_lastingly_differ_from_each_other_yield_nothing(num_hosts: int, seed: int) -> None:
     assert detect_unlike_host(seen(told(num_hosts, spread=0.4, seed=seed))) == []
 
 
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_what_changes_for_all_is_no_difference(seed: int) -> None:
     def common(_: Metric, values: Floats) -> None:
         values *= 1.0 + 0.5 * np.sin(SECONDS / 140.0)
@@ -48,7 +49,7 @@ def test_what_changes_for_all_is_no_difference(seed: int) -> None:
 @pytest.mark.parametrize(
     ("metric", "factor"), [(Metric.NIC_SEND_BYTES, 0.5), (Metric.HOST_CPU_BUSY, 0.0), (Metric.GPU_POWER_W, 0.3)]
 )
-@pytest.mark.parametrize("seed", range(3))
+@over_seeds(range(3))
 def test_one_host_that_is_odd_while_the_trainer_is_silent_is_named(
     num_hosts: int, metric: Metric, factor: float, seed: int
 ) -> None:
@@ -132,7 +133,7 @@ def test_a_pipeline_stage_that_works_otherwise_is_no_odd_host() -> None:
     assert the_finding(seen(told(10, change=odd_in_its_stage), view=view)).hosts == ["gpu-03"]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@over_seeds(range(5))
 def test_a_host_that_restarts_is_not_unlike(seed: int) -> None:
     """Two minutes of silence, counters from zero, and a minute until it works like the others."""
     view = seen(told(seed=seed))
