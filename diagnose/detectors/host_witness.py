@@ -201,7 +201,7 @@ class HostWitness:
             return
         cores = self._cores(suspects)
         busy = takers(self._named(suspects, Happening.BUSY_PROCESS))
-        beside = [one for one in busy if one.device in cores or (share is not None and not one.device)]
+        beside = [taker for taker in busy if taker.device in cores or (share is not None and not taker.device)]
         strong = waited is not None and waited.strong
         if beside:
             text = beside[0].describe(suspects.host)

@@ -57,23 +57,27 @@ def launch_offsets(view: RunView) -> Offsets | None:
     stages = [stage for stage in (*DP_STAGES, Stage.OPTIMIZER_CLIP) if stage in view.operations]
     if view.topology.dp < 2 or not view.work or not stages:
         return None
-    collectives = [one for stage in stages for one in group_collectives(stage, view.operations[stage], view.topology)]
-    if not collectives:
+    every = [
+        collectives
+        for stage in stages
+        for collectives in group_collectives(stage, view.operations[stage], view.topology)
+    ]
+    if not every:
         return None
-    late = [_latest(one, starts_late_ns(one)) for one in collectives]
+    late = [_latest(collectives, starts_late_ns(collectives)) for collectives in every]
     rank_late = np.fmax.reduce(late)
-    behind = np.fmax.reduce([_latest(one, _after_first_ns(one.duration_ns)) for one in collectives])
+    behind = np.fmax.reduce([_latest(collectives, _after_first_ns(collectives)) for collectives in every])
     own, gc = _own_ns(view), _gc_ns(view)
     excess = _over_peers(own, view)
-    replicas = _latest_of_replica(rank_late, view)
+    replicas = np.asarray(np.fmax.reduce(_replicas(rank_late, view.topology), axis=2))
     return Offsets(
         rank_late_ns=rank_late,
         replica_late_ns=replicas - median_of_others(np.maximum(replicas, 0.0)),
         explained_ns=_explained_ns(excess - gc, view),
-        behind_ns=_latest_of_replica(behind, view),
+        behind_ns=np.asarray(np.fmax.reduce(_replicas(behind, view.topology), axis=2)),
         gc_ns=gc,
         own_ratio=_median_ratio(own, excess),
-        stage=collectives[int(np.argmax([np.nansum(np.maximum(one, 0.0)) for one in late]))].stage,
+        stage=every[int(np.argmax([np.nansum(np.maximum(late_ns, 0.0)) for late_ns in late]))].stage,
     )
 
 
@@ -84,13 +88,9 @@ def _latest(collectives: Collectives, late: Floats) -> Floats:
     return found
 
 
-def _after_first_ns(duration_ns: Floats) -> Floats:
+def _after_first_ns(collectives: Collectives) -> Floats:
     """Start after the first member. All end together: the first member has the longest duration."""
-    return np.asarray(duration_ns.max(axis=3, keepdims=True) - duration_ns)
-
-
-def _latest_of_replica(late: Floats, view: RunView) -> Floats:
-    return np.asarray(np.fmax.reduce(_replicas(late, view.topology), axis=2))
+    return np.asarray(collectives.duration_ns.max(axis=3, keepdims=True) - collectives.duration_ns)
 
 
 def _over_peers(values: Floats, view: RunView) -> Floats:

@@ -79,7 +79,7 @@ def detect_slow_link(view: RunView) -> list[Finding]:
         fast.extend(_fast_groups(collectives, log_ratio, list(found), list(moved)))
     slow = _without_decline(slow, fast)
     findings = [_finding(view, part) for part in parts_of(slow, fast, view)] if slow else []
-    return [one for one in findings if one is not None]
+    return [finding for finding in findings if finding is not None]
 
 
 def _collectives(view: RunView) -> list[Collectives]:

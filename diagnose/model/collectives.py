@@ -63,7 +63,7 @@ class Collectives:
         return np.asarray(total)
 
 
-def met_along(stage: Stage) -> Axis | None:
+def group_axis(stage: Stage) -> Axis | None:
     """The axis of the grid along which the members of a collective lie.
 
     None for other stages, and for the reduction of embeddings, whose members are the ends of a pipeline.

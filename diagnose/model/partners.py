@@ -41,7 +41,7 @@ class Places:
     """Number of members of one operation at the place. 0 without a partner."""
 
 
-def meeting_places(
+def operation_places(
     spans: SpanColumns, topology: Topology, stages: tuple[Stage, ...] = (*TRANSFERS, *COLLECTIVES)
 ) -> Places:
     """The places of spans of ``stages``.

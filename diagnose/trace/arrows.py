@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.model.operations import Ints, SpanColumns
-from diagnose.model.partners import COLLECTIVES, TRANSFERS, meeting_places, whole_operations
+from diagnose.model.partners import COLLECTIVES, TRANSFERS, operation_places, whole_operations
 from telemetry.topology import Topology
 
 
@@ -29,7 +29,7 @@ class Arrows:
 
 def transfers(spans: SpanColumns, topology: Topology) -> Arrows:
     """From each send to its receive. Where no peer was recorded the neighbour along the pipeline is meant."""
-    pairs = whole_operations(spans, meeting_places(spans, topology, TRANSFERS))
+    pairs = whole_operations(spans, operation_places(spans, topology, TRANSFERS))
     return _joined([Arrows(source=rows[:, 0], target=rows[:, 1]) for rows in pairs])
 
 
@@ -45,7 +45,7 @@ def collectives(spans: SpanColumns, topology: Topology, hosts: Sequence[str]) ->
     host_number = {host: number for number, host in enumerate(dict.fromkeys(hosts))}
     places = [host_number[host] if host else -1 - rank for rank, host in enumerate(hosts)]
     place_of_host = np.array(places, dtype=np.int64)
-    met = whole_operations(spans, meeting_places(spans, topology, COLLECTIVES))
+    met = whole_operations(spans, operation_places(spans, topology, COLLECTIVES))
     return _joined([_from_the_last(spans, members, place_of_host) for members in met])
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from diagnose.model.collectives import all_collectives, group_collectives
-from diagnose.model.partners import NOBODY, meeting_places, whole_operations
+from diagnose.model.partners import NOBODY, operation_places, whole_operations
 from diagnose.pipeline import diagnose_view
 from diagnose.simulate.run import simulate, view
 from telemetry.named_groups import peer_of_axes
@@ -96,7 +96,7 @@ def test_spans_of_a_collective_meet_along_their_recorded_axes() -> None:
     gathers = [(rank, Stage.PARAMS_ALL_GATHER, rank, 9) for rank in range(8)]
     contexts = [(rank, Stage.CP_ALL_GATHER, 10 + rank, 19) for rank in (4, 5)]
     spans = made_columns(*gathers, *contexts, peers=(*[shards] * 8, -1, -1))
-    places = meeting_places(spans, topology)
+    places = operation_places(spans, topology)
     assert NOBODY not in places.place
     (met,) = whole_operations(spans, places)
     assert spans.rank[met].tolist() == [[0, 2], [1, 3], [4, 6], [5, 7], [4, 5]]

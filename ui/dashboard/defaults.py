@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.findings import Finding, Kind
-from diagnose.model.collectives import TP_STAGES, met_along
+from diagnose.model.collectives import TP_STAGES, group_axis
 from diagnose.model.run_state import RunState
 from diagnose.pipeline import Report
 from telemetry.errors import UsageError
@@ -91,9 +91,9 @@ def chosen_stage(state: ViewState, facts: RunFacts) -> Stage:
     """The stage of the address. Where colours show who was waited for, one in which ranks meet: else the first
     recorded such."""
     degrees = {"dp": facts.topology.dp, "tp": facts.topology.tp, None: 1}
-    if state.metric is not Metric.WAIT or degrees[met_along(state.stage)] > 1:
+    if state.metric is not Metric.WAIT or degrees[group_axis(state.stage)] > 1:
         return state.stage
-    return next((one for one in MEETINGS if one in facts.stages and degrees[met_along(one)] > 1), state.stage)
+    return next((one for one in MEETINGS if one in facts.stages and degrees[group_axis(one)] > 1), state.stage)
 
 
 def chosen_step(state: ViewState, facts: RunFacts) -> int:

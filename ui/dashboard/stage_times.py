@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from diagnose.model.collectives import met_along
+from diagnose.model.collectives import group_axis
 from diagnose.model.compute_time import WORK_STAGES
 from diagnose.model.gathers import LEAST_GATHERS
 from diagnose.model.peers import peer_median
@@ -57,7 +57,7 @@ NOBODY = Compared(peers="axes_group")
 
 def compared(stage: Stage, metric: Metric) -> Compared:
     """For waiting those who wait for each other along a direction of the grid, else those that do the same work."""
-    axis = met_along(stage) if metric is Metric.WAIT else None
+    axis = group_axis(stage) if metric is Metric.WAIT else None
     return SAME_WORK if axis is None else Compared(peers=GROUPS[axis])
 
 

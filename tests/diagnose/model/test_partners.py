@@ -3,7 +3,7 @@
 import numpy as np
 
 from diagnose.model.operations import SpanColumns
-from diagnose.model.partners import NOBODY, NOT_NUMBERED, meeting_places, recorded_numbers, whole_operations
+from diagnose.model.partners import NOBODY, NOT_NUMBERED, operation_places, recorded_numbers, whole_operations
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.trace.made_columns import made_columns
@@ -13,25 +13,25 @@ SEND, RECV, EMBEDDING = Stage.FORWARD_SEND, Stage.FORWARD_RECV, Stage.EMBEDDING_
 
 
 def whole(spans: SpanColumns, topology: Topology) -> list[list[int]]:
-    return [rows for size in whole_operations(spans, meeting_places(spans, topology)) for rows in size.tolist()]
+    return [rows for size in whole_operations(spans, operation_places(spans, topology)) for rows in size.tolist()]
 
 
 def test_a_send_and_its_receive_meet_at_one_place_and_the_way_back_at_another() -> None:
     spans = made_columns(
         (0, SEND, 0, 2), (1, RECV, 1, 3), (1, Stage.BACKWARD_SEND, 4, 5), (0, Stage.BACKWARD_RECV, 4, 6)
     )
-    place = meeting_places(spans, PIPELINE).place
+    place = operation_places(spans, PIPELINE).place
     assert place[0] == place[1] != place[2] == place[3]
 
 
 def test_the_ends_of_the_pipeline_and_a_rank_beyond_the_grid_meet_nobody() -> None:
     spans = made_columns((2, SEND, 0, 2), (0, RECV, 1, 3), (3, RECV, 1, 3), (0, Stage.TP_ALL_GATHER, 0, 1))
-    assert meeting_places(spans, PIPELINE).place.tolist() == [NOBODY] * 4
+    assert operation_places(spans, PIPELINE).place.tolist() == [NOBODY] * 4
 
 
 def test_both_ends_of_the_pipeline_reduce_the_embedding_together() -> None:
     spans = made_columns((0, EMBEDDING, 0, 9), (1, EMBEDDING, 0, 9), (2, EMBEDDING, 3, 9))
-    places = meeting_places(spans, PIPELINE)
+    places = operation_places(spans, PIPELINE)
     assert places.place[0] == places.place[2] != places.place[1] == NOBODY
     assert whole(spans, PIPELINE) == [[0, 2]]
 

@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.model.collectives import met_along
+from diagnose.model.collectives import group_axis
 from telemetry.stages import STAGE_BY_CODE, STAGE_BY_LABEL, Stage
 from ui.dashboard.pages.interface import control_id
 from ui.dashboard.view_state import (
@@ -146,7 +146,7 @@ def _other_rows(state: ViewState) -> ViewState:
 
 def at_stage(state: ViewState, stage: Stage) -> ViewState:
     """Where ranks do not meet, nobody is waited for: then colours compare again."""
-    metric = Metric.RATIO if state.metric is Metric.WAIT and met_along(stage) is None else state.metric
+    metric = Metric.RATIO if state.metric is Metric.WAIT and group_axis(stage) is None else state.metric
     return replace(state, stage=stage, metric=metric)
 
 

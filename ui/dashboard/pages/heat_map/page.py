@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from dash import html
 from dash.development.base_component import Component
 
-from diagnose.model.collectives import met_along
+from diagnose.model.collectives import group_axis
 from telemetry.stages import Stage, StageClass
 from ui.dashboard.data import Reads
 from ui.dashboard.data.heat_map import pooled_times, stage_times
@@ -165,7 +165,7 @@ def _times(state: ViewState, reads: Reads) -> tuple[RunFacts, StageTimes]:
 
 def has_values(times: StageTimes, metric: Metric) -> bool:
     """Whether there is something to colour; where nobody meets, no rank is waited for."""
-    if metric is Metric.WAIT and (met_along(times.stage) is None or not np.isfinite(times.ratio).any()):
+    if metric is Metric.WAIT and (group_axis(times.stage) is None or not np.isfinite(times.ratio).any()):
         return False
     return bool(np.isfinite(times.ns).any())
 

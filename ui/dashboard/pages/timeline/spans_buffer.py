@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.model.partners import NOBODY, NOT_NUMBERED, alike, meeting_places, recorded_numbers
+from diagnose.model.partners import NOBODY, NOT_NUMBERED, alike, operation_places, recorded_numbers
 from telemetry.stages import STAGE_BY_CODE, Stage
 from telemetry.topology import Topology
 from ui.dashboard.figures.style import STAGE_COLOURS, STAGE_SHORT
@@ -45,7 +45,7 @@ NO_FLOW = 0
 
 def flows(spans: SpanColumns, topology: Topology) -> Ints:
     """The operation of each span, numbered from 1; ``NO_FLOW`` where it is nobody's partner among ``spans``."""
-    place, number = meeting_places(spans, topology).place, recorded_numbers(spans)
+    place, number = operation_places(spans, topology).place, recorded_numbers(spans)
     rows = np.flatnonzero((place != NOBODY) & (number != NOT_NUMBERED))
     operation = alike(place[rows], number[rows])
     shared = np.bincount(operation, minlength=1)[operation] > 1
