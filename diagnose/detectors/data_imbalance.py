@@ -8,13 +8,11 @@ OSDI'25, 21% of jobs) after the mean of each rank, chunk and step is subtracted.
 step cannot cause this. No rank is a suspect: the data is the cause.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.findings import Evidence, Finding, Kind, severity_of
-from diagnose.model.operations import Floats
+from diagnose.model.operations import Floats, Ints
 from diagnose.model.peers import medians
 from diagnose.model.view import RunView
 from telemetry.stages import Stage
@@ -32,14 +30,6 @@ LEFT_OUT = 20
 """One step in this number is left out of the correlation."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lengths:
-    """Log compute time, [steps, chunks, microbatches, ranks], without the mean of each step, rank and chunk."""
-
-    forward: Floats
-    backward: Floats
-
-
 def detect_data_imbalance(view: RunView) -> list[Finding]:
     """At most one finding, without suspects. None if operations have no microbatch, or a step has a single one."""
     forward, backward = _by_microbatch(view, Stage.FORWARD_COMPUTE), _by_microbatch(view, Stage.BACKWARD_COMPUTE)
@@ -47,20 +37,18 @@ def detect_data_imbalance(view: RunView) -> list[Finding]:
         return []
     if forward.shape != backward.shape or forward.shape[2] < 2:
         return []
-    lengths = Lengths(forward=_centred(forward, backward), backward=_centred(backward, forward))
-    if np.isnan(lengths.forward).all():
+    lengths = _centred(forward, backward), _centred(backward, forward)
+    if np.isnan(lengths[0]).all():
         return []
-    usual = _without_longest(lengths)
-    correlation = _median(
-        _correlations(*(_of_replicas(lengths, view.topology) for lengths in (usual.forward, usual.backward)))
-    )
-    spread = min(_spread(lengths.forward), _spread(lengths.backward))
-    agreement = _agreement(lengths.forward, view.topology)
+    usual = _usual_steps(*lengths)
+    correlation = _median(_correlations(*(_of_replicas(each[usual], view.topology) for each in lengths)))
+    spread = min(map(_spread, lengths))
+    agreement = _agreement(lengths[0], view.topology)
     lost_ns = _cost_ns(forward + backward, view)
     share_of_step = lost_ns / float(view.step_ns.mean())
     if correlation < MIN_CORRELATION or spread < MIN_SPREAD or agreement < MIN_AGREEMENT or share_of_step < MIN_COST:
         return []
-    evidence = {"agreement_within_replica": round(agreement, 3), **_longest(lengths.forward, view)}
+    evidence = {"agreement_within_replica": round(agreement, 3), **_longest(lengths[0], view)}
     return [_finding(view, correlation, spread, lost_ns, evidence)]
 
 
@@ -82,7 +70,7 @@ def _by_microbatch(view: RunView, stage: Stage) -> Floats | None:
 
 
 def _centred(values: Floats, partner: Floats) -> Floats:
-    """Log values without the mean over microbatches, for values that have a partner."""
+    """Log values without the mean over the microbatches of a step, rank and chunk, for values that have a partner."""
     both = np.isfinite(values) & np.isfinite(partner)
     logs = np.log(np.where(both, values, 1.0))
     count = both.sum(axis=2, keepdims=True)
@@ -90,13 +78,12 @@ def _centred(values: Floats, partner: Floats) -> Floats:
     return np.where(both & (count > 1), logs - mean, np.nan)
 
 
-def _without_longest(lengths: Lengths) -> Lengths:
-    """Without the steps in which microbatches differ most: one in twenty. The first step of a run is slow in forward
-    and backward, and would cause half of the correlation."""
-    squares = np.nan_to_num(lengths.forward) ** 2 + np.nan_to_num(lengths.backward) ** 2
+def _usual_steps(forward: Floats, backward: Floats) -> Ints:
+    """Rows without the steps in which microbatches differ most: one in twenty. The first step of a run is slow in
+    forward and backward, and would cause half of the correlation."""
+    squares = np.nan_to_num(forward) ** 2 + np.nan_to_num(backward) ** 2
     in_order = np.argsort(squares.sum(axis=(1, 2, 3)))
-    kept = np.sort(in_order[: len(in_order) - max(1, len(in_order) // LEFT_OUT)])
-    return Lengths(forward=lengths.forward[kept], backward=lengths.backward[kept])
+    return np.sort(in_order[: len(in_order) - max(1, len(in_order) // LEFT_OUT)])
 
 
 def _of_replicas(lengths: Floats, topology: Topology) -> Floats:

@@ -181,16 +181,11 @@ def _change(view: RunView, decline: Decline) -> str:
     when = f"from step {decline.after.first_step} to {decline.after.last_step}, then recovered"
     since = when if _is_over(view, decline) else f"since step {decline.after.first_step}"
     numbers = f"{rise.before_ns / 1e6:.4g} -> {rise.after_ns / 1e6:.4g} ms"
-    return f"steps {how} {rise.ratio - 1:.0%} longer {since} ({numbers}{_rates(decline)})"
-
-
-def _rates(decline: Decline) -> str:
-    if decline.rates is None:
-        return ""
-    name, before, after = decline.rates
-    if name == "mfu":
-        return f", MFU {before:.1%} -> {after:.1%}"
-    return f", {before:.4g} -> {after:.4g} tokens/s"
+    if decline.rates is not None:
+        name, before, after = decline.rates
+        is_mfu = name == "mfu"
+        numbers += f", MFU {before:.1%} -> {after:.1%}" if is_mfu else f", {before:.4g} -> {after:.4g} tokens/s"
+    return f"steps {how} {rise.ratio - 1:.0%} longer {since} ({numbers})"
 
 
 def _main(rise: Rise, grown: list[Growth]) -> list[Growth]:
