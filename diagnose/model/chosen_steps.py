@@ -11,7 +11,7 @@ from diagnose.model.fleet import Fleet, load_fleet
 from diagnose.model.host_clocks import load_clocks
 from diagnose.model.operations import Operations, operations_of
 from diagnose.model.view import FloatVector, IntVector, Series
-from telemetry.clocks.align_table import ClockTable
+from telemetry.clocks.align_evidence import ClockTable
 from telemetry.stages import Stage
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import LAST_STEP, OperationColumns, Samples, Spans

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.model.span_columns import Ints
-from telemetry.clocks.align_evidence import REFERENCE, HostClock
-from telemetry.clocks.align_table import ClockTable
+from telemetry.clocks.align_evidence import REFERENCE, ClockTable, HostClock
 from telemetry.clocks.windows import estimate_newest
 from telemetry.errors import UsageError
 from telemetry.stores.interface import Reader

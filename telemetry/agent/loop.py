@@ -8,16 +8,15 @@ on a failure   nothing is acknowledged: wait longer after each failure, then rea
 at the end     the agent exits once every rank has ended and all its records are stored
 """
 
+import random
 import threading
 import time
 
-from telemetry.agent.back_off import BackOff
-from telemetry.agent.host import Host
+from telemetry.agent.host import Host, sweep
 from telemetry.agent.host_reports import HostReports, LivingRanks, Poster
 from telemetry.agent.sampling import HostWatch, open_clock_ping, open_samplers
 from telemetry.agent.settings import AgentSettings
 from telemetry.agent.shipping import Shipper
-from telemetry.agent.sweep import sweep
 from telemetry.agent.watch import EvidenceWatch
 from telemetry.errors import (
     RankscopeError,
@@ -26,9 +25,33 @@ from telemetry.errors import (
     UsageError,
 )
 from telemetry.evidence.evidence import evidence_rows
-from telemetry.evidence.owned_process import heartbeat_rows
+from telemetry.evidence.rank_state import heartbeat_rows
 from telemetry.settings import host_of
 from telemetry.wire.client import CollectorClient
+
+FIRST_S = 0.5
+MAX_S = 10.0
+MAX_TOLD_S = 120.0
+"""Upper limit for Retry-After, e.g. from a proxy."""
+
+
+class BackOff:
+    """Seconds to wait; 0 while all is well."""
+
+    def __init__(self, chance: random.Random | None = None) -> None:
+        self._chance = chance or random.Random()
+        self._usual_s = 0.0
+        self.seconds = 0.0
+
+    def failed(self, error: UnreachableError) -> None:
+        """Wait longer than the last time, and at least as long as ``error`` requires."""
+        self._usual_s = min(max(2 * self._usual_s, FIRST_S), MAX_S)
+        told_s = min(error.retry_after_s or 0.0, MAX_TOLD_S)
+        self.seconds = max(self._usual_s, told_s) * self._chance.uniform(1, 2)
+
+    def succeeded(self) -> None:
+        self._usual_s = self.seconds = 0.0
+
 
 GLANCE_S = 0.25
 

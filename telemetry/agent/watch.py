@@ -13,10 +13,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ParamSpec
 
-from telemetry.agent.deaths import DeathWatch
 from telemetry.agent.settings import StallSettings
 from telemetry.agent.stall import SECOND_NS, Phase, RankSample, StallDetector
-from telemetry.agent.watched_job import EvidenceQueue, Owner, WatchedJob, WatchedRank, failed, leave_logs, standing
+from telemetry.agent.watched_job import (
+    DeathWatch,
+    EvidenceQueue,
+    Owner,
+    WatchedJob,
+    WatchedRank,
+    failed,
+    leave_logs,
+    standing,
+)
 from telemetry.errors import UnreadableError
 from telemetry.evidence.collect import Standing, take_flight_files, take_in_time
 from telemetry.evidence.evidence import (
@@ -29,8 +37,7 @@ from telemetry.evidence.evidence import (
     living_of,
     step_of,
 )
-from telemetry.evidence.owned_process import belongs_to, check_owner
-from telemetry.evidence.rank_state import live_state
+from telemetry.evidence.rank_state import belongs_to, check_owner, live_state
 from telemetry.evidence.usual import RecentOperations
 from telemetry.printable import log
 from telemetry.record.reader import RankReader, find_rank_dirs

@@ -24,10 +24,9 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from telemetry.collector.answers import refuse
 from telemetry.collector.counters import Counters
-from telemetry.collector.group_queue import QueueFullError
-from telemetry.collector.ingest import Ingest
+from telemetry.collector.gates import refuse
+from telemetry.collector.ingest import Ingest, QueueFullError
 from telemetry.errors import AheadError, JumpError, TakenNameError, UnannouncedError, UnreachableError, UsageError
 from telemetry.printable import log
 from telemetry.stores.interface import Query, Reader, Store

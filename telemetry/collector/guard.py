@@ -37,8 +37,7 @@ from fastapi import FastAPI
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from telemetry.collector.answers import Refused, ignore, refuse, turn_away
-from telemetry.collector.rates import RateGate
+from telemetry.collector.gates import RateGate, Refused, ignore, refuse, turn_away
 from telemetry.collector.settings import OriginGate, ServerSettings
 from telemetry.credentials import Tokens
 

@@ -20,8 +20,8 @@ import uvicorn
 from fastapi import APIRouter, FastAPI
 from fastapi.responses import JSONResponse
 
+from telemetry.clocks.windows import ClockKeeper
 from telemetry.collector.api import make_router
-from telemetry.collector.clock_keeper import ClockKeeper
 from telemetry.collector.connections import BoundedConnection, BoundedListener, allow_files
 from telemetry.collector.counters import Counters
 from telemetry.collector.guard import guard

@@ -19,7 +19,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from telemetry.collector.answers import Refused, ignore, refuse, turn_away
+from telemetry.collector.gates import Refused, ignore, refuse, turn_away
 from telemetry.credentials import Tokens
 from telemetry.errors import UsageError
 from telemetry.settings import DEFAULT_PORT

@@ -15,7 +15,7 @@ from websockets.frames import Frame
 from websockets.http11 import Request
 
 from telemetry.collector import connections
-from telemetry.collector.rates import Buckets
+from telemetry.collector.gates import Buckets
 
 MAX_SOCKETS = 1024
 """Browsers: all pages in one share a socket. They count as connections, too."""

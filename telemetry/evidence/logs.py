@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from telemetry.evidence.known_faults import fault_of
-from telemetry.evidence.owned_process import open_process
+from telemetry.evidence.rank_state import open_process
 from telemetry.files.owner_rights import rights_of
 
 Stream = Literal["stdout", "stderr"]

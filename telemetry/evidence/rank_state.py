@@ -1,20 +1,148 @@
 """The ``state`` of a rank as evidence: its live page, which outlives it, and the state of its process."""
 
+import errno
 import json
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any, Literal
 
 import numpy as np
 import psutil
+import pyarrow as pa
 
-from telemetry.evidence.owned_process import is_alive
+from telemetry.errors import UnreadableError
+from telemetry.evidence.evidence import next_stamp_ns
 from telemetry.evidence.usual import Habit
+from telemetry.process.parent_death import BORN, birth_of
 from telemetry.record.reader import RankReader
 from telemetry.record.state_page import LiveState, Operation
 from telemetry.records import RankIdentity
+from telemetry.tables import ENDED_FAILED, ENDED_WELL, HEARTBEATS
 from telemetry.topology import AXES, Axis, Topology
+
+
+def check_owner(identity: RankIdentity) -> None:
+    """Return if an agent of this user may serve the rank.
+
+    Raises:
+        UnreadableError: another user owns the folder and this process is not root, or the rank's process and
+            the folder have different owners.
+    """
+    if identity.uid != os.geteuid() != 0:
+        raise UnreadableError(
+            f"user {identity.uid} owns the folder, but this agent runs as user {os.geteuid()}",
+            hint="run one agent as root, or one agent for each user",
+        )
+    born = identity.meta.get(BORN)
+    if not born or birth_of(identity.pid) != born:
+        return  # the process has ended, and its number may be another's
+    with suppress(OSError):
+        if not belongs_to(identity.pid, identity.uid):
+            raise UnreadableError(
+                f"user {identity.uid} owns the folder, but not process {identity.pid}",
+                hint="start the rank as the user who owns the folder",
+            )
+
+
+def belongs_to(pid: int, uid: int) -> bool:
+    """Whether each user id of a process is ``uid``; a negative one is not checked.
+
+    Raises:
+        OSError: there is no such process, or its users are hidden from this one.
+    """
+    if uid < 0:
+        return True
+    with _opened(pid) as descriptor:
+        return _users(descriptor) == {uid}
+
+
+@contextmanager
+def open_process(pid: int, uid: int) -> Iterator[int]:
+    """A descriptor of the folder ``/proc/PID``. ``uid``: the owner of the rank's folder; negative: this user.
+
+    Raises:
+        OSError: there is no such process, another user owns it, or it hides its memory from its own user.
+    """
+    wanted = os.geteuid() if uid < 0 else uid
+    with _opened(pid) as descriptor:
+        if os.fstat(descriptor).st_uid != wanted or _users(descriptor) != {wanted}:
+            raise PermissionError(errno.EPERM, "the process of another user", f"/proc/{pid}")
+        yield descriptor
+
+
+@contextmanager
+def _opened(pid: int) -> Iterator[int]:
+    descriptor = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def is_there(descriptor: int) -> bool:
+    """Whether the process still exists, as a zombie too."""
+    try:
+        os.stat("stat", dir_fd=descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def _users(descriptor: int) -> set[int]:
+    """Real, effective, saved and file-system user: a program with the set-user-ID bit has several."""
+    with os.fdopen(os.open("status", os.O_RDONLY | os.O_CLOEXEC, dir_fd=descriptor), "rb") as file:
+        uids = next((line.split()[1:] for line in file if line.startswith(b"Uid:")), [])
+    return set(map(int, uids))
+
+
+START_SLACK_S = 10.0
+"""Where an identity does not say when its process was born: one that began later than its rank by more than this has
+only inherited the rank's pid."""
+MAX_STEP = 2**32 - 1
+
+
+def is_alive(identity: RankIdentity) -> bool:
+    """Whether the process that wrote this identity still exists. A process of another user did not write it."""
+    try:
+        process = psutil.Process(identity.pid)
+        ours = _is_same(process, identity) and belongs_to(identity.pid, identity.uid)
+        return ours and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.AccessDenied, PermissionError):
+        return True
+    except (psutil.NoSuchProcess, ValueError, OSError):
+        return False
+
+
+def _is_same(process: psutil.Process, identity: RankIdentity) -> bool:
+    """Whether the process is the one that recorded, by what no step of the wall clock changes where that is known."""
+    if born := identity.meta.get(BORN):
+        return birth_of(process.pid) == born
+    began_in_time: bool = process.create_time() <= identity.started_ns / 1e9 + START_SLACK_S
+    return began_in_time
+
+
+def heartbeat(identity: RankIdentity, state: LiveState, *, alive: bool) -> dict[str, Any]:
+    """One row of the ``heartbeats`` table, stamped now, and after every one before."""
+    return {
+        "rank": identity.rank,
+        "at_ns": next_stamp_ns(),
+        "beat_ns": state.beat_ns - state.anchor.monotonic_ns + state.anchor.wall_ns,
+        "step": min(max(state.step, 0), MAX_STEP),
+        "stage": int(state.stage or 0),
+        "alive": int(alive),
+        "ended": ENDED_FAILED if state.failed else ENDED_WELL if state.ended else 0,
+        "recorded": max(state.recorded, 0),
+        "dropped": max(state.dropped, 0),
+    }
+
+
+def heartbeat_rows(beats: list[dict[str, Any]]) -> pa.Table:
+    """Rows of the ``heartbeats`` table."""
+    return pa.Table.from_pylist(beats, schema=HEARTBEATS)
+
 
 ProcessWord = Literal["alive", "stopped", "dead", "ended"]
 LIVING: tuple[ProcessWord, ...] = ("alive", "stopped")

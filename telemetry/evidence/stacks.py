@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from telemetry.evidence.owned_process import is_there, open_process
+from telemetry.evidence.rank_state import is_there, open_process
 from telemetry.evidence.worker_client import ask_traceback
 from telemetry.records import RankIdentity
 

@@ -16,9 +16,8 @@ import psutil
 import pytest
 
 import telemetry
-from telemetry.agent.host import SURE_AFTER, Host
+from telemetry.agent.host import SURE_AFTER, Host, sweep
 from telemetry.agent.samplers.interface import Event
-from telemetry.agent.sweep import sweep
 from telemetry.agent.tail import RankTail
 from telemetry.agent.watch import EvidenceWatch
 from telemetry.errors import UnsafeFolderError

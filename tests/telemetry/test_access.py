@@ -8,8 +8,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from telemetry.collector.gates import Buckets, network_of
 from telemetry.collector.guard import MALFORMED, declared_length
-from telemetry.collector.rates import Buckets, network_of
 from telemetry.collector.server import configured
 from telemetry.collector.settings import CollectorSettings, ServerSettings, without_port
 from telemetry.credentials import Tokens, read_secret

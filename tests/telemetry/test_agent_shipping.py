@@ -20,7 +20,7 @@ from telemetry.agent.loop import Agent
 from telemetry.agent.settings import AgentSettings
 from telemetry.errors import UnreachableError, UnreadableError, UsageError
 from telemetry.evidence.evidence import Stamps
-from telemetry.evidence.owned_process import is_alive
+from telemetry.evidence.rank_state import is_alive
 from telemetry.imports.spool import store_from_spool
 from telemetry.record.reader import RankReader
 from telemetry.records import RankIdentity
@@ -127,7 +127,7 @@ def test_the_last_heartbeat_is_the_newest_though_the_clock_was_set_back(
     tmp_path: Path, collector: CollectorClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock_ns = iter([10**18, 10**18 - 3600 * 10**9])
-    monkeypatch.setattr("telemetry.evidence.owned_process.next_stamp_ns", Stamps(lambda: next(clock_ns)))
+    monkeypatch.setattr("telemetry.evidence.rank_state.next_stamp_ns", Stamps(lambda: next(clock_ns)))
     record(tmp_path, end=False)
     following = agent(tmp_path, collector)
     following.turn()

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from telemetry.agent.back_off import MAX_S, MAX_TOLD_S, BackOff
+from telemetry.agent.loop import MAX_S, MAX_TOLD_S, BackOff
 from telemetry.errors import UnreachableError
 from telemetry.stores.queries import Runs
 from telemetry.wire.client import CollectorClient

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from telemetry.agent.deaths import DeathWatch
+from telemetry.agent.watched_job import DeathWatch
 from tests.deadline import until
 
 

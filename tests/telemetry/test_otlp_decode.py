@@ -13,7 +13,7 @@ from telemetry.collector.otlp.api import decode_logs
 from telemetry.collector.otlp.message import JSON_TYPE, Encoding, TooBigError, decode
 from telemetry.collector.otlp.metrics import decode_metrics
 from telemetry.collector.otlp.scopes import as_text
-from telemetry.collector.otlp.traces import decode_traces
+from telemetry.collector.otlp.spans_and_logs import decode_traces
 from tests.telemetry.made_otlp import AT_NS, TRACE_ID, attribute, made_logs, made_metrics, made_spans
 
 YEAR_2262_NS = 2**63

@@ -16,9 +16,9 @@ from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from telemetry.collector.counters import Counters
+from telemetry.collector.otlp.api import OtlpWriter
 from telemetry.collector.otlp.message import JSON_TYPE, PROTOBUF_TYPE
-from telemetry.collector.otlp.traces import decode_traces
-from telemetry.collector.otlp.writer import OtlpWriter
+from telemetry.collector.otlp.spans_and_logs import decode_traces
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Store
 from telemetry.wire.client import CollectorClient

@@ -7,8 +7,7 @@ import pyarrow as pa
 import pytest
 
 from telemetry.collector.counters import Counters
-from telemetry.collector.group_queue import QueueFullError
-from telemetry.collector.ingest import Ingest
+from telemetry.collector.ingest import Ingest, QueueFullError
 from telemetry.errors import UnreachableError
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Store

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import telemetry
-from telemetry.agent.sweep import DAY_NS, sweep
+from telemetry.agent.host import DAY_NS, sweep
 from telemetry.agent.tail import RankTail
 from telemetry.record.clocks.host import Anchor, measure_anchor
 from telemetry.topology import Topology
@@ -89,7 +89,7 @@ def test_a_wall_clock_that_is_wrong_for_a_moment_deletes_nothing(tmp_path: Path)
 def test_of_another_boot_the_wall_clock_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = record(tmp_path)
     ship(folder)
-    monkeypatch.setattr("telemetry.agent.sweep.is_of_this_boot", lambda _: False)
+    monkeypatch.setattr("telemetry.agent.host.is_of_this_boot", lambda _: False)
     assert sweep(tmp_path, now=after(monotonic_days=0, wall_days=13)) == []
     assert sweep(tmp_path, now=after(monotonic_days=0, wall_days=15)) == [folder]
 

@@ -17,10 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from telemetry.agent.samplers.interface import GoneError, Reading, Sample, Sampler
-from telemetry.agent.samplers.interfaces import InterfaceChoice
 from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
 from telemetry.agent.samplers.link_events import LinkListener
-from telemetry.agent.samplers.nic import NicSampler
+from telemetry.agent.samplers.nic import InterfaceChoice, NicSampler
 from telemetry.agent.samplers.rdma import DATA_FILES, WORD_BYTES, RdmaSampler, ports
 from telemetry.host_metrics import Metric
 

@@ -7,9 +7,8 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from telemetry.agent.samplers.interfaces import InterfaceChoice
 from telemetry.agent.samplers.link_events import BUFFER_BYTES, LinkListener
-from telemetry.agent.samplers.nic import NicSampler
+from telemetry.agent.samplers.nic import InterfaceChoice, NicSampler
 
 SYSFS = Path("/sys")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.agent.samplers.interfaces import InterfaceChoice
+from telemetry.agent.samplers.nic import InterfaceChoice
 from telemetry.errors import UsageError
 from tests.telemetry.samplers.made_sysfs import made_interface
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from telemetry.agent.samplers.interface import GoneError
-from telemetry.agent.samplers.interfaces import InterfaceChoice
 from telemetry.agent.samplers.kept_files import Descriptors
-from telemetry.agent.samplers.nic import NicSampler
+from telemetry.agent.samplers.nic import InterfaceChoice, NicSampler
 from telemetry.host_metrics import LINK_ALREADY_DOWN, Happening, Metric
 from tests.telemetry.samplers.looked import happened, losses, values
 from tests.telemetry.samplers.made_sysfs import gain_link, lose_link, made_h100_node, made_interface

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.agent.samplers.interfaces import InterfaceChoice
 from telemetry.agent.samplers.link_events import LinkMessage
-from telemetry.agent.samplers.nic import NicSampler
+from telemetry.agent.samplers.nic import InterfaceChoice, NicSampler
 from telemetry.host_metrics import Happening
 from tests.telemetry.samplers.looked import happened, losses, values
 from tests.telemetry.samplers.made_kernel import ADDRESS, NAME, Kernel
