@@ -27,16 +27,7 @@ from telemetry.agent.watched_job import (
 )
 from telemetry.errors import UnreadableError
 from telemetry.evidence.collect import Standing, take_flight_files, take_in_time
-from telemetry.evidence.evidence import (
-    Evidence,
-    died_ns_of,
-    discard_other_steps,
-    ended_by_of,
-    keep,
-    kept,
-    living_of,
-    step_of,
-)
+from telemetry.evidence.evidence import Evidence, discard_other_steps, keep, kept, kept_state
 from telemetry.evidence.rank_state import belongs_to, check_owner, live_state
 from telemetry.evidence.usual import RecentOperations
 from telemetry.printable import log
@@ -139,6 +130,7 @@ class EvidenceWatch:
         state, process = live_state(reader, identity)
         job = self._jobs.setdefault(owner, WatchedJob(StallDetector(self._settings)))
         before = kept(folder, identity.rank)
+        earlier = kept_state(before)
         is_reported = process == "ended" or (process == "dead" and bool(before))
         rank = WatchedRank(
             reader=reader,
@@ -148,10 +140,10 @@ class EvidenceWatch:
             process=process,
             is_reported=is_reported,
         )
-        rank.living, rank.died_ns, rank.ended_by = living_of(before), died_ns_of(before), ended_by_of(before)
+        rank.living, rank.died_ns, rank.ended_by = earlier.living, earlier.died_ns, earlier.ended_by
         if not rank.over:
             self._follow(job, rank)
-            if step_of(before) == state.step:
+            if earlier.step == state.step:
                 job.taken_step = max(state.step, job.taken_step or 0)
         job.ranks[folder] = rank
         rank.operations.read_on()

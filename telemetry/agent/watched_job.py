@@ -17,7 +17,7 @@ from telemetry.agent.stall import StallDetector
 from telemetry.evidence.collect import Standing
 from telemetry.evidence.evidence import Evidence, Kind
 from telemetry.evidence.logs import JobLogs
-from telemetry.evidence.rank_state import ProcessWord, is_alive
+from telemetry.evidence.rank_state import ProcessState, is_alive
 from telemetry.evidence.usual import RecentOperations
 from telemetry.record.reader import RankReader
 from telemetry.record.state_page import LiveState
@@ -159,8 +159,8 @@ class WatchedRank:
     operations: RecentOperations
     identity: RankIdentity
     state: LiveState
-    process: ProcessWord
-    living: ProcessWord = "alive"
+    process: ProcessState
+    living: ProcessState = "alive"
     """What the process did when it was last seen alive."""
     died_ns: int = 0
     ended_by: str = ""

@@ -139,8 +139,8 @@ def _piece_between(sights: Sights, method: str) -> Piece | None:
     best = bounds.widest()
     if bounds.widths(np.array([best]))[0] < 0:
         return None
-    outermost = (bounds.last_slope(best, sign * MAX_RELATIVE_DRIFT) for sign in (-1, 1))
-    slopes = np.linspace(*outermost, _SLOPES)
+    steepest, flattest = (bounds.last_slope(best, drift) for drift in (MAX_RELATIVE_DRIFT, -MAX_RELATIVE_DRIFT))
+    slopes = np.linspace(flattest, steepest, _SLOPES)
     (middle_first, room_first), (middle_last, room_last) = (bounds.range_at(slopes, at) for at in (-half, half))
     return Piece(
         first_ns=int(sights.reading_ns.min()),

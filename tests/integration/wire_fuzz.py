@@ -29,7 +29,7 @@ from starlette.datastructures import Headers
 from telemetry.collector.guard import declared_length, presented
 from telemetry.collector.otlp.api import SIGNALS
 from telemetry.collector.otlp.message import JSON_TYPE, PROTOBUF_TYPE, Encoding, TooBigError, decode
-from telemetry.collector.settings import without_port
+from telemetry.collector.gates import without_port
 from telemetry.errors import UsageError
 from telemetry.stores.queries import HeatCells, Spans
 from telemetry.tables import TABLES

@@ -8,10 +8,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from telemetry.collector.gates import Buckets, network_of
+from telemetry.collector.gates import Buckets, network_of, without_port
 from telemetry.collector.guard import MALFORMED, declared_length
 from telemetry.collector.server import configured
-from telemetry.collector.settings import CollectorSettings, ServerSettings, without_port
+from telemetry.collector.settings import CollectorSettings, ServerSettings
 from telemetry.credentials import Tokens, read_secret
 from telemetry.errors import UsageError
 from telemetry.stores.embedded import EmbeddedStore

@@ -13,7 +13,7 @@ from telemetry.agent.settings import StallSettings
 from telemetry.agent.stall import SECOND_NS
 from telemetry.agent.watch import EvidenceWatch
 from telemetry.evidence import collect
-from telemetry.evidence.evidence import died_ns_of, kept
+from telemetry.evidence.evidence import kept, kept_state
 from telemetry.evidence.flight_recorder import GLOO, NCCL
 from telemetry.record import worker_server
 from telemetry.record.collectives.operations import Operations
@@ -90,7 +90,7 @@ def test_of_a_rank_that_dies_the_peers_are_asked_once_and_for_gloos_recorder_onl
                 now_s += 1.0
                 watch.check()
             assert sorted(rank.asked) == sorted([GLOO, GLOO, NCCL])
-            assert died_ns_of(kept(rank.folder.with_name("rank-00001"), 1)) == watch._deaths.died_ns(peer.pid)
+            assert kept_state(kept(rank.folder.with_name("rank-00001"), 1)).died_ns == watch._deaths.died_ns(peer.pid)
     finally:
         peer.kill()
         peer.wait()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import telemetry
-from telemetry.evidence.rank_state import state_body
+from telemetry.evidence.collect import Standing
 from telemetry.evidence.usual import RecentOperations
 from telemetry.record import layout
 from telemetry.record.collectives.operations import Operations
@@ -29,10 +29,8 @@ def test_evidence_names_the_axes_and_the_ranks_of_each_group(tmp_path: Path) -> 
     telemetry.stop()
     assert session.folder is not None
     reader = RankReader(session.folder)
-    told = state_body(
-        reader.identity(), reader.live(), "dead", living="alive", died_ns=0, ended_by="", habits=()
-    )  # fmt: skip
-    state = json.loads(told)
+    standing = Standing(folder=reader.folder, identity=reader.identity(), state=reader.live(), process="dead")
+    state = json.loads(standing.at_once()[0].body)
     assert state["topology"] == {"dp": 4, "pp": 2, "tp": 2, "mesh": str(MESH)}
     rows = [(one["axis"], one["mask"], one["axes"], one["ranks"], one["peer"]) for one in state["operations"]]
     assert rows == [
