@@ -1,6 +1,11 @@
-"""The last known state of the ranks that the agent watches, and the evidence that waits to be shipped.
+"""The last known state of watched ranks, the ends of their processes, and the evidence that waits to be shipped.
 
 Of each rank and kind only the newest evidence is kept, so a long outage of the collector costs no memory.
+
+The first death matters: the launcher ends the other processes within a moment. One thread waits for all processes at
+once (a pidfd becomes readable when its process ends) and records the wall-clock time. On kernels without pidfd, the
+agent uses the time at which it noticed the death. Until the parent reaps it, a dead process also shows its exit
+status. A rank that another process terminated is not the one that failed first.
 """
 
 import os
@@ -13,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from telemetry.agent.stall import StallDetector
+from telemetry.agent.stall import Phase, StallDetector
 from telemetry.evidence.collect import Standing
 from telemetry.evidence.evidence import Evidence, Kind
 from telemetry.evidence.logs import JobLogs
@@ -25,12 +30,11 @@ from telemetry.records import RankIdentity
 
 
 class DeathWatch:
-    """Stamps the ends of processes. ``on_death`` is called from its thread."""
+    """Records when processes end. ``on_death`` is called from its thread."""
 
     def __init__(self, on_death: Callable[[], None] = lambda: None) -> None:
         self._on_death = on_death
         self._pids: dict[int, int] = {}
-        """By pidfd."""
         self._died_ns: dict[int, int] = {}
         self._ended_by: dict[int, str] = {}
         self._poll = select.poll()
@@ -41,7 +45,7 @@ class DeathWatch:
         self._thread.start()
 
     def follow(self, pid: int) -> bool:
-        """Stamp the end of a process that lives now. False where that cannot be done."""
+        """Record the end of a process that lives now. False if that is not possible."""
         if not self._thread.is_alive():
             return False
         with suppress(OSError, AttributeError), self._lock:
@@ -50,12 +54,12 @@ class DeathWatch:
             pidfd = os.pidfd_open(pid)
             self._pids[pidfd] = pid
             self._poll.register(pidfd, select.POLLIN)
-            os.write(self._wake, b".")  # a poll under way does not see what is registered meanwhile
+            os.write(self._wake, b".")  # a running poll ignores new registrations
             return True
         return False
 
     def died_ns(self, pid: int) -> int:
-        """Wall clock of its end; 0 where it was not seen."""
+        """Wall clock of its end; 0 if not observed."""
         return self._died_ns.get(pid, 0)
 
     def ended_by(self, pid: int) -> str:
@@ -78,17 +82,14 @@ class DeathWatch:
             for pidfd in died:
                 self._ended_by[self._pids[pidfd]] = _manner(self._pids[pidfd])
             for pidfd in died:
-                self._note(pidfd, now)
+                with self._lock:
+                    self._poll.unregister(pidfd)
+                    self._died_ns[self._pids.pop(pidfd)] = now
+                    os.close(pidfd)
             if died:
                 self._on_death()
             if len(died) < len(ready) and b"x" in os.read(self._wake_end, 4096):
                 return
-
-    def _note(self, pidfd: int, now_ns: int) -> None:
-        with self._lock:
-            self._poll.unregister(pidfd)
-            self._died_ns[self._pids.pop(pidfd)] = now_ns
-            os.close(pidfd)
 
 
 def _manner(pid: int) -> str:
@@ -119,13 +120,13 @@ class EvidenceQueue:
         """Set by :meth:`put`; cleared by the reader."""
 
     def put(self, owner: Owner, evidence: Iterable[Evidence]) -> None:
-        """What was put before of the same rank and kind is out of date."""
+        """Replaces earlier evidence of the same rank and kind."""
         with self._lock:
             self._waiting.update({(owner, item.rank, item.kind): item for item in evidence})
         self.news.set()
 
     def batches(self) -> Iterator[tuple[Owner, list[Evidence]]]:
-        """What waits, in parts fit for one post each. It waits on until it is :meth:`sent`."""
+        """The waiting evidence in parts for one post each. It waits until it is :meth:`sent`."""
         with self._lock:
             waiting = sorted(self._waiting.items(), key=lambda item: item[0])
         batch: list[Evidence] = []
@@ -141,7 +142,7 @@ class EvidenceQueue:
             yield of, batch
 
     def sent(self, owner: Owner, batch: Iterable[Evidence]) -> None:
-        """``batch`` is stored; what was put since then waits on."""
+        """``batch`` is stored. Newer evidence keeps waiting."""
         with self._lock:
             for item in batch:
                 if self._waiting.get((owner, item.rank, item.kind)) is item:
@@ -161,15 +162,15 @@ class WatchedRank:
     state: LiveState
     process: ProcessState
     living: ProcessState = "alive"
-    """What the process did when it was last seen alive."""
+    """The last state of the process before it ended."""
     died_ns: int = 0
     ended_by: str = ""
     stamped: bool = False
-    """Watched by the kernel for the end of its process."""
+    """The kernel reports the end of its process."""
     is_reported: bool = False
-    """Whether its end is recorded, or was clean."""
+    """Whether its end is recorded, or was normal."""
     stamp_is_late: bool = False
-    """The kernel's stamp of the end came after that."""
+    """The time of the end arrived after the end was recorded."""
 
     @property
     def over(self) -> bool:
@@ -185,36 +186,33 @@ class WatchedJob:
     logs: JobLogs = field(default_factory=JobLogs)
     step: int | None = None
     taken_ns: int = 0
-    """When evidence of the stall that lasts was taken last."""
+    """When evidence of the current stall was taken last."""
     taken_step: int | None = None
-    """The step it was taken of. Known for as long as no other step begins, also when no rank lives any more."""
+    """The step of that evidence, until another step begins, even if no rank lives any more."""
     taken_over: int = 0
-    """Ranks that were over then."""
+    """The number of ranks that were over then."""
 
+    def failed(self, rank: WatchedRank) -> bool:
+        """Whether the process was killed, or its log shows a fault."""
+        return rank.over and (rank.process == "dead" or self.logs.shows_fault(rank.identity.rank))
 
-def failed(job: WatchedJob, rank: WatchedRank) -> bool:
-    """Whether the rank has ended as none should: killed, or with a fault on its lips."""
-    return rank.over and (rank.process == "dead" or job.logs.shows_fault(rank.identity.rank))
+    def leave_logs(self) -> None:
+        """Close the logs of processes that have ended, and whose end is recorded."""
+        for rank in self.ranks.values():
+            number = rank.identity.rank
+            if rank.over and rank.is_reported and self.logs.follows(number) and not is_alive(rank.identity):
+                self.logs.leave(number)
 
-
-def leave_logs(job: WatchedJob) -> None:
-    """A process that is gone, and whose end has been judged, prints no more."""
-    for rank in job.ranks.values():
-        number = rank.identity.rank
-        if rank.over and rank.is_reported and job.logs.follows(number) and not is_alive(rank.identity):
-            job.logs.leave(number)
-
-
-def standing(rank: WatchedRank, logs: JobLogs, *, stands_still: bool = False) -> Standing:
-    return Standing(
-        folder=rank.reader.folder,
-        identity=rank.identity,
-        state=rank.state,
-        process=rank.process,
-        living=rank.living,
-        died_ns=rank.died_ns,
-        ended_by=rank.ended_by,
-        habits=tuple(rank.operations.habits(rank.state)),
-        log=logs.body(rank.identity.rank),
-        stands_still=stands_still,
-    )
+    def standing(self, rank: WatchedRank) -> Standing:
+        return Standing(
+            folder=rank.reader.folder,
+            identity=rank.identity,
+            state=rank.state,
+            process=rank.process,
+            living=rank.living,
+            died_ns=rank.died_ns,
+            ended_by=rank.ended_by,
+            habits=tuple(rank.operations.habits(rank.state)),
+            log=self.logs.body(rank.identity.rank),
+            stands_still=self.detector.phase is Phase.STALLED,
+        )

@@ -17,7 +17,7 @@ import telemetry
 from telemetry.evidence import flight_recorder, stacks
 from telemetry.evidence.flight_recorder import MAX_ENTRIES, ask_flight_recorder
 from telemetry.evidence.stacks import take_stack, threads_of_traceback
-from telemetry.evidence.worker_client import ask_traceback
+from telemetry.evidence.worker_client import ask_handler
 from telemetry.record import worker_server
 from telemetry.record.reader import RankReader
 from telemetry.records import RankIdentity
@@ -71,11 +71,11 @@ def test_only_this_user_may_open_the_socket(tmp_path: Path) -> None:
 
 def test_it_answers_while_the_rank_records_and_not_afterwards(tmp_path: Path) -> None:
     identity = record(tmp_path / "s")
-    assert "record" in (ask_traceback(identity) or "")
+    assert "record" in (ask_handler(identity, "dump_traceback") or "")
     assert '"version"' in (ask_flight_recorder(identity, 0) or "")
     telemetry.stop()
     assert not Path(identity.meta["worker_server"]).exists()
-    assert ask_traceback(identity) is None
+    assert ask_handler(identity, "dump_traceback") is None
 
 
 def test_a_path_that_is_too_long_gives_way_to_a_short_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_a_path_that_is_too_long_gives_way_to_a_short_one(tmp_path: Path, monkey
         path = Path(identity.meta["worker_server"])
         assert path.is_relative_to(short)
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-        assert ask_traceback(identity)
+        assert ask_handler(identity, "dump_traceback")
         telemetry.stop()
 
 
@@ -150,7 +150,7 @@ def test_a_forked_child_leaves_the_socket_alone(tmp_path: Path) -> None:
         telemetry.stop()
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    assert ask_traceback(identity)
+    assert ask_handler(identity, "dump_traceback")
 
 
 def test_the_flight_recorder_is_asked_for_unless_somebody_has_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

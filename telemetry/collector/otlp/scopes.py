@@ -13,7 +13,7 @@ import base64
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -110,37 +110,18 @@ class Scope:
         return messages + len(self.resource_url) + len(self.scope_url)
 
 
-class OfResource(Protocol):
-    """A ``ResourceSpans``, ``ResourceLogs`` or ``ResourceMetrics``."""
-
-    @property
-    def resource(self) -> Resource: ...
-    @property
-    def schema_url(self) -> str: ...
+ScopeRecords = TypeVar("ScopeRecords")
+"""A ``ScopeSpans``, ``ScopeLogs`` or ``ScopeMetrics``."""
 
 
-class OfScope(Protocol):
-    """A ``ScopeSpans``, ``ScopeLogs`` or ``ScopeMetrics``."""
-
-    @property
-    def scope(self) -> InstrumentationScope: ...
-    @property
-    def schema_url(self) -> str: ...
-
-
-AnyScope = TypeVar("AnyScope", bound=OfScope)
-
-
-def scopes_of(resource: OfResource, scopes: Iterable[AnyScope]) -> Iterator[tuple[Scope, AnyScope]]:
-    """Each scope of a resource, with its identity."""
-    for of_scope in scopes:
+def scopes_of(resource: Any, scopes: Iterable[ScopeRecords]) -> Iterator[tuple[Scope, ScopeRecords]]:
+    """Each scope of a ``ResourceSpans``, ``ResourceLogs`` or ``ResourceMetrics``, with its identity."""
+    urls: Any
+    for urls in scopes:
         scope = Scope(
-            resource=resource.resource,
-            resource_url=resource.schema_url,
-            scope=of_scope.scope,
-            scope_url=of_scope.schema_url,
+            resource=resource.resource, resource_url=resource.schema_url, scope=urls.scope, scope_url=urls.schema_url
         )
-        yield scope, of_scope
+        yield scope, urls
 
 
 @dataclass(slots=True, kw_only=True)
