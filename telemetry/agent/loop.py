@@ -119,7 +119,7 @@ class Agent:
             raise error
 
     def _rest(self, stop: threading.Event, seconds: float, *, may_wake: bool) -> None:
-        """Wait for the next round. New evidence ends the wait, unless the collector does not answer."""
+        """Wait for the next round. With ``may_wake``, new evidence ends the wait."""
         until_s = time.monotonic() + seconds
         while (left_s := until_s - time.monotonic()) > 0 and not stop.wait(min(POLL_S, left_s)):
             if may_wake and self._watch is not None and self._watch.queue.news.is_set():

@@ -18,7 +18,7 @@ from time import monotonic_ns, time_ns
 
 import pynvml
 
-from telemetry.agent.samplers.host import open_host_sampler
+from telemetry.agent.samplers.host import HostSampler
 from telemetry.agent.samplers.interface import Event, GoneError, Sample, Sampler, level
 from telemetry.agent.samplers.network import open_network_samplers
 from telemetry.agent.samplers.nvml import open_nvml_sampler
@@ -221,7 +221,7 @@ def open_samplers(settings: SamplerSettings, *, ranks: Callable[[], Mapping[int,
 
 def _found(ranks: Callable[[], Mapping[int, int]]) -> Iterator[Sampler]:
     yield from _opened("network", open_network_samplers)
-    yield from _opened("host", lambda: [open_host_sampler(ranks=ranks)])
+    yield from _opened("host", lambda: [HostSampler(ranks=ranks)])
     yield from _opened("nvml", lambda: [sampler for sampler in (open_nvml_sampler(pynvml),) if sampler is not None])
 
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ParamSpec
 
+from telemetry.agent.host import Owner
 from telemetry.agent.settings import StallSettings
 from telemetry.agent.stall import SECOND_NS, Phase, RankSample, StallDetector
 from telemetry.agent.watched_job import (

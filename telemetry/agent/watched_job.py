@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from telemetry.agent.host import Owner
 from telemetry.agent.stall import Phase, StallDetector
 from telemetry.evidence.collect import Standing
 from telemetry.evidence.evidence import Evidence, Kind
@@ -105,8 +106,6 @@ def _manner(pid: int) -> str:
     return signal.Signals(-number).name if number < 0 else f"exit {number}"
 
 
-Owner = tuple[str, int]
-"""Run, attempt."""
 BATCH_CHARACTERS = 8 * 2**20
 
 

@@ -65,20 +65,14 @@ class Places:
 
 def choose_places(topology: Topology, hosts: Sequence[str]) -> Places:
     """``hosts``: the host of each rank; empty if unknown."""
-    groups = {
-        purpose: {mask: _groups(topology, hosts, mask) for mask in _masks(topology, purpose)} for purpose in COLLECTIVES
-    }
-    return Places(
-        topology=topology,
-        groups=groups,
-        pairs=_pairs(topology, hosts, [found for by_mask in groups.values() for found in by_mask.values()]),
-    )
-
-
-def _masks(topology: Topology, purpose: Purpose) -> list[int]:
-    """The possible axes of such groups. Axes of one rank make no difference."""
-    wide = topology.replica_mask if purpose == "dp" else topology.wide_mask(purpose)
-    return [mask for mask in range(wide, 0, -1) if mask & wide == mask]
+    groups: dict[Purpose, dict[int, Groups]] = {}
+    for purpose in COLLECTIVES:
+        # The possible axes of such groups. Axes of one rank make no difference.
+        wide = topology.replica_mask if purpose == "dp" else topology.wide_mask(purpose)
+        masks = [mask for mask in range(wide, 0, -1) if mask & wide == mask]
+        groups[purpose] = {mask: _groups(topology, hosts, mask) for mask in masks}
+    every_group = [found for by_mask in groups.values() for found in by_mask.values()]
+    return Places(topology=topology, groups=groups, pairs=_pairs(topology, hosts, every_group))
 
 
 def _groups(topology: Topology, hosts: Sequence[str], mask: int) -> Groups:
@@ -162,32 +156,22 @@ class _Rows:
 
 def read_evidence(reader: Reader, window: Window, places: Places, hosts: tuple[str, ...]) -> Evidence:
     """All events in ``window`` that relate the clocks of hosts. ``hosts``: the host of each rank."""
-    counts = _counts(reader, window)
-    gatherings = [
-        gathering
-        for purpose, stages in COLLECTIVES.items()
-        for gathering in _all_gatherings(
-            _read(reader, window, stages, places.grouped(purpose), counts), places, purpose, hosts
-        )
-    ]
-    sides = tuple(stage for pair in TRANSFERS for stage in pair)
+    steps = {"first_step": window.first_step, "last_step": window.last_step}
+    table = reader.read(StageCounts(run_id=window.run_id, attempt=window.attempt, **steps))
+    columns = (table[name].to_pylist() for name in ("stage", "spans", "ranks"))
+    # The approximate number of spans of one rank in the whole window, by stage.
+    counts = {stage: spans // max(ranks, 1) for stage, spans, ranks in zip(*columns, strict=True)}
+    gatherings: list[Gathering] = []
+    for purpose, stages in COLLECTIVES.items():
+        rows = _read(reader, window, stages, places.grouped(purpose), counts)
+        gatherings += _gatherings(rows, places, purpose, hosts) if rows is not None else ()
+    rows = _read(reader, window, tuple(stage for pair in TRANSFERS for stage in pair), places.paired, counts)
     return Evidence(
         hosts=tuple(dict.fromkeys(host for host in hosts if host)),
         gatherings=tuple(gatherings),
-        transfers=tuple(_transfers(_read(reader, window, sides, places.paired, counts), places, hosts)),
+        transfers=tuple(_transfers(rows, places, hosts)) if rows is not None else (),
         pings=tuple(_pings(reader, window)),
     )
-
-
-def _counts(reader: Reader, window: Window) -> dict[int, int]:
-    """Approximate spans of one rank in the whole window, by stage."""
-    table = reader.read(
-        StageCounts(
-            run_id=window.run_id, attempt=window.attempt, first_step=window.first_step, last_step=window.last_step
-        )
-    )
-    columns = (table[name].to_pylist() for name in ("stage", "spans", "ranks"))
-    return {stage: spans // max(ranks, 1) for stage, spans, ranks in zip(*columns, strict=True)}
 
 
 def _read(
@@ -199,16 +183,15 @@ def _read(
     num_steps = window.last_step - window.first_step + 1
     asked = np.unique(np.linspace(window.first_step, window.last_step, min(MAX_STEPS, num_steps)).astype(np.int64))
     most = max(counts[stage] for stage in occurring) * len(asked) // num_steps
-    table = reader.read(
-        MeetingSpans(
-            run_id=window.run_id,
-            attempt=window.attempt,
-            stages=occurring,
-            steps=tuple(asked.tolist()),
-            ranks=ranks,
-            every=max(1, most // MAX_EVENTS),
-        )
+    query = MeetingSpans(
+        run_id=window.run_id,
+        attempt=window.attempt,
+        stages=occurring,
+        steps=tuple(asked.tolist()),
+        ranks=ranks,
+        every=max(1, most // MAX_EVENTS),
     )
+    table = reader.read(query)
     if not table.num_rows:
         return None
     names = ("stage", "step", "op_seq", "rank", "peer", "start_ns", "duration_ns")
@@ -216,27 +199,19 @@ def _read(
     return _Rows(stage=stage, step=step, number=number, rank=rank, peer=peer, start_ns=start, end_ns=start + duration)
 
 
-def _all_gatherings(
-    rows: _Rows | None, places: Places, purpose: Purpose, hosts: tuple[str, ...]
-) -> Iterator[Gathering]:
+def _gatherings(rows: _Rows, places: Places, purpose: Purpose, hosts: tuple[str, ...]) -> Iterator[Gathering]:
     """Groups along different axes number their operations separately."""
-    if rows is None:
-        return
-    peer = settled(rows.peer, places.topology)
-    for place, (mask, of_mask) in enumerate(places.groups[purpose].items()):
-        named = peer == peer_of_mask(mask)
-        yield from _gatherings(rows.where(named | ((peer == NO_PEER) & (place == 0))), of_mask, hosts)
-
-
-def _gatherings(rows: _Rows, groups: Groups, hosts: tuple[str, ...]) -> Iterator[Gathering]:
-    group_of, column_of = np.full((2, len(hosts)), ABSENT)
-    for number, ranks in enumerate(groups):
-        group_of[list(ranks)], column_of[list(ranks)] = number, np.arange(len(ranks))
     rows = rows.where(rows.rank < len(hosts))
-    for number, ranks in enumerate(groups):
-        mine = rows.where(group_of[rows.rank] == number)
-        if len(mine.step):
-            yield _gathering(mine, column_of[mine.rank], tuple(hosts[rank] for rank in ranks))
+    peer = settled(rows.peer, places.topology)
+    for place, (mask, groups) in enumerate(places.groups[purpose].items()):
+        group_of, column_of = np.full((2, len(hosts)), ABSENT)
+        for number, ranks in enumerate(groups):
+            group_of[list(ranks)], column_of[list(ranks)] = number, np.arange(len(ranks))
+        own = rows.where((peer == peer_of_mask(mask)) | ((peer == NO_PEER) & (place == 0)))
+        for number, ranks in enumerate(groups):
+            mine = own.where(group_of[own.rank] == number)
+            if len(mine.step):
+                yield _gathering(mine, column_of[mine.rank], tuple(hosts[rank] for rank in ranks))
 
 
 def _gathering(rows: _Rows, column: Int64s, hosts: tuple[str, ...]) -> Gathering:
@@ -249,10 +224,8 @@ def _gathering(rows: _Rows, column: Int64s, hosts: tuple[str, ...]) -> Gathering
     return Gathering(hosts=hosts, start_ns=start, end_ns=end, step=rows.step[is_first])
 
 
-def _transfers(rows: _Rows | None, places: Places, hosts: tuple[str, ...]) -> Iterator[Transfers]:
+def _transfers(rows: _Rows, places: Places, hosts: tuple[str, ...]) -> Iterator[Transfers]:
     """Matches the n-th send of a rank to a peer with that peer's n-th receive from it."""
-    if rows is None:
-        return
     for send, receive in TRANSFERS:
         sent, received = rows.where(rows.stage == send), rows.where(rows.stage == receive)
         of_sent = np.rec.fromarrays([sent.step, sent.number, sent.rank, sent.peer], dtype=_KEY)

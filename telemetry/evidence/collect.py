@@ -170,23 +170,23 @@ def _wall(state: LiveState, at_ns: int) -> int:
     return state.anchor.to_wall_ns(at_ns) if at_ns else 0
 
 
-def take_in_time(ranks: Sequence[Standing], *, deadline_s: float = DEADLINE_S) -> list[Evidence]:
-    """What the ranks answer before the deadline; an answer that comes later is left out."""
-    by_s = monotonic() + deadline_s - SPARE_S
-    return _in_time([question for rank in ranks for question in rank.questions(by_s)], deadline_s)
+def take_in_time(ranks: Sequence[Standing]) -> list[Evidence]:
+    """The answers of the ranks before the deadline. Later answers are left out."""
+    by_s = monotonic() + DEADLINE_S - SPARE_S
+    return _in_time([question for rank in ranks for question in rank.questions(by_s)])
 
 
-def take_flight_files(ranks: Sequence[Standing], *, deadline_s: float = DEADLINE_S) -> list[Evidence]:
+def take_flight_files(ranks: Sequence[Standing]) -> list[Evidence]:
     """The dumps that torch wrote for ended ranks, if they have more than earlier evidence."""
-    by_s = monotonic() + deadline_s - SPARE_S
-    return _in_time([partial(rank.flight_files, by_s) for rank in ranks], deadline_s)
+    by_s = monotonic() + DEADLINE_S - SPARE_S
+    return _in_time([partial(rank.flight_files, by_s) for rank in ranks])
 
 
-def _in_time(questions: Sequence[Callable[[], Evidence | None]], deadline_s: float) -> list[Evidence]:
+def _in_time(questions: Sequence[Callable[[], Evidence | None]]) -> list[Evidence]:
     if not questions:
         return []
     pool = ThreadPoolExecutor(max_workers=min(MAX_THREADS, len(questions)), thread_name_prefix="rankscope-evidence")
-    done, _ = wait([pool.submit(question) for question in questions], timeout=deadline_s)
+    done, _ = wait([pool.submit(question) for question in questions], timeout=DEADLINE_S)
     pool.shutdown(wait=False, cancel_futures=True)
     answers = [future.result() for future in done if future.exception() is None]
     return sorted((item for item in answers if item is not None), key=lambda item: (item.rank, item.kind))

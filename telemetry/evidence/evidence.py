@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -53,9 +53,6 @@ class Stamps:
 
 
 next_stamp_ns = Stamps()
-"""Of this process."""
-
-
 Kind = Literal["state", "flight-recorder", "stack", "log"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 FOLDER_NAME = "evidence"
@@ -155,5 +152,4 @@ def kept_state(evidence: Iterable[Evidence]) -> KeptState:
 
 def evidence_rows(evidence: Iterable[Evidence]) -> pa.Table:
     """Rows of the ``evidence`` table."""
-    rows = [{"rank": item.rank, "at_ns": item.at_ns, "kind": item.kind, "body": item.body} for item in evidence]
-    return pa.Table.from_pylist(rows, schema=EVIDENCE)
+    return pa.Table.from_pylist([asdict(item) for item in evidence], schema=EVIDENCE)

@@ -114,8 +114,4 @@ def _event(line: str) -> list[Event]:
 
 def event_rows(host: str, events: Iterable[Event]) -> pa.Table:
     """Rows of ``host_events``."""
-    rows = [
-        {"host": host, "device": event.device, "at_ns": event.at_ns, "name": event.name, "text": event.text}
-        for event in events
-    ]
-    return pa.Table.from_pylist(rows, schema=HOST_EVENTS)
+    return pa.Table.from_pylist([{"host": host, **asdict(event)} for event in events], schema=HOST_EVENTS)

@@ -147,12 +147,12 @@ class RankLog:
     files: list[LogFile]
     followed: bool = False
     lines: deque[LogLine] = field(default_factory=lambda: deque(maxlen=KEEP_LINES))
-    fresh: list[LogLine] = field(default_factory=list)
+    fresh: deque[LogLine] = field(default_factory=lambda: deque(maxlen=KEEP_LINES))
 
     def take(self, lines: Iterable[LogLine]) -> None:
         taken = list(lines)[-KEEP_LINES:]
         self.lines.extend(taken)
-        self.fresh = [*self.fresh, *taken][-KEEP_LINES:]
+        self.fresh.extend(taken)
 
 
 class JobLogs:
@@ -201,7 +201,7 @@ class JobLogs:
             for pattern in {line.pattern for line in log.fresh if not line.fault}:
                 self._usual.setdefault(pattern, Counter())[rank] += 1
                 self._usual.move_to_end(pattern)
-            log.fresh = []
+            log.fresh.clear()
         while len(self._usual) > MAX_PATTERNS:
             self._usual.popitem(last=False)
 

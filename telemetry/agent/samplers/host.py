@@ -15,7 +15,7 @@ from pathlib import Path
 from telemetry.agent.samplers.host_processes import ProcessWatch
 from telemetry.agent.samplers.host_ranks import Quotas, RankProcess, follow
 from telemetry.agent.samplers.host_resources import HostResources
-from telemetry.agent.samplers.interface import Event, GoneError, Reading, Sample, Sampler
+from telemetry.agent.samplers.interface import Event, GoneError, Reading, Sample
 from telemetry.agent.samplers.kept_files import Descriptors
 from telemetry.host_metrics import Happening, Metric
 
@@ -46,29 +46,24 @@ Key = tuple[str, str]
 """Metric, device."""
 
 
-def open_host_sampler(
-    *,
-    ranks: Callable[[], Mapping[int, int]],
-    proc: Path = Path("/proc"),
-    cgroups: Path = Path("/sys/fs/cgroup"),
-) -> Sampler:
-    """A sampler of this host.
-
-    Args:
-        ranks: rank -> pid of the training processes that live on this host now.
+class HostSampler:
+    """A sampler of this host. ``ranks``: rank -> pid of the current training processes.
 
     Raises:
         GoneError: there is no ``/proc``.
     """
-    if not (proc / "stat").exists():
-        raise GoneError(f"{proc}/stat does not exist")
-    return HostSampler(ranks, proc, cgroups)
 
-
-class HostSampler:
     name = "host"
 
-    def __init__(self, ranks: Callable[[], Mapping[int, int]], proc: Path, cgroups: Path) -> None:
+    def __init__(
+        self,
+        *,
+        ranks: Callable[[], Mapping[int, int]],
+        proc: Path = Path("/proc"),
+        cgroups: Path = Path("/sys/fs/cgroup"),
+    ) -> None:
+        if not (proc / "stat").exists():
+            raise GoneError(f"{proc}/stat does not exist")
         self._ranks = ranks
         self._proc, self._cgroups = proc, cgroups
         self._descriptors = Descriptors(MOST_FILES)

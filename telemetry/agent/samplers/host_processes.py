@@ -19,7 +19,6 @@ from telemetry.agent.samplers.kept_files import read_once
 from telemetry.host_metrics import Happening
 
 MIN_SHARE = 0.5
-"""Minimum share of a core for a process to be reported."""
 MAX_REPORTED = 8
 FIRST_GAP_NS = 2_000_000_000
 GAP_NS = 10_000_000_000

@@ -16,8 +16,7 @@ from telemetry.agent.samplers.interface import Event, Reading, Sample, counter, 
 from telemetry.agent.samplers.kept_files import Descriptors, KeptFile, read_once
 from telemetry.host_metrics import Happening, Metric
 
-STOPPED = frozenset("Tt")
-"""Stopped by a signal, or by a debugger."""
+STOPPED = frozenset("Tt")  # by a signal, or by a debugger
 MOVED_AFTER_SAMPLES = 60
 """Number of samples after which the cgroup of a process is read again."""
 _SWITCHES = (

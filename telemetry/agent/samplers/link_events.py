@@ -138,23 +138,20 @@ _AT_MOST_WAITING = 16_384
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkMessage:
-    """The state of one link in a netlink message."""
+    """The state of one link in a netlink message. ``at_ns``: wall clock of arrival."""
 
     at_ns: int
-    """Wall clock of arrival."""
     index: int
     name: str
     address: str
     """``02:42:...``; empty without an address."""
     is_deleted: bool
     is_put_up: bool
-    """Set up by its owner."""
     has_carrier: bool | None
     """None, like the numbers below, if the kernel is too old to report it."""
     downs: int | None
     ups: int | None
     changes: int | None
-    """Both together."""
 
 
 class LinkNews(Protocol):

@@ -182,8 +182,6 @@ class NicSampler:
 
 
 class _Interface:
-    """One interface, by the kernel's index."""
-
     def __init__(self, folder: Path, descriptors: Descriptors) -> None:
         self.name = folder.name
         self.index = 0

@@ -12,7 +12,7 @@ import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from telemetry.agent.samplers.interface import Reading
 from telemetry.agent.samplers.nvml_fields import (
@@ -39,6 +39,9 @@ _LEVELS = frozenset(
     }
 )
 """Metrics of which the mean is sent. Other metrics are counters or states, whose mean has no meaning."""
+
+
+K = TypeVar("K", Field, Metric)
 
 
 class LostError(Exception):
@@ -130,7 +133,7 @@ class Gpu:
         for field, value in self._fields(fields).items():
             values[field.metric] = values.get(field.metric, 0.0) + value
         for call in (*self.pulse.calls, *self.health.calls) if health else self.pulse.calls:
-            values.update(_asked(self.library, self.handle, call))
+            values.update(_metrics_of(self.library, self.handle, call))
         return [
             Reading(metric=metric, device=self.device, value=value, is_counter=metric not in _LEVELS)
             for metric, value in values.items()
@@ -171,10 +174,27 @@ def probe_gpu(library: NvmlLibrary, index: int, driver: str) -> Gpu | None:
 
 
 def _fields_or_none(library: NvmlLibrary, handle: Any, fields: tuple[Field, ...]) -> dict[Field, float]:
+    return _or_empty(library, lambda: ask_fields(library, handle, fields))
+
+
+def _metrics_of(library: NvmlLibrary, handle: Any, call: Call) -> dict[Metric, float]:
+    return _or_empty(library, lambda: dict(zip(call.metrics, call.ask(library, handle), strict=True)))
+
+
+def _or_empty(library: NvmlLibrary, ask: Callable[[], dict[K, float]]) -> dict[K, float]:
+    """Empty if the call fails: not supported, no permission, or an unexpected answer of another version.
+
+    Raises:
+        LostError: the GPU is lost.
+    """
     try:
-        return ask_fields(library, handle, fields)
+        return ask()
     except Exception as error:  # a library of another version may raise anything: only this call fails
-        _raise_if_lost(library, error)
+        value = getattr(error, "value", None)
+        if value == library.NVML_ERROR_GPU_IS_LOST:
+            raise LostError("the GPU is lost: it fell off the bus or does not answer") from error
+        if value == library.NVML_ERROR_RESET_REQUIRED:
+            raise LostError("the GPU does not work until it is reset") from error
         return {}
 
 
@@ -182,27 +202,10 @@ def _answered(library: NvmlLibrary, handle: Any, calls: tuple[Call, ...], covere
     """The calls that report new metrics; these are added to ``covered``."""
     found: list[Call] = []
     for call in calls:
-        if not covered.issuperset(call.metrics) and _asked(library, handle, call):
+        if not covered.issuperset(call.metrics) and _metrics_of(library, handle, call):
             found.append(call)
             covered.update(call.metrics)
     return tuple(found)
-
-
-def _asked(library: NvmlLibrary, handle: Any, call: Call) -> dict[Metric, float]:
-    """The metrics of a call; empty if it fails: not supported, no permission, or an unexpected answer."""
-    try:
-        return dict(zip(call.metrics, call.ask(library, handle), strict=True))
-    except Exception as error:  # likewise
-        _raise_if_lost(library, error)
-        return {}
-
-
-def _raise_if_lost(library: NvmlLibrary, error: Exception) -> None:
-    value = getattr(error, "value", None)
-    if value == library.NVML_ERROR_GPU_IS_LOST:
-        raise LostError("the GPU is lost: it fell off the bus or does not answer") from error
-    if value == library.NVML_ERROR_RESET_REQUIRED:
-        raise LostError("the GPU does not work until it is reset") from error
 
 
 def text_of(library: NvmlLibrary, function: str, *arguments: Any) -> str:

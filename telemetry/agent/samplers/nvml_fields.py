@@ -29,12 +29,11 @@ MAX_LINKS = 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One field value, its metric and its divisor."""
+    """One field value, its metric and its divisor. ``link``: for fields of one NVLink."""
 
     metric: Metric
     field_id: int
     link: int = 0
-    """For fields of one NVLink."""
     divisor: float = 1.0
 
     @property

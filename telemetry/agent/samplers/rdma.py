@@ -109,8 +109,6 @@ class RdmaSampler:
 
 
 class _Port:
-    """One port of one device."""
-
     def __init__(self, device: str, folder: Path, descriptors: Descriptors) -> None:
         self._device = device
         self._ledger = LinkLedger(device)
@@ -176,8 +174,6 @@ class _Port:
 
 
 class _Counter:
-    """One file and its metric."""
-
     __slots__ = ("_device", "_metric", "_number", "_reading", "_unit", "_wrapping", "file", "file_name")
 
     def __init__(self, device: str, file_name: str, file: KeptFile, *, wraps: bool) -> None:

@@ -177,8 +177,6 @@ def _route(receiver: "_Receiver", name: str, counters: Counters) -> Callable[[Re
 
 
 class _Receiver:
-    """Converts and stores the bodies of requests."""
-
     def __init__(self, store: Store, writer: OtlpWriter, *, limit_bytes: int) -> None:
         self._store = store
         self._writer = writer

@@ -1,6 +1,6 @@
 """A made host with a rank on it, looked at once a second, and what a sample said."""
 
-from telemetry.agent.samplers.host import open_host_sampler
+from telemetry.agent.samplers.host import HostSampler
 from telemetry.agent.samplers.interface import Sample
 from telemetry.host_metrics import Happening
 from tests.telemetry.samplers.made_proc import MadeHost, MadeProcess
@@ -19,7 +19,7 @@ class Sampled:
         host.processes.append(self.rank)
         host.write()
         self.pids = {5: RANK_PID}
-        self.sampler = open_host_sampler(proc=host.proc, cgroups=host.cgroups, ranks=lambda: self.pids)
+        self.sampler = HostSampler(proc=host.proc, cgroups=host.cgroups, ranks=lambda: self.pids)
         self.seconds = 0
 
     def sample(self, seconds: int = 1) -> Sample:

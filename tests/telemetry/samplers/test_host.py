@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.agent.samplers.host import open_host_sampler
+from telemetry.agent.samplers.host import HostSampler
 from telemetry.agent.samplers.interface import GoneError, Sampler
 from telemetry.host_metrics import Happening, Metric
 from tests.deadline import until
@@ -134,7 +134,7 @@ def test_a_rank_that_is_another_process_now_is_followed_there(sampled: Sampled) 
 
 def test_a_machine_without_proc_has_no_host_to_sample(tmp_path: Path) -> None:
     with pytest.raises(GoneError):
-        open_host_sampler(proc=tmp_path / "proc", ranks=dict)
+        HostSampler(proc=tmp_path / "proc", ranks=dict)
 
 
 def test_a_stop_and_its_end_are_told_once_each(sampled: Sampled) -> None:
@@ -212,7 +212,7 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.fixture
 def here(child: subprocess.Popen[bytes]) -> Iterator[Sampler]:
-    sampler = open_host_sampler(ranks=lambda: {3: child.pid})
+    sampler = HostSampler(ranks=lambda: {3: child.pid})
     yield sampler
     sampler.close()
 
