@@ -19,7 +19,6 @@ from telemetry.agent.stall import SECOND_NS, Phase, RankSample, StallDetector
 from telemetry.agent.watched_job import (
     DeathWatch,
     EvidenceQueue,
-    Owner,
     WatchedJob,
     WatchedRank,
 )

@@ -23,7 +23,7 @@ from telemetry.agent.samplers.host import HostSampler
 from telemetry.agent.samplers.network import open_network_samplers
 from telemetry.agent.samplers.nvml import open_nvml_sampler
 from tests.benchmarks.figures import Figure, report
-from tests.telemetry.samplers.scripted_nvml import ScriptedNvml, h100s
+from tests.telemetry.agent.samplers.scripted_nvml import ScriptedNvml, h100s
 
 BOUND_US = 1_000.0
 LOOKS = 200

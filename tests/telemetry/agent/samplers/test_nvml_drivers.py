@@ -5,8 +5,8 @@ import pytest
 
 from telemetry.agent.samplers.nvml import open_nvml_sampler
 from telemetry.host_metrics import Happening, Metric
-from tests.telemetry.samplers.opened_nvml import AT_NS, opened, told, values
-from tests.telemetry.samplers.scripted_nvml import ScriptedGpu, ScriptedNvml, h100s
+from tests.telemetry.agent.samplers.opened_nvml import AT_NS, opened, told, values
+from tests.telemetry.agent.samplers.scripted_nvml import ScriptedGpu, ScriptedNvml, h100s
 
 
 def test_old_functions_stand_in_for_field_values_that_are_not_there() -> None:

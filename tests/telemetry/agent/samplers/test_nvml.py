@@ -8,8 +8,8 @@ import pytest
 from telemetry.agent.samplers.interface import Event, GoneError
 from telemetry.host_metrics import Happening, Metric
 from telemetry.thinning import Thinning
-from tests.telemetry.samplers.opened_nvml import AT_NS, SECOND_NS, opened, told, values
-from tests.telemetry.samplers.scripted_nvml import H100_MEMORY_BYTES, ScriptedNvml, Throttled, h100s
+from tests.telemetry.agent.samplers.opened_nvml import AT_NS, SECOND_NS, opened, told, values
+from tests.telemetry.agent.samplers.scripted_nvml import H100_MEMORY_BYTES, ScriptedNvml, Throttled, h100s
 
 
 def test_a_healthy_gpu_tells_everything_in_the_units_of_the_metrics() -> None:

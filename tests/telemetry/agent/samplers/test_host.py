@@ -13,8 +13,8 @@ from telemetry.agent.samplers.host import HostSampler
 from telemetry.agent.samplers.interface import GoneError, Sampler
 from telemetry.host_metrics import Happening, Metric
 from tests.deadline import until
-from tests.telemetry.samplers.made_proc import KERNELS, PAGE_BYTES, TICK_NS, Kernel, MadeHost, MadeProcess
-from tests.telemetry.samplers.sampled_host import BEGAN_NS, RANK_PID, SECOND_NS, Sampled, told, values
+from tests.telemetry.agent.samplers.made_proc import KERNELS, PAGE_BYTES, TICK_NS, Kernel, MadeHost, MadeProcess
+from tests.telemetry.agent.samplers.sampled_host import BEGAN_NS, RANK_PID, SECOND_NS, Sampled, told, values
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -5,9 +5,9 @@ import threading
 from pathlib import Path
 
 from telemetry.agent.samplers.network import open_network_samplers
-from tests.telemetry.samplers.looked import values
-from tests.telemetry.samplers.made_sysfs import made_h100_node, made_interface, made_port
-from tests.telemetry.samplers.test_tcp import TABLE, snmp
+from tests.telemetry.agent.samplers.looked import values
+from tests.telemetry.agent.samplers.made_sysfs import made_h100_node, made_interface, made_port
+from tests.telemetry.agent.samplers.test_tcp import TABLE, snmp
 
 
 def names(root: Path, *, fine: bool = False) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 
 from telemetry.agent.samplers.nic import InterfaceChoice
 from telemetry.errors import UsageError
-from tests.telemetry.samplers.made_sysfs import made_interface
+from tests.telemetry.agent.samplers.made_sysfs import made_interface
 
 
 def found(root: Path, choice: InterfaceChoice | None = None) -> list[str]:

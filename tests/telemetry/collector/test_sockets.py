@@ -13,7 +13,7 @@ from telemetry.collector import connections, sockets
 from telemetry.collector.server import MAX_MESSAGE_BYTES, configured
 from telemetry.collector.settings import ServerSettings
 from tests.deadline import until
-from tests.telemetry.test_connections import ANSWER_BYTES, all_of, call, serving
+from tests.telemetry.collector.test_connections import ANSWER_BYTES, all_of, call, serving
 
 UPGRADE = (
     b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"

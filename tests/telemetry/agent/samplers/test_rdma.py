@@ -10,8 +10,8 @@ import pytest
 from telemetry.agent.samplers.interface import GoneError
 from telemetry.agent.samplers.rdma import RdmaSampler
 from telemetry.host_metrics import LINK_ALREADY_DOWN, Metric
-from tests.telemetry.samplers.looked import happened, values
-from tests.telemetry.samplers.made_sysfs import (
+from tests.telemetry.agent.samplers.looked import happened, values
+from tests.telemetry.agent.samplers.made_sysfs import (
     BNXT_COUNTERS,
     MANA_COUNTERS,
     MLX5_COUNTERS,

@@ -154,7 +154,7 @@ def test_records_that_ranks_lost_are_counted_once_as_their_marks_are_stored(
 
 
 def test_what_the_guide_says_to_watch_is_counted(http: httpx.Client) -> None:
-    guide = (Path(__file__).parents[2] / "docs/guides/deploy.md").read_text()
+    guide = (Path(__file__).parents[3] / "docs/guides/deploy.md").read_text()
     named = set(re.findall(r"`(rankscope_\w+)`", guide))
     assert len(named) > 5
     assert named <= set(re.findall(r"^# TYPE (\w+) ", http.get("/metrics").text, re.M))

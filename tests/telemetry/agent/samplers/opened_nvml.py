@@ -2,7 +2,7 @@
 
 from telemetry.agent.samplers.interface import Sample
 from telemetry.agent.samplers.nvml import NvmlSampler, open_nvml_sampler
-from tests.telemetry.samplers.scripted_nvml import ScriptedNvml
+from tests.telemetry.agent.samplers.scripted_nvml import ScriptedNvml
 
 SECOND_NS = 1_000_000_000
 AT_NS = 1_790_000_000 * SECOND_NS

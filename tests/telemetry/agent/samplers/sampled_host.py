@@ -3,7 +3,7 @@
 from telemetry.agent.samplers.host import HostSampler
 from telemetry.agent.samplers.interface import Sample
 from telemetry.host_metrics import Happening
-from tests.telemetry.samplers.made_proc import MadeHost, MadeProcess
+from tests.telemetry.agent.samplers.made_proc import MadeHost, MadeProcess
 
 SECOND_NS = 1_000_000_000
 BEGAN_NS = 1_790_000_000 * SECOND_NS

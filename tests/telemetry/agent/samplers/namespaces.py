@@ -20,7 +20,7 @@ from tests.parts import require, require_root
 INTERFACE = "data0"
 PORT = "port"
 """Of the switch, at the other end."""
-PROJECT = Path(__file__).parents[3]
+PROJECT = Path(__file__).parents[4]
 
 
 class Namespace:
@@ -98,7 +98,7 @@ class SamplingProcess:
     """A sampler inside a namespace, asked over a pipe."""
 
     def __init__(self, host: Namespace, *arguments: str) -> None:
-        command = [*host.inside(), sys.executable, "-m", "tests.telemetry.samplers.sampling_process", *arguments]
+        command = [*host.inside(), sys.executable, "-m", "tests.telemetry.agent.samplers.sampling_process", *arguments]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=PROJECT)
         self.pid = self._process.pid
         self._answer()

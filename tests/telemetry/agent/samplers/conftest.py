@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.telemetry.samplers.made_proc import MadeHost
-from tests.telemetry.samplers.sampled_host import Sampled
+from tests.telemetry.agent.samplers.made_proc import MadeHost
+from tests.telemetry.agent.samplers.sampled_host import Sampled
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 
 from telemetry.agent.samplers.interface import Event
 from telemetry.host_metrics import Happening
-from tests.telemetry.samplers.made_proc import PAGE_BYTES, Kernel, MadeHost, MadeProcess
-from tests.telemetry.samplers.sampled_host import RANK_PID, SECOND_NS, Sampled, told
+from tests.telemetry.agent.samplers.made_proc import PAGE_BYTES, Kernel, MadeHost, MadeProcess
+from tests.telemetry.agent.samplers.sampled_host import RANK_PID, SECOND_NS, Sampled, told
 
 
 class Neighbour:
