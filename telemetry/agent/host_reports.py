@@ -12,7 +12,6 @@ dropped, and their number is logged. Events stay in the journal.
 import threading
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -23,7 +22,7 @@ import pyarrow as pa
 from telemetry.agent.host import FollowedRank, Owner
 from telemetry.agent.samplers.interface import Event
 from telemetry.agent.sampling import HostWatch
-from telemetry.errors import AheadError, RankscopeError, UsageError
+from telemetry.errors import AheadError, UsageError
 from telemetry.evidence import journal
 from telemetry.host_metrics import Happening, Metric
 from telemetry.printable import log
@@ -85,7 +84,7 @@ class LivingRanks:
         return self._pids
 
     def become(self, pids: Mapping[int, int]) -> None:
-        """Replaced, never changed, so a reader always has a consistent set."""
+        """The mapping is replaced, never changed, so a reader always has a consistent set."""
         self._pids = pids
 
 
@@ -110,10 +109,6 @@ class HostReports:
 
     def start(self) -> None:
         self._thread.start()
-
-    def _run(self) -> None:
-        while not self._stop.wait(TAKE_S):
-            self.take_in()
 
     def stop(self) -> None:
         """End the thread, and take the last rows of the samplers. Safe to repeat."""
@@ -193,11 +188,6 @@ class HostReports:
                 self._unwanted = True
                 log(f"rankscope agent: rows of this host are not sent: {error.message}")
 
-    def ship_the_last(self, poster: Poster, refused: Collection[Owner] = ()) -> None:
-        """Ship once when the agent ends. Without an answer some seconds of samples are lost; events are on disk."""
-        with suppress(RankscopeError):
-            self.ship(poster, refused)
-
     def _joined(self, rank: FollowedRank, living: list[FollowedRank]) -> _Job:
         hosts = {other.tail.identity.host for other in living if other.owner == rank.owner}
         job = _Job(folder=rank.tail.reader.folder.parent, host=hosts.pop() if len(hosts) == 1 else self._own_host)
@@ -225,6 +215,10 @@ class HostReports:
             if not self._complained:
                 self._complained = True
                 log(f"rankscope agent: cannot write events to the journal: {error}")
+
+    def _run(self) -> None:
+        while not self._stop.wait(TAKE_S):
+            self.take_in()
 
     def _batches(self, rows: deque) -> Iterator[list]:  # type: ignore[type-arg]
         """The waiting rows in parts. Each part must be dropped before the next is taken."""

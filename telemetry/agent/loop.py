@@ -15,6 +15,7 @@ random factor          1 to 2, so that thousands of agents do not retry at the s
 import random
 import threading
 import time
+from contextlib import suppress
 
 from telemetry.agent.host import Host, sweep
 from telemetry.agent.host_reports import HostReports, LivingRanks, Poster
@@ -198,7 +199,10 @@ def run_agent(settings: AgentSettings, stop: threading.Event | None = None) -> N
             finally:
                 samplers.stop()
                 reports.stop()
-                reports.ship_the_last(client, host.refused_runs)
+                with suppress(
+                    RankscopeError
+                ):  # without an answer, some seconds of samples are lost; events are on disk
+                    reports.ship(client, host.refused_runs)
     finally:
         samplers.stop()
         reports.stop()

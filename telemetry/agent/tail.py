@@ -31,13 +31,13 @@ from telemetry.record.state_page import LiveState
 from telemetry.records import MAX_AHEAD_NS, RECORDS_LOST, RankIdentity
 from telemetry.tables import MARKS, RANKS, TABLES
 
-CAUSE_WORDS = {
+CAUSE_TEXTS = {
     LossCause.CAP: "rank files reached their size limit before the collector stored these records",
     LossCause.DISK_FULL: "the disk was full before the collector stored these records",
 }
 MAX_NS = 2**63 - 1
-UNREADABLE_WORDS = "their file was damaged or deleted"
-NOT_STORED_WORDS = "they were acknowledged, but the collector's store does not have them"
+UNREADABLE_TEXT = "their file was damaged or deleted"
+NOT_STORED_TEXT = "they were acknowledged, but the collector's store does not have them"
 _DECODERS = {"spans": decode_spans, "marks": decode_marks, "samples": decode_samples}
 
 
@@ -76,7 +76,8 @@ class RankTail:
         block = self._pinned_block(max_records)
         if not len(block.records):
             return None
-        rows = _block_rows(block, self.identity.rank)
+        tables = {name: _table(name, block, self.identity.rank) for name in _DECODERS}
+        rows = {name: table for name, table in tables.items() if table.num_rows}
         lost = block.lost if self._stored_below is None else max(block.lost, block.first_seq - self._stored_below)
         if lost and self._page is not None:
             hole = _loss_row(block, self.identity.rank, self._page, lost)
@@ -175,8 +176,8 @@ def _loss_row(block: RecordBlock, rank: int, page: ShippingPage, lost: int) -> p
     causes = page.causes(block.first_seq - block.lost) if block.lost else []
     resumed_ns, _ = _stamps(block)
     at_ns = min(page.acked_ns or resumed_ns, resumed_ns)
-    causes_text = [CAUSE_WORDS[cause] for cause in causes] or [UNREADABLE_WORDS] * bool(block.lost)
-    why = "; ".join([*causes_text, *[NOT_STORED_WORDS] * (lost > block.lost)])
+    causes_text = [CAUSE_TEXTS[cause] for cause in causes] or [UNREADABLE_TEXT] * bool(block.lost)
+    why = "; ".join([*causes_text, *[NOT_STORED_TEXT] * (lost > block.lost)])
     row = {
         "rank": rank,
         "seq": block.first_seq - 1,
@@ -197,11 +198,6 @@ def _identity_of(reader: RankReader) -> RankIdentity:
             f"{reader.folder} holds {identity.run_id}/{attempt}/{rank}", hint="rename the folder to its original name"
         )
     return identity
-
-
-def _block_rows(block: RecordBlock, rank: int) -> dict[str, pa.Table]:
-    tables = {name: _table(name, block, rank) for name in _DECODERS}
-    return {name: rows for name, rows in tables.items() if rows.num_rows}
 
 
 def rank_rows(identities: list[RankIdentity]) -> pa.Table:

@@ -139,7 +139,7 @@ def configured(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
         lifespan="on",
         log_level="error",  # untrusted requests must not fill the log
         access_log=False,
-        proxy_headers=False,  # anybody can write them
+        proxy_headers=False,  # any client can write them
         server_header=False,
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,

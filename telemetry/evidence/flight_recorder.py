@@ -146,12 +146,12 @@ def ask_flight_recorder(
         reading = pool.submit(_read_files, identity, since_ns, by_s, from_files)
         offered = handler_names(identity, folder)
         wanted = [name for name in (HANDLERS if stands_still else (GLOO,)) if offered is None or name in offered]
-        asked = {name: pool.submit(ask_handler, identity, name, folder) for name in wanted}
+        asked = [pool.submit(_answer_of, identity, name, folder) for name in wanted]
         wait([reading], timeout=seconds_until(by_s))
-        done, _ = wait(asked.values(), timeout=seconds_until(by_s))
+        done, _ = wait(asked, timeout=seconds_until(by_s))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-    answers = [dump for name, future in asked.items() if future in done for dump in _parsed(name, future.result())]
+    answers = [dump for future in asked if future in done for dump in future.result()]
     return _together([*answers, *from_files])
 
 
@@ -170,6 +170,10 @@ def read_flight_files(
         known = [{SOURCE: "", **first}, *first.pop(BESIDE, [])]
     text = _together([*known, *files]) if files else None
     return None if text == before else text
+
+
+def _answer_of(identity: RankIdentity, name: str, folder: Path | None) -> list[Dump]:
+    return _parsed(name, ask_handler(identity, name, folder))
 
 
 def _read_files(identity: RankIdentity, since_ns: int, by_s: float, found: list[Dump]) -> None:

@@ -17,7 +17,7 @@ from telemetry.errors import UnreadableError
 from telemetry.named_groups import settled
 from telemetry.record.layout import RECORD, RecordKind
 from telemetry.record.reader import RankReader
-from telemetry.record.state_page import LiveState, Operation
+from telemetry.record.state_page import LiveState
 from telemetry.stages import STAGE_BY_CODE, Stage, Stream
 from telemetry.topology import NO_PEER, Topology, peer_of_mask
 
@@ -71,19 +71,20 @@ class RecentOperations:
 
     def habits(self, state: LiveState) -> list[Habit]:
         """For each operation of the page, in order."""
-        return [self._habit(operation) for operation in state.operations]
+        found: list[Habit] = []
+        for operation in state.operations:
+            if not operation.mask or operation.peer >= 0:
+                found.append(Habit())
+                continue
+            own = self._of_group(operation.mask)
+            recent = own[np.argsort(own["op_seq"])][-NUM_RECENT:]
+            found.append(Habit(usual=_usual(own, operation.issued), recent=tuple(_issued(span) for span in recent)))
+        return found
 
     def steps_ns(self) -> list[int]:
         """How long the newest steps took, without the very first, which is always long."""
         steps = self._spans[(self._spans["stage"] == Stage.STEP) & (self._spans["step"] > 0)]
         return [int(duration_ns) for duration_ns in steps["duration_ns"]]
-
-    def _habit(self, operation: Operation) -> Habit:
-        if not operation.mask or operation.peer >= 0:
-            return Habit()
-        own = self._of_group(operation.mask)
-        recent = own[np.argsort(own["op_seq"])][-NUM_RECENT:]
-        return Habit(usual=_usual(own, operation.issued), recent=tuple(_issued(span) for span in recent))
 
     def _of_group(self, mask: int) -> NDArray[np.void]:
         """The collectives of a group, of the kinds that the rank records."""
@@ -102,7 +103,7 @@ class RecentOperations:
 
 
 def _usual(own: NDArray[np.void], seq: int) -> Issued | None:
-    """The newest operation that lies whole steps before ``seq``."""
+    """The newest operation that is a whole number of steps before ``seq``."""
     period = _operations_a_step(own)
     if period is None:
         return None

@@ -63,7 +63,7 @@ class CarrierFiles:
 
     def operstate(self) -> str:
         """Empty if it cannot be read."""
-        return self._operstate.word()
+        return self._operstate.text()
 
     def try_again(self) -> None:
         for file in self._files:
@@ -75,7 +75,7 @@ class CarrierFiles:
 
     def _state_otherwise(self) -> LinkState | None:
         with suppress(ValueError):
-            if not int(self._flags.word(), 16) & _IFF_UP:
+            if not int(self._flags.text(), 16) & _IFF_UP:
                 return LinkState.TAKEN_DOWN
         return _OPERSTATES.get(self.operstate())
 

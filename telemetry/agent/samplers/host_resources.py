@@ -79,11 +79,13 @@ class HostResources:
         pages = _numbers(self._pages.content(), _PAGES)
         readings = [
             *self._shares(stat, num_cores),
-            *_run_queue(stat),
             *_memory(_numbers(self._memory.content(), _MEMORY)),
             *(counter(metric, pages[name] * unit) for metric, name, unit in _PAGE_COUNTERS if name in pages),
             *self._disk_counters(),
         ]
+        running = stat.rpartition(b"\nprocs_running ")[2].partition(b"\n")[0]
+        if running.isdigit():
+            readings.append(level(Metric.HOST_RUN_QUEUE, int(running)))
         for metric, file in self._pressures:
             if found := re.match(rb"some [^\n]*total=(\d+)", file.content()):
                 readings.append(counter(metric, int(found[1]) * 1000))
@@ -133,12 +135,6 @@ def _share(before: Ticks | None, now: Ticks, device: str) -> Iterator[Reading]:
     yield level(Metric.HOST_CPU_BUSY, min(1.0, max(0.0, used)), device)
     if not device:
         yield level(Metric.HOST_CPU_STEAL, min(1.0, max(0.0, stolen)))
-
-
-def _run_queue(stat: bytes) -> Iterator[Reading]:
-    count = stat[stat.rfind(b"\nprocs_running ") + 15 :].split(b"\n", 1)[0]
-    if b"\nprocs_running " in stat and count.isdigit():
-        yield level(Metric.HOST_RUN_QUEUE, int(count))
 
 
 def _numbers(content: bytes, lines: re.Pattern[bytes]) -> dict[bytes, int]:

@@ -92,7 +92,7 @@ class KeptFile:
         self._fails += 1
         return None
 
-    def word(self) -> str:
+    def text(self) -> str:
         """Its text without the end of the line; empty if it cannot be read."""
         with suppress(OSError):
             return self.read().decode(errors="replace").strip()

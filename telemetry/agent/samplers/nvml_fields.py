@@ -8,7 +8,7 @@ Throttle counters are in nanoseconds, power in milliwatts. Source: NVIDIA's refe
 ``DCGM_FI_DEV_CLOCKS_EVENT_REASON_*_NS`` exports them unchanged.
 
 Three throttle counters have other numbers in newer drivers. Their old numbers now mean power smoothing, whose small
-values would look like counters. Seen in nvidia-ml-py, which has the version numbers of the drivers:
+values would look like counters. Source: nvidia-ml-py, which has the version numbers of the drivers:
 
     driver      below 575     575 to 580.65     from 580.82 on
     ids         none          251 252 253       269 270 271

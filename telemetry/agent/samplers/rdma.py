@@ -129,8 +129,8 @@ class _Port:
         self._downed = next((item for item in self.counters if item.file_name == "link_downed"), None)
 
     def sample(self, at_ns: int) -> list[Event]:
-        word = self._state.word()
-        number, _, name = word.partition(":")
+        state = self._state.text()
+        number, _, name = state.partition(":")
         if not number.strip().isdigit():
             self.is_lost = self._is_up is not None
             self._is_up = None
@@ -140,7 +140,7 @@ class _Port:
         self._wants_rate |= is_up is not self._is_up
         downs = None if self._downed is None else self._downed.file.number()
         why = f"port {name.strip()}"
-        if is_up is not self._is_up and (physical := self._phys_state.word().partition(":")[2].strip()):
+        if is_up is not self._is_up and (physical := self._phys_state.text().partition(":")[2].strip()):
             why += f", {physical}"
         self._is_up = is_up
         return self._ledger.observe(at_ns, LinkState.UP if is_up else LinkState.DOWN, downs, why)
@@ -168,7 +168,7 @@ class _Port:
             self._wants_rate = False
             self._rate_gbps = None
             with suppress(ValueError):
-                rate = float(self._rate.word().partition(" ")[0])
+                rate = float(self._rate.text().partition(" ")[0])
                 self._rate_gbps = rate if self._is_up and 0 < rate < math.inf else None
         return self._rate_gbps
 

@@ -83,7 +83,15 @@ KINDS: dict[str, tuple[Column, ...]] = {
 
 def decode_metrics(request: ExportMetricsServiceRequest) -> Decoded:
     """A request as rows of ``otel_metrics_*``. Points with an invalid time are rejected."""
-    found: dict[str, Records[DataPoint]] = {kind: Records(fault=_fault, num_parts=_num_parts) for kind in KINDS}
+
+    def num_parts(point: DataPoint) -> int:
+        return len(point.point.attributes) + len(getattr(point.point, "exemplars", ()))  # summaries have none
+
+    def fault(point: DataPoint) -> str:
+        last_ns = max(point.point.time_unix_nano, point.point.start_time_unix_nano)
+        return "a data point beyond the year 2262" if last_ns > LAST_NS else ""
+
+    found: dict[str, Records[DataPoint]] = {kind: Records(fault=fault, num_parts=num_parts) for kind in KINDS}
     for resource in request.resource_metrics:
         for scope, metrics in scopes_of(resource, resource.scope_metrics):
             for kind, points in _by_kind(metrics.metrics).items():
@@ -111,16 +119,6 @@ def _by_kind(metrics: Sequence[Metric]) -> dict[str, list[DataPoint]]:
             check_parts(len(of_kind) + len(data.data_points))
             of_kind.extend(DataPoint(metric, data, point) for point in data.data_points)
     return points
-
-
-def _num_parts(point: DataPoint) -> int:
-    exemplars = getattr(point.point, "exemplars", ())  # summaries have none
-    return len(point.point.attributes) + len(exemplars)
-
-
-def _fault(point: DataPoint) -> str:
-    last_ns = max(point.point.time_unix_nano, point.point.start_time_unix_nano)
-    return "a data point beyond the year 2262" if last_ns > LAST_NS else ""
 
 
 def _table(kind: str, found: Records[DataPoint]) -> pa.Table:

@@ -11,8 +11,8 @@ from telemetry.agent.samplers.carrier import Carrier
 from telemetry.agent.samplers.interface import Event
 from telemetry.agent.samplers.link_events import LinkLedger, LinkMessage, LinkState
 from telemetry.host_metrics import LINK_ALREADY_DOWN, Happening
-from tests.telemetry.agent.samplers.looked import losses
 from tests.telemetry.agent.samplers.made_kernel import Kernel, Window
+from tests.telemetry.agent.samplers.sample_values import losses
 
 PEERS_DOING = st.sampled_from(["lose", "gain", "flap"])
 OWNERS_DOING = st.sampled_from(["take_down", "put_up"])

@@ -54,7 +54,7 @@ def test_a_folder_a_dangling_link_and_a_pipe_are_none_at_once(tmp_path: Path) ->
     os.mkfifo(tmp_path / "pipe")
     for name in ("folder", "dangling", "pipe", "missing"):
         file = KeptFile(tmp_path / name, Descriptors())
-        assert (file.number(), file.word()) == (None, "")
+        assert (file.number(), file.text()) == (None, "")
         file.close()
 
 

@@ -5,8 +5,8 @@ import threading
 from pathlib import Path
 
 from telemetry.agent.samplers.network import open_network_samplers
-from tests.telemetry.agent.samplers.looked import values
 from tests.telemetry.agent.samplers.made_sysfs import made_h100_node, made_interface, made_port
+from tests.telemetry.agent.samplers.sample_values import values
 from tests.telemetry.agent.samplers.test_tcp import TABLE, snmp
 
 

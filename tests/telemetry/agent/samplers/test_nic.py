@@ -9,8 +9,8 @@ from telemetry.agent.samplers.interface import GoneError
 from telemetry.agent.samplers.kept_files import Descriptors
 from telemetry.agent.samplers.nic import InterfaceChoice, NicSampler
 from telemetry.host_metrics import LINK_ALREADY_DOWN, Happening, Metric
-from tests.telemetry.agent.samplers.looked import happened, losses, values
 from tests.telemetry.agent.samplers.made_sysfs import gain_link, lose_link, made_h100_node, made_interface
+from tests.telemetry.agent.samplers.sample_values import happened, losses, values
 
 
 def test_an_interface_that_is_up_is_read_and_nothing_is_told(tmp_path: Path) -> None:

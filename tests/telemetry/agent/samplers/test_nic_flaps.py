@@ -12,8 +12,8 @@ import pytest
 from telemetry.agent.samplers.interface import Event
 from telemetry.host_metrics import LINK_ALREADY_DOWN, Happening
 from tests.deadline import until
-from tests.telemetry.agent.samplers.looked import losses
 from tests.telemetry.agent.samplers.namespaces import INTERFACE, Namespace, SamplingProcess, namespace_of_a_host
+from tests.telemetry.agent.samplers.sample_values import losses
 
 pytestmark = pytest.mark.netns
 

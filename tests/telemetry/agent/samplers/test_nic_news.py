@@ -8,9 +8,9 @@ import pytest
 from telemetry.agent.samplers.link_events import LinkMessage
 from telemetry.agent.samplers.nic import InterfaceChoice, NicSampler
 from telemetry.host_metrics import Happening
-from tests.telemetry.agent.samplers.looked import happened, losses, values
 from tests.telemetry.agent.samplers.made_kernel import ADDRESS, NAME, Kernel
 from tests.telemetry.agent.samplers.made_sysfs import gain_link, lose_link, made_interface
+from tests.telemetry.agent.samplers.sample_values import happened, losses, values
 
 EVERY_LOOK, NEVER = 1, 1_000_000
 

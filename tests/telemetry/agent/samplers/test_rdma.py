@@ -10,7 +10,6 @@ import pytest
 from telemetry.agent.samplers.interface import GoneError
 from telemetry.agent.samplers.rdma import RdmaSampler
 from telemetry.host_metrics import LINK_ALREADY_DOWN, Metric
-from tests.telemetry.agent.samplers.looked import happened, values
 from tests.telemetry.agent.samplers.made_sysfs import (
     BNXT_COUNTERS,
     MANA_COUNTERS,
@@ -20,6 +19,7 @@ from tests.telemetry.agent.samplers.made_sysfs import (
     made_h100_node,
     made_port,
 )
+from tests.telemetry.agent.samplers.sample_values import happened, values
 
 
 def standing_clock() -> int:

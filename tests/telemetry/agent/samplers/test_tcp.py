@@ -6,7 +6,7 @@ import pytest
 
 from telemetry.agent.samplers.network import TcpSampler
 from telemetry.host_metrics import Metric
-from tests.telemetry.agent.samplers.looked import values
+from tests.telemetry.agent.samplers.sample_values import values
 
 TABLE = """\
 Ip: Forwarding DefaultTTL InReceives

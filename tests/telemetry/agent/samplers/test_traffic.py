@@ -10,8 +10,8 @@ from telemetry.agent.samplers.network import TrafficSampler
 from telemetry.agent.samplers.nic import NicSampler
 from telemetry.agent.samplers.rdma import RdmaSampler
 from telemetry.host_metrics import Metric
-from tests.telemetry.agent.samplers.looked import values
 from tests.telemetry.agent.samplers.made_sysfs import lose_link, made_h100_node, made_interface
+from tests.telemetry.agent.samplers.sample_values import values
 
 
 def test_bytes_of_every_interface_and_port_are_read_and_nothing_else(tmp_path: Path) -> None:
