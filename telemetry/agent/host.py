@@ -107,9 +107,9 @@ class Host:
         for folder in find_rank_dirs(self._spool, self._run_id, self._attempt):
             known = self.ranks.get(folder)
             if known is None or (known.done and known.began_again()):
-                rank = self._try(folder, "identity", partial(_followed, folder))
-                if rank is not None:
-                    self.ranks[folder] = rank
+                tail = self._try(folder, "identity", partial(_opened_tail, folder))
+                if tail is not None:
+                    self.ranks[folder] = FollowedRank(tail=tail)
 
     def read(self, max_records: int) -> Iterator[tuple[FollowedRank, Chunk]]:
         """New records of all announced ranks, at most ``max_records`` in total. The rest follows in the next call."""
@@ -151,10 +151,10 @@ class Host:
         return result
 
 
-def _followed(folder: Path) -> FollowedRank:
+def _opened_tail(folder: Path) -> RankTail:
     tail = RankTail(folder)
     check_owner(tail.identity)
-    return FollowedRank(tail=tail)
+    return tail
 
 
 def _beat(rank: FollowedRank) -> dict[str, Any]:

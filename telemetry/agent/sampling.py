@@ -110,17 +110,14 @@ class HostWatch:
 
     def _put(self, samples: Sequence[HostSample], events: Sequence[Event]) -> None:
         with self._lock:
-            self._samples.extend(map(_storable_sample, samples))
+            for sample in samples:
+                if not (sample.device.isascii() and sample.metric.isascii()):
+                    sample = replace(sample, device=storable(sample.device), metric=storable(sample.metric))
+                self._samples.append(sample)
             self._events.extend(
                 replace(event, device=storable(event.device), name=storable(event.name), text=storable(event.text))
                 for event in events
             )
-
-
-def _storable_sample(row: HostSample) -> HostSample:
-    if row.device.isascii() and row.metric.isascii():
-        return row
-    return replace(row, device=storable(row.device), metric=storable(row.metric))
 
 
 INTERVAL_S = 30.0

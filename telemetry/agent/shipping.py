@@ -26,7 +26,7 @@ TABLES_IN_ORDER = ("marks", "spans", "samples")
 
 
 class Shipper:
-    """Ships the ranks of one host. ``ahead``: runs with a rank that is not announced, because a clock is wrong."""
+    """Ships the ranks of one host. ``ahead``: runs with a rank that is not announced because of a wrong clock."""
 
     def __init__(self, host: Host, poster: Poster) -> None:
         self._host = host
@@ -67,17 +67,14 @@ class Shipper:
             chunks = list(self._host.read(MAX_RECORDS))
             if not chunks:
                 return True
-            self._ship_chunks(chunks)
+            for owner in dict.fromkeys(rank.owner for rank, _ in chunks):
+                own = [(rank, chunk) for rank, chunk in chunks if rank.owner == owner]
+                if all(self._ship_table(table, own, owner) for table in TABLES_IN_ORDER):
+                    for rank, chunk in own:
+                        rank.tail.shipped(chunk)
             if not dry and sum(chunk.num_records for _, chunk in chunks) < FEW_RECORDS:
                 return False
         return False
-
-    def _ship_chunks(self, chunks: list[tuple[FollowedRank, Chunk]]) -> None:
-        for owner in dict.fromkeys(rank.owner for rank, _ in chunks):
-            own = [(rank, chunk) for rank, chunk in chunks if rank.owner == owner]
-            if all(self._ship_table(table, own, owner) for table in TABLES_IN_ORDER):
-                for rank, chunk in own:
-                    rank.tail.shipped(chunk)
 
     def _ship_table(self, table: str, chunks: list[tuple[FollowedRank, Chunk]], owner: Owner) -> bool:
         """Whether the rows of ``table`` are stored. If not, the run is refused, or its gap is reported next time."""

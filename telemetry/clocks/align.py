@@ -136,7 +136,14 @@ class _Graph:
 
 def _beyond(piece: Piece, node: Node, other: Node, sources: Sequence[Source]) -> list[Piece]:
     """Pieces of ``other`` during the time in which ``piece`` of ``node`` holds."""
-    parts = [_sights(piece, node, other, source) for source in sources]
+    parts: list[Sights] = []
+    for source in sources:
+        if isinstance(source, Gathering):
+            parts.append(_of_gathering(piece, source.hosts.index(node), source.hosts.index(other), source))
+        elif isinstance(source, Transfers):
+            parts.append(_of_transfers(piece, source, forwards=source.sender == node))
+        else:
+            parts.append(_of_pings(piece, source, outwards=source.host == node))
     rows = {name: np.concatenate([getattr(part, name) for part in parts]) for name in Sights.__slots__}
     order = np.lexsort((rows["reading_ns"], rows["step"]))
     sights = Sights(**{name: column[order] for name, column in rows.items()})
@@ -151,14 +158,6 @@ def _beyond(piece: Piece, node: Node, other: Node, sources: Sequence[Source]) ->
         )
         for further in pieces_of(sights, method)
     ]
-
-
-def _sights(piece: Piece, node: Node, other: Node, source: Source) -> Sights:
-    if isinstance(source, Gathering):
-        return _of_gathering(piece, source.hosts.index(node), source.hosts.index(other), source)
-    if isinstance(source, Transfers):
-        return _of_transfers(piece, source, forwards=source.sender == node)
-    return _of_pings(piece, source, outwards=source.host == node)
 
 
 def _of_gathering(piece: Piece, mine: int, its: int, source: Gathering) -> Sights:

@@ -31,7 +31,7 @@ from telemetry.evidence.usual import Habit, RecentOperations
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.record.state_page import LiveState, Operation
 from telemetry.records import LOG_OFFSETS, RankIdentity
-from telemetry.topology import AXES, Axis, Topology
+from telemetry.topology import AXES, Topology
 
 DEADLINE_S = 8.0
 SPARE_S = 0.5
@@ -133,8 +133,9 @@ class Standing:
 def _operation(state: LiveState, operation: Operation, habit: Habit, identity: RankIdentity) -> dict[str, Any]:
     topology = identity.topology
     mask = topology.known_mask(operation.mask)
+    grid = {"dp": topology.replica_mask, "pp": topology.mask("pp"), "tp": topology.mask("tp")}
     return {
-        "axis": _direction(topology, mask),
+        "axis": next((axis for axis in AXES if mask and grid[axis] == mask), None),  # for older readers
         "mask": mask,
         "axes": topology.axes_of(mask),
         "ranks": _group(topology, mask, identity.rank),
@@ -147,12 +148,6 @@ def _operation(state: LiveState, operation: Operation, habit: Habit, identity: R
         "size_bytes": operation.size_bytes,
         **asdict(habit),
     }
-
-
-def _direction(topology: Topology, mask: int) -> Axis | None:
-    """The direction of the grid along which a group lies, for older readers."""
-    masks = {"dp": topology.replica_mask, "pp": topology.mask("pp"), "tp": topology.mask("tp")}
-    return next((axis for axis in AXES if mask and masks[axis] == mask), None)
 
 
 def _group(topology: Topology, mask: int, rank: int) -> list[int]:

@@ -66,7 +66,7 @@ def threads_of_py_spy(answer: list[dict[str, Any]], pid: int) -> list[dict[str, 
     """Threads with frames, the main one first. Linux gives the main thread the number of the process.
 
     Raises:
-        KeyError, TypeError: not the output of py-spy.
+        KeyError, TypeError: invalid output.
     """
     threads = [
         {

@@ -74,14 +74,13 @@ def parse_stat(stat: bytes) -> Process | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """All processes at one time."""
+    """All processes at one time, without those that ended during the scan."""
 
     at_ns: int
     processes: dict[int, Process]
 
 
 def scan(proc: Path, at_ns: int) -> Scan:
-    """Processes that end during the scan are left out."""
     root = str(proc)
     found = (parse_stat(read_once(f"{root}/{name}/stat")) for name in os.listdir(root) if name.isdigit())
     return Scan(at_ns=at_ns, processes={process.pid: process for process in found if process is not None})

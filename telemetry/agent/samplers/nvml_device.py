@@ -123,7 +123,7 @@ class Gpu:
         return address_of(self.handle)
 
     def read(self, *, health: bool) -> list[Reading]:
-        """Its current values. Calls that fail this time are left out.
+        """Its current values, without those of failed calls.
 
         Raises:
             LostError: it will never answer again.

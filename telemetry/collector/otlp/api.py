@@ -167,11 +167,15 @@ def _route(receiver: "_Receiver", name: str, counters: Counters) -> Callable[[Re
             encoding = encoding_of(headers.get("content-type", ""), headers.get("content-encoding", ""))
             decoded = await receiver.take(signal, request, encoding)
         except Exception as error:
-            answer = _refused(error, encoding)
-            counters.rejected(answer.status_code)
-            return answer
+            refused = _refused(error, encoding)
+            counters.rejected(refused.status_code)
+            return refused
         counters.records_rejected(name, decoded.rejected)
-        return Response(encode(_answer(signal, decoded), encoding), media_type=encoding.content_type)
+        answer = signal.response()
+        if decoded.rejected:
+            rejected = {signal.rejected_field: decoded.rejected, "error_message": decoded.reason}
+            answer = signal.response(partial_success=rejected)
+        return Response(encode(answer, encoding), media_type=encoding.content_type)
 
     return take
 
@@ -208,18 +212,11 @@ class _Receiver:
         return signal.rows(decode(body, encoding, signal.request, limit_bytes=self._limit_bytes))
 
 
-def _answer(signal: Signal, decoded: Decoded) -> Message:
-    if not decoded.rejected:
-        return signal.response()
-    return signal.response(partial_success={signal.rejected_field: decoded.rejected, "error_message": decoded.reason})
-
-
 def _refused(error: Exception, encoding: Encoding) -> Response:
     status, reason = _status_and_reason(error)
     headers = {"Retry-After": RETRY_AFTER[status]} if status in RETRY_AFTER else {}
-    return Response(
-        refusal(status, reason, encoding), status_code=status, media_type=encoding.content_type, headers=headers
-    )
+    body, content_type = refusal(status, reason, encoding), encoding.content_type
+    return Response(body, status_code=status, media_type=content_type, headers=headers)
 
 
 def _status_and_reason(error: Exception) -> tuple[int, str]:
