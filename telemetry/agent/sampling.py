@@ -85,7 +85,7 @@ class HostWatch:
     def _run(self, paced: Paced) -> None:
         sampler, thinning, failures = paced.sampler, Thinning(window_s=paced.window_s), 0
         next_s = time.monotonic()
-        reason = ""
+        reason: str | None = None
         while not self._stop.is_set():
             at_ns = self._clock()
             try:
@@ -103,7 +103,7 @@ class HostWatch:
             next_s = max(next_s + paced.interval_s, time.monotonic())
             self._stop.wait(next_s - time.monotonic())
         self._put(thinning.end(), ())
-        if reason:
+        if reason is not None:
             log(f"rankscope agent: {sampler.name} is no longer sampled: {reason}")
         with suppress(Exception):
             sampler.close()

@@ -157,10 +157,8 @@ class EvidenceWatch:
 
     def _update(self, job: WatchedJob, rank: WatchedRank) -> None:
         self._note_death(rank)
-        if rank.over and rank.is_reported:
-            with suppress(UnreadableError):
-                if rank.reader.live().pid == rank.identity.pid:
-                    return
+        if rank.over and rank.is_reported and not self._began_again(rank):
+            return
         lived = not rank.over
         rank.operations.read_on()
         if not job.detector.has_samples:  # steps may have gone by since the rank was taken up
@@ -194,6 +192,11 @@ class EvidenceWatch:
         rank.is_reported = rank.stamp_is_late = False
         self._follow(job, rank)
         return True
+
+    def _began_again(self, rank: WatchedRank) -> bool:
+        with suppress(UnreadableError):
+            return rank.reader.live().pid != rank.identity.pid
+        return False
 
     def _judge(self, owner: Owner, job: WatchedJob) -> None:
         """Collect evidence if there is a reason."""

@@ -94,7 +94,7 @@ class RdmaSampler:
 
     def _rescan(self, at_ns: int) -> list[Event]:
         found = {f"{folder.parent.parent.name}/{folder.name}": folder for folder in ports(self._root)}
-        gone = self._ports.keys() - found.keys()
+        gone = sorted(self._ports.keys() - found.keys())
         for name in gone:
             self._ports.pop(name).close()
         for port in self._ports.values():
